@@ -21,7 +21,7 @@ from testbed.bench.fabric.traffic import detach, line
 from testbed.bench.measure import Figure, Setting, at_least, at_most, in_sandbox, no_target
 from testbed.endpoint.carriers import Carriers
 from testbed.endpoint.clock import now_ns
-from testbed.experiment.processes import finish, receive_from_all, start_endpoint
+from testbed.experiment.processes import REPLY_TIMEOUT_S, finish, receive_from_all, start_endpoint
 from testbed.fabric.fabric import Fabric
 from testbed.fabric.link_model import shaping
 from testbed.host.plan import plan_endpoints
@@ -57,7 +57,6 @@ OUTER = 40
 SECONDS = 1.5
 """Of one measurement; each program is measured twice in a repeat."""
 
-ANSWER_S = 10.0
 SOURCE = Path(__file__).with_suffix(".c")
 
 
@@ -204,16 +203,16 @@ def _measure_qp(scenario: Scenario, parent: Path) -> Rate:
         host.name: start_endpoint(plan, directory / f"{host.name}.log")
         for host, plan in plan_endpoints(scenario, raw).items()
     }
-    receive_from_all(endpoints, "ready", ANSWER_S)
+    receive_from_all(endpoints, "ready", REPLY_TIMEOUT_S)
     begun_ns = {host: _cpu_ns(endpoint.pid) for host, endpoint in endpoints.items()}
     begin = now_ns()
     for endpoint in endpoints.values():
         endpoint.send({"start_ns": begin})
         endpoint.send({"stop_ns": begin + round(SECONDS * NS_PER_S)})
-    receive_from_all(endpoints, "drained", SECONDS + ANSWER_S)
+    receive_from_all(endpoints, "drained", SECONDS + REPLY_TIMEOUT_S)
     seconds = (now_ns() - begin) / NS_PER_S
     cpu_ns = {host: _cpu_ns(endpoint.pid) - begun_ns[host] for host, endpoint in endpoints.items()}
-    reports = finish(endpoints, ANSWER_S)
+    reports = finish(endpoints, REPLY_TIMEOUT_S)
     src, dst = (host.name for host in scenario.topology.hosts)
     packets = reports[dst]["received"][0]["bytes_verified"] / PAYLOAD_MTU
     return Rate(packets / seconds, cpu_ns[src] / packets, cpu_ns[dst] / packets)

@@ -14,7 +14,7 @@ from testbed.model.fabric.topology import Topology
 from testbed.model.operator.commands import Command, ProbeEvs, host_of
 from testbed.model.units import NS_PER_S
 
-ANSWER_S = 10.0
+REPLY_TIMEOUT_S = 10.0
 """How long an endpoint may take to answer, beside the deadline of the command itself."""
 
 
@@ -85,11 +85,11 @@ class Operating:
         Raises:
             TimeoutError: it has not answered.
         """
-        return self._ask(host, {"busy": state}, ANSWER_S)
+        return self._ask(host, {"busy": state}, REPLY_TIMEOUT_S)
 
     def _carry(self, command: Command) -> dict[str, Any]:
         values = command.model_dump(mode="json", by_alias=True)
-        patience_s = ANSWER_S
+        patience_s = REPLY_TIMEOUT_S
         if isinstance(command, ProbeEvs) and command.within is not None:
             patience_s += command.within / NS_PER_S
         return self._ask(host_of(command), {"command": values}, patience_s)

@@ -16,7 +16,7 @@ from testbed.model.run_files.health import HealthSample
 from testbed.model.run_files.layout import HEALTH, RUN
 from testbed.model.run_files.run import RunRecord
 from testbed.model.scenario import Scenario
-from testbed.model.units import parse_duration
+from testbed.model.units import NS_PER_S, parse_duration
 from testbed.model.workload import WriteBw
 
 _DURATION_NS = parse_duration("3.2 s")
@@ -108,8 +108,8 @@ def capacity_of(scenario: Scenario, directory: Path) -> Capacity | None:
     )
     packets_per_s = sum(fair_shares_bps(scenario).values()) / (8 * scenario.topology.wire_bytes)
     return Capacity(
-        endpoint_ns=endpoint_cpus * 1e9 / packets_per_s,
-        link_ns=link_cpus * 1e9 / packets_per_s / LINKS_ACROSS,
+        endpoint_ns=endpoint_cpus * NS_PER_S / packets_per_s,
+        link_ns=link_cpus * NS_PER_S / packets_per_s / LINKS_ACROSS,
         cpus=usable_cpus(),
         lag_ns=min(sample.lag_p99_ns or 0 for sample in endpoints),
     )

@@ -25,7 +25,7 @@ from testbed.installation import DISTRIBUTION
 from testbed.model.errors import MachineError
 from testbed.model.flows import fair_shares_bps, flows_of, links_crossed
 from testbed.model.scenario import Scenario
-from testbed.model.units import show_duration, show_share
+from testbed.model.units import NS_PER_S, show_duration, show_share
 from testbed.results.run_directory import give_to_user
 
 if TYPE_CHECKING:
@@ -92,13 +92,13 @@ class Capacity:
             whole_ns += packets_per_s * (self.endpoint_ns + links_ns)
             for end in (flow.src, flow.dst):
                 endpoints_ns[end] += packets_per_s * self.endpoint_ns / 2
-        ticks_per_s = TICKS_PER_RTT * 1e9 / topology.propagation_rtt_ns
+        ticks_per_s = TICKS_PER_RTT * NS_PER_S / topology.propagation_rtt_ns
         for host, more in _further_queue_pairs(scenario).items():
             polling_ns = more * ticks_per_s * POLL_SHARE * self.endpoint_ns
             whole_ns += polling_ns
             endpoints_ns[host] += polling_ns
         busiest_ns = max(endpoints_ns.values(), default=0)
-        return max(whole_ns / self.cpus, busiest_ns / min(self.cpus, 1)) / 1e9
+        return max(whole_ns / self.cpus, busiest_ns / min(self.cpus, 1)) / NS_PER_S
 
     def lateness(self, scenario: Scenario) -> float:
         """How late event loops run, as a share of a scenario's round trip."""

@@ -15,7 +15,7 @@ from testbed.fabric.capabilities import Capabilities
 from testbed.fabric.interfaces import TUN_REMEDY
 from testbed.fabric.openvswitch import availability
 from testbed.installation import INSTALL_EMULATION
-from testbed.model.units import show_duration, show_size
+from testbed.model.units import NS_PER_S, show_duration, show_size
 
 LEAST_MEMORY = 1 << 30
 """Available memory, in bytes, below which a default run does not fit (measured: 0.6 GB)."""
@@ -113,7 +113,7 @@ def _memory() -> Finding:
 
 
 def _clock() -> Finding:
-    resolution_ns = round(time.clock_getres(time.CLOCK_MONOTONIC) * 1e9)
+    resolution_ns = round(time.clock_getres(time.CLOCK_MONOTONIC) * NS_PER_S)
     ok = resolution_ns <= 1000  # noqa: PLR2004 - a microsecond
     detail = f"CLOCK_MONOTONIC counts in steps of {show_duration(resolution_ns)}"
     return _optional("clock", ok, detail, "every timestamp", "a kernel with high-resolution timers")
@@ -130,5 +130,5 @@ def _timers() -> Finding:
 def timer_overshoot_ns() -> int:
     """By how much a sleep of a millisecond ends late, in ns."""
     planned_ns = time.monotonic_ns() + _TIMER_NS
-    time.sleep(_TIMER_NS / 1e9)
+    time.sleep(_TIMER_NS / NS_PER_S)
     return time.monotonic_ns() - planned_ns

@@ -17,6 +17,7 @@ from testbed.experiment.experiment import HELD, Experiment
 from testbed.experiment.lateness import LatenessMonitor
 from testbed.experiment.machine import MachineSampler
 from testbed.experiment.processes import (
+    REPLY_TIMEOUT_S,
     OperatorRelay,
     finish,
     receive_from_all,
@@ -47,9 +48,6 @@ from testbed.sandbox.processes import Child
 
 START_DELAY_S = 0.2
 """From the command to start until the start: every process has received it by then."""
-
-ANSWER_S = 10.0
-"""How long a process may take to answer."""
 
 LINK_SAMPLE_S = 0.25
 QUIET_S = 0.02
@@ -159,7 +157,7 @@ def run_in_sandbox(
         for host, plan in plan_endpoints(scenario, raw).items():
             log = directory / LOGS / f"{host.name}.log"
             run.endpoints[host.name] = start_endpoint(plan, log)
-        receive_from_all(run.endpoints, "ready", ANSWER_S)
+        receive_from_all(run.endpoints, "ready", REPLY_TIMEOUT_S)
         _start_mapper(run)
         progress("measuring the base RTT", 0.1)
         base_rtt_ns = _measure_base_rtt(run)
@@ -225,7 +223,7 @@ def _start_mapper(run: _Run) -> None:
     period_ns = round(scenario.clustermapper.period * scenario.topology.dilation)
     plan = MapperPlan(scenario.topology, period_ns, scenario.seed)
     run.mapper = start_mapper(plan, run.directory / RAW, run.directory / LOGS / "mapper.log")
-    receive_from_all({"mapper": run.mapper}, "ready", ANSWER_S)
+    receive_from_all({"mapper": run.mapper}, "ready", REPLY_TIMEOUT_S)
 
 
 def _run_timeline(run: _Run, t0_ns: int, base_rtt_ns: int) -> int:
@@ -348,9 +346,9 @@ def _drain(run: _Run, base_rtt_ns: int) -> dict[str, Any]:
     run.check_alive()
     run.send_to_endpoints({"killed": sorted(run.controller.killed)})
     receive_within(run.endpoints, "drained", run.scenario.drain_ns(base_rtt_ns) / NS_PER_S)
-    reports = finish(run.endpoints, ANSWER_S)
+    reports = finish(run.endpoints, REPLY_TIMEOUT_S)
     if run.mapper is not None:
-        finish({"mapper": run.mapper}, ANSWER_S)
+        finish({"mapper": run.mapper}, REPLY_TIMEOUT_S)
     if run.fabric.link_model is not None:
         _wait_until_empty(run.fabric.link_model)
     return reports
@@ -358,7 +356,7 @@ def _drain(run: _Run, base_rtt_ns: int) -> dict[str, Any]:
 
 def _wait_until_empty(model: LinkModel) -> None:
     """Wait until no packet is in the fabric, so that the counters of all links are final."""
-    deadline_ns = now_ns() + round(ANSWER_S * NS_PER_S)
+    deadline_ns = now_ns() + round(REPLY_TIMEOUT_S * NS_PER_S)
     previous = -1
     while now_ns() < deadline_ns:
         packets = int(model.records["packets"].sum())

@@ -18,6 +18,9 @@ from testbed.sandbox.channel import Channel
 from testbed.sandbox.namespaces import enter_netns
 from testbed.sandbox.processes import Child, spawn
 
+REPLY_TIMEOUT_S = 10.0
+"""How long a process of the run may take to answer."""
+
 
 def start_endpoint(plan: EndpointPlan, log: Path) -> Child:
     """Start an endpoint in its host's network namespace."""

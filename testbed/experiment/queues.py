@@ -3,11 +3,11 @@
 import numpy as np
 
 from testbed.fabric.link_model.link_model import LinkModel
+from testbed.host.traffic import SAMPLES_PER_RTT
 from testbed.model.fabric.nodes import Tier
 from testbed.model.fabric.topology import Topology
 from testbed.results.records import Recorder
 
-SAMPLES_PER_RTT = 16
 LEAST_STEP_NS = 4_000_000
 """Not more often: each sample wakes the process that watches over the run."""
 

@@ -13,12 +13,13 @@ from testbed.fabric.netlink.socket import Netlink, attributes
 from testbed.model.errors import RunFailedError
 from testbed.model.fabric.nodes import Node, Port
 from testbed.model.fabric.topology import LINK_MTU
+from testbed.model.units import NS_PER_S
 
 IFLA_OPERSTATE = 16
 IF_OPER_UP = 6
 _LINK_MESSAGE = struct.Struct("=16x4xi8x")  # header, family and type, ifindex, flags and change
 
-UP_TIMEOUT_NS = 1_000_000_000
+UP_TIMEOUT_NS = NS_PER_S
 """How long ports may take to come up, which the kernel does asynchronously."""
 
 UP_POLL_S = 0.001

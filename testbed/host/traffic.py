@@ -41,7 +41,7 @@ from testbed.workloads.program import End
 from testbed.workloads.programs import program_of
 
 SAMPLES_PER_RTT: Final = 16
-"""Samples of the state of each queue pair per base RTT."""
+"""Samples per base RTT: of the state of each queue pair, and of the switches' queues."""
 
 Launch = Callable[[Datagram, bytes, int], int]
 """Sends a datagram to a NIC address at a time; returns the plane that it takes."""

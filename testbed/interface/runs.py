@@ -13,7 +13,7 @@ from testbed.interface.experiments import checked
 from testbed.interface.result import Result
 from testbed.model.errors import RunFailedError
 from testbed.model.scenario import Scenario
-from testbed.results.run_directory import RunDirectory
+from testbed.results.run_directory import TIME_FORMAT, RunDirectory
 
 RESULTS = Path("results")
 """Where runs are written by default: in the current directory."""
@@ -23,8 +23,6 @@ OPTIONS = ("--no-figures",)
 
 PREFIX = "python-"
 """The name of the directory of an emulated run or a sweep begins with it; the time follows."""
-
-_STAMP = "%Y%m%dT%H%M%S"
 
 
 def simulate(
@@ -119,7 +117,7 @@ def with_seed(scenario: Scenario, seed: int | None) -> Scenario:
 def new_directory(parent: Path) -> Path:
     """Make a directory for runs of one call."""
     parent.mkdir(parents=True, exist_ok=True)
-    stamp = datetime.now().astimezone().strftime(_STAMP)
+    stamp = datetime.now().astimezone().strftime(TIME_FORMAT)
     for number in range(1, 1000):
         directory = parent / f"{PREFIX}{stamp}{'' if number == 1 else f'-{number}'}"
         try:

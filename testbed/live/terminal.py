@@ -18,7 +18,7 @@ from testbed.live.stream.records import (
     VerdictChange,
 )
 from testbed.live.stream.world import World
-from testbed.model.units import show_duration, show_rate, show_share, show_size
+from testbed.model.units import NS_PER_S, show_duration, show_rate, show_share, show_size
 
 MOST_EVS = 32
 MOST_FLOWS = 8
@@ -70,7 +70,7 @@ def _faults(world: World) -> Table:
     table = _table("Faults in force", "fault", "kind", "target", "detected after")
     for fault in world.in_force:
         after = [d.after_s for d in world.detections if d.fault == fault.fault]
-        first = show_duration(round(min(after) * 1e9)) if after else "not yet"
+        first = show_duration(round(min(after) * NS_PER_S)) if after else "not yet"
         table.add_row(str(fault.fault), fault.kind, fault.target, first)
     return table
 
@@ -120,7 +120,7 @@ def _in_words(world: World, event: object) -> Iterator[str]:
         case FaultChange():
             yield f"{event.t:8.3f} s  {event.kind} of {event.target} {event.phase}"
         case Detection():
-            after = show_duration(round(event.after_s * 1e9))
+            after = show_duration(round(event.after_s * NS_PER_S))
             name = flows[event.flow].name
             yield f"{event.t:8.3f} s  {name} detected fault {event.fault} after {after}"
         case Finding():

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from testbed.model.closeable import Closeable
 from testbed.model.run_files.layout import table_file
+from testbed.model.units import NS_PER_S
 
 if TYPE_CHECKING:
     import numpy as np
@@ -307,7 +308,7 @@ def read_raw(path: Path, table: Table, t0_ns: int) -> "pl.DataFrame":
     def column(name: str, kind: Kind) -> "pl.Series | np.ndarray":
         values = np.ascontiguousarray(rows[name])
         if kind is Kind.TIME:
-            return (values - t0_ns) / 1e9
+            return (values - t0_ns) / NS_PER_S
         if kind is Kind.WORD:
             return pl.Series(words, dtype=pl.String).gather(values)
         return values

@@ -18,7 +18,8 @@ from testbed.model.errors import InputError, similar_word
 from testbed.model.run_files.layout import FIGURES, LOGS, RUN, SUMMARY
 
 LATEST = "latest"
-_STAMP = "%Y%m%dT%H%M%S"
+TIME_FORMAT = "%Y%m%dT%H%M%S"
+"""How the name of a directory gives the time at which its run started (strftime)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class RunDirectory:
         Raises:
             InputError: `results` cannot be written to.
         """
-        stem = f"{started.strftime(_STAMP)}-{seed}"
+        stem = f"{started.strftime(TIME_FORMAT)}-{seed}"
         try:
             new = _missing_parents(results / scenario)
             (results / scenario).mkdir(parents=True, exist_ok=True)

@@ -11,6 +11,7 @@ from testbed.endpoint.sockets import SO_TIMESTAMPNS
 from testbed.fabric.fabric import Fabric
 from testbed.fabric.link_model.link_control import LinkControl
 from testbed.model.faults.impairment import HEALTHY, Impairment
+from testbed.model.units import NS_PER_S
 
 TARGET_MS = 1.0
 CHANGES = 20
@@ -72,4 +73,4 @@ def _last_arrival_ns(arrivals: socket.socket) -> int:
                 raise TimeoutError("no packet arrived before the change") from None
             return last
         seconds, nanoseconds = _TIMESPEC.unpack_from(ancillary[0][2])
-        last = seconds * 1_000_000_000 + nanoseconds
+        last = seconds * NS_PER_S + nanoseconds

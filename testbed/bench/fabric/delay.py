@@ -6,6 +6,7 @@ from testbed.bench.measure import Figure, Setting, at_least, at_most, no_target
 from testbed.bench.runs import carried, make_runs, seeded
 from testbed.files.topologies import load_topology
 from testbed.model.scenario import Scenario
+from testbed.model.units import NS_PER_S
 from testbed.model.workload import WriteBw
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def _errors(data: "RunData") -> tuple[float, float]:
         sent.join(seen, on=["flow", "seq"])
         .select(
             (pl.col("seen") - pl.col("t") - pl.col("flow").replace_strict(should_s)).abs()
-            / (data.topology.propagation_rtt_ns / 1e9)
+            / (data.topology.propagation_rtt_ns / NS_PER_S)
             * 100
         )
         .to_series()
@@ -65,4 +66,4 @@ def _errors(data: "RunData") -> tuple[float, float]:
 def _one_way_s(data: "RunData", src: str, dst: str) -> float:
     topology = data.topology
     same_rack = topology.rack(topology.nodes[src]) == topology.rack(topology.nodes[dst])
-    return topology.one_way_ns(1 if same_rack else 3) / 1e9
+    return topology.one_way_ns(1 if same_rack else 3) / NS_PER_S

@@ -24,6 +24,7 @@ from testbed.fabric.netlink.socket import SO_RCVBUFFORCE
 from testbed.files.topologies import load_topology
 from testbed.model.fabric.addressing import Path, ev_for_path
 from testbed.model.fabric.topology import Topology
+from testbed.model.units import NS_PER_S
 
 MODEL_TARGET_NS = 600
 TARGET_NS = 2000
@@ -190,7 +191,7 @@ def _hops_per_s() -> list[float]:
             start, before = time.monotonic_ns(), arrived()
             time.sleep(CEILING_S)
             end, after = time.monotonic_ns(), arrived()
-        return (after - before) * LINKS * 1e9 / (end - start)
+        return (after - before) * LINKS * NS_PER_S / (end - start)
 
     return _stages(topology, measure)
 

@@ -7,6 +7,7 @@ from functools import partial
 from testbed.bench.fabric.traffic import in_background, line, packet, sender
 from testbed.bench.measure import Figure, Setting, at_most, in_sandbox
 from testbed.fabric.fabric import Fabric
+from testbed.model.units import NS_PER_S
 
 RATES_MBPS = (10, 25, 50, 100, 200)
 TARGET_PERCENT = 1.0
@@ -47,5 +48,7 @@ def _worst_percent(rate_bps: float) -> float:
             start, before = time.monotonic_ns(), counters.directions()
             time.sleep(window_s)
             end, after = time.monotonic_ns(), counters.directions()
-        carried = [(after[way].bytes - before[way].bytes) * 1e9 / (end - start) for way in path]
+        carried = [
+            (after[way].bytes - before[way].bytes) * NS_PER_S / (end - start) for way in path
+        ]
     return max(abs(rate / bytes_per_s - 1) for rate in carried) * 100

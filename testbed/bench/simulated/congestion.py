@@ -7,6 +7,7 @@ from itertools import count
 
 from testbed.bench.measure import Figure, Setting, at_least, at_most, no_target
 from testbed.files.topologies import load_topology
+from testbed.host.traffic import SAMPLES_PER_RTT
 from testbed.model.fabric.queue import LastHopQueue, Queue, Queues
 from testbed.model.fabric.topology import Topology
 from testbed.model.scenario import Scenario
@@ -18,7 +19,6 @@ from testbed.results.analysis.flow_metrics import WARM_UP_RTTS
 from testbed.results.analysis.metrics import jain
 from testbed.sim import Outcome, Simulation, Timing
 
-SAMPLES_PER_RTT = 16
 MANY = 200
 """Packets: more than probes and SACKs of a path, less than data."""
 

@@ -19,7 +19,7 @@ from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import Impairment
 from testbed.model.faults.targets import links_of_node, target_directions
 from testbed.model.scenario import Clustermapper as Settings
-from testbed.model.units import show_share
+from testbed.model.units import NS_PER_S, show_share
 from testbed.sim.engine import Engine
 from testbed.sim.fabric import Fabric
 from testbed.sim.mapper import Agents
@@ -47,7 +47,7 @@ TOGETHER_ROUNDS = 50
 """Rounds within which both a dead link and a grey port of one T0 have to be named."""
 
 HEALTHY_SEEDS = (1, 2, 3, 4)
-HEALTHY_NS = 3600 * 10**9 // len(HEALTHY_SEEDS)
+HEALTHY_NS = 3600 * NS_PER_S // len(HEALTHY_SEEDS)
 
 LONGEST_PATH = 6
 """Directions that a probe crosses at most."""

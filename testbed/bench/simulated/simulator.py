@@ -17,6 +17,7 @@ from testbed.files.scenarios import load_scenario
 from testbed.model.fabric.topology import PAYLOAD_MTU, Topology
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
+from testbed.model.units import NS_PER_S
 from testbed.model.workload import WriteBw
 from testbed.sim import Outcome, Simulation
 
@@ -91,7 +92,7 @@ def ideal_ns(scenario: Scenario) -> float:
     """How long the message takes alone: its packets at line rate, and one packet's way."""
     topology = scenario.topology
     packets = -(-scenario.workload.longest_bytes(topology, 1) // PAYLOAD_MTU)
-    packet_ns = topology.wire_bytes * 8 * 10**9 / (topology.planes * topology.port_rate_bps)
+    packet_ns = topology.wire_bytes * 8 * NS_PER_S / (topology.planes * topology.port_rate_bps)
     return packets * packet_ns + topology.one_way_ns(3) + 3 * packet_ns
 
 

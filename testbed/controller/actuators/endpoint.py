@@ -8,8 +8,9 @@ from typing import Any
 
 from testbed.controller.actuators.state import Clock, Effect, FaultError
 from testbed.model.faults.impairment import Impairment
+from testbed.model.units import NS_PER_S
 
-PROCESS_TIMEOUT_NS = 1_000_000_000
+PROCESS_TIMEOUT_NS = NS_PER_S
 """How long a process may take to follow a signal."""
 
 PROCESS_POLL_S = 0.0005

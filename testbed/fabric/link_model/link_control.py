@@ -33,8 +33,9 @@ from testbed.model.fabric.nodes import Link, Node, Port
 from testbed.model.fabric.shape import shape_of
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import HEALTHY, PPM, Impairment
+from testbed.model.units import NS_PER_S
 
-CARRIER_TIMEOUT_NS = 1_000_000_000
+CARRIER_TIMEOUT_NS = NS_PER_S
 CARRIER_POLL_S = 0.0005
 OPERSTATE_UP = "UP"
 PATH_MASK = (1 << PATH_BITS) - 1

@@ -33,6 +33,7 @@ from testbed.model.closeable import Closeable
 from testbed.model.fabric.addressing import delivery_sid, dt6_sid
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import LINK_MTU, Topology
+from testbed.model.units import NS_PER_S
 from testbed.sandbox.attributes import NICENESS
 from testbed.sandbox.processes import spawn
 from testbed.sandbox.system_calls import until_blocked
@@ -170,7 +171,7 @@ def _hold(hosts: Sequence[ArrivalDelay]) -> NoReturn:
         for tun in host_of:
             poller.register(tun, select.EPOLLIN)
         while True:
-            wait_s = max(held[0][0] - time.monotonic_ns(), 0) / 1e9 if held else None
+            wait_s = max(held[0][0] - time.monotonic_ns(), 0) / NS_PER_S if held else None
             if select.select([poller], [], [], wait_s)[0]:  # epoll's own timeout counts in ms
                 for tun, _ in poller.poll(0):
                     host, now_ns = host_of[tun], time.monotonic_ns()

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from testbed.campaign.store import Run
 from testbed.model.faults.kinds import Reboot
+from testbed.model.units import NS_PER_S
 from testbed.paper.checks import Check, at_least, between
 from testbed.paper.experiments import throughput
 from testbed.paper.experiments.drawing import draw_flows
@@ -15,7 +16,7 @@ def _silent_t1(run: Run) -> tuple[Check, ...]:
     if not isinstance(planned, Reboot) or planned.silent is None:
         raise TypeError(planned)
     start, back = fault.effective_s or 0.0, fault.healed_s or 0.0
-    dark = start + planned.silent / 1e9
+    dark = start + planned.silent / NS_PER_S
     settle = throughput.SETTLE_RTTS * run.data.base_rtt_s
     silent = throughput.least_of_before(run, start + settle, dark)
     rebooting = throughput.least_of_before(run, dark, back + settle)

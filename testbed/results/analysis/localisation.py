@@ -12,6 +12,7 @@ from testbed.model.faults.record import FaultRecord
 from testbed.model.faults.targets import target_directions
 from testbed.model.summary import Localisation, LocalisedFault
 from testbed.model.summary.metric import NEVER
+from testbed.model.units import NS_PER_S
 from testbed.results.run_data import RunData
 
 GRACE_ROUNDS = 4
@@ -128,7 +129,7 @@ def _link_faults(data: RunData) -> Iterator[_LinkFault]:
 def _round_s(data: RunData) -> float:
     """The time of a round of probes, in seconds of the run."""
     assert data.scenario.clustermapper is not None  # noqa: S101 - checked by `localisation`
-    return data.scenario.clustermapper.period * data.topology.dilation / 1e9
+    return data.scenario.clustermapper.period * data.topology.dilation / NS_PER_S
 
 
 def _localised(
