@@ -193,8 +193,9 @@ def parse_value(text: str, origin: str) -> Any:
 class _Reader:
     """Turns the nodes of one file into data, and collects lines, texts and problems."""
 
-    def __init__(self, loader: Loader, document: Document) -> None:
+    def __init__(self, loader: Loader, document: Document, *, as_text: bool) -> None:
         self.document = document
+        self._as_text = as_text
         self.problems: list[Problem] = []
         self._loader = loader
         self._values = 0
@@ -248,6 +249,8 @@ class _Reader:
         return str(key.value)
 
     def _scalar(self, node: yaml.Node, path: str) -> Any:
+        if self._as_text:
+            return node.value
         try:
             return self._loader.construct_object(node)
         except ValueError:  # such as a number of 5,000 digits
@@ -272,8 +275,17 @@ def _shown(node: yaml.Node) -> str:
     return text or "nothing"
 
 
-def read_document(file: Path) -> Document:
+SHIPPED = "start from a copy of one that ships: testbed list"
+"""The remedy for a file of the wrong kind."""
+
+
+def read_document(file: Path, *, as_text: bool = False, remedy: str = SHIPPED) -> Document:
     """Read a YAML file that holds a mapping.
+
+    Args:
+        file: the file.
+        as_text: whether each value is the text as it was written, also of numbers.
+        remedy: what to do if the file holds something else.
 
     Raises:
         InputError: it cannot be read, or is not YAML.
@@ -282,38 +294,41 @@ def read_document(file: Path) -> Document:
         text = file.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         found = f"a byte that is not UTF-8 at offset {error.start}"
-        remedy = "save it as UTF-8; a binary file cannot be read"
-        raise InputError.of(str(file), found, "a text file in UTF-8", remedy) from None
+        way = "save it as UTF-8; a binary file cannot be read"
+        raise InputError.of(str(file), found, "a text file in UTF-8", way) from None
     except IsADirectoryError:
-        remedy = "name a file in it"
-        raise InputError.of(str(file), "a directory", "a YAML file", remedy) from None
+        raise InputError.of(str(file), "a directory", "a YAML file", "name a file in it") from None
     except OSError as error:
         found = error.strerror or str(error)
         others = {other.stem: other.name for other in file.parent.glob("*.y*ml")}
         similar = similar_word(file.stem, tuple(others))
-        remedy = f"did you mean {others[similar]}?" if similar is not None else ""
-        raise InputError.of(str(file), found.lower(), "a YAML file", remedy) from None
-    return parse_document(file, text)
+        meant = f"did you mean {others[similar]}?" if similar is not None else ""
+        raise InputError.of(str(file), found.lower(), "a YAML file", meant) from None
+    return parse_document(file, text, as_text=as_text, remedy=remedy)
 
 
-def parse_document(file: Path | None, text: str) -> Document:
+def parse_document(
+    file: Path | None, text: str, *, as_text: bool = False, remedy: str = SHIPPED
+) -> Document:
     """Read YAML or JSON that holds a mapping.
 
     Args:
         file: the file that the text is from; None for a request.
         text: the content.
+        as_text: as for `read_document`.
+        remedy: as for `read_document`.
 
     Raises:
         InputError: it is not YAML.
     """
     name = _place(file)
     try:
-        return _parse(file, text)
+        return _parse(file, text, as_text=as_text, remedy=remedy)
     except yaml.MarkedYAMLError as error:
         raise InputError([syntax_problem(name, text, error)]) from None
     except yaml.YAMLError as error:
         found = f"invalid YAML ({' '.join(str(error).split())})"
-        raise InputError.of(name, found, "YAML") from None
+        raise InputError.of(name, found, "YAML", remedy) from None
     except RecursionError:
         found = "lists or mappings nested too deeply"
         raise InputError.of(name, found, "YAML of a few levels") from None
@@ -339,17 +354,18 @@ def parse_request(text: str, key: str, form: str, example: str) -> Document:
     return parse_document(None, f'{{"{key}": {spaced}\n}}')
 
 
-def _parse(file: Path | None, text: str) -> Document:
+def _parse(
+    file: Path | None, text: str, *, as_text: bool = False, remedy: str = SHIPPED
+) -> Document:
     loader = Loader(text)
     try:
         node = loader.get_single_node()
-        reader = _Reader(loader, Document(file, {}))
+        reader = _Reader(loader, Document(file, {}), as_text=as_text)
         data = None if node is None else reader.value(node, "")
     finally:
         loader.dispose()
     if not isinstance(data, dict):
         found = reader.document.texts.get("", "an empty file")
         expected = "a mapping of keys to values"
-        remedy = blank_remedy(text.strip()) or "start from a copy of one that ships: testbed list"
-        raise InputError.of(_place(file), found, expected, remedy)
+        raise InputError.of(_place(file), found, expected, blank_remedy(text.strip()) or remedy)
     return replace(reader.document, data=data, problems=tuple(reader.problems))

@@ -84,13 +84,25 @@ def blank_remedy(text: str) -> str:
 
 def _no_colon(failure: _Failure) -> Problem:
     text, place = failure.text(failure.start), f"{failure.name}:{failure.start + 1}"
-    if remedy := blank_remedy(text):
-        return Problem(place, text, "a blank after the colon", remedy)
+    if problem := _no_blank(failure, failure.start):
+        return problem
     return Problem(place, text, "a key, a colon and a value", f"write {text}: and its value")
+
+
+def _no_blank(failure: _Failure, line: int) -> Problem | None:
+    """The problem of a line of the form `key:value`; None if it has another form.
+
+    YAML takes such a line for a text that goes on in the next line, and gives up there.
+    """
+    remedy = blank_remedy(failure.text(line))
+    place = f"{failure.name}:{line + 1}"
+    return Problem(place, failure.text(line), "a blank after the colon", remedy) if remedy else None
 
 
 def _second_colon(failure: _Failure) -> Problem:
     text, above = failure.text(failure.line), failure.above
+    if above >= 0 and (problem := _no_blank(failure, above)):
+        return problem
     place = f"{failure.name}:{failure.line + 1}"
     if above >= 0 and failure.indent(above) < failure.indent(failure.line):
         block = failure.above_of(above)
@@ -113,6 +125,8 @@ def _second_colon(failure: _Failure) -> Problem:
 
 
 def _indentation(failure: _Failure) -> Problem:
+    if failure.above >= 0 and (problem := _no_blank(failure, failure.above)):
+        return problem
     text = failure.text(failure.line)
     found = f"{text}, which is indented unlike the lines above it"
     expected = "the entries of a block in one column"

@@ -18,7 +18,7 @@ from testbed.labs.lab import (
     TextAnswer,
 )
 from testbed.labs.quantities import counted, counts_things, example, parse_number, show_quantity
-from testbed.model.errors import InputError, Problem, RefusedValueError, did_you_mean
+from testbed.model.errors import InputError, Problem, RefusedValueError, did_you_mean, raise_any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,6 +27,7 @@ ANSWERS = "answers.yaml"
 
 _WIDTH = 96
 _MAX_TEXT = 20_000
+_NEW = "testbed lab start --reset makes a new one"
 
 Value = float | str | tuple[str, ...] | IPv6Address
 """An answer: a number in its task's unit, an option or a text, names, an address."""
@@ -89,9 +90,10 @@ def read_answers(file: Path, assignment: Assignment) -> Document:
         InputError: the file is missing, is not YAML, or has a key that is no task.
     """
     if not file.is_file():
-        remedy = "run the command in the lab's directory; testbed lab start --reset makes a new one"
+        remedy = f"run the command in the lab's directory; {_NEW}"
         raise InputError.of(str(file), "no such file", "your answers", remedy)
-    document = read_document(file)
+    document = read_document(file, as_text=True, remedy=_NEW)
+    raise_any(document.problems)
     lab = assignment.directory.lab
     known = tuple(task.id for task in lab.questions if not task.is_score)
     predicted = {task.id for task in lab.tasks if task.is_prediction}
@@ -116,21 +118,25 @@ def read_answers(file: Path, assignment: Assignment) -> Document:
 
 
 def is_empty(value: object) -> bool:
-    """Whether nothing was answered."""
-    return value is None or value in ("", [])
+    """Whether nothing was answered; a key without a value is read as an empty text."""
+    return value in (None, "", [])
 
 
 def parse_answer(value: object, answer: Answer) -> Value:
     """An answer as a value.
+
+    Args:
+        value: as the student wrote it: text, or a list of texts.
+        answer: what is asked for.
 
     Raises:
         RefusedValueError: it has not the form that was asked for.
     """
     match answer:
         case NumberAnswer():
-            if isinstance(value, bool) or not isinstance(value, int | float | str):
+            if not isinstance(value, str):
                 raise RefusedValueError(form_of(answer))
-            return parse_number(str(value), answer.unit)
+            return parse_number(value, answer.unit)
         case ChoiceAnswer():
             key = str(value).strip().lower()
             by_lower = {option.lower(): option for option in answer.options}
@@ -153,11 +159,9 @@ def parse_answer(value: object, answer: Answer) -> Value:
 
 def _names(value: object, answer: NamesAnswer) -> tuple[str, ...]:
     items = value.replace(",", " ").split() if isinstance(value, str) else value
-    if isinstance(items, int | float):
-        items = [str(items)]
-    if not isinstance(items, list) or not all(isinstance(item, str | int) for item in items):
+    if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
         raise RefusedValueError(form_of(answer))
-    names = tuple(str(item).strip() for item in items)
+    names = tuple(item.strip().removeprefix("0x") for item in items)
     return names if answer.ordered else tuple(sorted(set(names)))
 
 

@@ -11,9 +11,11 @@ import polars as pl
 import pytest
 import yaml
 
-from testbed.files.documents import Document
+from testbed.files.documents import Document, parse_document
+from testbed.labs.answers import parse_answer
 from testbed.labs.checking import _refuse_misspelt, check
 from testbed.labs.hints import hints
+from testbed.labs.lab import NamesAnswer
 from testbed.labs.library import find_lab, load_lab
 from testbed.labs.predicting import outcome, predict
 from testbed.labs.runs import checked_run, make_run
@@ -160,7 +162,11 @@ def test_reset_keeps_the_old_work(work: Work) -> None:
         ("substitute: [p0/t1_0", r"answers\.yaml:2:1"),
         ("subtitute: p0/t1_0", "did you mean substitute?"),
         ("stall: 3 RTT", "a prediction: testbed lab predict stall"),
-        ("- a list", "a mapping of keys to values"),
+        ("- a list", r"a mapping of keys to values\n.*lab start --reset"),
+        ("", r"found an empty file.*\n.*lab start --reset"),
+        ("\x01", r"found invalid YAML.*\n.*lab start --reset"),
+        ("awaited:3\nexplain: x", r"answers\.yaml:1: found awaited:3, expected a blank after"),
+        ("awaited: 3\nawaited: 4", r"the key awaited a second time"),
         ("why-longer: e", "one of a, b, c, d"),
         ("awaited: many", "a number in PSN"),
         ("explain: too short", "60 words or more"),
@@ -170,6 +176,16 @@ def test_wrong_answers_files_are_one_clear_error(work: Work, text: str, message:
     work.answers.write_text(text + "\n")
     with pytest.raises(InputError, match=message):
         _check_all(work)
+
+
+def test_an_answer_is_read_as_it_was_written() -> None:
+    """And not as the number that YAML finds in it."""
+    names = NamesAnswer(kind="names", of="uSIDs")
+    for text in ("24e3", "0x24e3", '"24e3"', "[24e3]"):
+        document = parse_document(None, f"usid: {text}", as_text=True)
+        assert parse_answer(document.data["usid"], names) == ("24e3",)
+    document = parse_document(None, "usid: 0203", as_text=True)
+    assert parse_answer(document.data["usid"], names) == ("0203",)
 
 
 def _check_all(work: Work) -> None:
