@@ -37,7 +37,7 @@ class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Case(_Record):
+class SeriesCase(_Record):
     """Runs of a series that differ by their seed only.
 
     `settings` are the swept values that it has. `content` is a digest of its scenario and topology,
@@ -57,10 +57,10 @@ class SeriesPlan(_Record):
     name: str
     simulated: bool
     settings: Settings
-    cases: list[Case]
+    cases: list[SeriesCase]
 
     @property
-    def runs(self) -> list[tuple[Case, int]]:
+    def runs(self) -> list[tuple[SeriesCase, int]]:
         """Every run: all cases with their first seed, then with the next.
 
         So drift meets all cases alike.

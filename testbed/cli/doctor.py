@@ -14,7 +14,7 @@ from testbed.cli.screen import print_json, stdout
 from testbed.model.errors import ExitStatus
 
 if TYPE_CHECKING:
-    from testbed.fabric.attempts import Finding
+    from testbed.fabric.attempts import AttemptResult
 
 
 def doctor(
@@ -38,20 +38,20 @@ def doctor(
     from testbed.experiment.diagnosis import apt_command, diagnose
     from testbed.model.units import show_duration
 
-    findings = diagnose()
-    able = all(finding.ok for finding in findings if finding.required)
+    results = diagnose()
+    able = all(result.ok for result in results if result.required)
     capacity = measure_capacity() if measure and able else None
     if as_json:
         result = {
             "able": able,
-            "findings": [asdict(finding) for finding in findings],
-            "apt": apt_command(findings),
+            "findings": [asdict(result) for result in results],
+            "apt": apt_command(results),
         }
         print_json(result | ({"capacity": asdict(capacity)} if capacity else {}))
     elif ci:
-        typer.echo(_markdown(findings, able=able))
+        typer.echo(_markdown(results, able=able))
     else:
-        _show(findings, apt_command(findings), able=able)
+        _show(results, apt_command(results), able=able)
         if capacity is not None:
             stdout().print(
                 f"a data packet costs {show_duration(capacity.endpoint_ns)} of CPU time at its "
@@ -72,19 +72,19 @@ def _show_without_root() -> None:
 
     console = stdout()
     console.print("without root, this works here:", *WITHOUT_ROOT, sep="\n  testbed ")
-    for finding in without_root():
-        console.print(f"{finding.name}: {finding.detail}")
-        if not finding.ok:
-            console.print(f"  remedy: {finding.remedy}")
+    for result in without_root():
+        console.print(f"{result.name}: {result.detail}")
+        if not result.ok:
+            console.print(f"  remedy: {result.remedy}")
     console.print(f"root adds emulation, with real packets: testbed {WITH_ROOT}")
     console.print("whether this machine can do that is found by trying, as root: sudo", end=" ")
     console.print(f"{Path(sys.argv[0]).resolve()} doctor")
 
 
-def _markdown(findings: "list[Finding]", *, able: bool) -> str:
+def _markdown(results: "list[AttemptResult]", *, able: bool) -> str:
     rows = [
-        (finding.name, "ok" if finding.ok else "**missing**", finding.detail, finding.needed_for)
-        for finding in findings
+        (result.name, "ok" if result.ok else "**missing**", result.detail, result.needed_for)
+        for result in results
     ]
     head = ("capability", "", "found", "needed for")
     lines = (" | ".join(text.replace("|", "\\|") for text in row) for row in (head, *rows))
@@ -94,20 +94,20 @@ def _markdown(findings: "list[Finding]", *, able: bool) -> str:
     return "\n".join([f"### This machine can {means}", "", *table, ""])
 
 
-def _show(findings: "list[Finding]", apt: str, *, able: bool) -> None:
+def _show(results: "list[AttemptResult]", apt: str, *, able: bool) -> None:
     from rich.table import Table
 
     console = stdout()
     table = Table("what", "", "found")
-    for finding in findings:
-        state = "ok" if finding.ok else "MISSING" if finding.required else "missing"
-        style = "green" if finding.ok else "bold red" if finding.required else "yellow"
-        table.add_row(finding.name, f"[{style}]{state}[/]", finding.detail)
+    for result in results:
+        state = "ok" if result.ok else "MISSING" if result.required else "missing"
+        style = "green" if result.ok else "bold red" if result.required else "yellow"
+        table.add_row(result.name, f"[{style}]{state}[/]", result.detail)
     console.print(table, markup=True)
-    for finding in findings:
-        if not finding.ok:
-            needed = f"{finding.name}: needed for {finding.needed_for}"
-            console.print(f"{needed}\n  remedy: {finding.remedy}")
+    for result in results:
+        if not result.ok:
+            needed = f"{result.name}: needed for {result.needed_for}"
+            console.print(f"{needed}\n  remedy: {result.remedy}")
     if apt:
         console.print(f"missing packages, on Debian and Ubuntu: {apt}")
     console.print("this machine can run the testbed" if able else "this machine cannot run it yet")

@@ -15,7 +15,7 @@ from testbed.cli.screen import print_warning
 from testbed.model.errors import InputError, Remark
 
 if TYPE_CHECKING:
-    from testbed.campaign.series import Case, SeriesPlan, Settings
+    from testbed.campaign.series import SeriesCase, SeriesPlan, Settings
     from testbed.files.scenarios import Dilation
     from testbed.model.scenario import Scenario
 
@@ -106,7 +106,7 @@ class RunOptions:
         from testbed.files.transports import require_taken
 
         scenarios = dict[str, "Scenario"]()
-        cases = dict[str, "Case"]()
+        cases = dict[str, "SeriesCase"]()
         for i, name in enumerate(self.names):
             label = self.labels[i] if self.labels else ""
             found = self._cases(load, name, label)
@@ -126,9 +126,11 @@ class RunOptions:
         )
         return plan, scenarios
 
-    def _cases(self, load: Load, source: str, label: str) -> "dict[str, tuple[Case, Scenario]]":
+    def _cases(
+        self, load: Load, source: str, label: str
+    ) -> "dict[str, tuple[SeriesCase, Scenario]]":
         """The cases of a scenario, each with its own scenario; the last key varies first."""
-        from testbed.campaign.series import Case, digest, named
+        from testbed.campaign.series import SeriesCase, digest, named
         from testbed.files.transports import taken
 
         found = {}
@@ -139,7 +141,7 @@ class RunOptions:
             needs_name = len(self.names) > 1 or not settings
             name = named(label or (scenario.name if needs_name else ""), settings)
             _require_seed(scenario.seed + self.repeat - 1)
-            case = Case(
+            case = SeriesCase(
                 name=name,
                 scenario=scenario.name,
                 settings=settings,

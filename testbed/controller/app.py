@@ -10,7 +10,7 @@ from testbed.controller.actuators.endpoint import EndpointActuator
 from testbed.controller.actuators.link import LinkActuator
 from testbed.controller.actuators.openflow import OpenFlowActuator
 from testbed.controller.live import SOCKET, LiveControl
-from testbed.controller.operating import Operating
+from testbed.controller.operator_commands import OperatorCommands
 from testbed.controller.places import Places
 from testbed.controller.plan import ControllerPlan
 from testbed.controller.player import FaultPlayer
@@ -71,8 +71,8 @@ class Controller(_ryu.RyuApp):
         self._is_ready = False
         clock = _ryu.HubClock()
         self._flow_cache = FlowCache(plan.switch_directory)
-        self._operating = Operating(plan.topology, channel.send, _ryu.hub.Event)
-        self._endpoints = EndpointActuator(clock, self._before_kill, self._operating.set_busy)
+        self._operator = OperatorCommands(plan.topology, channel.send, _ryu.hub.Event)
+        self._endpoints = EndpointActuator(clock, self._before_kill, self._operator.set_busy)
         self._wires = OpenFlowActuator(
             plan.openflow_wires, self._present_session, self._flow_cache.purge, links, clock
         )
@@ -104,12 +104,12 @@ class Controller(_ryu.RyuApp):
                 self._get_ready()
             case {"start": int(t0_ns), "endpoints": dict(pids)}:
                 self._endpoints.pids = {**pids, CONTROLLER: os.getpid()}
-                self._operating.begin()
+                self._operator.begin()
                 _ryu.hub.spawn(self._play, t0_ns)
             case {"operated": int(number), "content": dict(content)}:
-                self._operating.receive(number, content)
+                self._operator.receive(number, content)
             case {"heal": True}:
-                self._operating.end()
+                self._operator.end()
                 _ryu.hub.spawn(self._heal)  # endpoints may have to answer, which is received here
             case {"stop": True}:
                 return False
@@ -119,7 +119,7 @@ class Controller(_ryu.RyuApp):
 
     def _get_ready(self) -> None:
         """Prepare for the faults of a fabric that is built; listen to the user and the switch."""
-        control = LiveControl(self._plan.topology, self._player, self._operating.answer)
+        control = LiveControl(self._plan.topology, self._player, self._operator.answer)
         _ryu.hub.spawn(_ryu.serve, self._socket, control)
         self._player.open_links()
         if self._plan.wires:

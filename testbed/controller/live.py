@@ -1,4 +1,4 @@
-"""Faults and orders by hand, while a fabric runs: HTTP and JSON on a UNIX socket in its directory.
+"""Faults and operator's commands by hand: HTTP and JSON on a UNIX socket in the run directory.
 
 The requests are those of `testbed/files/fault_requests.py` and `operator_requests.py`.
 """

@@ -10,7 +10,7 @@ from typing import Any
 from testbed.controller.actuators.endpoint import EndpointActuator
 from testbed.controller.actuators.link import LinkActuator
 from testbed.controller.actuators.openflow import OpenFlowActuator
-from testbed.controller.actuators.state import Effect, LinkState
+from testbed.controller.actuators.state import Effect, LinkImpairments
 from testbed.model.fabric.names import directions_of, link_of
 from testbed.model.faults.impairment import HEALTHY, ActiveFaults, Impairment
 
@@ -127,14 +127,15 @@ class Places:
                 locks.enter_context(self._locks.setdefault(name, self._new_lock()))
             yield
 
-    def _link_states(self, places: Iterable[str]) -> dict[str, LinkState]:
+    def _link_states(self, places: Iterable[str]) -> dict[str, LinkImpairments]:
         """The links of these places, with the state that active faults add up to; no hosts."""
         links = dict.fromkeys(link_of(place) for place in places if ">" in place)
         return {
-            link: LinkState(*map(self._active.impairment_at, directions_of(link))) for link in links
+            link: LinkImpairments(*map(self._active.impairment_at, directions_of(link)))
+            for link in links
         }
 
-    def _beside_wires(self, links: Mapping[str, LinkState]) -> dict[str, LinkState]:
+    def _beside_wires(self, links: Mapping[str, LinkImpairments]) -> dict[str, LinkImpairments]:
         """The states to set on the links themselves: of wires, all but what OpenFlow does."""
         return {
             link: state.without_cut_and_blackhole if link in self._wires else state

@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 
 from testbed.fabric.layout import Layout
 from testbed.fabric.openvswitch.switch import RUN_DIRECTORY
-from testbed.fabric.openvswitch.wires import MAX_USERSPACE_WIRES, Wire, wires_of
+from testbed.fabric.openvswitch.wires import MAX_USERSPACE_WIRES, OpenFlowWire, wires_of
 from testbed.model.fabric.names import link_of
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.schedule import ScheduledFault
@@ -47,7 +47,7 @@ class ControllerPlan:
     port: int = OPENFLOW_PORT
 
     @property
-    def openflow_wires(self) -> tuple[Wire, ...]:
+    def openflow_wires(self) -> tuple[OpenFlowWire, ...]:
         """The wires with their interfaces and OpenFlow ports."""
         return wires_of(Layout.of(self.topology, self.wires))
 

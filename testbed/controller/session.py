@@ -13,7 +13,7 @@ from typing import Any
 
 from testbed.controller._ryu import hub, ofproto, parser
 from testbed.controller.plan import DROP_PRIORITY, PATCH_PRIORITY
-from testbed.fabric.openvswitch.wires import Wire
+from testbed.fabric.openvswitch.wires import OpenFlowWire
 from testbed.model.errors import RunFailedError
 
 REPLY_TIMEOUT_S = 2.0
@@ -66,7 +66,7 @@ class Session:
 
     # --- messages -------------------------------------------------------------------------
 
-    def add_patch(self, wire: Wire) -> list[Message]:
+    def add_patch(self, wire: OpenFlowWire) -> list[Message]:
         """Join the two ends of a wire."""
         lower, upper = wire.ports
         return [
@@ -103,7 +103,7 @@ class Session:
             )
         return self._flows[key]
 
-    def set_ports(self, wire: Wire, *, up: bool) -> list[Message]:
+    def set_ports(self, wire: OpenFlowWire, *, up: bool) -> list[Message]:
         """Set both ends up or down, which gives carrier to the nodes or takes it away."""
         return [
             _serialised(
@@ -134,7 +134,7 @@ class Session:
         # an error comes before the barrier's reply
         return self._request(*messages, self._barrier).answered_ns
 
-    def learn_ports(self, wires: Sequence[Wire]) -> None:
+    def learn_ports(self, wires: Sequence[OpenFlowWire]) -> None:
         """Read the switch's ports, and serialise the drops of these wires.
 
         Raises:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from testbed.controller.process import try_ryu
 from testbed.experiment.footprint import available_memory
 from testbed.experiment.machine import usable_cpus
-from testbed.fabric.attempts import Attempt, Finding, examine
+from testbed.fabric.attempts import Attempt, AttemptResult, examine
 from testbed.fabric.capabilities import Capabilities
 from testbed.fabric.interfaces import TUN_REMEDY
 from testbed.fabric.openvswitch import availability
@@ -47,7 +47,7 @@ _DATAPATHS = (
 )
 
 
-def diagnose() -> list[Finding]:
+def diagnose() -> list[AttemptResult]:
     """Try everything; takes about three seconds."""
     ryu = Attempt(
         "Ryu", f"make setup in a checkout; else {INSTALL_EMULATION}", try_ryu, "every run"
@@ -64,23 +64,23 @@ def diagnose() -> list[Finding]:
     ]
 
 
-def without_root() -> list[Finding]:
+def without_root() -> list[AttemptResult]:
     """What matters to simulations, and needs no root to find out."""
     return [_cores(), _memory(), _clock()]
 
 
-def _optional(name: str, ok: bool, detail: str, needed_for: str, remedy: str) -> Finding:
-    return Finding(name, ok, detail, needed_for, "" if ok else remedy, required=False)
+def _optional(name: str, ok: bool, detail: str, needed_for: str, remedy: str) -> AttemptResult:
+    return AttemptResult(name, ok, detail, needed_for, "" if ok else remedy, required=False)
 
 
-def apt_command(findings: Iterable[Finding]) -> str:
+def apt_command(results: Iterable[AttemptResult]) -> str:
     """The command that installs every missing Debian package that a remedy names; empty if none."""
-    named = (_APT.search(finding.remedy) for finding in findings)
+    named = (_APT.search(result.remedy) for result in results)
     packages = sorted({match[1] for match in named if match is not None})
     return " ".join((_APT_INSTALL, *packages)) if packages else ""
 
 
-def _open_vswitch() -> Iterator[Finding]:
+def _open_vswitch() -> Iterator[AttemptResult]:
     root = os.geteuid() == 0
     for datapath, name, general, needed_for in _DATAPATHS:
         result = availability.Availability(None, "not tried: it needs root", "run as root")
@@ -93,33 +93,33 @@ def _open_vswitch() -> Iterator[Finding]:
         yield _optional(name, ok, "" if ok else detail, needed_for, remedy)
 
 
-def _tool(name: str, remedy: str, needed_for: str) -> Finding:
+def _tool(name: str, remedy: str, needed_for: str) -> AttemptResult:
     place = shutil.which(name)
     return _optional(name, place is not None, place or "not installed", needed_for, remedy)
 
 
-def _cores() -> Finding:
+def _cores() -> AttemptResult:
     cores = usable_cpus()
     remedy = "a topology with a larger dilation, or fewer flows"
     detail = f"{cores:g} of this machine may be used"
     return _optional("cores", cores >= ENOUGH_CORES, detail, "load", remedy)
 
 
-def _memory() -> Finding:
+def _memory() -> AttemptResult:
     available = available_memory()
     remedy = f"free memory until {LEAST_MEMORY >> 30} GiB are available"
     detail = f"{show_size(available)} available"
     return _optional("memory", available >= LEAST_MEMORY, detail, "the default scenarios", remedy)
 
 
-def _clock() -> Finding:
+def _clock() -> AttemptResult:
     resolution_ns = round(time.clock_getres(time.CLOCK_MONOTONIC) * NS_PER_S)
     ok = resolution_ns <= 1000  # noqa: PLR2004 - a microsecond
     detail = f"CLOCK_MONOTONIC counts in steps of {show_duration(resolution_ns)}"
     return _optional("clock", ok, detail, "every timestamp", "a kernel with high-resolution timers")
 
 
-def _timers() -> Finding:
+def _timers() -> AttemptResult:
     late = sorted(timer_overshoot_ns() for _ in range(_TIMER_TRIES))
     middle = statistics.median(late)
     remedy = "end other programs, or use a machine whose host is less busy"

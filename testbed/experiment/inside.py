@@ -28,7 +28,7 @@ from testbed.experiment.processes import (
 from testbed.experiment.queues import QueueSampler, step_ns
 from testbed.fabric.capture import LinkCaptures
 from testbed.fabric.fabric import Fabric
-from testbed.fabric.link_model.counters import Counters, Direction
+from testbed.fabric.link_model.counters import Direction, LinkCounters
 from testbed.fabric.link_model.link_model import LinkModel
 from testbed.fabric.openvswitch.switch import OpenVSwitch
 from testbed.host.outcome import flow_outcomes, host_counts
@@ -332,7 +332,7 @@ def _describe(
     return traffic.describe(time_ns, arrived, lost if run.switch is None else None)
 
 
-def _sample_links(counters: Counters, links: Recorder, now: int) -> Mapping[str, Direction]:
+def _sample_links(counters: LinkCounters, links: Recorder, now: int) -> Mapping[str, Direction]:
     """Record the counters of every link direction; returns them."""
     directions = counters.directions()
     for direction, count in directions.items():

@@ -27,27 +27,27 @@ class Attempt:
     needed_for: str = "every run"
     required: bool = True
 
-    def finding(self) -> "Finding":
+    def result(self) -> "AttemptResult":
         """Try it and return the result."""
         try:
             wrong = self.run()
         except (OSError, TestbedError) as error:
             wrong = str(error).split("\n", maxsplit=1)[0]
-        return self._finding(wrong)
+        return self._result(wrong)
 
-    def not_tried(self, reason: str) -> "Finding":
+    def not_tried(self, reason: str) -> "AttemptResult":
         """Return the result of an attempt that could not be made."""
-        return self._finding(f"not tried: {reason}")
+        return self._result(f"not tried: {reason}")
 
-    def _finding(self, wrong: str | None) -> "Finding":
+    def _result(self, wrong: str | None) -> "AttemptResult":
         remedy = "" if wrong is None else self.remedy
-        return Finding(
+        return AttemptResult(
             self.name, wrong is None, wrong or "", self.needed_for, remedy, required=self.required
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class AttemptResult:
     """The result of an attempt.
 
     Attributes:
@@ -75,7 +75,7 @@ _SANDBOX = Attempt(
 )
 
 
-def examine(attempts: Sequence[Attempt]) -> list[Finding]:
+def examine(attempts: Sequence[Attempt]) -> list[AttemptResult]:
     """Make attempts in a throwaway sandbox, after root and the sandbox itself.
 
     They are made in their order, in the sandbox's own namespaces. Each depends on the required ones
@@ -83,23 +83,23 @@ def examine(attempts: Sequence[Attempt]) -> list[Finding]:
     """
     if os.geteuid() != 0:
         reason = "it needs root"
-        root = _ROOT._finding("namespaces need it")  # noqa: SLF001 - of this module
+        root = _ROOT._result("namespaces need it")  # noqa: SLF001 - of this module
         return [root, *(attempt.not_tried(reason) for attempt in (_SANDBOX, *attempts))]
     try:
-        findings = call(lambda: _try_all(attempts))
+        results = call(lambda: _try_all(attempts))
     except ProcessFailedError:
-        sandbox = _SANDBOX._finding("they cannot be made")  # noqa: SLF001 - of this module
+        sandbox = _SANDBOX._result("they cannot be made")  # noqa: SLF001 - of this module
         rest = [attempt.not_tried("it needs namespaces") for attempt in attempts]
-        return [_ROOT.finding(), sandbox, *rest]
-    return [_ROOT.finding(), _SANDBOX.finding(), *(Finding(**finding) for finding in findings)]
+        return [_ROOT.result(), sandbox, *rest]
+    return [_ROOT.result(), _SANDBOX.result(), *(AttemptResult(**result) for result in results)]
 
 
 def _try_all(attempts: Sequence[Attempt]) -> list[dict[str, Any]]:
-    findings: list[Finding] = []
+    results: list[AttemptResult] = []
     lacking = ""
     for attempt in attempts:
-        finding = attempt.not_tried(f"it needs {lacking}") if lacking else attempt.finding()
-        findings.append(finding)
-        if finding.required and not finding.ok and not lacking:
+        result = attempt.not_tried(f"it needs {lacking}") if lacking else attempt.result()
+        results.append(result)
+        if result.required and not result.ok and not lacking:
             lacking = attempt.name
-    return [asdict(finding) for finding in findings]
+    return [asdict(result) for result in results]

@@ -68,9 +68,9 @@ def require(*names: str) -> None:
     """
     capabilities = Capabilities()
     optional = [attempt for attempt in capabilities.optional() if attempt.name in names]
-    for finding in examine((*capabilities.required(), *optional)):
-        if not finding.ok:
-            raise MachineError(f"{finding.name}: {finding.detail}", finding.remedy)
+    for result in examine((*capabilities.required(), *optional)):
+        if not result.ok:
+            raise MachineError(f"{result.name}: {result.detail}", result.remedy)
 
 
 class Capabilities:

@@ -64,7 +64,7 @@ _OUTGOING_ONLY = (
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Frame:
+class CapturedFrame:
     """A frame that left a port.
 
     Attributes:
@@ -106,7 +106,7 @@ class PortCapture(Closeable):
         """The socket's descriptor, readable when frames wait."""
         return self._socket.fileno()
 
-    def read(self) -> Iterator[Frame]:
+    def read(self) -> Iterator[CapturedFrame]:
         """Yield the frames that are in the ring."""
         while True:
             start = self._next * _FRAME_BYTES
@@ -116,7 +116,7 @@ class PortCapture(Closeable):
             data = self._ring[start + mac : start + mac + size]
             struct.pack_into("=I", self._ring, start, 0)  # returns the slot to the kernel
             self._next = (self._next + 1) % self._frames
-            yield Frame(seconds * NS_PER_S + ns, data)
+            yield CapturedFrame(seconds * NS_PER_S + ns, data)
 
     def lost(self) -> int:
         """Frames lost since the last call because the ring was full."""
@@ -195,7 +195,7 @@ class _LinkFile:
         self._output = file.open("wb", buffering=0)
         self._ports = [port.name for port in link.ports]
         self.captures = [PortCapture(port, ring_frames) for port in link.ports]
-        self._waiting: list[tuple[Frame, int]] = []
+        self._waiting: list[tuple[CapturedFrame, int]] = []
 
     def begin(self, comment: str) -> None:
         """Write the header."""

@@ -12,7 +12,7 @@ from testbed.fabric import interfaces, routes
 from testbed.fabric.interfaces import write_sysctl
 from testbed.fabric.layout import Layout, receive_cpu
 from testbed.fabric.link_model import link_model, shaping
-from testbed.fabric.link_model.counters import Counters
+from testbed.fabric.link_model.counters import LinkCounters
 from testbed.fabric.link_model.link_model import LinkModel, Programs
 from testbed.fabric.mininet.net import FabricNet
 from testbed.fabric.netlink import requests
@@ -119,9 +119,9 @@ class Fabric(Closeable):
         with self._phase("sweep"):
             sweep(self.layout, self.namespaces)
 
-    def counters(self) -> Counters:
+    def counters(self) -> LinkCounters:
         """Return a reader of the fabric's counters."""
-        return Counters(self.layout, self.namespaces)
+        return LinkCounters(self.layout, self.namespaces)
 
     # --- building -----------------------------------------------------------------------------
 

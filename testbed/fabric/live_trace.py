@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from ipaddress import IPv6Address
 
-from testbed.fabric.capture import Frame, PortCapture
+from testbed.fabric.capture import CapturedFrame, PortCapture
 from testbed.fabric.fabric import Fabric
 from testbed.fabric.probe_packets import IPV6_HEADER, probe_packet, raw_socket
 from testbed.model.fabric.addressing import Path, flow_label_of_ev
@@ -88,6 +88,6 @@ def _in_sandbox(topology: Topology, src: Node, dst: Node, path: Path, ev: int) -
         return LiveTrace(tuple(_seen(name, frame) for frame, name in marked), delivered)
 
 
-def _seen(port: str, frame: Frame) -> Seen:
+def _seen(port: str, frame: CapturedFrame) -> Seen:
     first, _, next_header, hop_limit, _, dst = IPV6_HEADER.unpack_from(frame.data, ETHERNET_HEADER)
     return Seen(port, str(IPv6Address(dst)), hop_limit, next_header, first & 0xF_FFFF)

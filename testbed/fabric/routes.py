@@ -176,7 +176,7 @@ class NeighbourEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Tables:
+class RoutingTables:
     """All routes, neighbours and addresses of a node."""
 
     routes: frozenset[Route]
@@ -198,7 +198,7 @@ class Tables:
 # --- expected ---------------------------------------------------------------------------------
 
 
-def expected(layout: Layout, node: Node) -> Tables:
+def expected(layout: Layout, node: Node) -> RoutingTables:
     """The entries that a node's tables must have, by the model."""
     plan = node_routes(layout.topology, node)
     routes = [Route(hop.locator, hop.port.ifindex, via=LINK_LOCAL) for hop in plan.neighbours]
@@ -207,13 +207,13 @@ def expected(layout: Layout, node: Node) -> Tables:
     neighbours = frozenset(
         NeighbourEntry(LINK_LOCAL, hop.port.ifindex, hop.via.mac) for hop in plan.neighbours
     )
-    return Tables(frozenset(routes), neighbours, frozenset(plan.local))
+    return RoutingTables(frozenset(routes), neighbours, frozenset(plan.local))
 
 
-def of_ports(tables: Tables, ports: Collection[Port]) -> Tables:
+def of_ports(tables: RoutingTables, ports: Collection[Port]) -> RoutingTables:
     """The entries that use one of these ports: the kernel removes them with the port's carrier."""
     indexes = {port.ifindex for port in ports}
-    return Tables(
+    return RoutingTables(
         frozenset(route for route in tables.routes if route.oif in indexes),
         frozenset(entry for entry in tables.neighbours if entry.ifindex in indexes),
         frozenset(),
@@ -223,7 +223,7 @@ def of_ports(tables: Tables, ports: Collection[Port]) -> Tables:
 # --- written ----------------------------------------------------------------------------------
 
 
-def install(tables: Tables, device: Callable[[int], str]) -> Iterator[Request]:
+def install(tables: RoutingTables, device: Callable[[int], str]) -> Iterator[Request]:
     """Yield the requests that write tables: neighbours first, as routes use them."""
     for entry in tables.neighbours:
         yield requests.new_neighbour(entry.address, entry.ifindex, entry.mac)
@@ -314,9 +314,9 @@ def _encap_attributes(action: Seg6LocalAction | Encapsulation) -> list[tuple[str
 # --- read back --------------------------------------------------------------------------------
 
 
-def read(netlink: Netlink) -> Tables:
+def read(netlink: Netlink) -> RoutingTables:
     """Read a node's main table, its neighbours and its addresses."""
-    return Tables(
+    return RoutingTables(
         frozenset(read_routes(netlink)),
         frozenset(read_neighbours(netlink)),
         frozenset(_read_addresses(netlink)),

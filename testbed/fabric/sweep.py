@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from testbed.fabric.layout import Layout
-from testbed.fabric.link_model.counters import Counters
+from testbed.fabric.link_model.counters import LinkCounters
 from testbed.fabric.netlink.namespaces import NodeNamespaces
 from testbed.fabric.probe_packets import IPV6_HEADER, probe_packet, raw_socket
 from testbed.model.errors import RunFailedError
@@ -53,7 +53,7 @@ def sweep(layout: Layout, namespaces: NodeNamespaces) -> None:
     """
     topology = layout.topology
     loops = [Loop(host, path) for host in topology.hosts for path in paths(topology, host, host)]
-    counters = Counters(layout, namespaces)
+    counters = LinkCounters(layout, namespaces)
     before, sids_before = counters.directions(), counters.sids()
     lost = _run(topology, loops, namespaces)
     after, sids_after = counters.directions(), counters.sids()

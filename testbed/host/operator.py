@@ -102,7 +102,7 @@ class HostOperator:
                 self._qps.append(flow)
                 if qp_plan.sends is not None:
                     self._flows[plan.host.name, qp_plan.peer.name, qp_plan.lane] = flow
-        self._orders = deque[tuple[int, Command]]()
+        self._commands = deque[tuple[int, Command]]()
         self._probing: list[_Probing] = []
         self._events = deque[tuple[int, EvChanged] | tuple[int, int, str]](maxlen=KEPT_EVENTS)
         self._dropped = 0
@@ -112,15 +112,15 @@ class HostOperator:
     def begin(self, t0_ns: int) -> None:
         """Carry out the scenario's commands for this host from now on, each at its time."""
         self._t0_ns = t0_ns
-        orders = (order for order in self._scenario.operator if host_of(order) == self._host.name)
-        self._orders.extend(
-            (t0_ns + order.at, order) for order in sorted(orders, key=lambda order: order.at)
+        own = (each for each in self._scenario.operator if host_of(each) == self._host.name)
+        self._commands.extend(
+            (t0_ns + command.at, command) for command in sorted(own, key=lambda each: each.at)
         )
 
     @property
     def deadline_ns(self) -> int:
         """When `work` has something to do, or `NEVER`."""
-        due_ns = self._orders[0][0] if self._orders else NEVER
+        due_ns = self._commands[0][0] if self._commands else NEVER
         for probing in self._probing:
             over = probing.batch.is_over(0)
             due_ns = min(due_ns, 0 if over else probing.batch.deadline_ns)
@@ -128,8 +128,8 @@ class HostOperator:
 
     def work(self, now_ns: int) -> None:
         """Carry out what the scenario has for now, and report probes that are over."""
-        while self._orders and self._orders[0][0] <= now_ns:
-            self._carry_out(self._orders.popleft()[1], now_ns, _ignore, BY_SCENARIO)
+        while self._commands and self._commands[0][0] <= now_ns:
+            self._carry_out(self._commands.popleft()[1], now_ns, _ignore, BY_SCENARIO)
         if self._probing:
             for probing in [p for p in self._probing if p.batch.is_over(now_ns)]:
                 self._probing.remove(probing)

@@ -14,7 +14,7 @@ from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 from testbed.model.own_code import OwnCode
 from testbed.mrc import EvInfo, EvState
-from testbed.mrc.congestion.control import Loss, Report
+from testbed.mrc.congestion.control import LossCause, Report
 
 MOST_BYTES = 1 << 50
 """No window may be larger."""
@@ -185,7 +185,7 @@ class OwnCongestion:
 
     def on_lost(
         self,
-        loss: Loss,
+        cause: LossCause,
         payload: int,
         nominal: int,  # noqa: ARG002
         rtt_ns: int | None,  # noqa: ARG002
@@ -193,7 +193,7 @@ class OwnCongestion:
     ) -> None:
         """Call the user's method."""
         self._flight -= payload
-        self.on_loss(payload, trimmed=loss is Loss.TRIMMED, now_ns=now_ns)
+        self.on_loss(payload, trimmed=cause is LossCause.TRIMMED, now_ns=now_ns)
 
     def reset(self) -> None:
         """Begin again, unless other queue pairs have packets in flight."""

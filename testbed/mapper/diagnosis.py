@@ -9,7 +9,7 @@ import numpy as np
 
 from testbed.mapper.evidence import log_odds_healthy
 from testbed.mapper.inference import Culprit, Incidence, find_culprits
-from testbed.mapper.prober import Outcome
+from testbed.mapper.prober import ProbeOutcome
 from testbed.mapper.suspects import Suspect, SuspectKind, suspect_directions
 from testbed.model.fabric.names import directions_of
 from testbed.model.fabric.topology import Topology
@@ -61,7 +61,7 @@ class Diagnosis:
         """What is accused at the moment."""
         return tuple(self._accused.values())
 
-    def add(self, outcomes: Iterable[Outcome]) -> None:
+    def add(self, outcomes: Iterable[ProbeOutcome]) -> None:
         """Take in the outcomes of probes."""
         for outcome in outcomes:
             probe = outcome.probe

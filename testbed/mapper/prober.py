@@ -23,7 +23,7 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ProbeOutcome:
     """Whether a probe arrived in time, or is lost."""
 
     probe: Probe
@@ -90,13 +90,13 @@ class Prober:
         if probe is not None:
             self._arrived.append(probe)
 
-    def outcomes(self, now_ns: int) -> list[Outcome]:
+    def outcomes(self, now_ns: int) -> list[ProbeOutcome]:
         """The outcomes that have become known since the last call."""
-        outcomes = [Outcome(probe, lost=False) for probe in self._arrived]
+        outcomes = [ProbeOutcome(probe, lost=False) for probe in self._arrived]
         self._arrived = []
         for number, probe in list(self._in_flight.items()):
             if now_ns - probe.sent_ns <= self._timeout_ns:
                 break  # they are in the order of sending
             del self._in_flight[number]
-            outcomes.append(Outcome(probe, lost=True))
+            outcomes.append(ProbeOutcome(probe, lost=True))
         return outcomes

@@ -8,7 +8,7 @@ from testbed.model.expect import Expect
 from testbed.model.fabric.topology import NAME_PATTERN, Topology
 from testbed.model.faults.kinds import Fault
 from testbed.model.faults.schedule import ScheduledFault, scheduled_faults
-from testbed.model.operator.commands import Order
+from testbed.model.operator.commands import TimedCommand
 from testbed.model.part import Part
 from testbed.model.transport import Mrc, Transport
 from testbed.model.units import RealTime, RunTime, parse_duration
@@ -51,7 +51,7 @@ class Scenario(Part):
     workload: Workload = Field(description="what the hosts send")
     transport: Transport = Field(default=Mrc(), description="how they send it")
     timeline: tuple[Fault, ...] = Field(default=(), description="the faults, in any order")
-    operator: tuple[Order, ...] = Field(
+    operator: tuple[TimedCommand, ...] = Field(
         default=(), description="what an operator does with EVs and ports (docs/operator.md)"
     )
     expect: Expect = Field(

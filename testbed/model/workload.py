@@ -211,7 +211,7 @@ class Training(_Reducing):
         return tuple(pair for other in others for pair in ((other, first), (first, other)))
 
 
-class Connection(Part):
+class Transfer(Part):
     """One transfer of a connection matrix."""
 
     src: str = Field(description="the sending host")
@@ -228,7 +228,7 @@ class Connections(Part):
     """The number of pieces of a transfer longer than `PIECE` that are outstanding."""
 
     kind: Literal["connections"] = "connections"
-    matrix: tuple[Connection, ...] = Field(
+    matrix: tuple[Transfer, ...] = Field(
         min_length=1, description="file of a connection matrix, or its transfers"
     )
 

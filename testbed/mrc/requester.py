@@ -6,7 +6,7 @@ a NAK fails one, and the queue pair with it.
 """
 
 from testbed.mrc.config import QpConfig
-from testbed.mrc.congestion.control import CongestionControl, Loss
+from testbed.mrc.congestion.control import CongestionControl, LossCause
 from testbed.mrc.congestion.flight import Flight
 from testbed.mrc.congestion.rtt import RttEstimator
 from testbed.mrc.constants import MPR_UNIT, NEVER, EvMark, NackReason
@@ -243,7 +243,7 @@ class Requester:
             self.fail(CompletionStatus.RETRY_EXCEEDED)
             return
         transmission.done = True
-        self._repeat(transmission, Loss.TRIMMED if trimmed else Loss.REFUSED, now_ns)
+        self._repeat(transmission, LossCause.TRIMMED if trimmed else LossCause.REFUSED, now_ns)
         if nack.reason is NackReason.TRIMMED:
             self._engine.skip(transmission.ev.value, "trimmed", now_ns)
         elif nack.reason is NackReason.TRIMMED_LASTHOP:
@@ -331,14 +331,14 @@ class Requester:
             Lost(transmission.seq, ev.value, ev.plane, transmission.sent_ns, reason.value, now_ns)
         )
         self._losses.add(transmission)
-        self._repeat(transmission, Loss.INFERRED, now_ns)
+        self._repeat(transmission, LossCause.INFERRED, now_ns)
         delivers = reason is LossReason.OVERTAKEN
         condemned = self._engine.report_loss(ev.value, reason.value, now_ns, delivers=delivers)
         if condemned and reason is LossReason.LATE:
             self._detector.fell_silent(ev.value)
 
-    def _repeat(self, transmission: Transmission, loss: Loss, now_ns: int) -> None:
-        self.flight.lost(transmission, loss, now_ns)
+    def _repeat(self, transmission: Transmission, cause: LossCause, now_ns: int) -> None:
+        self.flight.lost(transmission, cause, now_ns)
         self._scoreboard.repeat(transmission)
         if self._config.go_back:
             for behind in self._scoreboard.go_back(transmission.seq):

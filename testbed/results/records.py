@@ -141,10 +141,10 @@ OPERATOR = Table(
     result=Kind.WORD,
     rtt_ns=Kind.I64,
 )
-"""An order of the operator, or of the Clustermapper, has taken effect: a row for each EV or port.
+"""A command of the operator, or of the Clustermapper, took effect: a row for each EV or port.
 
 `result` is the state of the EV or the port then; of a probe, whether it was answered; or why the
-order was refused. `flow` is -1 for a port, and `rtt_ns` is -1 without an answered probe.
+command was refused. `flow` is -1 for a port, and `rtt_ns` is -1 without an answered probe.
 """
 
 LINKS = Table(

@@ -17,7 +17,7 @@ PROBE_BYTES = 24
 """UDP header and content of a probe in bytes, as in the emulation."""
 
 
-class Agents:
+class SimulatedAgents:
     """Sends the probes of all hosts, and takes in those that arrive undamaged."""
 
     def __init__(

@@ -33,7 +33,7 @@ from testbed.sim.engine import Engine
 from testbed.sim.fabric import Fabric, Timing
 from testbed.sim.faults import FaultInjection
 from testbed.sim.host import Host
-from testbed.sim.mapper import Agents
+from testbed.sim.mapper import SimulatedAgents
 from testbed.sim.outcome import Outcome
 from testbed.workloads.pattern import Block
 
@@ -252,7 +252,7 @@ class Simulation:
             self._recorders.open("mapper", records.FINDINGS).append,
         )
         deny = self._deny if settings.denylist else lambda _: None
-        Agents(scenario.topology, self.engine, self.fabric, mapper, deny)
+        SimulatedAgents(scenario.topology, self.engine, self.fabric, mapper, deny)
 
     def _deny(self, directions: frozenset[str]) -> None:
         for host in self.hosts.values():

@@ -7,8 +7,8 @@ import pytest
 
 from testbed.campaign.job import Record
 from testbed.campaign.series import (
-    Case,
     Series,
+    SeriesCase,
     SeriesPlan,
     SeriesRun,
     directory_name,
@@ -30,7 +30,9 @@ from testbed.results.report.comparison_report import as_data, shown
 
 def _plan(*swept: dict[str, Any], seeds: tuple[int, ...] = (1, 2)) -> SeriesPlan:
     cases = [
-        Case(name=named("", case), scenario="x", settings=case, seeds=list(seeds), content="c")
+        SeriesCase(
+            name=named("", case), scenario="x", settings=case, seeds=list(seeds), content="c"
+        )
         for case in swept
     ]
     return SeriesPlan(name="x", simulated=True, settings={}, cases=cases)

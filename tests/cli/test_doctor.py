@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from testbed.experiment.diagnosis import apt_command
-from testbed.fabric.attempts import Finding
+from testbed.fabric.attempts import AttemptResult
 from testbed.fabric.interfaces import TUN_DEVICE
 from testbed.fabric.link_model import link_model
 from testbed.sandbox import namespaces
@@ -31,7 +31,11 @@ def _doctor() -> tuple[int, dict[str, dict[str, Any]], bool]:
     )
     assert done.stdout, done.stderr
     answer = json.loads(done.stdout)
-    return done.returncode, {one["name"]: one for one in answer["findings"]}, answer["able"]
+    return (
+        done.returncode,
+        {result["name"]: result for result in answer["findings"]},
+        answer["able"],
+    )
 
 
 def _hidden(*files: str) -> tuple[int, dict[str, dict[str, Any]], bool]:
@@ -200,9 +204,9 @@ def test_one_line_installs_all_packages_that_are_missing() -> None:
         "netem": "modprobe sch_netem, or install linux-modules-extra",
         "ping": "",
     }
-    findings = [
-        Finding(name, not remedy, "", "", remedy, required=False)
+    results = [
+        AttemptResult(name, not remedy, "", "", remedy, required=False)
         for name, remedy in remedies.items()
     ]
-    assert apt_command(findings).endswith(" --no-install-recommends libbpf1 openvswitch-switch")
-    assert apt_command(findings[3:]) == ""
+    assert apt_command(results).endswith(" --no-install-recommends libbpf1 openvswitch-switch")
+    assert apt_command(results[3:]) == ""

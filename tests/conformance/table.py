@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from testbed.mrc.wire import headers
-from testbed.mrc.wire.header import Header, Place
+from testbed.mrc.wire.header import FieldPosition, Header
 from testbed.mrc.wire.headers import IMMDT, METH, RETH
 from testbed.mrc.wire.kinds import AETH, CC_STATE, COMMON, EETH, ERTH, NETH, PETH, SETH
 
@@ -98,7 +98,7 @@ def fields() -> Iterator[Rule]:
                 yield _field(header, place, vector)
 
 
-def _field(header: Header, place: Place, vector: str) -> Rule:
+def _field(header: Header, place: FieldPosition, vector: str) -> Rule:
     field = place.field
     sent_only = field.name in _NOT_READ or (header is NETH and field.name == "cc_type")
     sent = _WRITE if header in {*COMMON} else f"{_CONTROL}[{vector}]"

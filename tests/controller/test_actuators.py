@@ -6,7 +6,7 @@ import pytest
 
 from testbed.controller.actuators import openflow
 from testbed.controller.actuators.openflow import OpenFlowActuator
-from testbed.controller.actuators.state import FaultError, LinkState
+from testbed.controller.actuators.state import FaultError, LinkImpairments
 from testbed.controller.plan import DROP_PRIORITY, PATCH_PRIORITY
 from testbed.fabric.layout import Layout
 from testbed.fabric.openvswitch.wires import wires_of
@@ -101,8 +101,8 @@ def switch(monkeypatch: pytest.MonkeyPatch) -> FakeSwitch:
 
 
 DARK = Impairment(blackhole=True)
-BLACKHOLE = LinkState(DARK, DARK)
-CUT = LinkState(Impairment(cut=True), Impairment(cut=True))
+BLACKHOLE = LinkImpairments(DARK, DARK)
+CUT = LinkImpairments(Impairment(cut=True), Impairment(cut=True))
 
 
 def test_a_blackhole_is_effective_when_the_datapath_has_forgotten(switch: FakeSwitch) -> None:
@@ -136,7 +136,7 @@ def test_a_cut_is_effective_before_its_ports_are_down(switch: FakeSwitch) -> Non
 def test_one_direction_is_one_flow(switch: FakeSwitch) -> None:
     """What comes in at the lower end is dropped; what comes back may pass."""
     actuator = switch.actuator()
-    actuator.apply(FABRIC_LINK, LinkState(up=DARK))
+    actuator.apply(FABRIC_LINK, LinkImpairments(up=DARK))
     assert (DROP_PRIORITY, 1) in switch.table
     assert (DROP_PRIORITY, 2) not in switch.table
     switch.forwarded[0] += 5  # to the lower node: the way down
@@ -149,7 +149,7 @@ def test_one_direction_is_one_flow(switch: FakeSwitch) -> None:
 def test_a_switch_that_comes_back_gets_all_there_is_to_know(switch: FakeSwitch) -> None:
     """Its tables may be empty, or as they were before the connection was lost."""
     actuator = switch.actuator()
-    actuator.apply(FABRIC_LINK, LinkState(up=DARK))
+    actuator.apply(FABRIC_LINK, LinkImpairments(up=DARK))
     switch.calls.clear()
     fake: Any = switch
     actuator.install(fake)
@@ -192,8 +192,8 @@ def test_a_healed_cut_puts_routes_back_and_looks_for_its_flows(switch: FakeSwitc
     actuator = switch.actuator()
     actuator.apply(FABRIC_LINK, CUT)
     switch.calls.clear()
-    actuator.apply(FABRIC_LINK, LinkState())
+    actuator.apply(FABRIC_LINK, LinkImpairments())
     assert switch.calls == ["undrop 1", "undrop 2", "purge", "up", "restore", "count"]
     del switch.table[PATCH_PRIORITY, 1]
     with pytest.raises(FaultError, match="flows"):
-        actuator.apply(FABRIC_LINK, LinkState())
+        actuator.apply(FABRIC_LINK, LinkImpairments())

@@ -44,7 +44,7 @@ def test_the_kernels_own_words_are_passed_on() -> None:
         with NodeNamespaces() as namespaces:
             netlink = namespaces.create("here").netlink
             route = routes.Route(IPv6Network("2001:db8::/48"), 77)
-            tables = routes.Tables(frozenset((route,)), frozenset(), frozenset())
+            tables = routes.RoutingTables(frozenset((route,)), frozenset(), frozenset())
             with pytest.raises(NetlinkError) as failure:
                 netlink.send(routes.install(tables, str))
             return str(failure.value)
@@ -67,7 +67,7 @@ def test_thousands_of_requests_go_in_several_buffers() -> None:
 
 def test_un_routes_keep_flavours_and_counters_through_encoding() -> None:
     """What pyroute2's own class drops without a word."""
-    tables = routes.Tables(
+    tables = routes.RoutingTables(
         frozenset((routes.Route(IPv6Network("5f00:0:1000::/48"), 7, action=routes.UN),)),
         frozenset(),
         frozenset(),

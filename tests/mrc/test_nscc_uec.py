@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from testbed.mrc import QpState, UecNscc, UecProfile
-from testbed.mrc.congestion.control import Loss, Report
+from testbed.mrc.congestion.control import LossCause, Report
 
 from .harness import Network, S, make_profile
 from .star import Star
@@ -35,12 +35,12 @@ def report(
 def window_of(size: int, profile: UecProfile = PROFILE) -> UecNscc:
     """A window brought down to `size` by inferred losses, with nothing in flight or ignored."""
     nscc = UecNscc(profile)
-    lose(nscc, Loss.INFERRED, nscc.window - size)
+    lose(nscc, LossCause.INFERRED, nscc.window - size)
     nscc.flight = 0
     return nscc
 
 
-def lose(nscc: UecNscc, loss: Loss, size: int, now: int = 1, rtt: int | None = None) -> None:
+def lose(nscc: UecNscc, loss: LossCause, size: int, now: int = 1, rtt: int | None = None) -> None:
     nscc.on_lost(loss, size, size, rtt, now)
 
 
@@ -199,9 +199,9 @@ def test_rule_11_quick_adapt_takes_what_was_achieved() -> None:
     end = begin_epoch(nscc)
     nscc.flight = 50 * MTU
     nscc.on_report(report(5 * MTU, TARGET // 2))
-    lose(nscc, Loss.TRIMMED, MTU, now=end)
+    lose(nscc, LossCause.TRIMMED, MTU, now=end)
     assert nscc.window == 5 * MTU
-    lose(nscc, Loss.TRIMMED, MTU, now=2 * end)
+    lose(nscc, LossCause.TRIMMED, MTU, now=2 * end)
     assert nscc.window == 5 * MTU, "44 packets were in flight"
 
 
@@ -213,7 +213,7 @@ def test_rule_11_quick_adapt_needs_a_trim_and_few_bytes() -> None:
     nscc = UecNscc(PROFILE)
     end = begin_epoch(nscc)
     nscc.on_report(report(225_000 // 8, TARGET // 2))
-    lose(nscc, Loss.TRIMMED, MTU, now=end)
+    lose(nscc, LossCause.TRIMMED, MTU, now=end)
     assert nscc.window == 225_000 - MTU
 
 
@@ -230,7 +230,7 @@ def test_rule_13_what_was_in_flight_is_ignored_where_it_is_marked() -> None:
     end = begin_epoch(nscc)
     nscc.flight = 50 * MTU
     nscc.on_report(report(20_000, TARGET // 2))
-    lose(nscc, Loss.TRIMMED, MTU, now=end)
+    lose(nscc, LossCause.TRIMMED, MTU, now=end)
     nscc.average_delay_ns = 4.0 * TARGET
     nscc.on_report(report(MTU, 4 * TARGET, ecn=True, now=3 * end))
     assert nscc.window == 20_000
@@ -241,7 +241,7 @@ def test_rule_13_what_was_in_flight_is_ignored_where_it_is_marked() -> None:
 def test_rule_14_a_trim_takes_its_bytes_and_counts_as_a_delay() -> None:
     nscc = window_of(100_000)
     nscc.on_sent(4096, MTU)
-    lose(nscc, Loss.TRIMMED, MTU)
+    lose(nscc, LossCause.TRIMMED, MTU)
     assert nscc.window == 100_000 - MTU
     assert nscc.flight == 0
     assert nscc.average_delay_ns == pytest.approx(RTT * MTU / 100_000)
@@ -250,7 +250,7 @@ def test_rule_14_a_trim_takes_its_bytes_and_counts_as_a_delay() -> None:
 def test_rule_15_a_refusal_leaves_the_window() -> None:
     nscc = window_of(100_000)
     nscc.on_sent(4096, MTU)
-    lose(nscc, Loss.REFUSED, MTU, rtt=11_000)
+    lose(nscc, LossCause.REFUSED, MTU, rtt=11_000)
     assert (nscc.window, nscc.flight, nscc.base_rtt_ns) == (100_000, 0, 11_000)
 
 
@@ -259,12 +259,12 @@ def test_rule_16_an_inferred_loss_takes_its_bytes_and_arms_nothing(profile: UecP
     nscc = UecNscc(profile)
     end = begin_epoch(nscc)
     before = nscc.window
-    lose(nscc, Loss.INFERRED, MTU, now=end)
+    lose(nscc, LossCause.INFERRED, MTU, now=end)
     assert nscc.window == before - MTU
     nscc.on_report(report(MTU, profile.target_delay // 2, now=2 * end))
     assert nscc.window >= before - MTU
     for _ in range(100):
-        lose(nscc, Loss.INFERRED, MTU)
+        lose(nscc, LossCause.INFERRED, MTU)
     assert nscc.window == MTU
 
 
@@ -300,7 +300,7 @@ def test_rule_18_restore_brings_the_saved_window_back_once_the_penalty_is_over()
     assert nscc.window <= reduced, "not without restore"
     nscc.on_report(report(0, TARGET, restore=True))
     assert nscc.window == 100_000
-    lose(nscc, Loss.INFERRED, 50_000)
+    lose(nscc, LossCause.INFERRED, 50_000)
     nscc.on_report(report(0, TARGET, restore=True))
     assert nscc.window == 50_000, "only once"
 

@@ -19,7 +19,7 @@ from testbed.mrc import (
     decode,
     respond,
 )
-from testbed.mrc.congestion.control import Loss, Report
+from testbed.mrc.congestion.control import LossCause, Report
 from testbed.mrc.constants import EndpointOp, EvMark
 from testbed.mrc.wire.control import EndpointRequest, EndpointResponse, ReliabilityProbe, Sack
 from testbed.mrc.wire.packets import Write
@@ -52,7 +52,7 @@ class RecordingWindow:
         """Change nothing."""
 
     def on_lost(
-        self, loss: Loss, payload: int, nominal: int, rtt_ns: int | None, now_ns: int
+        self, loss: LossCause, payload: int, nominal: int, rtt_ns: int | None, now_ns: int
     ) -> None:
         """Change nothing."""
 

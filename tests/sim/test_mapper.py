@@ -5,7 +5,7 @@ from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import HEALTHY, Impairment
 from testbed.sim.engine import Engine
 from testbed.sim.fabric import Fabric
-from testbed.sim.mapper import Agents
+from testbed.sim.mapper import SimulatedAgents
 
 SECOND = 1_000_000_000
 PERIOD = SECOND // 4
@@ -28,7 +28,7 @@ class Run:
             lambda *row: self.findings.append((row[1], row[3])),
         )
         self.denied: list[frozenset[str]] = []
-        Agents(TOPOLOGY, self.engine, self.fabric, self.mapper, self.denied.append)
+        SimulatedAgents(TOPOLOGY, self.engine, self.fabric, self.mapper, self.denied.append)
 
     def until(self, seconds: float) -> None:
         self.engine.run(round(seconds * SECOND))

@@ -22,7 +22,7 @@ from testbed.model.scenario import Clustermapper as Settings
 from testbed.model.units import NS_PER_S, show_share
 from testbed.sim.engine import Engine
 from testbed.sim.fabric import Fabric
-from testbed.sim.mapper import Agents
+from testbed.sim.mapper import SimulatedAgents
 
 TOPOLOGY = "clos-4plane"
 HEALTHY_ROUNDS = 4
@@ -200,7 +200,7 @@ def _probing(
         lambda *_: None,
         lambda t, raised, kind, name, *_: findings.append((t, raised, kind, name)),
     )
-    Agents(topology, engine, fabric, mapper, lambda _: None)
+    SimulatedAgents(topology, engine, fabric, mapper, lambda _: None)
     return engine, fabric, mapper, findings
 
 

@@ -2,7 +2,13 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from testbed.controller.actuators.state import Clock, Effect, FaultError, LinkState, check_carrier
+from testbed.controller.actuators.state import (
+    Clock,
+    Effect,
+    FaultError,
+    LinkImpairments,
+    check_carrier,
+)
 from testbed.fabric.link_model.link_control import LinkControl
 from testbed.model.fabric.names import directions_of
 from testbed.model.faults.impairment import Impairment
@@ -28,7 +34,7 @@ class LinkActuator:
         self._cut = set[str]()
         self._tallies: dict[str, dict[str, int]] = {}
 
-    def apply(self, states: Mapping[str, LinkState]) -> Effect:
+    def apply(self, states: Mapping[str, LinkImpairments]) -> Effect:
         """Bring links into their states.
 
         All links drop packets before the first one loses carrier, and none does any more when its
@@ -58,7 +64,7 @@ class LinkActuator:
             self._tallies[direction] = self._control.tally(direction)
         return Effect(after_ns, by_ns, routes)
 
-    def prove(self, link: str, state: LinkState) -> Mapping[str, list[int]]:
+    def prove(self, link: str, state: LinkImpairments) -> Mapping[str, list[int]]:
         """Show that a link is still in its state; return its counters since then, by direction.
 
         Raises:
@@ -80,7 +86,7 @@ class LinkActuator:
         keys = dict.fromkeys(key for memory in memories for key in memory)
         return {key: sorted({memory[key] for memory in memories if key in memory}) for key in keys}
 
-    def _check(self, states: Mapping[str, LinkState]) -> None:
+    def _check(self, states: Mapping[str, LinkImpairments]) -> None:
         for link, state in states.items():
             if link not in self._wires:
                 check_carrier(self._control, link, cut=state.cut)
@@ -90,7 +96,7 @@ class LinkActuator:
                 raise FaultError(f"{direction}: {differences}")
 
 
-def _by_direction(states: Mapping[str, LinkState]) -> Iterator[tuple[str, Impairment]]:
+def _by_direction(states: Mapping[str, LinkImpairments]) -> Iterator[tuple[str, Impairment]]:
     """Yield every direction of these links, with its impairment."""
     for link, state in states.items():
         yield from zip(directions_of(link), state.directions, strict=True)

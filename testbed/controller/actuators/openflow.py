@@ -4,10 +4,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from testbed.controller.actuators.state import Clock, Effect, FaultError, LinkState, check_carrier
+from testbed.controller.actuators.state import (
+    Clock,
+    Effect,
+    FaultError,
+    LinkImpairments,
+    check_carrier,
+)
 from testbed.controller.plan import DROP_PRIORITY, PATCH_PRIORITY
 from testbed.fabric.link_model.link_control import CARRIER_POLL_S, CARRIER_TIMEOUT_NS, LinkControl
-from testbed.fabric.openvswitch.wires import Wire, forwarded_packets
+from testbed.fabric.openvswitch.wires import OpenFlowWire, forwarded_packets
 from testbed.model.faults.record import OPENFLOW
 
 if TYPE_CHECKING:  # it loads Ryu
@@ -39,7 +45,7 @@ class OpenFlowActuator:
 
     def __init__(
         self,
-        wires: Sequence[Wire],
+        wires: Sequence[OpenFlowWire],
         session: "SessionSource",
         purge_datapath: Callable[[], bool],
         links: LinkControl,
@@ -83,7 +89,7 @@ class OpenFlowActuator:
             )
             self._check_flows(session, wire, state)
 
-    def apply(self, link: str, target: LinkState) -> Effect:
+    def apply(self, link: str, target: LinkImpairments) -> Effect:
         """Set ports up or down, and add or remove drops.
 
         A change is in force once the datapath has forgotten its cached decisions. A cut drops all
@@ -114,7 +120,7 @@ class OpenFlowActuator:
         self._check_flows(session, wire, state)
         return Effect(after_ns, by_ns, routes)
 
-    def needs(self, link: str, target: LinkState) -> bool:
+    def needs(self, link: str, target: LinkImpairments) -> bool:
         """Whether a wire has to be changed here to be in that state."""
         state = self._states[link]
         return (state.cut, state.drops) != _on_wire(target)
@@ -152,7 +158,7 @@ class OpenFlowActuator:
                 raise FaultError(f"{link}: carrier {carrier} at its ends after a cut")
             self._clock.sleep(CARRIER_POLL_S)
 
-    def _check_flows(self, session: "Session", wire: Wire, state: _WireState) -> None:
+    def _check_flows(self, session: "Session", wire: OpenFlowWire, state: _WireState) -> None:
         flows = {key for key in session.flows() if key[1] in wire.ports}
         drops = (port for port, on in zip(wire.ports, state.drops, strict=True) if on)
         expected = {(PATCH_PRIORITY, port) for port in wire.ports}
@@ -161,14 +167,14 @@ class OpenFlowActuator:
             raise FaultError(f"{wire.link.name}: flows {flows}, not {expected}")
 
 
-def _on_wire(target: LinkState) -> tuple[bool, tuple[bool, bool]]:
+def _on_wire(target: LinkImpairments) -> tuple[bool, tuple[bool, bool]]:
     """Whether a wire's ports are to be down, and at which ends packets are to be dropped."""
     blackholes = target.up.blackhole, target.down.blackhole
     return target.cut, BOTH if target.cut else blackholes
 
 
 def _drop_changes(
-    session: "Session", wire: Wire, before: tuple[bool, bool], after: tuple[bool, bool]
+    session: "Session", wire: OpenFlowWire, before: tuple[bool, bool], after: tuple[bool, bool]
 ) -> "list[Message]":
     """The messages that add and remove drops at the ends of a wire."""
     ends = tuple(zip(wire.ports, before, after, strict=True))

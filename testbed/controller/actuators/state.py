@@ -50,7 +50,7 @@ class Effect:
 
 
 @dataclass(frozen=True, slots=True)
-class LinkState:
+class LinkImpairments:
     """The impairments of a link's two directions."""
 
     up: Impairment = HEALTHY
@@ -67,9 +67,9 @@ class LinkState:
         return self.up, self.down
 
     @property
-    def without_cut_and_blackhole(self) -> "LinkState":
+    def without_cut_and_blackhole(self) -> "LinkImpairments":
         """The same with carrier and without blackholes."""
-        return LinkState(*(replace(d, cut=False, blackhole=False) for d in self.directions))
+        return LinkImpairments(*(replace(d, cut=False, blackhole=False) for d in self.directions))
 
 
 def check_carrier(links: LinkControl, link: str, *, cut: bool) -> None:

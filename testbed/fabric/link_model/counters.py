@@ -45,7 +45,7 @@ class Direction(NamedTuple):
     backlog_bytes: int
 
 
-class Counters:
+class LinkCounters:
     """Reads the counters of the fabric of this sandbox, from any process in it."""
 
     def __init__(self, layout: Layout, namespaces: NodeNamespaces) -> None:

@@ -278,9 +278,9 @@ def read_link(netlink: Netlink, ifindex: int, name: str) -> Any:
     return netlink.get(LinkMessage, RTM_GETLINK, description, index=ifindex, attrs=attrs)
 
 
-def _lacking(expected: routes.Tables, netlink: Netlink) -> routes.Tables:
+def _lacking(expected: routes.RoutingTables, netlink: Netlink) -> routes.RoutingTables:
     """The entries that a node's tables lack: a port that only lost its carrier keeps its routes."""
-    return routes.Tables(
+    return routes.RoutingTables(
         expected.routes - frozenset(routes.read_routes(netlink)),
         expected.neighbours - frozenset(routes.read_neighbours(netlink)),
         frozenset(),

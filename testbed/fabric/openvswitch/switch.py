@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Self
 
 from testbed.fabric.openvswitch import packet_sockets
-from testbed.fabric.openvswitch.wires import Wire
+from testbed.fabric.openvswitch.wires import OpenFlowWire
 from testbed.model.errors import MachineError, RunFailedError
 from testbed.sandbox.attributes import die_with_parent, raise_priority
 
@@ -89,7 +89,7 @@ class OpenVSwitch:
     @classmethod
     def start(
         cls,
-        wires: Sequence[Wire],
+        wires: Sequence[OpenFlowWire],
         log_directory: Path,
         run_directory: Path = RUN_DIRECTORY,
         datapaths: Sequence[str] = DATAPATHS,
@@ -221,7 +221,7 @@ class OpenVSwitch:
             except subprocess.TimeoutExpired:
                 self.check()
 
-    def _make_bridge(self, wires: Sequence[Wire]) -> None:
+    def _make_bridge(self, wires: Sequence[OpenFlowWire]) -> None:
         ends = [pair for wire in wires for pair in zip(wire.ends, wire.ports, strict=True)]
         ports = [
             f"-- add-port {BRIDGE} {end} -- set interface {end} ofport_request={port}"

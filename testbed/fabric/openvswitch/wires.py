@@ -17,7 +17,7 @@ MAX_USERSPACE_WIRES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Wire:
+class OpenFlowWire:
     """A link that runs through the bridge.
 
     Attributes:
@@ -31,17 +31,17 @@ class Wire:
     ports: tuple[int, int]
 
 
-def wires_of(layout: Layout) -> tuple[Wire, ...]:
+def wires_of(layout: Layout) -> tuple[OpenFlowWire, ...]:
     """The wires of a fabric, in the order of their numbers."""
     wires = []
     for index, name in enumerate(layout.wires):
         lower, upper = layout.wire_ends(name)
         link = layout.topology.links[name]
-        wires.append(Wire(link, (lower.name, upper.name), (2 * index + 1, 2 * index + 2)))
+        wires.append(OpenFlowWire(link, (lower.name, upper.name), (2 * index + 1, 2 * index + 2)))
     return tuple(wires)
 
 
-def forwarded_packets(wire: Wire) -> tuple[int, int]:
+def forwarded_packets(wire: OpenFlowWire) -> tuple[int, int]:
     """Packets that the bridge has sent so far to the lower and to the upper node."""
     counters = read_counters()
     lower, upper = wire.ends

@@ -1,8 +1,8 @@
-"""What an operator does with EVs and ports: commands, and what a scenario has of them.
+"""The operator's commands for EVs and ports.
 
 The words are those of `mrc_ctl.h` (OCP MRC API): EVs of a queue pair are listed, denied, allowed,
-replaced and probed, ports are disabled and enabled. A scenario lists under `operator` what is done
-when; on a run that goes on, `testbed ev` and `testbed port` do the same at once.
+replaced and probed; ports are disabled and enabled. The key `operator` of a scenario lists commands
+with their times. `testbed ev` and `testbed port` give commands to a run that is under way.
 """
 
 import re
@@ -40,7 +40,7 @@ FlowName = Annotated[str, Field(description="the flow, such as h0->h4; h0->h4#1 
 
 
 class _Command(Part):
-    """What every command has."""
+    """The keys that every command has."""
 
     kind: str
     at: Annotated[RunTime, Field(ge=0)] = Field(
@@ -101,7 +101,9 @@ class EnablePort(_OnPort):
     kind: Literal["enable"] = "enable"
 
 
-Order = Annotated[DenyEvs | AllowEvs | ReplaceEv | ProbeEvs | DisablePort | EnablePort, ByKind()]
+TimedCommand = Annotated[
+    DenyEvs | AllowEvs | ReplaceEv | ProbeEvs | DisablePort | EnablePort, ByKind()
+]
 """A command that a scenario may have."""
 
 
@@ -137,7 +139,7 @@ Command = Annotated[
     | ListEvents,
     ByKind(),
 ]
-"""A command for a run that goes on."""
+"""A command for a run that is under way."""
 
 
 class _Holder(Part):

@@ -4,7 +4,7 @@ from enum import Enum
 from typing import NamedTuple, Protocol
 
 
-class Loss(Enum):
+class LossCause(Enum):
     """Why a packet is sent again."""
 
     INFERRED = "inferred"
@@ -70,7 +70,7 @@ class CongestionControl(Protocol):
         """Take in a SACK or a transport ACK."""
 
     def on_lost(
-        self, loss: Loss, payload: int, nominal: int, rtt_ns: int | None, now_ns: int
+        self, cause: LossCause, payload: int, nominal: int, rtt_ns: int | None, now_ns: int
     ) -> None:
         """Take in that a packet in flight is lost; a refusal may have measured a round trip."""
 

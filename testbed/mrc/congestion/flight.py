@@ -3,7 +3,7 @@
 from typing import Final
 
 from testbed.mrc.config import QpConfig
-from testbed.mrc.congestion.control import CongestionControl, Loss, Report
+from testbed.mrc.congestion.control import CongestionControl, LossCause, Report
 from testbed.mrc.constants import RCVD_BYTES_UNIT, EvMark
 from testbed.mrc.recovery.transmission import Transmission
 from testbed.mrc.wire.control import Sack
@@ -69,14 +69,14 @@ class Flight:
         self.payload -= payload
         self._control.on_delivered(payload)
 
-    def lost(self, transmission: Transmission, loss: Loss, now_ns: int) -> None:
+    def lost(self, transmission: Transmission, cause: LossCause, now_ns: int) -> None:
         """Count a packet that is lost, trimmed or refused."""
-        refused_once = loss is Loss.REFUSED and not transmission.repeated
+        refused_once = cause is LossCause.REFUSED and not transmission.repeated
         rtt_ns = transmission.wire_rtt_ns(now_ns) if refused_once else None
         nominal = self._nominal_of(transmission)
         self.payload -= transmission.length
         self._nominal -= nominal
-        self._control.on_lost(loss, transmission.length, nominal, rtt_ns, now_ns)
+        self._control.on_lost(cause, transmission.length, nominal, rtt_ns, now_ns)
 
     def withdrawn(self, transmission: Transmission) -> None:
         """Count a packet that is sent again without having been lost."""

@@ -15,7 +15,7 @@ Where the readings leave a choice:
 from dataclasses import dataclass
 from typing import Final, Self
 
-from testbed.mrc.congestion.control import Loss, Report
+from testbed.mrc.congestion.control import LossCause, Report
 from testbed.mrc.constants import NS_PER_S
 
 _BITS: Final = 8
@@ -200,7 +200,7 @@ class UecNscc:
 
     def on_lost(
         self,
-        loss: Loss,
+        cause: LossCause,
         payload: int,  # noqa: ARG002
         nominal: int,
         rtt_ns: int | None,
@@ -208,13 +208,13 @@ class UecNscc:
     ) -> None:
         """Take in a trim (rule 14), a refusal (rule 15) or an inferred loss (rule 16)."""
         self.flight -= nominal
-        if loss is Loss.REFUSED:
+        if cause is LossCause.REFUSED:
             if rtt_ns is not None:
                 self._lower_base(rtt_ns)
             return
         self._ignored += nominal
         self._stop_fast_increase()
-        if loss is Loss.TRIMMED:
+        if cause is LossCause.TRIMMED:
             self._average(self.base_rtt_ns, nominal)
             self._armed = True
             if self._ignoring or self._quick_adapt(now_ns, 0):

@@ -1,6 +1,6 @@
 """Congestion controllers of a few methods, and the window that never changes."""
 
-from testbed.mrc.congestion.control import Loss, Report
+from testbed.mrc.congestion.control import LossCause, Report
 
 
 class WindowControl:
@@ -62,7 +62,7 @@ class WindowControl:
 
     def on_lost(
         self,
-        loss: Loss,
+        cause: LossCause,
         payload: int,
         nominal: int,  # noqa: ARG002
         rtt_ns: int | None,  # noqa: ARG002
@@ -70,7 +70,7 @@ class WindowControl:
     ) -> None:
         """Count it as in flight no longer, and hand it on."""
         self.flight -= payload
-        self.on_loss(payload, trimmed=loss is Loss.TRIMMED, now_ns=now_ns)
+        self.on_loss(payload, trimmed=cause is LossCause.TRIMMED, now_ns=now_ns)
 
     def reset(self) -> None:
         """Begin again, unless other queue pairs have packets in flight."""

@@ -38,7 +38,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FieldPosition:
     """Where a field stands: bits from the start of the header to its most significant bit."""
 
     field: Field
@@ -86,12 +86,12 @@ class Header:
         """Bytes of the header."""
         return sum(map(_bits, self.words)) // 8
 
-    def places(self) -> Iterator[Place]:
+    def places(self) -> Iterator[FieldPosition]:
         """Yield every field, reserved ones too, with its place."""
         offset_bits = 0
         for word in self.words:
             for field in word:
-                yield Place(field, offset_bits)
+                yield FieldPosition(field, offset_bits)
                 offset_bits += field.bits
 
     def _word_of(self, name: str) -> tuple[Field, ...]:

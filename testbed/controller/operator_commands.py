@@ -36,7 +36,7 @@ class _Pending:
         self.content: dict[str, Any] | None = None
 
 
-class Operating:
+class OperatorCommands:
     """Carries out the commands for one run."""
 
     def __init__(
