@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from testbed.files.scalars import Loader
-from testbed.files.syntax import blank_remedy, syntax_problem
+from testbed.files.syntax import entry_remedy, syntax_problem
 from testbed.model.errors import InputError, Problem, raise_any, similar_word
 from testbed.model.units import is_in_rtts
 
@@ -300,7 +300,7 @@ def read_document(file: Path, *, as_text: bool = False, remedy: str = SHIPPED) -
         raise InputError.of(str(file), "a directory", "a YAML file", "name a file in it") from None
     except OSError as error:
         found = error.strerror or str(error)
-        others = {other.stem: other.name for other in file.parent.glob("*.y*ml")}
+        others = {other.stem: other.name for other in file.parent.glob("*.y*ml") if other != file}
         similar = similar_word(file.stem, tuple(others))
         meant = f"did you mean {others[similar]}?" if similar is not None else ""
         raise InputError.of(str(file), found.lower(), "a YAML file", meant) from None
@@ -367,5 +367,6 @@ def _parse(
     if not isinstance(data, dict):
         found = reader.document.texts.get("", "an empty file")
         expected = "a mapping of keys to values"
-        raise InputError.of(_place(file), found, expected, blank_remedy(text.strip()) or remedy)
+        first, _, _ = text.strip().partition("\n")
+        raise InputError.of(_place(file), found, expected, entry_remedy(first) or remedy)
     return replace(reader.document, data=data, problems=tuple(reader.problems))

@@ -2,14 +2,20 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import yaml
 
 from testbed.model.errors import Problem
 
 _NO_BLANK = re.compile(r"\s*(?:- )?([\w.-]+):([^\s:/].*)")
+_OPEN_QUOTE = re.compile(r"""\s*(?:- )?[\w.-]+:\s+(["'])((?!\1).)*""")
+_ENTRY = r"\s*[\w.-]+:\s*"
+_KEY_AND_VALUE = re.compile(r"([A-Za-z][\w.-]*)\s*[= ]\s*([\w.%/-]+(?: \w+)?)")
 _GENERAL = "check indentation, colons and brackets there and on the line before"
+_LONGEST_ENTRY = 4
+"""Words of a line that may be meant as a key and a value."""
+
 _OPENING = {"}": "{", "]": "["}
 
 
@@ -70,6 +76,8 @@ def syntax_problem(name: str, text: str, error: yaml.MarkedYAMLError) -> Problem
         return Problem(name, found, "YAML", _GENERAL)
     start = (error.context_mark or mark).line
     failure = _Failure(name, text.splitlines(), start, mark.line, mark.column, why)
+    if problem := _open_quote(failure):
+        return problem
     for pattern, explain in _EXPLAINED.items():
         if re.search(pattern, why):
             return explain(failure)
@@ -82,11 +90,44 @@ def blank_remedy(text: str) -> str:
     return f"put a blank after the colon: {match[1]}: {match[2].strip()}" if match else ""
 
 
+def entry_remedy(text: str) -> str:
+    """What to write in place of a text that may be meant as an entry, such as `key=value`."""
+    entry = _KEY_AND_VALUE.fullmatch(text)
+    return blank_remedy(text) or (f"write {entry[1]}: {entry[2]}" if entry else "")
+
+
+def _open_quote(failure: _Failure) -> Problem | None:
+    """The problem of a quote that the next entry closes by accident; None if there is none.
+
+    YAML gives up behind it, at an entry that is right.
+    """
+    for line, text in enumerate(failure.lines[: failure.line]):
+        opening = _OPEN_QUOTE.fullmatch(text)
+        if opening is None:
+            continue
+        closing = next((other for other in failure.lines[line + 1 :] if opening[1] in other), "")
+        if re.match(_ENTRY + opening[1], closing):
+            return _quote(replace(failure, start=line))
+    return None
+
+
 def _no_colon(failure: _Failure) -> Problem:
-    text, place = failure.text(failure.start), f"{failure.name}:{failure.start + 1}"
-    if problem := _no_blank(failure, failure.start):
+    return _no_colon_in(failure, failure.start)
+
+
+def _no_colon_in(failure: _Failure, line: int) -> Problem:
+    """The problem of a line without a colon, which YAML takes for a text."""
+    text, place = failure.text(line), f"{failure.name}:{line + 1}"
+    if problem := _no_blank(failure, line):
         return problem
-    return Problem(place, text, "a key, a colon and a value", f"write {text}: and its value")
+    above = failure.above_of(line)
+    if above >= 0 and failure.text(above).endswith((": >", ": |")):
+        key = failure.text(above).partition(":")[0]
+        return Problem(place, text, f"the text of {key}, indented", "put blanks before each line")
+    remedy = entry_remedy(text) or f"write {text}: and its value"
+    if len(text.split()) > _LONGEST_ENTRY:
+        remedy = "put # before it if it is a remark"
+    return Problem(place, text, "a key, a colon and a value", remedy)
 
 
 def _no_blank(failure: _Failure, line: int) -> Problem | None:
@@ -99,10 +140,18 @@ def _no_blank(failure: _Failure, line: int) -> Problem | None:
     return Problem(place, failure.text(line), "a blank after the colon", remedy) if remedy else None
 
 
+def _is_text_beside(failure: _Failure, line: int) -> bool:
+    """Whether a line has no colon, although it stands where an entry is expected."""
+    text, indent = failure.text(line), failure.indent(line)
+    return ":" not in text and not text.startswith("- ") and indent == failure.indent(failure.line)
+
+
 def _second_colon(failure: _Failure) -> Problem:
     text, above = failure.text(failure.line), failure.above
     if above >= 0 and (problem := _no_blank(failure, above)):
         return problem
+    if above >= 0 and _is_text_beside(failure, above):
+        return _no_colon_in(failure, above)
     place = f"{failure.name}:{failure.line + 1}"
     if above >= 0 and failure.indent(above) < failure.indent(failure.line):
         block = failure.above_of(above)
@@ -127,6 +176,8 @@ def _second_colon(failure: _Failure) -> Problem:
 def _indentation(failure: _Failure) -> Problem:
     if failure.above >= 0 and (problem := _no_blank(failure, failure.above)):
         return problem
+    if failure.above >= 0 and _is_text_beside(failure, failure.above):
+        return _no_colon_in(failure, failure.above)
     text = failure.text(failure.line)
     found = f"{text}, which is indented unlike the lines above it"
     expected = "the entries of a block in one column"
@@ -147,6 +198,16 @@ def _quote(failure: _Failure) -> Problem:
     return Problem(place, "a quote that is not closed", "a quote at both ends", "close the quote")
 
 
+def _text_behind(failure: _Failure) -> Problem:
+    place, text = f"{failure.name}:{failure.line + 1}", failure.text(failure.line)
+    remedy = "put the text on the next line, indented"
+    return Problem(place, text, "nothing behind > or |", remedy)
+
+
+def _alias(failure: _Failure) -> Problem:
+    return Problem(failure.place, "a value that begins with *", "another value", "put it in quotes")
+
+
 def _character(failure: _Failure) -> Problem:
     character = failure.why.split("'")[1]
     if character == "\\t":
@@ -161,7 +222,9 @@ def _character(failure: _Failure) -> Problem:
 _EXPLAINED: dict[str, Callable[[_Failure], Problem]] = {
     "could not find expected ':'": _no_colon,
     "mapping values are not allowed": _second_colon,
-    "<block end>|'<document start>', but found '<block": _indentation,
+    "<block end>|'<document start>', but found '<": _indentation,
+    "expected a comment or a line break": _text_behind,
+    "found undefined alias": _alias,
     r"expected ',' or '.'": _bracket,
     "unexpected end of stream": _quote,
     "cannot start any token": _character,

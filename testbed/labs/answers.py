@@ -27,7 +27,11 @@ ANSWERS = "answers.yaml"
 
 _WIDTH = 96
 _MAX_TEXT = 20_000
+_LEAST_DIFFERENT = 0.4
+"""Different words of a text, as a share of the words that it has to have."""
+
 _NEW = "testbed lab start --reset makes a new one"
+_NO_ANSWER = "remove it, or put # before it"
 
 Value = float | str | tuple[str, ...] | IPv6Address
 """An answer: a number in its task's unit, an option or a text, names, an address."""
@@ -72,7 +76,8 @@ def form_of(answer: Answer) -> str:
             return f"one of {', '.join(answer.options)}"
         case NamesAnswer():
             order = ", in order" if answer.ordered else ""
-            return f"{answer.of}{order}, as a list: [first, second]; one alone needs no brackets"
+            like = f", such as {answer.like}" if answer.like else ""
+            return f"{answer.of}{like}{order}; several as a list: [first, second]"
         case TextAnswer():
             where = "write > behind the colon, and the text below it, indented"
             return f"{answer.words} words or more; {where}"
@@ -90,8 +95,10 @@ def read_answers(file: Path, assignment: Assignment) -> Document:
         InputError: the file is missing, is not YAML, or has a key that is no task.
     """
     if not file.is_file():
-        remedy = f"run the command in the lab's directory; {_NEW}"
-        raise InputError.of(str(file), "no such file", "your answers", remedy)
+        similar = [other.name for other in sorted(file.parent.glob("answer*")) if other != file]
+        remedy = f"rename {similar[0]} to {ANSWERS}" if similar else _NEW
+        found = "a directory" if file.is_dir() else "no such file"
+        raise InputError.of(str(file), found, "your answers", remedy)
     document = read_document(file, as_text=True, remedy=_NEW)
     raise_any(document.problems)
     lab = assignment.directory.lab
@@ -109,7 +116,7 @@ def read_answers(file: Path, assignment: Assignment) -> Document:
                     document.where(key),
                     key,
                     f"the id of a question: {', '.join(known)}",
-                    remedies[key] or did_you_mean(key, known),
+                    remedies[key] or did_you_mean(key, known) or _NO_ANSWER,
                 )
                 for key in unknown
             ]
@@ -150,7 +157,10 @@ def parse_answer(value: object, answer: Answer) -> Value:
             try:
                 return IPv6Address(str(value).strip().partition("/")[0])
             except AddressValueError:
-                raise RefusedValueError("an IPv6 address, such as 5f00:0:1000::") from None
+                remedy = "eight groups, or fewer with :: where those that are 0 are left out"
+                raise RefusedValueError(
+                    "an IPv6 address, such as 5f00:0:1000::", remedy=remedy
+                ) from None
         case TextAnswer():
             return _text(value, answer)
         case ScoreAnswer():
@@ -170,9 +180,11 @@ def _text(value: object, answer: TextAnswer) -> str:
         raise RefusedValueError(form_of(answer))
     if len(value) > _MAX_TEXT:
         raise RefusedValueError(f"a text of {_MAX_TEXT} characters at most")
-    count = len(value.split())
-    if count < answer.words:
-        raise RefusedValueError(f"{answer.words} words or more, not {count}")
+    words = value.lower().split()
+    if len(words) < answer.words:
+        raise RefusedValueError(f"{answer.words} words or more, not {len(words)}")
+    if len({*words}) < answer.words * _LEAST_DIFFERENT:
+        raise RefusedValueError("sentences, not the same few words again")
     return value
 
 

@@ -64,6 +64,7 @@ def check(task: Task, document: Document, evidence: Evidence) -> Result:
         return Result(task, shown, passed=False, missing=True, reason=missing)
     if isinstance(task.answer, NamesAnswer) and isinstance(answer, tuple):
         _refuse_misspelt(task.id, document, answer, _listed(right_answer(task, evidence)))
+        _refuse_other_form(task.id, document, answer, task.answer)
     reason = _wrong(task, answer, evidence)
     return Result(task, shown, passed=not reason, reason=reason)
 
@@ -86,6 +87,20 @@ def _refuse_misspelt(
         if form and spelt != name:
             remedy = f"did you mean {spelt}?"
             raise InputError.of(document.where(where), name, "a name as the tables have it", remedy)
+
+
+def _refuse_other_form(
+    where: str, document: Document, given: Sequence[str], names: NamesAnswer
+) -> None:
+    """Refuse a name that is none of the kind that is asked for: no attempt was made yet.
+
+    Raises:
+        InputError: there is one: `t1_0` where paths such as `p0/t1_2` are asked for.
+    """
+    for name in given:
+        if not names.has_form(name):
+            expected = f"{names.of}, such as {names.like}"
+            raise InputError.of(document.where(where), name, expected)
 
 
 def _letters(name: str) -> str:

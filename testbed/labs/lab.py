@@ -1,5 +1,6 @@
 """A lab as data: the content of its `lab.yaml`."""
 
+import re
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -41,7 +42,18 @@ class NamesAnswer(Part):
 
     kind: Literal["names"]
     of: str = Field(default="names", description="what they name, in the plural")
+    like: str = Field(default="", description="one of them, or a similar one, as an example")
+    form: str = Field(
+        default="", description="their form as a regular expression; without it that of like"
+    )
     ordered: bool = Field(default=False, strict=True, description="whether their order counts")
+
+    def has_form(self, name: str) -> bool:
+        """Whether a name looks like one of these; every name does if no example is given."""
+        if not self.like:
+            return True
+        form = self.form or re.sub(r"\d+", r"\\d+", re.escape(self.like))
+        return re.fullmatch(form, name) is not None
 
 
 class AddressAnswer(Part):

@@ -32,8 +32,27 @@ _UNITS: dict[str, tuple[str, float]] = {
 _ORDINALS = {"PSN", "step"}
 """Units of numbers that name a thing, and do not say how many there are: PSN 2204, step 3."""
 
-_RTT_NAMES = {"rtt", "rtts"}
-_NUMBER = re.compile(r"\s*([+-]?\d[\d,_]*\.?\d*(?:[eE][+-]?\d+)?)\s*(\S*)\s*")
+_SPELLINGS = {
+    "rtt": "RTT",
+    "rtts": "RTT",
+    "percent": "%",
+    "sec": "s",
+    "second": "s",
+    "seconds": "s",
+    "msec": "ms",
+}
+"""Other ways to write a unit, in lower case."""
+
+_LARGEST = 1e15
+_GROUPED = r"\d{1,3}(?:,\d{3})+"
+_DIGITS = r"\d[\d_]*"
+_NUMBER = re.compile(
+    rf"\s*([A-Za-z]*)\s*([+-]?(?:(?:{_GROUPED}|{_DIGITS})(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)"
+    r"\s*([^\s\d.,+-]\S*)?\s*",
+    re.ASCII,
+)
+_DECIMAL_COMMA = re.compile(r"\s*([+-]?\d+),(\d+)\s*(\S*)\s*", re.ASCII)
+_TIMES = {"x", "\N{MULTIPLICATION SIGN}"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,31 +115,53 @@ def parse_number(text: str, unit: str) -> float:
     """A number that a student wrote, in a unit.
 
     Args:
-        text: such as `1.3 RTT`; a unit that counts things may be left out.
+        text: such as `1.3 RTT`; a unit that counts things may be left out, or stand in front, as in
+            `PSN 37`.
         unit: the unit that was asked for.
 
     Raises:
         RefusedValueError: it is no number, or has no unit or one of another dimension.
     """
     expected = f"a number in {unit}, such as '{example(unit)}'"
-    match = _NUMBER.fullmatch(text)
+    match = _NUMBER.fullmatch(text.replace("\N{MINUS SIGN}", "-"))
     if match is None:
+        raise RefusedValueError(expected, remedy=_decimal_point(text))
+    before, digits, behind = match[1], match[2], match[3] or ""
+    number = float(digits.replace(",", "").replace("_", ""))
+    if abs(number) > _LARGEST:
+        raise RefusedValueError(expected, remedy="a smaller number")
+    given = behind or before
+    if before and (behind or not names_a_thing(unit)):
         raise RefusedValueError(expected)
-    number, given = float(match[1].replace(",", "").replace("_", "")), match[2]
-    if given.lower() in _RTT_NAMES:
-        given = "RTT"
+    given = _SPELLINGS.get(given.lower(), given)
     if counts_things(unit):
-        if given in _UNITS:
+        if given and not _names(given, unit):
             raise RefusedValueError(expected, remedy=f"count the {unit}")
+        if number < 0:
+            raise RefusedValueError(expected, remedy="no such number is negative")
         return number
     if not given:
-        raise RefusedValueError(expected, remedy=f"add the unit: '{match[1]} {unit}'")
+        raise RefusedValueError(expected, remedy=f"add the unit: '{digits} {unit}'")
     if _UNITS.get(given, ("", 0.0))[0] != _UNITS[unit][0]:
         remedy = ""
         if unit == "RTT" and _UNITS.get(given, ("", 0.0))[0] == "time":
             remedy = "divide by the base RTT, which the run prints"
         raise RefusedValueError(expected, remedy=remedy)
     return number * _UNITS[given][1] / _UNITS[unit][1]
+
+
+def _decimal_point(text: str) -> str:
+    """What to write in place of `4,5`; empty if a text is not of this form."""
+    match = _DECIMAL_COMMA.fullmatch(text)
+    point = f"write a decimal point: {match[1]}.{match[2]} {match[3]}" if match else ""
+    return point.strip()
+
+
+def _names(given: str, unit: str) -> bool:
+    """Whether a word is a unit of things that are counted, also in the singular."""
+    if unit == "times" and given.lower() in _TIMES:
+        return True
+    return unit.lower().startswith(given.lower().rstrip("s"))
 
 
 def show_quantity(number: float, unit: str) -> str:

@@ -18,6 +18,13 @@ from testbed.model.errors import RefusedValueError
         ("19 packets", "packets", 19),
         ("1,024", "PSN", 1024),
         ("1.5e2 ms", "s", 0.15),
+        ("PSN 37", "PSN", 37),
+        ("1 path", "paths", 1),
+        ("2x", "times", 2),
+        (".5 RTT", "RTT", 0.5),
+        ("-2 RTT", "RTT", -2),
+        ("\N{MINUS SIGN}2 RTT", "RTT", -2),
+        ("12 percent", "%", 12),
     ],
 )
 def test_numbers_are_converted(text: str, unit: str, value: float) -> None:
@@ -33,6 +40,15 @@ def test_numbers_are_converted(text: str, unit: str, value: float) -> None:
         ("3 ms", "packets", "count the packets"),
         ("3 packets", "RTT", ""),
         ("", "RTT", ""),
+        ("4,5", "paths", "write a decimal point: 4.5"),
+        ("1,5 RTT", "RTT", "write a decimal point: 1.5 RTT"),
+        ("4-8", "paths", ""),
+        ("4x4", "paths", "count the paths"),
+        ("0x10", "paths", "count the paths"),
+        ("4 links", "paths", "count the paths"),
+        ("about 4", "paths", ""),
+        ("1e400", "paths", "a smaller number"),
+        ("-4", "paths", "no such number is negative"),
     ],
 )
 def test_what_is_no_such_number_is_refused(text: str, unit: str, remedy: str) -> None:

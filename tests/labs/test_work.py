@@ -77,6 +77,10 @@ def test_a_student_works_through_the_lab(predicted: Work) -> None:
     with pytest.raises(InputError, match=f"did you mean {dead}?"):
         check(work.task("substitute"), work.read_answers(), evidence)
 
+    _answers(work, substitute="t1_2")
+    with pytest.raises(InputError, match="expected paths, such as p0/t1_2"):
+        check(work.task("substitute"), work.read_answers(), evidence)
+
     left = check(work.task("substitute"), document, evidence)
     assert not left.passed
     assert left.reason.startswith(f"{dead} is the path over the dead link p{plane}_t0_0")
@@ -90,7 +94,7 @@ def test_a_student_works_through_the_lab(predicted: Work) -> None:
     assert all(
         check(task, document, evidence).passed for task in work.assignment.directory.lab.questions
     )
-    quoting_nothing = "I was wrong by a lot. " * 20
+    quoting_nothing = " ".join(first + second for first in "abcdefgh" for second in "stuvwxyz")
     _answers(work, explain=quoting_nothing)
     unquoted = check(work.task("explain"), work.read_answers(), evidence)
     assert unquoted.reason == "The text does not quote the figure detection_rtt of your run."
@@ -167,6 +171,16 @@ def test_reset_keeps_the_old_work(work: Work) -> None:
         ("\x01", r"found invalid YAML.*\n.*lab start --reset"),
         ("awaited:3\nexplain: x", r"answers\.yaml:1: found awaited:3, expected a blank after"),
         ("awaited: 3\nawaited: 4", r"the key awaited a second time"),
+        ('awaited: "3\nsubstitute: ""', r"answers\.yaml:1: found a quote that is not closed"),
+        ("awaited 3\n\n# b\nexplain: x", r"answers\.yaml:1: .*\n.*write awaited: 3"),
+        ("awaited= 3\nexplain: x", r"answers\.yaml:1: .*\n.*write awaited: 3"),
+        ("awaited=3\nexplain=x", r"a mapping of keys to values\n.*write awaited: 3"),
+        ("awaited: *4", "put it in quotes"),
+        ("What was missing? (2 points)\nawaited: 3", "put # before it if it is a remark"),
+        ("explain: > Loss", "nothing behind > or |\n.*on the next line, indented"),
+        ("explain: >\nLoss was 3", "the text of explain, indented"),
+        ("notes: x", "remove it, or put # before it"),
+        ("explain: " + "the " * 70, "not the same few words again"),
         ("why-longer: e", "one of a, b, c, d"),
         ("awaited: many", "a number in PSN"),
         ("explain: too short", "60 words or more"),
