@@ -109,9 +109,9 @@ def error_of(record: Record | None, log: Path) -> MachineError | RunFailedError:
         log: what its command printed.
     """
     if record is not None and record.status == ExitStatus.MACHINE_CANNOT:
-        has_remedy = "remedy:" in record.failure
-        remedy = "" if has_remedy else "testbed doctor says what is missing; emulation needs root"
-        return MachineError(record.failure, remedy)
+        said, _, remedy = record.message.removeprefix("error: ").partition("\n  remedy: ")
+        usual = "testbed doctor says what is missing; emulation needs root"
+        return MachineError(said, remedy or usual)
     said = "" if record is None else record.failure
     return RunFailedError(f"{said or 'the run did not come to its end'}; see {log}")
 

@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 LabName = Annotated[
     str, typer.Argument(metavar="LAB", help="A lab's number, name or directory: 2, first-failure.")
 ]
-TaskName = Annotated[str, typer.Argument(metavar="TASK", help="A task's name, as in the handout.")]
-OptionalTask = Annotated[
-    str | None, typer.Argument(metavar="TASK", help="A task's name; without it all.")
+TaskName = Annotated[
+    str | None, typer.Argument(metavar="TASK", help="A task's name, as in the handout.")
+]
+TaskNames = Annotated[
+    list[str] | None, typer.Argument(metavar="TASK...", help="Names of tasks; without any all.")
 ]
 
 
@@ -35,13 +37,15 @@ def commands() -> typer.Typer:
         rich_markup_mode=None,
     )
     every: tuple[Callable[..., None], ...] = (
-        *(list_, start, predict, run, table),
+        *(list_, start, run, table),
         *(check, hint, status, submit),
         *(grade, keys, autograder, new),
     )
     for command in every:
         app.command(command.__name__.strip("_"))(command)
     app.command("test")(try_labs)
+    # What looks like an option may be a negative number: `-2 RTT`.
+    app.command("predict", context_settings={"ignore_unknown_options": True})(predict)
     return app
 
 
@@ -110,7 +114,7 @@ def start(
 
 
 def predict(
-    task: TaskName,
+    task: TaskName = None,
     value: Annotated[
         list[str] | None,
         typer.Argument(metavar="VALUE", help="What you expect, such as 1.5 RTT, or an option."),
@@ -124,11 +128,14 @@ def predict(
     from testbed.labs.predicting import show_prediction
 
     work = work_here()
-    asked = work.task(task)
+    asked = work.task(task, predictions=True)
+    for word in value or []:
+        if word.startswith("--"):
+            raise InputError.of(word, "", "the option --within, or none")
     console = stdout()
     if not value:
         _print_question(work, asked)
-        made = work.last("prediction", task=task)
+        made = work.last("prediction", task=asked.id)
         if made is not None:
             console.print(f"you predicted: {show_prediction(asked, made)}")
         return
@@ -146,11 +153,11 @@ def run(
         bool, typer.Option("--emulate", help="With real packets through this kernel (root).")
     ] = False,
     slower: Annotated[
-        float,
+        float | None,
         typer.Option(
             min=1, max=10, metavar="FACTOR", help="With --emulate: all times so many times longer."
         ),
-    ] = 1.0,
+    ] = None,
 ) -> None:
     """Simulate a run of the lab with your seed, after its predictions.
 
@@ -163,17 +170,19 @@ def run(
 
     work = work_here()
     name = checked_run(work, name)
+    if slower is not None and not emulated:
+        remedy = "leave --slower out: a simulated run does not depend on the machine"
+        raise InputError.of("--slower", f"{slower:g}", "it with --emulate", remedy)
+    factor = (slower or 1.0) if emulated else None
     with (
         reporting_how_to_resume("nothing is kept; the same command makes the run"),
         signals_stop(),
         showing_progress() as progress,
     ):
-        made = make_run(
-            work, name, progress, drawn=not no_figures, slower=slower if emulated else None
-        )
+        made = make_run(work, name, progress, drawn=not no_figures, slower=factor)
     console = stdout()
-    if emulated and slower != 1:
-        console.print(f"All times of this run are {slower:g} times those of the handout.")
+    if factor is not None and factor != 1:
+        console.print(f"All times of this run are {factor:g} times those of the handout.")
     if made.hidden:
         console.print(f"{name}: done. What hosts could see is in {made.directory.path}")
     else:
@@ -194,25 +203,24 @@ def run(
     console.print(f"next: {_next_step(work)}")
 
 
-def check(task: OptionalTask = None) -> None:
+def check(tasks: TaskNames = None) -> None:
     """Check your answers in order, up to the first that is wrong.
 
     Exit status: 0 all is right, 1 an answer is wrong or missing, 2 an answer cannot be read.
     """
     from testbed.labs.checking import check as check_task
+    from testbed.labs.hints import hints
     from testbed.labs.runs import unseal
 
     work = work_here()
-    questions = work.assignment.directory.lab.questions
-    chosen = questions if task is None else (work.task(task),)
+    chosen = [work.task(task, predictions=False) for task in tasks or []]
     document, evidence = work.read_answers(), work.evidence()
-    if chosen[0].is_prediction:
-        raise InputError.of("TASK", chosen[0].id, "a question", "predictions are not checked")
-    for question in chosen:
+    for question in chosen or work.assignment.directory.lab.questions:
         result = check_task(question, document, evidence)
-        known = task is None and work.passed(question)
+        known = not tasks and work.passed(question)
+        opened = len(hints(work, question).shown)
         _record(work, result)
-        _print_result(work, result, explained=not known)
+        _print_result(work, result, explained=not known, hints_before=opened)
         for directory in unseal(work):
             stdout().print(f"all files of the run: {directory}")
         if not result.passed:
@@ -220,27 +228,24 @@ def check(task: OptionalTask = None) -> None:
     stdout().print(f"next: {_next_step(work)}")
 
 
-def hint(task: TaskName) -> None:
+def hint(task: TaskName = None) -> None:
     """Show the hints of a task: one more after each attempt, all after success."""
     from testbed.labs.hints import hints
 
     work = work_here()
-    asked = work.task(task)
+    asked = work.task(task, predictions=False)
     known = hints(work, asked)
     console = stdout()
-    if not known.total:
-        console.print("A prediction has no hints: any honest one is right.")
-        return
     for number, text in enumerate(known.shown, 1):
         console.print(f"hint {number} of {known.total}: {text}")
     if known.passed:
         console.print(f"explanation: {work.assignment.text(asked.explanation)}")
         return
     if known.shown:
-        work.journal.append("hint", task=task, number=len(known.shown))
+        work.journal.append("hint", task=asked.id, number=len(known.shown))
     if len(known.shown) < known.total:
         ordinal = "the first" if not known.shown else "the next"
-        console.print(f"{ordinal} hint opens after another attempt: testbed lab check {task}")
+        console.print(f"{ordinal} hint opens after another attempt: testbed lab check {asked.id}")
 
 
 def status(as_json: Json = False) -> None:
@@ -289,6 +294,10 @@ def submit(
 
     work = work_here()
     path = submit_work(work, into)
+    try:
+        work.read_answers()
+    except InputError as error:
+        stdout().print(f"No answer counts before {error.problems[0]}", style="yellow")
     left = [task.id for task in work.tasks if not work.passed(task)]
     if left:
         stdout().print(f"not done yet: {', '.join(left)}")
@@ -355,8 +364,10 @@ def _record(work: "Work", result: "Result") -> None:
         work.journal.append("attempt", **content)
 
 
-def _print_result(work: "Work", result: "Result", *, explained: bool) -> None:
+def _print_result(work: "Work", result: "Result", *, explained: bool, hints_before: int) -> None:
     """Print what came of checking a task, with its explanation unless that was shown before."""
+    from testbed.labs.hints import hints
+
     console = stdout()
     if result.passed:
         console.print(f"right: {result.task.title}", style="green")
@@ -365,5 +376,8 @@ def _print_result(work: "Work", result: "Result", *, explained: bool) -> None:
         return
     console.print(f"not yet: {result.task.title}", style="yellow")
     console.print(f"  {result.reason}")
-    if not result.missing:
+    opened = len(hints(work, result.task).shown)
+    if opened > hints_before:
         console.print(f"  a hint has opened: testbed lab hint {result.task.id}")
+    elif opened:
+        console.print(f"  testbed lab hint {result.task.id} shows your hints")

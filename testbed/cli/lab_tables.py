@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def table(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="The run's name.")],
+    run: Annotated[str | None, typer.Argument(metavar="RUN", help="The run's name.")] = None,
     name: Annotated[
         str | None, typer.Argument(metavar="TABLE", help="The table; without it all are listed.")
     ] = None,
@@ -65,7 +65,8 @@ def _pairs(words: list[str]) -> dict[str, str]:
     for word in words:
         key, equals, value = word.partition("=")
         if not equals:
-            raise InputError.of("COLUMN=VALUE", word, "COLUMN=VALUE, such as flow=0")
+            remedy = "write it without blanks; a time of --from and --to, too: --from 1.5s"
+            raise InputError.of("COLUMN=VALUE", word, "COLUMN=VALUE, such as flow=0", remedy)
         pairs[key] = value
     return pairs
 

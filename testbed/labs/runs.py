@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from testbed.campaign.single import emulate
 from testbed.labs.grading.records import differing_tables
 from testbed.labs.work import RESULTS, SEALED, STATE, Work
-from testbed.model.errors import InputError, did_you_mean
+from testbed.model.errors import InputError, MachineError, did_you_mean
 from testbed.model.progress import Progress
 from testbed.model.run_files.layout import RUN, table_file
 from testbed.results.run_directory import LATEST, RunDirectory
@@ -53,8 +53,12 @@ def checked_run(work: Work, name: str | None) -> str:
     if name is None:
         name = next((run for run in runs if work.counted_run(run) is None), [*runs][-1])
     if name not in runs:
-        expected = f"one of {', '.join(runs)}"
-        raise InputError.of("RUN", name, expected, did_you_mean(name, tuple(runs)))
+        remedy = did_you_mean(name, tuple(runs))
+        task = work.assignment.directory.lab.task(name)
+        if task is not None:
+            verb = "predict" if task.is_prediction else "check"
+            remedy = f"{name} is a task: testbed lab {verb} {name}"
+        raise InputError.of("RUN", name, f"one of {', '.join(runs)}", remedy)
     for task in work.assignment.directory.lab.predictions(name):
         if work.last("prediction", task=task.id) is None:
             expected = f"your prediction {task.id} ({task.title}) first"
@@ -86,8 +90,7 @@ def make_run(
     scenario = work.assignment.scenario(name)
     results = work.path / (Path(STATE) / SEALED if hidden else RESULTS)
     if slower is not None:
-        progress("emulating", 0.0)
-        directory = emulate(scenario, results, slower)
+        directory = _emulated(scenario, results, slower, progress)
     else:
         directory = _simulated(work, scenario, results, progress)
     progress("analysing", 1.0)
@@ -103,6 +106,17 @@ def make_run(
     )
     shown = RunDirectory(shown_directory(work, name)) if hidden else directory
     return MadeRun(summary, shown, hidden)
+
+
+def _emulated(
+    scenario: "Scenario", results: Path, slower: float, progress: Progress
+) -> RunDirectory:
+    progress("emulating", 0.0)
+    try:
+        return emulate(scenario, results, slower)
+    except MachineError as error:
+        remedy = f"{error.remedy}, or without --emulate: simulated runs count just the same"
+        raise MachineError(error.what, remedy) from None
 
 
 def _simulated(work: Work, scenario: "Scenario", results: Path, progress: Progress) -> RunDirectory:

@@ -77,17 +77,33 @@ class Work:
         """The lab's tasks."""
         return self.assignment.directory.lab.tasks
 
-    def task(self, name: str) -> Task:
+    def task(self, name: str | None, *, predictions: bool | None = None) -> Task:
         """A task by its id.
 
+        Args:
+            name: the id.
+            predictions: whether only predictions are meant, or only questions; None: any task.
+
         Raises:
-            InputError: the lab has no such task.
+            InputError: there is no such task, or it is of the other kind.
         """
-        task = self.assignment.directory.lab.task(name)
-        if task is None:
-            ids = tuple(task.id for task in self.tasks)
-            raise InputError.of("TASK", name, f"one of {', '.join(ids)}", did_you_mean(name, ids))
-        return task
+        lab = self.assignment.directory.lab
+        task = lab.task(name or "")
+        if task is not None and predictions in (None, task.is_prediction):
+            return task
+        ids = tuple(t.id for t in self.tasks if predictions in (None, t.is_prediction))
+        expected = f"one of {', '.join(ids)}"
+        if task is not None and task.is_prediction:
+            expected = f"a question: {expected}"
+            remedy = "predictions are neither checked nor have hints: any honest one is right"
+        elif task is not None:
+            expected = f"a prediction: {expected}"
+            remedy = f"write the answer into {ANSWERS}, then: testbed lab check {name}"
+        elif name in lab.runs:
+            remedy = f"{name} is a run: testbed lab run {name}"
+        else:
+            remedy = did_you_mean(name or "", ids)
+        raise InputError.of("TASK", name or "nothing", expected, remedy)
 
     def entries(self, kind: str, **content: Any) -> Iterator[Entry]:
         """The entries of a kind whose content has these values, in order."""

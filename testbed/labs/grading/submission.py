@@ -66,6 +66,8 @@ def submit(work: Work, into: Path) -> Path:
     Raises:
         InputError: it cannot be written.
     """
+    if not work.answers.is_file():
+        work.read_answers()  # says what is missing
     directory = work.assignment.directory
     name = f"{directory.name}-{_in_file_name(work.student or 'alone')}.zip"
     facts = {key: work.start.content[key] for key in ("lab", "student", "key", "code")}

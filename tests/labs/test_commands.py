@@ -1,0 +1,103 @@
+"""The commands of a lab, with the mistakes that students make when they type them."""
+
+from pathlib import Path
+
+import pytest
+
+from testbed.labs.work import Work
+from tests.cli.conftest import Call, call
+
+__all__ = ["call"]
+
+PREDICTED = ("detection", "exposure", "stall", "deficit")
+
+
+@pytest.fixture
+def at_work(work: Work, call: Call, monkeypatch: pytest.MonkeyPatch) -> Call:
+    """The command line in the directory of lab 2, just started."""
+    monkeypatch.chdir(work.path)
+    return call
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("predict", "found nothing, expected one of detection, exposure, stall, deficit"),
+        ("predict stll 1", "did you mean stall?"),
+        ("predict failure", "failure is a run: testbed lab run failure"),
+        ("predict awaited 3", "testbed lab check awaited"),
+        ("predict stall 2", "add the unit: '2 RTT'"),
+        ("predict stall -2", "add the unit: '-2 RTT'"),
+        ("predict stall 2 RTT --witin 3", "the option --within"),
+        ("predict stall 2 RTT --within much", "such as --within 20%"),
+        ("hint", "found nothing, expected one of substitute"),
+        ("hint stall", "predictions are neither checked nor have hints"),
+        ("check stall", "predictions are neither checked nor have hints"),
+        ("check awaited stall", "predictions are neither checked nor have hints"),
+        ("run", "testbed lab predict detection shows the question"),
+        ("run stall", "stall is a task: testbed lab predict stall"),
+        ("run awaited", "awaited is a task: testbed lab check awaited"),
+        ("table", "found nothing, expected one of failure"),
+        ("table failure", "testbed lab run failure"),
+        ("start 2", "cd .."),
+    ],
+)
+def test_a_mistyped_command_says_what_to_type(at_work: Call, words: str, message: str) -> None:
+    called = at_work("lab", *words.split())
+    assert called.status == 2
+    assert message in called.err
+    assert called.err.count("error:") == 1
+    assert called.out == ""
+
+
+def test_a_negative_number_is_no_option(at_work: Call) -> None:
+    for words in (("-2 RTT",), ("-2", "RTT"), ("-2", "RTT", "--within", "1 RTT")):
+        called = at_work("lab", "predict", "stall", *words)
+        assert called.status == 0, called.err
+        assert "predicted" in called.out
+        assert "-2 RTT" in called.out
+
+
+@pytest.mark.simulated
+def test_a_student_who_mistypes_rows_and_answers(at_work: Call, work: Work) -> None:
+    for task in PREDICTED:
+        assert at_work("lab", "predict", task, "1 RTT").status == 0
+    assert "it with --emulate" in at_work("lab", "run", "--slower", "2").err
+    assert at_work("lab", "run", "--no-figures").status == 0
+    for words, message in {
+        "transmissions psn=3": "did you mean seq?",
+        "transmissions seq": "without blanks",
+        "transmissions seq = 3": "without blanks",
+        "transmissions seq==3": "a value such as 0",
+        "transmissions seq=many": "a value such as 0",
+        "transmissions path=p0_t1_1": "a value such as p",
+        "losses spurious=no": "a value such as false",
+        "transmissions --from 1 RTT": "--from 1.5s",
+        "transmissions --from 2s --to 1s": "a time before that of --to",
+    }.items():
+        called = at_work("lab", "table", "failure", *words.split())
+        assert called.status == 2, words
+        assert message in called.err, (words, called.err)
+    for words in ("losses flow=7", "losses spurious=true", "transmissions path=p7/t1_7"):
+        called = at_work("lab", "table", "failure", *words.split())
+        assert called.out.endswith("0 rows\n"), words
+    for answer, announced in (
+        ("p7/t1_7", "a hint has opened"),
+        ("p7/t1_7", "shows your hints"),
+        ("p7/t1_6", "a hint has opened"),
+    ):
+        work.answers.write_text(f"substitute: {answer}\n")
+        assert announced in at_work("lab", "check", "substitute").out
+
+
+def test_a_submission_needs_its_answers(at_work: Call, work: Work) -> None:
+    work.answers.rename(work.path / "answers.yml")
+    called = at_work("lab", "submit")
+    assert (called.status, called.out) == (2, "")
+    assert "rename answers.yml to answers.yaml" in called.err
+    work.answers.write_text("awaited 3\n")
+    called = at_work("lab", "submit")
+    assert called.status == 0
+    assert "No answer counts before" in called.out
+    assert "write awaited: 3" in called.out
+    assert [*Path().glob("*.zip")]
