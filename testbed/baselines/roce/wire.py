@@ -12,7 +12,6 @@ port, as MRC's does, and one EV stands for one QP's hash.
 from dataclasses import dataclass
 from struct import Struct
 from typing import Any, Final
-from zlib import crc32
 
 from testbed.baselines.roce.constants import (
     BECN,
@@ -31,6 +30,7 @@ from testbed.mrc.constants import (
     ROCE_UDP_PORT,
 )
 from testbed.mrc.wire.codec import BASE, UDP_NEXT_HEADER, encode_base, icrc
+from testbed.mrc.wire.crc import crc32
 from testbed.mrc.wire.headers import BTH, IMMDT, RETH, UDP
 from testbed.mrc.wire.packets import Buffer, Header
 

@@ -12,7 +12,6 @@ covered. The UDP checksum is zero (RFC 6935, 6936).
 """
 
 from typing import Final
-from zlib import crc32
 
 from testbed.mrc.constants import (
     DEFAULT_PKEY,
@@ -25,6 +24,7 @@ from testbed.mrc.constants import (
     ROCE_UDP_PORT,
 )
 from testbed.mrc.wire.control import Control, encode_extension
+from testbed.mrc.wire.crc import crc32
 from testbed.mrc.wire.header import concatenated
 from testbed.mrc.wire.headers import BASE_BYTES, BTH, IMMDT, IPV6, METH, RETH, TSETH, UDP
 from testbed.mrc.wire.options import DEFAULT_OPTIONS, WireOptions

@@ -1,7 +1,6 @@
 """Reads the bytes that `codec.py` writes, and refuses those that are no packet of MRC."""
 
 from typing import Final
-from zlib import crc32
 
 from testbed.mrc.constants import EV_LABEL_SHIFT, ICRC_BYTES, IPV6_BYTES
 from testbed.mrc.wire.codec import (
@@ -18,6 +17,7 @@ from testbed.mrc.wire.codec import (
     WRITE_HEADER_BYTES,
 )
 from testbed.mrc.wire.control import EXTENSION_BYTES, Packet, decode_control
+from testbed.mrc.wire.crc import crc32
 from testbed.mrc.wire.datagram import new
 from testbed.mrc.wire.header import concatenated
 from testbed.mrc.wire.headers import BASE_BYTES, BTH, IMMDT, IPV6, TSETH
