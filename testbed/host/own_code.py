@@ -5,16 +5,21 @@ A congestion controller has those of `WindowControl` (mrc/congestion/window.py) 
 `CcPath`. Methods that begin with `on_` may be missing.
 """
 
+import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from types import ModuleType
 from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 from testbed.model.own_code import OwnCode
 from testbed.mrc import EvInfo, EvState
 from testbed.mrc.congestion.control import LossCause, Report
+
+_MOST_NOTHING = 3
+"""How often in a row a selector may pick nothing while nothing is in flight."""
 
 MOST_BYTES = 1 << 50
 """No window may be larger."""
@@ -98,12 +103,21 @@ _made_by: Callable[..., _Running] = _OwnObject
 
 
 @contextmanager
-def run_apart() -> Iterator[None]:
-    """Run the user's classes in processes of their own during the block."""
+def run_apart(slowness: float = 1.0) -> Iterator[None]:
+    """Run the user's classes in processes of their own during the block.
+
+    Windows cannot wait for pipes: there they run in this process, without limits.
+
+    Args:
+        slowness: how many times longer they may take than on the machine the limits are for.
+    """
+    if sys.platform == "win32":
+        yield
+        return
     from testbed.host.own_process import OwnProcess  # noqa: PLC0415 - simulations start none
 
     global _made_by  # noqa: PLW0603 - queue pairs are made deep below a run
-    usual, _made_by = _made_by, OwnProcess
+    usual, _made_by = _made_by, partial(OwnProcess, slowness=slowness)
     try:
         yield
     finally:
@@ -116,6 +130,7 @@ class OwnSelector:
     def __init__(self, code: OwnCode, evs: Sequence[EvInfo], seed: int) -> None:
         self._own: Final = _made_by(code, "pick", evs, seed)
         self._evs: Final = frozenset(info.ev for info in evs)
+        self._nothing = 0  # picks in a row of nothing, with nothing in flight
 
     def pick(self, now_ns: int, flight: int, avoid: int | None) -> int | None:
         """Return what the user's method picks.
@@ -125,7 +140,12 @@ class OwnSelector:
         """
         ev = self._own.call("pick", now_ns, flight, avoid)
         if ev is None:
+            self._nothing = 0 if flight else self._nothing + 1
+            if self._nothing >= _MOST_NOTHING:
+                expected = "an EV, since nothing is in flight whose answer could wake the sender"
+                self._own.refuse("pick", f"None, {self._nothing} times in a row", expected)
             return None
+        self._nothing = 0
         if not isinstance(ev, int) or ev not in self._evs:
             self._own.refuse("pick", repr(ev), "one of the EVs that the class is made of, or None")
         return ev

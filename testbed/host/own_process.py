@@ -6,6 +6,7 @@ are sent with the next one that does, so that a packet costs one turn of the pip
 """
 
 import json
+import math
 import os
 import select
 import subprocess
@@ -20,12 +21,12 @@ from testbed.model.own_code import OwnCode
 WORKER = Path(__file__).with_name("own_worker.py")
 
 CPU_S = 10
-"""CPU time of the process."""
+"""CPU time of the process; on a slow machine so many times more as it is slower."""
 
 MEMORY_BYTES = 1 << 30
 
-PATIENCE_S = 30.0
-"""How long all calls of an object may take together."""
+PATIENCE_S = 60.0
+"""How long all calls of an object may take together, beside other load; longer if slow, too."""
 
 MAX_REPLY = 1 << 12
 _ENDING_S = 2.0
@@ -37,8 +38,17 @@ confinement: Final[dict[str, None]] = {}
 class OwnProcess:
     """An object of the user's class in another process. An error there is an `InputError`."""
 
-    def __init__(self, code: OwnCode, method: str, *arguments: object) -> None:
-        """Start the process, and make the object there."""
+    def __init__(
+        self, code: OwnCode, method: str, *arguments: object, slowness: float = 1.0
+    ) -> None:
+        """Start the process, and make the object there.
+
+        Args:
+            code: the class.
+            method: what it has to have.
+            arguments: of its constructor.
+            slowness: how many times longer it may take than on the machine the limits are for.
+        """
         self._code: Final = code
         self._calls: list[tuple[str, str, tuple[object, ...], dict[str, object]]] = []
         self._process = subprocess.Popen(  # noqa: S603 - Python, and a file of ours
@@ -56,14 +66,15 @@ class OwnProcess:
         self._replies: Final = self._process.stdout
         os.set_blocking(self._requests.fileno(), False)
         self._received = b""
-        self._left_s = PATIENCE_S
+        self._patience_s: Final = PATIENCE_S * slowness
+        self._left_s = self._patience_s
         first = {
             "name": code.name,
             "file": code.file,
             "source": code.source,
             "method": method,
             "arguments": [_plain(argument) for argument in arguments],
-            "cpu_s": CPU_S,
+            "cpu_s": math.ceil(CPU_S * slowness),
             "memory_bytes": MEMORY_BYTES,
         }
         self._send(code.name, first)
@@ -157,7 +168,7 @@ class OwnProcess:
         ready = any(select.select(read, write, [], max(self._left_s, 0)))
         self._left_s -= time.monotonic() - began
         if not ready:
-            found = f"no answer after {PATIENCE_S:g} s of waiting in all"
+            found = f"no answer after {self._patience_s:.3g} s of waiting in all"
             self.refuse(what, found, "code that comes to its end")
 
     def _ended(self, what: str) -> NoReturn:

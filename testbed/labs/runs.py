@@ -4,6 +4,7 @@ What a hidden run recorded of its fault is kept in `.lab/sealed` until its quest
 """
 
 import shutil
+import time
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -11,7 +12,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from testbed.campaign.single import emulate
+from testbed.labs.grading.limits import CPU_S
 from testbed.labs.grading.records import differing_tables
+from testbed.labs.grading.speed import slowness
 from testbed.labs.work import RESULTS, SEALED, STATE, Work
 from testbed.model.errors import InputError, MachineError, did_you_mean
 from testbed.model.progress import Progress
@@ -120,15 +123,24 @@ def _emulated(
 
 
 def _simulated(work: Work, scenario: "Scenario", results: Path, progress: Progress) -> RunDirectory:
-    """Simulate a run; with code of the student's own twice."""
-    from testbed.sim import simulate  # noqa: PLC0415 - it takes long
+    """Simulate a run; with code of the student's own twice, as it is graded, with the same limits.
+
+    Raises:
+        InputError: the student's code is wrong, takes too long, or does not do the same again.
+    """
+    from testbed.host.own_code import run_apart  # noqa: PLC0415 - these take long
+    from testbed.sim import simulate  # noqa: PLC0415
 
     name, began = scenario.name, datetime.now().astimezone()
     directory = RunDirectory.create(results, name, scenario.seed, began)
     try:
-        simulate(scenario, directory.path, progress)
-        if work.assignment.directory.lab.runs[name].code:
-            progress("once more, as it is graded", 1.0)
+        if not work.assignment.directory.lab.runs[name].code:
+            simulate(scenario, directory.path, progress)
+            return directory
+        within = _within_limit(progress, len(work.assignment.directory.lab.runs))
+        with run_apart(slowness()):
+            simulate(scenario, directory.path, within)
+            progress("once more: two runs have to be equal", 1.0)
             _check_repeatable(scenario, directory.path)
     except BaseException:  # no half a run is left
         shutil.rmtree(directory.path)
@@ -136,24 +148,46 @@ def _simulated(work: Work, scenario: "Scenario", results: Path, progress: Progre
     return directory
 
 
+_FEW = 3
+
+
+def _within_limit(progress: Progress, runs: int) -> Progress:
+    """Progress that ends a run which would exceed its share of what grading allows.
+
+    Args:
+        progress: is told how far the run is.
+        runs: how many runs the lab has; all are graded within one limit.
+    """
+    began, limit_s = time.process_time(), CPU_S * slowness() / runs
+
+    def told(what: str, share: float) -> None:
+        used_s = time.process_time() - began
+        if used_s > limit_s:
+            found = f"a run that needs more than {limit_s:.0f} s of CPU (at {share:.0%} of it)"
+            remedy = "send fewer packets that are lost: each costs the simulation time"
+            raise InputError.of("your code", found, "one that keeps the limit of grading", remedy)
+        progress(what, share)
+
+    return told
+
+
 def _check_repeatable(scenario: "Scenario", directory: Path) -> None:
     """Check that the student's code does the same again with the same seed.
 
-    It runs in a process of its own, as for grading: with other hashes of texts, and without files.
+    Its processes are new ones, which have other hashes of texts.
 
     Raises:
         InputError: it does not.
     """
-    from testbed.host.own_code import run_apart  # noqa: PLC0415 - these take long
-    from testbed.sim import simulate  # noqa: PLC0415
+    from testbed.sim import simulate  # noqa: PLC0415 - it takes long
 
-    with TemporaryDirectory(prefix="testbed-lab-") as scratch, run_apart():
+    with TemporaryDirectory(prefix="testbed-lab-") as scratch:
         again = Path(scratch) / "again"
         again.mkdir()
         simulate(scenario, again)
         differing = differing_tables(directory, again)
     if differing:
-        found = f"two runs of one seed that differ ({', '.join(differing)})"
+        found = f"two runs of one seed that differ (in {', '.join(differing[:_FEW])})"
         remedy = (
             "draw random numbers from random.Random(seed), read no clock, sort what is in a set"
         )

@@ -44,6 +44,17 @@ def test_it_gets_values_and_returns_values() -> None:
     assert _picked(_code("return None")) is None
 
 
+def test_a_selector_that_never_sends_is_told_why() -> None:
+    with run_apart():
+        selector = OwnSelector(_code("return None"), EVS, 1)
+        assert selector.pick(0, 0, None) is None
+        assert selector.pick(1, 4096, None) is None  # what is in flight will wake the sender
+        for now_ns in (2, 3):
+            assert selector.pick(now_ns, 0, None) is None
+        with pytest.raises(InputError, match="None, 3 times in a row, expected an EV"):
+            selector.pick(4, 0, None)
+
+
 def test_reports_arrive_in_order_before_the_next_pick() -> None:
     code = _code("return self.evs[self.n % 2].ev")
     more = "    n = 0\n    def on_loss(self, ev, *_):\n        self.n = self.n * 2 + (ev == 5)"
@@ -64,12 +75,18 @@ def test_reports_arrive_in_order_before_the_next_pick() -> None:
         ("import os; os._exit(3)", r"process ended \(3\)"),
         ("return 'text'", "found 'text', expected a number"),
         ("return 4", "one of the EVs"),
+        ("return self.evs[0]", r"found namespace\(ev=3.*expected a number"),
+        ("input()", r"mine\.py:6: Mine\.pick: found EOFError"),
         ("return 10 ** 5000", "more than 63 bits"),
         ("return [0] * (1 << 30)", "MemoryError"),
-        ("while True: pass", r"its process ended \((-9|137)\), expected .* limits of CPU time"),
-        ("import os; [os.write(3, b'x' * 65536) for _ in range(32768)]", "limits of CPU time"),
-        ("import os; os.write(3, b'[' * 4000 + b'\\n'); return 3", "no answer but other output"),
-        ("import os; os.write(3, b'7\\n'); return 3", "no answer but other output"),
+        ("while True: pass", r"mine\.py:6: Mine\.pick: found TimeoutError: all 1 s of CPU"),
+        (
+            "exec('while True:\\n try:\\n  while True: int()\\n except: pass')",
+            r"its process ended \((-9|137)\), expected .* limits of CPU time",
+        ),
+        ("import os; [os.write(4, b'x' * 65536) for _ in range(32768)]", "limits of CPU time"),
+        ("import os; os.write(4, b'[' * 4000 + b'\\n'); return 3", "no answer but other output"),
+        ("import os; os.write(4, b'7\\n'); return 3", "no answer but other output"),
     ],
 )
 @pytest.mark.usefixtures("hasty")
@@ -82,6 +99,7 @@ def test_what_it_does_wrong_is_one_error(pick: str, message: str) -> None:
     ("head", "message"),
     [
         ("import nothing_like_that", r"mine\.py:1: Mine: found ModuleNotFoundError"),
+        ("import polars", r"mine\.py:1: Mine: found ModuleNotFoundError: .*Python's own library"),
         ("x = open('/etc/passwd').read()", r"mine\.py:1: Mine: found PermissionError"),
         ("def f(:", r"mine\.py:1: .*SyntaxError|mine\.py: Mine: found SyntaxError"),
     ],
@@ -91,6 +109,16 @@ def test_an_error_at_its_head_has_its_line(head: str, message: str) -> None:
         pytest.skip("this kernel has no Landlock")
     with pytest.raises(InputError, match=message):
         _picked(_code("return 3", head))
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_slow_machine_gives_it_more_time() -> None:
+    """Work that is within the limit on the reference machine is within it here."""
+    code = _code("while time.process_time() < 2: pass\n        return 3", "import time")
+    with pytest.raises(InputError, match="all 1 s of CPU time are used up"):
+        _picked(code)
+    with run_apart(slowness=4):
+        assert OwnSelector(code, EVS, 1).pick(0, 0, None) == 3
 
 
 def test_waiting_ends_although_it_uses_no_cpu(monkeypatch: pytest.MonkeyPatch) -> None:

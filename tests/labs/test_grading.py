@@ -109,7 +109,7 @@ CHANGES: Mapping[str, tuple[Change, int, str]] = {
     "a PSN in words": (lambda f: _answer(f, awaited="many"), FULL - 2, "a number in PSN"),
     "a short text": (lambda f: _answer(f, explain="it was dead"), FULL - 4, "60 words or more"),
     "a text without figures": (
-        lambda f: _answer(f, explain="I was wrong. " * 30),
+        lambda f: _answer(f, explain=" ".join(f"{a}{b}" for a in "abcdefgh" for b in "stuvwxyz")),
         FULL - 4,
         "does not quote",
     ),

@@ -42,10 +42,13 @@ def _picking(body: str, head: str = "") -> str:
 
 CODE: Mapping[str, tuple[str | None, str]] = {
     "perfect": (None, ""),
-    "an endless loop": (_picking("while True: pass"), "its process ended"),
+    "an endless loop": (
+        _picking("while True: pass"),
+        "selector.py:6: Selector.pick: found Time",
+    ),
     "a fork bomb": (_picking("while True: os.fork()", "import os"), "BlockingIOError"),
     "2 GB of output": (
-        _picking("[os.write(3, b'x' * 65536) for _ in range(32768)]", "import os"),
+        _picking("[os.write(4, b'x' * 65536) for _ in range(32768)]", "import os"),
         "limits",
     ),
     "2 GB of memory": (_picking("return len(bytearray(2 << 30))"), "MemoryError"),

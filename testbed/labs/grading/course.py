@@ -13,13 +13,17 @@ from pydantic import ValidationError
 
 from testbed.installation import PACKAGE
 from testbed.labs.grading.grade import Grade
+from testbed.labs.grading.speed import slowness
 from testbed.labs.grading.submission import SUBMISSION
 from testbed.labs.library import LABS
 from testbed.model.errors import InputError
 from testbed.results.code_version import SUFFIXES, code_version
 
 TIMEOUT_S = 300.0
-"""A submission that takes longer has no grade; CPU time is limited too (`limits.py`)."""
+"""A submission that takes longer has no grade; CPU time is limited too (`limits.py`).
+
+On a slow machine it is so many times longer as the machine is slower (`speed.py`).
+"""
 
 _KEPT_LINES = 3
 
@@ -101,9 +105,11 @@ def _grade(path: Path, course: Course, code: str) -> Grade:
 
 def _grade_apart(path: Path, course: Course) -> Grade:
     """Grade a submission in a process of its own."""
+    timeout_s = TIMEOUT_S * slowness()
     request = {
         "archive": str(path.resolve()),
         "labs": str(course.labs.resolve()),
+        "slowness": slowness(),
         "course_key": None if course.course_key is None else course.course_key.hex(),
     }
     try:
@@ -112,11 +118,11 @@ def _grade_apart(path: Path, course: Course) -> Grade:
             input=json.dumps(request),
             capture_output=True,
             text=True,
-            timeout=TIMEOUT_S,
+            timeout=timeout_s,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return Grade(file=path.name, error=f"grading took longer than {TIMEOUT_S:.0f} s")
+        return Grade(file=path.name, error=f"grading took longer than {timeout_s:.0f} s")
     try:
         return Grade.model_validate_json(done.stdout)
     except ValidationError:

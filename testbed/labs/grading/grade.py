@@ -89,7 +89,9 @@ class Grade(BaseModel):
         return sum(task.max_points for task in self.tasks)
 
 
-def grade(archive: Path, labs: Path, course_key: bytes | None, scratch: Path) -> Grade:
+def grade(
+    archive: Path, labs: Path, course_key: bytes | None, scratch: Path, slowness: float = 1.0
+) -> Grade:
     """Grade a submission.
 
     Args:
@@ -97,6 +99,7 @@ def grade(archive: Path, labs: Path, course_key: bytes | None, scratch: Path) ->
         labs: the directory of all labs.
         course_key: the course's; None: the key in the submission is believed.
         scratch: an empty directory.
+        slowness: how many times longer the student's code may take (`speed.py`).
     """
     began = _cpu_s()
     try:
@@ -104,7 +107,7 @@ def grade(archive: Path, labs: Path, course_key: bytes | None, scratch: Path) ->
             submission = read_submission(archive, archive)
         else:
             submission = unpack(archive, scratch / "submission")
-        graded = _Grading(submission, labs, course_key, scratch).grade(archive.name)
+        graded = _Grading(submission, labs, course_key, scratch).grade(archive.name, slowness)
     except TestbedError as error:
         graded = Grade(file=archive.name, error=str(error))
     return graded.model_copy(update={"cpu_s": round(_cpu_s() - began, 2)})
@@ -138,7 +141,7 @@ class _Grading:
         self._summaries: dict[str, Summary] = {}
         self._failed: dict[str, str] = {}
 
-    def grade(self, name: str) -> Grade:
+    def grade(self, name: str, slowness: float) -> Grade:
         submission, lab = self._submission, self._assignment.directory.lab
         broken = first_break(submission.journal)
         if broken is not None:
@@ -148,7 +151,7 @@ class _Grading:
                 "made by another version of the testbed: its figures are taken from its own "
                 "records, where these are whole"
             )
-        with run_apart():
+        with run_apart(slowness):
             evidence = Evidence(self._assignment, dict(self._runs()))
         answers, unreadable = self._answers()
         tasks = tuple(self._task(task, answers, unreadable, evidence) for task in lab.tasks)

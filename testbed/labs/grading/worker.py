@@ -12,7 +12,8 @@ from testbed.labs.grading.limits import limit_this_process
 def main() -> None:
     """Read the request, limit this process, grade, and write the grade as JSON."""
     request = json.load(sys.stdin)
-    limit_this_process()
+    if sys.platform != "win32":
+        limit_this_process(request["slowness"])
     key = request["course_key"]
     with TemporaryDirectory(prefix="testbed-grade-") as scratch:
         graded = grade(
@@ -20,6 +21,7 @@ def main() -> None:
             Path(request["labs"]),
             None if key is None else bytes.fromhex(key),
             Path(scratch),
+            request["slowness"],
         )
     sys.stdout.write(graded.model_dump_json())
 

@@ -1,0 +1,33 @@
+"""How fast this machine is, so that limits of CPU time mean the same on every machine."""
+
+import heapq
+import time
+from functools import cache
+
+REFERENCE_S = 0.016
+"""CPU time of `_work` on the machine for which limits are given: AMD EPYC, Python 3.11."""
+
+_ROUNDS = 5
+_EVENTS = 60_000
+
+
+@cache
+def slowness() -> float:
+    """How many times as much CPU time this machine needs as the reference; at least 1.
+
+    It is measured once, by a small job like a simulation's: a heap of events. Other load on the
+    machine moves it little, since only CPU time counts and the quickest of some rounds.
+    """
+    return max(1.0, min(_work() for _ in range(_ROUNDS)) / REFERENCE_S)
+
+
+def _work() -> float:
+    """Do the job; returns its CPU time in seconds."""
+    began = time.process_time()
+    heap = [(step, step % 7) for step in range(64)]
+    counts: dict[int, int] = {}
+    for _ in range(_EVENTS):
+        at, kind = heapq.heappop(heap)
+        counts[kind] = counts.get(kind, 0) + 1
+        heapq.heappush(heap, (at + 1 + kind * 3, (kind + 1) % 7))
+    return time.process_time() - began

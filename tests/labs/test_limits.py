@@ -1,0 +1,51 @@
+"""Limits of CPU time are those of one machine, whichever machine grades."""
+
+import subprocess
+import sys
+
+import pytest
+
+from testbed.labs.grading import course, limits, speed
+from testbed.labs.grading.course import Course, grade_all
+from testbed.labs.grading.submission import submit
+from testbed.labs.work import Work
+
+LIMITED = """
+import resource
+from testbed.labs.grading.limits import limit_this_process
+limit_this_process(15.0)
+print(resource.getrlimit(resource.RLIMIT_CPU)[0])
+"""
+
+
+def test_a_machine_15_times_slower_has_15_times_the_cpu_time() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED], capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) == 15 * limits.CPU_S
+
+
+def test_a_faster_machine_keeps_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    for cpu_s, expected in ((speed.REFERENCE_S / 3, 1.0), (speed.REFERENCE_S * 15, 15.0)):
+        monkeypatch.setattr(speed, "_work", lambda cpu_s=cpu_s: cpu_s)
+        speed.slowness.cache_clear()
+        assert speed.slowness() == pytest.approx(expected)
+    speed.slowness.cache_clear()
+
+
+def test_other_work_of_the_machine_does_not_make_it_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([speed.REFERENCE_S * 9, speed.REFERENCE_S, *[speed.REFERENCE_S * 5] * 9])
+    monkeypatch.setattr(speed, "_work", lambda: next(times))
+    speed.slowness.cache_clear()
+    assert speed.slowness() == 1
+    speed.slowness.cache_clear()
+
+
+def test_grading_tells_its_processes_how_slow_the_machine_is(
+    work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Too little for any submission, so that it shows."""
+    archive = submit(work, work.path.parent)
+    monkeypatch.setattr(course, "slowness", lambda: 1e-3)
+    (graded,) = grade_all([archive], Course(None), lambda *_: None)
+    assert "took longer than" in graded.error or "grading ended" in graded.error
