@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from testbed.labs.work import Work
 
 LabName = Annotated[
-    str, typer.Argument(metavar="LAB", help="A lab's number, name or directory: 2, first-failure.")
+    str | None,
+    typer.Argument(metavar="LAB", help="A lab's number, name or directory: 2, first-failure."),
 ]
 TaskName = Annotated[
     str | None, typer.Argument(metavar="TASK", help="A task's name, as in the handout.")
@@ -71,7 +72,7 @@ def list_(as_json: Json = False) -> None:
 
 
 def start(
-    lab: LabName,
+    lab: LabName = None,
     student: Annotated[
         str,
         typer.Option(metavar="NAME", help="Your name in the course, as your instructor knows it."),
@@ -95,6 +96,8 @@ def start(
     from testbed.labs.work import JOURNAL, STATE, set_aside
     from testbed.labs.work import start as start_work
 
+    if lab is None:
+        raise InputError.of("LAB", "nothing", "the number of a lab", "testbed lab list shows all")
     directory = load_lab(find_lab(lab))
     if (key is None) != (not student):
         expected = "both --student and --key, or none of them"
@@ -103,7 +106,7 @@ def start(
     console, path = stdout(), into / directory.name
     if (Path(STATE) / JOURNAL).is_file():
         raise InputError.of("LAB", str(Path.cwd()), "a directory outside a lab", "cd ..")
-    if reset and (path / STATE / JOURNAL).is_file():
+    if reset and (path / STATE).is_dir():
         console.print(f"your work so far: {set_aside(path)}")
     work = start_work(directory, into, student, checked)
     console.print(f"{directory.lab.title}: {directory.lab.minutes} minutes", style="bold")
@@ -291,6 +294,7 @@ def submit(
 ) -> None:
     """Make the one file to hand in: answers, predictions and the records of your runs."""
     from testbed.labs.grading.submission import submit as submit_work
+    from testbed.labs.journal import first_break
 
     work = work_here()
     path = submit_work(work, into)
@@ -298,6 +302,17 @@ def submit(
         work.read_answers()
     except InputError as error:
         stdout().print(f"No answer counts before {error.problems[0]}", style="yellow")
+    stale = [
+        run
+        for run in work.assignment.directory.lab.runs
+        if work.made_run(run) and not work.counted_run(run)
+    ]
+    if stale:
+        said = "their files are gone, or your code was changed since; grading makes them again"
+        stdout().print(f"make these runs again: {', '.join(stale)} ({said})", style="yellow")
+    broken = first_break(work.journal.entries())
+    if broken is not None:
+        stdout().print(f"the journal was changed at entry {broken}: whoever grades will see it")
     left = [task.id for task in work.tasks if not work.passed(task)]
     if left:
         stdout().print(f"not done yet: {', '.join(left)}")
@@ -319,7 +334,7 @@ def _next_step(work: "Work") -> str:
         if work.passed(task):
             continue
         if task.is_prediction:
-            if work.counted_run(task.before) is None:
+            if work.made_run(task.before) is None:
                 return f"testbed lab predict {task.id}"
             continue
         missing = next((name for name in task.after if work.counted_run(name) is None), None)

@@ -51,8 +51,11 @@ def _own_code(document: Document, path: str, name: str, wanted: str) -> dict[str
     except SyntaxError as error:
         place = f"{shown}:{error.lineno}"
         raise InputError.of(place, f"no Python: {error.msg}", _PYTHON) from None
-    except ValueError as error:
-        raise InputError.of(shown, f"no Python: {error}", _PYTHON) from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise InputError.of(shown, f"no Python: {error or 'nested too deeply'}", _PYTHON) from None
+    except OSError as error:
+        found = (error.strerror or str(error)).lower()
+        raise InputError.of(shown, found, "a file that you may read") from None
     classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
     if wanted not in classes:
         there = f" ({few(classes)})" if classes else ""

@@ -132,7 +132,7 @@ class OwnProcess:
         if "error" in reply:
             line = reply.get("line")
             found, line = str(reply["error"]), line if isinstance(line, int) else None
-            self.refuse(what, found, "code that raises no error", line)
+            self.refuse(str(reply.get("what", what)), found, "code that raises no error", line)
         value = reply.get("value")
         if isinstance(value, dict):
             value = value.get("repr")

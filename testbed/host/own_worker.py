@@ -164,8 +164,14 @@ def _object(value: Any) -> Any:
     return [_object(part) for part in value] if isinstance(value, list) else value
 
 
-def _answer(action: Callable[[], Any], file: str) -> bytes:
-    """What an action returns, or the error that it raised with its line, as a line of JSON."""
+def _answer(action: Callable[[], Any], file: str, called: list[str]) -> bytes:
+    """What an action returns, or the error that it raised with its line, as a line of JSON.
+
+    Args:
+        action: calls the class.
+        file: the file of the class.
+        called: the methods that were called, of which the last raised the error.
+    """
     try:
         value = action()
         if isinstance(value, int) and abs(value) >= _MOST:
@@ -177,7 +183,7 @@ def _answer(action: Callable[[], Any], file: str) -> bytes:
         frames = traceback.extract_tb(error.__traceback__)
         lines = [frame.lineno for frame in frames if frame.filename == file]
         text = f"{type(error).__name__}: {error}".removesuffix(": ")[:500]
-        reply = {"error": text, "line": lines[-1] if lines else None}
+        reply = {"error": text, "line": lines[-1] if lines else None, "what": called[-1]}
     return json.dumps(reply).encode() + b"\n"
 
 
@@ -238,19 +244,21 @@ def serve(held: list[str]) -> None:
         made.append(getattr(module, first["name"])(*_arguments(first["arguments"])))
         return hasattr(made[0], first["method"])
 
-    replies.write(_answer(make, first["file"]))
+    replies.write(_answer(make, first["file"], [first["name"]]))
     for line in requests:
         calls = json.loads(line)
+        called: list[str] = []
 
-        def work(calls: list[Any] = calls) -> Any:
+        def work(calls: list[Any] = calls, called: list[str] = called) -> Any:
             value = None
             for kind, name, arguments, named in calls:
+                called.append(name)
                 value = getattr(made[0], name, None)
                 if kind == "call" and value is not None:
                     value = value(*arguments, **named)
             return value
 
-        replies.write(_answer(work, first["file"]))
+        replies.write(_answer(work, first["file"], called))
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ _MAX_TEXT = 20_000
 _LEAST_DIFFERENT = 0.4
 """Different words of a text, as a share of the words that it has to have."""
 
-_NEW = "testbed lab start --reset makes a new one"
+_NEW = "cd .. and testbed lab start LAB --reset makes a new one, and keeps what you have"
 _NO_ANSWER = "remove it, or put # before it"
 
 Value = float | str | tuple[str, ...] | IPv6Address

@@ -127,5 +127,7 @@ def first_break(entries: Sequence[Entry]) -> int | None:
 
 def _damaged(path: Path, line: int, found: str) -> InputError:
     where = f"{path}:{line}" if line else str(path)
-    remedy = "restore the file from a backup, or begin again: testbed lab start --reset"
+    remedy = (
+        "restore the file from a backup; to begin again: cd .. and testbed lab start LAB --reset"
+    )
     return InputError.of(where, found, "the journal that testbed lab writes", remedy)

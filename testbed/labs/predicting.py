@@ -8,7 +8,7 @@ from testbed.labs.evidence import Evidence
 from testbed.labs.journal import Entry
 from testbed.labs.lab import ChoiceAnswer, NumberAnswer, Task
 from testbed.labs.quantities import Tolerance, example, parse_tolerance, show_quantity
-from testbed.labs.work import Work
+from testbed.labs.work import AGAIN, Work
 from testbed.model.errors import InputError, RefusedValueError
 
 
@@ -24,10 +24,10 @@ def predict(work: Work, task: Task, text: str, within: str | None) -> Entry:
     Raises:
         InputError: it has not the form that was asked for, or comes too late.
     """
-    made = work.counted_run(task.before)
+    made = work.made_run(task.before)
     if made is not None:
         expected = f"a prediction before the run {task.before}, which was made"
-        remedy = "keep the one you made; testbed lab start --reset begins the lab again"
+        remedy = f"keep the one you made; {AGAIN}"
         raise InputError.of(task.id, text, expected, remedy)
     try:
         value = parse_answer(text, task.answer)

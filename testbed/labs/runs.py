@@ -90,7 +90,7 @@ def make_run(
     from testbed.results.analyse import analyse  # noqa: PLC0415 - it takes long
 
     hidden = is_hidden(work, name)
-    scenario = work.assignment.scenario(name)
+    scenario, code = work.assignment.scenario(name), work.code_digest(name)
     results = work.path / (Path(STATE) / SEALED if hidden else RESULTS)
     if slower is not None:
         directory = _emulated(scenario, results, slower, progress)
@@ -105,6 +105,7 @@ def make_run(
         run=name,
         directory=directory.path.relative_to(work.path).as_posix(),
         verdict=summary.verdict,
+        code=code,
         **({} if slower is None else {"emulated": slower}),
     )
     shown = RunDirectory(shown_directory(work, name)) if hidden else directory

@@ -31,7 +31,7 @@ def tables_of(work: Work, run: str | None) -> dict[str, Path]:
     if run not in runs:
         remedy = did_you_mean(run or "", tuple(runs))
         raise InputError.of("RUN", run or "nothing", f"one of {', '.join(runs)}", remedy)
-    if work.counted_run(run) is None:
+    if work.made_run(run) is None or not shown_directory(work, run).is_dir():
         raise InputError.of("RUN", run, "a run that was made", f"testbed lab run {run}")
     suffix = Path(table_file("table")).suffix
     return {file.stem: file for file in sorted(shown_directory(work, run).glob(f"*{suffix}"))}

@@ -4,6 +4,7 @@ The journal says all that was done; what it holds is never changed. So work surv
 moment: a run that was broken off has no entry, and is made again.
 """
 
+import hashlib
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,15 +17,17 @@ from testbed.labs.answers import ANSWERS, read_answers, template
 from testbed.labs.assignment import Assignment
 from testbed.labs.evidence import Evidence
 from testbed.labs.journal import Entry, Journal
-from testbed.labs.lab import FORMAT_VERSION, Task
+from testbed.labs.lab import FORMAT_VERSION, LabRun, Task
 from testbed.labs.library import HANDOUT, LABS, START, LabDirectory, find_lab, load_lab
 from testbed.labs.students import own_key
 from testbed.model.errors import InputError, did_you_mean
+from testbed.model.run_files.layout import SUMMARY
 from testbed.results.code_version import code_version
 
 STATE = ".lab"
 """What belongs to the commands, below a work directory."""
 
+AGAIN = "to begin again: cd .. and testbed lab start LAB --reset"
 JOURNAL = "journal.jsonl"
 RESULTS = "results"
 SEALED = "sealed"
@@ -56,7 +59,7 @@ class Work:
         """
         entries = self.journal.entries()
         if not entries or entries[0].kind != "start":
-            remedy = "testbed lab start --reset begins again"
+            remedy = AGAIN
             raise InputError.of(str(self.journal.path), "no beginning", "a started lab", remedy)
         return entries[0]
 
@@ -115,10 +118,26 @@ class Work:
         """The last of them; None if there is none."""
         return next(reversed([*self.entries(kind, **content)]), None)
 
-    def counted_run(self, run: str) -> Entry | None:
+    def made_run(self, run: str) -> Entry | None:
         """The last run that can be trusted; None if there is none yet."""
-        trusted = [e for e in self.entries("run", run=run) if e.content.get("verdict") == "trusted"]
-        return trusted[-1] if trusted else None
+        return self.last("run", run=run, verdict="trusted")
+
+    def counted_run(self, run: str) -> Entry | None:
+        """The same, if its files are there, and the student's code is what it was made with."""
+        made = self.made_run(run)
+        if made is None or not (self.path / str(made.content["directory"]) / SUMMARY).is_file():
+            return None
+        code = self.code_digest(run)
+        return made if made.content.get("code", code) == code else None
+
+    def code_digest(self, run: str) -> str:
+        """A digest of the files of the student's code that a run uses, as they are now."""
+        files = sorted({c.rpartition(":")[0] for c in self._run(run).code.values()})
+        contents = [p.read_bytes() if (p := self.path / f).is_file() else b"" for f in files]
+        return hashlib.sha256(b"\0".join(contents)).hexdigest() if files else ""
+
+    def _run(self, run: str) -> LabRun:
+        return self.assignment.directory.lab.runs[run]
 
     def passed(self, task: Task) -> bool:
         """Whether a task is done: predicted, or answered rightly."""
@@ -155,6 +174,9 @@ def find_work(here: Path, labs: Path = LABS) -> Work:
     for path in (here, *here.parents):
         if (path / STATE / JOURNAL).is_file():
             return Work(relative_to_here(path), labs)
+    if (here / STATE).is_dir():
+        missing = str(relative_to_here(here / STATE / JOURNAL))
+        raise InputError.of(missing, "no such file", "the journal of this lab", AGAIN)
     begun = sorted(file.parent.parent for file in here.glob(f"*/{STATE}/{JOURNAL}"))
     names = ", ".join(path.name for path in begun)
     remedy = f"cd {begun[0].name}" if len(begun) == 1 else f"cd into one of {names}"
@@ -177,7 +199,8 @@ def start(directory: LabDirectory, parent: Path, student: str, key: str | None) 
     """
     path = parent / directory.name
     if (path / STATE / JOURNAL).is_file():
-        remedy = f"cd {path} and go on, or begin again: testbed lab start --reset"
+        lab = directory.name
+        remedy = f"cd {path} and go on, or begin again: testbed lab start {lab} --reset"
         raise InputError.of(str(path), "a lab that was started", "a new directory", remedy)
     if path.is_dir() and (path.resolve() == directory.path.resolve() or any(path.iterdir())):
         remedy = "change to another directory first, such as your home directory"

@@ -67,6 +67,16 @@ def test_reports_arrive_in_order_before_the_next_pick() -> None:
         assert selector.pick(5, 0, None) == 3
 
 
+def test_an_error_names_the_method_that_raised_it() -> None:
+    code = _code("return 3")
+    more = "    def on_loss(self, ev):\n        pass"
+    with run_apart():
+        selector = OwnSelector(OwnCode(file="m.py", name="Mine", source=code.source + more), EVS, 1)
+        selector.on_loss(3, "late", 1)
+        with pytest.raises(InputError, match=r"Mine\.on_loss: found TypeError"):
+            selector.pick(3, 0, None)
+
+
 @pytest.mark.parametrize(
     ("pick", "message"),
     [

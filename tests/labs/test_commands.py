@@ -40,6 +40,7 @@ def at_work(work: Work, call: Call, monkeypatch: pytest.MonkeyPatch) -> Call:
         ("table", "found nothing, expected one of failure"),
         ("table failure", "testbed lab run failure"),
         ("start 2", "cd .."),
+        ("start", "found nothing, expected the number of a lab"),
     ],
 )
 def test_a_mistyped_command_says_what_to_type(at_work: Call, words: str, message: str) -> None:
@@ -88,6 +89,40 @@ def test_a_student_who_mistypes_rows_and_answers(at_work: Call, work: Work) -> N
     ):
         work.answers.write_text(f"substitute: {answer}\n")
         assert announced in at_work("lab", "check", "substitute").out
+
+
+def test_reset_works_without_a_journal(at_work: Call, work: Work) -> None:
+    work.journal.path.unlink()
+    assert "LAB --reset" in at_work("lab", "status").err
+    called = at_work("lab", "start", "2", "--reset", "--into", "..")
+    assert "your work so far: ../02-first-failure.old-1" in called.out
+
+
+def test_a_submission_says_what_grading_will_find(at_work: Call, work: Work) -> None:
+    for number in (1, 2):
+        work.journal.append("prediction", task="stall", value=number, text="", within=0.5)
+    work.journal.append("run", run="failure", directory="results/x", verdict="trusted", code="")
+    text = work.journal.path.read_text()
+    work.journal.path.write_text(text.replace('"value": 1', '"value": 3'))
+    said = at_work("lab", "submit").out
+    assert "make these runs again: failure" in said
+    assert "the journal was changed at entry 2" in said
+
+
+def test_a_submission_needs_code_that_can_run(
+    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert call("lab", "start", "9").status == 0
+    monkeypatch.chdir(tmp_path / "09-path-selector")
+    selector = Path("selector.py")
+    for text, message in {
+        "class Selector:\n  def pick(self)\n": "selector.py:2: found no Python",
+        "class Other: pass\n": "a class that selector.py defines",
+    }.items():
+        selector.write_text(text)
+        assert message in call("lab", "submit").err
+    selector.unlink()
+    assert "found no such file, expected your code" in call("lab", "submit").err
 
 
 def test_a_submission_needs_its_answers(at_work: Call, work: Work) -> None:

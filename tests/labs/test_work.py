@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,10 +14,11 @@ import yaml
 
 from testbed.files.documents import Document, parse_document
 from testbed.labs.answers import parse_answer
+from testbed.labs.authoring import trial_key
 from testbed.labs.checking import _refuse_misspelt, check
 from testbed.labs.hints import hints
 from testbed.labs.lab import NamesAnswer
-from testbed.labs.library import find_lab, load_lab
+from testbed.labs.library import LABS, find_lab, load_lab
 from testbed.labs.predicting import outcome, predict
 from testbed.labs.runs import checked_run, make_run
 from testbed.labs.students import seed_of, student_key
@@ -150,6 +152,30 @@ def test_work_is_found_from_below_and_named_from_above(work: Work) -> None:
     assert find_work(work.path / "results").path.resolve() == work.path.resolve()
     with pytest.raises(InputError, match="cd 02-first-failure"):
         find_work(work.path.parent)
+    work.journal.path.unlink()
+    with pytest.raises(InputError, match=r"journal\.jsonl: found no such file.*\n.*LAB --reset"):
+        find_work(work.path)
+
+
+def test_a_run_counts_with_the_code_that_made_it(tmp_path: Path) -> None:
+    work = start(load_lab(LABS / "09-path-selector"), tmp_path, "", trial_key(1))
+    made, directory = work.code_digest("practice"), work.path / "results/x"
+    directory.mkdir(parents=True)
+    (directory / "summary.json").touch()
+    work.journal.append("run", run="practice", directory="results/x", verdict="trusted", code=made)
+    assert work.counted_run("practice") is not None
+    selector = work.path / "selector.py"
+    source = selector.read_text()
+    selector.write_text(f"{source}\n# changed\n")
+    assert work.counted_run("practice") is None
+    assert work.made_run("practice") is not None
+    missing = check(work.task("practice-deficit"), work.read_answers(), work.evidence())
+    assert missing.missing
+    assert "made with selector.py as it is now: testbed lab run practice" in missing.reason
+    selector.write_text(source)
+    assert work.counted_run("practice") is not None
+    shutil.rmtree(directory)
+    assert work.counted_run("practice") is None
 
 
 def test_reset_keeps_the_old_work(work: Work) -> None:
@@ -166,9 +192,9 @@ def test_reset_keeps_the_old_work(work: Work) -> None:
         ("substitute: [p0/t1_0", r"answers\.yaml:2:1"),
         ("subtitute: p0/t1_0", "did you mean substitute?"),
         ("stall: 3 RTT", "a prediction: testbed lab predict stall"),
-        ("- a list", r"a mapping of keys to values\n.*lab start --reset"),
-        ("", r"found an empty file.*\n.*lab start --reset"),
-        ("\x01", r"found invalid YAML.*\n.*lab start --reset"),
+        ("- a list", r"a mapping of keys to values\n.*lab start LAB --reset"),
+        ("", r"found an empty file.*\n.*lab start LAB --reset"),
+        ("\x01", r"found invalid YAML.*\n.*lab start LAB --reset"),
         ("awaited:3\nexplain: x", r"answers\.yaml:1: found awaited:3, expected a blank after"),
         ("awaited: 3\nawaited: 4", r"the key awaited a second time"),
         ('awaited: "3\nsubstitute: ""', r"answers\.yaml:1: found a quote that is not closed"),
