@@ -15,6 +15,7 @@ _AROUND_THE_CORE = (
     "endpoint/nic",
     "endpoint/sockets",
     "host/port_scheduler",
+    "host/recording/qp_records",
     "host/rounds",
     "host/traffic",
     "sim/engine",

@@ -5,18 +5,19 @@ The emulation's endpoint (endpoint/process.py) and the simulator's host (sim/hos
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from testbed.host.busy import set_busy
-from testbed.host.control_log import ControlLog
 from testbed.host.operator import HostOperator
 from testbed.host.plan import EndpointPlan, QpPlan
 from testbed.host.port_remap import PortRemap
 from testbed.host.port_scheduler import OUTER_BYTES
 from testbed.host.queue_pairs import ReliableQp, Stack, reroute
 from testbed.host.recording import Tables
-from testbed.model.fabric.addressing import Path, nic_address, path_of_ev
+from testbed.host.recording.control_log import ControlLog
+from testbed.host.recording.qp_records import QpRecords
+from testbed.model.fabric.addressing import Path, nic_address
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.mrc import (
@@ -25,12 +26,10 @@ from testbed.mrc import (
     CompletionStatus,
     Datagram,
     EvChanged,
-    Event,
     Lost,
     MemoryTable,
     MessageDelivered,
     Outbound,
-    Placed,
     QueuePair,
     Spurious,
 )
@@ -62,7 +61,7 @@ class Connection:
         peer: the NIC address of its other end.
         sender: posts its messages, if it sends.
         checker: checks what arrives, if it receives.
-        planes: the planes of the peer's EVs seen so far, by EV.
+        records: records what its core reports.
     """
 
     plan: QpPlan
@@ -70,7 +69,7 @@ class Connection:
     peer: bytes
     sender: Sender | None
     checker: Checker | None
-    planes: dict[int, int] = field(default_factory=dict)
+    records: QpRecords
 
     @property
     def peer_node(self) -> Node:
@@ -154,8 +153,11 @@ class Traffic:
             if isinstance(qp, QueuePair):
                 for wr_id in range(qp.config.capabilities.immediates):
                     qp.post_receive(wr_id)
-        peer = nic_address(self._plan.scenario.topology, plan.peer).packed
-        return Connection(plan, qp, peer, sender, checker)
+        topology = self._plan.scenario.topology
+        peer = nic_address(topology, plan.peer).packed
+        ends = self._plan.host, plan.peer
+        records = QpRecords(self._tables, topology, ends, plan.sends, plan.receives)
+        return Connection(plan, qp, peer, sender, checker, records)
 
     # --- the workload -------------------------------------------------------------------------
 
@@ -346,46 +348,19 @@ class Traffic:
         self._program.finished.clear()
 
     def _record_events(self, connection: Connection) -> None:
-        flow, planes = connection.plan.receives, connection.planes
-        arrived: list[tuple[int, ...]] = []
-        for event in connection.qp.events():
-            if not isinstance(event, Placed):
-                self._record_event(connection, event)
-            elif flow is not None:
-                seq, ev, size, retransmitted, time_ns = event
-                plane = planes.get(ev)
-                if plane is None:
-                    plane = self._plane(connection, ev)
-                arrived.append((time_ns, flow, plane, ev, seq, size, retransmitted))
-        if arrived:
-            self._tables.arrivals(arrived)
-
-    def _plane(self, connection: Connection, ev: int) -> int:
-        path = path_of_ev(self._plan.scenario.topology, connection.plan.peer, self._plan.host, ev)
-        connection.planes[ev] = path.plane
-        return path.plane
-
-    def _record_event(self, connection: Connection, event: Event) -> None:
-        """Record an event that is rarer than a packet.
-
-        A queue pair that is used one way has events of the other direction too: they are dropped.
-        """
-        sender, checker, tables = connection.sender, connection.checker, self._tables
-        if isinstance(event, MessageDelivered):
-            if checker is not None:
-                verified = checker.check(event)
-                tables.completions(
-                    event.time_ns, checker.flow, event.message, event.length, verified
-                )
-        elif sender is None:
-            return
-        elif isinstance(event, Lost | Spurious):
-            t, flow, seq = event.time_ns, sender.flow, event.seq
-            spurious = isinstance(event, Spurious)
-            sender.counts.packets_lost += -1 if spurious else 1
-            tables.losses(t, flow, event.plane, event.ev, seq, event.sent_ns, spurious)
-        elif isinstance(event, EvChanged):
-            t, flow, plane = event.time_ns, sender.flow, event.plane
-            old, new, active = event.old, event.new, event.active
-            tables.ev_events(t, flow, plane, event.ev, old, new, active, event.reason)
-            self.operator.note(flow, event)
+        """Record the core's events; those that are rarer than a packet are counted as well."""
+        records, sender, checker = connection.records, connection.sender, connection.checker
+        for event in records.packets(connection.qp.events()):
+            records.rarer(event)
+            if isinstance(event, MessageDelivered):
+                if checker is not None:
+                    verified = checker.check(event)
+                    self._tables.completions(
+                        event.time_ns, checker.flow, event.message, event.length, verified
+                    )
+            elif sender is None:
+                continue
+            elif isinstance(event, Lost | Spurious):
+                sender.counts.packets_lost += -1 if isinstance(event, Spurious) else 1
+            elif isinstance(event, EvChanged):
+                self.operator.note(sender.flow, event)

@@ -77,7 +77,7 @@ def _faults(world: World) -> Table:
 
 def _evs(world: World, snapshot: Snapshot) -> Table:
     """The EVs of all flows that are not as they should be, and some that are."""
-    table = _table("Paths", "flow", "EV", "path", "state", "goodput", "lost")
+    table = _table("Paths", "flow", "EV", "path", "state", "goodput", "lost", "RTT")
     rows = sorted(
         snapshot.evs, key=lambda ev: (world.roles[f"{ev.flow}:{ev.ev}"][1] == "GOOD", ev.flow)
     )
@@ -86,10 +86,12 @@ def _evs(world: World, snapshot: Snapshot) -> Table:
         active, state = world.roles[key]
         measured = world.evs.get(key)
         goodput, lost = (measured.goodput_bps, measured.lost) if measured else (0.0, 0)
+        rtt = show_duration(round(measured.rtt_s * NS_PER_S)) if measured and measured.rtt_s else ""
         role = state if state != "GOOD" else "active" if active else "backup"
         look = "red" if state == "ASSUMED_BAD" else "dim" if not active else ""
         name = snapshot.flows[ev.flow].name
-        cells = (name, f"{ev.ev:#010x}", ev.path, role, show_rate(goodput or 0), str(lost or 0))
+        address = f"{ev.ev:#010x}"
+        cells = (name, address, ev.path, role, show_rate(goodput or 0), str(lost or 0), rtt)
         table.add_row(*cells, style=look)
     if (more := len(rows) - MOST_EVS) > 0:
         table.add_row(f"and {more} more")

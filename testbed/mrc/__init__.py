@@ -24,6 +24,7 @@ from testbed.mrc.events import (
     MessageDelivered,
     Placed,
     QpSample,
+    RoundTrip,
     Spurious,
 )
 from testbed.mrc.memory import AccessError, MemoryRegion, MemoryTable, PayloadRegion, Region
@@ -78,6 +79,7 @@ __all__ = [
     "QueuePair",
     "ReceiveCompletion",
     "Region",
+    "RoundTrip",
     "Spurious",
     "UecNscc",
     "UecProfile",

@@ -52,6 +52,19 @@ class Placed(NamedTuple):
     time_ns: int
 
 
+class RoundTrip(NamedTuple):
+    """A round trip on an EV was measured.
+
+    `rtt_ns` is from handing a data packet to the I/O layer to taking in the SACK that it triggered.
+    Retransmissions and packets that had been taken for lost measure nothing.
+    """
+
+    ev: int
+    plane: int
+    rtt_ns: int
+    time_ns: int
+
+
 @dataclass(frozen=True, slots=True)
 class MessageDelivered:
     """Message number `message` and all messages before it are in the responder's memory."""
@@ -77,4 +90,4 @@ class QpSample(NamedTuple):
     smoothed_ns: int
 
 
-Event = EvChanged | Lost | Spurious | Placed | MessageDelivered
+Event = EvChanged | Lost | Spurious | Placed | RoundTrip | MessageDelivered

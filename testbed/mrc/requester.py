@@ -183,7 +183,8 @@ class Requester:
             elif previous is not None and self._detector.too_early(transmission, now_ns):
                 self._retract_loss(previous, now_ns)
         flight.delivered(delivered_bytes)
-        if rtt_ns is not None and sack is not None:
+        if rtt_ns is not None and sack is not None and measured is not None:
+            self._events.append(measured.round_trip(now_ns))
             self._rtt.sample(rtt_ns, now_ns)
             self._reverse.record_proof(sack.reflected_ev, rtt_ns, now_ns)
         self._detector.delivered(delivered, now_ns)

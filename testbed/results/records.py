@@ -108,6 +108,12 @@ The start is an event as well: every EV of the QP, from "" to GOOD, with its rol
 QP = Table("qp", flow=Kind.I32, cwnd_bytes=Kind.I64, inflight_bytes=Kind.I64, srtt_ns=Kind.I64)
 """A QP's requester, sampled."""
 
+ROUND_TRIPS = Table("round_trips", **_EV, rtt_ns=Kind.I64)
+"""A round trip that a requester has measured on an EV, by the time at which it was over.
+
+From handing a data packet to the socket to processing the SACK that it triggered; of RoCE, the ACK.
+"""
+
 COMPLETIONS = Table(
     "completions", flow=Kind.I32, message=Kind.I64, bytes=Kind.I64, verified=Kind.BOOL
 )

@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 
 import polars as pl
 import pytest
@@ -191,3 +192,26 @@ def test_the_links_that_the_clustermapper_measured_are_in_the_states(tmp_path: P
     assert {name: link.probed for name, link in measured.items()} == sent
     assert {name: link.probes_lost for name, link in measured.items()} == lost
     assert sum(lost.values()) > 0
+
+
+def test_the_rtt_of_an_ev_is_the_median_of_what_its_sender_measured(
+    failure: Path, records: Sequence[StreamRecord]
+) -> None:
+    assert isinstance(records[0], Snapshot)
+    base_rtt_s, step_s = records[0].base_rtt_s, records[0].step_s
+    table = pl.read_parquet(failure / "round_trips.parquet")
+    shown = 0
+    for state in _states(records):
+        for name, ev in state.evs.items():
+            if ev.rtt_s is None:
+                continue
+            flow, _, value = name.partition(":")
+            of_step = table.filter(
+                pl.col("t").is_between(state.t - step_s, state.t, closed="left"),
+                pl.col("flow") == int(flow),
+                pl.col("ev") == int(value),
+            )
+            assert ev.rtt_s == pytest.approx(median(of_step["rtt_ns"]) / 1e9, rel=1e-3)
+            assert ev.rtt_s > 0.5 * base_rtt_s
+            shown += 1
+    assert shown > 100

@@ -15,6 +15,7 @@ from testbed.mrc import (
     Lost,
     MessageDelivered,
     QpConfig,
+    RoundTrip,
     Spurious,
     decode,
     respond,
@@ -607,3 +608,21 @@ def test_configurations_that_cannot_work_are_refused(wrong: dict[str, object]) -
     }
     with pytest.raises(ValueError, match=r"must|IPv6"):
         QpConfig(**{**good, **wrong})  # type: ignore[arg-type]
+
+
+def test_round_trips_are_measured_on_each_ev_and_not_by_retransmissions() -> None:
+    profile = make_profile(planes=2, active=2, backups=0)
+    slow, lossy = (entry.ev for entry in profile.entries[:2])
+    paths = {slow: PathModel(delay_ns=80 * MS), lossy: PathModel(loss=1)}
+    network = Network(profile, paths=paths, sack_bytes=4096)
+    write_all(network, 4)
+    trips = [event for event in network.events[0] if isinstance(event, RoundTrip)]
+    there_ns = {entry.ev: network.paths[entry.ev].delay_ns for entry in profile.entries}
+    delays_ns = set(there_ns.values())  # a SACK may come back on any path
+    assert len({trip.ev for trip in trips}) > 1
+    assert lossy not in {trip.ev for trip in trips}
+    assert all(trip.rtt_ns - there_ns[trip.ev] in delays_ns for trip in trips)
+    data = [sent for sent in network.sent if sent.side == 0 and sent.datagram.is_data]
+    first = {(s.time_ns, s.datagram.ev) for s in data if not s.datagram.retransmitted}
+    assert {(trip.time_ns - trip.rtt_ns, trip.ev) for trip in trips} <= first
+    assert any(sent.datagram.retransmitted for sent in data)

@@ -6,7 +6,7 @@ from testbed.baselines.roce.config import Shared
 from testbed.baselines.roce.constants import PSN_WINDOW, Nak, Opcode
 from testbed.baselines.roce.dcqcn import Dcqcn
 from testbed.baselines.roce.wire import FIRSTS, Ack, Reth, Write, encode
-from testbed.mrc import NEVER, CompletionStatus, Datagram, Lost
+from testbed.mrc import NEVER, CompletionStatus, Datagram, Lost, RoundTrip
 from testbed.mrc.congestion.rtt import RttEstimator
 from testbed.mrc.constants import NS_PER_S
 from testbed.mrc.message import Message
@@ -92,7 +92,9 @@ class Requester:
         self._progress_ns = now_ns
         self._timeouts = 0
         if newest is not None and newest.transmissions == 1:  # Karn: else it is ambiguous
-            self._rtt.sample(now_ns - newest.sent_ns, now_ns)
+            rtt_ns = now_ns - newest.sent_ns
+            self._shared.events.append(RoundTrip(newest.ev, newest.plane, rtt_ns, now_ns))
+            self._rtt.sample(rtt_ns, now_ns)
         self.queue.acknowledged(self._oldest)
 
     def _go_back(self, reason: str, now_ns: int) -> None:

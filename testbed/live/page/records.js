@@ -15,7 +15,8 @@
  *
  * @typedef {{goodput_bps?: number, cwnd_bytes?: number, inflight_bytes?: number, srtt_s?: number,
  *   lost?: number, retransmitted?: number, verified_bytes?: number, corrupted_bytes?: number}} FlowState
- * @typedef {{sent_bps?: number, goodput_bps?: number, lost?: number, delay_s?: number}} EvState
+ * @typedef {{sent_bps?: number, goodput_bps?: number, lost?: number, delay_s?: number,
+ *   rtt_s?: number}} EvState
  * @typedef {{load?: number, queue_bytes?: number, marked?: number, trimmed?: number,
  *   dropped?: number, probed?: number, probes_lost?: number}} LinkState
  * @typedef {{id: number, t: number, type: "state", flows: Record<string, FlowState>,

@@ -54,6 +54,7 @@ class Measures:
         for place, known in self._known.items():  # without rows a rate is 0
             values[place] = {name: 0.0 for name in known if name.endswith("_bps")}
         self._add_packets(tables, end_s - begin_s, values)
+        self._add_judged(tables, values)
         self._add_queue_pairs(tables, values)
         self._add_links(tables, values)
         self._add_probes(tables, values)
@@ -87,6 +88,12 @@ class Measures:
                 values["ev", _ev_name(ev)]["goodput_bps"] = _rounded(8 * total / step_s)
             for name, delay_s in self._delays(arrived):
                 values["ev", name]["delay_s"] = _rounded(delay_s)
+
+    def _add_judged(self, tables: Tables, values: Any) -> None:
+        """What senders have learnt of their packets: round trips and losses."""
+        if measured := tables.get("round_trips"):
+            for ev, rtt_ns in _medians(_ev_keys(measured), measured["rtt_ns"]):
+                values["ev", _ev_name(ev)]["rtt_s"] = _rounded(rtt_ns / NS_PER_S)
         for flow, ev, spurious in _rows(tables, "losses", "flow", "ev", "spurious"):
             change = -1 if spurious else 1
             values["flow", flow]["lost"] = self._total("flow", flow, "lost", change)
@@ -170,6 +177,15 @@ def _sums(keys: np.ndarray, values: np.ndarray) -> Iterator[tuple[int, float]]:
     different, numbers = np.unique(keys, return_inverse=True)
     sums = np.bincount(numbers, weights=values)
     return zip(different.tolist(), sums.tolist(), strict=True)
+
+
+def _medians(keys: np.ndarray, values: np.ndarray) -> Iterator[tuple[int, float]]:
+    """The median of the values of each key."""
+    order = np.argsort(keys, kind="stable")
+    different, first = np.unique(keys[order], return_index=True)
+    groups = np.split(values[order], first[1:])
+    for key, of_key in zip(different.tolist(), groups, strict=True):
+        yield key, float(np.median(of_key))
 
 
 def _sampled(rows: Rows) -> Iterator[tuple[float, int, int, int]]:

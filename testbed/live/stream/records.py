@@ -144,6 +144,8 @@ class EvState(_Part):
     """Packets declared lost on it so far."""
     delay_s: float | None = None
     """Median time from a packet's sending to its placement, over the last step."""
+    rtt_s: float | None = None
+    """Median of the round trips that its sender measured, over the last step."""
 
 
 class LinkState(_Part):

@@ -4,6 +4,7 @@ TABLES = (
     "arrivals",
     "transmissions",
     "losses",
+    "round_trips",
     "ev_events",
     "qp",
     "completions",

@@ -1,6 +1,7 @@
 """One transmission of a data packet, shared by requester, loss detection and NIC."""
 
 from testbed.mrc.ev.ev import Ev
+from testbed.mrc.events import RoundTrip
 from testbed.mrc.message import Message
 
 
@@ -63,6 +64,10 @@ class Transmission:
     def wire_rtt_ns(self, now_ns: int) -> int:
         """Return its round trip, if it is answered now, without the wait for the NIC's port."""
         return now_ns - self.sent_ns - self.port_wait_ns
+
+    def round_trip(self, now_ns: int) -> RoundTrip:
+        """Return what observers learn of its round trip, if it is answered now."""
+        return RoundTrip(self.ev.value, self.ev.plane, now_ns - self.sent_ns, now_ns)
 
     @property
     def ambiguous(self) -> bool:

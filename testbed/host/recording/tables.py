@@ -49,7 +49,7 @@ class Recorders(Closeable):
 class Tables(Recorders):
     """The tables of one host, each a function that records a row.
 
-    `arrivals` and `transmissions` have a row for each packet and take many rows at once.
+    `arrivals`, `transmissions` and `round_trips` take many rows at once.
     """
 
     def __init__(self, directory: Path | None, host: str) -> None:
@@ -58,6 +58,7 @@ class Tables(Recorders):
         self.host = host
         self.arrivals = self.open(host, records.ARRIVALS).extend
         self.transmissions = self.open(host, records.TRANSMISSIONS).extend
+        self.round_trips = self.open(host, records.ROUND_TRIPS).extend
         self.losses = self.open(host, records.LOSSES).append
         self.ev_events = self.open(host, records.EV_EVENTS).append
         self.qp = self.open(host, records.QP).append
