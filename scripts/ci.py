@@ -303,8 +303,8 @@ def _sections(runs: Sequence[tuple[Path, Summary]], errors: str) -> Iterator[str
     if not runs:
         yield f"<pre>{html.escape(errors[-10_000:])}</pre>\n"
     for index, (directory, summary) in enumerate(runs):
-        made = f"seed {summary.seed}, {summary.duration_s:g} s, dilation {summary.dilation:g}"
-        yield f"**{summary.verdict}** ({made})\n"
+        settings = f"seed {summary.seed}, {summary.duration_s:g} s, dilation {summary.dilation:g}"
+        yield f"**{summary.verdict}** ({settings})\n"
         yield "".join(f"- {cell(reason)}\n" for reason in summary.reasons)
         yield _expectation_table(summary)
         if index == 0:

@@ -75,8 +75,10 @@ def badly_written() -> int:
             text=True,
             check=False,
         )
-    said = [line.removeprefix(f"{directory}/") for line in done.stdout.splitlines()]
-    mistakes = [line for line in said if re.match(r"\S+:\d+:\d+: ", line) and UNUSED not in line]
+    findings = [line.removeprefix(f"{directory}/") for line in done.stdout.splitlines()]
+    mistakes = [
+        line for line in findings if re.match(r"\S+:\d+:\d+: ", line) and UNUSED not in line
+    ]
     print(*mistakes, done.stderr, sep="\n", end="")
     return int(bool(mistakes or done.stderr))
 

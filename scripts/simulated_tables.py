@@ -113,7 +113,7 @@ def transports() -> Iterator[str]:
 def examples(summary: Summary) -> tuple[str, ...]:
     """What docs/metrics.md gives as examples, of link-failure."""
     (fault,) = summary.faults
-    flow = min(summary.flows, key=lambda one: one.goodput_run_bps)
+    flow = min(summary.flows, key=lambda each: each.goodput_run_bps)
     messages = summary.messages
     if messages is None:
         raise ValueError("no message was completed")

@@ -183,12 +183,12 @@ def main() -> int:
         parts=soak.parts,
     )
     planned = [_planned(name) for name in names if name != MATRIX]
-    made = [run for run in planned if run.job.name in soak.parts]
+    finished = [run for run in planned if run.job.name in soak.parts]
     store = Store(directory, began, exclusive=False)
     engine = Engine(store, LocalExecutor(directory), lambda *_: None, policy, soak.add_run)
     engine.execute(
-        [run for run in planned if run not in made],
-        [run for run in made if policy.may_improve(run, None, store)],
+        [run for run in planned if run not in finished],
+        [run for run in finished if policy.may_improve(run, None, store)],
     )
     soak.write(over=True)
     wrong = [name for name, part in soak.parts.items() if not part.fine]

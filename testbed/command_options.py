@@ -22,9 +22,9 @@ def with_options(declare: Callable[..., Any], name: str) -> Callable[[Command], 
     def decorate(command: Command) -> Command:
         own = inspect.signature(command).parameters
 
-        def call(**given: Any) -> None:
-            made = declare(**{option: given.pop(option) for option in shared})
-            command(**given, **{name: made})
+        def call(**arguments: Any) -> None:
+            group = declare(**{option: arguments.pop(option) for option in shared})
+            command(**arguments, **{name: group})
 
         place = list(own).index(name)
         parameters = [*own.values()]

@@ -99,18 +99,19 @@ def _signature(name: str, function: Any) -> list[str]:
     hints = typing.get_type_hints(function)
     signature = inspect.signature(function)
     parameters = [
-        f"    {'*, ' if one.kind is one.KEYWORD_ONLY and i == _first_keyword(signature) else ''}"
-        f"{one.name}: {_type(hints.get(one.name, Any))}"
-        + ("" if one.default is one.empty else f" = {_default(one.default)}")
-        for i, one in enumerate(signature.parameters.values())
+        f"    {'*, ' if i == _first_keyword(signature) else ''}"
+        f"{parameter.name}: {_type(hints.get(parameter.name, Any))}"
+        + ("" if parameter.default is parameter.empty else f" = {_default(parameter.default)}")
+        for i, parameter in enumerate(signature.parameters.values())
     ]
     returned = _type(hints.get("return", Any))
     return ["```python", f"{name}(", ",\n".join(parameters), f") -> {returned}", "```", ""]
 
 
 def _first_keyword(signature: inspect.Signature) -> int:
-    kinds = [one.kind for one in signature.parameters.values()]
-    return kinds.index(inspect.Parameter.KEYWORD_ONLY)
+    kinds = [parameter.kind for parameter in signature.parameters.values()]
+    keyword_only = inspect.Parameter.KEYWORD_ONLY
+    return kinds.index(keyword_only) if keyword_only in kinds else -1
 
 
 def _default(value: object) -> str:

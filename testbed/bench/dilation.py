@@ -45,13 +45,13 @@ def dilation(setting: Setting) -> list[Figure]:
         for seed in range(1, setting.repeats + 1)
         for factor in DILATIONS
     ]
-    made = make_runs(scenarios, setting, by_dilation=True)
-    runs = {factor: made[i :: len(DILATIONS)] for i, factor in enumerate(DILATIONS)}
+    all_runs = make_runs(scenarios, setting, by_dilation=True)
+    runs = {factor: all_runs[i :: len(DILATIONS)] for i, factor in enumerate(DILATIONS)}
     _draw(runs, setting.pictures / "dilation.png")
     rtts_us = [[run.summary.base_rtt_real_us for run in of_one] for of_one in runs.values()]
     percent = [apart / min(map(min, rtts_us)) * 100 for apart in _apart(rtts_us)]
     return [
-        at_least("runs trusted", "", [run.trusted for run in made], 1),
+        at_least("runs trusted", "", [run.trusted for run in all_runs], 1),
         at_most("base RTT, apart between dilations", "%", percent, BASE_RTT_APART_PERCENT),
         *(
             at_most(

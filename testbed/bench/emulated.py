@@ -29,12 +29,14 @@ def permutation(setting: Setting) -> list[Figure]:
     """Run the permutation at the dilation that this machine carries, as `dilation: auto` does."""
     scenario = carried(load_scenario("permutation"), setting)
     runs = make_runs(seeded(scenario, setting), setting)
-    busy = [mean_busy(made.run.data.health_during) for made in runs]
+    busy = [mean_busy(bench_run.run.data.health_during) for bench_run in runs]
     busy_percent = [math.inf if share is None else share * 100 for share in busy]
-    attainable = [flow.before_fraction or 0.0 for made in runs for flow in made.summary.flows]
+    attainable = [
+        flow.before_fraction or 0.0 for bench_run in runs for flow in bench_run.summary.flows
+    ]
     return [
         no_target("dilation", "", [scenario.topology.dilation]),
-        at_least("runs trusted", "", [made.trusted for made in runs], 1, every=True),
+        at_least("runs trusted", "", [bench_run.trusted for bench_run in runs], 1, every=True),
         at_most("all CPUs busy, mean of the run", "%", busy_percent, MOST_BUSY_PERCENT),
         at_least("goodput / attainable, every flow", "", attainable, LEAST_ATTAINABLE, every=True),
     ]
@@ -53,7 +55,7 @@ def failover(setting: Setting) -> list[Figure]:
     scenario = load_scenario("link-failure")
     scenarios = [with_dead_link(scenario, seed) for seed in range(1, setting.repeats + 1)]
     runs = make_runs(scenarios, setting, tries=1)
-    summaries = [made.summary for made in runs]
+    summaries = [bench_run.summary for bench_run in runs]
     faults = [summary.faults[0] for summary in summaries]
     lost = [run.integrity.bytes_lost + run.integrity.bytes_corrupted for run in summaries]
     goodput = [flow.before_fraction or 0.0 for run in summaries for flow in run.flows]
@@ -77,7 +79,7 @@ def failover(setting: Setting) -> list[Figure]:
         time("deficit", "deficit", 2),
         at_most("bytes lost or corrupted", "B", lost, 0, every=True),
         time("EVs back in service after healing", "return_last", 20),
-        at_least("runs trusted", "", [made.trusted for made in runs], 1),
+        at_least("runs trusted", "", [bench_run.trusted for bench_run in runs], 1),
     ]
 
 

@@ -19,14 +19,14 @@ class Part:
         module: the module below `testbed.bench` that measures it, in a function of its name.
         most_repeats: what takes long and varies little is not repeated more often.
         root: whether it needs root.
-        asked: whether it is measured only if it is named: it needs another program.
+        only_if_named: whether it is measured only if it is named: it needs another program.
     """
 
     what: str
     module: str
     most_repeats: int = 1000
     root: bool = True
-    asked: bool = False
+    only_if_named: bool = False
 
 
 PARTS: Mapping[str, Part] = {
@@ -78,7 +78,11 @@ PARTS: Mapping[str, Part] = {
         root=False,
     ),
     "htsim": Part(
-        "the simulator beside uet-htsim (--htsim)", "simulated.htsim", 5, root=False, asked=True
+        "the simulator beside uet-htsim (--htsim)",
+        "simulated.htsim",
+        5,
+        root=False,
+        only_if_named=True,
     ),
     "agreement": Part("ten scenarios, emulated and simulated; a table", "simulated.agreement", 3),
     "leaf-spine": Part(

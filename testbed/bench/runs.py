@@ -80,12 +80,12 @@ def make_runs(
     policy = RetryPolicy(math.inf, factors=(1.0,) * tries, stop_if_late=False)
     engine = Engine(store, LocalExecutor(setting.results), _lines(setting), policy)
     engine.execute(planned)
-    made = []
+    results = []
     for run in planned:
         if (best := store.best(run)) is None:
             raise RunFailedError(f"{run.job.name}: {engine.failures[run.job.key]}")
-        made.append(BenchRun(best, len(store.attempts(run))))
-    return made
+        results.append(BenchRun(best, len(store.attempts(run))))
+    return results
 
 
 def _lines(setting: Setting) -> Progress:

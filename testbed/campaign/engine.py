@@ -56,8 +56,8 @@ class Engine:
         """
         self.store.clean(runs)
         for form in FORMS:
-            due, made = ([run for run in each if run.job.form == form] for each in (runs, retry))
-            self._execute_form(form, due, made, made_before)
+            due, retried = ([run for run in each if run.job.form == form] for each in (runs, retry))
+            self._execute_form(form, due, retried, made_before)
 
     def _execute_form(
         self, form: Form, runs: Sequence[PlannedRun], retry: Sequence[PlannedRun], made_before: int

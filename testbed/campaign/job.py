@@ -109,11 +109,11 @@ def error_of(record: Record | None, log: Path) -> MachineError | RunFailedError:
         log: what its command printed.
     """
     if record is not None and record.status == ExitStatus.MACHINE_CANNOT:
-        said, _, remedy = record.message.removeprefix("error: ").partition("\n  remedy: ")
+        reason, _, remedy = record.message.removeprefix("error: ").partition("\n  remedy: ")
         usual = "testbed doctor says what is missing; emulation needs root"
-        return MachineError(said, remedy or usual)
-    said = "" if record is None else record.failure
-    return RunFailedError(f"{said or 'the run did not come to its end'}; see {log}")
+        return MachineError(reason, remedy or usual)
+    reason = "" if record is None else record.failure
+    return RunFailedError(f"{reason or 'the run did not come to its end'}; see {log}")
 
 
 class Executor(Protocol):

@@ -50,7 +50,7 @@ def bench(
     unknown = [name for name in parts or () if name not in PARTS]
     if unknown:
         raise InputError.of("PART", unknown[0], f"one of {', '.join(PARTS)}")
-    usual = [name for name, part in PARTS.items() if htsim is not None or not part.asked]
+    usual = [name for name, part in PARTS.items() if htsim is not None or not part.only_if_named]
     chosen = {name: PARTS[name] for name in PARTS if name in (parts or usual)}
     if "htsim" in chosen:
         from testbed.bench.simulated.htsim import find

@@ -167,7 +167,7 @@ def _show(records: list[dict[str, Any]], *, as_json: bool) -> None:
 
     console = stdout()
     for record in records:
-        asked, effective = record["asked_ns"], record["effective_ns"]
+        asked_ns, effective = record["asked_ns"], record["effective_ns"]
         if record["error"]:
             state = f"failed: {record['error']}"
         elif record["healed_ns"]:
@@ -175,7 +175,7 @@ def _show(records: list[dict[str, Any]], *, as_json: bool) -> None:
         elif effective is None:
             state = "asked for"
         else:
-            state = f"in force, {show_duration(effective - asked)} after it was asked for"
+            state = f"in force, {show_duration(effective - asked_ns)} after it was asked for"
         effects = effect_of(record)
         line = f"{record['index']}: {record['kind']} of {record['target']}: {state}"
         console.print(f"{line}; {effects}" if effects else line)

@@ -109,14 +109,14 @@ class RunOptions:
         cases = dict[str, "SeriesCase"]()
         for i, name in enumerate(self.names):
             label = self.labels[i] if self.labels else ""
-            found = self._cases(load, name, label)
-            for case, scenario in found.values():
+            cases_of_scenario = self._cases(load, name, label)
+            for case, scenario in cases_of_scenario.values():
                 if case.name in cases:
                     remedy = "--label gives each scenario a name"
                     raise InputError.of("SCENARIO", f"two named {case.name}", "one", remedy)
                 cases[case.name], scenarios[case.name] = case, scenario
-        for option, given in (("--set", self.settings), ("--sweep", self.sweep)):
-            require_taken(option, given, scenarios.values())
+        for option, values in (("--set", self.settings), ("--sweep", self.sweep)):
+            require_taken(option, values, scenarios.values())
         called = self.labels or tuple(dict.fromkeys(case.scenario for case in cases.values()))
         plan = SeriesPlan(
             name=", ".join(called),
@@ -133,7 +133,7 @@ class RunOptions:
         from testbed.campaign.series import SeriesCase, digest, named
         from testbed.files.transports import taken
 
-        found = {}
+        cases = {}
         for values in product(*self.sweep.values()):
             swept = dict(zip(self.sweep, values, strict=True))
             scenario = load(source, swept)
@@ -148,8 +148,8 @@ class RunOptions:
                 seeds=[scenario.seed + i for i in range(self.repeat)],
                 content=digest(scenario),
             )
-            found[name] = case, scenario
-        return found
+            cases[name] = case, scenario
+        return cases
 
 
 SetKeys = Annotated[
@@ -231,8 +231,8 @@ def run_options(
         on=on,
     )
     require_labels(options.labels, len(names), "scenarios")
-    for option, given in (("--label", options.labels), ("--on", options.on)):
-        if given and not options.several:
+    for option, value in (("--label", options.labels), ("--on", options.on)):
+        if value and not options.several:
             expected = "a series (several scenarios, --repeat, --sweep or --into)"
             raise InputError.of(option, "a single run", expected)
     return options

@@ -173,11 +173,11 @@ def _faults(summary: "Summary") -> "Iterator[RenderableType]":
         table.add_section()
     if table.rows:
         yield table
-    found = {
+    rows = {
         fault.name: fault.over_flows for fault in summary.faults if worth_showing(fault.over_flows)
     }
-    if found:
-        yield _over_flows(FaultSummary, found)
+    if rows:
+        yield _over_flows(FaultSummary, rows)
     for fault in summary.faults:
         yield f"{fault.name}: {fault.concerned}"
         for remark in summary.remarks_on(fault):
@@ -213,15 +213,13 @@ def _located(summary: "Summary") -> "Iterator[RenderableType]":
     yield ""
 
 
-def _over_flows(
-    group_type: "type[MetricGroup]", found: "Mapping[str, Spreads]"
-) -> "RenderableType":
+def _over_flows(group_type: "type[MetricGroup]", rows: "Mapping[str, Spreads]") -> "RenderableType":
     """How metrics are distributed over flows, of each subject by its name."""
     from testbed.model.summary.spread import shown_spreads
 
     table = ruled_table("over", "", numbers=("median", "p99", "worst"))
     table.add_column("of")
-    for subject, over_flows in found.items():
+    for subject, over_flows in rows.items():
         name = subject
         for metric, numbers, remark in shown_spreads(group_type, over_flows):
             table.add_row(name, metric.title, *numbers, remark)

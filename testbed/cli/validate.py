@@ -89,13 +89,13 @@ def _scenario(name: str, settings: dict[str, Any]) -> "tuple[Scenario, Document,
 
     def dilation(scenario: "Scenario") -> float:
         capacity = kept()
-        found = nominal(scenario) if capacity is None else capacity.fitting_dilation(scenario)
+        smallest = nominal(scenario) if capacity is None else capacity.fitting_dilation(scenario)
         auto["dilation"] = (
-            f"auto, chosen by the first run; {found:g} is assumed above"
+            f"auto, chosen by the first run; {smallest:g} is assumed above"
             if capacity is None
-            else f"auto, {found:g} on this machine"
+            else f"auto, {smallest:g} on this machine"
         )
-        return found
+        return smallest
 
     scenario, document = load_with_document(name, dilation, settings)
     times = {time.key: str(time) for time in written_times(scenario, document)}

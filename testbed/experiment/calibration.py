@@ -49,10 +49,13 @@ def calibrate(progress: Callable[[str, float], None]) -> Capacity:
             except RunFailedError as error:
                 obstacle = str(error)
                 continue
-            found = capacity_of(scenario, directory)
-        if found is not None:
-            capacity = found
-            if found.load(scenario) <= WARN_LOAD and found.lateness(scenario) <= REFUSE_LAG_RTT:
+            measured = capacity_of(scenario, directory)
+        if measured is not None:
+            capacity = measured
+            if (
+                measured.load(scenario) <= WARN_LOAD
+                and measured.lateness(scenario) <= REFUSE_LAG_RTT
+            ):
                 break
     if capacity is None:
         unmeasured = DILATIONS[-1] * DILATIONS[-1] // DILATIONS[-2]

@@ -197,9 +197,9 @@ def _cache_directory() -> Path:
     caller = os.environ.get("SUDO_UID", "")
     if caller.isdecimal() and os.geteuid() == 0:
         return Path(pwd.getpwuid(int(caller)).pw_dir) / ".cache"
-    given = os.environ.get("XDG_CACHE_HOME", "")
-    if Path(given).is_absolute():
-        return Path(given)
+    configured = os.environ.get("XDG_CACHE_HOME", "")
+    if Path(configured).is_absolute():
+        return Path(configured)
     try:
         return Path.home() / ".cache"
     except RuntimeError:  # HOME is unset, and the user is in no list of users

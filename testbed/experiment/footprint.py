@@ -96,8 +96,8 @@ def available_memory() -> int:
     if not information.exists():
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     lines = information.read_text(encoding="ascii").splitlines()
-    known = dict(line.split(":") for line in lines)
-    available = int(known["MemAvailable"].removesuffix("kB")) * 1024
+    meminfo = dict(line.split(":") for line in lines)
+    available = int(meminfo["MemAvailable"].removesuffix("kB")) * 1024
     return int(min(available, control_groups.memory_bytes()))
 
 

@@ -72,8 +72,8 @@ class Document:
 
         The line of a missing part is that of the part that should contain it.
         """
-        for given, origin in self.origins.items():
-            if path == given or path.startswith((f"{given}.", f"{given}[")):
+        for inserted, origin in self.origins.items():
+            if path == inserted or path.startswith((f"{inserted}.", f"{inserted}[")):
                 return f"{origin}: {path}"
         existing = path
         while existing not in self.lines and existing:

@@ -38,11 +38,11 @@ _PYTHON = "a file that is valid Python"
 
 def _own_code(document: Document, path: str, name: str, wanted: str) -> dict[str, Any]:
     """The content of a file, after a check that it has the class."""
-    given = path in document.origins or "transport" in document.origins
-    file = Path(name) if given else document.directory / name
+    is_on_command_line = path in document.origins or "transport" in document.origins
+    file = Path(name) if is_on_command_line else document.directory / name
     where = document.where(path)
     if not file.is_file():
-        expected = f"a Python file, relative to {'here' if given else 'the scenario'}"
+        expected = f"a Python file, relative to {'here' if is_on_command_line else 'the scenario'}"
         raise InputError.of(where, f"{file}, which does not exist", expected)
     shown = str(relative_to_here(file))
     try:

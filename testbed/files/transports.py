@@ -28,8 +28,8 @@ def with_keys_of_its_kind(original: Document, document: Document, *, swept: bool
         document: the same with the values of `--set` and `--sweep`.
         swept: whether kinds are swept.
     """
-    before, given = (each.data.get(_TRANSPORT) for each in (original, document))
-    if not isinstance(given, dict) or (kind := _kind(given)) is None:
+    before, after = (each.data.get(_TRANSPORT) for each in (original, document))
+    if not isinstance(after, dict) or (kind := _kind(after)) is None:
         return document
     file_kind = _kind(before) if isinstance(before, dict) else None
     if file_kind is None or _TRANSPORT in document.origins:
@@ -42,7 +42,7 @@ def with_keys_of_its_kind(original: Document, document: Document, *, swept: bool
             return key in kind.model_fields or not swept
         return kind is file_kind or _declared_alike(key, kind, file_kind)
 
-    kept = {key: value for key, value in given.items() if stays(key)}
+    kept = {key: value for key, value in after.items() if stays(key)}
     return replace(document, data={**document.data, _TRANSPORT: kept})
 
 

@@ -66,30 +66,30 @@ def topology(content: Mapping[str, Any]) -> Topology:
     return validated(Topology, topologies.with_dilation(_plain(content)), Document(None, {}))
 
 
-def changed(given: Scenario, settings: Settings) -> Scenario:
+def changed(scenario: Scenario, settings: Settings) -> Scenario:
     """A copy of a scenario with other values, checked.
 
     Args:
-        given: the scenario.
+        scenario: the scenario.
         settings: values by key path, such as `{"transport.spray": "blind"}`.
 
     Raises:
         InputError: there is no such key, a value is wrong, or two do not fit together.
     """
-    return _scenario_of(_plain(given), {key: _plain(value) for key, value in settings.items()})
+    return _scenario_of(_plain(scenario), {key: _plain(value) for key, value in settings.items()})
 
 
-def checked(given: Scenario | str | Path, settings: Settings = _NONE) -> Scenario:
+def checked(scenario: Scenario | str | Path, settings: Settings = _NONE) -> Scenario:
     """A scenario that can be run: an object, or one that is loaded by name or path.
 
     Raises:
         InputError: a value is wrong, or two do not fit together.
     """
-    if not isinstance(given, Scenario):
-        return load_scenario(given, settings)
-    made = changed(given, settings) if settings else given
-    raise_any(problems(made))
-    return made
+    if not isinstance(scenario, Scenario):
+        return load_scenario(scenario, settings)
+    changed_scenario = changed(scenario, settings) if settings else scenario
+    raise_any(problems(changed_scenario))
+    return changed_scenario
 
 
 def _scenario_of(content: dict[str, Any], settings: Settings) -> Scenario:

@@ -42,11 +42,11 @@ def simulate(
     from testbed.results.analyse import analyse  # noqa: PLC0415 - these take long
     from testbed.sim import simulate as simulate_run  # noqa: PLC0415
 
-    given = with_seed(checked(scenario), seed)
+    checked_scenario = with_seed(checked(scenario), seed)
     began = datetime.now().astimezone()
-    run = RunDirectory.create(Path(results), given.name, given.seed, began)
+    run = RunDirectory.create(Path(results), checked_scenario.name, checked_scenario.seed, began)
     try:
-        simulate_run(given, run.path)
+        simulate_run(checked_scenario, run.path)
         analyse(run.path, drawn=False)
     except BaseException:
         run.remove()  # no half a run is left
@@ -77,13 +77,15 @@ def emulate(
         MachineError: this machine cannot run it; the message says what is missing.
         RunFailedError: the run did not come to its end.
     """
-    given = with_seed(checked(scenario), seed)
-    run = planned_run(given, "emulated", "run", name=given.name, options=OPTIONS)
-    directory = new_directory(Path(results) / given.name)
-    made, records = execute(directory, [run], attempts)
-    if run.job.key not in made:
+    checked_scenario = with_seed(checked(scenario), seed)
+    run = planned_run(
+        checked_scenario, "emulated", "run", name=checked_scenario.name, options=OPTIONS
+    )
+    directory = new_directory(Path(results) / checked_scenario.name)
+    results_by_key, records = execute(directory, [run], attempts)
+    if run.job.key not in results_by_key:
         raise error_of(records.get(run.job.key), directory / run.job.log)
-    return made[run.job.key]
+    return results_by_key[run.job.key]
 
 
 def execute(
@@ -101,12 +103,12 @@ def execute(
         Engine(store, executor, lambda *_: None, policy, keep).execute(runs)
     finally:
         executor.stop()
-    made = {}
+    finished = {}
     for run in runs:
         best = store.best(run)
         if best is not None:
-            made[run.job.key] = Result(best.directory)
-    return made, records
+            finished[run.job.key] = Result(best.directory)
+    return finished, records
 
 
 def with_seed(scenario: Scenario, seed: int | None) -> Scenario:

@@ -156,31 +156,31 @@ def sweep(
         MachineError: this machine cannot run it.
         RunFailedError: a run did not come to its end.
     """
-    given = checked(scenario)
+    base = checked(scenario)
     if isinstance(seeds, int):
-        seeds = range(given.seed, given.seed + seeds)
+        seeds = range(base.seed, base.seed + seeds)
     settings = [dict(zip(values, each, strict=True)) for each in product(*values.values())]
     planned = [
         [
             planned_run(
                 with_seed(case, seed),
                 "emulated" if emulated else "simulated",
-                directory_name(f"{number:02}-{named(given.name, each)}"),
-                name=f"{named(given.name, each)}, seed {seed}",
+                directory_name(f"{number:02}-{named(base.name, each)}"),
+                name=f"{named(base.name, each)}, seed {seed}",
                 options=OPTIONS,
             )
             for seed in seeds
         ]
         for number, each in enumerate(settings)
-        for case in [checked(given, each)]
+        for case in [checked(base, each)]
     ]
-    directory = new_directory(Path(results) / given.name)
-    made, records = execute(directory, [run for case in planned for run in case], attempts)
+    directory = new_directory(Path(results) / base.name)
+    finished, records = execute(directory, [run for case in planned for run in case], attempts)
     for run in (run for case in planned for run in case):
-        if run.job.key not in made:
+        if run.job.key not in finished:
             raise error_of(records.get(run.job.key), directory / run.job.log)
     cases = [
-        Case(each, tuple(made[run.job.key] for run in runs))
+        Case(each, tuple(finished[run.job.key] for run in runs))
         for each, runs in zip(settings, planned, strict=True)
     ]
     return Sweep(directory, tuple(cases))
@@ -188,14 +188,14 @@ def sweep(
 
 def _metrics(run: Result) -> dict[str, float | None]:
     """The metrics of a run, one number each."""
-    found: dict[str, float | None] = {}
+    values: dict[str, float | None] = {}
     for scope in _SCOPES:
         groups = getattr(run.summary, scope)
         for key, quantity in SCOPES[scope].quantities.items():
             numbers = [n for group in groups if (n := quantity.of(group)) is not None]
             number = quantity.metric.combine(numbers)
-            found[f"{scope}.{key}"] = None if number is None or not numbers else float(number)
-    return found
+            values[f"{scope}.{key}"] = None if number is None or not numbers else float(number)
+    return values
 
 
 def _scalar(value: Any) -> Any:

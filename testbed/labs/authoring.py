@@ -141,13 +141,13 @@ def _run_findings(work: Work, run: str, student: str, *, emulated: bool) -> Iter
     problem = ""
     for slower in SLOWER if emulated else (None,):
         try:
-            made = make_run(work, run, lambda *_: None, drawn=False, slower=slower)
+            lab_run = make_run(work, run, lambda *_: None, drawn=False, slower=slower)
         except MachineError as error:
             problem = str(error)
             continue
-        if made.summary.verdict == "trusted":
+        if lab_run.summary.verdict == "trusted":
             return
-        problem = f"{made.summary.verdict}: {made.summary.reasons}"
+        problem = f"{lab_run.summary.verdict}: {lab_run.summary.reasons}"
     yield Finding(f"{student}: {run}", problem)
 
 

@@ -192,10 +192,10 @@ def _because(task: Task, mistake: Mistake, answer: Value, evidence: Evidence) ->
     """What to say to an answer if this mistake was made; empty if it was not."""
     figure = mistake.figure or mistake.above or mistake.below
     if figure is None:
-        made = str(answer).lower() == str(mistake.equals).lower()
+        is_mistake = str(answer).lower() == str(mistake.equals).lower()
     else:
-        made = _compares(task, mistake, answer, evidence.value(figure, unit_of(task)))
-    if not made:
+        is_mistake = _compares(task, mistake, answer, evidence.value(figure, unit_of(task)))
+    if not is_mistake:
         return ""
     shown = "" if figure is None else evidence.show(figure, unit_of(task))
     text = evidence.assignment.text(mistake.because)
@@ -221,8 +221,8 @@ def _difference(task: Task, answer: Value, right: Any) -> str:
                 f"{shown} is {side} than your run shows." if task.after else f"{shown} is not it."
             )
         case NamesAnswer() as names:
-            given = answer if isinstance(answer, tuple) else ()
-            return _names_difference(names, given, tuple(map(str, _listed(right))))
+            answered = answer if isinstance(answer, tuple) else ()
+            return _names_difference(names, answered, tuple(map(str, _listed(right))))
         case ChoiceAnswer() as choice:
             return f"{shown} ({choice.options[shown]}) is not what your run shows."
         case _:

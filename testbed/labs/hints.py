@@ -31,10 +31,10 @@ def attempts(work: Work, task: Task) -> int:
 
 def hints(work: Work, task: Task) -> Hints:
     """The hints that a student may read: as many as there were attempts."""
-    made, passed = attempts(work, task), work.passed(task)
-    count = len(task.hints) if passed else min(made, len(task.hints))
+    attempted, passed = attempts(work, task), work.passed(task)
+    count = len(task.hints) if passed else min(attempted, len(task.hints))
     texts = tuple(work.assignment.text(hint) for hint in task.hints[:count])
-    return Hints(texts, len(task.hints), made, passed)
+    return Hints(texts, len(task.hints), attempted, passed)
 
 
 def hints_read(work: Work, task: Task) -> int:

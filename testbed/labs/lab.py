@@ -155,8 +155,8 @@ class Task(Part):
     def figures(self) -> tuple[Figure, ...]:
         """All figures that its check looks at."""
         mistaken = ((m.figure, m.above, m.below) for m in self.mistakes)
-        given = (self.figure, *self.quotes, *(figure for group in mistaken for figure in group))
-        return tuple(figure for figure in given if figure is not None)
+        named = (self.figure, *self.quotes, *(figure for group in mistaken for figure in group))
+        return tuple(figure for figure in named if figure is not None)
 
     @model_validator(mode="after")
     def _can_be_checked(self) -> Self:

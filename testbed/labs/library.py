@@ -74,13 +74,13 @@ def find_lab(name: str, labs: Path = LABS) -> Path:
     directories = {path.name: path for path in lab_directories(labs)}
     if name in directories:
         return directories[name]
-    for known, path in directories.items():
-        numbered = _NUMBERED.fullmatch(known)
+    for lab_name, path in directories.items():
+        numbered = _NUMBERED.fullmatch(lab_name)
         if name.isdecimal() and numbered and int(numbered[1]) == int(name):
             return path
-        if known.partition("-")[2] == name:
+        if lab_name.partition("-")[2] == name:
             return path
-    containing = [known for known in directories if name.lower() in known]
+    containing = [lab_name for lab_name in directories if name.lower() in lab_name]
     similar = f"did you mean {containing[0]}?" if len(containing) == 1 else ""
     remedy = similar or did_you_mean(name, tuple(directories)) or "testbed lab list shows all"
     raise InputError.of("LAB", name, "the number or the name of a lab", remedy)

@@ -214,7 +214,7 @@ def unseal(work: Work) -> list[Path]:
     Returns:
         Their directories.
     """
-    given = []
+    copied = []
     for name, run in work.assignment.directory.lab.runs.items():
         entry = work.counted_run(name)
         if not run.hidden or entry is None or is_hidden(work, name):
@@ -222,8 +222,8 @@ def unseal(work: Work) -> list[Path]:
         sealed, shown = work.path / str(entry.content["directory"]), shown_directory(work, name)
         if not (shown / RUN).exists():
             shutil.copytree(sealed, shown, dirs_exist_ok=True)
-            given.append(shown)
-    return given
+            copied.append(shown)
+    return copied
 
 
 def _show_tables(sealed: RunDirectory, shown: Path) -> None:

@@ -37,7 +37,7 @@ def as_document(rows: Sequence[Row], pictures: str) -> str:
         "seeds": _seeds,
     }
     answers = [row.holds for row in rows]
-    runs = [run for row in rows for outcome in row.made for run in outcome.runs]
+    runs = [run for row in rows for outcome in row.existing for run in outcome.runs]
     return environment.get_template("rows.md.j2").render(
         rows=rows,
         pictures=pictures,
@@ -50,8 +50,8 @@ def as_document(rows: Sequence[Row], pictures: str) -> str:
 def _anchor(row: Row) -> str:
     """The anchor of a row's heading, as GitHub and MkDocs make it."""
     heading = f"{row.figure.number}: {row.figure.text.title}".lower()
-    kept = "".join(letter for letter in heading if letter.isalnum() or letter in " -_")
-    return kept.replace(" ", "-")
+    letters = "".join(letter for letter in heading if letter.isalnum() or letter in " -_")
+    return letters.replace(" ", "-")
 
 
 def _seeds(row: Row, form: Form) -> int:

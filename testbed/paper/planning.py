@@ -90,7 +90,7 @@ class Plan:
     @property
     def forms(self) -> tuple[Form, ...]:
         """The forms in which figures are made."""
-        return tuple(form for form in FORMS if any(made == form for _, made in self.runs))
+        return tuple(form for form in FORMS if any(run_form == form for _, run_form in self.runs))
 
 
 def plan(

@@ -38,7 +38,7 @@ class Row:
     outcome_stores: Mapping[Form, OutcomeStore]
 
     @property
-    def made(self) -> tuple[Outcome, ...]:
+    def existing(self) -> tuple[Outcome, ...]:
         """Its outcomes in the forms in which it was made."""
         return tuple(outcome for outcome in self.outcomes.values() if outcome is not None)
 
@@ -48,7 +48,7 @@ class Row:
 
         Fewer runs may be emulated than simulated: one form does not replace the other.
         """
-        answers = {outcome.holds for outcome in self.made}
+        answers = {outcome.holds for outcome in self.existing}
         order: tuple[Answer, ...] = ("no", "yes", "not trusted")
         return next((answer for answer in order if answer in answers), "not run")
 
@@ -59,9 +59,12 @@ class Row:
         Reasons are given only of forms that do not hold; the state of the others is beside their
         drawing.
         """
-        doubts = [f"{outcome.form}: {outcome.doubt}" for outcome in self.made if outcome.doubt]
+        doubts = [f"{outcome.form}: {outcome.doubt}" for outcome in self.existing if outcome.doubt]
         reasons = [
-            reason for outcome in self.made if outcome.holds == "no" for reason in outcome.reasons
+            reason
+            for outcome in self.existing
+            if outcome.holds == "no"
+            for reason in outcome.reasons
         ]
         return (*dict.fromkeys(doubts), *dict.fromkeys(reasons))
 
@@ -69,7 +72,7 @@ class Row:
     def lines(self) -> tuple[Line, ...]:
         """Each check once, with its result in each form."""
         lines: dict[str, Line] = {}
-        for outcome in self.made:
+        for outcome in self.existing:
             for check in outcome.checks:
                 line = lines.setdefault(check.what, Line(check.what, check.bound, {}))
                 line.checks[outcome.form] = check
@@ -102,7 +105,7 @@ def render(rows: Sequence[Row]) -> str:
     )
     environment.filters |= {"inlined": _inlined}
     answers = [row.holds for row in rows]
-    runs = [run for row in rows for outcome in row.made for run in outcome.runs]
+    runs = [run for row in rows for outcome in row.existing for run in outcome.runs]
     return environment.get_template("paper.html.j2").render(
         rows=rows,
         forms=FORMS,
@@ -156,7 +159,7 @@ def as_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
 def as_markdown(rows: Sequence[Row]) -> str:
     """The table for documents: a line for each figure and form that was made."""
     cells = [("figure", "the paper saw", "form", "measured", "holds"), ("---",) * 5]
-    for figure, outcome in ((row.figure, outcome) for row in rows for outcome in row.made):
+    for figure, outcome in ((row.figure, outcome) for row in rows for outcome in row.existing):
         measured = "; ".join(f"{check.what}: {check.measured}" for check in outcome.checks)
         reasons = "; ".join(outcome.reasons) if outcome.holds == "no" else ""
         why = f": {reasons}" if reasons else ""

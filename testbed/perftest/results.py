@@ -74,7 +74,7 @@ def _quickest(posted_ns: Sequence[int], completed_ns: Sequence[int]) -> tuple[in
     """
     count, elapsed_ns = len(posted_ns), completed_ns[-1] - posted_ns[0]
     while True:
-        best, found = 0, (count, elapsed_ns)
+        best, quickest = 0, (count, elapsed_ns)
         first, latest = 0, posted_ns[0] * count
         for last, (start_ns, end_ns) in enumerate(zip(posted_ns, completed_ns, strict=True)):
             start = start_ns * count - elapsed_ns * last
@@ -83,10 +83,10 @@ def _quickest(posted_ns: Sequence[int], completed_ns: Sequence[int]) -> tuple[in
             many, took_ns = last - first + 1, end_ns - posted_ns[first]
             excess = took_ns * count - elapsed_ns * many
             if excess < best:
-                best, found = excess, (many, took_ns)
+                best, quickest = excess, (many, took_ns)
         if not best:
             return count, elapsed_ns
-        count, elapsed_ns = found
+        count, elapsed_ns = quickest
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,8 +174,8 @@ def decode(packet: Buffer) -> Packet:
             source, destination, ev, qpn, psn, opcode, ack_request, payload, reth, immediate
         )
     if len(body) != _ANSWER_BYTES.get(opcode):
-        known = opcode in _ANSWER_BYTES
-        raise DecodeError(DecodeReason.BAD_LENGTH if known else DecodeReason.UNKNOWN_OPCODE)
+        is_answer = opcode in _ANSWER_BYTES
+        raise DecodeError(DecodeReason.BAD_LENGTH if is_answer else DecodeReason.UNKNOWN_OPCODE)
     if opcode == Opcode.CNP:
         return Cnp(source, destination, ev, qpn)
     aeth = int.from_bytes(body, "big")

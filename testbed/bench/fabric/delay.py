@@ -24,10 +24,10 @@ def delay(setting: Setting) -> list[Figure]:
     """Compare the delay of single packets on idle paths with the model's."""
     scenario = carried(_scenario(), setting)
     runs = make_runs(seeded(scenario, setting), setting)
-    middle, high = zip(*(_errors(made.run.data) for made in runs), strict=True)
+    middle, high = zip(*(_errors(bench_run.run.data) for bench_run in runs), strict=True)
     return [
         no_target("dilation", "", [scenario.topology.dilation]),
-        at_least("runs trusted", "", [made.trusted for made in runs], 1),
+        at_least("runs trusted", "", [bench_run.trusted for bench_run in runs], 1),
         at_most("propagation delay off by, median, of a base RTT", "%", middle, MEDIAN_PERCENT),
         at_most("propagation delay off by, p99, of a base RTT", "%", high, P99_PERCENT),
     ]

@@ -24,10 +24,10 @@ def certificates(directory: Path) -> Iterator[dict[str, Any]]:
     """
     from distributed import Security  # noqa: PLC0415 - an extra
 
-    made = Security.temporary()
+    security = Security.temporary()
     with TemporaryDirectory(prefix=".tls-", dir=directory.resolve()) as place:
-        files = {"ca.pem": made.tls_ca_file, "key.pem": made.tls_client_key}
-        files["cert.pem"] = made.tls_client_cert
+        files = {"ca.pem": security.tls_ca_file, "key.pem": security.tls_client_key}
+        files["cert.pem"] = security.tls_client_cert
         for name, content in files.items():
             file = Path(place) / name
             file.touch(mode=0o600)

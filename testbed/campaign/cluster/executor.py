@@ -172,10 +172,10 @@ class ClusterExecutor:
         """Ask the workers that are new what they can do; forget those that are gone."""
         infos = self._client.scheduler_info(n_workers=-1)["workers"]
         new = {address: info for address, info in infos.items() if address not in self._workers}
-        known = {a: worker for a, worker in self._workers.items() if a in infos}
-        said: dict[str, Any] = {}
+        workers = {a: worker for a, worker in self._workers.items() if a in infos}
+        answers: dict[str, Any] = {}
         if new:
-            said = self._client.run(
+            answers = self._client.run(
                 describe, emulates="emulated" in self._forms, workers=[*new], on_error="return"
             )
         for address, info in new.items():
@@ -183,8 +183,8 @@ class ClusterExecutor:
                 "emulated": int(info["resources"].get(EMULATION, 0)),
                 "simulated": info["nthreads"],
             }
-            known[address] = described(address, offers, said.get(address))
-        self._workers = known
+            workers[address] = described(address, offers, answers.get(address))
+        self._workers = workers
 
     def _send_again(self) -> None:
         """Send the jobs again whose workers are all gone, where others can make them."""
@@ -221,22 +221,22 @@ class ClusterExecutor:
         return f"no worker can make {form} runs: {'; '.join(reasons)}"
 
 
-def described(address: str, offers: Mapping[Form, int], said: Any) -> Worker:
+def described(address: str, offers: Mapping[Form, int], reply: Any) -> Worker:
     """A worker with what it said of itself, or with the error that it answered."""
-    if not isinstance(said, Mapping):
-        answer = "nothing" if said is None else f"{type(said).__name__}: {said}"
+    if not isinstance(reply, Mapping):
+        answer = "nothing" if reply is None else f"{type(reply).__name__}: {reply}"
         reason = f"asked for its version of the testbed, it answers {answer}"
         return Worker(address, offers, {}, dict.fromkeys(FORMS, reason))
     unfit: dict[Form, str] = {}
-    if said["code"] != code_version():
-        reason = f"it has another version of the testbed ({said['code']}, not {code_version()})"
+    if reply["code"] != code_version():
+        reason = f"it has another version of the testbed ({reply['code']}, not {code_version()})"
         unfit = dict.fromkeys(FORMS, reason)
-    elif not said.get("doctor", {"able": True})["able"]:
+    elif not reply.get("doctor", {"able": True})["able"]:
         missing = [
             finding["name"]
-            for finding in said["doctor"].get("findings", ())
+            for finding in reply["doctor"].get("findings", ())
             if finding["required"] and not finding["ok"]
         ]
-        lacks = ", ".join(missing) or said["doctor"].get("error", "testbed doctor fails")
+        lacks = ", ".join(missing) or reply["doctor"].get("error", "testbed doctor fails")
         unfit["emulated"] = f"it lacks: {lacks}"
-    return Worker(address, offers, said, unfit)
+    return Worker(address, offers, reply, unfit)

@@ -41,7 +41,7 @@ def describe(*, emulates: bool) -> dict[str, Any]:
     Args:
         emulates: whether runs will be emulated: then it is tried what its kernel can do.
     """
-    found: dict[str, Any] = {
+    description: dict[str, Any] = {
         "host": platform.node(),
         "kernel": f"{platform.system()} {platform.release()} {platform.machine()}",
         "python": platform.python_version(),
@@ -50,8 +50,8 @@ def describe(*, emulates: bool) -> dict[str, Any]:
         "user": os.geteuid(),
     }
     if emulates:
-        found["doctor"] = _doctor()
-    return found
+        description["doctor"] = _doctor()
+    return description
 
 
 def _doctor() -> dict[str, Any]:

@@ -183,13 +183,15 @@ class StreamQp:
         number, again = None, False
         if payload:
             subflow = self._subflow(segment.src_port, segment.dst_port)
-            made = subflow.sent(segment, self._segments, now_ns)
-            number, again = made.number, made.before_ns is not None
-            if made.before_ns is None:
+            transmission = subflow.sent(segment, self._segments, now_ns)
+            number, again = transmission.number, transmission.before_ns is not None
+            if transmission.before_ns is None:
                 self._segments += 1
             else:
                 reason = "retransmitted by the kernel"
-                self._events.append(mrc.Lost(number, ev, plane, made.before_ns, reason, now_ns))
+                self._events.append(
+                    mrc.Lost(number, ev, plane, transmission.before_ns, reason, now_ns)
+                )
         self._outgoing.append(
             mrc.Datagram(ev, _DSCP, header, payload, b"", number, again, ecn=segment.ecn)
         )

@@ -51,8 +51,8 @@ _LOCAL_PORT = 0xFFFE
 def find_programs() -> tuple[dict[str, str], list[str]]:
     """Return Open vSwitch's programs, path by name, and the names of those that are missing."""
     search_path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"  # Debian's place for daemons
-    found = {name: shutil.which(name, path=search_path) for name in _PROGRAMS}
-    programs = {name: path for name, path in found.items() if path is not None}
+    paths = {name: shutil.which(name, path=search_path) for name in _PROGRAMS}
+    programs = {name: path for name, path in paths.items() if path is not None}
     return programs, [name for name in _PROGRAMS if name not in programs]
 
 

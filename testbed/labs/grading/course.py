@@ -51,19 +51,19 @@ def submissions_in(paths: Sequence[Path]) -> list[Path]:
     Raises:
         InputError: a path does not exist, or nothing was handed in.
     """
-    found: list[Path] = []
+    submissions: list[Path] = []
     for path in paths:
         if path.is_dir() and not (path / SUBMISSION).is_file():
-            found += sorted(path.rglob("*.zip"))
-            found += sorted(file.parent for file in path.rglob(SUBMISSION))
+            submissions += sorted(path.rglob("*.zip"))
+            submissions += sorted(file.parent for file in path.rglob(SUBMISSION))
         elif path.exists():
-            found.append(path)
+            submissions.append(path)
         else:
             raise InputError.of("SUBMISSION", str(path), "a file, or a directory of files")
-    if not found:
+    if not submissions:
         expected = "files that testbed lab submit made"
         raise InputError.of("SUBMISSION", ", ".join(map(str, paths)), expected)
-    return found
+    return submissions
 
 
 def grade_all(
@@ -87,19 +87,21 @@ def grade_all(
 
 def _grade(path: Path, course: Course, code: str) -> Grade:
     """The grade of a submission: the one that was kept, or a new one."""
-    kept = None if course.cache is None else course.cache / f"{_identity(path, course, code)}.json"
-    if kept is not None and kept.is_file():
+    cached = (
+        None if course.cache is None else course.cache / f"{_identity(path, course, code)}.json"
+    )
+    if cached is not None and cached.is_file():
         try:
-            grade = Grade.model_validate_json(kept.read_text(encoding="utf-8"))
+            grade = Grade.model_validate_json(cached.read_text(encoding="utf-8"))
             return grade.model_copy(update={"file": path.name})
         except (ValidationError, ValueError):
-            kept.unlink()  # it was not written to its end
+            cached.unlink()  # it was not written to its end
     graded = _grade_apart(path, course)
-    if kept is not None and not graded.error:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        temporary = kept.with_suffix(".part")
+    if cached is not None and not graded.error:
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        temporary = cached.with_suffix(".part")
         temporary.write_text(graded.model_dump_json(), encoding="utf-8")
-        temporary.replace(kept)
+        temporary.replace(cached)
     return graded
 
 
@@ -126,8 +128,8 @@ def _grade_apart(path: Path, course: Course) -> Grade:
     try:
         return Grade.model_validate_json(done.stdout)
     except ValidationError:
-        said = " ".join(done.stderr.strip().splitlines()[-_KEPT_LINES:])
-        return Grade(file=path.name, error=f"grading ended with {done.returncode}: {said}")
+        errors = " ".join(done.stderr.strip().splitlines()[-_KEPT_LINES:])
+        return Grade(file=path.name, error=f"grading ended with {done.returncode}: {errors}")
 
 
 def _identity(path: Path, course: Course, code: str) -> str:

@@ -81,16 +81,18 @@ def to_classroom50(grade: Grade, **submission: str) -> str:
         grade: the grade.
         submission: what only the caller knows: `classroom`, `commit`, `release`, `review`.
     """
-    given = {key: submission.get(key, "") for key in ("classroom", "commit", "release", "review")}
+    course_fields = {
+        key: submission.get(key, "") for key in ("classroom", "commit", "release", "review")
+    }
     return _json(
         {
             "schema": CLASSROOM50,
-            "classroom": given["classroom"],
+            "classroom": course_fields["classroom"],
             "assignment": grade.lab,
             "submission": grade.file,
-            "commit": given["commit"],
-            "release": given["release"],
-            "review": given["review"],
+            "commit": course_fields["commit"],
+            "release": course_fields["release"],
+            "review": course_fields["review"],
             "datetime": datetime.now(UTC).isoformat(timespec="seconds"),
             "score": grade.points,
             "max-score": grade.max_points,

@@ -178,7 +178,7 @@ class _Grading:
         from testbed.sim import simulate  # noqa: PLC0415
 
         for run in self._assignment.directory.lab.runs:
-            if self._made(run) is None or self._unpredicted(run):
+            if self._journal_index(run) is None or self._unpredicted(run):
                 continue
             again = self._scratch / run
             if self._emulated(run):
@@ -218,8 +218,8 @@ class _Grading:
         """The first problem of a submission's file, without the path that it was unpacked to."""
         problem = error.problems[0]
         where = problem.where.rpartition("/")[2]
-        said = str(type(problem)(where, problem.found, problem.expected))
-        return said.replace(f"{self._submission.directory / FILES}/", "")
+        text = str(type(problem)(where, problem.found, problem.expected))
+        return text.replace(f"{self._submission.directory / FILES}/", "")
 
     def _emulated(self, run: str) -> bool:
         """Whether a run was made with real packets, of just this student's scenario."""
@@ -230,11 +230,14 @@ class _Grading:
             return False
         from testbed.results.run_data import load_run  # noqa: PLC0415 - it takes long
 
-        made, asked = load_run(records), self._assignment.scenario(run)
-        asked = asked.at_dilation(made.topology.dilation)
-        return not made.simulated and (made.scenario.timeline, made.scenario.workload) == (
-            asked.timeline,
-            asked.workload,
+        run_data, expected = load_run(records), self._assignment.scenario(run)
+        expected = expected.at_dilation(run_data.topology.dilation)
+        return not run_data.simulated and (
+            run_data.scenario.timeline,
+            run_data.scenario.workload,
+        ) == (
+            expected.timeline,
+            expected.workload,
         )
 
     def _whole(self, records: Path) -> bool:
@@ -246,14 +249,14 @@ class _Grading:
         except TestbedError:
             return False
 
-    def _made(self, run: str) -> int | None:
+    def _journal_index(self, run: str) -> int | None:
         """The place in the journal at which a run was first made; None if it was not."""
         return _place(self._submission.journal, "run", run=run)
 
     def _unpredicted(self, run: str) -> list[str]:
         """The predictions that are missing before a run."""
-        made = self._made(run)
-        before = self._submission.journal[:made]
+        run_index = self._journal_index(run)
+        before = self._submission.journal[:run_index]
         predictions = self._assignment.directory.lab.predictions(run)
         return [p.id for p in predictions if _place(before, "prediction", task=p.id) is None]
 
@@ -264,8 +267,8 @@ class _Grading:
             return self._prediction(task)
         reason, unknown = unreadable, ""
         for run in task.after:
-            missing = [] if self._made(run) is None else self._unpredicted(run)
-            if self._made(run) is None:
+            missing = [] if self._journal_index(run) is None else self._unpredicted(run)
+            if self._journal_index(run) is None:
                 reason = reason or f"the run {run} was not made"
             elif missing:
                 uncounted = f"the run {run} does not count: no prediction {missing[0]} before"
@@ -284,8 +287,8 @@ class _Grading:
         return _graded(task, "lost" if reason else "earned", reason)
 
     def _prediction(self, task: Task) -> TaskGrade:
-        made = self._made(task.before)
-        if made is None:
+        run_index = self._journal_index(task.before)
+        if run_index is None:
             return _graded(task, "lost", f"the run {task.before} was not made")
         if task.id in self._unpredicted(task.before):
             return _graded(task, "lost", f"no prediction before the run {task.before}")

@@ -61,7 +61,7 @@ def spreads(groups: Sequence[tuple[str, MetricGroup]]) -> dict[str, Spread]:
     """
     if not groups[1:]:
         return {}
-    found = {}
+    spread_of = {}
     for metric in type(groups[0][1]).shown_in(View.OVER_FLOWS):
         for quantity in metric.quantities:
             numbers = [
@@ -70,8 +70,8 @@ def spreads(groups: Sequence[tuple[str, MetricGroup]]) -> dict[str, Spread]:
                 if (number := quantity.of(group)) is not None
             ]
             if numbers:
-                found[quantity.key] = Spread.of(numbers, least_is_worst=metric.combine is least)
-    return found
+                spread_of[quantity.key] = Spread.of(numbers, least_is_worst=metric.combine is least)
+    return spread_of
 
 
 FEW = 2

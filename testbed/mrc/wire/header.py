@@ -125,9 +125,9 @@ class Header:
         Raises:
             KeyError: there is no such field.
         """
-        wanted = [self._word_of(name) for name in names] or self.words
+        words = [self._word_of(name) for name in names] or self.words
         return "".join(
-            _code(word) if word in wanted else f"{_bits(word) // 8}x" for word in self.words
+            _code(word) if word in words else f"{_bits(word) // 8}x" for word in self.words
         )
 
     def struct(self, *names: str) -> Struct:

@@ -380,13 +380,13 @@ def read(packet: bytes) -> list[tuple[Header, dict[str, int]]]:
         KeyError: the opcode is none of MRC's.
         ValueError: the packet ends within a header.
     """
-    found: list[tuple[Header, dict[str, int]]] = []
+    headers: list[tuple[Header, dict[str, int]]] = []
     at = 0
     for header in COMMON:
-        found.append((header, header.read(packet, at)))
+        headers.append((header, header.read(packet, at)))
         at += header.size
-    bth = found[-1][1]
+    bth = headers[-1][1]
     for header in headers_behind(bth["opcode"], ts=bool(bth["ts"])):
-        found.append((header, header.read(packet, at)))
+        headers.append((header, header.read(packet, at)))
         at += header.size
-    return found
+    return headers

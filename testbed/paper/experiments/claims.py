@@ -113,20 +113,20 @@ def _suspects(run: Run) -> int:
     topology = run.data.topology
     src, dst = (topology.nodes[name] for name in (flow.flow.src, flow.flow.dst))
     left: set[str] | None = None
-    kept = set[str]()
+    remaining = set[str]()
     for ev, spans in flow.spans.items():
         directions = directions_of_path(topology, src, dst, run.data.path_of(flow.flow, ev))
         links = set(map(link_of, directions))
         if any(span.start <= moment <= span.end and span.active for span in spans):
-            kept |= links
+            remaining |= links
         else:
             left = links if left is None else left & links
-    return len((left or set()) - kept)
+    return len((left or set()) - remaining)
 
 
 def _lossy_nic(runs: Runs) -> tuple[Check, ...]:
-    found = runs[LOCATED.name].summary.localisation
-    exact = 0.0 if found is None or found.exact is None else found.exact
+    localisation = runs[LOCATED.name].summary.localisation
+    exact = 0.0 if localisation is None or localisation.exact is None else localisation.exact
     what = "MRC alone: links that all EVs which it left have in common"
     return (
         between(what, _suspects(runs[ALONE.name]), 2, 2, "{:.0f}"),
@@ -148,11 +148,11 @@ told apart from its neighbours by three lost probes (docs/clustermapper.md)."""
 
 
 def _probes(runs: Runs) -> tuple[Check, ...]:
-    found = runs[PROBED.name].summary.localisation
+    localisation = runs[PROBED.name].summary.localisation
     exact, rounds, wrong = 0.0, inf, inf
-    if found is not None:
-        exact, wrong = found.exact or 0.0, found.accusations_wrong
-        rounds = inf if found.naming_rounds is None else found.naming_rounds
+    if localisation is not None:
+        exact, wrong = localisation.exact or 0.0, localisation.accusations_wrong
+        rounds = inf if localisation.naming_rounds is None else localisation.naming_rounds
     return (
         at_least("silent links that are named exactly, of both tiers", exact, 1),
         at_most("links that are named wrongly", wrong, 0, "{:.0f}"),

@@ -208,10 +208,10 @@ def _of_size(shares: _Shares) -> Iterator[Check]:
         what = f"RoCE with 16 QPs over 8{of_size}"
         yield at_most(what, roce_16 / shares.of(ROCE_8), LITTLE_GAIN, "{:.2f}")
     if shares.size_mib == LARGE_MIB:  # the paper says so of large messages
-        kept = shares.kept(MRC, LITTLE_LOSS)
-        yield at_least(f"MRC at 0.1% loss, of its rate{of_size}", kept, 0.85, "{:.0%}")
-    kept = shares.kept(MRC, 0.01)
-    yield between(f"MRC at 1% loss, of its rate{of_size}", kept, 0.2, 0.5, "{:.0%}", KEEPS_MORE)
+        share = shares.kept(MRC, LITTLE_LOSS)
+        yield at_least(f"MRC at 0.1% loss, of its rate{of_size}", share, 0.85, "{:.0%}")
+    share = shares.kept(MRC, 0.01)
+    yield between(f"MRC at 1% loss, of its rate{of_size}", share, 0.2, 0.5, "{:.0%}", KEEPS_MORE)
     for sender in ALL_ROCE:
         if shares.has(sender, loss=0.01):
             what = f"{sender.label}, at 1% loss, of the ports' rate{of_size}"
@@ -259,8 +259,8 @@ def _all_to_all(runs: Runs) -> tuple[Check, ...]:
 
 def _all_to_all_of_size(shares: _Shares) -> Iterator[Check]:
     of_size = f", {shares.size_mib} MiB"
-    made = [sender for sender in ALL_ROCE if shares.has(sender)]
-    better = max(shares.of(sender) for sender in made)
+    senders = [sender for sender in ALL_ROCE if shares.has(sender)]
+    better = max(shares.of(sender) for sender in senders)
     yield at_least(f"MRC over the best RoCE{of_size}", shares.of(MRC) / better, 1.0, "{:.2f}")
     more_qps = shares.of(ROCE_16) / shares.of(ROCE_1)
     what = f"RoCE with 16 QPs over 1 QP{of_size}"
@@ -271,8 +271,8 @@ def _all_to_all_of_size(shares: _Shares) -> Iterator[Check]:
     if not shares.has(*SENDERS, loss=LITTLE_LOSS):
         return
     if shares.size_mib == LARGE_MIB:
-        kept = shares.kept(ROCE_16, LITTLE_LOSS)
-        yield at_least(f"RoCE with 16 QPs at 0.1% loss, of its rate{of_size}", kept, 0.8, "{:.0%}")
+        share = shares.kept(ROCE_16, LITTLE_LOSS)
+        yield at_least(f"RoCE with 16 QPs at 0.1% loss, of its rate{of_size}", share, 0.8, "{:.0%}")
         return
     best = max(shares.kept(sender, LITTLE_LOSS) for sender in ALL_ROCE)
     mrc = shares.kept(MRC, LITTLE_LOSS)
@@ -308,11 +308,11 @@ def _plot(axes: Axes, runs: Runs, kind: str, loss: float) -> None:
     sizes = _sizes(runs, kind, loss)
     ran = [sender for sender in SENDERS if _name(kind, sender, loss, sizes[0]) in runs]
     for place, sender in enumerate(ran):
-        made = [runs[_name(kind, sender, loss, size)] for size in sizes]
+        runs_by_size = [runs[_name(kind, sender, loss, size)] for size in sizes]
         if len(sizes) == 1:
-            _bar(axes, sender, place, made[0])
+            _bar(axes, sender, place, runs_by_size[0])
         else:
-            _curve(axes, sender, sizes, made)
+            _curve(axes, sender, sizes, runs_by_size)
     limit_line(axes, PORTS_GBPS, "ports' rate")
     if len(sizes) == 1:
         axes.set_xticks([])
@@ -326,10 +326,10 @@ def _plot(axes: Axes, runs: Runs, kind: str, loss: float) -> None:
     axes.set_ylim(0, 1.1 * PORTS_GBPS)
 
 
-def _curve(axes: Axes, sender: Sender, sizes: Sequence[int], made: Sequence[Run]) -> None:
-    rates = [bus_gbps(run) for run in made]
+def _curve(axes: Axes, sender: Sender, sizes: Sequence[int], runs: Sequence[Run]) -> None:
+    rates = [bus_gbps(run) for run in runs]
     axes.plot(sizes, rates, color=sender.colour, label=sender.label)
-    for size, rate, run in zip(sizes, rates, made, strict=True):
+    for size, rate, run in zip(sizes, rates, runs, strict=True):
         face = _face(sender, run)
         axes.plot(size, rate, "o", markersize=4, color=sender.colour, markerfacecolor=face)
 

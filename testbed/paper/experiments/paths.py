@@ -59,10 +59,14 @@ AT_ONCE_RTTS = 2.0
 
 
 def _lossy_evs(runs: Runs) -> tuple[Check, ...]:
-    made = [
-        (rate, one) for rate, one in zip(RATES, LOSSY_VARIANTS, strict=True) if one.name in runs
+    variants = [
+        (rate, variant)
+        for rate, variant in zip(RATES, LOSSY_VARIANTS, strict=True)
+        if variant.name in runs
     ]
-    return tuple(check for rate, one in made for check in _of_rate(runs[one.name], rate))
+    return tuple(
+        check for rate, variant in variants for check in _of_rate(runs[variant.name], rate)
+    )
 
 
 def _of_rate(run: Run, rate: float) -> Iterator[Check]:

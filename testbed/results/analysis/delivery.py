@@ -190,8 +190,8 @@ def with_starts(completions: pl.DataFrame, transmissions: pl.DataFrame) -> pl.Da
         starts = [*begun[: done.height].tolist(), *[None] * (done.height - len(begun))]
         parts.append(done.with_columns(start_t=pl.Series(starts, dtype=pl.Float64)))
     empty = completions.clear().with_columns(start_t=pl.lit(None, dtype=pl.Float64))
-    found = pl.concat([empty, *parts]).sort("t", maintain_order=True)
-    return found.select("t", "start_t", pl.exclude("t", "start_t"))
+    with_start = pl.concat([empty, *parts]).sort("t", maintain_order=True)
+    return with_start.select("t", "start_t", pl.exclude("t", "start_t"))
 
 
 def union(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:

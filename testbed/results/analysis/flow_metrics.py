@@ -54,9 +54,9 @@ class FlowMetrics:
         self.capacity_lost_bytes = missing.capacity_lost_bytes
         self.deficit_bytes = missing.deficit_bytes
         delays = tables.in_order.delays(-np.inf, 0.0, finish, max(finish, data.run.duration_s))
-        found = Percentiles(delays) if delays.size else None
-        self.in_order_delay_p99 = found.p99 if found else None
-        self.in_order_delay_max = found.max if found else None
+        percentiles = Percentiles(delays) if delays.size else None
+        self.in_order_delay_p99 = percentiles.p99 if percentiles else None
+        self.in_order_delay_max = percentiles.max if percentiles else None
         self.packets_sent = self.flow.packets_sent
         self.packets_lost = self.flow.packets_lost
         self.packets_retransmitted = self.flow.packets_retransmitted

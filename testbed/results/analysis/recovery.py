@@ -145,13 +145,13 @@ def visible_gaps(
     begins = np.concatenate(([start], inside))
     ends = np.append(inside, until)
     long = (begins <= healed) & (ends - begins > shortest)
-    found = []
+    gaps = []
     for begin, end in zip(begins[long].tolist(), ends[long].tolist(), strict=True):
         rate_bps = course.attainable.mean_bps(begin, end)
         packets = rate_bps * width / 8 / course.packet_bytes
         if not rate_bps or packets >= LEAST_PACKETS / 2:
-            found.append((begin, end))
-    return found
+            gaps.append((begin, end))
+    return gaps
 
 
 def _outage_end(course: Course, rtt_s: float, start: float, healed: float) -> float:

@@ -152,8 +152,8 @@ class _Rates:
 
     def _routes_of_endpoints(self) -> Routes:
         # What has left a single path for good is no backup.
-        kept = (item for item in self._evs.items() if item[1] or not self._single_path)
-        return self._routes((i, ev, active) for (i, ev), active in kept)
+        usable = (item for item in self._evs.items() if item[1] or not self._single_path)
+        return self._routes((i, ev, active) for (i, ev), active in usable)
 
     def now(self) -> _Now:
         """Attainable and ideal payload rate of each flow, in emulated bits/s.

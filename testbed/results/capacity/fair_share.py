@@ -55,6 +55,6 @@ def max_min_rates(flows: int, loads: Loads, capacities: NDArray[np.float64]) -> 
         spare -= step * demand
         full = used & (spare <= FULL * capacities)
         rising[left.flows[full[left.links]]] = False
-        kept = rising[left.flows]
-        left = Loads(left.flows[kept], left.links[kept], left.shares[kept])
+        still_rising = rising[left.flows]
+        left = Loads(left.flows[still_rising], left.links[still_rising], left.shares[still_rising])
     return rates

@@ -31,7 +31,7 @@ class Group:
     failed: int = 0
 
     @property
-    def asked(self) -> int:
+    def planned(self) -> int:
         """How many runs it was to have."""
         return len(self.runs) + self.failed
 
@@ -119,7 +119,7 @@ def compare(groups: Sequence[Group]) -> tuple[Row, ...]:
                 difference(values, samples[0]) if values and samples[0] and i else None,
                 len(values),
                 values.count(NEVER),
-                group.asked,
+                group.planned,
             )
             for i, (group, values) in enumerate(zip(groups, samples, strict=True))
         ]

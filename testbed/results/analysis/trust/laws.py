@@ -50,13 +50,13 @@ def broken_laws(
         flows: what was measured of them, in the same order.
         effects: what each fault did to each flow.
     """
-    found = [
+    violations = [
         *_goodput(data, tables),
         *_links(data),
         *_sums(data, tables, flows),
         *(broken for effect in effects for broken in _effect(effect)),
     ]
-    for law, where in found:
+    for law, where in violations:
         yield Level.INVALID, f"the measures break a law: {law} ({where})"
 
 
