@@ -16,7 +16,8 @@ On = Annotated[
     typer.Option(
         "--on",
         metavar="PLACE",
-        help="Where runs are made: local, dask:ADDRESS or ssh:HOSTFILE (docs/campaigns.md); "
+        help="Where runs are made: local, dask:ADDRESS, ssh:HOSTFILE or slurm[:FILE] "
+        "(docs/campaigns.md); "
         "default: on this machine, without Dask.",
     ),
 ]

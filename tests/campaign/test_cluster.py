@@ -27,6 +27,7 @@ workload: {pairs: [[h0, h1]], message_size: 16 KiB}
 """
 TESTBED = Path(sys.executable).with_name("testbed")
 TWO_HOSTS = Path(__file__).with_name("two_hosts.sh")
+SLURM = Path(__file__).with_name("slurm.sh")
 
 
 @pytest.fixture
@@ -126,13 +127,23 @@ def test_a_worker_that_is_killed_loses_no_run(directory: Path) -> None:
             stderr=subprocess.PIPE,
             text=True,
         )
-        wait_until(lambda: _attempts(directory / "here"))
+        wait_until(lambda: _stopped_in_mid_run(first, directory / "here"))
         first.send_signal(signal.SIGKILL)
         workers.enter_context(_program(*_worker_options(address)))
         _, err = series.communicate(timeout=WATCHDOG_S)
         assert series.returncode == ExitStatus.AS_EXPECTED, err
     assert sorted(_runs(directory / "here")) == [1, 2, 3, 4]
     assert max(_attempts(directory / "here")) > 1
+
+
+def _stopped_in_mid_run(worker: subprocess.Popen[str], series: Path) -> bool:
+    """Stop a worker; whether it has begun a run that is not finished. If not, it goes on."""
+    worker.send_signal(signal.SIGSTOP)
+    finished = len([*series.glob("tiny/*/summary.json")])
+    if sum(_attempts(series)) > finished:
+        return True
+    worker.send_signal(signal.SIGCONT)
+    return False
 
 
 def test_a_scheduler_that_is_killed_costs_no_finished_run(directory: Path) -> None:
@@ -206,3 +217,58 @@ def test_hosts_are_reached_by_ssh_and_speak_tls(directory: Path) -> None:
     assert beside.returncode == ExitStatus.AS_EXPECTED, beside.stderr
     _assert_equal(directory / "plain", directory / "here")
     assert not [*(directory / "here").glob(".tls-*")]
+
+
+DRAINED = """\
+"$@" &
+until grep -q '"run"' here/sweep.json 2>/dev/null; do sleep 0.1; done
+scontrol show job > jobs.txt
+scontrol update NodeName=node2 State=DRAIN Reason=test
+scancel --nodelist=node2 --name=testbed
+wait %1
+sinfo --noheader --Node --format='%N %T' > nodes.txt
+"""
+"""Drains a node and ends its job, as soon as a run of a campaign is finished."""
+
+
+@pytest.mark.root
+def test_slurm_starts_the_workers_and_a_drained_node_loses_no_run(directory: Path) -> None:
+    """A Slurm cluster of two nodes, started for the test (slurm.sh)."""
+    if missing := [name for name in ("slurmctld", "slurmd", "sbatch", "munged") if not _has(name)]:
+        packages = "slurmctld slurmd slurm-client munge"
+        pytest.skip(f"no {missing[0]}: apt-get install --no-install-recommends {packages}")
+    plain = _call(directory, _command(12, "plain"))
+    assert plain.returncode == ExitStatus.AS_EXPECTED, plain.stderr
+    (directory / "slurm.yaml").write_text("interface: net\nmemory: 500 MiB\n")
+    command = _command(12, "here", "--on", "slurm:slurm.yaml")
+    beside = [str(SLURM), str(directory / "slurm"), "bash", "-c", DRAINED, "bash", *command]
+    done = _call(directory, beside)
+    assert done.returncode == ExitStatus.AS_EXPECTED, done.stderr
+    _assert_equal(directory / "plain", directory / "here")
+    jobs = (directory / "jobs.txt").read_text()
+    assert {"JobId=1", "JobId=2"} <= {*jobs.split()}, jobs
+    assert jobs.count("JobName=testbed") == 2
+    assert "node2 drained" in (directory / "nodes.txt").read_text()
+    assert {entry.name for entry in (directory / "here").iterdir()} == {
+        *("junit.xml", "scenarios", "slurm", "sweep.json", "tiny")
+    }
+
+
+def test_slurm_that_is_not_there_is_named(directory: Path) -> None:
+    command = _command(1, "here", "--on", "slurm")
+    refused = subprocess.run(
+        command, cwd=directory, capture_output=True, text=True, check=False, env={"PATH": "/none"}
+    )
+    assert refused.returncode == ExitStatus.MACHINE_CANNOT
+    assert "no sbatch and no scancel here" in refused.stderr
+
+
+def test_options_of_slurm_are_checked_before_anything_starts(directory: Path) -> None:
+    (directory / "slurm.yaml").write_text("workers: many\n")
+    refused = _call(directory, _command(1, "here", "--on", "slurm:slurm.yaml"))
+    assert refused.returncode == ExitStatus.WRONG_INPUT
+    assert "slurm.yaml:1: workers: found many, expected a whole number" in refused.stderr
+
+
+def _has(program: str) -> bool:
+    return shutil.which(program, path="/usr/sbin:/usr/bin:/sbin:/bin") is not None

@@ -31,7 +31,8 @@ def test_a_place_is_read_as_it_is_written(text: str, place: Place) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("moon", "expected local, dask:ADDRESS or ssh:HOSTFILE"),
+        ("moon", "expected local, dask:ADDRESS, ssh:HOSTFILE, slurm or slurm:FILE"),
+        ("slurm:nowhere", "no such file, expected a file of its options"),
         ("lokal", "did you mean local"),
         ("dask", "dask:ADDRESS"),
         ("local:2", "local, which takes nothing more"),

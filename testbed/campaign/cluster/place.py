@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 
 from testbed.model.errors import InputError, did_you_mean
 
-Kind = Literal["local", "dask", "ssh"]
+Kind = Literal["local", "dask", "ssh", "slurm"]
 
-FORMS_OF_PLACE = "local, dask:ADDRESS or ssh:HOSTFILE"
+FORMS_OF_PLACE = "local, dask:ADDRESS, ssh:HOSTFILE, slurm or slurm:FILE"
 
 _OPTION = "--on"
 
@@ -24,7 +24,8 @@ class Place:
 
     Attributes:
         kind: by what the workers are started; `dask`: they and their scheduler run already.
-        target: the scheduler's address, or the file of hosts; empty for none.
+        target: the scheduler's address, the file of hosts or that of Slurm's options; empty for
+            none.
     """
 
     kind: Kind
@@ -53,7 +54,8 @@ def place_of(text: str) -> Place:
     if kind == "dask":
         _require_protected(target)
     elif target and not Path(target).is_file():
-        raise InputError.of(_OPTION, f"{text}: no such file", "a file with a host on each line")
+        expected = "a file with a host on each line" if kind == "ssh" else "a file of its options"
+        raise InputError.of(_OPTION, f"{text}: no such file", expected)
     return Place(kind, target)
 
 

@@ -4,12 +4,14 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.campaign.cluster.certificates import certificates
 from testbed.campaign.cluster.executor import EMULATION, PATIENCE_S, ClusterExecutor
 from testbed.campaign.cluster.place import Place, hosts_in
+from testbed.campaign.cluster.slurm import slurm_cluster, slurm_options
 from testbed.model.errors import MachineError
 
 if TYPE_CHECKING:
@@ -23,6 +25,21 @@ _IDLE = "10 minutes"
 _EMULATES = {EMULATION: 1}
 
 EXTRA = "pip install 'mrc-testbed[cluster]'"
+
+
+@dataclass(frozen=True, slots=True)
+class _Scheduler:
+    """A scheduler to connect to.
+
+    Attributes:
+        address: what a client connects to.
+        wait_s: how long its first worker may take to come.
+        remedy: what to do if none comes.
+    """
+
+    address: Any
+    wait_s: float = PATIENCE_S
+    remedy: str = "docs/campaigns.md says how workers are started"
 
 
 @contextmanager
@@ -47,17 +64,17 @@ def cluster_executor(
         raise MachineError("--on needs Dask.distributed, which is not installed", EXTRA) from None
     logging.getLogger("distributed").setLevel(logging.CRITICAL)  # errors are reported by us
     with ExitStack() as stack:
-        address = _start(place, stack, directory, workers)
+        scheduler = _start(place, stack, directory, workers)
         try:
-            client = stack.enter_context(distributed.Client(address, timeout=_CONNECT_S))
+            client = stack.enter_context(distributed.Client(scheduler.address, timeout=_CONNECT_S))
         except (OSError, TimeoutError, ValueError) as error:
             remedy = "start one: dask scheduler --host 127.0.0.1 (docs/campaigns.md)"
             raise MachineError(f"no scheduler answers at {place.target}: {error}", remedy) from None
         try:
-            client.wait_for_workers(1, timeout=PATIENCE_S)
+            client.wait_for_workers(1, timeout=scheduler.wait_s)
         except TimeoutError:
-            remedy = "docs/campaigns.md says how workers are started"
-            raise MachineError(f"{place}: no worker came in {PATIENCE_S:g} s", remedy) from None
+            reason = f"{place}: no worker came in {scheduler.wait_s:g} s"
+            raise MachineError(reason, scheduler.remedy) from None
         executor = ClusterExecutor(client, directory, forms)
         stack.callback(executor.stop)
         for form in forms:
@@ -66,13 +83,21 @@ def cluster_executor(
         yield executor
 
 
-def _start(place: Place, stack: ExitStack, directory: Path, workers: int) -> Any:
-    """Start what a place needs; returns what a client connects to."""
-    if place.kind == "dask":
-        return place.target
-    if place.kind == "local":
-        return stack.enter_context(_local_cluster(workers))
-    return stack.enter_context(_ssh_cluster(Path(place.target), stack, directory))
+def _start(place: Place, stack: ExitStack, directory: Path, workers: int) -> _Scheduler:
+    """Start what a place needs, until the end of the stack."""
+    match place.kind:
+        case "dask":
+            return _Scheduler(place.target)
+        case "local":
+            return _Scheduler(stack.enter_context(_local_cluster(workers)))
+        case "ssh":
+            cluster = _ssh_cluster(Path(place.target), stack, directory)
+            return _Scheduler(stack.enter_context(cluster))
+        case "slurm":
+            options = slurm_options(Path(place.target) if place.target else None)
+            cluster = stack.enter_context(slurm_cluster(options, directory, _EMULATES))
+            remedy = f"squeue says what the jobs wait for; {directory}/slurm has what they print"
+            return _Scheduler(cluster, options.wait_s, remedy)
 
 
 def _local_cluster(workers: int) -> Any:

@@ -1,0 +1,124 @@
+"""Workers that Slurm starts: one job for each, by dask-jobqueue."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from testbed.files.documents import read_document
+from testbed.files.validation import validated
+from testbed.model.errors import MachineError
+from testbed.model.part import Part
+from testbed.model.units import NS_PER_S, Duration, Size, parse_duration, parse_size
+
+_COMMANDS = ("sbatch", "scancel")
+_GRACE_S = "60"
+"""How long a worker goes on that has lost its scheduler, in seconds."""
+
+
+class SlurmOptions(Part):
+    """What is asked of Slurm: the file of `--on slurm:FILE`."""
+
+    workers: Annotated[int, Field(ge=1, strict=True)] = Field(
+        default=2, description="jobs of Slurm, each with one worker"
+    )
+    cores: Annotated[int, Field(ge=1, strict=True)] = Field(
+        default=1, description="CPUs of each job: so many simulations at a time"
+    )
+    memory: Size = Field(default=parse_size("2 GiB"), description="memory of each job")
+    walltime: Duration = Field(
+        default=parse_duration("3600 s"), description="longest time of each job"
+    )
+    queue: str | None = Field(default=None, description="partition; null: the default one")
+    account: str | None = Field(default=None, description="who is charged; null: the default")
+    directives: tuple[str, ...] = Field(
+        default=(), description="further lines for sbatch, such as --exclusive"
+    )
+    prologue: tuple[str, ...] = Field(
+        default=(), description="shell lines before the worker, such as module load python"
+    )
+    interface: str | None = Field(
+        default=None, description="network interface by which all reach each other"
+    )
+    emulates: Annotated[bool, Field(strict=True)] = Field(
+        default=False, description="whether each job has a machine for itself and may emulate"
+    )
+    wait: Duration = Field(
+        default=parse_duration("600 s"), description="longest wait for the first worker"
+    )
+
+    @property
+    def wait_s(self) -> float:
+        """`wait` in seconds."""
+        return self.wait / NS_PER_S
+
+
+def slurm_options(file: Path | None) -> SlurmOptions:
+    """Read the file of `--on slurm:FILE`; without one all keys have their defaults.
+
+    Raises:
+        InputError: it cannot be read, or a key or value is wrong.
+    """
+    if file is None:
+        return SlurmOptions()
+    document = read_document(file, remedy="docs/campaigns.md lists the keys")
+    return validated(SlurmOptions, document.data, document)
+
+
+@contextmanager
+def slurm_cluster(
+    options: SlurmOptions, directory: Path, resources: dict[str, int]
+) -> Iterator[Any]:
+    """Start a scheduler here and have Slurm start its workers; both end with the block.
+
+    They speak TLS with a certificate that is made for this campaign. It lies in the campaign's
+    directory, where only its owner can read it.
+
+    Args:
+        options: what is asked of Slurm.
+        directory: the campaign's; all nodes have it under one path.
+        resources: the Dask resources of a worker that may emulate.
+
+    Raises:
+        MachineError: Slurm's commands are missing, or refuse the jobs.
+    """
+    from dask_jobqueue import SLURMCluster  # noqa: PLC0415 - an extra
+    from distributed import Security  # noqa: PLC0415
+
+    missing = [name for name in _COMMANDS if shutil.which(name) is None]
+    if missing:
+        remedy = "run this where jobs are submitted, with Slurm's commands on PATH"
+        raise MachineError(f"slurm: no {' and no '.join(missing)} here", remedy)
+    hours, rest = divmod(round(options.walltime / NS_PER_S), 3600)
+    offered = ["--resources", " ".join(f"{name}={n}" for name, n in resources.items())]
+    logs = directory.resolve() / "slurm"
+    with (
+        TemporaryDirectory(prefix=".tls-", dir=directory.resolve()) as keys,
+        SLURMCluster(
+            cores=options.cores,
+            memory=f"{options.memory} B",
+            processes=1,
+            walltime=f"{hours:02}:{rest // 60:02}:{rest % 60:02}",
+            queue=options.queue,
+            account=options.account,
+            job_name="testbed",
+            job_extra_directives=[*options.directives],
+            job_script_prologue=[*options.prologue],
+            worker_extra_args=["--no-dashboard", *(offered if options.emulates else ())],
+            interface=options.interface,
+            log_directory=str(logs),
+            death_timeout=_GRACE_S,
+            security=Security.temporary(),
+            shared_temp_directory=keys,
+            scheduler_options={"dashboard": False, "dashboard_address": ":0"},
+        ) as cluster,
+    ):
+        try:
+            cluster.scale(jobs=options.workers)
+        except RuntimeError as error:
+            raise MachineError(f"slurm: {error}", f"see {logs}") from error
+        yield cluster
