@@ -197,7 +197,11 @@ def _check_repeatable(scenario: "Scenario", directory: Path) -> None:
 
 def shown_directory(work: Work, name: str) -> Path:
     """The directory of a run's latest files that a student may see."""
-    return work.path / RESULTS / name / LATEST
+    latest = work.path / RESULTS / name / LATEST
+    made = work.made_run(name)
+    if made is None or latest.exists() or work.assignment.directory.lab.runs[name].hidden:
+        return latest
+    return work.path / str(made.content["directory"])  # where the system makes no links
 
 
 def is_hidden(work: Work, name: str) -> bool:

@@ -4,7 +4,6 @@ A run is finished when its summary is there; it is written last.
 """
 
 import errno
-import fcntl
 import os
 import secrets
 import shutil
@@ -156,6 +155,8 @@ def _run_meant_by(given: Path) -> str:
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
     """Lock a directory that is in use; the lock ends with the block or with the process."""
+    import fcntl  # noqa: PLC0415 - not on every system, and labs need no lock
+
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -166,6 +167,8 @@ def locked(directory: Path) -> Iterator[None]:
 
 def is_locked(directory: Path) -> bool:
     """Whether another process, such as a run in progress, has locked a directory."""
+    import fcntl  # noqa: PLC0415 - not on every system
+
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -200,6 +203,9 @@ def _make_unique(parent: Path, stem: str) -> Path:
 
 def _replace_link(link: Path, target: str) -> None:
     temporary = link.with_name(f".{link.name}.{secrets.token_hex(4)}")
-    temporary.symlink_to(target)
+    try:
+        temporary.symlink_to(target)
+    except OSError:  # Windows allows links to some users only: there is none then
+        return
     give_to_user(temporary)
     temporary.replace(link)

@@ -29,8 +29,10 @@ from testbed.sandbox.namespaces import enter_new_namespaces, mount_private_files
 
 T = TypeVar("T")
 
-ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""The signals that end a command."""
+ENDING_SIGNALS: tuple[signal.Signals, ...] = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
+"""The signals that end a command; Windows, where labs and simulations run, has no SIGHUP."""
 
 Handler = Callable[[int, FrameType | None], object]
 """Takes a signal: its number, and where it interrupts."""

@@ -3,8 +3,6 @@
 import importlib.util
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -232,45 +230,6 @@ def _check_all(work: Work) -> None:
     document = work.read_answers()
     for task in work.assignment.directory.lab.questions:
         check(task, document, work.evidence())
-
-
-def test_nothing_that_needs_linux_is_imported_on_the_way(tmp_path: Path) -> None:
-    """From the start of a lab to its first check, by the commands themselves."""
-    done = subprocess.run(
-        [sys.executable, "-c", _COMMANDS], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-_COMMANDS = """
-import os, sys
-
-class Refuse:
-    names = ("testbed.fabric", "testbed.controller", "testbed.endpoint", "testbed.experiment",
-             "pyroute2", "mininet", "ryu", "eventlet")
-    def find_spec(self, name, path=None, target=None):
-        if name.startswith(self.names):
-            raise AssertionError(f"{name} is imported")
-
-from testbed.cli import command_line
-sys.meta_path.insert(0, Refuse())
-
-def call(*words, status=0):
-    try:
-        command_line()(words, prog_name="testbed")
-    except SystemExit as ended:
-        assert ended.code == status, (words, ended.code)
-
-call("lab", "list")
-call("lab", "start", "2")
-os.chdir("02-first-failure")
-for task in "detection", "exposure", "stall", "deficit":
-    call("lab", "predict", task, "1.2", "RTT")
-call("lab", "run", "--no-figures")
-call("lab", "table", "failure", "losses")
-call("lab", "check", status=1)
-call("lab", "status")
-"""
 
 
 def test_a_name_without_numbers_is_not_taken_for_a_misspelt_one() -> None:
