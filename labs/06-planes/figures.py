@@ -15,6 +15,11 @@ def ports(drawn: Mapping[str, Any]) -> list[str]:
     return [f"h0--p{plane}_t0_0" for plane in drawn["planes"]]
 
 
+def uplinks(drawn: Mapping[str, Any]) -> str:
+    """The uplinks that the transceiver takes with it, in words."""
+    return ("uplink 0", "uplinks 0 and 1", "uplinks 0 to 2")[drawn["last"]]
+
+
 def left_of_ports(lab: Evidence) -> float:
     """The share of the sender's rate that its remaining ports have, in percent."""
     return 100 * (PLANES - len(lab.drawn["planes"])) / PLANES

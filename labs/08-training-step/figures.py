@@ -33,6 +33,17 @@ def longest_over_usual(lab: Evidence) -> float:
     return float(max(lengths.values()) / lengths[1])
 
 
+def longest_s(lab: Evidence) -> float:
+    """The length of the longest step, in seconds."""
+    return float(max(_steps(lab)["length"].to_list()))
+
+
+def time_lost_s(lab: Evidence) -> float:
+    """By how much the longest step is longer than step 1, in seconds."""
+    lengths = dict(_steps(lab).select("number", "length").iter_rows())
+    return float(max(lengths.values()) - lengths[1])
+
+
 def communication(lab: Evidence) -> float:
     """The share of step 1 that is not computing, in percent."""
     lengths = dict(_steps(lab).select("number", "length").iter_rows())
@@ -42,12 +53,6 @@ def communication(lab: Evidence) -> float:
 def computing(lab: Evidence) -> float:
     """The rest."""
     return 100 - communication(lab)
-
-
-def spread_ms(lab: Evidence) -> float:
-    """In the longest step, the time between the first host's end and the last one's, in ms."""
-    ends = lab.frame(RUN, "operations").filter(pl.col("number") == slowest_step(lab))["t"].to_list()
-    return 1000 * (max(ends) - min(ends))
 
 
 def capacity_lost(lab: Evidence) -> float:

@@ -14,6 +14,26 @@ def packets_lost(lab: Evidence) -> int:
     return lab.frame(PRACTICE, "losses").filter(~pl.col("spurious")).height
 
 
+def last_sent(lab: Evidence) -> int:
+    """The PSN of the last packet over the dead link's path before it was healed."""
+    return int(_over_path(lab).filter(pl.col("t") < _healed_s(lab))["seq"].to_list()[-1])
+
+
+def first_back(lab: Evidence) -> int:
+    """The PSN of the first packet over it behind that; -1 if there was none."""
+    back = _over_path(lab).filter(pl.col("t") >= _healed_s(lab))["seq"].to_list()
+    return int(back[0]) if back else -1
+
+
+def _over_path(lab: Evidence) -> pl.DataFrame:
+    path = f"p{lab.drawn['plane']}/t1_{lab.drawn['t1']}"
+    return lab.frame(PRACTICE, "transmissions").filter(pl.col("path") == path)
+
+
+def _healed_s(lab: Evidence) -> float:
+    return (float(str(lab.drawn["at"]).removesuffix(" s")) + DEAD_S) * lab.stretch(PRACTICE)
+
+
 def share_of_plane(lab: Evidence) -> float:
     """Percent of the packets that left through the plane of the dead link while it was dead."""
     begin, stretch = float(str(lab.drawn["at"]).removesuffix(" s")), lab.stretch(PRACTICE)

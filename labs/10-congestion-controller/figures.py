@@ -33,7 +33,7 @@ def trimmed(lab: Evidence) -> int:
 
 
 def median_of_nscc(lab: Evidence) -> float:
-    """The median of the time of a message in the run nscc, a common mistake."""
+    """The median of the time of a message in the run nscc: predicted, and a common mistake."""
     return _quantile(lab, "nscc", 0.5)
 
 

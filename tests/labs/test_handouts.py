@@ -114,7 +114,7 @@ def test_a_run_in_which_the_own_code_sends_nothing_says_why_it_does_not_count(
     code = Path("controller.py")
     lines = code.read_text(encoding="utf-8").replace("10 * path.mtu", "0")
     code.write_text(lines, encoding="utf-8")
-    _call(["lab", "predict", "nscc-tail", "2 RTT"])
+    _call(["lab", "predict", "nscc-median", "2 RTT"])
     capsys.readouterr()
     assert _call(["lab", "run", "incast", "--no-figures"]) == 4
     said = capsys.readouterr().out

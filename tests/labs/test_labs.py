@@ -1,15 +1,67 @@
 """Every lab that ships: its texts, and for some students that starters fail and solutions pass."""
 
+import io
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from testbed.cli.summary import show
+from testbed.labs.answers import show_answer
 from testbed.labs.authoring import SEEDS, try_lab
+from testbed.labs.checking import right_answer, unit_of
+from testbed.labs.evidence import canonical
+from testbed.labs.lab import AddressAnswer, NamesAnswer, NumberAnswer, Task
 from testbed.labs.library import lab_directories, load_lab
+from testbed.labs.predicting import outcome
+from testbed.labs.work import Work
+from testbed.results.run_directory import RunDirectory
 
 
 @pytest.mark.simulated
 @pytest.mark.parametrize("directory", lab_directories(), ids=lambda path: str(path.name))
 def test_starters_fail_and_solutions_pass(directory: Path, tmp_path: Path) -> None:
-    findings = try_lab(load_lab(directory), tmp_path, SEEDS, lambda *_: None)
+    lab = load_lab(directory)
+    findings = try_lab(lab, tmp_path, SEEDS, lambda *_: None)
     assert not [str(finding) for finding in findings]
+
+    works = [Work(tmp_path / str(seed) / lab.name) for seed in range(1, SEEDS + 1)]
+    printed = [_printed(work) for work in works]
+    own = {
+        task.id: [_answer(task, work) for work in works]
+        for task in lab.lab.questions
+        if isinstance(task.answer, NumberAnswer | NamesAnswer | AddressAnswer) and task.figure
+    }
+    assert [
+        task
+        for task, answers in own.items()
+        if len({*answers}) > 1 and not all(map(_reads, answers, printed))
+    ], "no question whose answer differs between students and is not printed with the run"
+
+
+def _answer(task: Task, work: Work) -> str:
+    """The right answer as a run would print it: without its unit, names in a row."""
+    right = right_answer(task, work.evidence())
+    if isinstance(right, int | float):
+        assert isinstance(task.answer, NumberAnswer)
+        return show_answer(float(right), task.answer).removesuffix(unit_of(task)).strip()
+    return " ".join(canonical([right] if isinstance(right, str) else right)) if right else ""
+
+
+def _reads(answer: str, printed: str) -> bool:
+    return f" {answer} " in printed
+
+
+def _printed(work: Work) -> str:
+    """What the terminal shows of all runs, and of their predictions."""
+    text = io.StringIO()
+    evidence = work.evidence()
+    for run, path in evidence.runs.items():
+        if not work.assignment.directory.lab.runs[run].hidden:
+            console = Console(file=text, width=1000)
+            show(evidence.summary(run), RunDirectory(path), console, drawn=False)
+        for task in work.assignment.directory.lab.predictions(run):
+            entry = work.last("prediction", task=task.id)
+            assert entry is not None
+            print(outcome(task, entry, evidence), file=text)
+    return " ".join(text.getvalue().replace("%", " % ").replace(":", " : ").split())

@@ -21,12 +21,10 @@ def answers(work: Path) -> dict[str, Any]:
     """
     text = " ".join((work / "answers.yaml").read_text().replace("\n# ", " ").split())
     failed_ports = len(set(re.findall(r"h0--p\d_t0_0", text)))
-    last, plane = map(
-        int,
-        re.search(  # type: ignore[union-attr] # the question has this form
-            r"the uplinks 0 to (\d) of p(\d)_t0_0", text
-        ).groups(),
-    )
+    uplinks, failed_plane = re.search(  # type: ignore[union-attr] # the question has this form
+        r"is left when (uplinks? [\w ]+) of p(\d)_t0_0", text
+    ).groups()
+    last, plane = int(uplinks[-1]), int(failed_plane)
     sent = pl.read_parquet(work / "results/transceiver/latest/transmissions.parquet")
     sent = sent.filter((pl.col("t") >= 1.8) & (pl.col("t") <= 2.2))
     share = sent.filter(pl.col("plane") == plane).height / sent.height

@@ -35,7 +35,7 @@ def answers(work: Path) -> dict[str, Any]:
         "ring-bytes": "1.5 MiB",
         "communication": f"{100 * (lengths[1] - compute) / lengths[1]:.2f}%",
         "slowest-step": slowest,
-        "how-much-longer": f"{times:.3f}",
+        "how-much-longer": f"{lengths[slowest] - lengths[1]:.3f} s",
         "capacity": f"{missing:.3f}%",
         "why": "b",
         "explain": (

@@ -28,10 +28,13 @@ def answers(work: Path) -> dict[str, Any]:
     (target,) = [fault["target"]] if isinstance(fault["target"], str) else fault["target"]
     start, plane = parse_duration(fault["at"]) / NS_PER_S, int(target[1])
     sent = pl.read_parquet(run / "transmissions.parquet")
+    upper = int(target[-1])
+    over = sent.filter((pl.col("ev") // (1 << 16) == plane + 8 * upper) & (pl.col("flow") == 0))
+    last = over.filter(pl.col("t") < start + 3.0 * slower)["seq"].to_list()[-1]
     sent = sent.filter(pl.col("t").is_between(start + 0.5 * slower, start + 3.0 * slower))
     share = 100 * sent.filter(pl.col("plane") == plane).height / sent.height
     return {
-        "lost": losses,
+        "last-sent": last,
         "balance": f"{share:.2f}%",
         "explain": (
             f"My run lost {losses} packets, and {share:.1f}% of the packets left through the plane "

@@ -9,7 +9,7 @@ import polars as pl
 
 def predictions() -> dict[str, str]:
     """What is predicted before the run."""
-    return {"nscc-tail": "3 RTT"}
+    return {"nscc-median": "2.5 RTT"}
 
 
 def answers(work: Path) -> dict[str, Any]:
