@@ -17,7 +17,7 @@ from testbed.host.traffic import SAMPLES_PER_RTT, Traffic, slot_bytes
 from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.model.operator.commands import parse_command
 from testbed.model.run_files.layout import HEALTH
-from testbed.model.transport import Mptcp, Tcp
+from testbed.model.transport import KernelTransport
 from testbed.model.units import NS_PER_S
 from testbed.sandbox.channel import Channel
 from testbed.workloads.pattern import Block
@@ -169,7 +169,7 @@ class Endpoint:
 
 def _stack(plan: EndpointPlan) -> Stack:
     """The stack of the plan's transport: the kernel's or this process's."""
-    if isinstance(plan.scenario.transport, Tcp | Mptcp):
+    if isinstance(plan.scenario.transport, KernelTransport):
         return kernel_stack(plan, plan.scenario.transport)
     return sans_io_stack(plan)
 

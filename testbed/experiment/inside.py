@@ -28,7 +28,7 @@ from testbed.experiment.processes import (
 from testbed.experiment.queues import QueueSampler, step_ns
 from testbed.fabric.capture import LinkCaptures
 from testbed.fabric.fabric import Fabric
-from testbed.fabric.link_model.counters import Direction, LinkCounters
+from testbed.fabric.link_model.counters import LinkCounters
 from testbed.fabric.link_model.link_model import LinkModel
 from testbed.fabric.openvswitch.switch import OpenVSwitch
 from testbed.host.outcome import flow_outcomes, host_counts
@@ -38,6 +38,7 @@ from testbed.mapper.clustermapper import MapperPlan
 from testbed.model.fabric.names import link_of
 from testbed.model.progress import Progress
 from testbed.model.run_files.layout import HEALTH, LOGS, RAW, RUN, START, capture_file
+from testbed.model.run_files.link_sample import LinkSample
 from testbed.model.run_files.run import MissingPart, RunRecord
 from testbed.model.run_files.start import RunStart
 from testbed.model.scenario import Scenario
@@ -324,7 +325,7 @@ def _pass_on_denylist(run: _Run) -> None:
 
 
 def _describe(
-    run: _Run, traffic: TrafficProgress, time_ns: int, directions: Mapping[str, Direction]
+    run: _Run, traffic: TrafficProgress, time_ns: int, directions: Mapping[str, LinkSample]
 ) -> str:
     """How the run goes on; an OpenFlow wire tells what it dropped only when its fault heals."""
     arrived = sum(count.bytes for name, count in directions.items() if ">h" in name)
@@ -332,7 +333,7 @@ def _describe(
     return traffic.describe(time_ns, arrived, lost if run.switch is None else None)
 
 
-def _sample_links(counters: LinkCounters, links: Recorder, now: int) -> Mapping[str, Direction]:
+def _sample_links(counters: LinkCounters, links: Recorder, now: int) -> Mapping[str, LinkSample]:
     """Record the counters of every link direction; returns them."""
     directions = counters.directions()
     for direction, count in directions.items():

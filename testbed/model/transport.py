@@ -14,7 +14,7 @@ from testbed.model.fabric.ev_set import EvChoice, choose_evs
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import ETHERNET_HEADER, HEADERS, PAYLOAD_MTU, Topology
 from testbed.model.own_code import OrOwnCode, OwnCode
-from testbed.model.part import ByKind, Part
+from testbed.model.part import ByKind, Part, kinds_of
 from testbed.model.units import RealTime, parse_duration
 
 Qps = Annotated[
@@ -200,8 +200,8 @@ class _HashedPath(Part):
         return HashedFlow(src, dst, lane, seed)
 
 
-class _Kernel(Part):
-    """A transport of the kernel."""
+class KernelTransport(Part):
+    """A transport that runs in the kernel of each host, not in the testbed's endpoint."""
 
     kind: str
     congestion: Congestion = "cubic"
@@ -238,7 +238,7 @@ class Roce(_HashedPath):
         return PAYLOAD_MTU / (WIRE_BYTES - _ONLY_MRC)
 
 
-class Tcp(_Kernel, _HashedPath):
+class Tcp(KernelTransport, _HashedPath):
     """The kernel's TCP over one path, the same in both directions."""
 
     kind: Literal["tcp"] = "tcp"
@@ -253,7 +253,7 @@ class Tcp(_Kernel, _HashedPath):
         return HashedFlow(min(src, dst), max(src, dst), lane, seed)
 
 
-class Mptcp(_Kernel):
+class Mptcp(KernelTransport):
     """The kernel's Multipath TCP with a subflow in each plane."""
 
     kind: Literal["mptcp"] = "mptcp"
@@ -273,3 +273,6 @@ class Mptcp(_Kernel):
 
 
 Transport = Annotated[Mrc | Roce | Tcp | Mptcp, ByKind()]
+
+KERNEL_KINDS = frozenset(kinds_of((Tcp, Mptcp)))
+"""The kinds of the transports that run in the kernel."""

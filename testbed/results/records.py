@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from testbed.model.closeable import Closeable
 from testbed.model.run_files.layout import table_file
+from testbed.model.run_files.link_sample import LinkSample
 from testbed.model.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -157,12 +158,7 @@ LINKS = Table(
     "links",
     link=Kind.WORD,
     direction=Kind.WORD,
-    packets=Kind.I64,
-    bytes=Kind.I64,
-    dropped=Kind.I64,
-    marked=Kind.I64,
-    trimmed=Kind.I64,
-    backlog_bytes=Kind.I64,
+    **dict.fromkeys(LinkSample._fields, Kind.I64),
 )
 """The counters of a link direction (`a>b`), cumulative, sampled, and the backlog of its port."""
 

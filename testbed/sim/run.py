@@ -21,10 +21,11 @@ from testbed.model.flows import flows_of
 from testbed.model.operator.commands import Command, host_of
 from testbed.model.progress import Progress
 from testbed.model.run_files.layout import MANIFEST, RAW, RUN
+from testbed.model.run_files.link_sample import LinkSample
 from testbed.model.run_files.manifest import Manifest
 from testbed.model.run_files.run import RunRecord
 from testbed.model.scenario import Scenario
-from testbed.model.transport import Mptcp, Tcp
+from testbed.model.transport import KernelTransport
 from testbed.model.units import NS_PER_S
 from testbed.results import records
 from testbed.results.code_version import code_version
@@ -268,10 +269,7 @@ class Simulation:
     def _sample_links(self, now_ns: int, _: object) -> None:
         for link, direction in self.fabric:
             counts = direction.counts
-            self._record_link(
-                now_ns,
-                link,
-                direction.name,
+            sample = LinkSample(
                 counts.packets,
                 counts.bytes,
                 counts.dropped,
@@ -279,6 +277,7 @@ class Simulation:
                 counts.trimmed,
                 direction.backlog_bytes(now_ns),
             )
+            self._record_link(now_ns, link, direction.name, *sample)
         if now_ns < self._end_ns:
             due_ns = min(now_ns + self._link_sample_ns, self._end_ns)
             self.engine.at(due_ns, self._sample_links)
@@ -353,7 +352,7 @@ def require_simulated(scenario: Scenario) -> None:
         for i, fault in enumerate(scenario.timeline)
         if fault.needs_process
     ]
-    if not problems and isinstance(scenario.transport, Tcp | Mptcp):
+    if not problems and isinstance(scenario.transport, KernelTransport):
         expected = "mrc or roce: the simulator has no kernel, and models none"
         remedy = "testbed run, where the real stack sends"
         problems = [Problem("transport.kind", scenario.transport.kind, expected, remedy)]

@@ -9,11 +9,12 @@ import pytest
 
 from testbed.fabric.fabric import Fabric
 from testbed.fabric.link_model import link_model
-from testbed.fabric.link_model.counters import Direction, LinkCounters
+from testbed.fabric.link_model.counters import LinkCounters
 from testbed.fabric.link_model.shaping import DEEPER
 from testbed.model.fabric.addressing import Path
 from testbed.model.fabric.shape import NIC_QUEUE_BDP, shape_of
 from testbed.model.fabric.topology import Topology
+from testbed.model.run_files.link_sample import LinkSample
 from tests.sandbox import run_in_sandbox
 
 from .packets import encapsulated, raw_socket
@@ -27,7 +28,7 @@ def test_switch_queues_are_short_and_nic_queues_deep(tiny: Topology) -> None:
     assert shape_of(tiny, link, link.lower).rate_bps == 10_000_000
 
 
-def sample(counters: LinkCounters) -> tuple[int, Mapping[str, Direction]]:
+def sample(counters: LinkCounters) -> tuple[int, Mapping[str, LinkSample]]:
     """Read the counters at a known moment: again while something else had the CPU meanwhile."""
     while True:
         start, found, end = time.monotonic_ns(), counters.directions(), time.monotonic_ns()

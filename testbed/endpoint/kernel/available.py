@@ -7,7 +7,7 @@ from pathlib import Path
 from testbed.fabric.capabilities import MPTCP, require
 from testbed.fabric.interfaces import TUN_DEVICE, TUN_REMEDY
 from testbed.model.errors import MachineError
-from testbed.model.transport import Mptcp, Tcp, Transport
+from testbed.model.transport import KernelTransport, Mptcp, Transport
 
 _ALGORITHMS = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 
@@ -18,7 +18,7 @@ def require_stack(transport: Transport) -> None:
     Raises:
         MachineError: it does not; the remedy says what to load or choose.
     """
-    if not isinstance(transport, Tcp | Mptcp):
+    if not isinstance(transport, KernelTransport):
         return
     if not os.access(TUN_DEVICE, os.R_OK | os.W_OK):
         raise MachineError(f"there is no {TUN_DEVICE}", TUN_REMEDY)

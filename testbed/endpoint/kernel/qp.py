@@ -19,7 +19,7 @@ from testbed.endpoint.kernel.info import sample
 from testbed.endpoint.kernel.origins import Origins, data_sequence
 from testbed.endpoint.kernel.segment import Segment, SentSegments
 from testbed.model.fabric.addressing import flow_label_of_ev
-from testbed.model.transport import Mptcp, Tcp
+from testbed.model.transport import KernelTransport, Mptcp
 from testbed.mrc.constants import DscpClasses
 from testbed.mrc.message import check_write
 
@@ -31,7 +31,7 @@ SocketAddress = tuple[str, int]
 """An address and a port."""
 
 
-def protocol_of(transport: Tcp | Mptcp) -> int:
+def protocol_of(transport: KernelTransport) -> int:
     """The socket's protocol."""
     return socket.IPPROTO_MPTCP if isinstance(transport, Mptcp) else socket.IPPROTO_TCP
 

@@ -13,7 +13,7 @@ from testbed.host.plan import EndpointPlan, QpPlan
 from testbed.host.queue_pairs import Stack
 from testbed.model.fabric.addressing import ordinary_address
 from testbed.model.fabric.nodes import Node
-from testbed.model.transport import Mptcp, Tcp
+from testbed.model.transport import KernelTransport, Mptcp
 from testbed.mrc import Arrival, Datagram, MemoryTable
 
 FIRST_PORT = 20_000
@@ -41,7 +41,7 @@ _SEND_BUFFER_SYSCTL = Path("/proc/sys/net/ipv4/tcp_wmem")
 _REFUSALS = ("not_tcp", "unknown_connection")
 
 
-def kernel_stack(plan: EndpointPlan, transport: Tcp | Mptcp) -> Stack:
+def kernel_stack(plan: EndpointPlan, transport: KernelTransport) -> Stack:
     """The stack of the kernel's TCP or Multipath TCP, for a process in the host's namespace.
 
     Raises:
@@ -52,7 +52,7 @@ def kernel_stack(plan: EndpointPlan, transport: Tcp | Mptcp) -> Stack:
 
 
 def _open_stream(
-    plan: EndpointPlan, transport: Tcp | Mptcp, qp: QpPlan, memory: MemoryTable
+    plan: EndpointPlan, transport: KernelTransport, qp: QpPlan, memory: MemoryTable
 ) -> StreamQp:
     """Make a host's end of a connection; the host with the lower number calls the other."""
     topology = plan.scenario.topology
@@ -84,7 +84,7 @@ class KernelStack:
     The process must be in the host's network namespace, which holds all that this sets up.
     """
 
-    def __init__(self, plan: EndpointPlan, transport: Tcp | Mptcp) -> None:
+    def __init__(self, plan: EndpointPlan, transport: KernelTransport) -> None:
         """Bring the devices up.
 
         Raises:

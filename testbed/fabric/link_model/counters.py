@@ -2,7 +2,6 @@
 
 import struct
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from pyroute2.netlink.rtnl import RTM_GETQDISC
 
@@ -15,6 +14,7 @@ from testbed.fabric.netlink.messages import QdiscMessage
 from testbed.fabric.netlink.namespaces import NodeNamespaces
 from testbed.fabric.netlink.socket import Netlink, attributes
 from testbed.model.fabric.nodes import Node
+from testbed.model.run_files.link_sample import LinkSample
 
 TCA_STATS2 = 7
 TCA_STATS_QUEUE = 3
@@ -22,27 +22,6 @@ TCA_STATS_QUEUE = 3
 _SENT = SENT_PACKETS, SENT_BYTES, DROPPED_IN_SENDING
 _QDISC_MESSAGE = struct.Struct("=16x4xiII4x")  # header, family and padding, ifindex, handle, parent
 _QUEUE_STATS = struct.Struct("=4xII")  # qlen, backlog, drops
-
-
-class Direction(NamedTuple):
-    """What one direction of a link has carried so far: the columns of the table `links`.
-
-    Attributes:
-        packets: packets that arrived at the far port; without the link model, packets sent.
-        bytes: their bytes, Ethernet header included.
-        dropped: packets lost on the way, by a full queue or a fault; without the link model also
-            by the kernel's own receive backlog.
-        marked: packets that the sending port marked with ECN.
-        trimmed: packets that the sending port trimmed.
-        backlog_bytes: bytes queued at the sending port now.
-    """
-
-    packets: int
-    bytes: int
-    dropped: int
-    marked: int
-    trimmed: int
-    backlog_bytes: int
 
 
 class LinkCounters:
@@ -54,16 +33,16 @@ class LinkCounters:
         self._namespaces = namespaces
         self._model = LinkModel.open(layout.topology)
 
-    def directions(self) -> Mapping[str, Direction]:
+    def directions(self) -> Mapping[str, LinkSample]:
         """Read every link direction, by its name, such as `p0_t0_0>p0_t1_2`."""
         if self._model is not None:
             counts = self._model.all_counts()
             backlog = self._model.backlog_bytes().tolist()
             return {
-                name: Direction(n.packets, n.bytes, n.dropped, n.marked, n.trimmed, queued)
+                name: LinkSample(n.packets, n.bytes, n.dropped, n.marked, n.trimmed, queued)
                 for (name, n), queued in zip(counts.items(), backlog, strict=True)
             }
-        directions: dict[str, Direction] = {}
+        directions: dict[str, LinkSample] = {}
         for node, ports in self._topology.adjacency.items():
             namespace = self._namespaces[node.name]
             queues = read_queues(namespace.netlink)
@@ -72,7 +51,7 @@ class LinkCounters:
             for near, far, _ in ports:
                 packets, size, lost = (sent[near.name][column] for column in _SENT)
                 queued, dropped = queues.get(near.ifindex, (0, 0))
-                directions[f"{near.node.name}>{far.node.name}"] = Direction(
+                directions[f"{near.node.name}>{far.node.name}"] = LinkSample(
                     packets, size, lost + dropped, 0, 0, queued
                 )
         return directions

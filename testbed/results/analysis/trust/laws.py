@@ -14,6 +14,7 @@ from testbed.model.fabric.addressing import directions_of_path
 from testbed.model.fabric.names import link_of
 from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.model.summary import FlowSummary
+from testbed.model.transport import KERNEL_KINDS
 from testbed.results.analysis.fault_metrics import FaultMetrics, FlowTables, run_end
 from testbed.results.analysis.trust.grades import Level, Reasons
 from testbed.results.run_data import RunData
@@ -31,9 +32,6 @@ EXCEEDED_SHARE = 0.02
 EXCEEDED_BYTES = 1 << 17
 """A link's queue discipline may pass so much more than its rate: a burst, or bad pacing, which
 degrades a run by itself."""
-
-KERNEL = frozenset({"tcp", "mptcp"})
-"""Transports whose packets are not ours: of them only payload is counted."""
 
 
 def broken_laws(
@@ -89,10 +87,10 @@ def _links(data: RunData) -> Broken:
         .group_by("flow", "ev")
         .agg(pl.col("bytes").cast(pl.Int64).sum(), packets=pl.len())
     )
-    carried = Counter[str]()
+    carried = Counter[str]()  # of kernel transports only payload: their headers are not recorded
     for number, ev, placed, packets in arrived.iter_rows():
         flow = flows[number]
-        wire_bytes = placed + (0 if flow.transport in KERNEL else packets * header)
+        wire_bytes = placed + (0 if flow.transport in KERNEL_KINDS else packets * header)
         ends = topology.nodes[flow.src], topology.nodes[flow.dst]
         for direction in directions_of_path(topology, *ends, data.path_of(flow, ev)):
             carried[direction] += wire_bytes
