@@ -13,6 +13,11 @@ from pathlib import Path
 import pytest
 
 import testbed
+from testbed.campaign.cluster.place import Place
+from testbed.campaign.cluster.start import cluster_executor
+from testbed.campaign.job import Job
+from testbed.campaign.plan import as_recorded
+from testbed.files.scenarios import load_scenario
 from testbed.labs.grading.records import differing_tables
 from testbed.model.errors import ExitStatus
 from tests.waiting import WATCHDOG_S, wait_until
@@ -114,6 +119,20 @@ def test_a_local_cluster_makes_the_same_runs(directory: Path) -> None:
     assert _attempts(directory / "cluster") == [1, 1]
     again = _call(directory, _command(3, "cluster", "--on", "local"))
     assert again.returncode == ExitStatus.WRONG_INPUT  # another plan
+
+
+def test_a_run_that_is_made_again_is_made_by_another_worker(directory: Path) -> None:
+    """As far as there are others: the third time any worker may make it."""
+    scenario = load_scenario(str(directory / "tiny.yaml"))
+    options = ("--no-figures",)
+    job = Job("tiny", "simulated", as_recorded(scenario), "tiny/tiny", WATCHDOG_S, options)
+    with cluster_executor(Place("local"), directory, ("simulated",), workers=2) as executor:
+        for _ in range(3):
+            assert executor.submit(job).result(WATCHDOG_S).status == ExitStatus.AS_EXPECTED
+    (file,) = (directory / "tiny/scenarios").glob("*.attempts.jsonl")
+    first, second, third = [json.loads(line)["pid"] for line in file.read_text().splitlines()]
+    assert first != second
+    assert third in {first, second}
 
 
 def test_a_worker_that_is_killed_loses_no_run(directory: Path) -> None:

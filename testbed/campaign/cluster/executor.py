@@ -64,7 +64,8 @@ class ClusterExecutor:
     """Makes jobs on the workers that have this version of the code, and can make them.
 
     The store is a directory that all machines have under one path. A worker that is lost loses the
-    run that it was making; Dask gives that to another one, three times at most.
+    run that it was making; Dask gives that to another one, three times at most. A job that is
+    submitted again, because its run cannot be trusted, goes to a worker that has not made it.
     """
 
     def __init__(self, client: "Client", directory: Path, forms: tuple[Form, ...]) -> None:
@@ -80,6 +81,7 @@ class ClusterExecutor:
         self._store = str(directory.resolve())
         self._campaign = f"stop-{uuid4().hex}"
         self._pending: dict[Future[Record], _Sent] = {}
+        self._makers: dict[str, set[str]] = {}
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._workers: dict[str, Worker] = {}
@@ -104,6 +106,7 @@ class ClusterExecutor:
 
     def _send(self, job: Job, result: Future[Record]) -> None:
         able = frozenset(worker.address for worker in self._able(job.form))
+        able = able - self._makers.get(job.key, set()) or able
         task = self._client.submit(
             make,
             asdict(job),
@@ -144,7 +147,9 @@ class ClusterExecutor:
                 return  # given up, or sent again
             del self._pending[result]
         if task.status == "finished":
-            result.set_result(Record(**task.result()))
+            worker, fields = task.result()
+            self._makers.setdefault(sent.job.key, set()).add(worker)
+            result.set_result(Record(**fields))
         elif task.status == "error":
             error = task.exception()
             message = f"{type(error).__name__}: {error}"

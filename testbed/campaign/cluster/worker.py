@@ -71,23 +71,32 @@ def _as_root() -> tuple[str, ...]:
     return () if os.geteuid() == 0 else ("sudo", "-n")
 
 
-def make(fields: dict[str, Any], store: str, campaign: str) -> dict[str, Any]:
-    """Make a run and leave it in the store; returns the fields of its `Record`.
+def make(fields: dict[str, Any], store: str, campaign: str) -> tuple[str, dict[str, Any]]:
+    """Make a run and leave it in the store.
 
     Args:
         fields: those of the `Job`.
         store: the campaign's directory, the same for all machines.
         campaign: the name of the event that stops the campaign.
+
+    Returns:
+        The address of this worker, and the fields of the `Record`.
     """
-    job, directory = Job(**fields), Path(store)
+    from distributed import get_worker  # noqa: PLC0415 - an extra, and slow to load
+
+    return get_worker().address, asdict(_record(Job(**fields), Path(store), campaign))
+
+
+def _record(job: Job, directory: Path, campaign: str) -> Record:
+    """What became of a job that was made here."""
     executor = LocalExecutor(directory, as_root=_as_root())
     try:
         _note_attempt(job, directory)
         with _turn(job), _stopped_by(campaign, executor):
-            return asdict(executor.run(job))
+            return executor.run(job)
     except OSError as error:
         message = f"{platform.node()}: {shortage(error, directory) or error}"
-        return asdict(Record(ExitStatus.MACHINE_CANNOT, 0.0, message=message))
+        return Record(ExitStatus.MACHINE_CANNOT, 0.0, message=message)
 
 
 def _note_attempt(job: Job, directory: Path) -> None:
