@@ -11,8 +11,10 @@ import math
 import os
 import platform
 import pwd
+import stat
 import tempfile
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -161,26 +163,48 @@ def judge_load(scenario: Scenario, capacity: Capacity, *, force: bool) -> str | 
 def kept() -> Capacity | None:
     """What was measured here before, with this kernel, CPU, version and build of the core.
 
-    None if nothing was.
+    None if nothing was, or if it cannot be read.
     """
-    try:
-        return Capacity(**json.loads(_place().read_text()))
-    except FileNotFoundError:
-        return None
+    for place in _places():
+        try:
+            return Capacity(**json.loads(place.read_text()))
+        except (OSError, ValueError, TypeError):
+            continue
+    return None
 
 
 def keep(capacity: Capacity) -> Path:
-    """Keep it in the user's cache: the caller's, where sudo runs this."""
-    place = _place()
+    """Keep it in the user's cache: the caller's, where sudo runs this.
+
+    Where that cannot be written, it is kept in the temporary directory.
+
+    Raises:
+        OSError: neither can be written.
+    """
+    *first, last = _places()
+    for place in first:
+        with suppress(OSError):
+            return _write(place, capacity)
+    return _write(last, capacity)
+
+
+def _write(place: Path, capacity: Capacity) -> Path:
     new = [path for path in (place.parent, *place.parent.parents) if not path.exists()]
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_text(json.dumps(asdict(capacity)))
+    place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # Another run may read it at the same time: it is there as a whole or not at all.
+    temporary = place.with_name(f".{place.name}.{os.getpid()}")
+    try:
+        temporary.write_text(json.dumps(asdict(capacity)))
+        temporary.replace(place)
+    finally:
+        temporary.unlink(missing_ok=True)
     for path in (place, *new):
         give_to_user(path)
     return place
 
 
-def _place() -> Path:
+def _places() -> list[Path]:
+    """Where it may be, the best place first."""
     key = (
         CALIBRATION,
         version(DISTRIBUTION),
@@ -190,17 +214,31 @@ def _place() -> Path:
         usable_cpus(),
     )
     name = f"capacity-{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]}.json"
-    return _cache_directory() / "mrc-testbed" / name
+    directories = [_user_cache(), _temporary_cache()]
+    return [directory / name for directory in directories if directory is not None]
 
 
-def _cache_directory() -> Path:
+def _user_cache() -> Path | None:
     caller = os.environ.get("SUDO_UID", "")
-    if caller.isdecimal() and os.geteuid() == 0:
-        return Path(pwd.getpwuid(int(caller)).pw_dir) / ".cache"
     configured = os.environ.get("XDG_CACHE_HOME", "")
-    if Path(configured).is_absolute():
-        return Path(configured)
     try:
-        return Path.home() / ".cache"
-    except RuntimeError:  # HOME is unset, and the user is in no list of users
-        return Path(tempfile.gettempdir())
+        if caller.isdecimal() and os.geteuid() == 0:
+            cache = Path(pwd.getpwuid(int(caller)).pw_dir) / ".cache"
+        elif Path(configured).is_absolute():
+            cache = Path(configured)
+        else:
+            cache = Path.home() / ".cache"
+    except (KeyError, RuntimeError):  # a user who is in no list of users
+        return None
+    return cache / "mrc-testbed"
+
+
+def _temporary_cache() -> Path | None:
+    """This user's own directory; None where another user has taken its name."""
+    directory = Path(tempfile.gettempdir(), f"mrc-testbed-{os.geteuid()}")
+    try:
+        found = directory.lstat()
+    except FileNotFoundError:
+        return directory
+    ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    return directory if ours else None

@@ -247,14 +247,76 @@ def test_odd_surroundings_change_nothing(here: Path, command: str) -> None:
     assert report.stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.root
+@pytest.mark.parametrize(
+    "place",
+    [
+        {"HOME": "/dev/null"},
+        {"HOME": "/proc/1/ä"},
+        {"XDG_CACHE_HOME": "/proc/1"},
+        {"XDG_CACHE_HOME": "/dev/null"},
+    ],
+    ids=lambda place: "=".join(*place.items()),
+)
+@pytest.mark.parametrize("command", ["simulate", "run --force"])
+def test_where_no_cache_can_be_written_it_runs(
+    here: Path, place: dict[str, str], command: str
+) -> None:
+    (here / "tmp").mkdir()
+    environment = {"PATH": os.environ["PATH"], "TMPDIR": str(here / "tmp"), **place}
+    done = _testbed(here, f"{command} tiny.yaml --no-figures", environment=environment)
+    assert done.returncode in {ExitStatus.AS_EXPECTED, ExitStatus.UNTRUSTED}, done.stderr
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The temporary directory."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "tmp"))
+    return tmp_path / "tmp"
+
+
+@pytest.mark.parametrize("cache", ["/dev/null", "/proc/1"])
+def test_what_no_cache_can_hold_is_kept_in_the_temporary_directory(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch, cache: str
+) -> None:
+    """So that a machine is measured once and not at each run."""
+    monkeypatch.setenv("XDG_CACHE_HOME", cache)
+    place = keep(AMPLE)
+    assert place.is_relative_to(temporary)
+    assert place.parent.stat().st_mode & 0o077 == 0
+    assert kept() == AMPLE
+
+
+def test_no_other_users_directory_is_trusted(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch, here: Path
+) -> None:
+    """A link in the place of the directory leads root to any file."""
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
+    (here / "elsewhere").mkdir()
+    (temporary / f"mrc-testbed-{os.geteuid()}").symlink_to(here / "elsewhere")
+    with pytest.raises(OSError, match="/dev/null"):
+        keep(AMPLE)
+    assert kept() is None
+    assert not list((here / "elsewhere").iterdir())
+
+
+@pytest.mark.parametrize("content", [b"", b'{"endpoint_ns": 1', b"\xff\x00", b"[]", b'{"x": 1}'])
+def test_a_cache_that_is_broken_is_as_none(content: bytes) -> None:
+    place = keep(AMPLE)
+    place.write_bytes(content)
+    assert kept() is None
+    keep(AMPLE)
+    assert kept() == AMPLE
+
+
 def test_a_user_without_a_home_has_a_cache_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def nobody() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setattr(Path, "home", nobody)
-    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
-    assert keep(AMPLE).exists()
+    assert keep(AMPLE).is_relative_to(temporary)
     assert kept() == AMPLE
