@@ -24,12 +24,12 @@ from typing import Any
 from testbed.campaign.budget import RetryPolicy
 from testbed.campaign.engine import Engine
 from testbed.campaign.job import Record
-from testbed.campaign.local import LocalExecutor
 from testbed.campaign.plan import PlannedRun, planned_run
 from testbed.campaign.store import Store
+from testbed.cli.placing import executor_at
 from testbed.experiment.capacity import kept
 from testbed.files.scenarios import load_scenario, nominal
-from testbed.model.errors import ExitStatus, did_you_mean
+from testbed.model.errors import ExitStatus, TestbedError, did_you_mean
 from testbed.model.run_files.layout import SUMMARY
 from testbed.model.scenario import Scenario
 from testbed.results.code_version import code_version
@@ -185,11 +185,12 @@ def main() -> int:
     planned = [_planned(name) for name in names if name != MATRIX]
     finished = [run for run in planned if run.job.name in soak.parts]
     store = Store(directory, began, exclusive=False)
-    engine = Engine(store, LocalExecutor(directory), lambda *_: None, policy, soak.add_run)
-    engine.execute(
-        [run for run in planned if run not in finished],
-        [run for run in finished if policy.may_improve(run, None, store)],
-    )
+    with executor_at(arguments.on, directory, ("emulated",)) as executor:
+        engine = Engine(store, executor, lambda *_: None, policy, soak.add_run)
+        engine.execute(
+            [run for run in planned if run not in finished],
+            [run for run in finished if policy.may_improve(run, None, store)],
+        )
     soak.write(over=True)
     wrong = [name for name, part in soak.parts.items() if not part.fine]
     result = f"not as expected, or not trusted: {', '.join(wrong)}" if wrong else "all as expected"
@@ -228,6 +229,11 @@ def _arguments() -> argparse.Namespace:
         default=LASTING_MIN,
         metavar="N",
         help=f"no run is made again that would end later than this (default: {LASTING_MIN})",
+    )
+    parser.add_argument(
+        "--on",
+        metavar="PLACE",
+        help="where scenarios run, as for testbed run",
     )
     arguments = parser.parse_intermixed_args()
     arguments.parts = arguments.parts or available
@@ -374,4 +380,8 @@ def _print_row(cells: tuple[str, ...]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except TestbedError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(error.exit_status)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from testbed.cli.options import Json, writing
+from testbed.cli.placing import On, pool_at
 from testbed.cli.screen import plain_table, print_json, print_table, showing_progress, stdout
 from testbed.model.errors import ExitStatus, InputError
 
@@ -101,6 +102,7 @@ def grade(
         Path | None, typer.Option(metavar="DIR", help="Keep grades here, and take them from here.")
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="How many at a time.")] = os.cpu_count() or 1,
+    on: On = None,
     as_json: Json = False,
 ) -> None:
     """Grade submissions: runs are simulated again, figures computed again. For instructors.
@@ -116,8 +118,9 @@ def grade(
     for option, file in (("--gradescope", gradescope), ("--classroom50", classroom50)):
         if file is not None and len(paths) > 1:
             raise InputError.of(option, f"{len(paths)} submissions", "one submission")
-    with showing_progress() as progress:
-        grades = grade_all(paths, Course(key, cache=cache, jobs=jobs), progress)
+    kept = None if cache is None else cache.resolve()
+    with pool_at(on) as pool, showing_progress() as progress:
+        grades = grade_all(paths, Course(key, cache=kept, jobs=jobs), progress, pool)
     for option, file, content in (
         ("--csv", csv, to_csv(grades)),
         ("--gradescope", gradescope, to_gradescope(grades[0])),

@@ -8,6 +8,7 @@ import typer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from concurrent.futures import Executor as Pool
 
     from testbed.campaign.job import Executor, Form
 
@@ -46,3 +47,24 @@ def executor_at(on: str | None, directory: Path, forms: "tuple[Form, ...]") -> "
 
     with cluster_executor(place_of(on), directory, forms) as executor:
         yield executor
+
+
+@contextmanager
+def pool_at(on: str | None) -> "Iterator[Pool | None]":
+    """Workers for calls of functions of the testbed during a block; None: this machine's threads.
+
+    Args:
+        on: the value of `--on`.
+
+    Raises:
+        InputError: there is no such place.
+        MachineError: it has no worker with this version of the code.
+    """
+    if on is None:
+        yield None
+        return
+    from testbed.campaign.cluster.place import place_of
+    from testbed.campaign.cluster.start import cluster_executor
+
+    with cluster_executor(place_of(on), Path(), ("simulated",)) as executor:
+        yield executor.pool()

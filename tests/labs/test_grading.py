@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 import yaml
 
+from testbed.cli.placing import pool_at
 from testbed.labs.authoring import solution_of
 from testbed.labs.grading.autograder import write_autograder
 from testbed.labs.grading.course import Course, grade_all, submissions_in
@@ -205,6 +206,19 @@ def test_a_course_of_thirty_submissions(perfect: Path, tmp_path: Path) -> None:
 def _without_cpu(given: Grade) -> Grade:
     """What is rejected is graded anew each time, which takes another time."""
     return given.model_copy(update={"cpu_s": 0.0})
+
+
+@pytest.mark.simulated
+def test_workers_of_a_cluster_give_the_same_grades(perfect: Path, tmp_path: Path) -> None:
+    empty = _changed(perfect, tmp_path, "empty", _answer)
+    broken = tmp_path / "no-archive.zip"
+    broken.write_bytes(b"not a zip")
+    paths, course = [perfect, empty, broken], Course(COURSE_KEY, cache=tmp_path / "kept")
+    here = grade_all(paths, Course(COURSE_KEY), _ignore)
+    with pool_at("local") as pool:
+        there = grade_all(paths, course, _ignore, pool)
+    assert [*map(_without_cpu, there)] == [*map(_without_cpu, here)]
+    assert len([*(tmp_path / "kept").iterdir()]) == 2
 
 
 @pytest.mark.simulated

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -101,7 +102,7 @@ def soak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Soak:
         commands.hangs, commands.refused = hangs, refused
         commands.faults = [*did]
         monkeypatch.setattr(module.subprocess, "run", commands)
-        monkeypatch.setattr(module, "LocalExecutor", lambda _: commands)
+        monkeypatch.setattr(module, "executor_at", lambda *_: nullcontext(commands))
         monkeypatch.setattr(module, "code_version", lambda: code)
         monkeypatch.setattr(sys, "argv", ["soak.py", str(tmp_path), *names])
         return module.main(), commands

@@ -3,10 +3,10 @@
 import threading
 import time
 from collections.abc import Mapping
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
 from testbed.campaign.cluster.worker import describe, make
@@ -97,6 +97,11 @@ class ClusterExecutor:
     def slots(self, form: Form) -> int:
         """How many jobs of a form are made at a time; 1 where no worker can, and `submit` fails."""
         return sum(worker.offers[form] for worker in self._able(form)) or 1
+
+    def pool(self) -> Executor:
+        """The workers that simulate, for calls of functions of the testbed."""
+        able = [worker.address for worker in self._able("simulated")]
+        return cast("Executor", self._client.get_executor(workers=able, pure=False))
 
     def submit(self, job: Job) -> Future[Record]:
         """Send a job to the workers."""

@@ -5,7 +5,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Executor, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,17 +67,28 @@ def submissions_in(paths: Sequence[Path]) -> list[Path]:
 
 
 def grade_all(
-    submissions: Sequence[Path], course: Course, progress: Callable[[str, float], None]
+    submissions: Sequence[Path],
+    course: Course,
+    progress: Callable[[str, float], None],
+    pool: Executor | None = None,
 ) -> list[Grade]:
     """Grade submissions; whatever one of them holds, the others are graded.
+
+    Args:
+        submissions: files, or directories with what was in them.
+        course: how they are graded.
+        progress: is told how far it is.
+        pool: what grades each of them, on machines that have all paths; None: this machine.
 
     Returns:
         The grades in the order of the submissions.
     """
     grades: dict[Path, Grade] = {}
     code = _code_of_labs()
-    with ThreadPoolExecutor(course.jobs) as threads:
-        under_way = {threads.submit(_grade, path, course, code): path for path in submissions}
+    with pool or ThreadPoolExecutor(course.jobs) as chosen:
+        under_way = {
+            chosen.submit(_grade, path.absolute(), course, code): path for path in submissions
+        }
         for done, future in enumerate(as_completed(under_way), 1):
             path = under_way[future]
             grades[path] = future.result()
@@ -109,7 +120,7 @@ def _grade_apart(path: Path, course: Course) -> Grade:
     """Grade a submission in a process of its own."""
     timeout_s = TIMEOUT_S * slowness()
     request = {
-        "archive": str(path.resolve()),
+        "archive": str(path.absolute()),
         "labs": str(course.labs.resolve()),
         "slowness": slowness(),
         "course_key": None if course.course_key is None else course.course_key.hex(),
