@@ -18,6 +18,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from testbed.campaign.job import Record
 from testbed.campaign.plan import PlannedRun, planned_run
 from testbed.model.errors import InputError
+from testbed.model.run_files.layout import MANIFEST
+from testbed.model.run_files.manifest import Manifest
 from testbed.model.scenario import Scenario
 from testbed.results.comparison.rows import Group, group_of
 from testbed.results.run_directory import RunDirectory, find_run
@@ -221,7 +223,11 @@ def groups_of(places: Sequence[Path], labels: Sequence[str] = ()) -> tuple[Group
 
 
 def _cases(directory: Path, name: str, *, alone: bool) -> list[Group]:
-    """The cases of a series that have a finished run; `alone`: no other series is compared."""
+    """The cases of a series that have a finished run; `alone`: no other series is compared.
+
+    Emulated runs of unlike machines are groups of their own. Runs that failed are counted in the
+    first of them.
+    """
     series = load_series(directory)
     groups = []
     for case in series.plan.cases:
@@ -232,7 +238,25 @@ def _cases(directory: Path, name: str, *, alone: bool) -> list[Group]:
         only = len(series.plan.cases) == 1
         prefix = name or ("" if alone else directory.name)
         called = name if name and only else ": ".join(filter(None, (prefix, case.name)))
-        groups.append(group_of(called, runs, failed=len(ended) - len(runs)))
+        failed = len(ended) - len(runs)
+        machines: dict[str, list[Path]] = {}
+        for run_directory in runs:
+            machines.setdefault(_machine_of(run_directory), []).append(run_directory)
+        for machine, made_there in machines.items():
+            where = f" on {machine}" if len(machines) > 1 else ""
+            groups.append(group_of(called + where, made_there, failed))
+            failed = 0
     if not groups:
         raise InputError.of(str(directory), "", "a series with a run that has ended")
     return groups
+
+
+def _machine_of(run: Path) -> str:
+    """The kind of machine that a run depends on; empty of a simulated one."""
+    file = run / MANIFEST
+    if not file.is_file():
+        return ""
+    manifest = Manifest.model_validate_json(file.read_text(encoding="utf-8"))
+    if manifest.simulated:
+        return ""
+    return f"{manifest.cpus} x {manifest.cpu}, {manifest.machine}, kernel {manifest.kernel}"

@@ -1,5 +1,6 @@
 """Repeats and sweeps: what they consist of, what is left of them, how their runs compare."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +171,24 @@ def test_cases_compare(tmp_path: Path) -> None:
     assert second.difference is not None
     assert second.difference.median == NEVER
     assert second.difference.differs
+
+
+def test_emulated_runs_of_unlike_machines_are_not_pooled(tmp_path: Path) -> None:
+    """Simulated ones are: no machine decides what they come to."""
+    plan = _plan({}, seeds=(1, 2, 3))
+    _made(tmp_path, plan, {("", seed): _summary(seed, 1e6, 2.0) for seed in (1, 2, 3)})
+    runs = [tmp_path / run.run for run in load_series(tmp_path).done]
+    machine = {"cpu": "A", "machine": "x86_64", "kernel": "6.1"}
+    for simulated, names in (
+        (False, ["MRC on 2 x A, x86_64, kernel 6.1", "MRC on 4 x A, x86_64, kernel 6.1"]),
+        (True, ["MRC"]),
+    ):
+        for run, cpus in zip(runs, (2, 4, 2), strict=True):
+            manifest = {**machine, "cpus": cpus, "simulated": simulated}
+            (run / "manifest.json").write_text(json.dumps(manifest))
+        groups = groups_of([tmp_path], ["MRC"])
+        assert [group.name for group in groups] == names
+        assert sum(len(group.runs) for group in groups) == 3
 
 
 def test_a_run_that_never_recovered_is_not_left_out(tmp_path: Path) -> None:
