@@ -1,7 +1,7 @@
 """A student's runs as checks see them: the figures that answers are compared with."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import IPv6Address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from testbed.labs.assignment import Assignment
 from testbed.labs.lab import Figure
 from testbed.labs.quantities import factor, show_quantity
-from testbed.model.errors import RunFailedError
+from testbed.model.errors import InputError, RunFailedError
 from testbed.model.fabric.topology import Topology
 from testbed.model.run_files.layout import SUMMARY
 from testbed.model.summary import Summary
@@ -51,7 +51,10 @@ class Evidence:
         from testbed.results.run_data import load_run  # noqa: PLC0415 - it takes long
 
         if run not in self._data:
-            self._data[run] = load_run(self.runs[run])
+            try:
+                self._data[run] = load_run(self.runs[run])
+            except InputError as error:
+                raise InputError([replace(p, remedy=_again(run)) for p in error.problems]) from None
         return self._data[run]
 
     def stretch(self, run: str) -> float:
@@ -67,8 +70,13 @@ class Evidence:
     def summary(self, run: str) -> Summary:
         """The metrics of a run."""
         if run not in self._summaries:
-            text = (self.runs[run] / SUMMARY).read_text(encoding="utf-8")
-            self._summaries[run] = Summary.model_validate_json(text)
+            file = self.runs[run] / SUMMARY
+            try:
+                text = file.read_text(encoding="utf-8")
+                self._summaries[run] = Summary.model_validate_json(text)
+            except (OSError, ValueError):  # pydantic's error is one, too
+                expected = "the metrics of a run"
+                raise InputError.of(str(file), "a damaged file", expected, _again(run)) from None
         return self._summaries[run]
 
     def value(self, figure: Figure, unit: str = "") -> Any:
@@ -78,7 +86,7 @@ class Evidence:
             RunFailedError: the run has no such figure.
         """
         if not figure.is_metric:
-            result = getattr(self.assignment.directory.functions, figure.name)(self)
+            result = self._computed(figure.name)
             return tuple(result) if isinstance(result, list | set) else result
         scope, _, key = figure.name.partition(".")
         quantity = SCOPES[scope].quantities[key]
@@ -91,6 +99,24 @@ class Evidence:
             raise RunFailedError(f"the run {figure.run} has no {figure.name}: make it again")
         number = quantity.metric.combine([*numbers])
         return number if number is None else number * _scale(quantity, unit)
+
+    def _computed(self, name: str) -> Any:
+        """What a function of `figures.py` returns.
+
+        Raises:
+            RunFailedError: it cannot be computed, since the runs did not record what it needs.
+        """
+        import polars as pl  # noqa: PLC0415 - it takes long
+
+        try:
+            return getattr(self.assignment.directory.functions, name)(self)
+        except (pl.exceptions.PolarsError, ArithmeticError, LookupError, TypeError, ValueError):
+            runs = ", ".join(self.runs)
+            shown = name.replace("_", " ")
+            remedy = "make the run again; if your code made it, let it send on all paths"
+            raise RunFailedError(
+                f"the records of {runs} have no {shown}\n  remedy: {remedy}"
+            ) from None
 
     def called(self, figure: Figure) -> str:
         """A figure in words: `the figure stall_rtt`; of a function, its name."""
@@ -106,6 +132,10 @@ class Evidence:
         if isinstance(value, int | float):
             return show_quantity(value, unit)
         return ", ".join(value) if isinstance(value, tuple) else str(value)
+
+
+def _again(run: str) -> str:
+    return f"make it again: testbed lab run {run}"
 
 
 def canonical(value: Any, *, ordered: bool = True) -> Any:

@@ -37,7 +37,7 @@ def predict(work: Work, task: Task, text: str, within: str | None) -> Entry:
     try:
         tolerance = _tolerance(task, within)
     except RefusedValueError as error:
-        remedy = "such as --within 20%"
+        remedy = error.remedy or "such as --within 20%"
         raise InputError.of("--within", str(within), error.expected, remedy) from None
     content: dict[str, Any] = {"task": task.id, "value": value, "text": text}
     if tolerance is not None and isinstance(value, int | float):
@@ -68,6 +68,8 @@ def outcome(task: Task, entry: Entry, evidence: Evidence) -> str:
 
 def _tolerance(task: Task, within: str | None) -> Tolerance | None:
     if not isinstance(task.answer, NumberAnswer):
+        if within is not None:
+            raise RefusedValueError("no tolerance: this is no number", remedy="leave it out")
         return None
     if within is None:
         return task.answer.within

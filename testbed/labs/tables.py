@@ -66,7 +66,11 @@ def read_table(
         raise InputError.of("TABLE", table, f"one of {', '.join(files)}", remedy)
     if begin_s > end_s:
         raise InputError.of("--from", f"{begin_s:g} s", f"a time before that of --to, {end_s:g} s")
-    frame = pl.read_parquet(files[table])
+    try:
+        frame = pl.read_parquet(files[table])
+    except (OSError, pl.exceptions.PolarsError):
+        remedy, file = f"make it again: testbed lab run {run}", str(files[table])
+        raise InputError.of(file, "a damaged file", "a table of the run", remedy) from None
     if {"ev", "flow"} <= {*frame.columns}:
         frame = with_paths(work.assignment.scenario(str(run)), frame)
     whole = frame

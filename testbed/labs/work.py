@@ -214,7 +214,8 @@ def start(directory: LabDirectory, parent: Path, student: str, key: str | None) 
         (path / ANSWERS).write_text(template(assignment), encoding="utf-8")
     except OSError as error:
         found = (error.strerror or str(error)).lower()
-        raise InputError.of(str(path), found, "a directory that can be written") from None
+        remedy = "name another directory: --into DIR"
+        raise InputError.of(str(path), found, "a directory that can be written", remedy) from None
     work = Work(path, directory.path.parent)
     work.journal.append(
         "start",

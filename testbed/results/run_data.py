@@ -163,4 +163,7 @@ def _table(directory: Path, table: Table) -> pl.DataFrame:
         if table is CONTROL:
             return pl.DataFrame(schema=table.frame_schema())
         raise InputError.of(str(path), "", "a table of the run")
-    return pl.read_parquet(path).sort("t", maintain_order=True)
+    try:
+        return pl.read_parquet(path).sort("t", maintain_order=True)
+    except (OSError, pl.exceptions.PolarsError):
+        raise InputError.of(str(path), "a damaged file", "a table of the run") from None

@@ -79,9 +79,28 @@ def test_a_student_who_mistypes_rows_and_answers(at_work: Call, work: Work) -> N
         called = at_work("lab", "table", "failure", *words.split())
         assert called.status == 2, words
         assert message in called.err, (words, called.err)
+    whole_losses = next(Path("results/failure").glob("2*/losses.parquet")).read_bytes()
     for words in ("losses flow=7", "losses spurious=true", "transmissions path=p7/t1_7"):
         called = at_work("lab", "table", "failure", *words.split())
         assert called.out.endswith("0 rows\n"), words
+    latest = next(Path("results/failure").glob("2*"))
+    for file, task in (
+        ("summary.json", "explain"),
+        ("losses.parquet", "awaited"),
+        ("run.json", "awaited"),
+    ):
+        whole = (latest / file).read_bytes()
+        for content in (b"x", b""):
+            (latest / file).write_bytes(content)
+            text = " ".join(first + second for first in "abcdefgh" for second in "stuvwxyz")
+            work.answers.write_text(f"awaited: 3\nexplain: {text}\n")
+            called = at_work("lab", "check", task)
+            assert (called.status, called.err.count("error:")) == (2, 1), called.err
+            assert "make it again: testbed lab run failure" in called.err
+        (latest / file).write_bytes(whole)
+    (latest / "losses.parquet").write_bytes(b"x")
+    assert "make it again" in at_work("lab", "table", "failure", "losses").err
+    (latest / "losses.parquet").write_bytes(whole_losses)
     for answer, announced in (
         ("p7/t1_7", "a hint has opened"),
         ("p7/t1_7", "shows your hints"),

@@ -20,7 +20,7 @@ from testbed.labs.journal import Entry, first_break
 from testbed.labs.lab import Task
 from testbed.labs.library import find_lab, load_lab
 from testbed.labs.students import student_key
-from testbed.model.errors import InputError, TestbedError
+from testbed.model.errors import InputError, RunFailedError, TestbedError
 from testbed.results.code_version import code_version
 
 if TYPE_CHECKING:
@@ -278,13 +278,19 @@ class _Grading:
             elif self._summaries[run].verdict != "trusted":
                 unknown = f"the run {run} cannot be trusted, which costs nothing"
         if not reason and answers is not None:
-            try:
-                reason = checking.check(task, answers, evidence).reason
-            except InputError as error:
-                reason = self._said(error)
+            reason = self._wrong(task, answers, evidence)
         if reason and unknown:
             return _graded(task, "unknown", unknown)
         return _graded(task, "lost" if reason else "earned", reason)
+
+    def _wrong(self, task: Task, answers: Document, evidence: Evidence) -> str:
+        """What is wrong with an answer; empty if it is right."""
+        try:
+            return checking.check(task, answers, evidence).reason
+        except InputError as error:
+            return self._said(error)
+        except RunFailedError as error:  # what the student's code did leaves no such figure
+            return str(error).partition("\n")[0]
 
     def _prediction(self, task: Task) -> TaskGrade:
         run_index = self._journal_index(task.before)
