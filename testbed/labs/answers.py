@@ -1,5 +1,6 @@
 """Answers: the file `answers.yaml` that a student fills in, and each answer as a value."""
 
+import re
 import textwrap
 from ipaddress import AddressValueError, IPv6Address
 from pathlib import Path
@@ -32,6 +33,9 @@ _LEAST_DIFFERENT = 0.4
 
 _NEW = "cd .. and testbed lab start LAB --reset makes a new one, and keeps what you have"
 _NO_ANSWER = "remove it, or put # before it"
+
+_BETWEEN = re.compile(r",|;|->|\N{RIGHTWARDS ARROW}")
+"""What people write between names, beside blanks."""
 
 Value = float | str | tuple[str, ...] | IPv6Address
 """An answer: a number in its task's unit, an option or a text, names, an address."""
@@ -168,7 +172,7 @@ def parse_answer(value: object, answer: Answer) -> Value:
 
 
 def _names(value: object, answer: NamesAnswer) -> tuple[str, ...]:
-    items = value.replace(",", " ").split() if isinstance(value, str) else value
+    items = _BETWEEN.sub(" ", value).split() if isinstance(value, str) else value
     if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
         raise RefusedValueError(form_of(answer))
     names = tuple(item.strip().removeprefix("0x") for item in items)

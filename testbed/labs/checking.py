@@ -233,6 +233,9 @@ def _names_difference(names: NamesAnswer, given: tuple[str, ...], right: tuple[s
     wrong = [name for name in given if name not in right]
     if wrong:
         return f"{wrong[0]} is not one of the {names.of} that are asked for."
+    if names.ordered and len(given) != len(right):
+        number = "more" if len(given) < len(right) else "fewer"
+        return f"Your list has {len(given)} {names.of}; there are {number}: one can occur twice."
     if len({*given}) < len({*right}):
         return f"{len({*given})} of the {len({*right})} {names.of}: some are missing."
     return f"These are the {names.of}, but their order is another."

@@ -13,7 +13,7 @@ import yaml
 from testbed.files.documents import Document, parse_document
 from testbed.labs.answers import parse_answer
 from testbed.labs.authoring import trial_key
-from testbed.labs.checking import _refuse_misspelt, check
+from testbed.labs.checking import _names_difference, _refuse_misspelt, check
 from testbed.labs.hints import hints
 from testbed.labs.lab import NamesAnswer
 from testbed.labs.library import LABS, find_lab, load_lab
@@ -224,6 +224,24 @@ def test_an_answer_is_read_as_it_was_written() -> None:
         assert parse_answer(document.data["usid"], names) == ("24e3",)
     document = parse_document(None, "usid: 0203", as_text=True)
     assert parse_answer(document.data["usid"], names) == ("0203",)
+
+
+def test_names_in_order_are_read_and_counted() -> None:
+    states = NamesAnswer(kind="names", of="states", ordered=True)
+    right = ("GOOD", "ASSUMED_BAD", "GOOD")
+    for text in (
+        "[GOOD, ASSUMED_BAD, GOOD]",
+        "GOOD -> ASSUMED_BAD -> GOOD",
+        "GOOD;ASSUMED_BAD;GOOD",
+    ):
+        document = parse_document(None, f"states: {text}", as_text=True)
+        assert parse_answer(document.data["states"], states) == right
+    for given, said in {
+        ("GOOD", "ASSUMED_BAD"): "has 2 states; there are more",
+        (*right, "ASSUMED_BAD"): "has 4 states; there are fewer",
+        ("ASSUMED_BAD", "GOOD", "GOOD"): "their order is another",
+    }.items():
+        assert said in _names_difference(states, given, right)
 
 
 def _check_all(work: Work) -> None:
