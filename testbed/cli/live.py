@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from testbed.experiment.experiment import Hold
+    from testbed.live.emulated import EmulatedRun
     from testbed.live.serving import Listening
+    from testbed.model.fabric.topology import Topology
     from testbed.model.scenario import Scenario
     from testbed.results.run_directory import RunDirectory
 
@@ -96,6 +98,22 @@ def print_address(address: str, port: int, what: str = "Watch it live") -> None:
 
 
 @contextmanager
+def watching_prompt(
+    topology: "Topology", directory: "RunDirectory", where: "Listening"
+) -> Iterator[None]:
+    """Watch a fabric with a prompt, which is built within the block."""
+    from testbed.live.emulated import EmulatedRun
+
+    ask = partial(_ask, directory.path)
+    with _watching(EmulatedRun(topology, directory.path, where, ask, _ignore), directory):
+        yield
+
+
+def _ignore() -> None:
+    """A fabric with a prompt ends there."""
+
+
+@contextmanager
 def watching_emulated(
     scenario: "Scenario",
     directory: "RunDirectory",
@@ -114,11 +132,19 @@ def watching_emulated(
     """
     from testbed.live.emulated import EmulatedRun
     from testbed.live.stream.packets import flow_in_slow_motion
-    from testbed.sandbox.processes import spawn
 
     ask = partial(_ask, directory.path)
     slow_flow = flow_in_slow_motion(scenario, packets, live=True)
     watched = EmulatedRun(scenario, directory.path, where, ask, hold.end, slow_flow=slow_flow)
+    with _watching(watched, directory):
+        yield
+
+
+@contextmanager
+def _watching(watched: "EmulatedRun", directory: "RunDirectory") -> Iterator[None]:
+    """Watch from a process of its own while the block runs."""
+    from testbed.sandbox.processes import spawn
+
     process = spawn(
         watched.watch,
         title="the process that watches the run",

@@ -1,20 +1,31 @@
 """`testbed shell`: Mininet's prompt in a live fabric."""
 
+import shlex
 import sys
 import tempfile
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import click
 import typer
 
+from testbed.cli import fault, operating
 from testbed.cli.fault import print_fault_help
+from testbed.cli.live import Live, Port, ReadOnly, listening, watching_prompt
 from testbed.cli.options import Pcap, TopologyName, links_named
 from testbed.cli.screen import stderr
 from testbed.model.errors import InputError
 from testbed.model.run_files.layout import PCAP_SUFFIX
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from testbed.fabric.mininet.shell import Beside, Commands
+    from testbed.live.serving import Listening
     from testbed.model.fabric.nodes import Link
     from testbed.model.fabric.topology import Topology
 
@@ -25,13 +36,20 @@ def shell(
     directory: Annotated[
         Path, typer.Option(metavar="DIR", help="Where to write captures, one file for each link.")
     ] = Path(),
+    live: Live = False,
+    port: Port = 0,
+    read_only: ReadOnly = False,
+    results: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where --live keeps its records.")
+    ] = Path("results"),
 ) -> None:
     """Open Mininet's prompt in a live fabric (root).
 
     A command after a host's name runs in that host; its ping, TCP and MPTCP cross the fabric, such
-    as h0 ping h4. Commands may also be piped in. The fabric ends with the prompt.
+    as h0 ping h4. Commands may also be piped in. The fabric ends with the prompt. With --live a
+    browser shows it: what RDMA programs such as write_bw send, faults, EVs and ports; fault, ev and
+    port are commands of the prompt then.
     """
-    from testbed.controller.process import faults_by_hand
     from testbed.endpoint.clock import realtime_offset_ns
     from testbed.experiment.footprint import require_room_for_fabric
     from testbed.fabric.capabilities import require
@@ -41,18 +59,91 @@ def shell(
 
     fabric = load_topology(topology)
     pcaps = pcap_files(fabric, pcap or [], directory)
+    where = listening(port, read_only=read_only) if live else None
     require()
     require_room_for_fabric(fabric)
     console = stderr()
-    with tempfile.TemporaryDirectory(prefix="testbed-shell-") as control:
-        if sys.stdin.isatty():
-            print_fault_help(Path(control), fabric)
-        beside = partial(faults_by_hand, fabric, Path(control))
-        status = run_shell(fabric, pcaps, realtime_offset_ns(), console.print, beside)
+    beside = _unwatched(fabric) if where is None else _watched(fabric, results, where)
+    with beside as (run, further):
+        status = run_shell(fabric, pcaps, realtime_offset_ns(), console.print, run, further)
     for file in pcaps.values():
         if file.exists():
             give_to_user(file)
     raise typer.Exit(status)
+
+
+@contextmanager
+def _unwatched(fabric: "Topology") -> "Iterator[tuple[Beside, Commands]]":
+    """Faults by hand from another terminal."""
+    from testbed.controller.process import faults_by_hand
+
+    with tempfile.TemporaryDirectory(prefix="testbed-shell-") as control:
+        if sys.stdin.isatty():
+            print_fault_help(Path(control), fabric)
+        yield lambda _: faults_by_hand(fabric, Path(control)), {}
+
+
+@contextmanager
+def _watched(
+    fabric: "Topology", results: Path, where: "Listening"
+) -> "Iterator[tuple[Beside, Commands]]":
+    """The page beside the prompt, and the prompt's own commands."""
+    from testbed.experiment.prompt_fabric import watched_fabric
+    from testbed.live.stream.snapshot import PROMPT
+    from testbed.results.run_directory import RunDirectory
+
+    run = RunDirectory.create(results, PROMPT, 1, datetime.now(UTC))
+    with watching_prompt(fabric, run, replace(where, has_prompt=True)):
+        further = {
+            name: partial(_command, commands, name, run.path)
+            for name, commands in (
+                ("fault", fault.commands),
+                ("ev", operating.ev_commands),
+                ("port", operating.port_commands),
+            )
+        } | {"link": partial(_link, fabric, run.path)}
+        yield lambda built: watched_fabric(built, run.path), further
+    run.give_to_user()
+
+
+def _command(commands: "Callable[[], typer.Typer]", name: str, run: Path, line: str) -> None:
+    """Carry out `testbed fault`, `ev` or `port` for the fabric of this prompt."""
+    from testbed.model.errors import TestbedError
+
+    words = shlex.split(line)
+    arguments = [words[0], str(run), *words[1:]] if words else ["--help"]
+    try:
+        commands()(arguments, prog_name=name, standalone_mode=False)
+    except TestbedError as wrong:
+        stderr().print(f"error: {wrong}", markup=False)
+    except click.ClickException as wrong:
+        wrong.show()
+
+
+_LINK_WORDS = 3
+"""Two nodes, and up or down."""
+
+
+def _link(topology: "Topology", run: Path, line: str) -> None:
+    """Mininet's `link A B down` and `link A B up`, as a fault that is recorded."""
+    from testbed.controller.client import Client, socket_of
+    from testbed.model.fabric.names import link_between
+
+    words = line.split()
+    link = link_between(topology, words[0], words[1]) if len(words) == _LINK_WORDS else None
+    if link is None or words[2] not in {"up", "down"}:
+        example = topology.fabric_link(0, 0, 0)
+        ends = f"{example.lower.node.name} {example.upper.node.name}"
+        stderr().print(f"usage: link A B up|down, such as: link {ends} down")
+        return
+    if words[2] == "down":
+        _command(fault.commands, "fault", run, f"inject cut {link.name}")
+        return
+    with Client(socket_of(run)) as client:
+        records = client.faults()
+    for record in records:
+        if (record["kind"], record["target"]) == ("cut", link.name) and not record["healed_ns"]:
+            _command(fault.commands, "fault", run, f"heal {record['index']}")
 
 
 def pcap_files(topology: "Topology", places: list[str], directory: Path) -> "dict[Link, Path]":

@@ -15,9 +15,11 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 from ipaddress import IPv6Address
+from pathlib import Path
 from random import SystemRandom
 
 from testbed.endpoint.clock import now_ns
+from testbed.endpoint.device_records import DeviceRecords
 from testbed.endpoint.event_loop import EventLoop
 from testbed.endpoint.nic import Nic
 from testbed.endpoint.port_monitor import PortMonitor
@@ -25,14 +27,14 @@ from testbed.host.mrc_config import ev_entries, port_attributes
 from testbed.model.closeable import Closeable
 from testbed.model.errors import MachineError
 from testbed.model.fabric.addressing import host_of_nic
-from testbed.model.fabric.ev_set import choose_evs
+from testbed.model.fabric.ev_set import EvChoice, choose_evs
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
 from testbed.model.units import NS_PER_S
 from testbed.mrc import NEVER, Arrival
 from testbed.mrc.verbs import CompletionQueue, Context, Reach, WorkCompletion
 from testbed.sandbox.attributes import NICENESS
-from testbed.sandbox.namespaces import TOPOLOGY_FILE
+from testbed.sandbox.namespaces import RECORDS_FILE, TOPOLOGY_FILE
 
 TICKS_PER_RTT = 256
 """Rounds of a device per base RTT, at most: often enough to measure latency."""
@@ -44,9 +46,10 @@ LATE_RTTS = 0.02
 class _VerbsLoad:
     """The queue pairs of a verbs context, on a NIC."""
 
-    def __init__(self, context: Context, nic: Nic) -> None:
+    def __init__(self, context: Context, nic: Nic, records: DeviceRecords | None) -> None:
         self._context = context
         self._nic = nic
+        self._records = records
 
     def receive(self, packet: memoryview, arrival: Arrival) -> None:
         """Take in an inner packet and answer it, if that is due at once."""
@@ -60,15 +63,26 @@ class _VerbsLoad:
 
     def transmit(self, now_ns: int, room: int) -> int:
         """Send what is due; returns the room that is left."""
-        for peer, datagram in self._context.transmit(now_ns, room):
-            self._nic.send(datagram, peer, now_ns)
-            room -= datagram.is_data
-        self._context.take_events()
+        records = self._records
+        if records is not None:
+            records.work(now_ns)
+        for core, datagram in self._context.transmit_by_qp(now_ns, room):
+            plane = self._nic.send(datagram, core.config.peer_address, now_ns)
+            if datagram.is_data:
+                room -= 1
+                if records is not None:
+                    records.sent(core, datagram, plane, now_ns)
+        if records is None:
+            self._context.take_events()
+        else:
+            records.end_round(self._context.events_by_qp(), now_ns)
         return room
 
     def deadline_ns(self, now_ns: int, *, full: bool) -> int:
         """When `transmit` must be called even if nothing arrives."""
         deadline_ns = self._context.next_deadline()
+        if self._records is not None:
+            deadline_ns = min(deadline_ns or NEVER, self._records.deadline_ns)
         if deadline_ns is None or (full and deadline_ns <= now_ns):
             return NEVER
         return deadline_ns
@@ -86,8 +100,11 @@ class Device(Closeable):
             shows how well the machine keeps up.
     """
 
-    def __init__(self, topology: Topology, host: Node) -> None:
-        """Open it; the process must be in the host's network namespace."""
+    def __init__(self, topology: Topology, host: Node, records: Path | None = None) -> None:
+        """Open it; the process must be in the host's network namespace.
+
+        `records` is the directory in which it records, if somebody watches the fabric.
+        """
         self.topology = topology
         self.host = host
         self.arrived = self.late = 0
@@ -96,12 +113,17 @@ class Device(Closeable):
         self.context = Context(port_attributes(topology, host), self._reach, rng)
         self._late_ns = round(topology.propagation_rtt_ns * LATE_RTTS)
         self._nic = Nic(topology, host, topology.propagation_rtt_ns // TICKS_PER_RTT)
-        load = _VerbsLoad(self.context, self._nic)
+        self._records: DeviceRecords | None = None
+        if records is not None:
+            self._records = DeviceRecords(records, topology, host, self._evs)
+        load = _VerbsLoad(self.context, self._nic, self._records)
         self._loop = EventLoop(self._nic, PortMonitor.of(topology, host), load)
 
     def close(self) -> None:
-        """Close the sockets."""
+        """Close the sockets, and finish the records."""
         self._loop.close()
+        if self._records is not None:
+            self._records.close()
 
     def poll(self) -> None:
         """Do what is due and return at once: take in arrivals, send what there is room for.
@@ -159,8 +181,12 @@ class Device(Closeable):
         dst = host_of_nic(topology, IPv6Address(peer))
         if dst is None or dst == self.host:
             raise ValueError(f"no other NIC of {topology.name} has the address {peer.hex()}")
-        evs = choose_evs(topology, self.host, dst, evs=None, backups=None, seed=self._seed)
-        return Reach(ev_entries(evs), topology.path_rtt_ns(self.host, dst, serialised=False))
+        rtt_ns = topology.path_rtt_ns(self.host, dst, serialised=False)
+        return Reach(ev_entries(self._evs(dst)), rtt_ns)
+
+    def _evs(self, peer: Node) -> tuple[EvChoice, ...]:
+        """The EVs to a peer, always the same."""
+        return choose_evs(self.topology, self.host, peer, evs=None, backups=None, seed=self._seed)
 
 
 def open_device() -> Device:
@@ -179,7 +205,14 @@ def open_device() -> Device:
         raise _not_in_a_host()
     with suppress(PermissionError):
         os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
-    return Device(topology, hosts[0])
+    return Device(topology, hosts[0], _watched_records())
+
+
+def _watched_records() -> Path | None:
+    """Where programs record, if somebody watches the fabric."""
+    with suppress(FileNotFoundError):
+        return Path(RECORDS_FILE.read_text(encoding="utf-8"))
+    return None
 
 
 def _not_in_a_host() -> MachineError:

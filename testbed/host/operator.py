@@ -5,17 +5,18 @@ whose denylist takes the same way. An EV is denied as long as one of them denies
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Protocol
 
 from testbed.host.mrc_config import ev_entries
-from testbed.host.plan import EndpointPlan, QpPlan
+from testbed.host.plan import QpPlan
 from testbed.host.recording import Tables
 from testbed.model.errors import Problem
 from testbed.model.fabric.addressing import directions_of_path
 from testbed.model.fabric.ev_set import EvChoice
-from testbed.model.operator.checks import OnFlow, command_problems, replacement
+from testbed.model.fabric.nodes import Node
+from testbed.model.operator.checks import OnFlow, Operated, command_problems, replacement
 from testbed.model.operator.commands import (
     AllowEvs,
     Command,
@@ -85,29 +86,33 @@ class _Probing:
 class HostOperator:
     """The operator's side of one host. Times in ns."""
 
-    def __init__(
-        self, plan: EndpointPlan, connections: Iterable[_Connection], tables: Tables
-    ) -> None:
-        """Take over the queue pairs of a host; other transports than MRC have no EVs to operate."""
-        self._scenario = plan.scenario
-        self._host = plan.host
+    def __init__(self, operated: Operated, host: Node, tables: Tables) -> None:
+        """Have no queue pairs yet; `operated` has the flows, and the scenario's commands if any."""
+        self._scenario = operated
+        self._host = host
         self._record = tables.operator
         self._flows: dict[tuple[str, str, int], _Flow] = {}
         self._qps: list[_Flow] = []
-        for connection in connections:
-            qp, qp_plan = connection.qp, connection.plan
-            if isinstance(qp, QueuePair):
-                number = -1 if qp_plan.sends is None else qp_plan.sends
-                flow = _Flow(number, qp, qp_plan, [*qp_plan.evs], {})
-                self._qps.append(flow)
-                if qp_plan.sends is not None:
-                    self._flows[plan.host.name, qp_plan.peer.name, qp_plan.lane] = flow
         self._commands = deque[tuple[int, Command]]()
         self._probing: list[_Probing] = []
         self._events = deque[tuple[int, EvChanged] | tuple[int, int, str]](maxlen=KEPT_EVENTS)
         self._dropped = 0
         self._disabled: set[int] = set()
         self._t0_ns = 0
+
+    def now_has(self, operated: Operated) -> None:
+        """Take commands for these flows from now on."""
+        self._scenario = operated
+
+    def add(self, connection: _Connection) -> None:
+        """Take over a queue pair; other transports than MRC have no EVs to operate."""
+        qp, qp_plan = connection.qp, connection.plan
+        if isinstance(qp, QueuePair):
+            number = -1 if qp_plan.sends is None else qp_plan.sends
+            flow = _Flow(number, qp, qp_plan, [*qp_plan.evs], {})
+            self._qps.append(flow)
+            if qp_plan.sends is not None:
+                self._flows[self._host.name, qp_plan.peer.name, qp_plan.lane] = flow
 
     def begin(self, t0_ns: int) -> None:
         """Carry out the scenario's commands for this host from now on, each at its time."""

@@ -128,7 +128,9 @@ class Traffic:
         if plan.scenario.topology.dilation >= CONTROL_DILATION:
             received = {end.peer: end.plan.receives for end in reversed(self._turns)}
             self._control = ControlLog(tables.control(), received)
-        self.operator = HostOperator(plan, self._turns, tables)
+        self.operator = HostOperator(plan.scenario, plan.host, tables)
+        for connection in self._turns:
+            self.operator.add(connection)
         self._begun = self._running = False
         self._written_off: frozenset[str] = frozenset()
         self._moves: list[tuple[int, int, Path]] = []

@@ -18,6 +18,7 @@ from testbed.live.forks import Forks
 from testbed.live.serving import Answering, Listening, Site, serving
 from testbed.live.stream.snapshot import Beginning
 from testbed.live.stream.writer import STREAM, StreamWriter
+from testbed.model.fabric.topology import Topology
 from testbed.model.faults.record import FAULTS, FaultRecord
 from testbed.model.run_files.layout import HEALTH, RAW, RUN, START
 from testbed.model.run_files.run import RunRecord
@@ -38,7 +39,7 @@ class EmulatedRun:
     """Watches one run, in a process that was started before it.
 
     Attributes:
-        scenario: what is run.
+        scenario: what is run; the fabric alone, if it has a prompt.
         directory: the run directory, which exists.
         where: where the page is served.
         answer: answers requests for faults.
@@ -47,7 +48,7 @@ class EmulatedRun:
         slow_flow: the flow whose single packets are in the stream, if any.
     """
 
-    scenario: Scenario
+    scenario: Scenario | Topology
     directory: Path
     where: Listening
     answer: Answering
@@ -93,10 +94,13 @@ class EmulatedRun:
             self._writer.advance(ripe_ns / NS_PER_S, self._records())
 
     def _answer(self, method: str, path: str, body: str) -> tuple[int, Any]:
-        return self._forks.answer(method, path, body) or self.answer(method, path, body)
+        answer = None
+        if isinstance(self.scenario, Scenario):  # otherwise there is none to fork
+            answer = self._forks.answer(method, path, body)
+        return answer or self.answer(method, path, body)
 
     def _so_far(self) -> SoFar | None:
-        if self._writer is None:
+        if self._writer is None or not isinstance(self.scenario, Scenario):
             return None
         lasted_ns = round(self._writer.end_s * NS_PER_S)
         faults = self._records()
@@ -106,11 +110,14 @@ class EmulatedRun:
         """Write the rest of the stream, up to the end of the run."""
         if self._writer is None:
             return
+        if not isinstance(self.scenario, Scenario):
+            self._writer.advance((self.now_ns() - self._t0_ns) / NS_PER_S, self._records())
         run = self.directory / RUN
         if run.is_file():
             duration_s = RunRecord.model_validate_json(run.read_text()).duration_s
             self._writer.advance(duration_s, self._records())
-        self._writer.finish()
+        ended = None if isinstance(self.scenario, Scenario) else "the prompt has ended"
+        self._writer.finish(ended)
         self._writer.close()
 
     def _begin(self) -> None:
@@ -121,13 +128,16 @@ class EmulatedRun:
         if self.now_ns() < start.t0_ns:
             return
         self._t0_ns = start.t0_ns
+        watched = self.scenario
+        scenario = watched if isinstance(watched, Scenario) else None
         beginning = Beginning(
-            scenario=self.scenario,
+            topology=watched.topology if isinstance(watched, Scenario) else watched,
+            scenario=scenario,
             run=self.directory.name,
             simulated=False,
             live=True,
             base_rtt_s=start.base_rtt_ns / NS_PER_S,
-            duration_s=self.scenario.duration / NS_PER_S,
+            duration_s=0.0 if scenario is None else scenario.duration / NS_PER_S,
             slow_flow=self.slow_flow,
         )
         self._writer = StreamWriter(self.directory, beginning, start.t0_ns)

@@ -106,6 +106,7 @@ class SimulatedRun:
 
     def _beginning(self, base_rtt_s: float) -> Beginning:
         return Beginning(
+            topology=self._scenario.topology,
             scenario=self._scenario,
             run=self._directory.name,
             simulated=True,

@@ -12,8 +12,10 @@ from markupsafe import Markup
 
 from testbed.live.stream.records import StreamRecord, to_line
 
-May = Literal["control", "fork", "watch"]
-"""What a page offers: to break the run and to fork it, to fork it, or neither."""
+May = Literal["control", "break", "fork", "watch"]
+"""What a page offers: to break the run, to fork and to end it; to break it; to fork it; or nothing.
+
+A fabric with a prompt can be broken only: it has no scenario, and ends at the prompt."""
 
 PAGE = Path(__file__).parent / "page"
 STYLES = ("vendor/uPlot.min.css", "style.css")

@@ -43,12 +43,21 @@ class Listening:
         port: the TCP port; 0: any that is free.
         read_only: whether the page only shows the run.
         is_replay: whether the run is over: it can be forked, but not be broken.
+        has_prompt: whether it has a prompt, where it ends, in place of a scenario.
     """
 
     host: str = LOOPBACK
     port: int = 0
     read_only: bool = False
     is_replay: bool = False
+    has_prompt: bool = False
+
+    @property
+    def may(self) -> "May":
+        """What the page offers."""
+        if self.read_only:
+            return "watch"
+        return "fork" if self.is_replay else "break" if self.has_prompt else "control"
 
 
 class Site:
@@ -251,8 +260,8 @@ def _serve(
     port = listener.getsockname()[1]
     hosts = frozenset(f"{name}:{port}" for name in (where.host, LOOPBACK, "localhost"))
     control = _ChannelControl(channel)
-    may: May = "watch" if where.read_only else "fork" if where.is_replay else "control"
-    app = application(Served(files, hosts, None if where.read_only else control, token, may))
+    sent_on = None if where.read_only else control
+    app = application(Served(files, hosts, sent_on, token, where.may))
     config = uvicorn.Config(
         app, log_level="warning", lifespan="off", ws="none", timeout_graceful_shutdown=1
     )

@@ -33,7 +33,7 @@ def shown(world: World) -> RenderableType:
     title = f"{snapshot.scenario}  {world.t:.1f} of {max(snapshot.duration_s, world.t):.1f} s"
     kind = "simulated" if snapshot.simulated else "emulated"
     verdict = world.verdict.verdict if world.verdict is not None else "trusted"
-    state = world.outcome or f"{verdict} so far"
+    state = world.outcome or (f"{verdict} so far" if snapshot.judged else "not judged")
     return Group(
         Text(f"{title}  {kind}  {state}", style="bold"),
         Columns([_flows(world, snapshot), _faults(world)]),

@@ -24,6 +24,9 @@ NETNS_DIR = Path("/run/netns")
 TOPOLOGY_FILE = NETNS_DIR.parent / "topology.json"
 """What a sandbox's fabric is, for programs that run in its hosts."""
 
+RECORDS_FILE = NETNS_DIR.parent / "records"
+"""Names the directory in which programs in the hosts record, if somebody watches the fabric."""
+
 OWN_NETNS = "/proc/thread-self/ns/net"
 
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
+from types import MappingProxyType
 
 from mininet.log import error, lg, output
 
@@ -34,6 +35,18 @@ _NOT_HERE = {
 """Mininet's commands that would hang, fail or do nothing in this fabric, and what to do instead."""
 
 
+Beside = Callable[[Fabric], AbstractContextManager[object]]
+"""Makes what runs in the sandbox beside the prompt, given the fabric once it is built."""
+
+Commands = Mapping[str, Callable[[str], None]]
+"""Further commands of the prompt, by name; each is given the rest of its line."""
+
+
+def _alone(_: Fabric) -> AbstractContextManager[object]:
+    """Nothing runs beside the prompt."""
+    return nullcontext()
+
+
 class FabricShell(FabricCLI):
     """Mininet's prompt with further commands, such as those for paths."""
 
@@ -45,11 +58,16 @@ A program that draws on the terminal needs noecho: noecho h0 vi notes
 """  # noqa: N815 - Mininet's name
 
     def __init__(
-        self, net: FabricNet, ordinary: OrdinaryTraffic, delay: PropagationDelay | None
+        self,
+        net: FabricNet,
+        ordinary: OrdinaryTraffic,
+        delay: PropagationDelay | None,
+        further: Commands,
     ) -> None:
         """Read commands from standard input until it ends: a terminal, a pipe or a file."""
         self._ordinary = ordinary
         self._delay = delay
+        self._further = further
         if os.isatty(0):
             super().__init__(net)
             return
@@ -141,7 +159,11 @@ A program that draws on the terminal needs noecho: noecho h0 vi notes
             return False
         if self._delay is not None and self._delay.ended():
             error("the propagation delay's process has ended: no ordinary traffic arrives\n")
+        name, _, rest = line.strip().partition(" ")
         try:
+            if name in self._further:
+                self._further[name](rest)
+                return False
             return bool(super().onecmd(line))
         except TestbedError as wrong:
             error(f"{wrong}\n")
@@ -154,16 +176,13 @@ A program that draws on the terminal needs noecho: noecho h0 vi notes
         return node if node in self._ordinary.topology.hosts else None
 
 
-Beside = Callable[[], AbstractContextManager[object]]
-"""Makes what runs in the sandbox beside the prompt, once the fabric is built."""
-
-
 def run_shell(
     topology: Topology,
     pcaps: Mapping[Link, Path],
     realtime_offset_ns: int,
     report: Callable[[str], None],
-    beside: Beside = nullcontext,
+    beside: Beside = _alone,
+    further: Commands = MappingProxyType({}),
 ) -> int:
     """Build a fabric, give the user its prompt, and return the exit status.
 
@@ -173,12 +192,13 @@ def run_shell(
         realtime_offset_ns: CLOCK_REALTIME minus CLOCK_MONOTONIC, for captures.
         report: prints a line for the user.
         beside: makes a context that is entered in the sandbox and left when the prompt ends.
+        further: more commands of the prompt.
     """
 
     def capture() -> LinkCaptures | None:
         return LinkCaptures(pcaps, realtime_offset_ns) if pcaps else None
 
-    return run_in_terminal(lambda: _first_process(topology, capture, report, beside))
+    return run_in_terminal(lambda: _first_process(topology, capture, report, beside, further))
 
 
 def _first_process(
@@ -186,6 +206,7 @@ def _first_process(
     capture: Callable[[], LinkCaptures | None],
     report: Callable[[str], None],
     beside: Beside,
+    further: Commands,
 ) -> int:
     lg.handlers[0].setStream(sys.stdout)
     try:
@@ -196,13 +217,13 @@ def _first_process(
             ordinary = OrdinaryTraffic(topology, fabric.namespaces)
             ordinary.install()
             delay = _propagation_delay(fabric, stack, report)
-            stack.enter_context(beside())
+            stack.enter_context(beside(fabric))
             captures = capture()
             if captures is not None:
                 stack.callback(_stop, captures, report)
             if os.isatty(0):
                 report(_welcome(topology))
-            FabricShell(fabric.net, ordinary, delay)
+            FabricShell(fabric.net, ordinary, delay, further)
     except TestbedError as wrong:
         report(f"error: {wrong}")
         return wrong.exit_status

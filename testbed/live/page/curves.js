@@ -22,6 +22,7 @@ export function plotsOf(root, timeline, times, page) {
   }));
   const window = () => {
     const { flow } = page.evs;
+    if (!snapshot.flows[flow]) return [];
     return [
       { label: `cwnd of ${snapshot.flows[flow].name}`, colour: colour("accent"), values: series.cwnd[flow] },
       { label: "in flight", colour: colour("muted"), values: series.inflight[flow], dash: [4, 3] },

@@ -39,9 +39,32 @@ export class Evs {
     this._hover = hover;
     this._choose = choose;
     /** @type {string | null} */ this.chosen = null;
-    for (const { flow, name } of snapshot.flows) select.append(html("option", { value: flow }, name));
-    select.addEventListener("change", () => this._build());
+    this._chosen = false; // whether somebody has chosen a flow
+    this._counts = { flows: 0, evs: 0 };
+    select.addEventListener("change", () => {
+      this._chosen = true;
+      this._build();
+    });
+    this.grow();
+  }
+
+  /** Shows flows and EVs that are new; the newest flow, unless one was chosen. */
+  grow() {
+    const { flows, evs } = this.snapshot;
+    for (const { flow, name } of flows.slice(this._counts.flows)) {
+      this._select.append(html("option", { value: flow }, name));
+    }
+    if (this._counts.flows > 0 && flows.length > this._counts.flows && !this._chosen) {
+      this._select.value = String(flows[flows.length - 1].flow);
+    }
+    this._counts = { flows: flows.length, evs: evs.length };
     this._build();
+  }
+
+  /** Whether there are flows or EVs that are not shown. */
+  get grows() {
+    const { flows, evs } = this.snapshot;
+    return flows.length > this._counts.flows || evs.length > this._counts.evs;
   }
 
   /** The flow that is shown. */
@@ -55,7 +78,8 @@ export class Evs {
     /** @type {{ev: EvPath, row: HTMLTableRowElement, cells: HTMLElement[], bar: HTMLElement}[]} */
     this._rows = [];
     if (evs.length === 0) {
-      this._root.replaceChildren(html("p", { class: "empty" }, "This transport has no EVs."));
+      const why = this.snapshot.flows.length > 0 ? "This transport has no EVs." : "No flow yet: run write_bw in two hosts.";
+      this._root.replaceChildren(html("p", { class: "empty" }, why));
       return;
     }
     const body = html("tbody");

@@ -37,7 +37,7 @@ export function keys(event, page) {
     "+": () => player.faster(1),
     "=": () => player.faster(1),
     l: () => player.follow(),
-    f: () => page.actions && page.forks.open(),
+    f: () => page.mayFork && page.forks.open(),
     Escape: () => page.choose(null),
     "?": () => /** @type {HTMLDialogElement} */ (document.getElementById("help")).showModal(),
   };

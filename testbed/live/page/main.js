@@ -26,7 +26,7 @@ const CONTROL_LEGEND = [["dot sack", "SACK"], ["dot nack", "NACK"], ["dot probe"
 const CONTROL_DILATION = 100_000; // from there on control packets are recorded
 
 class Page {
-  /** @param {StreamRecord} first @param {string} may what the page offers: "control", "fork" or "watch" */
+  /** @param {StreamRecord} first @param {string} may what the page offers: "control", "break", "fork" or "watch" */
   constructor(first, may) {
     const timeline = new Timeline(first);
     const { snapshot } = timeline;
@@ -36,7 +36,7 @@ class Page {
     this.seek = (/** @type {number} */ t) => this.player.seek(t);
     this.report = new Report(byId("detail"), snapshot, this.times);
     this.actions = may === "watch" ? null : new Actions(() => timeline.latest, this.report, () => timeline.ended);
-    const controls = may === "control";
+    const controls = may === "control" || may === "break";
     /** @type {Choice} */ this.choice = null;
     /** @type {string[]} */ this.hovered = [];
     this.detail = new Detail(byId("detail"), snapshot, controls ? this.actions : null);
@@ -51,7 +51,8 @@ class Page {
     this._live = html("li", { class: "live" }, snapshot.live ? "live" : "replay");
     this._end = html("button", { type: "button", class: "end", title: "End the run and write its report" }, "End run");
     this.forks = new Forks(byId("fork"), this);
-    this._controls = controls;
+    this._ends = may === "control";
+    this.mayFork = may === "control" || may === "fork";
     this._head();
     help(byId("help"), controls);
     document.addEventListener("keydown", (event) => keys(event, this));
@@ -79,12 +80,12 @@ class Page {
     const ask = html("button", { type: "button", "aria-label": "Keys", title: "Keys (?)" }, "?");
     ask.addEventListener("click", () => byId("help").showModal());
     this._end.addEventListener("click", () => this.actions?.end());
-    this._end.hidden = !(this._controls && snapshot.live);
+    this._end.hidden = !(this._ends && snapshot.live);
     const fork = html("button", { type: "button", title: "Simulate the run so far again, with one thing changed (f)" }, "Fork …");
     fork.addEventListener("click", () => this.forks.open());
     const save = html("button", { type: "button", title: "Save what was done so far as a scenario" }, "Save scenario");
     save.addEventListener("click", () => this.forks.save());
-    fork.hidden = save.hidden = this.actions === null;
+    fork.hidden = save.hidden = !this.mayFork;
     this.player.append(unit, fork);
     const chips = [
       snapshot.simulated ? "simulated" : "emulated", snapshot.topology, `time × ${snapshot.dilation.toLocaleString("en")}`,
@@ -110,6 +111,7 @@ class Page {
   /** @param {number} t */
   draw(t) {
     const world = this.timeline.at(t);
+    if (this.evs.grows) this.evs.grow();
     const chosen = this.choice?.kind === "ev" ? this.choice.ev.crosses : [];
     const name = this.choice && this.choice.kind !== "ev" ? this.choice.name : null;
     this.fabric.show(world, { path: this.hovered.length ? this.hovered : chosen, chosen: name });

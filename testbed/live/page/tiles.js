@@ -61,6 +61,10 @@ export class Tiles {
     const corrupted = flows.reduce((sum, flow) => sum + (flow.corrupted_bytes ?? 0), 0);
     this._set("lost packets", String(lost), corrupted ? `${corrupted} bytes corrupted!` : `${again} sent again`, corrupted ? "bad" : "");
 
+    if (!this.snapshot.judged) {
+      this._set("verdict", "–", "programs at a prompt are not judged");
+      return;
+    }
     const { verdict, reasons = [], final = false } = world.verdict ?? { verdict: "trusted" };
     this._set("verdict", verdict, reasons[0] ?? (final ? (world.outcome ?? "final") : "so far"), verdict === "trusted" ? "good" : "bad");
   }

@@ -51,6 +51,11 @@ function apply(world, record) {
       merge(world.evs, /** @type {any} */ (record.evs));
       merge(world.links, record.links);
       break;
+    case "opened":
+      for (const { flow, ev, state, active } of record.evs) {
+        world.evs[`${flow}:${ev}`] = { state, active, reason: "" };
+      }
+      break;
     case "ev": {
       const key = `${record.flow}:${record.ev}`;
       const { active, reason } = record;
@@ -90,6 +95,11 @@ class Series {
       this.links[`${lower}>${upper}`] = [];
       this.links[`${upper}>${lower}`] = [];
     }
+  }
+
+  /** Has one more flow, which sent nothing before. */
+  open() {
+    for (const of of [this.flows, this.cwnd, this.inflight]) of.push(this.t.map(() => 0));
   }
 
   /** @param {World} world @param {number} t */
@@ -143,6 +153,10 @@ export class Timeline {
           world: structuredClone(this.latest),
         });
       }
+    } else if (record.type === "opened") {
+      this.snapshot.flows.push(...record.flows);
+      this.snapshot.evs.push(...record.evs);
+      for (const _ of record.flows) this.series.open();
     } else if (record.type === "packets") this.packets.push(record);
     else if (record.type !== "snapshot") this.events.push(record);
   }

@@ -10,15 +10,23 @@ from testbed.model.units import NS_PER_S
 class FaultEvents:
     """Compares the records of faults with what the stream has of them already."""
 
-    def __init__(self, t0_ns: int, flows: Iterable[FlowEnds], evs: Iterable[EvPath]) -> None:
+    def __init__(self, t0_ns: int) -> None:
         """Begin without faults; `t0_ns` is the start of the run on the clock of the records."""
         self._t0_ns = t0_ns
-        hosts = {flow.flow: {flow.src, flow.dst} for flow in flows}
-        self._passes = {(ev.flow, ev.ev): {*ev.crosses, *hosts[ev.flow]} for ev in evs}
-        self._active = {(ev.flow, ev.ev): ev.active for ev in evs}
+        self._hosts: dict[int, set[str]] = {}
+        self._passes: dict[tuple[int, int], set[str]] = {}
+        self._active: dict[tuple[int, int], bool] = {}
         self._records: dict[int, FaultRecord] = {}
         self._shown: dict[int, int] = {}
         self._detected: set[tuple[int, int]] = set()
+
+    def add(self, flows: Iterable[FlowEnds], evs: Iterable[EvPath]) -> None:
+        """Tell of flows, and of EVs of these or earlier ones, with their states."""
+        self._hosts |= {flow.flow: {flow.src, flow.dst} for flow in flows}
+        for ev in evs:
+            key = ev.flow, ev.ev
+            self._passes[key] = {*ev.crosses, *self._hosts[ev.flow]}
+            self._active[key] = ev.active
 
     def changes(self, records: Iterable[FaultRecord], until_s: float) -> Iterator[FaultChange]:
         """What has happened to these faults by a time and has not been shown yet."""

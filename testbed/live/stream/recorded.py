@@ -31,6 +31,7 @@ def recorded_stream(directory: Path, slow_motion: str | None = None) -> Iterator
     """
     data = load_run(directory)
     beginning = Beginning(
+        topology=data.scenario.topology,
         scenario=data.scenario,
         run=data.directory.name,
         simulated=data.simulated,

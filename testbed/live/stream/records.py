@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from testbed.model.json_schema import records_schema
 
-VERSION: Literal[2] = 2
+VERSION: Literal[3] = 3
 """Counts up whenever a reader of the stream has to change."""
 
 
@@ -89,7 +89,7 @@ class Snapshot(Record):
     """The first record: what the run consists of."""
 
     type: Literal["snapshot"] = "snapshot"
-    version: Literal[2] = VERSION
+    version: Literal[3] = VERSION
     scenario: str
     description: str
     topology: str
@@ -106,12 +106,23 @@ class Snapshot(Record):
     planes: int
     clustermapper: bool
     """Whether the run has a Clustermapper."""
+    judged: bool = True
+    """Whether the run has a verdict; the programs at a prompt have none."""
     slow_flow: int | None = None
     """The flow whose single packets are in the stream; None: those of no flow."""
     nodes: tuple[NodePlace, ...]
     links: tuple[LinkEnds, ...]
     flows: tuple[FlowEnds, ...]
     evs: tuple[EvPath, ...]
+
+
+class Opened(Record):
+    """Flows and EVs that the snapshot did not have: a program at the prompt has begun to send."""
+
+    type: Literal["opened"] = "opened"
+    flows: tuple[FlowEnds, ...] = ()
+    """Their numbers follow those of the flows before them."""
+    evs: tuple[EvPath, ...] = ()
 
 
 # --- state --------------------------------------------------------------------------------------
@@ -316,6 +327,7 @@ class End(Record):
 
 StreamRecord = (
     Snapshot
+    | Opened
     | State
     | PacketBatch
     | EvChange

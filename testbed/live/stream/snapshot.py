@@ -22,21 +22,29 @@ LEAST_STEPS = 100
 """A run shorter than ten seconds has so many steps, as where time is not dilated."""
 
 
+PROMPT = "shell"
+"""In place of a scenario's name."""
+
+_PROGRAMS = "Programs at the prompt. A flow begins with the first packet that its program sends."
+
+
 @dataclass(frozen=True, slots=True)
 class Beginning:
     """What a stream has to know of its run.
 
     Attributes:
-        scenario: what is run.
+        topology: the fabric.
+        scenario: what is run; None: programs at the prompt.
         run: name of the run's directory.
         simulated: whether it takes place in virtual time.
         live: whether it goes on while the stream is written.
         base_rtt_s: the base RTT.
-        duration_s: planned duration.
+        duration_s: planned duration; 0: none.
         slow_flow: the flow whose single packets are in the stream, if any.
     """
 
-    scenario: Scenario
+    topology: Topology
+    scenario: Scenario | None
     run: str
     simulated: bool
     live: bool
@@ -47,7 +55,7 @@ class Beginning:
     @property
     def step_s(self) -> float:
         """Time between two `State` records."""
-        return min(STEP_S, self.duration_s / LEAST_STEPS)
+        return min(STEP_S, self.duration_s / LEAST_STEPS) if self.duration_s else STEP_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +70,12 @@ class FirstState:
 
 def snapshot_of(beginning: Beginning, evs: Iterable[FirstState], t: float) -> Snapshot:
     """The snapshot of a run that begins with these EVs."""
-    scenario = beginning.scenario
-    topology = scenario.topology
-    flows = {flow.number: flow for flow in flows_of(scenario)}
+    scenario, topology = beginning.scenario, beginning.topology
+    flows = flows_of_beginning(beginning)
     return Snapshot(
         t=t,
-        scenario=scenario.name,
-        description=" ".join(scenario.description.split()),
+        scenario=PROMPT if scenario is None else scenario.name,
+        description=_PROGRAMS if scenario is None else " ".join(scenario.description.split()),
         topology=topology.name,
         run=beginning.run,
         simulated=beginning.simulated,
@@ -78,13 +85,26 @@ def snapshot_of(beginning: Beginning, evs: Iterable[FirstState], t: float) -> Sn
         base_rtt_s=beginning.base_rtt_s,
         dilation=topology.dilation,
         planes=topology.planes,
-        clustermapper=scenario.clustermapper is not None,
+        clustermapper=scenario is not None and scenario.clustermapper is not None,
+        judged=scenario is not None,
         slow_flow=beginning.slow_flow,
         nodes=tuple(_nodes(topology)),
         links=tuple(_links(topology)),
-        flows=tuple(_flow(flow, scenario.transport.kind) for flow in flows.values()),
-        evs=tuple(_ev(topology, flows, first) for first in evs),
+        flows=tuple(flow_ends(flow, transport_of(beginning)) for flow in flows.values()),
+        evs=tuple(ev_path(topology, flows, first) for first in evs),
     )
+
+
+def flows_of_beginning(beginning: Beginning) -> dict[int, Flow]:
+    """The flows that the snapshot has, by number."""
+    if beginning.scenario is None:
+        return {}
+    return {flow.number: flow for flow in flows_of(beginning.scenario)}
+
+
+def transport_of(beginning: Beginning) -> str:
+    """What flows send with."""
+    return "mrc" if beginning.scenario is None else beginning.scenario.transport.kind
 
 
 def _nodes(topology: Topology) -> Iterator[NodePlace]:
@@ -104,14 +124,16 @@ def _links(topology: Topology) -> Iterator[LinkEnds]:
         )
 
 
-def _flow(flow: Flow, transport: str) -> FlowEnds:
+def flow_ends(flow: Flow, transport: str) -> FlowEnds:
+    """A flow as the stream has it."""
     lane = f" #{flow.lane}" if flow.lane else ""
     name = f"{flow.src.name} → {flow.dst.name}{lane}"
     src, dst = flow.src.name, flow.dst.name
     return FlowEnds(flow=flow.number, name=name, src=src, dst=dst, transport=transport)
 
 
-def _ev(topology: Topology, flows: Mapping[int, Flow], first: FirstState) -> EvPath:
+def ev_path(topology: Topology, flows: Mapping[int, Flow], first: FirstState) -> EvPath:
+    """An EV of one of these flows as the stream has it, with its path."""
     flow = flows[first.flow]
     path = path_of_ev(topology, flow.src, flow.dst, first.ev)
     usids = carrier_usids(topology, flow.src, flow.dst, path)

@@ -3,6 +3,7 @@
 The rows may come from a run that goes on (`tail.py`) or from a finished one (`recorded.py`).
 """
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
@@ -13,14 +14,25 @@ from testbed.live.stream.records import (
     End,
     EvChange,
     Finding,
+    Opened,
     OperatorCommand,
     Record,
     Snapshot,
     StreamRecord,
     VerdictChange,
 )
-from testbed.live.stream.snapshot import Beginning, FirstState, snapshot_of
+from testbed.live.stream.snapshot import (
+    Beginning,
+    FirstState,
+    ev_path,
+    flow_ends,
+    flows_of_beginning,
+    snapshot_of,
+    transport_of,
+)
 from testbed.model.faults.record import FaultRecord
+from testbed.model.flows import Flow
+from testbed.model.run_files.flows import OpenedFlow
 from testbed.model.run_files.health import HealthSample
 from testbed.model.units import NS_PER_S
 from testbed.results.analysis.trust.grades import Level
@@ -45,20 +57,25 @@ class Stream:
         """Begin; `t0_ns` is the start of the workload on the clock of the run's records."""
         self._beginning = beginning
         self._t0_ns = t0_ns
-        self._measures = Measures(beginning.scenario.topology)
+        self._measures = Measures(beginning.topology)
         self._health: list[HealthSample] = []
         self._verdict = Level.TRUSTED
         self._follower: PacketFollower | None = None
-        if beginning.slow_flow is not None:
+        if beginning.scenario is not None and beginning.slow_flow is not None:
             self._follower = PacketFollower(
                 beginning.scenario, beginning.slow_flow, beginning.base_rtt_s
             )
+        self._flows = flows_of_beginning(beginning)
+        self._unopened = deque[Flow]()
+        self._first: list[FirstState] = []
         self._next_id = 0
 
     def snapshot(self, evs: Sequence[FirstState], t: float = 0.0) -> Snapshot:
         """The first record."""
         snapshot = snapshot_of(self._beginning, evs, t)
-        self._faults = FaultEvents(self._t0_ns, snapshot.flows, snapshot.evs)
+        self._faults = FaultEvents(self._t0_ns)
+        self._faults.add(snapshot.flows, snapshot.evs)
+        self._known = {(ev.flow, ev.ev) for ev in snapshot.evs}
         return self._numbered(snapshot)
 
     def step(
@@ -68,6 +85,7 @@ class Stream:
         health: Sequence[HealthSample],
         begin_s: float,
         end_s: float,
+        opened: Sequence[OpenedFlow] = (),
     ) -> Iterator[StreamRecord]:
         """The records of one step: events in order of time, then the state at its end.
 
@@ -77,7 +95,9 @@ class Stream:
             health: the samples that are new.
             begin_s: when the step begins, in seconds of the run.
             end_s: when it ends.
+            opened: the flows that are new.
         """
+        yield from self._opened(tables, opened, begin_s)
         events: list[StreamRecord] = [*self._faults.changes(faults, end_s)]
         for change in _ev_changes(tables):
             events += [change, *self._faults.detections(change)]
@@ -89,6 +109,29 @@ class Stream:
             events.append(self._follower.batch(tables, end_s))
         for record in [*events, self._measures.state(tables, begin_s, end_s)]:
             yield self._numbered(record)
+
+    def _opened(
+        self, tables: Tables, opened: Sequence[OpenedFlow], t: float
+    ) -> Iterator[StreamRecord]:
+        """The flows that are new, and the EVs of which no record has told."""
+        beginning = self._beginning
+        nodes = {node.name: node for node in beginning.topology.hosts} if opened else {}
+        self._unopened += (Flow(o.flow, nodes[o.src], nodes[o.dst], o.lane) for o in opened)
+        self._first += (s for s in first_states(tables) if (s.flow, s.ev) not in self._known)
+        with_evs = {state.flow for state in self._first}
+        new: list[Flow] = []
+        while self._unopened and self._unopened[0].number in with_evs:  # in the order of numbers
+            new.append(self._unopened.popleft())
+        self._flows |= {flow.number: flow for flow in new}
+        first = [state for state in self._first if state.flow in self._flows]
+        if not first:
+            return
+        self._first = [state for state in self._first if state.flow not in self._flows]
+        self._known |= {(state.flow, state.ev) for state in first}
+        flows = tuple(flow_ends(flow, transport_of(beginning)) for flow in new)
+        evs = tuple(ev_path(beginning.topology, self._flows, state) for state in first)
+        self._faults.add(flows, evs)
+        yield self._numbered(Opened(t=t, flows=flows, evs=evs))
 
     def end(
         self, outcome: str, t: float, verdict: str | None = None, reasons: Sequence[str] = ()

@@ -18,6 +18,7 @@ from testbed.live.stream.records import (
     Finding,
     FlowState,
     LinkState,
+    Opened,
     OperatorCommand,
     Snapshot,
     State,
@@ -72,6 +73,11 @@ class World:
             case Snapshot():
                 self.snapshot = record
                 self.roles = {f"{e.flow}:{e.ev}": (e.active, e.state) for e in record.evs}
+            case Opened():
+                assert self.snapshot is not None  # noqa: S101 - the first record
+                flows, evs = self.snapshot.flows + record.flows, self.snapshot.evs + record.evs
+                self.snapshot = self.snapshot.model_copy(update={"flows": flows, "evs": evs})
+                self.roles |= {f"{e.flow}:{e.ev}": (e.active, e.state) for e in record.evs}
             case State():
                 _merge(self.flows, record.flows)
                 self.planes |= record.planes

@@ -12,6 +12,7 @@ from testbed.live.stream.tables import TABLES
 from testbed.live.stream.tail import RawTail
 from testbed.model.closeable import Closeable
 from testbed.model.faults.record import FaultRecord
+from testbed.model.run_files.flows import FLOWS, OpenedFlow
 from testbed.model.run_files.health import HealthSample
 from testbed.model.run_files.layout import HEALTH, RAW, SUMMARY
 from testbed.model.summary import Summary
@@ -40,7 +41,8 @@ class StreamWriter(Closeable):
         self._stream = Stream(beginning, t0_ns)
         self._step_s = beginning.step_s
         self._file = (directory / STREAM).open("ab", buffering=0)
-        self._health_bytes = 0
+        self._health = _Lines(directory / HEALTH)
+        self._flows = _Lines(directory / RAW / FLOWS)
         self._steps = 0
         rows = self._tail.rows_before(0.0)
         self._write([self._stream.snapshot(first_states(rows))])
@@ -64,11 +66,23 @@ class StreamWriter(Closeable):
         """
         while (end_s := round((self._steps + 1) * self._step_s, 9)) <= until_s:
             tables, health = self._tail.rows_before(end_s), self._new_health()
-            self._write(self._stream.step(tables, faults, health, self.end_s, end_s))
+            times = self.end_s, end_s
+            self._write(self._stream.step(tables, faults, health, *times, self._new_flows()))
             self._steps += 1
 
-    def finish(self) -> None:
-        """Write the end of the stream: with the verdict, if the run has been analysed."""
+    def _new_flows(self) -> list[OpenedFlow]:
+        """The flows that programs have opened; each is written before the rows that name it."""
+        lines = self._flows.new_lines()
+        return [OpenedFlow.model_validate_json(line) for line in lines]
+
+    def finish(self, outcome: str | None = None) -> None:
+        """Write the end of the stream: with the verdict, if the run has been analysed.
+
+        `outcome`, if given, says how it ended in its stead.
+        """
+        if outcome is not None:
+            self._write(self._stream.end(outcome, self.end_s))
+            return
         try:
             text = (self._directory / SUMMARY).read_text(encoding="utf-8")
             summary = Summary.model_validate_json(text)
@@ -84,14 +98,26 @@ class StreamWriter(Closeable):
             view = view[self._file.write(view) or 0 :]
 
     def _new_health(self) -> list[HealthSample]:
+        return [HealthSample.model_validate_json(line) for line in self._health.new_lines()]
+
+
+class _Lines:
+    """The lines of a file that may not exist yet, and that others add to."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._bytes = 0
+
+    def new_lines(self) -> list[bytes]:
+        """The whole lines that have come since the last call."""
         try:
-            with (self._directory / HEALTH).open("rb") as file:
-                file.seek(self._health_bytes)
+            with self._path.open("rb") as file:
+                file.seek(self._bytes)
                 lines = [line for line in file if line.endswith(b"\n")]
         except FileNotFoundError:
             return []
-        self._health_bytes += sum(map(len, lines))
-        return [HealthSample.model_validate_json(line) for line in lines]
+        self._bytes += sum(map(len, lines))
+        return lines
 
 
 def outcome_of(summary: Summary) -> str:

@@ -1,6 +1,7 @@
 """Whether an operator's commands fit the flows, EVs and ports of a run."""
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 from testbed.model.errors import Problem, did_you_mean, few
 from testbed.model.fabric.addressing import (
@@ -20,12 +21,13 @@ from testbed.model.operator.commands import (
     ListEvs,
     ProbeEvs,
     ReplaceEv,
+    TimedCommand,
     ev_number,
     evs_named,
     flow_ends,
 )
 from testbed.model.scenario import Scenario
-from testbed.model.transport import Mrc
+from testbed.model.transport import Mrc, Transport
 from testbed.model.units import exact_duration
 
 OnFlow = DenyEvs | AllowEvs | ReplaceEv | ProbeEvs | ListEvs
@@ -50,8 +52,28 @@ def operator_problems(scenario: Scenario) -> Iterator[Problem]:
         yield from command_problems(scenario, order, where, evs_of)
 
 
+class Operated(Protocol):
+    """What commands apply to: a scenario, or the flows of a program at a prompt."""
+
+    @property
+    def topology(self) -> Topology:
+        """The fabric."""
+
+    @property
+    def transport(self) -> Transport:
+        """What the flows send with."""
+
+    @property
+    def flows(self) -> tuple[tuple[str, str, int], ...]:
+        """Source, destination and lane of each flow."""
+
+    @property
+    def operator(self) -> tuple[TimedCommand, ...]:
+        """The commands that it brings along, each with its time."""
+
+
 def command_problems(
-    scenario: Scenario, command: Command, where: str, evs_of: EvsOf
+    scenario: Operated, command: Command, where: str, evs_of: EvsOf
 ) -> Iterator[Problem]:
     """What makes one command impossible.
 
@@ -149,7 +171,7 @@ def _host(topology: Topology, name: str) -> Node:
     return topology.host(int(name.removeprefix("h")))
 
 
-def _port_problems(scenario: Scenario, command: Command, where: str) -> Iterator[Problem]:
+def _port_problems(scenario: Operated, command: Command, where: str) -> Iterator[Problem]:
     host = getattr(command, "host", "")
     hosts = sorted({end for src, dst, _ in scenario.flows for end in (src, dst)})
     if host not in hosts:

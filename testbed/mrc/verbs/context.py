@@ -24,7 +24,7 @@ from testbed.mrc.memory import MemoryRegion, MemoryTable
 from testbed.mrc.qp import QueuePair
 from testbed.mrc.state import QpState
 from testbed.mrc.verbs.queue_pair import CompletionQueue, Destination, VerbsQp
-from testbed.mrc.wire.datagram import Arrival, Outbound
+from testbed.mrc.wire.datagram import Arrival, Datagram, Outbound
 from testbed.mrc.wire.packets import Buffer
 
 _FIRST_VA: Final = 0x7000_0000_0000
@@ -227,16 +227,20 @@ class Context:
 
     def transmit(self, now_ns: int, limit: int) -> list[Outbound]:
         """Return what to send now, at most `limit` data packets; queue pairs take turns."""
+        packets = self.transmit_by_qp(now_ns, limit)
+        return [Outbound(core.config.peer_address, datagram) for core, datagram in packets]
+
+    def transmit_by_qp(self, now_ns: int, limit: int) -> list[tuple[QueuePair, Datagram]]:
+        """Return the same, each packet with the core of its queue pair, for observers."""
         self._now_ns = now_ns
         cores = self._cores
-        sent: list[Outbound] = []
+        sent: list[tuple[QueuePair, Datagram]] = []
         if cores:
             self._turn = (self._turn + 1) % len(cores)
             for core in (*cores[self._turn :], *cores[: self._turn]):
-                peer = core.config.peer_address
                 datagrams = core.transmit(now_ns, limit)
                 limit -= sum(datagram.is_data for datagram in datagrams)
-                sent.extend(Outbound(peer, datagram) for datagram in datagrams)
+                sent.extend((core, datagram) for datagram in datagrams)
         return sent
 
     def next_deadline(self) -> int | None:
@@ -247,6 +251,10 @@ class Context:
     def take_events(self) -> list[Event]:
         """Return the events since the last call, for observers; they accumulate until then."""
         return [event for core in self._cores for event in core.events()]
+
+    def events_by_qp(self) -> list[tuple[QueuePair, list[Event]]]:
+        """Return the same of each queue pair, with its core."""
+        return [(core, core.events()) for core in self._cores]
 
     def refused(self) -> dict[str, int]:
         """Return how many packets were not acted on, by reason (see `Demux.refused`)."""

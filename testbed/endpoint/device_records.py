@@ -1,0 +1,224 @@
+"""What the device of a program records, and which commands it takes, while a fabric is watched.
+
+A queue pair becomes a flow when it sends its first data packet. Then it gets a number: the sender
+adds a line to `flows.jsonl`, and the receiver of the packet finds it there.
+"""
+
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from ipaddress import IPv6Address
+from pathlib import Path
+from typing import Any
+
+from testbed.endpoint.clock import now_ns
+from testbed.host.operator import HostOperator
+from testbed.host.plan import QpPlan
+from testbed.host.recording import Tables
+from testbed.host.recording.qp_records import QpRecords
+from testbed.host.traffic import SAMPLES_PER_RTT
+from testbed.model.closeable import Closeable
+from testbed.model.fabric.addressing import host_of_nic
+from testbed.model.fabric.ev_set import EvChoice
+from testbed.model.fabric.nodes import Node
+from testbed.model.fabric.topology import Topology
+from testbed.model.operator.commands import TimedCommand, parse_command
+from testbed.model.run_files.flows import FLOWS, OpenedFlow
+from testbed.model.transport import Mrc, Transport
+from testbed.mrc import Datagram, EvChanged, Event, Placed, QueuePair
+
+SOCKET_SUFFIX = ".sock"
+"""A device takes commands on a UNIX socket, `<host>-<time>.sock` beside its raw files."""
+
+_MOST_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Flows:
+    """What commands apply to: the flows that one program sends."""
+
+    topology: Topology
+    flows: tuple[tuple[str, str, int], ...] = ()
+    transport: Transport = field(default_factory=Mrc)
+    operator: tuple[TimedCommand, ...] = ()
+
+
+@dataclass(slots=True)
+class _Connection:
+    """A queue pair with its records."""
+
+    qp: QueuePair
+    plan: QpPlan
+    records: QpRecords
+
+
+class DeviceRecords(Closeable):
+    """Records one device's queue pairs, as an endpoint does those of a run. Times in ns.
+
+    Attributes:
+        deadline_ns: when `work` has something to do even if nothing arrives.
+    """
+
+    def __init__(
+        self,
+        raw: Path,
+        topology: Topology,
+        host: Node,
+        evs_of: Callable[[Node], tuple[EvChoice, ...]],
+    ) -> None:
+        """Create the raw files.
+
+        Args:
+            raw: their directory.
+            topology: the fabric.
+            host: the device's.
+            evs_of: the EVs to a peer.
+        """
+        self._raw = raw
+        self._topology = topology
+        self._host = host
+        self._evs_of = evs_of
+        name = f"{host.name}-{now_ns()}"
+        self._tables = Tables(raw, name)
+        self._connections: dict[QueuePair, _Connection] = {}
+        self._sent: list[tuple[int, ...]] = []
+        self._sample_ns = max(topology.propagation_rtt_ns // SAMPLES_PER_RTT, 1)
+        self._next_sample_ns = 0
+        self._operated = _Flows(topology)
+        self._operator = HostOperator(self._operated, host, self._tables)
+        self._socket_file = raw / f"{name}{SOCKET_SUFFIX}"
+        self._commands = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._commands.setblocking(False)
+        directory = os.open(raw, os.O_PATH | os.O_DIRECTORY)
+        try:  # by its directory's descriptor, as the path of a socket has at most 107 bytes
+            self._commands.bind(f"/proc/self/fd/{directory}/{self._socket_file.name}")
+        finally:
+            os.close(directory)
+        self._commands.listen()
+        self._callers: list[socket.socket] = []
+
+    @property
+    def deadline_ns(self) -> int:
+        """When `work` has something to do even if nothing arrives."""
+        return self._operator.deadline_ns
+
+    def close(self) -> None:
+        """Finish the records."""
+        for open_socket in (self._commands, *self._callers):
+            open_socket.close()
+        self._socket_file.unlink(missing_ok=True)
+        self._tables.close()
+
+    def work(self, now_ns: int) -> None:
+        """Carry out commands, and report probes that are over."""
+        with suppress(BlockingIOError):
+            caller, _ = self._commands.accept()
+            caller.setblocking(False)
+            self._callers.append(caller)
+        for caller in [*self._callers]:
+            with suppress(BlockingIOError):
+                message = caller.recv(_MOST_BYTES)
+                if message:
+                    self._obey(json.loads(message), caller, now_ns)
+                else:
+                    self._callers.remove(caller)
+                    caller.close()
+        self._operator.work(now_ns)
+
+    def _obey(self, request: dict[str, Any], caller: socket.socket, now_ns: int) -> None:
+        number = request["operate"]
+
+        def answer(content: dict[str, Any]) -> None:
+            with suppress(OSError):  # nobody waits for it any more
+                caller.send(json.dumps({"operated": number, "content": content}).encode())
+
+        self._operator.handle(parse_command(request["command"]), now_ns, answer)
+
+    def sent(self, core: QueuePair, datagram: Datagram, plane: int, now_ns: int) -> None:
+        """Record a data packet that was handed to the socket."""
+        connection = self._connections.get(core) or self._connect(core)
+        flow = connection.records.sends
+        if flow is None:
+            flow = self._open(connection, now_ns)
+        ev, seq, again = datagram.ev, datagram.seq, datagram.retransmitted
+        assert seq is not None  # noqa: S101 - it is data
+        self._sent.append((now_ns, flow, plane, ev, seq, len(datagram.payload), again))
+
+    def end_round(self, events: Iterable[tuple[QueuePair, list[Event]]], now_ns: int) -> None:
+        """Record what queue pairs report, and their state if it is time."""
+        if self._sent:
+            self._tables.transmissions(self._sent)
+            self._sent.clear()
+        for core, of_core in events:
+            if not of_core:
+                continue
+            connection = self._connections.get(core) or self._connect(core)
+            records = connection.records
+            if records.receives is None and any(isinstance(event, Placed) for event in of_core):
+                records.receives = self._number_of_peer(connection)
+            for event in records.packets(of_core):
+                records.rarer(event)
+                if isinstance(event, EvChanged) and records.sends is not None:
+                    self._operator.note(records.sends, event)
+        if now_ns >= self._next_sample_ns:
+            self._next_sample_ns = now_ns + self._sample_ns
+            for connection in self._connections.values():
+                if connection.records.sends is not None:
+                    self._tables.qp(now_ns, connection.records.sends, *connection.qp.sample())
+            self._tables.flush()
+
+    def _connect(self, core: QueuePair) -> _Connection:
+        peer = host_of_nic(self._topology, IPv6Address(core.config.peer_address))
+        assert peer is not None  # noqa: S101 - the queue pair has EVs to it
+        config = core.config
+        plan = QpPlan(peer, 0, config.qpn, config.peer_qpn, None, None, self._evs_of(peer), ())
+        records = QpRecords(self._tables, self._topology, (self._host, peer), None, None)
+        connection = self._connections[core] = _Connection(core, plan, records)
+        return connection
+
+    # --- the numbers of flows -----------------------------------------------------------------
+
+    def _open(self, connection: _Connection, now_ns: int) -> int:
+        """Give the flow that a queue pair begins to send a number, and record its EVs."""
+        config, peer = connection.qp.config, connection.plan.peer.name
+        with (self._raw / FLOWS).open("a+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            known = _read(file)
+            ends = self._host.name, peer
+            lane = sum((flow.src, flow.dst) == ends for flow in known)
+            psn = config.first_psn
+            new = OpenedFlow(
+                flow=len(known), src=ends[0], dst=ends[1], lane=lane, qpn=config.qpn, psn=psn
+            )
+            file.write(new.model_dump_json().encode() + b"\n")
+        number = connection.records.sends = new.flow
+        connection.plan = replace(connection.plan, lane=lane, sends=number)
+        for ev in connection.plan.evs:
+            self._tables.ev_events(
+                now_ns, number, ev.path.plane, ev.value, "", "GOOD", ev.active, "start"
+            )
+        flows = (*self._operated.flows, (*ends, lane))
+        self._operated = replace(self._operated, flows=flows)
+        self._operator.now_has(self._operated)
+        self._operator.add(connection)
+        return number
+
+    def _number_of_peer(self, connection: _Connection) -> int | None:
+        """The number of the flow that arrives; None if its sender does not record."""
+        config, peer = connection.qp.config, connection.plan.peer.name
+        key = peer, self._host.name, config.peer_qpn, config.peer_first_psn
+        with suppress(FileNotFoundError), (self._raw / FLOWS).open("rb") as file:
+            for flow in _read(file):
+                if (flow.src, flow.dst, flow.qpn, flow.psn) == key:
+                    return flow.flow
+        return None
+
+
+def _read(file: Any) -> list[OpenedFlow]:
+    file.seek(0)
+    return [OpenedFlow.model_validate_json(line) for line in iter(partial(file.readline), b"")]

@@ -1,0 +1,167 @@
+"""A fabric with a prompt that is watched: records its counters, and carries out commands by hand.
+
+A process beside the prompt does that, so that the prompt is free for the user. It has the
+controller, which takes faults by hand, and passes commands for EVs and ports on to the programs.
+"""
+
+import json
+import os
+import select
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from testbed.controller.process import ControllerProcess
+from testbed.endpoint.clock import now_ns
+from testbed.endpoint.device_records import SOCKET_SUFFIX
+from testbed.experiment.queues import QueueSampler, step_ns
+from testbed.fabric.fabric import Fabric
+from testbed.model.fabric.names import link_of
+from testbed.model.run_files.layout import LOGS, RAW, START
+from testbed.model.run_files.start import RunStart
+from testbed.model.units import NS_PER_S
+from testbed.results import records
+from testbed.results.records import Recorder, raw_path
+from testbed.sandbox.channel import Channel
+from testbed.sandbox.namespaces import RECORDS_FILE
+from testbed.sandbox.processes import spawn
+
+LINK_SAMPLE_S = 0.25
+STARTS_S = 30.0
+ENDS_S = 5.0
+_MOST_BYTES = 1 << 20
+
+
+@contextmanager
+def watched_fabric(fabric: Fabric, directory: Path) -> Iterator[None]:
+    """Record a fabric, and take commands by hand for it, while the block runs.
+
+    Args:
+        fabric: it, built in this sandbox.
+        directory: the run directory; programs in the hosts record in it, too.
+
+    Raises:
+        RunFailedError: the process did not start.
+    """
+    raw = directory / RAW
+    raw.mkdir()
+    recorder = spawn(
+        lambda channel: _record(fabric, directory, channel),
+        title="the process that records the fabric",
+        isolated=False,
+        name="recorder",
+        log=directory / LOGS / "recorder.log",
+    )
+    try:
+        while not any("ready" in message for message in recorder.receive(STARTS_S)):
+            recorder.check()
+        RECORDS_FILE.write_text(str(raw.resolve()), encoding="utf-8")
+        yield
+        recorder.send({"finish": True})
+        recorder.ends_within(ENDS_S)
+    finally:
+        recorder.kill()
+        recorder.close()
+
+
+def _record(fabric: Fabric, directory: Path, channel: Channel) -> int:
+    """Record until the prompt's process sends something, or ends."""
+    topology, raw, model = fabric.topology, directory / RAW, fabric.link_model
+    with (
+        ControllerProcess.idle(topology, directory) as controller,
+        Recorder(raw_path(raw, "fabric", records.LINKS), records.LINKS) as links,
+        Recorder(raw_path(raw, "fabric", records.QUEUES), records.QUEUES) as waiting,
+    ):
+        t0_ns = now_ns()
+        controller.begin(t0_ns, {})
+        start = RunStart(t0_ns=t0_ns, base_rtt_ns=topology.propagation_rtt_ns)
+        (raw / START).write_text(start.model_dump_json())
+        channel.send({"ready": True})
+        counters = fabric.counters()
+        queues = QueueSampler(topology, model, waiting) if model is not None else None
+        step_s = step_ns(topology) / NS_PER_S if queues else LINK_SAMPLE_S
+        relay = _Relay(controller, raw)
+        due_ns = 0
+        while channel not in relay.wait([channel], step_s):
+            now = now_ns()
+            if queues is not None:
+                queues.sample(now)
+            if now >= due_ns:
+                due_ns = now + round(LINK_SAMPLE_S * NS_PER_S)
+                for direction, count in counters.directions().items():
+                    links.append(now, link_of(direction), direction, *count)
+                links.flush()
+                waiting.flush()
+    return os.EX_OK
+
+
+class _Relay:
+    """Passes the operator's commands on to the programs of a host, and their answers back.
+
+    Where several programs run in a host each gets the command; the first that does not refuse it
+    answers.
+    """
+
+    def __init__(self, controller: ControllerProcess, raw: Path) -> None:
+        self._controller = controller
+        self._raw = raw
+        self._programs: dict[socket.socket, int] = {}
+        self._refusals: dict[int, Mapping[str, Any]] = {}
+
+    def wait(self, watched: list[Any], timeout_s: float) -> list[Any]:
+        """Relay what comes within a time; returns those watched that have something to tell."""
+        ready = select.select([*watched, self._controller, *self._programs], [], [], timeout_s)[0]
+        if self._controller in ready:
+            for message in self._controller.receive():
+                if "operate" in message:
+                    self._ask(message)
+        for program in [each for each in self._programs if each in ready]:
+            self._answered(program)
+        return [each for each in watched if each in ready]
+
+    def _ask(self, message: dict[str, Any]) -> None:
+        number, host = message["operate"], message.pop("host")
+        for file in sorted(self._raw.glob(f"{host}-*{SOCKET_SUFFIX}")):
+            program = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            directory = os.open(self._raw, os.O_PATH | os.O_DIRECTORY)
+            try:
+                program.connect(f"/proc/self/fd/{directory}/{file.name}")
+                program.send(json.dumps(message).encode())
+            except OSError:  # the program was killed
+                program.close()
+                file.unlink(missing_ok=True)
+            else:
+                self._programs[program] = number
+            finally:
+                os.close(directory)
+        problem = {
+            "where": "command",
+            "found": host,
+            "expected": "a host in which a program with a device runs",
+            "remedy": f"at the prompt: {host} write_bw, and in another host: write_bw {host}",
+        }
+        self._refusals[number] = {"errors": [problem]}
+        self._conclude(number)
+
+    def _answered(self, program: socket.socket) -> None:
+        message = b""
+        with suppress(OSError):
+            message = program.recv(_MOST_BYTES)
+        number = self._programs.pop(program)
+        program.close()
+        if message and number in self._refusals:
+            answer = json.loads(message)
+            if "errors" in answer["content"]:
+                self._refusals[number] = answer["content"]
+            else:
+                del self._refusals[number]
+                self._controller.process.send(answer)
+        self._conclude(number)
+
+    def _conclude(self, number: int) -> None:
+        """Refuse a command if all programs have refused it, or there are none."""
+        if number in self._refusals and number not in self._programs.values():
+            content = self._refusals.pop(number)
+            self._controller.process.send({"operated": number, "content": content})

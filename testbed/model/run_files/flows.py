@@ -1,0 +1,28 @@
+"""The content of `raw/flows.jsonl`: the flows of programs at the prompt, line by line."""
+
+from pydantic import BaseModel, ConfigDict
+
+FLOWS = "flows.jsonl"
+"""The name of the file; it is locked while a line is added."""
+
+
+class OpenedFlow(BaseModel):
+    """A line: a program has sent its first data packet on a queue pair.
+
+    Attributes:
+        flow: its number, counted from 0.
+        src: the host that sends.
+        dst: the host that receives.
+        lane: how many flows between the two began before.
+        qpn: the number of the sending queue pair.
+        psn: its first PSN, which tells apart the queue pairs of that number.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    flow: int
+    src: str
+    dst: str
+    lane: int
+    qpn: int
+    psn: int
