@@ -1,4 +1,4 @@
-// The paths of a flow by EV: state, share, goodput, loss, delay, round trip.
+// The paths of a flow by EV: state, share, goodput, losses, round trip.
 
 /** @import { EvPath, Snapshot } from "live/records.js" */
 /** @import { World } from "live/timeline.js" */
@@ -84,7 +84,7 @@ export class Evs {
     }
     const body = html("tbody");
     for (const ev of evs) body.append(this._row(ev));
-    const heads = ["path", "EV", "state", "share", "goodput", "lost", "delay", "RTT"];
+    const heads = ["path", "EV", "state", "share", "goodput", "lost", "RTT"];
     this._root.replaceChildren(html("table", {}, html("thead", {}, html("tr", {},
       ...heads.map((head) => html("th", { scope: "col" }, head)))), body));
   }
@@ -93,7 +93,7 @@ export class Evs {
   _row(ev) {
     const bar = html("i", { class: "meter" });
     /** @type {HTMLElement[]} */
-    const cells = ["state", "share", "goodput", "lost", "delay", "rtt"].map((name) => html("td", { class: name }));
+    const cells = ["state", "share", "goodput", "lost", "rtt"].map((name) => html("td", { class: name }));
     const share = html("span");
     cells[1].append(bar, share);
     const path = html("button", { type: "button", title: `Show the path of EV ${evName(ev.ev)}` }, ev.path);
@@ -124,8 +124,7 @@ export class Evs {
       bar.style.width = `${Math.min(share * rows.length * 50, 100)}%`;
       setText(cells[2], rate(state.goodput_bps ?? 0));
       setText(cells[3], String(state.lost ?? 0));
-      setText(cells[4], state.delay_s ? this.times.passed(state.delay_s) : "–");
-      setText(cells[5], state.rtt_s ? this.times.passed(state.rtt_s) : "–");
+      setText(cells[4], state.rtt_s ? this.times.passed(state.rtt_s) : "–");
     });
   }
 }

@@ -62,7 +62,7 @@ export class Tiles {
     this._set("lost packets", String(lost), corrupted ? `${corrupted} bytes corrupted!` : `${again} sent again`, corrupted ? "bad" : "");
 
     if (!this.snapshot.judged) {
-      this._set("verdict", "–", "programs at a prompt are not judged");
+      this._set("verdict", "–", "a prompt is not judged");
       return;
     }
     const { verdict, reasons = [], final = false } = world.verdict ?? { verdict: "trusted" };
