@@ -151,6 +151,35 @@ def test_the_clustermapper_names_the_culprit_while_the_run_goes_on(
     assert (findings[0]["raised"], findings[0]["suspect"]) == (True, LINK)
 
 
+TARGETS = {"blackhole": "h0--p1_t0_0", "cut": "p1_t0_0", "loss": "p1_t1_1", "degrade": "p1"}
+"""A port, a T0, a T1 and a plane, each with another fault."""
+
+
+def test_other_faults_strike_other_targets_and_a_killed_run_is_told_of(
+    run: "subprocess.Popen[str]", directory: Path
+) -> None:
+    with opened(address(run), may_disconnect=True) as page:
+        expect(page.locator("#chips .live")).to_have_text("live")
+        report = page.locator("#report")
+        for kind, target in TARGETS.items():
+            page.locator(f"svg [data-name='{target}']").focus()
+            page.keyboard.press("Enter")
+            expect(page.locator("#detail h3")).to_have_text(target)
+            page.get_by_role("button", name=kind, exact=True).click()
+            expect(report).to_contain_text(f"{kind} of {target}: in effect after")
+            expect(report).to_contain_text("proven by")
+            expect(page.locator("#truth tr.bad")).to_have_count(1)
+            page.get_by_role("button", name="heal", exact=True).click()
+            expect(report).to_contain_text("healed after")
+            expect(page.locator("#truth tr.bad")).to_have_count(0)
+        run.kill()
+        expect(page.locator("#chips .live")).to_have_text("disconnected")
+        page.get_by_role("button", name="cut", exact=True).click()
+        expect(report).to_contain_text("nobody answers")
+    faults = [json.loads(line) for line in (directory / "faults.jsonl").open()]
+    assert [(fault["kind"], fault["target"]) for fault in faults] == [*TARGETS.items()]
+
+
 def _server_of(command: int) -> int:
     """The PID of the page's server, a grandchild of the command; 0 if there is none."""
     for watcher in _children(command):

@@ -21,10 +21,12 @@ LINK = "p1_t0_0--p1_t1_1"
 
 
 @contextmanager
-def started(directory: Path) -> Iterator["subprocess.Popen[str]"]:
-    """A live run without faults; it is killed at the end of the block."""
+def started(
+    directory: Path, scenario: str = FAILURE[: FAILURE.index("timeline:")]
+) -> Iterator["subprocess.Popen[str]"]:
+    """A live run, without faults by default; it is killed at the end of the block."""
     file = directory / "healthy.yaml"
-    file.write_text(FAILURE[: FAILURE.index("timeline:")])
+    file.write_text(scenario)
     options = ["--live", "--no-figures", "--results", str(directory)]
     process = subprocess.Popen(
         [TESTBED, "simulate", file, *options],
@@ -94,6 +96,25 @@ def test_an_ev_is_denied_and_a_port_disabled_by_click(run: "subprocess.Popen[str
         page.get_by_role("button", name="disable port", exact=True).click()
         expect(row.locator(".state")).to_contain_text("assumed bad")
         page.get_by_role("button", name="enable port", exact=True).click()
+        expect(row.locator(".state")).to_contain_text("active")
+
+
+def test_the_ev_of_one_peer_is_denied_and_not_that_of_another(tmp_path: Path) -> None:
+    scenario = FAILURE[: FAILURE.index("timeline:")]
+    scenario = scenario.replace("clos-tiny", "{base: clos-tiny, hosts_per_t0: 2}")
+    scenario = scenario.replace("pairs: [[h0, h1]]", "pairs: [[h0, h2], [h0, h3]]")
+    with started(tmp_path, scenario) as run, opened(address(run)) as page:
+        expect(page.locator("#chips .live")).to_have_text("live")
+        row = page.locator("#evs tbody tr", has_text="p1/t1_1")
+        page.locator("#flow").select_option(label="h0 → h3")
+        row.click()
+        expect(page.locator("#detail h3")).to_contain_text("h0 → h3")
+        page.get_by_role("button", name="deny", exact=True).click()
+        expect(row.locator(".state")).to_contain_text("denied")
+        page.locator("#flow").select_option(label="h0 → h2")
+        expect(row.locator(".state")).to_contain_text("active")
+        page.locator("#flow").select_option(label="h0 → h3")
+        page.get_by_role("button", name="allow", exact=True).click()
         expect(row.locator(".state")).to_contain_text("active")
 
 
