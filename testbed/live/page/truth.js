@@ -3,7 +3,7 @@
 /** @import { FaultChange, Finding, Snapshot } from "live/records.js" */
 /** @import { World } from "live/timeline.js" */
 /** @import { Times } from "live/format.js" */
-import { html } from "live/dom.js";
+import { byId, html, setText } from "live/dom.js";
 import { words } from "live/faults.js";
 
 /** Whether a suspect is, or contains, or is part of one of these places. @param {string} suspect @param {string[]} places */
@@ -30,8 +30,8 @@ export class Truth {
     const faults = Object.values(world.faults).reverse();
     const findings = Object.values(world.findings);
     const mapper = this.snapshot.clustermapper;
-    const measured = mapper ? this._measured(world) : "";
-    const key = JSON.stringify([faults, findings, world.detections.length, this.times.unit, measured]);
+    if (mapper) setText(byId("measured"), this._measured(world));
+    const key = JSON.stringify([faults, findings, world.detections.length, this.times.unit]);
     if (key === this._key) return;
     this._key = key;
     const rows = faults.map((fault) => this._row(fault, world, mapper ? findings : null));
@@ -40,24 +40,18 @@ export class Truth {
     }
     if (rows.length === 0) {
       const who = mapper ? "no fault yet, and the Clustermapper accuses nobody" : "no fault yet";
-      this._root.replaceChildren(html("p", { class: "empty" }, who), ...this._below(measured));
+      this._root.replaceChildren(html("p", { class: "empty" }, who));
       return;
     }
     const heads = ["fault", "state", "detected after", ...(mapper ? ["Clustermapper accuses"] : [])];
     this._root.replaceChildren(html("table", {},
-      html("thead", {}, html("tr", {}, ...heads.map((head) => html("th", { scope: "col" }, head)))), html("tbody", {}, ...rows)), ...this._below(measured));
+      html("thead", {}, html("tr", {}, ...heads.map((head) => html("th", { scope: "col" }, head)))), html("tbody", {}, ...rows)));
   }
 
   /** How far the Clustermapper has come. @param {World} world */
   _measured(world) {
     const probed = Object.values(world.links).filter(({ probed: probes = 0 }) => probes > 0);
-    const lossy = probed.filter(({ probes_lost: lost = 0 }) => lost > 0).length;
-    return `The Clustermapper has measured ${probed.length} of ${2 * this.snapshot.links.length} link directions; probes across ${lossy} of them were lost.`;
-  }
-
-  /** @param {string} measured */
-  _below(measured) {
-    return measured ? [html("p", { class: "measured" }, measured)] : [];
+    return `Clustermapper: ${probed.length} of ${2 * this.snapshot.links.length} link directions measured`;
   }
 
   /** @param {FaultChange} fault @param {World} world @param {Finding[] | null} findings */
