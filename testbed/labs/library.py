@@ -14,7 +14,7 @@ from testbed.files.validation import validated
 from testbed.installation import PROJECT
 from testbed.labs.draws import placeholders
 from testbed.labs.lab import Figure, Lab, NumberAnswer
-from testbed.labs.quantities import factor
+from testbed.labs.quantities import counts_things, factor
 from testbed.model.errors import InputError, Problem, did_you_mean, raise_any
 from testbed.model.summary.scopes import SCOPES
 
@@ -142,5 +142,6 @@ def _unit_problems(where: str, figure: Figure, unit: str) -> Iterator[Problem]:
     if not figure.is_metric or scope not in SCOPES or key not in SCOPES[scope].quantities:
         return
     own = SCOPES[scope].quantities[key].unit
-    if own.symbol and factor(own.symbol) != factor(unit):
+    other = counts_things(own.symbol) != counts_things(unit)
+    if own.symbol and (other or factor(own.symbol) != factor(unit)):
         yield Problem(f"{where}.answer.unit", unit, f"the unit of {figure.name}: {own.symbol}")

@@ -56,6 +56,7 @@ def test_what_an_author_gets_wrong_is_found(tmp_path: Path) -> None:
     [
         ("title:", "titel:", "did you mean title"),
         ("format_version: 1", "format_version: 2", "format_version"),
+        ("unit: RTT", "unit: parsec", "the unit of faults"),
         ("hints:", "hints: []\n    hint:", "hint"),
     ],
 )
