@@ -15,11 +15,11 @@ def core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where a core of two modules is, built with endpoint and simulator a second after."""
     monkeypatch.setattr(fast, "_PACKAGE", tmp_path)
     directory = tmp_path / "mrc"
-    for package in ("mrc", "baselines/roce", "endpoint", "host", "sim"):
-        (tmp_path / package).mkdir(parents=True)
+    directory.mkdir()
     for module in ("wire.py", "qp.py"):
         (directory / module).touch()
     for source in fast.sources():
+        source.parent.mkdir(parents=True, exist_ok=True)
         for suffix, second in ((".py", 1), (".cpython-311-x86_64-linux-gnu.so", 2)):
             file = source.with_name(f"{source.stem}{suffix}")
             file.touch()

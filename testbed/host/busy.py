@@ -6,7 +6,7 @@ from typing import Any, Protocol
 from testbed.model.fabric.addressing import path_of_ev
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
-from testbed.mrc import NOT_BUSY, Busy, NackReason, QueuePair
+from testbed.mrc import NOT_BUSY, BusyState, NackReason, QueuePair
 
 
 class _Connection(Protocol):
@@ -48,7 +48,7 @@ def set_busy(
     return refused
 
 
-def _busy_of(topology: Topology, host: Node, peer: Node, state: Mapping[str, Any]) -> Busy:
+def _busy_of(topology: Topology, host: Node, peer: Node, state: Mapping[str, Any]) -> BusyState:
     if not state:
         return NOT_BUSY
     path = state.get("skipped_path")
@@ -57,7 +57,7 @@ def _busy_of(topology: Topology, host: Node, peer: Node, state: Mapping[str, Any
         return path_of_ev(topology, peer, host, ev).name == path
 
     refusal = state.get("refusal")
-    return Busy(
+    return BusyState(
         penalty=state.get("penalty", 0),
         refusal=NackReason[refusal.upper()] if refusal else None,
         share=state.get("refused", 1.0),

@@ -5,7 +5,7 @@ requests to the endpoint itself (QPN 2). A `Demux` does all of this for the arri
 I/O layer owns sockets, clocks and outer headers.
 """
 
-from testbed.mrc.capabilities import NOT_BUSY, Busy
+from testbed.mrc.capabilities import NOT_BUSY, BusyState
 from testbed.mrc.config import PortAttributes, QpConfig
 from testbed.mrc.congestion.control import CongestionControl
 from testbed.mrc.congestion.nscc_incast import CcProfile, Nscc
@@ -41,7 +41,7 @@ __all__ = [
     "NOT_BUSY",
     "AccessError",
     "Arrival",
-    "Busy",
+    "BusyState",
     "CcProfile",
     "Completion",
     "CompletionStatus",

@@ -72,7 +72,7 @@ class Capabilities:
 
 
 @dataclass(frozen=True, slots=True)
-class Busy:
+class BusyState:
     """What a busy responder does with what arrives, until it is told otherwise.
 
     Attributes:
@@ -100,5 +100,5 @@ class Busy:
             raise ValueError(f"a share of refused packets is above 0, up to 1, not {self.share}")
 
 
-NOT_BUSY = Busy()
+NOT_BUSY = BusyState()
 """Everything is taken in."""

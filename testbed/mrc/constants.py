@@ -41,6 +41,9 @@ DEFAULT_PKEY: Final = 0xFFFF
 NEVER: Final = (1 << 62) - 1
 """A time in ns that is never reached: the largest integer that mypyc compares without boxing."""
 
+REQUEST_ID_MASK: Final = 0xFFFF
+"""The id of an endpoint request, or of a reliability probe, has 16 bits (OCP MRC 1.0)."""
+
 PSN_BITS: Final = 24
 """Bits of a packet sequence number (IBTA)."""
 

@@ -10,12 +10,9 @@ peer. So there is one `PortStatus` for each peer.
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from testbed.mrc.constants import EndpointOp
+from testbed.mrc.constants import REQUEST_ID_MASK, EndpointOp
 from testbed.mrc.ports import PortStatus
 from testbed.mrc.wire.control import EndpointRequest, EndpointResponse
-
-_IDS: Final = 1 << 16
-"""The id of an endpoint request stands in 16 bits of the PSN (OCP MRC 1.0)."""
 
 _MAX_OUTSTANDING: Final = 1 << 13
 """So many requests await an answer; then the oldest is forgotten, as if it were lost. Ours."""
@@ -50,9 +47,9 @@ class Endpoint:
         outstanding = self._outstanding
         if len(outstanding) >= _MAX_OUTSTANDING:
             del outstanding[next(iter(outstanding))]
-        request_id = (self._last_id + 1) % _IDS
+        request_id = (self._last_id + 1) & REQUEST_ID_MASK
         while request_id in outstanding:
-            request_id = (request_id + 1) % _IDS
+            request_id = (request_id + 1) & REQUEST_ID_MASK
         self._last_id = request_id
         outstanding[request_id] = _Outstanding(peer, op, answered)
         return request_id

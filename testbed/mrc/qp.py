@@ -8,7 +8,7 @@ has arrived, then `transmit`, sends the datagrams that it returns, and calls it 
 from collections.abc import Sequence
 from random import Random
 
-from testbed.mrc.capabilities import Busy
+from testbed.mrc.capabilities import BusyState
 from testbed.mrc.config import QpConfig
 from testbed.mrc.congestion.control import CongestionControl
 from testbed.mrc.congestion.rtt import RttEstimator
@@ -305,7 +305,7 @@ class QueuePair:
             raise ValueError(f"mpr must be 1 to {MAX_MPR} units of {MPR_UNIT} PSNs, not {mpr}")
         self._responder.set_mpr(mpr)
 
-    def set_busy(self, busy: Busy) -> None:
+    def set_busy(self, busy: BusyState) -> None:
         """Have the responder be as busy as this from now on; `NOT_BUSY` ends it.
 
         Where a penalty ends, SACKs tell the peer to return to the window that it had before
@@ -340,7 +340,7 @@ class QueuePair:
             ValueError: ports are numbered 0 to 31.
         """
         self._requester.requests.port_changed(plane, up=up, now_ns=now_ns)
-        self._requester.heed_ports(now_ns)
+        self._requester.apply_port_changes(now_ns)
 
     def set_port_disabled(self, plane: int, *, disabled: bool, now_ns: int) -> None:
         """Take the own port of `plane` out of use by the operator's order, or allow it again.
@@ -351,7 +351,7 @@ class QueuePair:
             ValueError: ports are numbered 0 to 31.
         """
         self._requester.requests.port_disabled(plane, disabled=disabled, now_ns=now_ns)
-        self._requester.heed_ports(now_ns)
+        self._requester.apply_port_changes(now_ns)
 
     def evs(self) -> tuple[EvListing, ...]:
         """Return state, counts and last change of every EV."""

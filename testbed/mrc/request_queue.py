@@ -6,7 +6,7 @@ from typing import Final
 
 from testbed.mrc.config import QpConfig, RecoveryProbe
 from testbed.mrc.congestion.rtt import RttEstimator
-from testbed.mrc.constants import EndpointOp
+from testbed.mrc.constants import REQUEST_ID_MASK, EndpointOp
 from testbed.mrc.counters import Counters
 from testbed.mrc.endpoint import Answered, Endpoint
 from testbed.mrc.ev.engine import EvEngine
@@ -14,9 +14,6 @@ from testbed.mrc.ev.ev import Ev
 from testbed.mrc.ev.probe_batch import ProbeBatch
 from testbed.mrc.ev.reverse import ReversePaths
 from testbed.mrc.wire.control import EndpointRequest, ReliabilityProbe
-
-_ID_MASK: Final = 0xFFFF
-"""A SACK returns the id of a reliability probe in 16 bits."""
 
 _MAX_PROBES: Final = 1024
 """So many reliability probes of EVs are remembered; answers to older ones are useless. Ours."""
@@ -80,7 +77,7 @@ class RequestQueue:
             self._counters.ev_probes += 1
             self._ask(ev, EndpointOp.EV_PROBE, 0, now_ns, partial(batch.answered, ev))
 
-    def heed_ports(self, now_ns: int) -> list[int]:
+    def apply_port_changes(self, now_ns: int) -> list[int]:
         """Have the engine act on changed ports, own or peer's; return the EVs that lost theirs."""
         if self._ports_version == self._ports.version:
             return []
@@ -153,7 +150,7 @@ class RequestQueue:
 
         Returns the order of a probe of the tail, and when it was sent; None for others.
         """
-        probe_id &= _ID_MASK
+        probe_id &= REQUEST_ID_MASK
         ev_value = self._ev_probes.pop(probe_id, None)
         if ev_value is not None:
             self._engine.probe_answered(ev_value, probe_id, now_ns)

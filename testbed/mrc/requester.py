@@ -19,7 +19,7 @@ from testbed.mrc.events import Event, Lost, Spurious
 from testbed.mrc.message import STATUS_OF_NAK, CompletionStatus, Message
 from testbed.mrc.recovery.ack_wait import AckWait
 from testbed.mrc.recovery.loss import LossDetector, LossReason
-from testbed.mrc.recovery.retry import Remedy, RetryTimer
+from testbed.mrc.recovery.retry import RetryAction, RetryTimer
 from testbed.mrc.recovery.scoreboard import Scoreboard
 from testbed.mrc.recovery.send_queue import SendQueue
 from testbed.mrc.recovery.spurious import LossMemory
@@ -205,7 +205,7 @@ class Requester:
         if not self._losses.remove(lost):
             return
         self._counters.spurious += 1
-        self._detector.came_late(lost, now_ns)
+        self._detector.report_late(lost, now_ns)
         ev = lost.ev
         self._events.append(Spurious(lost.seq, ev.value, ev.plane, lost.sent_ns, now_ns))
         self._engine.retract_loss(ev.value, now_ns)
@@ -248,13 +248,13 @@ class Requester:
         if nack.reason is NackReason.TRIMMED:
             self._engine.skip(transmission.ev.value, "trimmed", now_ns)
         elif nack.reason is NackReason.TRIMMED_LASTHOP:
-            self._detector.met_incast(now_ns)
+            self._detector.report_incast(now_ns)
         self._engine.selector.on_nack(transmission.ev.value, nack.reason.name, now_ns)
 
-    def heed_ports(self, now_ns: int) -> None:
+    def apply_port_changes(self, now_ns: int) -> None:
         """Act on changed ports: packets in flight on a lost plane are judged early."""
-        for ev_value in self.requests.heed_ports(now_ns):
-            self._detector.fell_silent(ev_value)
+        for ev_value in self.requests.apply_port_changes(now_ns):
+            self._detector.report_silent_ev(ev_value)
 
     # Time
 
@@ -266,7 +266,7 @@ class Requester:
         if self._ack_wait.due or self._may_send():
             return 0
         deadline_ns = min(self.requests.deadline_ns, self._ack_wait.deadline_ns)
-        if self._scoreboard.unacked or self._retry.starving:
+        if self._scoreboard.unacked or self._retry.without_path:
             detector = self._detector
             deadline_ns = min(
                 deadline_ns,
@@ -295,9 +295,9 @@ class Requester:
         """Do what is due: take packets for lost, act on silence, send probes."""
         if self.failed:
             return
-        self.heed_ports(now_ns)
+        self.apply_port_changes(now_ns)
         detector = self._detector
-        if self._scoreboard.unacked or self._retry.starving:
+        if self._scoreboard.unacked or self._retry.without_path:
             for transmission, reason in detector.lost(now_ns):
                 self._lose(transmission, reason, now_ns)
             if now_ns >= self._retry.deadline_ns(detector.reorder_window_ns):
@@ -313,9 +313,9 @@ class Requester:
 
     def _act_on_silence(self, now_ns: int) -> None:
         remedy = self._retry.expire(now_ns)
-        if remedy is Remedy.GIVE_UP:
+        if remedy is RetryAction.GIVE_UP:
             self.fail(CompletionStatus.RETRY_EXCEEDED)
-        elif remedy is Remedy.TIMEOUT:
+        elif remedy is RetryAction.TIMEOUT:
             self._counters.timeouts += 1
             for transmission in self._detector.lose_all():
                 self._lose(transmission, LossReason.TIMEOUT, now_ns)
@@ -336,7 +336,7 @@ class Requester:
         delivers = reason is LossReason.OVERTAKEN
         condemned = self._engine.report_loss(ev.value, reason.value, now_ns, delivers=delivers)
         if condemned and reason is LossReason.LATE:
-            self._detector.fell_silent(ev.value)
+            self._detector.report_silent_ev(ev.value)
 
     def _repeat(self, transmission: Transmission, cause: LossCause, now_ns: int) -> None:
         self.flight.lost(transmission, cause, now_ns)
@@ -367,7 +367,7 @@ class Requester:
             if ev is None:
                 self._stuck = True
                 if not scoreboard.unacked:
-                    self._retry.starve(now_ns)
+                    self._retry.wait_without_path(now_ns)
                 break
             transmission = self._send(ev, previous, now_ns)
             is_last = not self.queue.has_more and transmission.seq == scoreboard.next_seq - 1

@@ -3,7 +3,7 @@
 from collections import deque
 from typing import Final, NamedTuple
 
-from testbed.mrc.capabilities import NOT_BUSY, Busy
+from testbed.mrc.capabilities import NOT_BUSY, BusyState
 from testbed.mrc.config import QpConfig
 from testbed.mrc.constants import (
     MPR_UNIT,
@@ -117,7 +117,7 @@ class Responder:
         """Advertise a window of `mpr` units of 128 PSNs from the next SACK on."""
         self._mpr = mpr
 
-    def set_busy(self, busy: Busy) -> None:
+    def set_busy(self, busy: BusyState) -> None:
         """Be as busy as this from now on; where a penalty ends, the peer's window is restored."""
         if busy.penalty == 0 and self._busy.penalty:
             self._restore_cwnd = True

@@ -2,7 +2,7 @@
 
 import pytest
 
-from testbed.mrc import NOT_BUSY, Busy, EvState, NackReason
+from testbed.mrc import NOT_BUSY, BusyState, EvState, NackReason
 
 from .harness import Network, make_profile
 from .test_qp import check_success, write_all
@@ -17,7 +17,7 @@ def test_refused_packets_are_sent_again_until_all_are_there(
 ) -> None:
     network = Network(make_profile(), port_bps=10e6)
     sender, receiver = network.qps
-    receiver.set_busy(Busy(refusal=reason, share=share))
+    receiver.set_busy(BusyState(refusal=reason, share=share))
     write_all(network, 20)
     check_success(network, 20)
     new = receiver.counters.data_received - receiver.counters.duplicates
@@ -28,7 +28,7 @@ def test_refused_packets_are_sent_again_until_all_are_there(
 
 def test_what_is_not_busy_refuses_nothing() -> None:
     network = Network(make_profile())
-    network.qps[1].set_busy(Busy(refusal=NackReason.NO_RESOURCE))
+    network.qps[1].set_busy(BusyState(refusal=NackReason.NO_RESOURCE))
     network.qps[1].set_busy(NOT_BUSY)
     write_all(network, 5)
     check_success(network, 5)
@@ -39,7 +39,7 @@ def test_an_ev_that_the_peer_asks_to_leave_carries_nothing_until_it_no_longer_do
     network = Network(make_profile(), port_bps=10e6)
     sender, receiver = network.qps
     left = min(sender.active_evs())
-    receiver.set_busy(Busy(skips=lambda ev: ev == left))
+    receiver.set_busy(BusyState(skips=lambda ev: ev == left))
     write_all(network, 20)
     assert sender.ev_states()[left] is EvState.ASSUMED_BAD
     assert left not in sender.active_evs()
@@ -49,4 +49,4 @@ def test_an_ev_that_the_peer_asks_to_leave_carries_nothing_until_it_no_longer_do
 @pytest.mark.parametrize("share", [0.0, 1.1])
 def test_a_share_is_above_0_up_to_1(share: float) -> None:
     with pytest.raises(ValueError, match="share"):
-        Busy(share=share)
+        BusyState(share=share)

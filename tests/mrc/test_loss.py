@@ -89,7 +89,7 @@ def test_a_spurious_overtaking_makes_the_grace_longer() -> None:
     bench.deliver(1 * MS + RTT_NS, bench.send(1 * MS, 0))
     now_ns = 1 * MS + RTT_NS + RTT_NS // 8
     assert bench.lost(now_ns) == [(0, LossReason.OVERTAKEN)]
-    bench.detector.came_late(late, now_ns + 1)
+    bench.detector.report_late(late, now_ns + 1)
     bench.send(now_ns, 0)
     acked_ns = now_ns + 1 * MS + RTT_NS
     bench.deliver(acked_ns, bench.send(now_ns + 1 * MS, 0))
@@ -109,7 +109,7 @@ def test_the_reorder_window_follows_late_paths_up_to_a_bound() -> None:
 def test_in_an_incast_nothing_is_lost_by_time_for_a_while() -> None:
     bench = Bench()
     bench.send(0, 0)
-    bench.detector.met_incast(1 * MS)
+    bench.detector.report_incast(1 * MS)
     bench.deliver(2 * MS + RTT_NS, bench.send(2 * MS, 1))
     assert bench.lost(11 * RTT_NS) == []
     assert bench.detector.deadline_ns == 12 * RTT_NS
@@ -131,7 +131,7 @@ def test_a_silent_ev_takes_its_other_packets_along_sooner() -> None:
     bench.send(second_ns, 0)
     bench.deliver(30 * MS + RTT_NS, bench.send(30 * MS, 1))
     assert bench.lost(RTT_NS * 5 // 4) == [(0, LossReason.LATE)]
-    bench.detector.fell_silent(0)
+    bench.detector.report_silent_ev(0)
     due_ns = second_ns + RTT_NS * 9 // 8
     now_ns = max(due_ns, RTT_NS * 5 // 4)
     assert bench.lost(now_ns) == [(1, LossReason.SILENT)]
@@ -144,7 +144,7 @@ def test_a_silent_ev_proves_nothing_while_everything_is_silent() -> None:
     bench.deliver(1 * MS + RTT_NS, bench.send(1 * MS, 1))
     bench.send(2 * MS, 0)
     assert bench.lost(RTT_NS * 5 // 4) == [(0, LossReason.LATE)]
-    bench.detector.fell_silent(0)
+    bench.detector.report_silent_ev(0)
     assert bench.lost(5 * RTT_NS) == []
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.mrc import NOT_BUSY, Busy, CcProfile, Nscc
+from testbed.mrc import NOT_BUSY, BusyState, CcProfile, Nscc
 from testbed.results.analysis.metrics import jain
 
 from .harness import MS, Network, S, make_profile
@@ -337,7 +337,7 @@ def test_a_penalised_sender_slows_down_and_comes_back() -> None:
     flow = network.flows[0]
     network.load(flow)
     network.run(3 * S)
-    flow.receiver.set_busy(Busy(penalty=96))
+    flow.receiver.set_busy(BusyState(penalty=96))
     network.run(6 * S)
     flow.receiver.set_busy(NOT_BUSY)
     network.run(9 * S)
@@ -350,12 +350,12 @@ def test_a_penalised_sender_slows_down_and_comes_back() -> None:
 @pytest.mark.parametrize("penalty", [-1, 128])
 def test_a_penalty_has_seven_bits(penalty: int) -> None:
     with pytest.raises(ValueError, match="127"):
-        Busy(penalty=penalty)
+        BusyState(penalty=penalty)
 
 
 def test_a_fixed_window_does_not_heed_a_penalty() -> None:
     network = Network(make_profile(), port_bps=10e6)
-    network.qps[1].set_busy(Busy(penalty=127))
+    network.qps[1].set_busy(BusyState(penalty=127))
     write_all(network, 30)
     check_success(network, 30)
     assert network.qps[0].congestion.window == 160 * 4096

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from testbed.mrc import CompletionStatus, QpState, ReceiveCompletion
 from testbed.mrc.congestion.rtt import RttEstimator
-from testbed.mrc.recovery.retry import Remedy, RetryTimer
+from testbed.mrc.recovery.retry import RetryAction, RetryTimer
 
 from .harness import MS, RKEY, VA, Network, PathModel, S, make_profile
 
@@ -33,14 +33,14 @@ def test_timeouts_are_as_many_as_allowed_and_as_long_as_told(
     while True:
         now_ns = retry.deadline_ns(0)
         remedy = retry.expire(now_ns)
-        if remedy is Remedy.PROBE:
+        if remedy is RetryAction.PROBE:
             seen_probes += 1
             if seen_probes == probes:
                 climbed_ns = now_ns
             continue
         waits.append(now_ns - climbed_ns)
         climbed_ns = now_ns
-        if remedy is Remedy.GIVE_UP:
+        if remedy is RetryAction.GIVE_UP:
             break
     assert len(waits) == linear + exponential + 1
     assert seen_probes >= probes

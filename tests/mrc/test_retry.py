@@ -1,7 +1,7 @@
 import pytest
 
 from testbed.mrc.congestion.rtt import RttEstimator
-from testbed.mrc.recovery.retry import Remedy, RetryTimer
+from testbed.mrc.recovery.retry import RetryAction, RetryTimer
 
 from .harness import MS
 
@@ -30,21 +30,21 @@ def test_the_ladder_probes_then_waits_then_doubles_then_gives_up(
     rtts: list[int], *, growing: bool
 ) -> None:
     retry = timer(growing=growing)
-    steps: list[tuple[Remedy, int]] = []
+    steps: list[tuple[RetryAction, int]] = []
     probes = 0
     now_ns = climbed_ns = 0
-    while not steps or steps[-1][0] is not Remedy.GIVE_UP:
+    while not steps or steps[-1][0] is not RetryAction.GIVE_UP:
         deadline_ns = retry.deadline_ns(WINDOW_NS)
         assert 0 < deadline_ns - now_ns < 1.5 * RTT_NS
         now_ns = deadline_ns
         remedy = retry.expire(now_ns)
-        if remedy is Remedy.PROBE:
+        if remedy is RetryAction.PROBE:
             probes += 1
             climbed_ns = now_ns if probes <= 2 else climbed_ns
         else:
             steps.append((remedy, round((now_ns - climbed_ns) / RTT_NS)))
             climbed_ns = now_ns
-    assert steps == [*zip([*5 * [Remedy.TIMEOUT], Remedy.GIVE_UP], rtts, strict=True)]
+    assert steps == [*zip([*5 * [RetryAction.TIMEOUT], RetryAction.GIVE_UP], rtts, strict=True)]
     assert probes > 20
 
 
@@ -61,22 +61,22 @@ def test_answers_without_progress_do_not_lengthen_the_ladder() -> None:
     """Nor is anything taken for lost by the clock while the peer can say what has arrived."""
     silent, answered = timer(), timer()
     silent_ns = answered_ns = 0
-    while silent.expire(silent_ns) is not Remedy.GIVE_UP:
+    while silent.expire(silent_ns) is not RetryAction.GIVE_UP:
         silent_ns = silent.deadline_ns(WINDOW_NS)
     remedies = set()
-    while (remedy := answered.expire(answered_ns)) is not Remedy.GIVE_UP:
+    while (remedy := answered.expire(answered_ns)) is not RetryAction.GIVE_UP:
         remedies.add(remedy)
         answered.answered(answered_ns + RTT_NS // 2)
         answered.sent(answered_ns + RTT_NS // 2, was_idle=False)
         answered_ns = answered.deadline_ns(WINDOW_NS)
-    assert remedies == {Remedy.PROBE}
+    assert remedies == {RetryAction.PROBE}
     assert silent_ns <= answered_ns <= silent_ns + 3 * RTT_NS
 
 
 def test_an_answer_puts_the_next_probe_off() -> None:
     retry = timer(probes=3)
     now_ns = retry.deadline_ns(WINDOW_NS)
-    assert retry.expire(now_ns) is Remedy.PROBE
+    assert retry.expire(now_ns) is RetryAction.PROBE
     due_ns = retry.deadline_ns(WINDOW_NS)
     retry.answered(now_ns + RTT_NS)
     retry.sent(now_ns + RTT_NS, was_idle=False)
@@ -88,7 +88,7 @@ def test_the_last_number_of_retries_means_for_ever() -> None:
     now_ns = 0
     for _ in range(100):
         now_ns = retry._climb_ns()
-        assert retry.expire(now_ns) is not Remedy.GIVE_UP
+        assert retry.expire(now_ns) is not RetryAction.GIVE_UP
 
 
 def test_progress_starts_over() -> None:

@@ -27,8 +27,8 @@ class Bench:
         self.engine = EvEngine(profile, rtt, Random(1), self.events)
         self.paths = ReversePaths(self.engine, rtt, Random(1))
 
-    def sacks(self, mirrored: int, now_ns: int) -> list[int]:
-        return [self.paths.for_sack(mirrored, now_ns) for _ in range(4)]
+    def sacks(self, data_ev: int, now_ns: int) -> list[int]:
+        return [self.paths.for_sack(data_ev, now_ns) for _ in range(4)]
 
 
 def test_without_proof_everything_is_mirrored() -> None:
@@ -151,8 +151,8 @@ def test_an_inbound_queue_pair_learns_its_reverse_evs() -> None:
     assert 0.6 * rtts < len(probes) < 1.2 * rtts + 2
     packets = [decode(sent.datagram.join()) for sent in network.sent if sent.side == 1]
     sacks = [packet for packet in packets if isinstance(packet, Sack)]
-    mirrored = sum(sack.ev == sack.reflected_ev for sack in sacks)
-    assert 0.5 <= mirrored / len(sacks) < 0.9
+    data_ev = sum(sack.ev == sack.reflected_ev for sack in sacks)
+    assert 0.5 <= data_ev / len(sacks) < 0.9
 
 
 def test_both_ways_reverse_evs_are_learned_from_sacks() -> None:

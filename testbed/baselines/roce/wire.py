@@ -32,7 +32,7 @@ from testbed.mrc.constants import (
 from testbed.mrc.wire.codec import BASE, UDP_NEXT_HEADER, encode_base, icrc
 from testbed.mrc.wire.crc import crc32
 from testbed.mrc.wire.headers import BTH, IMMDT, RETH, UDP
-from testbed.mrc.wire.packets import Buffer, Header
+from testbed.mrc.wire.packets import Buffer, PacketFields
 
 _RETH: Final = Struct("!QII")
 _AETH: Final = Struct("!I")
@@ -65,7 +65,7 @@ class Reth:
 
 
 @dataclass(frozen=True, slots=True)
-class Write(Header):
+class Write(PacketFields):
     """One packet of an RDMA WRITE. `reth` in the first, `immediate` in the last, if at all."""
 
     psn: int
@@ -77,7 +77,7 @@ class Write(Header):
 
 
 @dataclass(frozen=True, slots=True)
-class Ack(Header):
+class Ack(PacketFields):
     """An acknowledgement of `psn` and all before it, or a refusal of `psn` (`nak` says why).
 
     A NAK acknowledges what lies before its PSN. `msn` counts the messages that are complete.
@@ -89,7 +89,7 @@ class Ack(Header):
 
 
 @dataclass(frozen=True, slots=True)
-class Cnp(Header):
+class Cnp(PacketFields):
     """A congestion notification: a packet to the sender of this one came with an ECN mark."""
 
 

@@ -36,14 +36,10 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Final, Self
 
+from testbed.mrc.congestion.scaling import scaling
 from testbed.mrc.congestion.window import WindowControl
-from testbed.mrc.constants import NS_PER_S, PENALTY_UNIT
+from testbed.mrc.constants import PENALTY_UNIT
 
-_BITS: Final = 8
-_REFERENCE_BDP: Final = 150_000
-"""Bytes: 100 Gbit/s x 12 us, the network that uet-htsim's constants are scaled from."""
-
-_REFERENCE_RTT_NS: Final = 12_000
 _LONG_AGO_NS: Final = 1 << 62
 _NO_QUEUE_SHIFT: Final = 3
 """A delay below base RTT / 8 counts as no queue: uet-htsim has 1 us of 12, but the delay of an idle
@@ -130,18 +126,16 @@ class CcProfile:
         Raises:
             ValueError: the bandwidth-delay product does not hold a packet.
         """
-        bdp = rate_bps * base_rtt_ns / _BITS / NS_PER_S
-        target_ns = base_rtt_ns * 3 // 4 if trimming else base_rtt_ns
-        a = bdp / _REFERENCE_BDP
-        b = target_ns / (_REFERENCE_RTT_NS * dilation)
+        scaled = scaling(base_rtt_ns, rate_bps, dilation, trimming=trimming)
+        target_ns = scaled.target_ns
         return cls(
             base_rtt=base_rtt_ns if path_rtt_ns is None else path_rtt_ns,
             target_delay=target_ns,
-            alpha=4 * mss * a * b / target_ns,
-            eta=0.3 * mss * a,
-            fi=5 * mss * a,
+            alpha=4 * mss * scaled.bdp_ratio * scaled.target_ratio / target_ns,
+            eta=0.3 * mss * scaled.bdp_ratio,
+            fi=5 * mss * scaled.bdp_ratio,
             fi_scale=0.25,
-            max_cwnd=int(1.5 * bdp),
+            max_cwnd=int(1.5 * scaled.bdp),
             mss=mss,
             qa_threshold=4 * target_ns,
             adjust_bytes_threshold=8 * mss,

@@ -16,13 +16,9 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from testbed.mrc.congestion.control import LossCause, Report
+from testbed.mrc.congestion.scaling import BITS, scaling
 from testbed.mrc.constants import NS_PER_S
 
-_BITS: Final = 8
-_REFERENCE_BDP: Final = 150_000
-"""Bytes: 100 Gbit/s x 12 us, the network that the constants are scaled from."""
-
-_REFERENCE_RTT_NS: Final = 12_000
 _NO_DELAY_SHARE: Final = 12
 _PENALTY_SHIFT: Final = 7
 
@@ -61,7 +57,7 @@ class UecProfile:
 
     def max_window(self, base_rtt_ns: int) -> int:
         """The largest window, and the first: 1.5 bandwidth-delay products."""
-        return int(1.5 * self.rate_bps * base_rtt_ns / _BITS / NS_PER_S)
+        return int(1.5 * self.rate_bps * base_rtt_ns / BITS / NS_PER_S)
 
     @classmethod
     def derive(
@@ -87,19 +83,17 @@ class UecProfile:
         Raises:
             ValueError: the bandwidth-delay product does not hold a packet.
         """
-        bdp = rate_bps * base_rtt_ns / _BITS / NS_PER_S
-        target_ns = base_rtt_ns * 3 // 4 if trimming else base_rtt_ns
-        a = bdp / _REFERENCE_BDP
-        b = target_ns / (_REFERENCE_RTT_NS * dilation)
+        scaled = scaling(base_rtt_ns, rate_bps, dilation, trimming=trimming)
+        target_ns = scaled.target_ns
         return cls(
             base_rtt=base_rtt_ns if path_rtt_ns is None else path_rtt_ns,
             rate_bps=rate_bps,
             target_delay=target_ns,
             mtu=mtu,
-            alpha=4 * a * b * mtu / target_ns,
-            eta=0.15 * a * mtu,
-            fi=5 * a * mtu,
-            fast=0.25 * a,
+            alpha=4 * scaled.bdp_ratio * scaled.target_ratio * mtu / target_ns,
+            eta=0.15 * scaled.bdp_ratio * mtu,
+            fi=5 * scaled.bdp_ratio * mtu,
+            fast=0.25 * scaled.bdp_ratio,
             qa_threshold=None if trimming else 4 * target_ns,
         )
 
@@ -174,7 +168,7 @@ class UecNscc:
         self._achieved += received
         self._since_applied += received
         self._ignored += received
-        may_increase = self._heed_penalty(report)
+        may_increase = self._apply_penalty(report)
         if report.rtt_ns is None:
             self._undecided += received
             self._apply(now_ns)
@@ -221,7 +215,7 @@ class UecNscc:
                 return
         self._bound(self._window - nominal)
 
-    def _heed_penalty(self, report: Report) -> bool:
+    def _apply_penalty(self, report: Report) -> bool:
         """Obey the responder (rules 17, 18); returns whether this SACK may increase the window."""
         if report.penalty is None:
             return True

@@ -51,13 +51,13 @@ class EvEngine:
         self._rotation: Final = Rotation(profile, rng, events)
         self.selector: Final = selector_of(profile, self._rotation, rng, select)
         self._rotation.report_to(self.selector)
-        self._tells_arrivals: Final = select is not None  # the project's own need no arrivals
+        self._reports_arrivals: Final = select is not None  # the project's own need no arrivals
         self._evs: Final = self._rotation.evs
         self._planes: Final = self._rotation.planes
         self._trust = EvTrust(profile, rtt, planes=len(self._planes), slots=self._rotation.active)
         self._probes = ProbeSchedule(profile, rtt, rng, self._rotation)
         self._probe_turn = 0
-        self._spared: dict[int, Ev] = {}  # lossy EVs that stayed for want of a substitute
+        self._tolerated: dict[int, Ev] = {}  # lossy EVs that stay: no substitute
 
     # Choosing
 
@@ -122,10 +122,10 @@ class EvEngine:
             marked: the EV whose ECN mark the SACK reports.
             now_ns: the time.
         """
-        if self._spared:
+        if self._tolerated:
             for sent in arrived:
-                self._spared.pop(sent.ev.value, None)
-        if not self._tells_arrivals:
+                self._tolerated.pop(sent.ev.value, None)
+        if not self._reports_arrivals:
             return
         for sent in arrived:
             ev, sample_ns = sent.ev.value, rtt_ns if sent.seq == measured else None
@@ -163,7 +163,7 @@ class EvEngine:
         if ev.slot is not None:
             needed = self._is_needed(ev)
             if needed:  # all that carry data lose packets: none of them is grey
-                self._spared[value] = ev
+                self._tolerated[value] = ev
                 for other in self._evs.values():
                     other.greyness = Greyness.NOT_GREY
             if needed or not self._trust.may_condemn(ev, now_ns):
@@ -306,7 +306,7 @@ class EvEngine:
             self._rotation.apply(ev, EvEvent.PROBE_ANSWERED, now_ns)
             self._probes.schedule_next(ev, now_ns)
             self._fill(self._planes[ev.plane], now_ns)
-            self._condemn_spared(now_ns)
+            self._condemn_tolerated(now_ns)
             return
         if ev.greyness is Greyness.UNDECIDED:
             ev.greyness = Greyness.GREY
@@ -339,7 +339,7 @@ class EvEngine:
     def _take_out(self, ev: Ev, event: EvEvent, now_ns: int, reason: str | None = None) -> None:
         """Condemn or deny an EV, and fill the slot that it leaves."""
         held_slot = ev.slot is not None
-        self._spared.pop(ev.value, None)
+        self._tolerated.pop(ev.value, None)
         ev.verified = False
         ev.answers = 0
         ev.greyness = Greyness.NOT_GREY
@@ -354,23 +354,26 @@ class EvEngine:
     def _bring_back(self, ev: Ev, event: EvEvent, now_ns: int, reason: str | None = None) -> None:
         """Make an EV good again: it takes its slot back from its substitute, or is a backup."""
         ev.losses = 0
-        self._spared.pop(ev.value, None)
+        self._tolerated.pop(ev.value, None)
         ev.probe_id = None
         ev.verified = True
-        home = ev.home
-        substitute = home.occupant if home is not None else None
+        own_slot = ev.own_slot
+        substitute = own_slot.occupant if own_slot is not None else None
         if substitute is not None:
             self._rotation.apply(substitute, EvEvent.OWNER_RETURNED, now_ns)
             self._probes.schedule_backup(substitute, now_ns)
         self._rotation.apply(ev, event, now_ns, reason)
-        if home is None:
+        if own_slot is None:
             self._probes.schedule_backup(ev, now_ns)
         self._fill(self._planes[ev.plane], now_ns)
-        self._condemn_spared(now_ns)
+        self._condemn_tolerated(now_ns)
 
-    def _condemn_spared(self, now_ns: int) -> None:
-        """Condemn a spared EV that has delivered nothing since, now that others can carry data."""
-        for ev in self._spared.values():
+    def _condemn_tolerated(self, now_ns: int) -> None:
+        """Condemn an EV whose loss was tolerated, if it has delivered nothing since.
+
+        Others can carry data now.
+        """
+        for ev in self._tolerated.values():
             if ev.slot is not None and not self._is_needed(ev):
                 self._take_out(ev, EvEvent.PACKET_LOST, now_ns)
                 return

@@ -50,7 +50,7 @@ class Ev:
         plane: the number of its plane.
         path_key: EVs with equal keys share a path.
         state: what the transitions of `states.py` have made of it.
-        home: the slot that it owns; None for a backup.
+        own_slot: the slot that it owns; None for a backup.
         slot: the slot that it holds, its own or another's; None outside the rotation.
         verified: whether it answered its last probe, so that it may be a substitute.
         answers: how many probes in a row it has answered.
@@ -72,7 +72,7 @@ class Ev:
     plane: int
     path_key: Hashable
     state: EvState = EvState.GOOD
-    home: "Slot | None" = None
+    own_slot: "Slot | None" = None
     slot: "Slot | None" = None
     verified: bool = False
     answers: int = 0

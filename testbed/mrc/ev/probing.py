@@ -10,14 +10,11 @@ from random import Random
 from typing import Final
 
 from testbed.mrc.congestion.rtt import RttEstimator
-from testbed.mrc.constants import NEVER
+from testbed.mrc.constants import NEVER, REQUEST_ID_MASK
 from testbed.mrc.ev.ev import Ev
 from testbed.mrc.ev.profile import EvProfile
 from testbed.mrc.ev.rotation import Rotation
 from testbed.mrc.ev.states import EvState
-
-_PROBE_IDS: Final = 1 << 16
-"""The id of an endpoint request stands in 16 bits of the PSN (OCP MRC 1.0)."""
 
 _MAX_TIMED_OUT: Final = 1024
 """So many probes that timed out are remembered, since their answer may tell the RTT. Ours."""
@@ -36,7 +33,7 @@ class ProbeSchedule:
         self._profile = profile
         self._rtt = rtt
         self._rotation = rotation
-        self._probe_id = rng.randrange(_PROBE_IDS)
+        self._probe_id = rng.randrange(REQUEST_ID_MASK + 1)
         self._timed_out: dict[int, int] = {}
         self.deadline_ns = NEVER
 
@@ -82,7 +79,7 @@ class ProbeSchedule:
 
     def take_id(self) -> int:
         """Return a probe id that no other recent probe has."""
-        self._probe_id = (self._probe_id + 1) % _PROBE_IDS
+        self._probe_id = (self._probe_id + 1) & REQUEST_ID_MASK
         return self._probe_id
 
     def time_out(self, probe_id: int, sent_ns: int) -> None:

@@ -80,20 +80,20 @@ class ReversePaths:
     def _is_fresh(self, proof: _Proof, now_ns: int) -> bool:
         return now_ns - proof.time_ns <= _FRESH_RTTS * self._planes * self._rtt.smoothed_ns
 
-    def for_sack(self, mirrored: int, now_ns: int) -> int:
-        """Return the EV for a SACK that answers a packet on `mirrored`."""
+    def for_sack(self, data_ev: int, now_ns: int) -> int:
+        """Return the EV for a SACK that answers a packet on `data_ev`."""
         self._turn ^= 1
-        return mirrored if self._turn else self.for_nack(mirrored, now_ns)
+        return data_ev if self._turn else self.for_nack(data_ev, now_ns)
 
-    def for_nack(self, mirrored: int, now_ns: int) -> int:
-        """Return the reverse EV of the plane of `mirrored`, or `mirrored` if there is none."""
-        if mirrored not in self._engine:
-            return mirrored
-        proof = self._proofs.get(self._engine[mirrored].plane)
+    def for_nack(self, data_ev: int, now_ns: int) -> int:
+        """Return the reverse EV of the plane of `data_ev`, or `data_ev` if there is none."""
+        if data_ev not in self._engine:
+            return data_ev
+        proof = self._proofs.get(self._engine[data_ev].plane)
         if proof is None or not self._is_fresh(proof, now_ns):
-            return mirrored
+            return data_ev
         bad = self._engine[proof.ev].state is EvState.ASSUMED_BAD
-        return mirrored if bad or not self._engine.usable(proof.ev) else proof.ev
+        return data_ev if bad or not self._engine.usable(proof.ev) else proof.ev
 
     def data_arrived(self, now_ns: int) -> None:
         """Note that data has arrived: the inbound direction is active for an RTT."""

@@ -39,7 +39,7 @@ class Rotation:
             plane = self.planes.setdefault(entry.plane, Plane())
             plane.evs.append(ev)
             if entry.active:
-                ev.home = ev.slot = Slot(ev)
+                ev.own_slot = ev.slot = Slot(ev)
                 plane.slots.append(ev.slot)
         self.order: Final = list(self.planes.values())
         rng.shuffle(self.order)
@@ -76,9 +76,9 @@ class Rotation:
         if action is EvAction.LEAVE:
             self._vacate(ev)
         elif action is EvAction.JOIN:
-            self._seat(ev, slot)
+            self._occupy(ev, slot)
         elif action is EvAction.RETURN:
-            self._seat(ev, ev.home)
+            self._occupy(ev, ev.own_slot)
         old, ev.state = ev.state, state
         active = ev.slot is not None
         if state is not old or active is not was_active:
@@ -99,8 +99,8 @@ class Rotation:
             raise ValueError(f"EV {entry.ev} is in the profile already")
         if entry.plane != old.plane:
             raise ValueError(f"plane {entry.plane}, where the replaced EV is of {old.plane}")
-        ev = Ev(entry.ev, entry.plane, entry.path_key, EvState.DENIED, home=old.home)
-        old.home = None
+        ev = Ev(entry.ev, entry.plane, entry.path_key, EvState.DENIED, own_slot=old.own_slot)
+        old.own_slot = None
         self.evs[entry.ev] = ev
         self.planes[entry.plane].evs.append(ev)
         return ev
@@ -111,7 +111,7 @@ class Rotation:
             ev.slot = None
             self.active -= 1
 
-    def _seat(self, ev: Ev, slot: Slot | None) -> None:
+    def _occupy(self, ev: Ev, slot: Slot | None) -> None:
         if slot is not None:
             slot.occupant = ev
             ev.slot = slot

@@ -152,17 +152,17 @@ class LossDetector:
             self._newest_order = order
             self._newest_rtt_ns = now_ns - sent_ns
 
-    def came_late(self, transmission: Transmission, now_ns: int) -> None:
+    def report_late(self, transmission: Transmission, now_ns: int) -> None:
         """Widen the reorder window: a transmission taken for lost was only late."""
         self._record_lateness(now_ns - transmission.sent_ns - self._rtt.smoothed_ns, now_ns)
         if transmission.suspected:
             self._disorder.update(2 * self._grace_ns(), now_ns, self._memory_ns())
 
-    def met_incast(self, now_ns: int) -> None:
+    def report_incast(self, now_ns: int) -> None:
         """Suspend judging by time: a trim at the last hop shows that packets wait there."""
         self._incast_until_ns = now_ns + _INCAST_RTTS * self._rtt.base_ns
 
-    def fell_silent(self, ev_value: int) -> None:
+    def report_silent_ev(self, ev_value: int) -> None:
         """Judge the packets in flight on an EV earlier: it has been condemned for silence."""
         patience_ns = self._patience_ns() + self._window_ns(_GRACE_SHIFT)
         for lanes in self._lanes:

@@ -42,7 +42,7 @@ def timeout_ns(
     return first_ns << min(max(0, attempt - linear_retries), _MAX_DOUBLINGS)
 
 
-class Remedy(Enum):
+class RetryAction(Enum):
     """What to do when a rung of the ladder ends."""
 
     PROBE = "send a reliability probe"
@@ -54,7 +54,7 @@ class RetryTimer:
     """The ladder of one queue pair. Times in ns.
 
     Attributes:
-        starving: whether the ladder is climbed because data waits and no EV may carry it.
+        without_path: whether the ladder is climbed because data waits and no EV may carry it.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class RetryTimer:
         self._answered = False
         self._refused = 0
         self._refused_ns = 0
-        self.starving = False
+        self.without_path = False
 
     @classmethod
     def of(cls, config: QpConfig, rtt: RttEstimator) -> "RetryTimer":
@@ -104,19 +104,19 @@ class RetryTimer:
         if not self._answered or self._rung < self._probes:
             self._sent_ns = now_ns
 
-    def starve(self, now_ns: int) -> None:
+    def wait_without_path(self, now_ns: int) -> None:
         """Climb the ladder while data waits, nothing is outstanding and no EV may carry data."""
-        if not self.starving:
+        if not self.without_path:
             self.restart(now_ns)
             self._sent_ns = now_ns
-            self.starving = True
+            self.without_path = True
 
     def restart(self, now_ns: int) -> None:
         """Return to the first rung: the peer has received something new."""
         self._rung = self._refused = 0
         self._progress_ns = now_ns
         self._answered = False
-        self.starving = False
+        self.without_path = False
 
     def answered(self, now_ns: int) -> None:
         """Stay on the rung and postpone a probe: the peer answered, but received nothing new."""
@@ -133,7 +133,7 @@ class RetryTimer:
         return self._for_ever or self.timeouts + self._refused <= self._retries
 
     def deadline_ns(self, reorder_window_ns: int) -> int:
-        """Return when to call `expire`, if packets are outstanding or data is starving."""
+        """Return when to call `expire`, if packets are outstanding or data waits without a path."""
         patience_ns = (
             self._rtt.smoothed_ns + reorder_window_ns + (self._rtt.base_ns >> _TAIL_MARGIN_SHIFT)
         )
@@ -141,17 +141,17 @@ class RetryTimer:
             return min(self._progress_ns, self._sent_ns) + patience_ns
         return min(self._climb_ns(), self._probed_ns + patience_ns)
 
-    def expire(self, now_ns: int) -> Remedy:
+    def expire(self, now_ns: int) -> RetryAction:
         """Return what to do, as the deadline has passed; climb a rung if its time is over."""
         self._probed_ns = now_ns
         if self._rung >= self._probes and now_ns < self._climb_ns():
-            return Remedy.PROBE
+            return RetryAction.PROBE
         self._progress_ns = self._sent_ns = now_ns
         self._rung += 1
         answered, self._answered = self._answered, False
         if self.timeouts + self._refused > self._retries and not self._for_ever:
-            return Remedy.GIVE_UP
-        return Remedy.PROBE if answered or not self.timeouts else Remedy.TIMEOUT
+            return RetryAction.GIVE_UP
+        return RetryAction.PROBE if answered or not self.timeouts else RetryAction.TIMEOUT
 
     def _climb_ns(self) -> int:
         return max(self._progress_ns, self._sent_ns) + self._timeout_ns()

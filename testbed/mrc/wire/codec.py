@@ -26,7 +26,17 @@ from testbed.mrc.constants import (
 from testbed.mrc.wire.control import Control, encode_extension
 from testbed.mrc.wire.crc import crc32
 from testbed.mrc.wire.header import concatenated
-from testbed.mrc.wire.headers import BASE_BYTES, BTH, IMMDT, IPV6, METH, RETH, TSETH, UDP
+from testbed.mrc.wire.headers import (
+    BASE_BYTES,
+    BTH,
+    IMMDT,
+    IPV6,
+    METH,
+    RETH,
+    TIMESTAMP_FTYPE,
+    TSETH,
+    UDP,
+)
 from testbed.mrc.wire.options import DEFAULT_OPTIONS, WireOptions
 from testbed.mrc.wire.packets import Buffer
 from testbed.mrc.wire.trimming import TRIMMED_BYTES
@@ -50,7 +60,6 @@ _ACK_REQUEST: Final = BTH.mask("ack_request")
 _RTX: Final = BTH.mask("rtx")
 _TS: Final = BTH.mask("ts")
 _TSR_SHIFT: Final = TSETH.shift("tsr")
-_FTYPE_TIMESTAMP: Final = 1
 
 ONES: Final = b"\xff" * 8
 MASKED_WORD: Final = 0x6FFFFFFF
@@ -138,7 +147,7 @@ def encode_write(
             rqmsn,
             msn,
             tx_timestamp,
-            tsr << _TSR_SHIFT | _FTYPE_TIMESTAMP,
+            tsr << _TSR_SHIFT | TIMESTAMP_FTYPE,
             va,
             rkey,
             dma_length,

@@ -18,11 +18,18 @@ from testbed.mrc.constants import (
 from testbed.mrc.wire.header import concatenated
 from testbed.mrc.wire.headers import BTH, IPV6, UDP
 from testbed.mrc.wire.kinds import AETH, CC_STATE, EETH, ERTH, NETH, PETH, SETH, Opcode
-from testbed.mrc.wire.packets import Buffer, DecodeError, DecodeReason, Header, TrimmedWrite, Write
+from testbed.mrc.wire.packets import (
+    Buffer,
+    DecodeError,
+    DecodeReason,
+    PacketFields,
+    TrimmedWrite,
+    Write,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Ack(Header):
+class Ack(PacketFields):
     """Transport acknowledgement: `psn` and all before it have arrived.
 
     `msn` (24 bits here) counts the messages completed. With `error` it is a NAK: the WRITE that
@@ -35,7 +42,7 @@ class Ack(Header):
 
 
 @dataclass(frozen=True, slots=True)
-class Sack(Header):
+class Sack(PacketFields):
     """Selective acknowledgement: SETH and CC_STATE.
 
     `ack_psn_offset` names the packet that triggered it, relative to `cack_psn` (or is the probe's
@@ -65,7 +72,7 @@ class Sack(Header):
 
 
 @dataclass(frozen=True, slots=True)
-class Nack(Header):
+class Nack(PacketFields):
     """Negative acknowledgement of the packet `nack_psn`, sent at `tx_timestamp`."""
 
     spdcid: int
@@ -76,7 +83,7 @@ class Nack(Header):
 
 
 @dataclass(frozen=True, slots=True)
-class ReliabilityProbe(Header):
+class ReliabilityProbe(PacketFields):
     """Asks the peer QP for a SACK with `probe_reply`; consumes no PSN.
 
     `tx_timestamp`, `tsr` and `ftype` are as in a `Write`.

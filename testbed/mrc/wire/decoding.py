@@ -20,7 +20,7 @@ from testbed.mrc.wire.control import EXTENSION_BYTES, Packet, decode_control
 from testbed.mrc.wire.crc import crc32
 from testbed.mrc.wire.datagram import new
 from testbed.mrc.wire.header import concatenated
-from testbed.mrc.wire.headers import BASE_BYTES, BTH, IMMDT, IPV6, TSETH
+from testbed.mrc.wire.headers import BASE_BYTES, BTH, IMMDT, IPV6, TIMESTAMP_FTYPE, TSETH
 from testbed.mrc.wire.kinds import IMMEDIATE_OPCODES, KIND_OF
 from testbed.mrc.wire.kinds import WRITE as WRITE_KIND
 from testbed.mrc.wire.options import UDP_PORTS
@@ -48,7 +48,6 @@ _RTX: Final = BTH.mask("rtx")
 _TS: Final = BTH.mask("ts")
 _TSR_SHIFT: Final = TSETH.shift("tsr")
 _FTYPE: Final = TSETH.mask("ftype")
-_FTYPE_TIMESTAMP: Final = 1
 
 _IMMEDIATE_OPCODES: Final = IMMEDIATE_OPCODES
 _WRITE_OPCODES: Final = frozenset(code for code, kind in KIND_OF.items() if kind is WRITE_KIND)
@@ -195,7 +194,7 @@ def _write(
 ) -> Write:
     """Read what follows the BTH of a WRITE."""
     tx_timestamp: int | None = None
-    kind = _FTYPE_TIMESTAMP
+    kind = TIMESTAMP_FTYPE
     if word8 & _TS:
         end = WRITE_HEADER_BYTES
         rqmsn, msn, tx_timestamp, kind, va, rkey, dma_length = TIMED.unpack_from(packet, BASE_BYTES)

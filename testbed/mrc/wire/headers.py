@@ -20,6 +20,10 @@ def reserved(bits: int, agree: str = "") -> Field:
     return Field("", bits, agree=agree)
 
 
+TIMESTAMP_FTYPE: Final = 1
+"""The value of the field `ftype` where `tx_timestamp` is a timestamp."""
+
+
 def timestamp_fields(agree: str) -> tuple[tuple[Field, ...], ...]:
     """The four bytes with which a sender says when it sent a packet."""
     return (

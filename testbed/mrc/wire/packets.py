@@ -36,7 +36,7 @@ class Write(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class PacketFields:
     """The first fields of most packets; `ev` is the EV that the packet travels on."""
 
     source: bytes
@@ -46,7 +46,7 @@ class Header:
 
 
 @dataclass(frozen=True, slots=True)
-class TrimmedWrite(Header):
+class TrimmedWrite(PacketFields):
     """What a trimming switch left of a WRITE. No iCRC covers it: a hint, no evidence."""
 
     psn: int
