@@ -16,7 +16,7 @@ from testbed.campaign.job import FORMS
 from testbed.paper.outcome import OutcomeStore
 from testbed.paper.page import as_document, picture_name
 from testbed.paper.registry import FIGURES
-from testbed.paper.report import Row
+from testbed.paper.report import ReportRow
 
 DOCS = Path(__file__).parents[1] / "docs"
 PICTURES = Path("images", "paper")
@@ -35,7 +35,7 @@ def main(results: Path) -> None:
     """Write the rows and the pictures of the figures that were made in a directory."""
     stores = {form: OutcomeStore(results / "figures", form) for form in FORMS}
     rows = [
-        Row(figure, {form: store.load(figure) for form, store in stores.items()}, stores)
+        ReportRow(figure, {form: store.load(figure) for form, store in stores.items()}, stores)
         for figure in FIGURES
     ]
     (DOCS / PICTURES).mkdir(exist_ok=True)

@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any
 
 from testbed.campaign.budget import RetryPolicy
-from testbed.campaign.engine import Engine
-from testbed.campaign.job import Record
+from testbed.campaign.engine import CampaignEngine
+from testbed.campaign.job import JobRecord
 from testbed.campaign.plan import PlannedRun, planned_run
 from testbed.campaign.store import Store
 from testbed.cli.placing import executor_at
-from testbed.experiment.capacity import kept
+from testbed.experiment.capacity import load_capacity
 from testbed.files.scenarios import load_scenario, nominal
 from testbed.model.errors import ExitStatus, TestbedError, did_you_mean
 from testbed.model.run_files.layout import SUMMARY
@@ -129,7 +129,7 @@ class Soak:
         self.write()
         _print_row(part.cells)
 
-    def add_run(self, planned: PlannedRun, record: Record) -> None:
+    def add_run(self, planned: PlannedRun, record: JobRecord) -> None:
         """Add a scenario's run that has ended."""
         before = self.parts.get(planned.job.name)
         tries = before.tries + 1 if before else 1
@@ -153,7 +153,7 @@ class SoakPolicy(RetryPolicy):
 
     parts: Mapping[str, Part]
 
-    def may_improve(self, planned: PlannedRun, _record: Record | None, _store: Store) -> bool:
+    def may_improve(self, planned: PlannedRun, _record: JobRecord | None, _store: Store) -> bool:
         """Whether the run was disturbed, and may be tried again."""
         part = self.parts[planned.job.name]
         return part.disturbed and part.tries < len(self.factors)
@@ -186,7 +186,7 @@ def main() -> int:
     finished = [run for run in planned if run.job.name in soak.parts]
     store = Store(directory, began, exclusive=False)
     with executor_at(arguments.on, directory, ("emulated",)) as executor:
-        engine = Engine(store, executor, lambda *_: None, policy, soak.add_run)
+        engine = CampaignEngine(store, executor, lambda *_: None, policy, soak.add_run)
         engine.execute(
             [run for run in planned if run not in finished],
             [run for run in finished if policy.may_improve(run, None, store)],
@@ -205,7 +205,7 @@ def _planned(name: str) -> PlannedRun:
 
 def _dilation(scenario: Scenario) -> float:
     """The dilation for `auto`: the smallest that this machine carries."""
-    capacity = kept()
+    capacity = load_capacity()
     return nominal(scenario) if capacity is None else capacity.fitting_dilation(scenario)
 
 
@@ -286,7 +286,7 @@ def _matrix(directory: Path) -> Part:
     return Part(MATRIX, fine, 1, seconds, verdict, why, code=code_version())
 
 
-def _part(name: str, record: Record, tries: int, directory: Path) -> Part:
+def _part(name: str, record: JobRecord, tries: int, directory: Path) -> Part:
     """How a scenario's run went."""
     part = Part(name, False, tries, round(record.seconds), "FAILED", "", code=code_version())
     if record.run is None:

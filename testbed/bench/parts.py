@@ -11,7 +11,7 @@ from testbed.bench.measure import Figure, Setting
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BenchPart:
     """A part of the bench.
 
     Attributes:
@@ -29,63 +29,73 @@ class Part:
     only_if_named: bool = False
 
 
-PARTS: Mapping[str, Part] = {
-    "bring-up": Part("the default fabric, against stock Mininet and iproute2", "fabric.bring_up"),
-    "link-model": Part("CPU time of a packet on a link", "fabric.link_model"),
-    "ceiling": Part("packet-hops/s that this machine carries", "fabric.link_model"),
-    "rate": Part("links against the rate that they were given", "fabric.rate", 3),
-    "accounts": Part("whether every packet is counted where it was", "fabric.accounts", 1),
-    "change": Part("how soon a change of a link holds", "fabric.change", 5),
-    "faults": Part("how soon the controller's faults hold, and heal", "fabric.faults", 5),
-    "packet-rate": Part("one queue pair beside a C program", "packet_rate"),
-    "core": Part("CPU time of a packet in the transport core alone", "core", 5, root=False),
-    "delay": Part("packets against the propagation delay of their path", "fabric.delay", 3),
-    "permutation": Part("8 hosts at full rate: load, goodput, trust", "emulated", 3),
-    "failover": Part("silent link failures over seeds", "emulated"),
-    "watched": Part("the same link failures with three clients of --live and without", "watched"),
-    "dilation": Part("link failures at three dilations, in round trips; a picture", "dilation", 3),
-    "scale": Part("bring-up of five sizes, to 1024 links; a picture", "fabric.bring_up", 3),
-    "localisation": Part(
+PARTS: Mapping[str, BenchPart] = {
+    "bring-up": BenchPart(
+        "the default fabric, against stock Mininet and iproute2", "fabric.bring_up"
+    ),
+    "link-model": BenchPart("CPU time of a packet on a link", "fabric.link_model"),
+    "ceiling": BenchPart("packet-hops/s that this machine carries", "fabric.link_model"),
+    "rate": BenchPart("links against the rate that they were given", "fabric.rate", 3),
+    "accounts": BenchPart("whether every packet is counted where it was", "fabric.accounts", 1),
+    "change": BenchPart("how soon a change of a link holds", "fabric.change", 5),
+    "faults": BenchPart("how soon the controller's faults hold, and heal", "fabric.faults", 5),
+    "packet-rate": BenchPart("one queue pair beside a C program", "packet_rate"),
+    "core": BenchPart("CPU time of a packet in the transport core alone", "core", 5, root=False),
+    "delay": BenchPart("packets against the propagation delay of their path", "fabric.delay", 3),
+    "permutation": BenchPart("8 hosts at full rate: load, goodput, trust", "emulated", 3),
+    "failover": BenchPart("silent link failures over seeds", "emulated"),
+    "watched": BenchPart(
+        "the same link failures with three clients of --live and without", "watched"
+    ),
+    "dilation": BenchPart(
+        "link failures at three dilations, in round trips; a picture", "dilation", 3
+    ),
+    "scale": BenchPart("bring-up of five sizes, to 1024 links; a picture", "fabric.bring_up", 3),
+    "localisation": BenchPart(
         "whether probes name what is ill, simulated", "simulated.localisation", 1, root=False
     ),
-    "incast": Part(
+    "incast": BenchPart(
         "7:1, with trimming and without, simulated", "simulated.congestion", 3, root=False
     ),
-    "shared-path": Part(
+    "shared-path": BenchPart(
         "two flows that meet on one T1, simulated", "simulated.congestion", 1, root=False
     ),
-    "attainable": Part(
+    "attainable": BenchPart(
         "what 64 hosts may have at each change of the fabric", "simulated.attainable", root=False
     ),
-    "nscc": Part(
+    "nscc": BenchPart(
         "both profiles of NSCC, five cases and all faults, simulated",
         "simulated.profiles",
         3,
         root=False,
     ),
-    "judgement": Part(
+    "judgement": BenchPart(
         "what condemns an EV, in three ways over thirteen cases, simulated",
         "simulated.judgement",
         3,
         root=False,
     ),
-    "robustness": Part("mutated packets and random schedules", "robustness", 1, root=False),
-    "simulator": Part("packet-hops/min of the simulator", "simulated.simulator", 3, root=False),
-    "simulator-cost": Part(
+    "robustness": BenchPart("mutated packets and random schedules", "robustness", 1, root=False),
+    "simulator": BenchPart(
+        "packet-hops/min of the simulator", "simulated.simulator", 3, root=False
+    ),
+    "simulator-cost": BenchPart(
         "time and memory of a simulated run, by stage, at 8 to 1024 hosts",
         "simulated.cost",
         5,
         root=False,
     ),
-    "htsim": Part(
+    "htsim": BenchPart(
         "the simulator beside uet-htsim (--htsim)",
         "simulated.htsim",
         5,
         root=False,
         only_if_named=True,
     ),
-    "agreement": Part("ten scenarios, emulated and simulated; a table", "simulated.agreement", 3),
-    "leaf-spine": Part(
+    "agreement": BenchPart(
+        "ten scenarios, emulated and simulated; a table", "simulated.agreement", 3
+    ),
+    "leaf-spine": BenchPart(
         "a permutation of 1024 hosts, simulated", "simulated.simulator", 1, root=False
     ),
 }

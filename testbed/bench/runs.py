@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from testbed.bench.measure import Setting
 from testbed.experiment.calibration import calibrate
-from testbed.experiment.capacity import Capacity, kept
+from testbed.experiment.capacity import Capacity, load_capacity
 from testbed.model.errors import RunFailedError
 from testbed.model.progress import Progress
 from testbed.model.scenario import Scenario
@@ -66,7 +66,7 @@ def make_runs(
     """
     # They load Polars, which starts threads: not before `carried` has forked a sandbox.
     from testbed.campaign.budget import RetryPolicy  # noqa: PLC0415
-    from testbed.campaign.engine import Engine  # noqa: PLC0415
+    from testbed.campaign.engine import CampaignEngine  # noqa: PLC0415
     from testbed.campaign.local import LocalExecutor  # noqa: PLC0415
     from testbed.campaign.plan import planned_run  # noqa: PLC0415
     from testbed.campaign.store import Store  # noqa: PLC0415
@@ -78,7 +78,7 @@ def make_runs(
         folder = f"bench-{scenario.name}{suffix}"
         planned.append(planned_run(scenario, "emulated", folder, options=("--force",)))
     policy = RetryPolicy(math.inf, factors=(1.0,) * tries, stop_if_late=False)
-    engine = Engine(store, LocalExecutor(setting.results), _lines(setting), policy)
+    engine = CampaignEngine(store, LocalExecutor(setting.results), _lines(setting), policy)
     engine.execute(planned)
     results = []
     for run in planned:
@@ -108,7 +108,7 @@ def seeded(scenario: Scenario, setting: Setting) -> list[Scenario]:
 
 def carried(scenario: Scenario, setting: Setting) -> Scenario:
     """A scenario at the dilation that this machine carries, measured now if it never was."""
-    capacity = kept()
+    capacity = load_capacity()
     if capacity is None:
         setting.progress("what this machine carries")
         capacity = calibrate(lambda _what, _done: None)

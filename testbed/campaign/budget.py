@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from testbed.campaign.job import Record
+from testbed.campaign.job import JobRecord
 from testbed.campaign.plan import SLOWED, STATES, PlannedRun
 from testbed.campaign.store import Store
 from testbed.model.errors import ExitStatus
@@ -28,7 +28,7 @@ class RetryPolicy:
     factors: tuple[float, ...] = SLOWED
     stop_if_late: bool = True
 
-    def may_improve(self, planned: PlannedRun, record: Record | None, store: Store) -> bool:
+    def may_improve(self, planned: PlannedRun, record: JobRecord | None, store: Store) -> bool:
         """Whether a run should be made again: it failed, or cannot be trusted."""
         if record is not None and record.run is None:
             return not record.hopeless
@@ -81,7 +81,7 @@ class TimeBudget:
         return time.monotonic() + self._remaining_s + retry_s <= self._until
 
     def note_end(
-        self, planned: PlannedRun, record: Record, *, retry: bool, stop_if_late: bool
+        self, planned: PlannedRun, record: JobRecord, *, retry: bool, stop_if_late: bool
     ) -> None:
         """Take note of a run that has ended.
 

@@ -6,13 +6,13 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field, replace
 
 from testbed.campaign.budget import RetryPolicy, TimeBudget
-from testbed.campaign.job import FORMS, STOP_IF_LATE, Executor, Form, Record
+from testbed.campaign.job import FORMS, STOP_IF_LATE, Executor, Form, JobRecord
 from testbed.campaign.plan import PlannedRun
 from testbed.campaign.progress import CampaignProgress
 from testbed.campaign.store import Store
 from testbed.model.progress import Progress
 
-OnEnd = Callable[[PlannedRun, Record], None]
+OnEnd = Callable[[PlannedRun, JobRecord], None]
 """Called with each run that has ended, as it was made, and with what became of it."""
 
 _REPORT_S = 1.0
@@ -20,7 +20,7 @@ _REPORT_S = 1.0
 
 
 @dataclass
-class Engine:
+class CampaignEngine:
     """Makes runs by an executor.
 
     Emulated runs that cannot be trusted, or failed, are made again when all have been made once:
@@ -97,7 +97,7 @@ class Engine:
         """Make each of some runs of one form; yield its key, and whether it may be made again."""
         slots = self.executor.slots(runs[0].job.form)
         progress = CampaignProgress(runs, slots, self.progress, what, made_before)
-        pending: dict[Future[Record], tuple[PlannedRun, bool]] = {}
+        pending: dict[Future[JobRecord], tuple[PlannedRun, bool]] = {}
         waiting = iter(runs)
         try:
             while True:
@@ -122,7 +122,7 @@ class Engine:
             self._stop([planned for planned, _ in pending.values()])
             raise
 
-    def _submit(self, planned: PlannedRun, *, stop_if_late: bool) -> Future[Record]:
+    def _submit(self, planned: PlannedRun, *, stop_if_late: bool) -> Future[JobRecord]:
         options = (*planned.job.options, *([STOP_IF_LATE] if stop_if_late else []))
         return self.executor.submit(replace(planned.job, options=options))
 
@@ -134,7 +134,7 @@ class Engine:
             if (record := self.store.record(planned)) is not None:
                 self._note_end(planned, record)
 
-    def _note_end(self, planned: PlannedRun, record: Record) -> None:
+    def _note_end(self, planned: PlannedRun, record: JobRecord) -> None:
         self.failures.pop(planned.job.key, None)
         if record.failure:
             self.failures[planned.job.key] = record.failure

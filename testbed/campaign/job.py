@@ -75,7 +75,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class JobRecord:
     """What became of a job.
 
     Attributes:
@@ -101,7 +101,7 @@ class Record:
         return self.status in (ExitStatus.WRONG_INPUT, ExitStatus.MACHINE_CANNOT)
 
 
-def error_of(record: Record | None, log: Path) -> MachineError | RunFailedError:
+def error_of(record: JobRecord | None, log: Path) -> MachineError | RunFailedError:
     """The error of a run that was not finished.
 
     Args:
@@ -123,7 +123,7 @@ class Executor(Protocol):
         """How many jobs of a form it makes at a time."""
         ...
 
-    def submit(self, job: Job) -> Future[Record]:
+    def submit(self, job: Job) -> Future[JobRecord]:
         """Start a job."""
         ...
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from testbed.campaign.job import Form, Job, Record
+from testbed.campaign.job import Form, Job, JobRecord
 from testbed.model.errors import ExitStatus
 from testbed.model.units import show_wait
 from testbed.results.run_directory import give_to_user
@@ -64,7 +64,7 @@ class LocalExecutor:
         """How many jobs of a form it makes at a time."""
         return (os.cpu_count() or 1) if form == "simulated" else 1
 
-    def submit(self, job: Job) -> Future[Record]:
+    def submit(self, job: Job) -> Future[JobRecord]:
         """Start a job."""
         return self._threads.submit(self.run, job)
 
@@ -77,7 +77,7 @@ class LocalExecutor:
             _stop(process)
         self._threads.shutdown()
 
-    def run(self, job: Job) -> Record:
+    def run(self, job: Job) -> JobRecord:
         """Make a run, and wait for its end."""
         file = self._directory / job.file
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -91,8 +91,8 @@ class LocalExecutor:
             give_to_user(path)
         seconds = time.monotonic() - began
         if (run := _run_directory(output)) is None:
-            return Record(status, seconds, message=printed.strip()[-_KEPT_CHARACTERS:])
-        return Record(status, seconds, os.path.relpath(run, self._directory))
+            return JobRecord(status, seconds, message=printed.strip()[-_KEPT_CHARACTERS:])
+        return JobRecord(status, seconds, os.path.relpath(run, self._directory))
 
     def _call(self, job: Job, file: Path, log: Any) -> tuple[int, str]:
         """Call the command; returns its exit status and output."""

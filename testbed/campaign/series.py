@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from testbed.campaign.job import Record
+from testbed.campaign.job import JobRecord
 from testbed.campaign.plan import PlannedRun, planned_run
 from testbed.model.errors import InputError
 from testbed.model.run_files.layout import MANIFEST
@@ -138,7 +138,7 @@ def planned_runs(
 
 
 def series_of(
-    plan: SeriesPlan, runs: Sequence[PlannedRun], records: Mapping[str, Record]
+    plan: SeriesPlan, runs: Sequence[PlannedRun], records: Mapping[str, JobRecord]
 ) -> Series:
     """A series with the runs that have ended, in the order of the plan.
 

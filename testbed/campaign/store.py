@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from testbed.campaign.job import Form, Record, identity
+from testbed.campaign.job import Form, JobRecord, identity
 from testbed.campaign.plan import SLOWED, STATES, PlannedRun, as_recorded, slowed
 from testbed.model.run_files.layout import MANIFEST, SUMMARY
 from testbed.model.run_files.manifest import Manifest
@@ -108,12 +108,12 @@ class Store:
             default=None,
         )
 
-    def record(self, planned: PlannedRun) -> Record | None:
+    def record(self, planned: PlannedRun) -> JobRecord | None:
         """What became of a run that was made before; None if it was not, or not finished."""
         if not (attempts := self.attempts(planned)):
             return None
         run = attempts[-1]
-        return Record(0, run.seconds, str(run.directory.relative_to(self.directory)))
+        return JobRecord(0, run.seconds, str(run.directory.relative_to(self.directory)))
 
     def clean(self, runs: Iterable[PlannedRun]) -> None:
         """Remove what runs left that were killed, where no others are made."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from testbed.bench.measure import Figure, Setting
-    from testbed.bench.parts import Part
+    from testbed.bench.parts import BenchPart
 
 
 def bench(
@@ -79,7 +79,7 @@ def bench(
     raise typer.Exit(status)
 
 
-def _measured(name: str, part: "Part", setting: "Setting") -> "list[Figure]":
+def _measured(name: str, part: "BenchPart", setting: "Setting") -> "list[Figure]":
     """Measure a part in a process of its own; its threads are in no other part's way.
 
     Where it cannot be measured its figure says so, and the other parts are measured.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from testbed.campaign.job import Executor, Form
     from testbed.paper.figure import PaperFigure
     from testbed.paper.fitting import Machine
-    from testbed.paper.outcome import Outcome
+    from testbed.paper.outcome import FigureOutcome
     from testbed.paper.planning import Plan
 
 _DIRECTORY = "paper"
@@ -79,7 +79,7 @@ def figures(
     status: 0 when every figure made holds, 1 when one does not, 4 when one cannot be trusted.
     """
     from testbed.campaign.budget import REPEAT_S, RetryPolicy
-    from testbed.experiment.capacity import kept
+    from testbed.experiment.capacity import load_capacity
     from testbed.paper.planning import plan, select_figures
     from testbed.paper.reproduction import reproduce
 
@@ -89,7 +89,7 @@ def figures(
     if simulate or full:
         forms = ("simulated",) if simulate else ("emulated", "simulated")
     chosen = select_figures(numbers or [], large=full)
-    machine = kept() if list_ else _machine(chosen, forms)
+    machine = load_capacity() if list_ else _machine(chosen, forms)
     count = seeds or (FULL_SEEDS if full else 1)
     policy = RetryPolicy(REPEAT_S * count if minutes is None else 60.0 * minutes)
     directory = results / _DIRECTORY
@@ -178,14 +178,14 @@ def _requirements(chosen: "Sequence[PaperFigure]", planned: "Plan") -> "Table":
     return table
 
 
-def _status(outcomes: "Sequence[Outcome]") -> ExitStatus:
+def _status(outcomes: "Sequence[FigureOutcome]") -> ExitStatus:
     answers = {outcome.holds for outcome in outcomes}
     if answers & {"no", "not run"}:
         return ExitStatus.FAILED
     return ExitStatus.UNTRUSTED if "not trusted" in answers else ExitStatus.AS_EXPECTED
 
 
-def _counts(outcomes: "Sequence[Outcome]") -> str:
+def _counts(outcomes: "Sequence[FigureOutcome]") -> str:
     """How many figures hold, do not hold, and so on."""
     answers = [outcome.holds for outcome in outcomes]
     counts = {answer: answers.count(answer) for answer in dict.fromkeys(answers)}
@@ -193,7 +193,7 @@ def _counts(outcomes: "Sequence[Outcome]") -> str:
     return ", ".join(f"{count} {words.get(answer, answer)}" for answer, count in counts.items())
 
 
-def _table(chosen: "Sequence[PaperFigure]", outcomes: "Sequence[Outcome]") -> "Table":
+def _table(chosen: "Sequence[PaperFigure]", outcomes: "Sequence[FigureOutcome]") -> "Table":
     """Every check of every figure, and the state of each figure."""
     table = screen.ruled_table("figure", "how", "what", numbers=("measured", "must be", "holds"))
     titles = {figure.number: figure.text.title for figure in chosen}

@@ -14,7 +14,7 @@ from testbed.model.errors import ExitStatus, InputError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from testbed.labs.checking import Result
+    from testbed.labs.checking import CheckResult
     from testbed.labs.lab import Task
     from testbed.labs.work import Work
 
@@ -369,7 +369,7 @@ def _print_question(work: "Work", task: "Task") -> None:
             console.print(f"  {key}: {work.assignment.text(text)}")
 
 
-def _record(work: "Work", result: "Result") -> None:
+def _record(work: "Work", result: "CheckResult") -> None:
     """Write an attempt into the journal, unless it says what the last one said."""
     if result.missing:
         return
@@ -379,7 +379,9 @@ def _record(work: "Work", result: "Result") -> None:
         work.journal.append("attempt", **content)
 
 
-def _print_result(work: "Work", result: "Result", *, explained: bool, hints_before: int) -> None:
+def _print_result(
+    work: "Work", result: "CheckResult", *, explained: bool, hints_before: int
+) -> None:
     """Print what came of checking a task, with its explanation unless that was shown before."""
     from testbed.labs.hints import hints
 

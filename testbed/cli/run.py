@@ -156,9 +156,9 @@ def _dilation(scenario: "Scenario", *, force: bool) -> float:
 
 def _capacity(*, force: bool) -> "Capacity | None":
     """What this machine carries; `--force` does not measure it: None if it is not known."""
-    from testbed.experiment.capacity import kept
+    from testbed.experiment.capacity import load_capacity
 
-    return kept() if force else machine_capacity()
+    return load_capacity() if force else machine_capacity()
 
 
 def _require_capacity(name: str, scenario: "Scenario", *, force: bool) -> None:

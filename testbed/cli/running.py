@@ -137,10 +137,10 @@ def machine_capacity() -> "Capacity":
     Raises:
         MachineError: this machine cannot run the testbed, or not even be measured.
     """
-    from testbed.experiment.capacity import kept
+    from testbed.experiment.capacity import load_capacity
     from testbed.fabric.capabilities import require
 
-    capacity = kept()
+    capacity = load_capacity()
     if capacity is not None:
         return capacity
     require()
@@ -150,12 +150,12 @@ def machine_capacity() -> "Capacity":
 def measure_capacity() -> "Capacity":
     """Measure what this machine carries, and store it."""
     from testbed.experiment.calibration import calibrate
-    from testbed.experiment.capacity import keep
+    from testbed.experiment.capacity import save_capacity
 
     with showing_progress() as progress:
         capacity = calibrate(lambda _, done: progress("measuring what this machine carries", done))
     try:
-        keep(capacity)
+        save_capacity(capacity)
     except OSError as error:
         print_warning(f"what was measured is not kept for the next run: {error}")
     return capacity

@@ -88,7 +88,7 @@ def _make_series(
 ) -> NoReturn:
     """Make every run of a series that is missing, then compare all."""
     from testbed.campaign.budget import RetryPolicy
-    from testbed.campaign.engine import Engine
+    from testbed.campaign.engine import CampaignEngine
     from testbed.campaign.series import planned_runs, series_of
     from testbed.campaign.store import Store
     from testbed.results.run_directory import locked
@@ -97,7 +97,7 @@ def _make_series(
     directory = _directory(plan, options.results, options.into)
     store = Store(directory)
 
-    def keep(planned: "PlannedRun", record: "job.Record") -> None:
+    def keep(planned: "PlannedRun", record: "job.JobRecord") -> None:
         records[planned.job.key] = record
         series_of(plan, runs, records).write(directory)
         if record.failure:
@@ -115,7 +115,7 @@ def _make_series(
         forms = tuple({run.job.form: None for run in due})
         once = RetryPolicy(factors=(1.0,), stop_if_late=False)
         with showing_progress() as progress, executor_at(options.on, directory, forms) as executor:
-            engine = Engine(store, executor, progress, once, keep)
+            engine = CampaignEngine(store, executor, progress, once, keep)
             engine.execute(due, made_before=len(records))
         series = series_of(plan, runs, records)
         _write_junit(series, directory, require_trusted=options.require_trusted)

@@ -81,14 +81,14 @@ def _kind(name: str) -> str:
 
 def _scenario(name: str, settings: dict[str, Any]) -> "tuple[Scenario, Document, dict[str, Any]]":
     """A scenario, its document and its facts; finds the dilation for `auto` as a run does."""
-    from testbed.experiment.capacity import kept
+    from testbed.experiment.capacity import load_capacity
     from testbed.files.scenarios import load_with_document, nominal
     from testbed.files.times import written_times
 
     auto = {}
 
     def dilation(scenario: "Scenario") -> float:
-        capacity = kept()
+        capacity = load_capacity()
         smallest = nominal(scenario) if capacity is None else capacity.fitting_dilation(scenario)
         auto["dilation"] = (
             f"auto, chosen by the first run; {smallest:g} is assumed above"
@@ -104,9 +104,9 @@ def _scenario(name: str, settings: dict[str, Any]) -> "tuple[Scenario, Document,
 
 
 def _load(scenario: "Scenario") -> str:
-    from testbed.experiment.capacity import kept, show_load
+    from testbed.experiment.capacity import load_capacity, show_load
 
-    capacity = kept()
+    capacity = load_capacity()
     if capacity is None:
         return "unknown: the first run measures what this machine carries"
     load = f"{show_load(capacity.load(scenario))} this machine's {capacity.cpus:g} CPUs"

@@ -29,7 +29,7 @@ ANSWER_POLL_S = 0.0005
 REPLY_TIME_NS = 50_000_000
 """How long a controller that is to be killed by hand has to reply first."""
 
-SHOWN_AT_ONCE = ("carrier", "read_back", "stopped", "ended", "busy", "refused")
+RECORDED_AT_ONCE = ("carrier", "read_back", "stopped", "ended", "busy", "refused")
 """The proof that is recorded when a fault takes effect and when it heals; counters come later."""
 
 log = logging.getLogger("testbed.controller")
@@ -90,10 +90,10 @@ class FaultPlayer:
         for fault in self._plan.faults:
             if fault.index not in self._log.records:
                 record = self._new_record(fault, self._t0_ns + fault.at)
-                self._log.put(replace(record, error="the run ended before it was due"))
+                self._log.write(replace(record, error="the run ended before it was due"))
         for record in self.records().values():
             if record.effective_ns is not None and record.healed_ns is None and not record.error:
-                self._log.put(self._proven(record, "until_end"))
+                self._log.write(self._with_proof(record, "until_end"))
 
     def before_kill(self, name: str) -> None:
         """Record that the controller is about to be killed; its parent records the outcome."""
@@ -101,7 +101,7 @@ class FaultPlayer:
             now_ns = self._clock.now_ns()
             for record in list(self._log.records.values()):
                 if CONTROLLER in record.places:
-                    self._log.put(replace(record, effective_after_ns=now_ns))
+                    self._log.write(replace(record, effective_after_ns=now_ns))
 
     # --- by hand ----------------------------------------------------------------------------
 
@@ -136,7 +136,7 @@ class FaultPlayer:
             return problem
         self._open_links(scheduled)
         self._entries[index] = entry_of(fault)
-        self._log.keep(self._new_record(scheduled, t0_ns + scheduled.at))
+        self._log.update(self._new_record(scheduled, t0_ns + scheduled.at))
         thread = hub.spawn(self._play, scheduled, t0_ns)
         while not (kills_itself or thread.dead or self._log.records[index].effective_ns):
             self._clock.sleep(ANSWER_POLL_S)
@@ -181,12 +181,12 @@ class FaultPlayer:
                     self._heal(record, due_ns)
                     return
                 if step is not first:
-                    record = self._proven(record, "")
-                self._log.keep(record)
-                record = self._stepped(record, step.state, due_ns)
+                    record = self._with_proof(record, "")
+                self._log.update(record)
+                record = self._with_step(record, step.state, due_ns)
                 if step is first:
                     self._publish(record)
-                self._log.keep(record)
+                self._log.update(record)
             if record.effective_ns is None:
                 return
 
@@ -199,17 +199,17 @@ class FaultPlayer:
 
     def _heal(self, record: FaultRecord, due_ns: int) -> FaultRecord:
         """Heal a fault, after a last proof that it has held until now."""
-        record = replace(self._proven(record, "until_end"), heal_asked_ns=due_ns)
-        record = self._stepped(record, HEALTHY, due_ns)
+        record = replace(self._with_proof(record, "until_end"), heal_asked_ns=due_ns)
+        record = self._with_step(record, HEALTHY, due_ns)
         self._publish(record)
         return record
 
     def _publish(self, record: FaultRecord) -> None:
-        self._log.put(record)
+        self._log.write(record)
         self._report(record)
         log.info("%s", record)
 
-    def _stepped(self, record: FaultRecord, state: Impairment, due_ns: int) -> FaultRecord:
+    def _with_step(self, record: FaultRecord, state: Impairment, due_ns: int) -> FaultRecord:
         """Bring a fault's places into their next state; an error is put into the record."""
         try:
             effect, proof = self._places.put(record.index, record.places, state)
@@ -219,7 +219,7 @@ class FaultPlayer:
             return replace(record, error=record.error or str(error))
         step = StepRecord(due_ns, effect.after_ns, effect.by_ns, state.as_record)
         record = replace(record, steps=(*record.steps, step))
-        proof = {key: proof[key] for key in SHOWN_AT_ONCE if key in proof}
+        proof = {key: proof[key] for key in RECORDED_AT_ONCE if key in proof}
         if effect.routes:
             routes = record.proof.get("routes_read_back", 0) + effect.routes
             record = replace(record, proof={**record.proof, "routes_read_back": routes})
@@ -239,7 +239,7 @@ class FaultPlayer:
             proof={**record.proof, "healed": proof},
         )
 
-    def _proven(self, record: FaultRecord, key: str) -> FaultRecord:
+    def _with_proof(self, record: FaultRecord, key: str) -> FaultRecord:
         """Check that a fault has held until now; record the proof under a key, if it is given."""
         try:
             proof = self._places.prove(record.places)

@@ -49,7 +49,7 @@ from testbed.model.faults.targets import CONTROLLER
 from testbed.model.run_files.layout import CONTROLLER_PLAN
 from testbed.sandbox.attributes import raise_priority
 from testbed.sandbox.channel import Channel
-from testbed.sandbox.endings import words_of
+from testbed.sandbox.endings import describe_exit
 from testbed.sandbox.processes import Child, spawn
 
 NAME = "controller"
@@ -238,7 +238,7 @@ class ControllerProcess:
         self.process.kill()
         status, seen_ns = self.process.wait(), time.monotonic_ns()
         self.is_dead = status == -signal.SIGKILL and not lives_on
-        outcome = "lives on" if lives_on else f"ended: {words_of(status)}"
+        outcome = "lives on" if lives_on else f"ended: {describe_exit(status)}"
         error = None if self.is_dead else f"the controller was to be killed, and {outcome}"
         amend(self._directory / FAULTS, lambda record: _with_death(record, seen_ns, error))
         (self._directory / SOCKET).unlink(missing_ok=True)

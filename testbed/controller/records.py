@@ -21,13 +21,13 @@ class FaultLog:
         self.records: dict[int, FaultRecord] = {}
         self._write()
 
-    def put(self, record: FaultRecord) -> None:
-        """Take a fault's newest record, and write the file."""
+    def write(self, record: FaultRecord) -> None:
+        """Replace a fault's record, and write the file."""
         self.records[record.index] = record
         self._write()
 
-    def keep(self, record: FaultRecord) -> None:
-        """Take a fault's newest record, and write it later: it will change again soon."""
+    def update(self, record: FaultRecord) -> None:
+        """Replace a fault's record; the file is written later, as the record changes again soon."""
         self.records[record.index] = record
 
     @property

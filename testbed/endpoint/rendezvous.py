@@ -135,11 +135,11 @@ def meet(device: Device, server: str | None = None, *, port: int = PORT) -> Rend
     """
     if server is None:
         return Rendezvous(device, _listen(port), calls=False)
-    address = ordinary_address(device.topology, host_called(device.topology, server), 0)
+    address = ordinary_address(device.topology, find_host(device.topology, server), 0)
     return Rendezvous(device, _call(str(address), port), calls=True)
 
 
-def host_called(topology: Topology, name: str) -> Node:
+def find_host(topology: Topology, name: str) -> Node:
     """The host with that name or address of ordinary traffic, which Mininet's prompt inserts.
 
     Raises:

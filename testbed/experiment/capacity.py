@@ -1,4 +1,4 @@
-"""What this machine carries: what was measured of it, kept, and compared with what is asked.
+"""What this machine carries: measured once, saved, and compared with what a scenario needs.
 
 The measure is CPU time: of the two endpoints for each data packet, and of the kernel for each link
 that a packet crosses. A scenario offers flows x packets/s; their CPU time as a share of all CPUs is
@@ -36,18 +36,18 @@ if TYPE_CHECKING:
 WARN_LOAD = 0.7
 """Expected share of the CPUs above which a run will probably be degraded."""
 
-AIM_LOAD = 0.6
+TARGET_LOAD = 0.6
 """Expected share at which `dilation: auto` aims: a busier moment than the one in which the machine
 was measured must not take it beyond the share that is warned of."""
 
 REFUSE_LOAD = 1.5
-"""Above it what is measured would be the machine: refused unless forced."""
+"""Above this share a run would measure the machine: it is refused unless forced."""
 
 LAG_RTT = 0.05
-"""So late, in base RTTs, may event loops run: `LAG_P99_DEGRADED_RTT` of the verdict."""
+"""How late event loops may run, in base RTTs: `LAG_P99_DEGRADED_RTT` of the verdict."""
 
 REFUSE_LAG_RTT = 0.25
-"""Later than that makes losses: `LAG_P99_INVALID_RTT` of the verdict."""
+"""Event loops that run later than this cause losses: `LAG_P99_INVALID_RTT` of the verdict."""
 
 POLL_SHARE = 0.02
 """CPU time of looking after one more queue pair in a tick of an endpoint, of that which a packet
@@ -109,16 +109,16 @@ class Capacity:
     def fitting_dilation(self, scenario: Scenario) -> int:
         """The smallest dilation at which this machine can be trusted with a scenario.
 
-        There the load is no more than `AIM_LOAD`, rates being linear in 1/dilation, and event
+        There the load is no more than `TARGET_LOAD`, rates being linear in 1/dilation, and event
         loops are late by a small part of a round trip.
         """
-        most = max(self.load(scenario) / AIM_LOAD, self.lateness(scenario) / LAG_RTT)
+        most = max(self.load(scenario) / TARGET_LOAD, self.lateness(scenario) / LAG_RTT)
         exact = scenario.topology.dilation * most
         return max(math.ceil(exact / _DILATION_STEP), 1) * _DILATION_STEP
 
 
 def show_load(share: float) -> str:
-    """How a share of something is told: `94% of`, and `1,005 times` where it is far beyond all."""
+    """A share in words: `94% of`, or `1,005 times` from `_TIMES` on."""
     return f"{show_share(share)} of" if share < _TIMES else f"{share:,.0f} times"
 
 
@@ -143,7 +143,7 @@ def judge_load(scenario: Scenario, capacity: Capacity, *, force: bool) -> str | 
         flows = len(scenario.flows)
         take = f"{flows} flows take" if flows > 1 else "its only flow takes"
         what = f"{take} about {show_load(load)} this machine's {capacity.cpus:g} CPUs"
-        fits = int(flows * AIM_LOAD / load)
+        fits = int(flows * TARGET_LOAD / load)
         some = f"{fits} of them would fit, or all with dilation: {dilation}"
         remedy = f"{some if fits else f'dilation: {dilation} would fit'} (auto finds it)"
     elif late > LAG_RTT:
@@ -160,7 +160,7 @@ def judge_load(scenario: Scenario, capacity: Capacity, *, force: bool) -> str | 
 # --- keeping it -------------------------------------------------------------------------------
 
 
-def kept() -> Capacity | None:
+def load_capacity() -> Capacity | None:
     """What was measured here before, with this kernel, CPU, version and build of the core.
 
     None if nothing was, or if it cannot be read.
@@ -173,7 +173,7 @@ def kept() -> Capacity | None:
     return None
 
 
-def keep(capacity: Capacity) -> Path:
+def save_capacity(capacity: Capacity) -> Path:
     """Keep it in the user's cache: the caller's, where sudo runs this.
 
     Where that cannot be written, it is kept in the temporary directory.

@@ -11,7 +11,7 @@ from testbed.controller.process import try_ryu
 from testbed.experiment.footprint import available_memory
 from testbed.experiment.machine import usable_cpus
 from testbed.fabric.attempts import Attempt, AttemptResult, examine
-from testbed.fabric.capabilities import Capabilities
+from testbed.fabric.capabilities import KernelCapabilities
 from testbed.fabric.interfaces import TUN_REMEDY
 from testbed.fabric.openvswitch import availability
 from testbed.installation import INSTALL_EMULATION
@@ -52,7 +52,7 @@ def diagnose() -> list[AttemptResult]:
     ryu = Attempt(
         "Ryu", f"make setup in a checkout; else {INSTALL_EMULATION}", try_ryu, "every run"
     )
-    capabilities = Capabilities()
+    capabilities = KernelCapabilities()
     return [
         *examine((*capabilities.required(), *capabilities.optional(), ryu)),
         *_open_vswitch(),

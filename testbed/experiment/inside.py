@@ -101,7 +101,7 @@ class _Run:
         drops = self.switch.packet_drops() if self.switch is not None else {}
         return {"openvswitch": sum(drops.values())}
 
-    def hear_controller(self) -> None:
+    def receive_from_controller(self) -> None:
         """Take in what the controller has sent."""
         self.operator.ask(self.controller.receive())
 
@@ -118,7 +118,7 @@ class _Run:
             RunFailedError: one has ended.
         """
         ended = [host for host, endpoint in self.endpoints.items() if endpoint.has_ended]
-        self.hear_controller()  # it announces whom it kills
+        self.receive_from_controller()  # it announces whom it kills
         for host in ended:
             if host not in self.controller.killed:
                 self.endpoints[host].check()
@@ -275,7 +275,7 @@ def _run_timeline(run: _Run, t0_ns: int, base_rtt_ns: int) -> int:
             if now >= machine.due_ns:
                 sample_machine()
             remaining_s = (end_ns - now_ns()) / NS_PER_S
-            machine.timer_late(_sleep(run, max(min(step_s, LINK_SAMPLE_S, remaining_s), 0)))
+            machine.record_timer_delay(_sleep(run, max(min(step_s, LINK_SAMPLE_S, remaining_s), 0)))
             if hold is not None and hold.has_ended:
                 run.check_alive()
                 end_ns = now_ns()
@@ -307,7 +307,7 @@ def _sleep(run: _Run, seconds: float) -> int:
         if run.mapper in ready:
             _pass_on_denylist(run)
         if run.controller in ready:
-            run.hear_controller()
+            run.receive_from_controller()
         for endpoint in answering:
             if endpoint in ready:
                 run.operator.answer(endpoint)

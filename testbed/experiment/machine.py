@@ -37,7 +37,7 @@ class MachineSampler:
         self._cpus = cpu_ticks()
         self._timer_late_ns = 0
 
-    def timer_late(self, late_ns: int) -> None:
+    def record_timer_delay(self, late_ns: int) -> None:
         """Note by how much a sleep ended later than planned."""
         self._timer_late_ns = max(self._timer_late_ns, late_ns)
 

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from testbed import fast
-from testbed.experiment.capacity import kept
+from testbed.experiment.capacity import load_capacity
 from testbed.experiment.machine import cpu_model
 from testbed.fabric.link_model import link_model
 from testbed.fabric.openvswitch.availability import Availability
@@ -56,7 +56,7 @@ def write_manifest(
 
 def _capacity(scenario: Scenario) -> dict[str, float] | None:
     """What this machine was measured to carry, and the load to expect; None if it was not."""
-    capacity = kept()
+    capacity = load_capacity()
     return None if capacity is None else asdict(capacity) | {"load": capacity.load(scenario)}
 
 

@@ -4,7 +4,7 @@ import resource
 import shutil
 
 from testbed.endpoint.clock import realtime_offset_ns
-from testbed.endpoint.kernel.available import require_stack
+from testbed.endpoint.kernel.available import require_kernel_support
 from testbed.experiment.experiment import Experiment
 from testbed.experiment.manifest import write_manifest
 from testbed.experiment.wakeful import cpus_awake
@@ -53,7 +53,7 @@ def record_experiment(experiment: Experiment, progress: Progress) -> None:
     _raise_file_limit()
     with availability.trial() as result:
         require()
-        require_stack(scenario.transport)
+        require_kernel_support(scenario.transport)
         # Mininet loads slowly, and here Open vSwitch is being tried meanwhile.
         from testbed.experiment.inside import run_in_sandbox  # noqa: PLC0415
 

@@ -97,10 +97,10 @@ def finish(children: Mapping[str, Child], timeout_s: float) -> dict[str, Any]:
 
 
 class OperatorRelay:
-    """The commands of one run that are under way."""
+    """Passes the operator's commands from the controller to endpoints, and their answers back."""
 
     def __init__(self, controller: ControllerProcess, endpoints: Mapping[str, Child]) -> None:
-        """Relay between a controller and endpoints, which may end and disappear."""
+        """Relay between a controller and endpoints; an endpoint may end."""
         self._controller = controller
         self._endpoints = endpoints
         self._waiting: dict[int, str] = {}

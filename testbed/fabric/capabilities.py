@@ -66,14 +66,14 @@ def require(*names: str) -> None:
     Raises:
         MachineError: it cannot; names the first missing capability and the remedy.
     """
-    capabilities = Capabilities()
+    capabilities = KernelCapabilities()
     optional = [attempt for attempt in capabilities.optional() if attempt.name in names]
     for result in examine((*capabilities.required(), *optional)):
         if not result.ok:
             raise MachineError(f"{result.name}: {result.detail}", result.remedy)
 
 
-class Capabilities:
+class KernelCapabilities:
     """Attempts that share a node's namespace, which one of the first ones makes."""
 
     def __init__(self) -> None:

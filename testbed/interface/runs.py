@@ -4,8 +4,8 @@ from datetime import datetime
 from pathlib import Path
 
 from testbed.campaign.budget import RetryPolicy
-from testbed.campaign.engine import Engine
-from testbed.campaign.job import Record, error_of
+from testbed.campaign.engine import CampaignEngine
+from testbed.campaign.job import JobRecord, error_of
 from testbed.campaign.local import LocalExecutor
 from testbed.campaign.plan import SLOWED, PlannedRun, planned_run
 from testbed.campaign.store import Store
@@ -90,17 +90,17 @@ def emulate(
 
 def execute(
     directory: Path, runs: list[PlannedRun], attempts: int
-) -> tuple[dict[str, Result], dict[str, Record]]:
+) -> tuple[dict[str, Result], dict[str, JobRecord]]:
     """Make runs, each in a process of its own; the result or the failure of each by its key."""
-    store, records = Store(directory), dict[str, Record]()
+    store, records = Store(directory), dict[str, JobRecord]()
 
-    def keep(planned: PlannedRun, record: Record) -> None:
+    def keep(planned: PlannedRun, record: JobRecord) -> None:
         records[planned.job.key] = record
 
     policy = RetryPolicy(factors=SLOWED[:attempts], stop_if_late=False)
     executor = LocalExecutor(directory)
     try:
-        Engine(store, executor, lambda *_: None, policy, keep).execute(runs)
+        CampaignEngine(store, executor, lambda *_: None, policy, keep).execute(runs)
     finally:
         executor.stop()
     finished = {}

@@ -32,7 +32,7 @@ _NAME = re.compile(r"\d\d-[a-z0-9]+(-[a-z0-9]+)*")
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class LabProblem:
     """Something wrong with a lab.
 
     Attributes:
@@ -75,7 +75,7 @@ def try_lab(
     progress: Callable[[str, float], None],
     *,
     emulated: bool = False,
-) -> list[Finding]:
+) -> list[LabProblem]:
     """Test a lab: the texts, and for each seed that the starter fails and the solution passes.
 
     Args:
@@ -93,33 +93,33 @@ def try_lab(
         try:
             findings += [*_seed_findings(work, solve, f"student {seed}", emulated=emulated)]
         except TestbedError as error:
-            findings.append(Finding(f"student {seed}", str(error)))
+            findings.append(LabProblem(f"student {seed}", str(error)))
     return findings
 
 
-def _text_findings(directory: LabDirectory) -> Iterator[Finding]:
+def _text_findings(directory: LabDirectory) -> Iterator[LabProblem]:
     for name in (HANDOUT, INSTRUCTOR):
         if not (directory.path / name).is_file():
-            yield Finding(name, "missing")
+            yield LabProblem(name, "missing")
     handout = directory.path / HANDOUT
     text = handout.read_text(encoding="utf-8") if handout.is_file() else ""
     named = set(re.findall(r"[a-z0-9]+(?:-[a-z0-9]+)*", text))
     for task in directory.lab.tasks:
         if task.id not in named:
-            yield Finding(f"{HANDOUT}: {task.id}", "the handout does not name this task")
+            yield LabProblem(f"{HANDOUT}: {task.id}", "the handout does not name this task")
     for run in directory.lab.runs:
         if run not in named:
-            yield Finding(f"{HANDOUT}: {run}", "the handout does not name this run")
+            yield LabProblem(f"{HANDOUT}: {run}", "the handout does not name this run")
 
 
-def answer_all(work: Work) -> list[Finding]:
+def answer_all(work: Work) -> list[LabProblem]:
     """Work through a lab by its solution: predictions, runs, code, answers; and what fails."""
     return [*_seed_findings(work, solution_of(work.assignment.directory), work.student)]
 
 
 def _seed_findings(
     work: Work, solve: ModuleType, student: str, *, emulated: bool = False
-) -> Iterator[Finding]:
+) -> Iterator[LabProblem]:
     yield from _starter_findings(work, student)
     for task, text in solve.predictions().items():
         predict(work, work.task(task), text, None)
@@ -136,7 +136,7 @@ def _seed_findings(
     unseal(work)
 
 
-def _run_findings(work: Work, run: str, student: str, *, emulated: bool) -> Iterator[Finding]:
+def _run_findings(work: Work, run: str, student: str, *, emulated: bool) -> Iterator[LabProblem]:
     """Make a run; an emulated one again, and slower, if it is too much or cannot be trusted."""
     problem = ""
     for slower in SLOWER if emulated else (None,):
@@ -148,7 +148,7 @@ def _run_findings(work: Work, run: str, student: str, *, emulated: bool) -> Iter
         if lab_run.summary.verdict == "trusted":
             return
         problem = f"{lab_run.summary.verdict}: {lab_run.summary.reasons}"
-    yield Finding(f"{student}: {run}", problem)
+    yield LabProblem(f"{student}: {run}", problem)
 
 
 def _solve_code(work: Work) -> list[str]:
@@ -161,20 +161,20 @@ def _solve_code(work: Work) -> list[str]:
     return [run for run, planned in directory.lab.runs.items() if planned.code]
 
 
-def _starter_findings(work: Work, student: str) -> Iterator[Finding]:
+def _starter_findings(work: Work, student: str) -> Iterator[LabProblem]:
     document, evidence = work.read_answers(), work.evidence()
     for task in work.assignment.directory.lab.questions:
         if checking.check(task, document, evidence).passed:
-            yield Finding(f"{student}: {task.id}", "the starter passes it")
+            yield LabProblem(f"{student}: {task.id}", "the starter passes it")
 
 
-def _solution_findings(work: Work, document: Document, student: str) -> Iterator[Finding]:
+def _solution_findings(work: Work, document: Document, student: str) -> Iterator[LabProblem]:
     evidence = work.evidence()
     for task in work.assignment.directory.lab.questions:
         result = checking.check(task, document, evidence)
         if not result.passed:
             what = f"the solution fails it with {result.answer!r}: {result.reason}"
-            yield Finding(f"{student}: {task.id}", what)
+            yield LabProblem(f"{student}: {task.id}", what)
         else:
             content = {"task": task.id, "answer": result.answer, "passed": True}
             work.journal.append("attempt", **content)

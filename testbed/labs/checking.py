@@ -27,7 +27,7 @@ _IN_TEXT = re.compile(r"\d+(?:\.\d+)?")
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CheckResult:
     """What came of checking a task.
 
     Attributes:
@@ -45,7 +45,7 @@ class Result:
     reason: str = ""
 
 
-def check(task: Task, document: Document, evidence: Evidence) -> Result:
+def check(task: Task, document: Document, evidence: Evidence) -> CheckResult:
     """Check an answer.
 
     Raises:
@@ -57,16 +57,16 @@ def check(task: Task, document: Document, evidence: Evidence) -> Result:
     answer = parsed(document, task)
     if answer is None:
         reason = f"no answer yet: write it behind {task.id}: in {ANSWERS}"
-        return Result(task, "", passed=False, missing=True, reason=reason)
+        return CheckResult(task, "", passed=False, missing=True, reason=reason)
     shown = show_answer(answer, task.answer)
     missing = _missing_run(task, evidence)
     if missing:
-        return Result(task, shown, passed=False, missing=True, reason=missing)
+        return CheckResult(task, shown, passed=False, missing=True, reason=missing)
     if isinstance(task.answer, NamesAnswer) and isinstance(answer, tuple):
         _refuse_misspelt(task.id, document, answer, _listed(right_answer(task, evidence)))
         _refuse_other_form(task.id, document, answer, task.answer)
     reason = _wrong(task, answer, evidence)
-    return Result(task, shown, passed=not reason, reason=reason)
+    return CheckResult(task, shown, passed=not reason, reason=reason)
 
 
 _NUMBER = re.compile(r"\d+")
@@ -125,11 +125,11 @@ def _missing_run(task: Task, evidence: Evidence) -> str:
     return ""
 
 
-def _scored(task: Task, bound: ScoreAnswer, evidence: Evidence) -> Result:
+def _scored(task: Task, bound: ScoreAnswer, evidence: Evidence) -> CheckResult:
     """Check a figure of the runs of the student's code against its bound."""
     missing = _missing_run(task, evidence)
     if missing or task.figure is None:
-        return Result(task, "", passed=False, missing=True, reason=missing)
+        return CheckResult(task, "", passed=False, missing=True, reason=missing)
     value = evidence.value(task.figure, bound.unit)
     number = float("inf") if value is None else float(value)
     shown = "never" if number == float("inf") else show_quantity(number, bound.unit)
@@ -139,11 +139,11 @@ def _scored(task: Task, bound: ScoreAnswer, evidence: Evidence) -> Result:
         limit = float(bound.at_least or 0)
         passed, side = number >= limit, "at least"
     if passed:
-        return Result(task, shown, passed=True)
+        return CheckResult(task, shown, passed=True)
     look = f" {evidence.assignment.text(task.look)}" if task.look else ""
     wanted = f"{side} {show_quantity(limit, bound.unit)}"
     reason = f"{evidence.called(task.figure)} is {shown}; {wanted} passes.{look}"
-    return Result(task, shown, passed=False, reason=reason)
+    return CheckResult(task, shown, passed=False, reason=reason)
 
 
 def right_answer(task: Task, evidence: Evidence) -> Any:

@@ -16,7 +16,7 @@ LOSSES = np.concatenate([np.geomspace(2e-3, 0.5, 28), 1 - np.geomspace(0.45, 1e-
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class ProbeCounts:
     """Counts of probes by path.
 
     Attributes:

@@ -23,7 +23,7 @@ from functools import cached_property
 
 import numpy as np
 
-from testbed.mapper.evidence import Evidence, Floats, log_delivery_rates
+from testbed.mapper.evidence import Floats, ProbeCounts, log_delivery_rates
 from testbed.mapper.paths import ProbePath
 from testbed.mapper.suspects import Suspect, SuspectKind, suspects_on
 
@@ -125,7 +125,7 @@ def find_culprits(
     if not lost.any():
         return ()
     probed = np.flatnonzero(sent)
-    evidence = Evidence(sent[probed], lost[probed])
+    evidence = ProbeCounts(sent[probed], lost[probed])
     rows = _distinct(incidence.suspects, incidence.counts[:, probed], evidence.lost, accused)
     suspects = [incidence.suspects[row] for row in rows]
     search = _Search(suspects, incidence.counts[rows][:, probed], evidence, accused)
@@ -162,7 +162,7 @@ class _Search:
         self,
         suspects: Sequence[Suspect],
         counts: Floats,
-        evidence: Evidence,
+        evidence: ProbeCounts,
         accused: Collection[Suspect],
     ) -> None:
         """Begin with the suspects that stand accused.

@@ -9,7 +9,7 @@ from testbed.campaign.store import Run, Runs, Store
 from testbed.model.summary import Summary
 from testbed.paper.checks import most_typical, repeated
 from testbed.paper.figure import PaperFigure
-from testbed.paper.outcome import CheckOutcome, FigureRun, Outcome, OutcomeStore
+from testbed.paper.outcome import CheckOutcome, FigureOutcome, FigureRun, OutcomeStore
 from testbed.results.report.figures.style import save, style
 
 
@@ -19,7 +19,7 @@ def judge(
     failures: Mapping[str, str],
     store: Store,
     outcome_store: OutcomeStore,
-) -> Outcome:
+) -> FigureOutcome:
     """Measure a figure's runs and draw them; both are written into the outcome store.
 
     Args:
@@ -40,7 +40,7 @@ def judge(
             of_seed[planned.scenario.name] = planned, run
     count = len({planned.scenario.name for planned in planned_runs})
     complete = {seed: best[seed] for seed in sorted(best) if len(best[seed]) == count}
-    outcome = Outcome(
+    outcome = FigureOutcome(
         number=figure.number, form=outcome_store.form, runs=tuple(figure_runs), failures=missing
     )
     outcome_store.directory.mkdir(parents=True, exist_ok=True)

@@ -63,7 +63,7 @@ class FigureRun(_Model):
         return file.read_text() if file.is_file() else None
 
 
-class Outcome(_Model):
+class FigureOutcome(_Model):
     """What became of a figure in one form.
 
     Attributes:
@@ -139,12 +139,12 @@ class OutcomeStore:
         """The path of a figure's drawing as SVG; it need not exist."""
         return self.directory / f"{figure.stem}.svg"
 
-    def load(self, figure: PaperFigure) -> Outcome | None:
+    def load(self, figure: PaperFigure) -> FigureOutcome | None:
         """The outcome of a figure when it was last made; None if it never was."""
         file = self._file(figure)
-        return Outcome.model_validate_json(file.read_text()) if file.is_file() else None
+        return FigureOutcome.model_validate_json(file.read_text()) if file.is_file() else None
 
-    def save(self, figure: PaperFigure, outcome: Outcome) -> None:
+    def save(self, figure: PaperFigure, outcome: FigureOutcome) -> None:
         """Write the outcome of a figure; a drawing that does not belong to it is removed."""
         self.directory.mkdir(parents=True, exist_ok=True)
         self._file(figure).write_text(outcome.model_dump_json(indent=1) + "\n")

@@ -7,15 +7,15 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from testbed.campaign.job import Form
 from testbed.paper.outcome import Answer
-from testbed.paper.report import Row, commits_of, machines_of
+from testbed.paper.report import ReportRow, commits_of, machines_of
 
 
-def picture_name(row: Row, form: Form) -> str:
+def picture_name(row: ReportRow, form: Form) -> str:
     """The file name of a drawing beside the document."""
     return f"{row.figure.number}-{form}.png"
 
 
-def as_document(rows: Sequence[Row], pictures: str) -> str:
+def as_document(rows: Sequence[ReportRow], pictures: str) -> str:
     """The rows as Markdown: a table of all, then a section for each.
 
     Args:
@@ -47,14 +47,14 @@ def as_document(rows: Sequence[Row], pictures: str) -> str:
     )
 
 
-def _anchor(row: Row) -> str:
+def _anchor(row: ReportRow) -> str:
     """The anchor of a row's heading, as GitHub and MkDocs make it."""
     heading = f"{row.figure.number}: {row.figure.text.title}".lower()
     letters = "".join(letter for letter in heading if letter.isalnum() or letter in " -_")
     return letters.replace(" ", "-")
 
 
-def _seeds(row: Row, form: Form) -> int:
+def _seeds(row: ReportRow, form: Form) -> int:
     """With how many seeds the row was made, or would be."""
     outcome = row.outcomes[form]
     return len(outcome.seeds) if outcome is not None and outcome.seeds else row.figure.seeds

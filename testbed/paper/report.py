@@ -11,7 +11,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from testbed.campaign.job import FORMS, Form
 from testbed.paper.figure import PaperFigure
-from testbed.paper.outcome import Answer, CheckOutcome, FigureRun, Outcome, OutcomeStore
+from testbed.paper.outcome import Answer, CheckOutcome, FigureOutcome, FigureRun, OutcomeStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ReportRow:
     """A figure in the report.
 
     Attributes:
@@ -34,11 +34,11 @@ class Row:
     """
 
     figure: PaperFigure
-    outcomes: Mapping[Form, Outcome | None]
+    outcomes: Mapping[Form, FigureOutcome | None]
     outcome_stores: Mapping[Form, OutcomeStore]
 
     @property
-    def existing(self) -> tuple[Outcome, ...]:
+    def existing(self) -> tuple[FigureOutcome, ...]:
         """Its outcomes in the forms in which it was made."""
         return tuple(outcome for outcome in self.outcomes.values() if outcome is not None)
 
@@ -93,7 +93,7 @@ class Row:
         return "made by `make figures-full`" if self.figure.large else "not run"
 
 
-def render(rows: Sequence[Row]) -> str:
+def render(rows: Sequence[ReportRow]) -> str:
     """The report as HTML."""
     loaders = [PackageLoader(name) for name in ("testbed.paper", "testbed.results.report")]
     environment = Environment(
@@ -141,7 +141,7 @@ def commits_of(runs: Sequence[FigureRun]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def as_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
+def as_json(rows: Sequence[ReportRow]) -> list[dict[str, Any]]:
     """The table, for programs."""
     return [
         {
@@ -156,7 +156,7 @@ def as_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
     ]
 
 
-def as_markdown(rows: Sequence[Row]) -> str:
+def as_markdown(rows: Sequence[ReportRow]) -> str:
     """The table for documents: a line for each figure and form that was made."""
     cells = [("figure", "the paper saw", "form", "measured", "holds"), ("---",) * 5]
     for figure, outcome in ((row.figure, outcome) for row in rows for outcome in row.existing):
@@ -171,7 +171,7 @@ def as_markdown(rows: Sequence[Row]) -> str:
     return "".join(f"| {' | '.join(cell.replace('|', '/') for cell in row)} |\n" for row in cells)
 
 
-def _outcome(row: Row, form: Form) -> dict[str, Any]:
+def _outcome(row: ReportRow, form: Form) -> dict[str, Any]:
     outcome = row.outcomes[form]
     if outcome is None:
         return {"holds": "not run", "why": row.instead(form)}

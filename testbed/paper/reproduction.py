@@ -4,15 +4,15 @@ import json
 from collections.abc import Sequence
 
 from testbed.campaign.budget import RetryPolicy
-from testbed.campaign.engine import Engine
+from testbed.campaign.engine import CampaignEngine
 from testbed.campaign.job import FORMS, Executor
 from testbed.model.progress import Progress
 from testbed.paper.figure import PaperFigure
 from testbed.paper.judging import judge
-from testbed.paper.outcome import Outcome, OutcomeStore
+from testbed.paper.outcome import FigureOutcome, OutcomeStore
 from testbed.paper.planning import Plan
 from testbed.paper.registry import FIGURES
-from testbed.paper.report import Row, as_json, as_markdown, render
+from testbed.paper.report import ReportRow, as_json, as_markdown, render
 from testbed.results.run_directory import RunDirectory
 
 
@@ -22,7 +22,7 @@ def reproduce(
     executor: Executor,
     progress: Progress,
     policy: RetryPolicy | None = None,
-) -> tuple[Outcome, ...]:
+) -> tuple[FigureOutcome, ...]:
     """Make the runs that are due, judge and draw the figures, and write the report.
 
     The report shows all figures: those that are not among the given ones as they were last made.
@@ -37,7 +37,7 @@ def reproduce(
     Returns:
         What became of the figures, in each of their forms.
     """
-    engine = Engine(plan.store, executor, progress, policy or RetryPolicy())
+    engine = CampaignEngine(plan.store, executor, progress, policy or RetryPolicy())
     engine.execute(plan.due)
     directory = plan.store.directory
     outcome_stores = {form: OutcomeStore(directory / "figures", form) for form in FORMS}
@@ -50,7 +50,7 @@ def reproduce(
     rows = []
     for figure in FIGURES:
         last = {form: store.load(figure) for form, store in outcome_stores.items()}
-        rows.append(Row(figure, last, outcome_stores))
+        rows.append(ReportRow(figure, last, outcome_stores))
     place = RunDirectory(directory)
     place.write("report.html", render(rows))
     place.write("table.json", json.dumps(as_json(rows), indent=1) + "\n")

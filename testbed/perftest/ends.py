@@ -11,7 +11,7 @@ from testbed.model.fabric.nodes import Node
 from testbed.mrc import CompletionStatus, MemoryRegion
 from testbed.mrc.verbs import CompletionQueue, VerbsQp, WcOpcode, WorkCompletion
 from testbed.perftest.parameters import Parameters, Tool
-from testbed.perftest.results import Bandwidth, Latency, Rows
+from testbed.perftest.results import Bandwidth, LatencyRow, Rows
 from testbed.workloads.pattern import Block, Pattern
 
 _IMMEDIATE_MASK = (1 << 32) - 1
@@ -157,7 +157,7 @@ def _send_all(end: _End, size: int) -> Bandwidth:
 # --- latency --------------------------------------------------------------------------------------
 
 
-def _latency(end: _End, size: int) -> Latency:
+def _latency(end: _End, size: int) -> LatencyRow:
     """Measure the latency of one message size: half of each round trip of a ping-pong.
 
     Each end waits for the immediate. perftest watches the last byte of its memory instead, but MRC
@@ -194,6 +194,6 @@ def _latency(end: _End, size: int) -> Latency:
         post()
     end.peer.work(step)
     end.check(size)
-    row = Latency.of(size, posted_ns) if end.peer.calls else None
+    row = LatencyRow.of(size, posted_ns) if end.peer.calls else None
     of_peer = end.peer.exchange({"measured": row and asdict(row)})["measured"]
-    return row or Latency(**of_peer)
+    return row or LatencyRow(**of_peer)

@@ -10,7 +10,7 @@ import typer
 
 from testbed.command_options import Command, with_options
 from testbed.endpoint.device import open_device
-from testbed.endpoint.rendezvous import PORT, host_called
+from testbed.endpoint.rendezvous import PORT, find_host
 from testbed.model.errors import TestbedError
 from testbed.perftest import options
 from testbed.perftest.ends import call, serve
@@ -66,7 +66,7 @@ def _measure(server: str | None, parameters: Parameters, show: Show, port: int) 
             serve(device, port)
             return
         topology, src = device.topology, device.host
-        dst = host_called(topology, server)
+        dst = find_host(topology, server)
         if not show.as_json:
             _print(heading(parameters, topology, src, dst))
         rows = call(device, dst, port, parameters)

@@ -90,7 +90,7 @@ def _quickest(posted_ns: Sequence[int], completed_ns: Sequence[int]) -> tuple[in
 
 
 @dataclass(frozen=True, slots=True)
-class Latency:
+class LatencyRow:
     """A row of write_lat, in emulated ns: half of the round trips of a ping-pong."""
 
     size: int
@@ -120,7 +120,7 @@ class Latency:
         )
 
 
-Rows: TypeAlias = list[Bandwidth] | list[Latency]
+Rows: TypeAlias = list[Bandwidth] | list[LatencyRow]
 
 
 def heading(parameters: Parameters, topology: Topology, src: Node, dst: Node) -> str:
@@ -149,7 +149,7 @@ def as_text(rows: Rows, show: Show, topology: Topology, src: Node, dst: Node) ->
     if show.as_json:
         pair = {"src": src.name, "dst": dst.name, "dilation": topology.dilation}
         return json.dumps({**pair, "rows": [asdict(row) for row in rows]})
-    latencies = [row for row in rows if isinstance(row, Latency)]
+    latencies = [row for row in rows if isinstance(row, LatencyRow)]
     bandwidths = [row for row in rows if isinstance(row, Bandwidth)]
     lines = (
         _latency_lines(latencies, topology.dilation)
@@ -171,7 +171,7 @@ def _bandwidth_lines(rows: Sequence[Bandwidth], dilation: float, *, gbits: bool)
         )
 
 
-def _latency_lines(rows: Sequence[Latency], dilation: float) -> Iterator[str]:
+def _latency_lines(rows: Sequence[LatencyRow], dilation: float) -> Iterator[str]:
     yield _LATENCY_COLUMNS
     us = 1e3 * dilation
     for row in rows:

@@ -13,8 +13,8 @@ PR_SET_NAME = 15
 AUTOGROUP = Path("/proc/self/autogroup")
 """The niceness of this process's session, where the kernel schedules by session."""
 
-OUT_OF_MEMORY_SCORE = Path("/proc/self/oom_score_adj")
-MOST_OUT_OF_MEMORY_SCORE = 1000
+OOM_SCORE_FILE = Path("/proc/self/oom_score_adj")
+MAX_OOM_SCORE = 1000
 
 NICENESS = -10
 """Of the processes that make up the network: endpoints, the controller, Open vSwitch, propagation
@@ -41,12 +41,12 @@ def die_with_parent(parent: int) -> None:
         sys.exit(1)
 
 
-def die_first() -> None:
-    """Where memory runs out, have the kernel kill this process and its children before all others.
+def prefer_for_oom_kill() -> None:
+    """Have the kernel kill this process and its children first when memory runs out.
 
     What a run measures is lost then in any case; the command that started it can still tell why.
     """
-    OUT_OF_MEMORY_SCORE.write_text(str(MOST_OUT_OF_MEMORY_SCORE))
+    OOM_SCORE_FILE.write_text(str(MAX_OOM_SCORE))
 
 
 def name_process(name: str) -> None:

@@ -11,7 +11,7 @@ SIGNALLED = 128
 _COUNTERS = Path("/proc/vmstat")
 
 
-def words_of(exit_code: int, *, for_memory: bool = False) -> str:
+def describe_exit(exit_code: int, *, for_memory: bool = False) -> str:
     """How a process ended, in words.
 
     Args:
@@ -27,7 +27,7 @@ def words_of(exit_code: int, *, for_memory: bool = False) -> str:
     return killed
 
 
-def killed_for_memory() -> int:
+def oom_kills() -> int:
     """How many processes the kernel has killed since it booted because memory ran out.
 
     Those of a control group that reached its limit count, too.

@@ -21,10 +21,10 @@ from typing import Any, TypeVar
 from testbed.model.closeable import Closeable
 from testbed.model.errors import RunFailedError, TestbedError
 from testbed.model.progress import Progress
-from testbed.sandbox.attributes import OUTSIDE, die_first, die_with_parent, name_process
+from testbed.sandbox.attributes import OUTSIDE, die_with_parent, name_process, prefer_for_oom_kill
 from testbed.sandbox.channel import Channel
 from testbed.sandbox.encoding import decode, decode_error, encode, encode_error
-from testbed.sandbox.endings import SIGNALLED, killed_for_memory, words_of
+from testbed.sandbox.endings import SIGNALLED, describe_exit, oom_kills
 from testbed.sandbox.namespaces import enter_new_namespaces, mount_private_filesystems
 
 T = TypeVar("T")
@@ -85,7 +85,7 @@ class Child(Closeable):
         self.pid = pid
         self.channel = channel
         self._exit_code: int | None = None
-        self._killed_for_memory = killed_for_memory()
+        self._killed_for_memory = oom_kills()
 
     def fileno(self) -> int:
         """The descriptor that becomes readable when `receive` need not wait."""
@@ -213,7 +213,7 @@ class Child(Closeable):
         return f"{self.title} ended: {self._how_it_ended()}"
 
     def _how_it_ended(self) -> str:
-        return words_of(self.wait(), for_memory=killed_for_memory() > self._killed_for_memory)
+        return describe_exit(self.wait(), for_memory=oom_kills() > self._killed_for_memory)
 
 
 def call(
@@ -320,7 +320,7 @@ class _Task:
     def _hold_sandbox(self, parent: int, channel: Channel) -> int:
         """Start the first process of a sandbox and wait for it; return its exit status."""
         die_with_parent(parent)
-        die_first()
+        prefer_for_oom_kill()
         os.setsid()  # the terminal's Ctrl-C goes to the command, which ends the sandbox in order
         try:
             enter_new_namespaces()

@@ -45,7 +45,7 @@ def test_a_late_machine_is_given_longer_round_trips_and_as_many(
     capacity: Capacity,
     dilation: int,
 ) -> None:
-    monkeypatch.setattr(runs, "kept", lambda: capacity)
+    monkeypatch.setattr(runs, "load_capacity", lambda: capacity)
     assert _measure(tmp_path)["dilation"] == (dilation,)
     assert {scenario.topology.dilation for scenario in ran} == {dilation}
     assert {scenario.duration for scenario in ran} == {5_000_000_000 * dilation // 10_000}
@@ -54,6 +54,6 @@ def test_a_late_machine_is_given_longer_round_trips_and_as_many(
 def test_there_is_a_run_for_each_seed(
     ran: list[Scenario], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(runs, "kept", lambda: QUICK)
+    monkeypatch.setattr(runs, "load_capacity", lambda: QUICK)
     assert _measure(tmp_path, repeats=3)["runs trusted"] == (True, False, True)
     assert [scenario.seed for scenario in ran] == [1, 2, 3]

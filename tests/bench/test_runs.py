@@ -10,7 +10,7 @@ import pytest
 from testbed.bench.measure import Setting
 from testbed.bench.runs import TRIES, make_runs, seeded
 from testbed.campaign import local
-from testbed.campaign.job import Form, Job, Record
+from testbed.campaign.job import Form, Job, JobRecord
 from testbed.files.scenarios import load_scenario
 from testbed.model.errors import RunFailedError
 from testbed.model.run_files.layout import SUMMARY
@@ -29,13 +29,13 @@ class Executor:
     def slots(self, _form: Form) -> int:
         return 1
 
-    def submit(self, job: Job) -> Future[Record]:
+    def submit(self, job: Job) -> Future[JobRecord]:
         started = datetime.now().astimezone() + timedelta(seconds=len(self.jobs))
         self.jobs.append(job)
         place = self.directory / job.folder / f"{started:%Y%m%dT%H%M%S}-{job.seed}"
-        future = Future[Record]()
+        future = Future[JobRecord]()
         if not self.trusted:
-            future.set_result(Record(3, 0.0, message="no kernel"))
+            future.set_result(JobRecord(3, 0.0, message="no kernel"))
             return future
         generate(place, Plan(duration=1.0, failures=()))
         verdict = "trusted" if self.trusted.pop(0) else "degraded"
@@ -44,7 +44,7 @@ class Executor:
         manifest = json.loads((place / "manifest.json").read_text())
         manifest |= {"scenario": job.scenario, "code": code_version()}
         (place / "manifest.json").write_text(json.dumps(manifest))
-        future.set_result(Record(0, 0.0, str(place.relative_to(self.directory))))
+        future.set_result(JobRecord(0, 0.0, str(place.relative_to(self.directory))))
         return future
 
     def stop(self) -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from testbed.campaign import local
 from testbed.campaign.budget import RetryPolicy
-from testbed.campaign.engine import Engine, estimate_s
-from testbed.campaign.job import Form, Job, Record
+from testbed.campaign.engine import CampaignEngine, estimate_s
+from testbed.campaign.job import Form, Job, JobRecord
 from testbed.campaign.local import LocalExecutor
 from testbed.campaign.plan import SLOWED, PlannedRun, planned_run
 from testbed.campaign.store import Store
@@ -38,7 +38,7 @@ def _runs(form: Form) -> list[PlannedRun]:
 class ReplayingExecutor:
     """Makes no run: its jobs end as a function says."""
 
-    def __init__(self, *records: Record, then: Record) -> None:
+    def __init__(self, *records: JobRecord, then: JobRecord) -> None:
         self.jobs: list[Job] = []
         self.stopped = False
         self._records, self._then = list(records), then
@@ -46,9 +46,9 @@ class ReplayingExecutor:
     def slots(self, _form: Form) -> int:
         return 1
 
-    def submit(self, job: Job) -> Future[Record]:
+    def submit(self, job: Job) -> Future[JobRecord]:
         self.jobs.append(job)
-        future = Future[Record]()
+        future = Future[JobRecord]()
         future.set_result(self._records.pop(0) if self._records else self._then)
         return future
 
@@ -56,8 +56,8 @@ class ReplayingExecutor:
         self.stopped = True
 
 
-FAILED = Record(ExitStatus.FAILED, 0.0, message="no luck")
-LATE = Record(ExitStatus.UNTRUSTED, 0.0, message="too late")
+FAILED = JobRecord(ExitStatus.FAILED, 0.0, message="no luck")
+LATE = JobRecord(ExitStatus.UNTRUSTED, 0.0, message="too late")
 
 
 def _execute(
@@ -69,7 +69,7 @@ def _execute(
     """Execute runs; returns the failures and the progress."""
     reports: list[tuple[str, float]] = []
     store = Store(directory)
-    engine = Engine(
+    engine = CampaignEngine(
         store, executor, lambda *report: reports.append(report), policy or RetryPolicy()
     )
     engine.execute(runs)
@@ -103,7 +103,7 @@ def test_a_run_that_fails_is_reported_and_does_not_end_the_others(
     form: Form, status: ExitStatus, times: int, tmp_path: Path
 ) -> None:
     runs = _runs(form)
-    executor = ReplayingExecutor(then=Record(status, 0.0, message="no luck"))
+    executor = ReplayingExecutor(then=JobRecord(status, 0.0, message="no luck"))
     failures, _ = _execute(runs, tmp_path, executor)
     keys = [job.key for job in executor.jobs]
     for planned in runs:
@@ -116,7 +116,7 @@ def test_what_cannot_be_trusted_is_made_again_in_the_time_left_the_worst_first(
 ) -> None:
     """One is there, which is degraded; the other one fails."""
     degraded, missing = runs = _runs("emulated")
-    record = Record(0, 0.0, _made(degraded, tmp_path, 0, "degraded"))
+    record = JobRecord(0, 0.0, _made(degraded, tmp_path, 0, "degraded"))
     executor = ReplayingExecutor(record, then=FAILED)
     _execute(runs, tmp_path, executor, RetryPolicy(missing.expected_s(max(SLOWED)) + 5))
     keys = [job.key for job in executor.jobs]
@@ -226,8 +226,8 @@ def test_an_interruption_ends_what_is_under_way_and_removes_what_is_not_finished
             (tmp_path / unfinished / SUMMARY).unlink()
             raise KeyboardInterrupt
 
-    ended: list[Record] = []
-    engine = Engine(
+    ended: list[JobRecord] = []
+    engine = CampaignEngine(
         Store(tmp_path), executor, interrupt, on_end=lambda _, record: ended.append(record)
     )
     with pytest.raises(KeyboardInterrupt):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from testbed.campaign.job import Record
+from testbed.campaign.job import JobRecord
 from testbed.campaign.series import (
     Series,
     SeriesCase,
@@ -111,8 +111,8 @@ def test_what_has_ended_is_in_the_index_in_the_order_of_the_plan(tmp_path: Path)
     runs = planned_runs(PLAN, scenarios, ())
     assert len({run.job.key for run in runs}) == len(PLAN.runs)
     ended = {
-        runs[5].job.key: Record(1, 2.0, message="no luck"),
-        runs[2].job.key: Record(0, 1.04, "some/run"),
+        runs[5].job.key: JobRecord(1, 2.0, message="no luck"),
+        runs[2].job.key: JobRecord(0, 1.04, "some/run"),
     }
     series_of(PLAN, runs, ended).write(tmp_path)
     first, second = load_series(tmp_path).done

@@ -32,7 +32,7 @@ def call(
 ) -> Call:
     """Call `testbed` with arguments, in an empty directory of its own."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("testbed.experiment.capacity.kept", lambda: AMPLE)
+    monkeypatch.setattr("testbed.experiment.capacity.load_capacity", lambda: AMPLE)
 
     def call(*arguments: str) -> Called:
         monkeypatch.setattr(sys, "argv", ["testbed", *arguments])

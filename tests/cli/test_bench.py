@@ -9,7 +9,7 @@ import pytest
 
 from testbed.bench import parts
 from testbed.bench.measure import Figure, Setting, at_least, at_most, not_measured
-from testbed.bench.parts import PARTS, Part, load
+from testbed.bench.parts import PARTS, BenchPart, load
 from testbed.model.errors import ExitStatus, MachineError
 
 from .conftest import Call
@@ -45,7 +45,7 @@ def test_what_cannot_be_measured_is_told_and_is_no_success(
 ) -> None:
     missing = not_measured(at_least("theirs / ours", "", [], 10), "no mnexec: apt install mininet")
     figures = [at_most("ours up", "s", [0.2, 0.3, 0.2], 1), missing]
-    monkeypatch.setattr(parts, "PARTS", {"up": Part("", "", root=False)})
+    monkeypatch.setattr(parts, "PARTS", {"up": BenchPart("", "", root=False)})
     monkeypatch.setattr(parts, "load", lambda _: lambda _: figures)
     done = call("bench", "up")
     assert done.status == ExitStatus.FAILED
@@ -65,7 +65,7 @@ def test_a_part_that_cannot_be_measured_takes_no_other_with_it(
 
     good = at_most("ours up", "s", [0.2], 1)
     functions = {"rate": no_compiler, "up": lambda _: [good]}
-    chosen = {name: Part("one queue pair", "", root=False) for name in functions}
+    chosen = {name: BenchPart("one queue pair", "", root=False) for name in functions}
     monkeypatch.setattr(parts, "PARTS", chosen)
     monkeypatch.setattr(parts, "load", functions.__getitem__)
     done = call("bench")
@@ -82,7 +82,7 @@ def test_a_part_is_added_by_a_module_and_a_row(call: Call, monkeypatch: pytest.M
         at_most("beats", "1/s", [1.1] * setting.repeats, 2)
     ]
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    row = Part("how fast it beats", "heart_beat", most_repeats=3, root=False)
+    row = BenchPart("how fast it beats", "heart_beat", most_repeats=3, root=False)
     monkeypatch.setattr(parts, "PARTS", {**PARTS, "heart-beat": row})
     assert "heart-beat   how fast it beats" in call("bench", "--list").out
     done = call("bench", "heart-beat", "--json")

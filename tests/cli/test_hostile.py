@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from testbed.cli.run import _UNDER_WAY
-from testbed.experiment.capacity import keep, kept
+from testbed.experiment.capacity import load_capacity, save_capacity
 from testbed.model.errors import ExitStatus
 from tests.cli.conftest import AMPLE, Call
 from tests.waiting import wait_until
@@ -34,7 +34,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "tiny.yaml").write_text(SCENARIO)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("SUDO_UID", raising=False)
-    keep(AMPLE)
+    save_capacity(AMPLE)
     return tmp_path
 
 
@@ -282,10 +282,10 @@ def test_what_no_cache_can_hold_is_kept_in_the_temporary_directory(
 ) -> None:
     """So that a machine is measured once and not at each run."""
     monkeypatch.setenv("XDG_CACHE_HOME", cache)
-    place = keep(AMPLE)
+    place = save_capacity(AMPLE)
     assert place.is_relative_to(temporary)
     assert place.parent.stat().st_mode & 0o077 == 0
-    assert kept() == AMPLE
+    assert load_capacity() == AMPLE
 
 
 def test_no_other_users_directory_is_trusted(
@@ -296,18 +296,18 @@ def test_no_other_users_directory_is_trusted(
     (here / "elsewhere").mkdir()
     (temporary / f"mrc-testbed-{os.geteuid()}").symlink_to(here / "elsewhere")
     with pytest.raises(OSError, match="/dev/null"):
-        keep(AMPLE)
-    assert kept() is None
+        save_capacity(AMPLE)
+    assert load_capacity() is None
     assert not list((here / "elsewhere").iterdir())
 
 
 @pytest.mark.parametrize("content", [b"", b'{"endpoint_ns": 1', b"\xff\x00", b"[]", b'{"x": 1}'])
 def test_a_cache_that_is_broken_is_as_none(content: bytes) -> None:
-    place = keep(AMPLE)
+    place = save_capacity(AMPLE)
     place.write_bytes(content)
-    assert kept() is None
-    keep(AMPLE)
-    assert kept() == AMPLE
+    assert load_capacity() is None
+    save_capacity(AMPLE)
+    assert load_capacity() == AMPLE
 
 
 def test_a_user_without_a_home_has_a_cache_all_the_same(
@@ -318,5 +318,5 @@ def test_a_user_without_a_home_has_a_cache_all_the_same(
 
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setattr(Path, "home", nobody)
-    assert keep(AMPLE).is_relative_to(temporary)
-    assert kept() == AMPLE
+    assert save_capacity(AMPLE).is_relative_to(temporary)
+    assert load_capacity() == AMPLE

@@ -20,7 +20,7 @@ def unmeasured(call: Call, monkeypatch: pytest.MonkeyPatch) -> Call:
     def measure(_: object) -> Capacity:
         raise MeasuredError
 
-    monkeypatch.setattr("testbed.experiment.capacity.kept", lambda: None)
+    monkeypatch.setattr("testbed.experiment.capacity.load_capacity", lambda: None)
     monkeypatch.setattr("testbed.experiment.calibration.calibrate", measure)
     monkeypatch.setattr("testbed.fabric.capabilities.require", lambda: None)
     return call

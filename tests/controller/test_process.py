@@ -38,9 +38,9 @@ ENDINGS: dict[str, Callable[[], object]] = {
 def _dying(directory: Path, ending: str) -> Iterator[ControllerProcess]:
     """A process that says what a controller says before it dies, and then ends like this."""
     log = FaultLog(directory / FAULTS)
-    log.put(FaultRecord(0, "blackhole", "p1", ("a>b",), "link", 1, 2, 3, 4, 5, 6))
+    log.write(FaultRecord(0, "blackhole", "p1", ("a>b",), "link", 1, 2, 3, 4, 5, 6))
     record = FaultRecord(1, "kill", CONTROLLER, (CONTROLLER,), "endpoint", ASKED_NS, ASKED_NS + 1)
-    log.put(record)
+    log.write(record)
 
     def die(channel: Channel) -> None:
         channel.send({"ends": CONTROLLER})

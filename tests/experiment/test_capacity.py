@@ -12,14 +12,14 @@ import pytest
 
 from testbed import fast
 from testbed.experiment.capacity import (
-    AIM_LOAD,
     LAG_RTT,
     REFUSE_LAG_RTT,
+    TARGET_LOAD,
     WARN_LOAD,
     Capacity,
     judge_load,
-    keep,
-    kept,
+    load_capacity,
+    save_capacity,
 )
 from testbed.files.scenarios import load_scenario
 from testbed.model.errors import ExitStatus, MachineError
@@ -81,8 +81,8 @@ def test_an_endpoint_has_no_more_than_one_cpu() -> None:
 def test_the_dilation_that_is_found_fits_and_no_smaller_one_does() -> None:
     fitting = MEASURED.fitting_dilation(_permutation())
     assert fitting % 100 == 0
-    assert MEASURED.load(_permutation(dilation=float(fitting))) <= AIM_LOAD
-    assert MEASURED.load(_permutation(dilation=float(fitting - 100))) > AIM_LOAD
+    assert MEASURED.load(_permutation(dilation=float(fitting))) <= TARGET_LOAD
+    assert MEASURED.load(_permutation(dilation=float(fitting - 100))) > TARGET_LOAD
     assert MEASURED.fitting_dilation(_permutation(dilation=1_000.0)) == fitting
 
 
@@ -127,15 +127,17 @@ def test_much_is_warned_of_and_what_is_advised_fits() -> None:
     assert warning is not None
     assert "8 flows take about 94.4%" in warning
     advised = int(warning.rpartition("dilation: ")[2].split()[0])
-    assert MEASURED.load(_permutation(dilation=float(advised))) <= AIM_LOAD
-    assert MEASURED.load(_permutation(dilation=float(advised))) == pytest.approx(AIM_LOAD, rel=0.03)
+    assert MEASURED.load(_permutation(dilation=float(advised))) <= TARGET_LOAD
+    assert MEASURED.load(_permutation(dilation=float(advised))) == pytest.approx(
+        TARGET_LOAD, rel=0.03
+    )
 
 
 def test_what_is_aimed_at_is_not_warned_of_where_a_packet_costs_somewhat_more() -> None:
     """The same machine measures a packet's cost 15% higher at another moment."""
     fitting = float(MEASURED.fitting_dilation(_permutation()))
     busier = replace(MEASURED, endpoint_ns=69_000, link_ns=5_750)
-    assert AIM_LOAD * 1.15 < WARN_LOAD
+    assert TARGET_LOAD * 1.15 < WARN_LOAD
     assert judge_load(_permutation(dilation=fitting), busier, force=False) is None
 
 
@@ -144,7 +146,7 @@ def test_what_loads_every_host_is_run_at_a_dilation_that_the_machine_carries(nam
     slow = replace(MEASURED, endpoint_ns=150_000, link_ns=15_000)
     assert slow.load(load_scenario(name)) > WARN_LOAD
     scenario = load_scenario(name, slow.fitting_dilation)
-    assert slow.load(scenario) == pytest.approx(AIM_LOAD, rel=0.02)
+    assert slow.load(scenario) == pytest.approx(TARGET_LOAD, rel=0.02)
 
 
 def test_far_too_much_is_refused_unless_forced() -> None:
@@ -176,18 +178,18 @@ def test_one_flow_too_many_is_not_told_that_one_would_fit() -> None:
 
 
 def test_what_was_measured_is_kept_in_the_cache_and_nowhere_else(cache: Path) -> None:
-    assert kept() is None
-    place = keep(MEASURED)
+    assert load_capacity() is None
+    place = save_capacity(MEASURED)
     assert place.is_relative_to(cache)
-    assert kept() == MEASURED
+    assert load_capacity() == MEASURED
     assert [one for one in cache.rglob("*") if one.is_file()] == [place]
 
 
 def test_another_build_of_the_core_is_measured_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    keep(MEASURED)
+    save_capacity(MEASURED)
     other = not fast.is_built()
     monkeypatch.setattr("testbed.fast.is_built", lambda: other)
-    assert kept() is None
+    assert load_capacity() is None
 
 
 @pytest.mark.root
@@ -199,7 +201,7 @@ def test_under_sudo_it_is_the_callers(monkeypatch: pytest.MonkeyPatch, cache: Pa
         "pwd.getpwuid", lambda _: type("Entry", (), {"pw_dir": str(cache / "home")})
     )
     (cache / "home").mkdir()
-    place = keep(MEASURED)
+    place = save_capacity(MEASURED)
     assert place.parent == cache / "home/.cache/mrc-testbed"
     for one in (place, place.parent, place.parent.parent):
         assert one.stat().st_uid == 65534
@@ -207,7 +209,7 @@ def test_under_sudo_it_is_the_callers(monkeypatch: pytest.MonkeyPatch, cache: Pa
 
 
 def test_run_refuses_before_it_makes_anything(tmp_path: Path) -> None:
-    keep(Capacity(endpoint_ns=1_000_000, link_ns=100_000, cpus=2))
+    save_capacity(Capacity(endpoint_ns=1_000_000, link_ns=100_000, cpus=2))
     results = tmp_path / "results"
     at_10000 = ("--set", "topology.dilation=10000")
     done = _answer("run", "permutation", *at_10000, "--results", results)
@@ -219,11 +221,11 @@ def test_run_refuses_before_it_makes_anything(tmp_path: Path) -> None:
 
 def test_what_is_kept_is_of_the_cpus_that_may_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever is given another number of them measures again."""
-    keep(MEASURED)
-    assert kept() == MEASURED
+    save_capacity(MEASURED)
+    assert load_capacity() == MEASURED
     others = set(range(len(os.sched_getaffinity(0)) + 1))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: others)
-    assert kept() is None
+    assert load_capacity() is None
 
 
 AUTO = """\
@@ -239,7 +241,7 @@ def test_validate_says_which_dilation_auto_is(tmp_path: Path) -> None:
     file.write_text(AUTO)
     unknown = _answer("validate", file)
     assert "dilation: auto, chosen by the first run; 10000 is assumed above" in unknown.stdout
-    keep(MEASURED)
+    save_capacity(MEASURED)
     fitting = MEASURED.fitting_dilation(load_scenario(str(file)))
     assert f"dilation: auto, {fitting} on this machine" in _answer("validate", file).stdout
 
@@ -253,7 +255,7 @@ def test_the_first_run_measures_and_takes_the_dilation_from_it(tmp_path: Path, c
     done = _answer("run", file, "--results", tmp_path / "results", "--json", "--no-figures")
     assert "measuring what this machine carries" in done.stderr
     assert list(cache.rglob("capacity-*.json"))
-    found = kept()
+    found = load_capacity()
     assert found is not None
     assert found.cpus == len(os.sched_getaffinity(0))
     assert 5_000 < found.endpoint_ns < 1_000_000

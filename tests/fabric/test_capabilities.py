@@ -6,7 +6,7 @@ import pytest
 
 from testbed.fabric import capabilities
 from testbed.fabric.attempts import Attempt
-from testbed.fabric.capabilities import Capabilities
+from testbed.fabric.capabilities import KernelCapabilities
 from testbed.model.errors import ExitStatus, MachineError
 
 pytestmark = pytest.mark.kernel
@@ -26,7 +26,7 @@ def test_what_fails_is_reported_with_its_remedy(monkeypatch: pytest.MonkeyPatch)
         raise OSError("Operation not supported")
 
     attempts = (Attempt("wings", "grow some", refuse), Attempt("later", "", lambda: None))
-    monkeypatch.setattr(Capabilities, "required", lambda _: attempts)
+    monkeypatch.setattr(KernelCapabilities, "required", lambda _: attempts)
     with pytest.raises(MachineError) as failure:
         capabilities.require()
     assert str(failure.value) == "wings: Operation not supported\n  remedy: grow some"

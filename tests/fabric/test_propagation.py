@@ -10,7 +10,7 @@ import pytest
 from testbed.fabric.fabric import Fabric
 from testbed.fabric.link_model import link_model
 from testbed.fabric.link_model.link_control import LinkControl
-from testbed.fabric.ordinary.propagation import PropagationDelay
+from testbed.fabric.ordinary.propagation import DelayProcess
 from testbed.fabric.ordinary.routes import OrdinaryTraffic
 from testbed.model.fabric.addressing import (
     Path,
@@ -34,11 +34,11 @@ IPPROTO_NONE = 59
 @contextmanager
 def delayed_fabric(
     topology: Topology,
-) -> Iterator[tuple[Fabric, OrdinaryTraffic, PropagationDelay]]:
+) -> Iterator[tuple[Fabric, OrdinaryTraffic, DelayProcess]]:
     """A fabric whose ordinary traffic has propagation delay."""
     with (
         ordinary_fabric(topology) as (fabric, ordinary),
-        PropagationDelay(topology, fabric.namespaces) as delay,
+        DelayProcess(topology, fabric.namespaces) as delay,
     ):
         yield fabric, ordinary, delay
 

@@ -11,7 +11,7 @@ import pytest
 
 import testbed
 from testbed import InputError, Result, RunFailedError, Sweep
-from testbed.campaign.job import Record, error_of
+from testbed.campaign.job import JobRecord, error_of
 from testbed.model.errors import ExitStatus, MachineError
 from testbed.model.faults.kinds import Cut
 from testbed.model.workload import Permutation
@@ -228,10 +228,10 @@ def test_a_wrong_case_of_a_sweep_ends_it_before_it_begins(tmp_path: Path) -> Non
 
 
 def test_a_run_that_is_not_made_says_why() -> None:
-    cannot = error_of(Record(ExitStatus.MACHINE_CANNOT, 1.0, message="no root"), Path("x.log"))
+    cannot = error_of(JobRecord(ExitStatus.MACHINE_CANNOT, 1.0, message="no root"), Path("x.log"))
     assert isinstance(cannot, MachineError)
     assert "no root" in str(cannot)
-    failed = error_of(Record(ExitStatus.UNTRUSTED, 1.0, message="a process died"), Path("x.log"))
+    failed = error_of(JobRecord(ExitStatus.UNTRUSTED, 1.0, message="a process died"), Path("x.log"))
     assert isinstance(failed, RunFailedError)
     assert "a process died; see x.log" in str(failed)
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.mapper.evidence import LOSSES, Evidence, log_delivery_rates
+from testbed.mapper.evidence import LOSSES, ProbeCounts, log_delivery_rates
 from testbed.mapper.inference import Incidence
 from testbed.mapper.paths import probe_round
 from testbed.model.fabric.topology import Topology
@@ -22,7 +22,7 @@ def test_a_suspect_is_weighed_by_all_paths(seed: int, lossy: float, share: float
     chance = np.random.default_rng(seed)
     sent = chance.integers(0, 20, len(INCIDENCE)).astype(float)
     lost = chance.binomial(sent.astype(int), share * (chance.random(len(sent)) < lossy))
-    evidence = Evidence(sent, lost.astype(float))
+    evidence = ProbeCounts(sent, lost.astype(float))
     other, *rows = chance.integers(0, len(INCIDENCE.suspects), 6)
     base = log_delivery_rates(len(INCIDENCE)) + INCIDENCE.counts[other] * np.log1p(-0.1)
     on = INCIDENCE.counts[rows]

@@ -16,7 +16,7 @@ from testbed.model.scenario import Scenario
 from testbed.model.summary import Time
 from testbed.paper.planning import plan_variant
 from testbed.paper.registry import FIGURES
-from testbed.results.analysis.delivery import Delivery, InOrder
+from testbed.results.analysis.delivery import FlowDelivery, InOrder
 from testbed.results.analysis.ev_states import Span
 from testbed.results.analysis.fault_metrics import FlowTables
 from testbed.results.capacity.attainable import AttainableRate
@@ -110,7 +110,7 @@ def flow(
         flow=FlowRecord(flow=0, src=src, dst=dst, transport="mrc", ports_bps=LINE_BPS),
         attainable=rate_allowed,
         ideal=rate_allowed,
-        delivery=Delivery(times, placed, times),
+        delivery=FlowDelivery(times, placed, times),
         in_order=InOrder(times, times),
         spans=dict(spans or {}),
         transmissions=pl.DataFrame() if sent is None else sent,

@@ -9,7 +9,7 @@ from testbed.campaign.store import Run
 from testbed.model.run_files.layout import SUMMARY
 from testbed.paper.checks import Check
 from testbed.paper.figure import PaperFigure, Variant
-from testbed.paper.outcome import Answer, CheckOutcome, Outcome
+from testbed.paper.outcome import Answer, CheckOutcome, FigureOutcome
 from testbed.paper.planning import plan_variant, select_figures
 from testbed.results.analysis.metrics import flow_tables, summarise
 from testbed.results.report.figures.style import style
@@ -157,6 +157,6 @@ def assert_row(short: Short, directory: Path) -> None:
     assert {check.what for check in missed} == {*short.misses}, missed
     assert all(check.why_not or check.equal for check in missed)
     checked = tuple(CheckOutcome.model_validate(check, from_attributes=True) for check in checks)
-    outcome = Outcome(number=short.number, form="simulated", checks=checked)
+    outcome = FigureOutcome(number=short.number, form="simulated", checks=checked)
     assert outcome.holds == EXPECTED[short.number]
     assert len(outcome.reasons) == len(missed)

@@ -15,10 +15,10 @@ from testbed.paper.experiments.collectives import SIZES_MIB, SMALL_MIB
 from testbed.paper.experiments.throughput import bus_gbps
 from testbed.paper.figure import PaperFigure
 from testbed.paper.fitting import MAX_LOAD
-from testbed.paper.outcome import Answer, Outcome
+from testbed.paper.outcome import Answer, FigureOutcome
 from testbed.paper.planning import forms_of, plan, plan_variant, select_figures
 from testbed.paper.registry import FIGURES
-from testbed.paper.report import Row
+from testbed.paper.report import ReportRow
 from testbed.results.analysis.trust.verdict import NOT_DELIVERED, NOTHING_FINISHED
 from testbed.results.report.figures.style import style
 
@@ -129,6 +129,7 @@ def test_a_row_holds_where_every_trusted_form_does(
     (figure,) = select_figures(["16"])
     answers: dict[Form, Answer] = {"emulated": emulated, "simulated": simulated}
     outcomes = {
-        form: cast("Outcome", SimpleNamespace(holds=answer)) for form, answer in answers.items()
+        form: cast("FigureOutcome", SimpleNamespace(holds=answer))
+        for form, answer in answers.items()
     }
-    assert Row(figure, outcomes, {}).holds == row
+    assert ReportRow(figure, outcomes, {}).holds == row

@@ -21,10 +21,10 @@ from testbed.paper.checks import Check, ahead, at_least, at_most
 from testbed.paper.experiments.failover import FAILOVER
 from testbed.paper.experiments.scale import SHARING
 from testbed.paper.figure import PaperFigure, Variant
-from testbed.paper.outcome import CheckOutcome, FigureRun, Outcome, OutcomeStore
+from testbed.paper.outcome import CheckOutcome, FigureOutcome, FigureRun, OutcomeStore
 from testbed.paper.planning import PAPER_SCENARIOS, forms_of, plan, plan_variant, select_figures
 from testbed.paper.registry import FIGURES
-from testbed.paper.report import Row, as_markdown, render
+from testbed.paper.report import ReportRow, as_markdown, render
 from testbed.paper.reproduction import reproduce
 
 from .made_up import VARIANTS
@@ -78,7 +78,7 @@ def test_an_unknown_figure_is_refused() -> None:
 
 def _make(
     figures: Sequence[PaperFigure], results: Path
-) -> tuple[tuple[Outcome, ...], Sequence[str]]:
+) -> tuple[tuple[FigureOutcome, ...], Sequence[str]]:
     told: list[str] = []
     planned = plan(figures, results, ("simulated",))
     executor = LocalExecutor(results)
@@ -178,18 +178,18 @@ def _row(
     checks: tuple[Check, ...],
     commits: tuple[str, str],
     second: State = "degraded",
-) -> Row:
+) -> ReportRow:
     (figure,) = select_figures(["14"])
     runs = (
         _run("same-ev", "trusted", tmp_path, commits[0], modified=False),
         _run("same-ev-no-skip", second, tmp_path, commits[1], modified=commits[1] == "b" * 40),
     )
     checked = tuple(CheckOutcome.model_validate(check, from_attributes=True) for check in checks)
-    outcome = Outcome(number="14", form="emulated", runs=runs, checks=checked)
+    outcome = FigureOutcome(number="14", form="emulated", runs=runs, checks=checked)
     stores = {form: OutcomeStore(tmp_path, form) for form in FORMS}
     stores["emulated"].directory.mkdir()
     stores["emulated"].picture(figure).write_text("<svg/>")
-    return Row(figure, {"emulated": outcome, "simulated": None}, stores)
+    return ReportRow(figure, {"emulated": outcome, "simulated": None}, stores)
 
 
 def test_a_row_says_which_runs_are_not_trusted_and_of_which_commits(tmp_path: Path) -> None:

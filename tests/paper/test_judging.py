@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from testbed.model.summary import State
-from testbed.paper.outcome import Answer, CheckOutcome, FigureRun, Outcome
+from testbed.paper.outcome import Answer, CheckOutcome, FigureOutcome, FigureRun
 from testbed.paper.planning import select_figures
 from testbed.paper.registry import FIGURES
 
@@ -17,7 +17,7 @@ from .cases import CASES, Runs
 WRONG = [(number, *wrong) for number, case in CASES.items() for wrong in case.wrong]
 
 
-def _judged(number: str, runs: Runs) -> Outcome:
+def _judged(number: str, runs: Runs) -> FigureOutcome:
     """What becomes of a figure of these runs, which are trusted."""
     (figure,) = select_figures([number])
     assert {*runs} == {variant.name for variant in figure.variants}
@@ -36,10 +36,10 @@ def _judged(number: str, runs: Runs) -> Outcome:
     )
     said = figure.measure(runs)
     checks = tuple(CheckOutcome.model_validate(check, from_attributes=True) for check in said)
-    return Outcome(number=number, form="simulated", runs=made, checks=checks)
+    return FigureOutcome(number=number, form="simulated", runs=made, checks=checks)
 
 
-def _but(outcome: Outcome, name: str, state: State) -> Outcome:
+def _but(outcome: FigureOutcome, name: str, state: State) -> FigureOutcome:
     """The same, but that one of its runs is in this state."""
     runs = (
         run.model_copy(update={"verdict": state}) if run.name == name else run

@@ -7,27 +7,27 @@ import pytest
 
 from testbed.campaign.job import FORMS
 from testbed.paper.checks import at_least
-from testbed.paper.outcome import CheckOutcome, Outcome, OutcomeStore
+from testbed.paper.outcome import CheckOutcome, FigureOutcome, OutcomeStore
 from testbed.paper.page import as_document
 from testbed.paper.planning import select_figures
 from testbed.paper.registry import FIGURES
-from testbed.paper.report import Row
+from testbed.paper.report import ReportRow
 
 pytestmark = pytest.mark.simulated
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "paper.md"
 
 
-def _row(number: str, directory: Path, *, share: float) -> Row:
+def _row(number: str, directory: Path, *, share: float) -> ReportRow:
     """A row that was simulated with two seeds, with a drawing."""
     (figure,) = select_figures([number])
     check = replace(at_least("share | of it", share, 0.9), why_not="links are slow")
     checks = (CheckOutcome.model_validate(check, from_attributes=True),)
-    outcome = Outcome(number=number, form="simulated", checks=checks, seeds=(1, 2))
+    outcome = FigureOutcome(number=number, form="simulated", checks=checks, seeds=(1, 2))
     stores = {form: OutcomeStore(directory, form) for form in FORMS}
     stores["simulated"].directory.mkdir(exist_ok=True)
     stores["simulated"].picture(figure).touch()
-    return Row(figure, {"emulated": None, "simulated": outcome}, stores)
+    return ReportRow(figure, {"emulated": None, "simulated": outcome}, stores)
 
 
 def test_a_row_has_claim_commands_figures_and_verdict(tmp_path: Path) -> None:

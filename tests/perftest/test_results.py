@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from testbed.model.errors import InputError
 from testbed.model.fabric.topology import Topology
 from testbed.perftest.parameters import ALL_SIZES, Parameters, Show, Tool
-from testbed.perftest.results import Bandwidth, Latency, as_text, heading, lateness
+from testbed.perftest.results import Bandwidth, LatencyRow, as_text, heading, lateness
 
 MS = 1_000_000
 TINY = Topology(name="tiny", planes=2, t0_per_plane=2, t1_per_plane=2, hosts_per_t0=1)
@@ -54,7 +54,7 @@ def test_no_rounding_puts_the_peak_below_the_average() -> None:
 
 def test_latency_is_half_the_round_trip() -> None:
     times = [0, 100 * MS, 200 * MS, 300 * MS, 420 * MS]
-    row = Latency.of(2, times)
+    row = LatencyRow.of(2, times)
     assert (row.iterations, row.min_ns, row.max_ns) == (4, 50 * MS, 60 * MS)
     assert (row.typical_ns, row.avg_ns) == (50 * MS, 52.5 * MS)
     assert (row.p99_ns, row.p999_ns) == (60 * MS, 60 * MS)
@@ -71,7 +71,7 @@ def test_tables_are_of_full_speed() -> None:
     gbits = as_text([row], Show(gbits=True), TINY, *host).splitlines()
     assert "BW average[Gb/sec]" in gbits[1]
     assert gbits[2].split()[3] == f"{65536 * 8e4 / 1e9:.2f}"
-    latency = Latency.of(2, [0, 100 * MS, 200 * MS])
+    latency = LatencyRow.of(2, [0, 100 * MS, 200 * MS])
     assert as_text([latency], Show(), TINY, *host).splitlines()[2].split()[2:4] == ["5.00", "5.00"]
     told = json.loads(as_text([latency], Show(as_json=True), TINY, *host))
     assert (told["src"], told["dst"], told["rows"][0]["min_ns"]) == ("h0", "h1", 50 * MS)

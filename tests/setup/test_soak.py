@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.campaign.job import Form, Job, Record
+from testbed.campaign.job import Form, Job, JobRecord
 from testbed.model.run_files.layout import SUMMARY
 
 SCRIPT = Path(__file__).parents[2] / "scripts/soak.py"
@@ -44,18 +44,18 @@ class Commands:
     def stop(self) -> None:
         """Nothing is under way."""
 
-    def submit(self, job: Job) -> "Future[Record]":
-        future = Future[Record]()
+    def submit(self, job: Job) -> "Future[JobRecord]":
+        future = Future[JobRecord]()
         future.set_result(self._record(job))
         return future
 
-    def _record(self, job: Job) -> Record:
+    def _record(self, job: Job) -> JobRecord:
         assert not job.options
         self.ran.append(job.name)
         if job.name == self.hangs:
-            return Record(1, 0.0, message="not done after 30 min")
+            return JobRecord(1, 0.0, message="not done after 30 min")
         if job.name == self.refused:
-            return Record(3, 0.0, message="warning: a\nerror: 8 flows\n  b\n")
+            return JobRecord(3, 0.0, message="warning: a\nerror: 8 flows\n  b\n")
         status = next(self.statuses.get(job.name, iter([0])), None)
         if status is None:
             raise KeyboardInterrupt
@@ -72,7 +72,7 @@ class Commands:
         run = f"{job.folder}/{len(self.ran)}"
         (self.directory / run).mkdir(parents=True, exist_ok=True)
         (self.directory / run / SUMMARY).write_text(json.dumps(summary))
-        return Record(status, 0.0, run)
+        return JobRecord(status, 0.0, run)
 
 
 Soak = Callable[..., tuple[int, Commands]]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
 from testbed.campaign.cluster.worker import describe, make
-from testbed.campaign.job import FORMS, Form, Job, Record
+from testbed.campaign.job import FORMS, Form, Job, JobRecord
 from testbed.model.errors import ExitStatus, MachineError
 from testbed.results.code_version import code_version
 
@@ -80,7 +80,7 @@ class ClusterExecutor:
         self._client = client
         self._store = str(directory.resolve())
         self._campaign = f"stop-{uuid4().hex}"
-        self._pending: dict[Future[Record], _Sent] = {}
+        self._pending: dict[Future[JobRecord], _Sent] = {}
         self._makers: dict[str, set[str]] = {}
         self._lock = threading.Lock()
         self._stopped = threading.Event()
@@ -103,13 +103,13 @@ class ClusterExecutor:
         able = [worker.address for worker in self._able("simulated")]
         return cast("Executor", self._client.get_executor(workers=able, pure=False))
 
-    def submit(self, job: Job) -> Future[Record]:
+    def submit(self, job: Job) -> Future[JobRecord]:
         """Send a job to the workers."""
-        result: Future[Record] = Future()
+        result: Future[JobRecord] = Future()
         self._send(job, result)
         return result
 
-    def _send(self, job: Job, result: Future[Record]) -> None:
+    def _send(self, job: Job, result: Future[JobRecord]) -> None:
         able = frozenset(worker.address for worker in self._able(job.form))
         able = able - self._makers.get(job.key, set()) or able
         task = self._client.submit(
@@ -144,7 +144,7 @@ class ClusterExecutor:
     def _able(self, form: Form) -> list[Worker]:
         return [worker for worker in self._workers.values() if not worker.reason(form)]
 
-    def _deliver(self, task: "Task", result: Future[Record]) -> None:
+    def _deliver(self, task: "Task", result: Future[JobRecord]) -> None:
         """Hand on what became of a job."""
         with self._lock:
             sent = self._pending.get(result)
@@ -154,11 +154,11 @@ class ClusterExecutor:
         if task.status == "finished":
             worker, fields = task.result()
             self._makers.setdefault(sent.job.key, set()).add(worker)
-            result.set_result(Record(**fields))
+            result.set_result(JobRecord(**fields))
         elif task.status == "error":
             error = task.exception()
             message = f"{type(error).__name__}: {error}"
-            result.set_result(Record(ExitStatus.FAILED, 0.0, message=message))
+            result.set_result(JobRecord(ExitStatus.FAILED, 0.0, message=message))
         else:
             result.set_exception(
                 MachineError("the scheduler of the cluster is gone", "the same command resumes")
@@ -216,7 +216,7 @@ class ClusterExecutor:
             tasks = [self._pending.pop(result).task for result in stuck]
         self._client.cancel(tasks)
         for result in stuck:
-            result.set_result(Record(ExitStatus.MACHINE_CANNOT, PATIENCE_S, message=reason))
+            result.set_result(JobRecord(ExitStatus.MACHINE_CANNOT, PATIENCE_S, message=reason))
 
     def no_worker(self, form: Form) -> str:
         """Why no worker makes runs of a form; empty if one does."""

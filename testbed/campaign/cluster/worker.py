@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from testbed.campaign.job import Job, Record
+from testbed.campaign.job import Job, JobRecord
 from testbed.campaign.local import LocalExecutor
 from testbed.model.errors import ExitStatus
 from testbed.results.code_version import code_version
@@ -80,14 +80,14 @@ def make(fields: dict[str, Any], store: str, campaign: str) -> tuple[str, dict[s
         campaign: the name of the event that stops the campaign.
 
     Returns:
-        The address of this worker, and the fields of the `Record`.
+        The address of this worker, and the fields of the `JobRecord`.
     """
     from distributed import get_worker  # noqa: PLC0415 - an extra, and slow to load
 
     return get_worker().address, asdict(_record(Job(**fields), Path(store), campaign))
 
 
-def _record(job: Job, directory: Path, campaign: str) -> Record:
+def _record(job: Job, directory: Path, campaign: str) -> JobRecord:
     """What became of a job that was made here."""
     executor = LocalExecutor(directory, as_root=_as_root())
     try:
@@ -96,7 +96,7 @@ def _record(job: Job, directory: Path, campaign: str) -> Record:
             return executor.run(job)
     except OSError as error:
         message = f"{platform.node()}: {shortage(error, directory) or error}"
-        return Record(ExitStatus.MACHINE_CANNOT, 0.0, message=message)
+        return JobRecord(ExitStatus.MACHINE_CANNOT, 0.0, message=message)
 
 
 def _note_attempt(job: Job, directory: Path) -> None:

@@ -12,7 +12,7 @@ from testbed.model.transport import KernelTransport, Mptcp, Transport
 _ALGORITHMS = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 
 
-def require_stack(transport: Transport) -> None:
+def require_kernel_support(transport: Transport) -> None:
     """Check that the kernel supports a transport; only TCP and MPTCP need its support.
 
     Raises:

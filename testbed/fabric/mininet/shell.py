@@ -15,7 +15,7 @@ from testbed.fabric.fabric import Fabric
 from testbed.fabric.interfaces import TUN_REMEDY
 from testbed.fabric.mininet.net import FabricCLI, FabricNet
 from testbed.fabric.mininet.terminal import run_in_terminal
-from testbed.fabric.ordinary.propagation import PropagationDelay
+from testbed.fabric.ordinary.propagation import DelayProcess
 from testbed.fabric.ordinary.routes import OrdinaryTraffic
 from testbed.model.errors import TestbedError
 from testbed.model.fabric.addressing import paths
@@ -61,7 +61,7 @@ A program that draws on the terminal needs noecho: noecho h0 vi notes
         self,
         net: FabricNet,
         ordinary: OrdinaryTraffic,
-        delay: PropagationDelay | None,
+        delay: DelayProcess | None,
         further: Commands,
     ) -> None:
         """Read commands from standard input until it ends: a terminal, a pipe or a file."""
@@ -236,10 +236,10 @@ def _first_process(
 
 def _propagation_delay(
     fabric: Fabric, stack: ExitStack, report: Callable[[str], None]
-) -> PropagationDelay | None:
+) -> DelayProcess | None:
     """Hold ordinary traffic until the stack unwinds; returns None if this machine cannot."""
     try:
-        delay = stack.enter_context(PropagationDelay(fabric.topology, fabric.namespaces))
+        delay = stack.enter_context(DelayProcess(fabric.topology, fabric.namespaces))
     except OSError as error:
         report(f"ordinary traffic has no propagation delay here: {error}; remedy: {TUN_REMEDY}")
         return None
@@ -247,7 +247,7 @@ def _propagation_delay(
     return delay
 
 
-def _report_lost(delay: PropagationDelay, report: Callable[[str], None]) -> None:
+def _report_lost(delay: DelayProcess, report: Callable[[str], None]) -> None:
     lost = delay.lost()
     if lost:
         report(f"{lost} packets of ordinary traffic were lost: this machine could not keep up")

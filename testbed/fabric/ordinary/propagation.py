@@ -52,7 +52,7 @@ _OWN_HOP = 1
 _MOST_SWITCHES = 3
 
 
-class PropagationDelay(Closeable):
+class DelayProcess(Closeable):
     """Holds the ordinary traffic of a fabric for its propagation delay, in a process of its own."""
 
     def __init__(self, topology: Topology, namespaces: NodeNamespaces) -> None:

@@ -11,7 +11,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class FlowDelivery:
     """What arrived of one flow.
 
     Attributes:
@@ -37,10 +37,10 @@ class Delivery:
         return float(after - before) * 8 / (end - start)
 
 
-def delivery(arrivals: pl.DataFrame) -> Delivery:
+def delivery(arrivals: pl.DataFrame) -> FlowDelivery:
     """Read a flow's arrivals, in order of time."""
     new = arrivals.filter(pl.col("bytes") > 0)
-    return Delivery(
+    return FlowDelivery(
         times=new["t"].to_numpy(),
         placed=new["bytes"].cast(pl.Int64).cum_sum().to_numpy(),
         advances=np.unique(delivered_point(arrivals)[1]),

@@ -12,9 +12,9 @@ import polars as pl
 
 from testbed.model.faults.record import FaultRecord
 from testbed.model.run_files.run import FlowRecord
-from testbed.results.analysis.delivery import Delivery, InOrder, longest_gap
+from testbed.results.analysis.delivery import FlowDelivery, InOrder, longest_gap
 from testbed.results.analysis.ev_states import Span, first_departures, returned, was_active
-from testbed.results.analysis.recovery import Course, Recovery, recovery, visible_gaps
+from testbed.results.analysis.recovery import FlowGoodput, Recovery, recovery, visible_gaps
 from testbed.results.capacity.attainable import AttainableRate
 from testbed.results.run_data import RunData
 
@@ -63,7 +63,7 @@ class FlowTables:
     flow: FlowRecord
     attainable: AttainableRate
     ideal: AttainableRate
-    delivery: Delivery
+    delivery: FlowDelivery
     in_order: InOrder
     spans: dict[int, tuple[Span, ...]]
     transmissions: pl.DataFrame
@@ -109,7 +109,9 @@ def shortfall(flow: FlowTables, start: float, end: float, share: float = 1.0) ->
     )
 
 
-def fraction(delivery: Delivery, allowed: AttainableRate, start: float, end: float) -> float | None:
+def fraction(
+    delivery: FlowDelivery, allowed: AttainableRate, start: float, end: float
+) -> float | None:
     """Goodput over what was allowed between two times; None where nothing was."""
     rate_bps = allowed.mean_bps(start, end)
     return delivery.goodput_bps(start, end) / rate_bps if rate_bps else None
@@ -274,10 +276,10 @@ class FaultMetrics:
     # --- delivery -----------------------------------------------------------------------------
 
     @cached_property
-    def _course(self) -> Course:
+    def _course(self) -> FlowGoodput:
         flow = self.flow
         losses = flow.losses["t"].sort().to_numpy()
-        return Course(flow.attainable, flow.delivery, _packet_bytes(flow), losses)
+        return FlowGoodput(flow.attainable, flow.delivery, _packet_bytes(flow), losses)
 
     @cached_property
     def _recovery(self) -> Recovery:

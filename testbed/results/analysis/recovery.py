@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from testbed.model.summary.faults import RECOVERED_SHARE
-from testbed.results.analysis.delivery import Delivery, Floats
+from testbed.results.analysis.delivery import Floats, FlowDelivery
 from testbed.results.capacity.attainable import AttainableRate
 
 AVERAGED_PACKETS = 200
@@ -50,7 +50,7 @@ class Recovery:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class FlowGoodput:
     """What a flow was allowed and what it got.
 
     Attributes:
@@ -61,12 +61,14 @@ class Course:
     """
 
     attainable: AttainableRate
-    delivery: Delivery
+    delivery: FlowDelivery
     packet_bytes: float
     losses: Floats
 
 
-def recovery(course: Course, rtt_s: float, start: float, healed: float, until: float) -> Recovery:
+def recovery(
+    course: FlowGoodput, rtt_s: float, start: float, healed: float, until: float
+) -> Recovery:
     """How goodput came back after a fault.
 
     Goodput, averaged over about an RTT, is *below the mark* while it is less than 95% of what was
@@ -104,7 +106,7 @@ def recovery(course: Course, rtt_s: float, start: float, healed: float, until: f
     return Recovery(inf, share)
 
 
-def _falls(course: Course, rtt_s: float, start: float, times: Floats) -> list[tuple[int, int]]:
+def _falls(course: FlowGoodput, rtt_s: float, start: float, times: Floats) -> list[tuple[int, int]]:
     """The falls below the mark that count: the first and the last index of each in `times`."""
     if not times.size:
         return []
@@ -128,7 +130,7 @@ def _falls(course: Course, rtt_s: float, start: float, times: Floats) -> list[tu
 
 
 def visible_gaps(
-    course: Course, rtt_s: float, start: float, healed: float, until: float
+    course: FlowGoodput, rtt_s: float, start: float, healed: float, until: float
 ) -> list[tuple[float, float]]:
     """Times without goodput that begin in force, too long for a recovery to leave them out.
 
@@ -154,7 +156,7 @@ def visible_gaps(
     return gaps
 
 
-def _outage_end(course: Course, rtt_s: float, start: float, healed: float) -> float:
+def _outage_end(course: FlowGoodput, rtt_s: float, start: float, healed: float) -> float:
     """When the fault healed, or the first goodput after it if there was none as it healed."""
     arrivals = course.delivery.times
     after = int(np.searchsorted(arrivals, healed, side="right"))
@@ -164,7 +166,7 @@ def _outage_end(course: Course, rtt_s: float, start: float, healed: float) -> fl
     return float(first) if out else healed
 
 
-def _averaged_s(course: Course, rtt_s: float, start: float) -> float:
+def _averaged_s(course: FlowGoodput, rtt_s: float, start: float) -> float:
     """The time over which goodput is averaged, in seconds."""
     rate_bps = course.attainable.at(start) or course.attainable.undamaged_bps
     least, most = (rtts * rtt_s for rtts in AVERAGED_RTTS)
@@ -172,7 +174,7 @@ def _averaged_s(course: Course, rtt_s: float, start: float) -> float:
     return max(min(max(AVERAGED_PACKETS * packet_s, least), most), LEAST_PACKETS * packet_s)
 
 
-def _below(course: Course, times: Floats, width: float) -> NDArray[np.bool_]:
+def _below(course: FlowGoodput, times: Floats, width: float) -> NDArray[np.bool_]:
     """Whether goodput was below the mark at each time."""
     delivery = course.delivery
     bits = 8 * (delivery.bytes_until(times) - delivery.bytes_until(times - width))

@@ -53,7 +53,7 @@ def number(value: float | None, digits: int = 0) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class TableCell:
     """A metric's value in a table: its main form, and its other forms in small print."""
 
     text: str
@@ -74,18 +74,18 @@ class MetricTables:
         """The headings of a group's columns."""
         return [metric.title for metric in group.shown_in(view)]
 
-    def cells(self, group: MetricGroup, view: View = View.REPORT) -> list[Cell]:
+    def cells(self, group: MetricGroup, view: View = View.REPORT) -> list[TableCell]:
         """The cells of a group's row."""
         return [self._cell(metric, group) for metric in group.shown_in(view)]
 
-    def _cell(self, metric: Metric[Any], group: MetricGroup) -> Cell:
+    def _cell(self, metric: Metric[Any], group: MetricGroup) -> TableCell:
         main, *others = (_show(quantity, group) for quantity in metric.quantities)
         value = metric.quantities[0].of(group)
         if value is None:
-            return Cell(DASH)
+            return TableCell(DASH)
         if metric.unit is RATE:
             others = [f"real {RATE.show(value * self.dilation)}"]
-        return Cell(main, ", ".join(others))
+        return TableCell(main, ", ".join(others))
 
     def rows(self, group: MetricGroup) -> list[tuple[str, str, list[str]]]:
         """A row for each metric: title, definition, and forms.

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from testbed.endpoint.kernel.available import require_stack
+from testbed.endpoint.kernel.available import require_kernel_support
 from testbed.files.scenarios import load_scenario
 from testbed.model.errors import InputError, MachineError
 from testbed.model.transport import Mptcp, Mrc, Tcp
@@ -13,14 +13,14 @@ from testbed.sim import Simulation
 
 
 def test_what_every_kernel_has_is_not_refused() -> None:
-    require_stack(Mrc())
-    require_stack(Tcp(congestion="reno"))
+    require_kernel_support(Mrc())
+    require_kernel_support(Tcp(congestion="reno"))
 
 
 def test_a_congestion_control_that_the_kernel_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket.socket, "setsockopt", _no_such_thing)
     with pytest.raises(MachineError, match="this kernel has no dctcp") as raised:
-        require_stack(Tcp(congestion="dctcp"))
+        require_kernel_support(Tcp(congestion="dctcp"))
     assert "modprobe tcp_dctcp" in str(raised.value)
     assert "reno" in str(raised.value)
 
