@@ -8,9 +8,13 @@ import typer
 from testbed.cli.live import Port, listening, print_address
 from testbed.cli.options import writing
 from testbed.cli.screen import stderr, stdout
+from testbed.model.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from testbed.live.again import SoFar
+    from testbed.live.stream.records import StreamRecord
 
 _STDOUT = Path("-")
 
@@ -44,6 +48,13 @@ def replay(
     """Show a finished run in a browser: look back, step by step."""
     from testbed.results.run_directory import find_run
 
+    prompt = _prompt(run_directory)
+    if prompt is not None:
+        for option, value in (("--scenario", scenario), ("--until", until), ("--packets", packets)):
+            if value is not None:
+                raise InputError.of(option, str(value), "a run of a scenario, not of a prompt")
+        _replay_prompt(prompt, export, stream, port)
+        return
     run = find_run(run_directory).path
     if scenario is not None:
         _write("--scenario", scenario, _scenario_of(run, until))
@@ -52,24 +63,63 @@ def replay(
             return
         _serve(run, packets, port)
         return
-    from testbed.live.page import exported
     from testbed.live.stream.recorded import recorded_stream
+
+    _keep([*recorded_stream(run, packets)], run.name, export, stream)
+
+
+def _keep(
+    records: "Sequence[StreamRecord]", title: str, export: Path | None, stream: Path | None
+) -> None:
+    """Write a stream as lines, as a page, or both."""
+    from testbed.live.page import exported
     from testbed.live.stream.records import to_line
 
-    records = [*recorded_stream(run, packets)]
     if stream == _STDOUT:
         for record in records:
             typer.echo(to_line(record), nl=False)
     elif stream is not None:
         _write("--stream", stream, "".join(map(to_line, records)))
     if export is not None:
-        _write("--export", export, exported(records, f"{run.name} - MRC testbed"))
+        _write("--export", export, exported(records, f"{title} - MRC testbed"))
+
+
+def _prompt(given: Path) -> Path | None:
+    """The directory of a watched prompt, which has its stream only; None: it is a run."""
+    from testbed.live.stream.writer import STREAM
+    from testbed.model.run_files.layout import MANIFEST
+    from testbed.results.run_directory import LATEST
+
+    for path in (given, given / LATEST):
+        if (path / STREAM).is_file() and not (path / MANIFEST).is_file():
+            return path
+    return None
+
+
+def _replay_prompt(directory: Path, export: Path | None, stream: Path | None, port: int) -> None:
+    """Show, or write, what was done in a fabric with a prompt."""
+    from contextlib import suppress
+
+    from testbed.live.stream.world import StreamReader
+    from testbed.live.stream.writer import STREAM
+
+    if export is not None or stream is not None:
+        records = [*StreamReader(directory / STREAM).new_records()]
+        _keep(records, directory.resolve().name, export, stream)
+        return
+    where = listening(port, read_only=True)
+    from testbed.live.serving import serving, wait
+
+    with suppress(KeyboardInterrupt), serving(directory / STREAM, where) as site:
+        print_address(site.address, site.port, what="Replay")
+        stderr().print("Ctrl-C ends it")
+        wait(site, lambda *_: _over())
 
 
 def _scenario_of(run: Path, until: str | None) -> str:
     """The scenario of a run, with the faults by hand in its timeline."""
     from testbed.live.again import as_yaml
-    from testbed.model.errors import InputError, RefusedValueError
+    from testbed.model.errors import RefusedValueError
     from testbed.model.units import parse_duration
 
     try:

@@ -108,7 +108,12 @@ def test_programs_faults_evs_and_ports_from_the_prompt_and_the_page(
         expect(page.locator("#truth tr.bad")).to_have_count(0)
         assert prompt.end() == 0
         expect(page.locator("#chips .live")).to_have_text("replay")
-    records = [json.loads(line) for line in (tmp_path / "shell/latest/stream.ndjson").open()]
+    check_stream(tmp_path / "shell/latest/stream.ndjson")
+    check_replay(tmp_path)
+
+
+def check_stream(stream: Path) -> None:
+    records = [json.loads(line) for line in stream.open()]
     assert [record["id"] for record in records] == list(range(len(records)))
     faults = [(r["kind"], r["phase"]) for r in records if r["type"] == "fault"]
     phases = "requested", "in effect", "healed"
@@ -116,3 +121,13 @@ def test_programs_faults_evs_and_ports_from_the_prompt_and_the_page(
     commands = {(r["kind"], r["by"]) for r in records if r["type"] == "operator"}
     assert {kind for kind, _ in commands} == {"deny", "allow", "disable", "enable"}
     assert records[-1]["outcome"] == "the prompt has ended"
+
+
+def check_replay(tmp_path: Path) -> None:
+    exported = tmp_path / "shell.html"
+    replay: list[str | Path] = [TESTBED, "replay", tmp_path / "shell", "--export", exported]
+    subprocess.run(replay, check=True, cwd=tmp_path)
+    with opened(exported.as_uri(), offline=True) as page:
+        page.keyboard.press("End")
+        expect(page.locator("#truth tbody tr")).to_have_count(2)
+        expect(page.locator("#flow option")).to_have_text("h0 → h1")
