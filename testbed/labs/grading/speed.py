@@ -15,8 +15,9 @@ _EVENTS = 60_000
 def slowness() -> float:
     """How many times as much CPU time this machine needs as the reference; at least 1.
 
-    It is measured once, by a small job like a simulation's: a heap of events. Other load on the
-    machine moves it little, since only CPU time counts and the quickest of some rounds.
+    It is measured once, by a small job like a simulation's: a heap of events. Only CPU time counts,
+    and the quickest of some rounds, so other load moves it little: 1.4 on a machine with three
+    times as much to do as it has CPUs, which is 1 when it is idle.
     """
     return max(1.0, min(_work() for _ in range(_ROUNDS)) / REFERENCE_S)
 
