@@ -34,7 +34,7 @@ class Setting:
     htsim: Path | None = None
 
     def repeat(self, what: str, measure: Callable[[], Sample]) -> list[Sample]:
-        """Measure so many times, and report each."""
+        """Measure this many times, and report each measurement."""
         samples = []
         for number in range(1, self.repeats + 1):
             self.progress(f"{what} {number}/{self.repeats}")

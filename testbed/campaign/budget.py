@@ -18,7 +18,7 @@ class RetryPolicy:
     """Which emulated runs are made again, how slowed down, and for how long.
 
     Attributes:
-        seconds: how long all emulated runs of a campaign may take. Each is made once all the same.
+        seconds: how long all emulated runs of a campaign may take. Each is made once even so.
         factors: by how much each attempt at a run is slowed down, the first one included.
         stop_if_late: whether a run is ended as soon as the machine was too late for it, if it can
             be made again in that time.

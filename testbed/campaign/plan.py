@@ -22,7 +22,7 @@ _OVERHEAD_S = 6.0
 """What a run takes beside its duration: to build the fabric, to end and to be measured."""
 
 _PATIENCE, _LEAST_TIMEOUT_S = 8.0, 300.0
-"""A run that takes so many times what was expected, and so long at least, is given up."""
+"""A run is given up after this multiple of the expected time, but not before the least timeout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class PlannedRun:
         job: what an executor is given.
         scenario: the scenario of the job.
         may_stall: whether a run that finishes no operation, or whose payload is still under way
-            at its end, is a finding and can be trusted all the same.
+            at its end, is a result, and the run can still be trusted.
         carries: the share of the packets that its flows may send that they were counted to send.
         load: the share of the machine's CPUs that it will take; None if it is simulated, or if
             that is not known.
@@ -47,7 +47,7 @@ class PlannedRun:
 
     @property
     def packet_hops(self) -> float:
-        """How many packet-hops it has: no more than so many."""
+        """An upper bound of its packet-hops."""
         return self.carries * packet_hops(self.scenario)
 
     def expected_s(self, factor: float = 1.0) -> float:
@@ -59,7 +59,7 @@ class PlannedRun:
         return factor * (self.scenario.duration + drain_ns) / NS_PER_S + _OVERHEAD_S
 
     def slowed(self, factor: float) -> "PlannedRun":
-        """The same at so many times the dilation."""
+        """The same run with its dilation multiplied by a factor."""
         if factor == 1:
             return self
         scenario = slowed(self.scenario, factor)
@@ -99,7 +99,7 @@ def planned_run(
 
 
 def slowed(scenario: Scenario, factor: float) -> Scenario:
-    """A scenario at so many times its dilation."""
+    """A scenario with its dilation multiplied by a factor."""
     return scenario if factor == 1 else scenario.at_dilation(factor * scenario.topology.dilation)
 
 

@@ -25,7 +25,7 @@ class Hold:
     """
 
     def __init__(self, limit_ns: int | None = None) -> None:
-        """Create a hold of at most so many ns, or without a limit."""
+        """Create a hold of at most `limit_ns`, or without a limit."""
         self.limit_ns = limit_ns
         self._reader, self._writer = os.pipe()
 

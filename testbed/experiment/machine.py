@@ -38,7 +38,7 @@ class MachineSampler:
         self._timer_late_ns = 0
 
     def record_timer_delay(self, late_ns: int) -> None:
-        """Note by how much a sleep ended later than planned."""
+        """Record how much later than planned a sleep ended, in ns."""
         self._timer_late_ns = max(self._timer_late_ns, late_ns)
 
     @property

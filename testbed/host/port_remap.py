@@ -16,7 +16,7 @@ class PortRemap:
     """
 
     def __init__(self, delay_ns: int) -> None:
-        """Hold failures back so long, in ns as they run; 0: not at all."""
+        """Hold failures back for a delay in emulated ns; 0: not at all."""
         self._delay_ns = delay_ns
         self._due_ns: dict[int, int] = {}
         self.deadline_ns: int = NEVER

@@ -77,8 +77,8 @@ class ScoreAnswer(Part):
 
     kind: Literal["score"]
     unit: str = Field(default="", description="the unit of the bound")
-    at_most: float | None = Field(default=None, description="the figure may be so much")
-    at_least: float | None = Field(default=None, description="the figure has to be so much")
+    at_most: float | None = Field(default=None, description="the largest value allowed")
+    at_least: float | None = Field(default=None, description="the smallest value allowed")
 
     @model_validator(mode="after")
     def _has_one_bound(self) -> Self:

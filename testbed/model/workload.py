@@ -1,6 +1,6 @@
 """The workloads that a scenario can choose, each with its parameters.
 
-A workload is a class here, which declares its keys and who sends to whom, and a program in
+A workload is a class here, which declares its keys and its pairs of hosts, and a program in
 `workloads/`, which decides what each host posts when. Each workload has
 
 - `directions`: the pairs (sender, receiver), in order, each once;

@@ -76,7 +76,7 @@ class BusyState:
     """What a busy responder does with what arrives, until it is told otherwise.
 
     Attributes:
-        penalty: of its window the peer has to give up so many 128ths with each SACK, 0 to 127
+        penalty: the 128ths of its window that the peer gives up with each SACK, 0 to 127
             (OCP MRC 1.0, `rcv_cwnd_pen`).
         refusal: the reason of the NACK that answers a packet instead of placing it; None: none is
             refused.

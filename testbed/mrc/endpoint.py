@@ -15,7 +15,7 @@ from testbed.mrc.ports import PortStatus
 from testbed.mrc.wire.control import EndpointRequest, EndpointResponse
 
 _MAX_OUTSTANDING: Final = 1 << 13
-"""So many requests await an answer; then the oldest is forgotten, as if it were lost. Ours."""
+"""The most requests that await an answer; beyond it the oldest counts as lost. Ours."""
 
 Answered = Callable[[int], None]
 """Takes in, at a time in ns, that a request has been answered."""

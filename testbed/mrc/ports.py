@@ -21,7 +21,7 @@ _TIMESTAMP_MASK: Final = 0xFFFF
 _TIMESTAMP_HALF: Final = 1 << 15
 
 _RECENT_RTTS: Final = 8
-"""For so many base RTTs a timestamp tells which of two updates is older; it wraps after 32. Ours.
+"""For this many base RTTs a timestamp tells which of two updates is older; it wraps after 32. Ours.
 """
 
 

@@ -16,7 +16,7 @@ from testbed.mrc.ev.reverse import ReversePaths
 from testbed.mrc.wire.control import EndpointRequest, ReliabilityProbe
 
 _MAX_PROBES: Final = 1024
-"""So many reliability probes of EVs are remembered; answers to older ones are useless. Ours."""
+"""The number of EVs' reliability probes remembered; answers to older ones are useless. Ours."""
 
 
 class RequestQueue:

@@ -60,7 +60,7 @@ class FigureText:
         observed: what the paper observed.
         setup: what is run here, and what differs: scale, compressed times.
         caption: how to read the drawing.
-        cannot_show: what of it emulation cannot show; empty if there is nothing.
+        cannot_show: what emulation cannot show; empty if there is nothing.
     """
 
     title: str

@@ -22,7 +22,7 @@ def measure(
 
     Args:
         topology: the fabric.
-        pairs: who calls and who is called.
+        pairs: the host that connects, and the host that listens.
         measurement: what is measured, and how it is printed.
     """
     return call(lambda: _in_sandbox(topology, pairs, measurement))

@@ -15,8 +15,8 @@ RETRY_COUNT: Final = 7
 """Timeouts in a row before the queue pair fails: the most that three bits hold (IBTA)."""
 
 ACK_PACKETS: Final = 8
-"""An acknowledgement is requested every so many packets and at the end of a message. Ours; as often
-as MRC's SACKs."""
+"""Packets from one requested acknowledgement to the next; one is requested at the
+end of a message. Ours; as often as MRC's SACKs."""
 
 
 @dataclass(frozen=True, slots=True)

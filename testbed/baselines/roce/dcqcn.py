@@ -26,7 +26,8 @@ CNP_INTERVAL_NS: Final = 50 * _US
 """N: a receiver sends a flow at most one CNP in that time (section 3.1), real time."""
 
 ALPHA_TIMER_NS: Final = 1 * _US
-"""K: without a CNP for so long, alpha decays (section 3.1), real time: dce_tcp_rtt of these NICs.
+"""K: after this time without a CNP, alpha decays (section 3.1), real time:
+dce_tcp_rtt of these NICs.
 
 The paper has 55 us. Alpha, which begins at 1, then needs 14 ms to sink, in which every CNP halves
 the rate: a QP is in that state for all of a run here, but for a moment only of the minutes that the
@@ -64,7 +65,7 @@ class Tuning:
 
     Attributes:
         g: weight of a new CNP in alpha.
-        alpha_timer_ns: without a CNP for so long, alpha decays (K).
+        alpha_timer_ns: after this time without a CNP, alpha decays (K).
         cnp_interval_ns: a receiver sends a flow at most one CNP in that time (N); None: never.
     """
 

@@ -39,7 +39,7 @@ def line(rate_bps: float, **changes: object) -> Topology:
 
 
 def packet(topology: Topology, src: Node, dst: Node, ev: int = 0, inner_bytes: int = 0) -> Packet:
-    """A packet of the class of data that is never trimmed; as long as a full one if not told."""
+    """A data packet of the class that is never trimmed; by default a full one."""
     size = inner_bytes or HEADERS - _OUTER_BYTES + PAYLOAD_MTU
     carrier = Carriers(topology, src).to(
         nic_address(topology, dst).packed, ev, DscpClasses().no_trim

@@ -30,7 +30,7 @@ SHORT_BDP = 1.5
 
 SHARED_EVS = 2
 SHARED_SEED = 2
-"""With which two flows of so many paths have exactly one in common."""
+"""The seed with which two flows have exactly one path in common."""
 
 MOVED_APART = 0.95
 """Of attainable, for both flows that ECN moves off the path that they share."""

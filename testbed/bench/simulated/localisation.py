@@ -120,7 +120,7 @@ def _together(topology: Topology, setting: Setting) -> list[Figure]:
 
 
 def _within(what: str, rounds: int, trials: Sequence[_Trial]) -> list[Figure]:
-    """Figures of searches that ended after so many rounds."""
+    """Figures of searches; each ended after the number of rounds given."""
     exact = sum(trial.exact for trial in trials) / len(trials)
     return [
         *_figures(f"{what}, within {rounds} rounds", trials, exact=False),
@@ -151,7 +151,7 @@ def _all_suspects(topology: Topology) -> list[Suspect]:
 def _search(
     topology: Topology, faults: Mapping[Suspect, Impairment], rounds: int, setting: Setting
 ) -> _Trial:
-    """Let probes search for faults that begin after HEALTHY_ROUNDS, for so many rounds."""
+    """Let probes search, for a number of rounds, for faults that begin after HEALTHY_ROUNDS."""
     setting.progress(", ".join(f"{state.as_record} {at.name}" for at, state in faults.items()))
     period_ns = _period_ns(topology)
     engine, fabric, mapper, findings = _probing(topology, period_ns)

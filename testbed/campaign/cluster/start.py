@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _CONNECT_S = 15.0
 
 _IDLE = "10 minutes"
-"""After so long without a run a scheduler that was started by ssh ends, and its workers with it."""
+"""A scheduler that ssh started ends after this time without a run, and its workers with it."""
 
 _EMULATES = {EMULATION: 1}
 

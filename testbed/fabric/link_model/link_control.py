@@ -55,7 +55,7 @@ class LinkControl:
         Args:
             topology: the fabric.
             namespaces: the nodes' namespaces.
-            sleep: waits for so many seconds; a cooperative one lets other tasks work meanwhile.
+            sleep: waits for a number of seconds; a cooperative one lets other tasks work meanwhile.
         """
         self._layout = Layout(topology)
         self._namespaces = namespaces

@@ -215,7 +215,7 @@ class FlowSummary(MetricGroup):
 
 
 MAX_FLOWS = 8
-"""Flows of which tables show each by itself; of more they show so many, the slowest."""
+"""Tables show each flow up to this number; of more flows they show the slowest ones."""
 
 
 def slowest_flows(flows: Sequence[FlowSummary]) -> Sequence[FlowSummary]:

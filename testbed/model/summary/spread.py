@@ -75,7 +75,7 @@ def spreads(groups: Sequence[tuple[str, MetricGroup]]) -> dict[str, Spread]:
 
 
 FEW = 2
-"""Of so many flows or fewer people see each: a distribution would tell nothing more."""
+"""Up to this number of flows each is shown: a distribution would tell nothing more."""
 
 
 def worth_showing(over_flows: Spreads) -> bool:

@@ -67,7 +67,7 @@ def expected(losses: list[int], evs: int) -> float:
 
 
 def likelihood(losses: int, mean: float) -> float:
-    """The probability of at least so many losses in a Poisson distribution of that mean."""
+    """The probability of at least `losses` losses in a Poisson distribution with this mean."""
     term, below = exp(-mean), 0.0
     for number in range(losses):
         below += term

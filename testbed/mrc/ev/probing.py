@@ -17,7 +17,7 @@ from testbed.mrc.ev.rotation import Rotation
 from testbed.mrc.ev.states import EvState
 
 _MAX_TIMED_OUT: Final = 1024
-"""So many probes that timed out are remembered, since their answer may tell the RTT. Ours."""
+"""The number of timed-out probes remembered: a late answer may be the only RTT sample. Ours."""
 
 
 class ProbeSchedule:

@@ -47,7 +47,7 @@ class EvProfile:
     compared: bool = False
     """If true, a loss condemns an EV only if the others lose less (`comparison.py`)."""
     reshuffle_rounds: int = 64
-    """After so many rounds of a plane the order of its EVs is drawn anew; 0: never."""
+    """The rounds of a plane after which the order of its EVs is drawn anew; 0: never."""
 
     def __post_init__(self) -> None:
         """Refuse a profile that cannot work."""

@@ -26,8 +26,8 @@ from testbed.mrc.ev.engine import EvEngine
 from testbed.mrc.ev.states import EvState
 
 _FRESH_RTTS: Final = 2
-"""A proof is valid for so many smoothed RTTs times planes: with one random probe an RTT, each plane
-is probed in that time with a probability of 86%. Ours."""
+"""A proof is valid for this many smoothed RTTs times planes: with one random probe an RTT, each
+plane is probed in that time with a probability of 86%. Ours."""
 
 _SLOWER_SHIFT: Final = 3
 """An eighth of the base RTT. Ours."""

@@ -40,7 +40,7 @@ _SPREAD_MARGIN_SHIFT: Final = 4
 """Added to 1.5 times the lateness seen: queues grow while the lateness is measured."""
 
 _MEMORY_RTTS: Final = 4
-"""Lateness and disorder are remembered for one to two times so many smoothed RTTs. Ours."""
+"""Lateness and disorder are remembered for one to two times this many smoothed RTTs. Ours."""
 
 _MOST_SPREAD_RTTS: Final = 1.75
 """What a full last hop adds to the round trips of one plane and not of another (1.5 BDP), and some

@@ -1,4 +1,4 @@
-"""What a requester has sent and not seen acknowledged, and what of it is to be sent again."""
+"""The unacknowledged packets of a requester, and which of them are to be sent again."""
 
 from heapq import heappop, heappush
 

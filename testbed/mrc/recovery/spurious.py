@@ -1,11 +1,11 @@
-"""The transmissions taken for lost, by which a loss that was none is recognized."""
+"""The transmissions declared lost: one that arrives after all was lost spuriously."""
 
 from typing import Final
 
 from testbed.mrc.recovery.transmission import Transmission
 
 _MAX_REMEMBERED: Final = 1024
-"""So many of the latest losses are remembered. Ours."""
+"""The number of the latest losses that are remembered. Ours."""
 
 
 class LossMemory:

@@ -18,7 +18,7 @@ from testbed.results.report.figures import style
 
 RECEIVER = "h0"
 FLOWS, ARRIVAL_MS = 15, 8.0
-"""As in the scenario: so many flows, one each so many ms of real time."""
+"""As in the scenario: the number of flows, and the ms of real time between their starts."""
 
 CROWDED = 10
 """So many flows the default tuning no longer controls: priority flow control does (the paper)."""

@@ -93,7 +93,7 @@ def _estimate(values: Sequence[float], count: int, ways: Sequence[int]) -> Estim
 
 
 def _below(count: int) -> list[int]:
-    """For k = 0, 1, ...: in how many cases k of so many samples are below the median."""
+    """For k = 0, 1, ...: in how many cases k of the samples are below the median."""
     return [comb(count, number) for number in range(count + 1)]
 
 

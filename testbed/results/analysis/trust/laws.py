@@ -26,7 +26,7 @@ VERIFIED = "the bytes counted in goodput are those that were verified"
 
 ROUNDED_BYTES = 2
 ROUNDED_SHARE = 1e-6
-"""Two rounded numbers of bytes, and sums of floating-point numbers, differ by so much."""
+"""The most by which two rounded numbers of bytes, and two sums of floats, may differ."""
 
 EXCEEDED_SHARE = 0.02
 EXCEEDED_BYTES = 1 << 17
