@@ -26,15 +26,18 @@ def clean(
 ) -> None:
     """Remove the directories of unfinished runs.
 
-    Runs that are complete or still running stay. A run leaves nothing else behind: its fabric is in
-    namespaces that end with it.
+    Runs that are complete or still running stay, and so does what a watched prompt has left. A run
+    leaves nothing else behind: its fabric is in namespaces that end with it.
     """
+    from testbed.live.stream.writer import is_of_prompt
     from testbed.results.run_directory import is_locked, runs
 
     removed = []
     for run in runs(results):
         is_run = _RUN.fullmatch(run.path.name) is not None
-        if is_run and not run.complete and not is_locked(run.path):
+        if not is_run or run.complete or is_of_prompt(run.path):
+            continue
+        if not is_locked(run.path):
             removed.append(str(run.path))
             if not dry_run:
                 _remove(run)

@@ -86,14 +86,10 @@ def _keep(
 
 def _prompt(given: Path) -> Path | None:
     """The directory of a watched prompt, which has its stream only; None: it is a run."""
-    from testbed.live.stream.writer import STREAM
-    from testbed.model.run_files.layout import MANIFEST
+    from testbed.live.stream.writer import is_of_prompt
     from testbed.results.run_directory import LATEST
 
-    for path in (given, given / LATEST):
-        if (path / STREAM).is_file() and not (path / MANIFEST).is_file():
-            return path
-    return None
+    return next((path for path in (given, given / LATEST) if is_of_prompt(path)), None)
 
 
 def _replay_prompt(directory: Path, export: Path | None, stream: Path | None, port: int) -> None:

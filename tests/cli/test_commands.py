@@ -186,6 +186,7 @@ def test_clean_removes_broken_off_runs_only(call: Call) -> None:
     running = _run("b/20260101T130000-7")
     other = _run("b/my-notes")
     alone = _run("c/20260101T120000-1")
+    prompt = _run("shell/20260101T120000-1", "stream.ndjson")
     Path("results/a/latest").symlink_to(broken.name)
     with _locked(running):
         would = call("clean", "--dry-run").out
@@ -195,7 +196,7 @@ def test_clean_removes_broken_off_runs_only(call: Call) -> None:
     assert json.loads(called.out)["removed"] == [str(broken), str(alone)]
     assert not broken.exists()
     assert not alone.parent.exists()
-    assert all(path.exists() for path in (whole, analysed, running, other))
+    assert all(path.exists() for path in (whole, analysed, running, other, prompt))
     assert Path("results/a/latest").resolve() == analysed.resolve()
 
 

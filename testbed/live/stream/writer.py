@@ -14,11 +14,16 @@ from testbed.model.closeable import Closeable
 from testbed.model.faults.record import FaultRecord
 from testbed.model.run_files.flows import FLOWS, OpenedFlow
 from testbed.model.run_files.health import HealthSample
-from testbed.model.run_files.layout import HEALTH, RAW, SUMMARY
+from testbed.model.run_files.layout import HEALTH, MANIFEST, RAW, SUMMARY
 from testbed.model.summary import Summary
 
 STREAM = "stream.ndjson"
 """The event stream of a run that was watched, in its directory."""
+
+
+def is_of_prompt(directory: Path) -> bool:
+    """Whether a directory is that of a watched prompt, which has its event stream only."""
+    return (directory / STREAM).is_file() and not (directory / MANIFEST).is_file()
 
 
 class StreamWriter(Closeable):
