@@ -13,7 +13,7 @@ from testbed.model.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from testbed.live.again import SoFar
+    from testbed.live.history import RunHistory
     from testbed.live.stream.records import StreamRecord
 
 _STDOUT = Path("-")
@@ -96,7 +96,7 @@ def _replay_prompt(directory: Path, export: Path | None, stream: Path | None, po
     """Show, or write, what was done in a fabric with a prompt."""
     from contextlib import suppress
 
-    from testbed.live.stream.world import StreamReader
+    from testbed.live.stream.run_state import StreamReader
     from testbed.live.stream.writer import STREAM
 
     if export is not None or stream is not None:
@@ -114,7 +114,7 @@ def _replay_prompt(directory: Path, export: Path | None, stream: Path | None, po
 
 def _scenario_of(run: Path, until: str | None) -> str:
     """The scenario of a run, with the faults by hand in its timeline."""
-    from testbed.live.again import as_yaml
+    from testbed.live.history import as_yaml
     from testbed.model.errors import RefusedValueError
     from testbed.model.units import parse_duration
 
@@ -122,19 +122,19 @@ def _scenario_of(run: Path, until: str | None) -> str:
         until_ns = None if until is None else parse_duration(until)
     except RefusedValueError as error:
         raise InputError.of("--until", str(until), error.expected, error.remedy) from None
-    return as_yaml(_so_far(run).as_scenario(until_ns))
+    return as_yaml(_history(run).as_scenario(until_ns))
 
 
-def _so_far(run: Path) -> "SoFar":
+def _history(run: Path) -> "RunHistory":
     """What was done in a finished run."""
-    from testbed.live.again import SoFar
+    from testbed.live.history import RunHistory
     from testbed.model.units import NS_PER_S
     from testbed.results.run_data import load_run
 
     data = load_run(run)
     rows = data.tables["operator"].to_dicts()
     lasted_ns = round(data.run.duration_s * NS_PER_S)
-    return SoFar(
+    return RunHistory(
         data.scenario, data.manifest.scenario, data.faults, tuple(rows), data.run.t0_ns, lasted_ns
     )
 
@@ -167,7 +167,7 @@ def _serve(run: Path, packets: str | None, port: int) -> None:
                 file.writelines(map(to_line, recorded_stream(run, packets)))
             print_address(site.address, site.port, what="Replay")
             stderr().print("Ctrl-C ends it")
-            with closing(Forks(run, stream, lambda: _so_far(run))) as forks:
+            with closing(Forks(run, stream, lambda: _history(run))) as forks:
                 wait(site, lambda *request: forks.answer(*request) or _over())
 
 

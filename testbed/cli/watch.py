@@ -11,7 +11,7 @@ from testbed.cli.screen import stdout
 from testbed.model.errors import InputError, MachineError
 
 if TYPE_CHECKING:
-    from testbed.live.stream.world import World
+    from testbed.live.stream.run_state import RunState
 
 REFRESH_S = 0.25
 
@@ -33,23 +33,26 @@ def watch(
     """Watch a run in the terminal: paths, flows, faults, events."""
     from rich.live import Live
 
-    from testbed.live.stream.world import StreamReader, World
+    from testbed.live.stream.run_state import RunState, StreamReader
     from testbed.live.stream.writer import STREAM
     from testbed.live.terminal import shown
 
-    world, stream = World(), _directory(run) / STREAM
+    run_state, stream = RunState(), _directory(run) / STREAM
     if metrics is not None:
-        _serve(metrics, world)
+        _serve(metrics, run_state)
     if not stream.is_file():
-        _replay(run, world)
-        stdout().print(shown(world))
+        _replay(run, run_state)
+        stdout().print(shown(run_state))
         return
     reader = StreamReader(stream)
-    with suppress(KeyboardInterrupt), Live(shown(world), console=stdout(), screen=False) as live:
-        while world.outcome is None:
+    with (
+        suppress(KeyboardInterrupt),
+        Live(shown(run_state), console=stdout(), screen=False) as live,
+    ):
+        while run_state.outcome is None:
             for record in reader.new_records():
-                world.take(record)
-            live.update(shown(world))
+                run_state.take(record)
+            live.update(shown(run_state))
             time.sleep(REFRESH_S)
 
 
@@ -59,7 +62,7 @@ def _directory(run: Path) -> Path:
     return run / LATEST if (run / LATEST).is_dir() else run
 
 
-def _replay(run: Path, world: "World") -> None:
+def _replay(run: Path, run_state: "RunState") -> None:
     """Take a finished run's whole stream.
 
     Raises:
@@ -74,10 +77,10 @@ def _replay(run: Path, world: "World") -> None:
         expected = "a run that writes its event stream, or a finished one"
         raise InputError.of("RUN", str(run), expected, "start the run with --live")
     for record in recorded_stream(find_run(run).path):
-        world.take(record)
+        run_state.take(record)
 
 
-def _serve(port: int, world: "World") -> None:
+def _serve(port: int, run_state: "RunState") -> None:
     try:
         from testbed.live.metrics import serve_metrics
     except ModuleNotFoundError as error:
@@ -86,7 +89,7 @@ def _serve(port: int, world: "World") -> None:
             "pip install 'mrc-testbed[live]'",
         ) from None
     try:
-        serve_metrics(port, lambda: world)
+        serve_metrics(port, lambda: run_state)
     except OSError as error:
         raise InputError.of("--metrics", str(port), f"a free TCP port ({error})") from None
     stdout().print(f"metrics: http://127.0.0.1:{port}/metrics")

@@ -12,9 +12,9 @@ from pathlib import Path
 from select import select
 from typing import Any
 
-from testbed.live.again import SoFar, of_live_run
 from testbed.live.cost import CostLog
 from testbed.live.forks import Forks
+from testbed.live.history import RunHistory, history_of_live_run
 from testbed.live.serving import Answering, Listening, Site, serving
 from testbed.live.stream.snapshot import Beginning
 from testbed.live.stream.writer import STREAM, StreamWriter
@@ -64,7 +64,7 @@ class EmulatedRun:
 
     def __post_init__(self) -> None:
         """Begin without forks."""
-        self._forks = Forks(self.directory, self.directory / STREAM, self._so_far)
+        self._forks = Forks(self.directory, self.directory / STREAM, self._history)
 
     def watch(self, channel: Channel) -> None:
         """Watch until the channel says that the run has been analysed, or closes.
@@ -99,12 +99,12 @@ class EmulatedRun:
             answer = self._forks.answer(method, path, body)
         return answer or self.answer(method, path, body)
 
-    def _so_far(self) -> SoFar | None:
+    def _history(self) -> RunHistory | None:
         if self._writer is None or not isinstance(self.scenario, Scenario):
             return None
         lasted_ns = round(self._writer.end_s * NS_PER_S)
         faults = self._records()
-        return of_live_run(self.directory, self.scenario, faults, self._t0_ns, lasted_ns)
+        return history_of_live_run(self.directory, self.scenario, faults, self._t0_ns, lasted_ns)
 
     def finish(self) -> None:
         """Write the rest of the stream, up to the end of the run."""

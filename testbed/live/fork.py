@@ -14,7 +14,7 @@ from testbed.files.scenarios import load_scenario
 from testbed.live.forks import DIFFERENCE, PROGRESS, SCENARIO
 from testbed.live.stream.recorded import recorded_stream
 from testbed.live.stream.records import Detection, Snapshot, State, StreamRecord, to_line
-from testbed.live.stream.world import StreamReader
+from testbed.live.stream.run_state import StreamReader
 from testbed.live.stream.writer import STREAM
 from testbed.model.errors import TestbedError
 from testbed.results.analyse import analyse

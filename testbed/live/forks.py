@@ -25,7 +25,7 @@ from testbed.files.fault_requests import Answer, refused
 from testbed.files.faults import load_fault
 from testbed.files.operator_requests import load_command
 from testbed.files.scenarios import load_scenario
-from testbed.live.again import SoFar, as_yaml
+from testbed.live.history import RunHistory, as_yaml
 from testbed.model.errors import InputError
 from testbed.model.faults.replayed import entry_of
 from testbed.model.units import NS_PER_S, exact_duration, parse_duration
@@ -63,11 +63,13 @@ class _Request(BaseModel):
 class Forks:
     """Makes the forks of one run."""
 
-    def __init__(self, directory: Path, stream: Path, so_far: Callable[[], SoFar | None]) -> None:
-        """Fork the run in a directory; `so_far` is what was done in it, None before its start."""
+    def __init__(
+        self, directory: Path, stream: Path, history: Callable[[], RunHistory | None]
+    ) -> None:
+        """Fork the run in a directory; `history` is what was done in it, None before its start."""
         self._directory = directory / FORKS
         self._stream = stream
-        self._so_far = so_far
+        self._history = history
         self._forks: list[dict[str, Any]] = []
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
 
@@ -90,15 +92,15 @@ class Forks:
             process.kill()
             process.wait()
 
-    def _begun(self) -> SoFar:
-        so_far = self._so_far()
-        if so_far is None:
+    def _begun(self) -> RunHistory:
+        history = self._history()
+        if history is None:
             raise InputError.of(REQUEST, "", "a run that has begun")
-        return so_far
+        return history
 
     def _scenario(self) -> dict[str, str]:
-        so_far = self._begun()
-        return {"name": so_far.scenario.name, "scenario": as_yaml(so_far.as_scenario())}
+        history = self._begun()
+        return {"name": history.scenario.name, "scenario": as_yaml(history.as_scenario())}
 
     def _begin(self, body: str) -> dict[str, Any]:
         try:
@@ -109,15 +111,15 @@ class Forks:
             raise InputError.of(REQUEST, f"fork {MOST_FORKS + 1}", f"{MOST_FORKS} forks at most")
         if any(process.poll() is None for process in self._processes.values()):
             raise InputError.of(REQUEST, "another fork", "one at a time", "wait until it is done")
-        so_far = self._begun()
+        history = self._begun()
         at_ns = round(request.at_s * NS_PER_S)
-        if at_ns > so_far.lasted_ns:
-            lasted = exact_duration(so_far.lasted_ns)
+        if at_ns > history.lasted_ns:
+            lasted = exact_duration(history.lasted_ns)
             raise InputError.of(REQUEST, exact_duration(at_ns), f"a moment up to now ({lasted})")
         number = len(self._forks) + 1
         place = self._directory / str(number)
         place.mkdir(parents=True)
-        scenario, change = changed(so_far, at_ns, request.change)
+        scenario, change = changed(history, at_ns, request.change)
         file = place / SCENARIO
         file.write_text(as_yaml(scenario), encoding="utf-8")
         load_scenario(str(file))
@@ -150,16 +152,16 @@ class Forks:
         return {**fork, "state": "failed", "error": last[-1000:] or "it was killed"}
 
 
-def changed(so_far: SoFar, at_ns: int, change: _Change) -> tuple[dict[str, Any], str]:
+def changed(history: RunHistory, at_ns: int, change: _Change) -> tuple[dict[str, Any], str]:
     """The scenario of a fork, and its change in words.
 
     Raises:
         InputError: the change is none of this run.
     """
-    scenario = so_far.as_scenario(at_ns)
-    topology = so_far.scenario.topology
+    scenario = history.as_scenario(at_ns)
+    topology = history.scenario.topology
     after_ns = _LEAST_AFTER_RTTS * topology.propagation_rtt_ns
-    end_ns = max(so_far.lasted_ns, at_ns + after_ns)
+    end_ns = max(history.lasted_ns, at_ns + after_ns)
     at, left = exact_duration(at_ns), exact_duration(end_ns - at_ns)
     scenario |= {"name": "fork", "duration": exact_duration(end_ns)}
     scenario.pop("expect", None)
@@ -177,7 +179,7 @@ def changed(so_far: SoFar, at_ns: int, change: _Change) -> tuple[dict[str, Any],
         scenario["operator"] = [*scenario.get("operator", []), {**entry, "at": at}]
         words = f"{command.kind}"
     elif change.heal is not None:
-        words = _heal(so_far, scenario, at_ns, change.heal)
+        words = _heal(history, scenario, at_ns, change.heal)
     for entry in scenario["timeline"]:
         begins_ns = parse_duration(entry["at"])
         if "for" in entry and begins_ns + parse_duration(entry["for"]) > end_ns:
@@ -185,9 +187,9 @@ def changed(so_far: SoFar, at_ns: int, change: _Change) -> tuple[dict[str, Any],
     return scenario, words
 
 
-def _heal(so_far: SoFar, scenario: dict[str, Any], at_ns: int, index: int) -> str:
+def _heal(history: RunHistory, scenario: dict[str, Any], at_ns: int, index: int) -> str:
     """Let a fault end at a time."""
-    record = next((record for record in so_far.faults if record.index == index), None)
+    record = next((record for record in history.faults if record.index == index), None)
     if record is None:
         raise InputError.of(REQUEST, f"fault {index}", "the number of a fault of this run")
     for entry in scenario["timeline"]:

@@ -8,26 +8,26 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from testbed.live.serving import LOOPBACK
-from testbed.live.stream.world import World
+from testbed.live.stream.run_state import RunState
 
 
 class RunCollector(Collector):
     """Reads the state of a run each time that it is scraped."""
 
-    def __init__(self, world: Callable[[], World]) -> None:
-        """Collect from what `world` returns."""
-        self._world = world
+    def __init__(self, run_state: Callable[[], RunState]) -> None:
+        """Collect from what `run_state` returns."""
+        self._run_state = run_state
 
     def collect(self) -> Iterator[Metric]:
         """Every metric, as it is now; copied, since another thread goes on with the stream."""
-        world = self._world()
-        snapshot = world.snapshot
+        run_state = self._run_state()
+        snapshot = run_state.snapshot
         if snapshot is None:
             return
         names = {flow.flow: flow.name for flow in snapshot.flows}
-        yield GaugeMetricFamily("mrc_run_time_seconds", "Time of the run, as emulated", world.t)
-        yield GaugeMetricFamily("mrc_faults_in_force", "Faults in force", len(world.in_force))
-        flow = [({"flow": names[key]}, state) for key, state in list(world.flows.items())]
+        yield GaugeMetricFamily("mrc_run_time_seconds", "Time of the run, as emulated", run_state.t)
+        yield GaugeMetricFamily("mrc_faults_in_force", "Faults in force", len(run_state.in_force))
+        flow = [({"flow": names[key]}, state) for key, state in list(run_state.flows.items())]
         goodput = GaugeMetricFamily(
             "mrc_flow_goodput_bytes_per_second", "Goodput", labels=_labels(flow)
         )
@@ -40,7 +40,7 @@ class RunCollector(Collector):
         yield _counter("mrc_flow_lost_packets", "Packets declared lost", flow, "lost")
         yield _counter("mrc_flow_retransmitted_packets", "Sent again", flow, "retransmitted")
         yield _counter("mrc_flow_corrupted_bytes", "Bytes that differ", flow, "corrupted_bytes")
-        link = [({"direction": key}, state) for key, state in list(world.links.items())]
+        link = [({"direction": key}, state) for key, state in list(run_state.links.items())]
         yield _gauge("mrc_link_load_ratio", "Share of the rate that is used", link, "load")
         yield _gauge("mrc_link_queue_bytes", "Backlog of the sending port", link, "queue_bytes")
         yield _counter("mrc_link_marked_packets", "Packets that got an ECN mark", link, "marked")
@@ -49,14 +49,14 @@ class RunCollector(Collector):
         active = GaugeMetricFamily(
             "mrc_ev_active", "Whether an EV is in the active set", labels=("flow", "ev", "state")
         )
-        for key, (is_active, state) in list(world.roles.items()):
+        for key, (is_active, state) in list(run_state.roles.items()):
             number, _, ev = key.partition(":")
             active.add_metric((names[int(number)], f"{int(ev):#06x}", state), is_active)
         yield active
         detection = GaugeMetricFamily(
             "mrc_detection_seconds", "Time until a flow detected a fault", labels=("fault", "flow")
         )
-        for found in list(world.detections):
+        for found in list(run_state.detections):
             detection.add_metric((str(found.fault), names[found.flow]), found.after_s)
         yield detection
 
@@ -85,17 +85,17 @@ def _filled(metric: Any, states: _Labelled, attribute: str) -> Metric:
     return family
 
 
-def registry_of(world: Callable[[], World]) -> CollectorRegistry:
+def registry_of(run_state: Callable[[], RunState]) -> CollectorRegistry:
     """A registry that has the metrics of one run."""
     registry = CollectorRegistry()
-    registry.register(RunCollector(world))
+    registry.register(RunCollector(run_state))
     return registry
 
 
-def serve_metrics(port: int, world: Callable[[], World]) -> None:
+def serve_metrics(port: int, run_state: Callable[[], RunState]) -> None:
     """Serve the metrics on the loopback, in a thread.
 
     Raises:
         OSError: the port is taken.
     """
-    start_http_server(port, LOOPBACK, registry_of(world))
+    start_http_server(port, LOOPBACK, registry_of(run_state))

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 from testbed.files.fault_requests import Answer, FaultRequests
 from testbed.files.operator_requests import PATH as OPERATOR
 from testbed.files.operator_requests import operate
-from testbed.live.again import SoFar, of_live_run
 from testbed.live.forks import Forks
+from testbed.live.history import RunHistory, history_of_live_run
 from testbed.live.serving import Site
 from testbed.live.stream.snapshot import Beginning
 from testbed.live.stream.writer import STREAM, StreamWriter
@@ -101,7 +101,7 @@ class SimulatedRun:
         self._writer: StreamWriter | None = None
         self._has_ended = False
         self._t_ns = 0
-        self._forks = Forks(directory, directory / STREAM, self._so_far)
+        self._forks = Forks(directory, directory / STREAM, self._history)
         self.step_ns = round(self._beginning(0.0).step_s * NS_PER_S / _PARTS)
 
     def _beginning(self, base_rtt_s: float) -> Beginning:
@@ -141,11 +141,11 @@ class SimulatedRun:
                 break
         return not self._is_over(t_ns)
 
-    def _so_far(self) -> SoFar | None:
+    def _history(self) -> RunHistory | None:
         if self._writer is None:
             return None
         faults = self._faults.records()
-        return of_live_run(self._directory, self._scenario, faults, self._t0_ns, self._t_ns)
+        return history_of_live_run(self._directory, self._scenario, faults, self._t0_ns, self._t_ns)
 
     def _answer(self, method: str, path: str, body: str) -> Answer:
         answer = self._forks.answer(method, path, body)

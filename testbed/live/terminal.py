@@ -12,12 +12,12 @@ from testbed.live.stream.records import (
     End,
     EvChange,
     FaultChange,
-    Finding,
     OperatorCommand,
     Snapshot,
+    SuspectChange,
     VerdictChange,
 )
-from testbed.live.stream.world import World
+from testbed.live.stream.run_state import RunState
 from testbed.model.units import NS_PER_S, show_duration, show_rate, show_share, show_size
 
 MOST_EVS = 32
@@ -25,20 +25,22 @@ MOST_FLOWS = 8
 MOST_EVENTS = 10
 
 
-def shown(world: World) -> RenderableType:
+def shown(run_state: RunState) -> RenderableType:
     """The state of a run, to be printed."""
-    snapshot = world.snapshot
+    snapshot = run_state.snapshot
     if snapshot is None:
         return Text("the run has not begun")
-    title = f"{snapshot.scenario}  {world.t:.1f} of {max(snapshot.duration_s, world.t):.1f} s"
+    title = (
+        f"{snapshot.scenario}  {run_state.t:.1f} of {max(snapshot.duration_s, run_state.t):.1f} s"
+    )
     kind = "simulated" if snapshot.simulated else "emulated"
-    verdict = world.verdict.verdict if world.verdict is not None else "trusted"
-    state = world.outcome or (f"{verdict} so far" if snapshot.judged else "not judged")
+    verdict = run_state.verdict.verdict if run_state.verdict is not None else "trusted"
+    state = run_state.outcome or (f"{verdict} so far" if snapshot.judged else "not judged")
     return Group(
         Text(f"{title}  {kind}  {state}", style="bold"),
-        Columns([_flows(world, snapshot), _faults(world)]),
-        _events(world),
-        _evs(world, snapshot),
+        Columns([_flows(run_state, snapshot), _faults(run_state)]),
+        _events(run_state),
+        _evs(run_state, snapshot),
     )
 
 
@@ -49,10 +51,10 @@ def _table(title: str, *columns: str) -> Table:
     return table
 
 
-def _flows(world: World, snapshot: Snapshot) -> Table:
+def _flows(run_state: RunState, snapshot: Snapshot) -> Table:
     table = _table("Flows", "flow", "goodput", "cwnd", "in flight", "lost")
     for flow in snapshot.flows[:MOST_FLOWS]:
-        state = world.flows.get(flow.flow)
+        state = run_state.flows.get(flow.flow)
         if state is not None:
             table.add_row(
                 flow.name,
@@ -66,25 +68,25 @@ def _flows(world: World, snapshot: Snapshot) -> Table:
     return table
 
 
-def _faults(world: World) -> Table:
+def _faults(run_state: RunState) -> Table:
     table = _table("Faults in force", "fault", "kind", "target", "detected after")
-    for fault in world.in_force:
-        after = [d.after_s for d in world.detections if d.fault == fault.fault]
+    for fault in run_state.in_force:
+        after = [d.after_s for d in run_state.detections if d.fault == fault.fault]
         first = show_duration(round(min(after) * NS_PER_S)) if after else "not yet"
         table.add_row(str(fault.fault), fault.kind, fault.target, first)
     return table
 
 
-def _evs(world: World, snapshot: Snapshot) -> Table:
+def _evs(run_state: RunState, snapshot: Snapshot) -> Table:
     """The EVs of all flows that are not as they should be, and some that are."""
     table = _table("Paths", "flow", "EV", "path", "state", "goodput", "lost", "RTT")
     rows = sorted(
-        snapshot.evs, key=lambda ev: (world.roles[f"{ev.flow}:{ev.ev}"][1] == "GOOD", ev.flow)
+        snapshot.evs, key=lambda ev: (run_state.roles[f"{ev.flow}:{ev.ev}"][1] == "GOOD", ev.flow)
     )
     for ev in rows[:MOST_EVS]:
         key = f"{ev.flow}:{ev.ev}"
-        active, state = world.roles[key]
-        measured = world.evs.get(key)
+        active, state = run_state.roles[key]
+        measured = run_state.evs.get(key)
         goodput, lost = (measured.goodput_bps, measured.lost) if measured else (0.0, 0)
         rtt = show_duration(round(measured.rtt_s * NS_PER_S)) if measured and measured.rtt_s else ""
         role = state if state != "GOOD" else "active" if active else "backup"
@@ -98,19 +100,19 @@ def _evs(world: World, snapshot: Snapshot) -> Table:
     return table
 
 
-def _events(world: World) -> Table:
+def _events(run_state: RunState) -> Table:
     """The last events, the newest first."""
     table = _table("Events", "")
     table.show_header = False
-    lines = [line for event in world.events for line in _in_words(world, event)]
+    lines = [line for event in run_state.events for line in _in_words(run_state, event)]
     for line in reversed(lines[-MOST_EVENTS:]):
         table.add_row(line)
     return table
 
 
-def _in_words(world: World, event: object) -> Iterator[str]:
+def _in_words(run_state: RunState, event: object) -> Iterator[str]:
     """An event in a line."""
-    flows = world.snapshot.flows if world.snapshot is not None else ()
+    flows = run_state.snapshot.flows if run_state.snapshot is not None else ()
     match event:
         case EvChange():
             role = "in" if event.active else "not in"
@@ -125,7 +127,7 @@ def _in_words(world: World, event: object) -> Iterator[str]:
             after = show_duration(round(event.after_s * NS_PER_S))
             name = flows[event.flow].name
             yield f"{event.t:8.3f} s  {name} detected fault {event.fault} after {after}"
-        case Finding():
+        case SuspectChange():
             what = "accuses" if event.raised else "no longer accuses"
             yield (
                 f"{event.t:8.3f} s  the Clustermapper {what} {event.suspect} "

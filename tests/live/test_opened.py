@@ -7,9 +7,9 @@ import numpy as np
 from testbed.files.topologies import load_topology
 from testbed.live.stream.measures import Tables
 from testbed.live.stream.records import Opened, StreamRecord
+from testbed.live.stream.run_state import RunState
 from testbed.live.stream.snapshot import Beginning
 from testbed.live.stream.stream import Stream
-from testbed.live.stream.world import World
 from testbed.model.run_files.flows import OpenedFlow
 
 TINY = load_topology("clos-tiny")
@@ -49,7 +49,7 @@ def first_rows(*flows: int) -> Tables:
 
 
 def test_flows_are_opened_in_order_and_each_with_its_evs() -> None:
-    stream, world = Stream(BEGINNING, 0), World()
+    stream, world = Stream(BEGINNING, 0), RunState()
     snapshot = stream.snapshot([])
     assert (snapshot.flows, snapshot.judged, snapshot.step_s) == ((), False, 0.1)
     world.take(snapshot)

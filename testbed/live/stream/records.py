@@ -280,7 +280,7 @@ class Detection(Record):
     """Time since the fault took effect."""
 
 
-class Finding(Record):
+class SuspectChange(Record):
     """The Clustermapper accuses a link, a direction of it or a switch, or lifts an accusation."""
 
     type: Literal["finding"] = "finding"
@@ -333,7 +333,7 @@ StreamRecord = (
     | EvChange
     | FaultChange
     | Detection
-    | Finding
+    | SuspectChange
     | OperatorCommand
     | VerdictChange
     | End

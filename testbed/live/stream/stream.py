@@ -13,12 +13,12 @@ from testbed.live.stream.packets import PacketFollower
 from testbed.live.stream.records import (
     End,
     EvChange,
-    Finding,
     Opened,
     OperatorCommand,
     Record,
     Snapshot,
     StreamRecord,
+    SuspectChange,
     VerdictChange,
 )
 from testbed.live.stream.snapshot import (
@@ -188,13 +188,13 @@ def _all_ev_rows(tables: Tables) -> Iterator[EvChange]:
         yield EvChange.model_validate(dict(zip(names, values, strict=True)))
 
 
-def _findings(tables: Tables) -> Iterator[Finding]:
+def _findings(tables: Tables) -> Iterator[SuspectChange]:
     rows = tables.get("findings")
     if rows is None:
         return
     columns = (rows[name].tolist() for name in ("t", "raised", "kind", "suspect", "loss_ppm"))
     for t, raised, kind, suspect, loss_ppm in zip(*columns, strict=True):
-        yield Finding(t=t, raised=raised, kind=kind, suspect=suspect, loss=loss_ppm / _PPM)
+        yield SuspectChange(t=t, raised=raised, kind=kind, suspect=suspect, loss=loss_ppm / _PPM)
 
 
 def _operator_commands(tables: Tables) -> Iterator[OperatorCommand]:

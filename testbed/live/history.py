@@ -21,7 +21,7 @@ Rows = Iterable[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class SoFar:
+class RunHistory:
     """What has been done in a run.
 
     Attributes:
@@ -55,13 +55,13 @@ class SoFar:
         return {**again, "operator": operator} if operator else again
 
 
-def of_live_run(
+def history_of_live_run(
     directory: Path,
     scenario: Scenario,
     faults: Iterable[FaultRecord],
     t0_ns: int,
     lasted_ns: int,
-) -> SoFar:
+) -> RunHistory:
     """What has been done so far in a run that goes on."""
     manifest = Manifest.model_validate_json((directory / MANIFEST).read_text(encoding="utf-8"))
     with RawTail(directory / RAW, ("operator",), t0_ns) as tail:
@@ -69,7 +69,7 @@ def of_live_run(
     lists = {name: values.tolist() for name, values in columns.items()}
     rows = [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
     rows.sort(key=lambda row: row["t"])
-    return SoFar(scenario, manifest.scenario, tuple(faults), tuple(rows), t0_ns, lasted_ns)
+    return RunHistory(scenario, manifest.scenario, tuple(faults), tuple(rows), t0_ns, lasted_ns)
 
 
 def as_yaml(scenario: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ from rich.console import Console
 from testbed.live.metrics import registry_of
 from testbed.live.stream.recorded import recorded_stream
 from testbed.live.stream.records import to_line
-from testbed.live.stream.world import StreamReader, World
+from testbed.live.stream.run_state import RunState, StreamReader
 from testbed.live.stream.writer import STREAM
 from testbed.live.terminal import shown
 from testbed.model.run_files.layout import MANIFEST
@@ -29,17 +29,17 @@ _latest: Any = generate_latest
 """Both are without types."""
 
 
-def world_at(failure: Path, t: float) -> World:
-    world = World()
+def world_at(failure: Path, t: float) -> RunState:
+    state = RunState()
     for record in recorded_stream(failure):
         if record.t <= t:
-            world.take(record)
-    return world
+            state.take(record)
+    return state
 
 
-def text_of(world: World) -> str:
+def text_of(state: RunState) -> str:
     console = Console(width=120, record=True, file=StringIO())
-    console.print(shown(world))
+    console.print(shown(state))
     return console.export_text()
 
 
@@ -49,7 +49,7 @@ def test_a_terminal_shows_the_fault_and_who_noticed(failure: Path) -> None:
     assert "ASSUMED_BAD" in text
     assert "detected fault 0 after" in text
     assert "blackhole of p0_t0_0--p0_t1_0 healed" in text_of(world_at(failure, 3.0))
-    assert "has not begun" in text_of(World())
+    assert "has not begun" in text_of(RunState())
 
 
 def test_metrics_say_what_the_tables_say(failure: Path) -> None:
@@ -67,7 +67,7 @@ def test_metrics_say_what_the_tables_say(failure: Path) -> None:
     assert values["mrc_faults_in_force", ()] == 0
     assert sum(value for (name, _), value in values.items() if name == "mrc_ev_active") == 8
     assert 0.05 < values["mrc_detection_seconds", ("0", "h0 → h1")] < 0.5
-    assert _latest(registry_of(World)) == b"# EOF\n"
+    assert _latest(registry_of(RunState)) == b"# EOF\n"
 
 
 @pytest.mark.skipif(PROMTOOL is None, reason="no promtool: apt install prometheus (.ci/run does)")

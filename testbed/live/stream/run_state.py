@@ -15,7 +15,6 @@ from testbed.live.stream.records import (
     EvChange,
     EvState,
     FaultChange,
-    Finding,
     FlowState,
     LinkState,
     Opened,
@@ -23,20 +22,21 @@ from testbed.live.stream.records import (
     Snapshot,
     State,
     StreamRecord,
+    SuspectChange,
     VerdictChange,
 )
 
 EVENTS = 50
 """Events that are remembered."""
 
-_EVENTS = (EvChange, FaultChange, Detection, Finding, OperatorCommand, VerdictChange, End)
+_EVENTS = (EvChange, FaultChange, Detection, SuspectChange, OperatorCommand, VerdictChange, End)
 
 _Part = TypeVar("_Part", bound=BaseModel)
 
 
 @dataclass(slots=True)
-class World:
-    """What is known of everything, as `page/timeline.js` keeps it.
+class RunState:
+    """The latest value of everything in the stream, as `page/timeline.js` keeps it.
 
     Attributes:
         snapshot: the first record; None before it.
