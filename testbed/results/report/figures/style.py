@@ -10,6 +10,8 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from numpy.typing import ArrayLike
@@ -91,11 +93,15 @@ def write(figure: Figure, file: Path, title: str) -> None:
     Raises:
         OSError: the file cannot be written.
     """
+    # Not by `savefig`, which draws a figure with a layout twice: once only to lay it out.
     if file.suffix == ".svg":
         metadata = {"Date": None, "Title": title, "Creator": "mrc-testbed"}
-        figure.savefig(file, metadata=metadata)
+        FigureCanvasSVG(figure).print_svg(file, metadata=metadata)  # type: ignore[no-untyped-call]
     else:
-        figure.savefig(file, dpi=PNG_DPI)
+        on_screen = figure.dpi
+        figure.dpi = PNG_DPI
+        FigureCanvasAgg(figure).print_png(file)  # type: ignore[no-untyped-call]
+        figure.dpi = on_screen
 
 
 def save(figure: Figure, directory: Path, stem: str, summary: Summary) -> None:
