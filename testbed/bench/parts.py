@@ -85,6 +85,12 @@ PARTS: Mapping[str, BenchPart] = {
         5,
         root=False,
     ),
+    "simulator-growth": BenchPart(
+        "CPU time of a packet and hop at 8 to 4096 hosts, simulated",
+        "simulated.growth",
+        1,
+        root=False,
+    ),
     "htsim": BenchPart(
         "the simulator beside uet-htsim (--htsim)",
         "simulated.htsim",
