@@ -9,12 +9,15 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from matplotlib.backend_bases import RendererBase
+from matplotlib.figure import Figure
 
 from testbed.model.errors import InputError
 from testbed.model.expect import Expect
 from testbed.model.summary import Expectation, Summary
 from testbed.model.units import show_rate, show_size
 from testbed.results.analyse import analyse
+from testbed.results.report.figures import style
 from testbed.results.report.html import number
 from testbed.results.report.proof import proof_lines
 from testbed.results.report.run_report import render, show_moment
@@ -278,3 +281,29 @@ def test_numbers_as_people_read_them() -> None:
     assert show_rate(380.8e9) == "380.8 Gbit/s"
     assert show_size(500) == "500 B"
     assert show_size(95059968) == "90.66 MiB"
+
+
+@pytest.mark.parametrize("suffix", ["svg", "png"])
+def test_a_figure_is_drawn_once_and_as_matplotlib_would_save_it(
+    tmp_path: Path, suffix: str
+) -> None:
+    drawn = []
+
+    class Counted(Figure):
+        def draw(self, renderer: RendererBase) -> None:
+            drawn.append(renderer)
+            super().draw(renderer)
+
+    def figure() -> Figure:
+        figure = Counted(figsize=(4, 2), layout="constrained")
+        figure.subplots().plot([0, 3, 1], label="a line")
+        figure.legend()
+        return figure
+
+    ours, theirs = tmp_path / f"ours.{suffix}", tmp_path / f"theirs.{suffix}"
+    with style.style():
+        style.write(figure(), ours, "a title")
+        assert len(drawn) == 1
+        metadata = {"Date": None, "Title": "a title", "Creator": "mrc-testbed"}
+        figure().savefig(theirs, dpi=style.PNG_DPI, metadata=metadata if suffix == "svg" else None)
+    assert ours.read_bytes() == theirs.read_bytes()
