@@ -6,6 +6,7 @@ module by itself, so that nothing else of the package may be imported here.
 """
 
 import json
+import platform
 import subprocess
 import sys
 from importlib.metadata import version
@@ -29,10 +30,29 @@ DISTRIBUTION = "mrc-testbed"
 INSTALL_EMULATION = f"install the testbed with its extra: pip install '{DISTRIBUTION}[emulate]'"
 
 
-def missing_emulation(error: ModuleNotFoundError) -> str | None:
-    """What to say where a package of the extra `emulate` is missing; None if another one is."""
-    if error.name is None or error.name.split(".")[0] not in EMULATION:
+_UNIX = ("fcntl", "pty", "pwd", "resource", "termios", "tty")
+"""What Python has on UNIX alone; only what emulates needs it."""
+
+
+def not_linux() -> tuple[str, str] | None:
+    """Why nothing can be emulated on this system, and a remedy; None on Linux."""
+    system = platform.system()
+    if system == "Linux":
         return None
+    name = {"Darwin": "macOS"}.get(system, system)
+    return (
+        f"fabrics are emulated by the Linux kernel, and this is {name}",
+        "testbed simulate works here; a virtual machine with Linux does all: docs/install.md",
+    )
+
+
+def missing_emulation(error: ModuleNotFoundError) -> str | None:
+    """What to say where a module is missing that only emulation needs; None if another one is."""
+    if error.name is None or error.name.split(".")[0] not in (*EMULATION, *_UNIX):
+        return None
+    if (elsewhere := not_linux()) is not None:
+        what, remedy = elsewhere
+        return f"{what}\n  remedy: {remedy}"
     return (
         f"nothing can be emulated here: {error.name} is not installed\n"
         f"  remedy: {INSTALL_EMULATION}; testbed simulate works without it"

@@ -30,8 +30,11 @@ def clean(
     leaves nothing else behind: its fabric is in namespaces that end with it.
     """
     from testbed.live.stream.writer import is_of_prompt
-    from testbed.results.run_directory import is_locked, runs
+    from testbed.results.run_directory import CAN_LOCK, is_locked, runs
 
+    if not CAN_LOCK:
+        what = "this system does not tell a run in progress from an unfinished one"
+        raise MachineError(what, f"remove the directories yourself, below {results}")
     removed = []
     for run in runs(results):
         is_run = _RUN.fullmatch(run.path.name) is not None

@@ -11,7 +11,8 @@ import typer
 from testbed.cli.options import Json
 from testbed.cli.running import measure_capacity
 from testbed.cli.screen import print_json, stdout
-from testbed.model.errors import ExitStatus
+from testbed.installation import not_linux
+from testbed.model.errors import ExitStatus, MachineError
 
 if TYPE_CHECKING:
     from testbed.fabric.attempts import AttemptResult
@@ -32,6 +33,8 @@ def doctor(
     Without root it says what works without root; with root it also tries what emulation needs. Exit
     status: 0 if nothing required is missing, otherwise 3; without root 0, as nothing was tried.
     """
+    if (elsewhere := not_linux()) is not None:
+        raise MachineError(*elsewhere)
     if os.geteuid() != 0 and not (as_json or ci):
         _show_without_root()
         return

@@ -26,6 +26,7 @@ from testbed.cli.running import machine_capacity
 from testbed.cli.screen import print_warning
 from testbed.cli.series import make_runs
 from testbed.command_options import with_options
+from testbed.installation import not_linux
 from testbed.model.errors import InputError, MachineError, RefusedValueError
 from testbed.model.progress import Progress
 
@@ -131,6 +132,8 @@ def _checked(
     """Load a scenario, and check all that can be checked before the fabric is built."""
     from testbed.experiment.footprint import require_room
 
+    if (elsewhere := not_linux()) is not None:
+        raise MachineError(*elsewhere)
     scenario = options.scenario(name, partial(_dilation, force=force), swept)
     links_named(scenario.topology, pcap)
     _require_no_pause(scenario)

@@ -10,7 +10,6 @@ import json
 import math
 import os
 import platform
-import pwd
 import stat
 import tempfile
 from collections import defaultdict
@@ -223,6 +222,8 @@ def _user_cache() -> Path | None:
     configured = os.environ.get("XDG_CACHE_HOME", "")
     try:
         if caller.isdecimal() and os.geteuid() == 0:
+            import pwd  # noqa: PLC0415 - not on every system
+
             cache = Path(pwd.getpwuid(int(caller)).pw_dir) / ".cache"
         elif Path(configured).is_absolute():
             cache = Path(configured)
@@ -235,6 +236,8 @@ def _user_cache() -> Path | None:
 
 def _temporary_cache() -> Path | None:
     """This user's own directory; None where another user has taken its name."""
+    if not hasattr(os, "geteuid"):  # on Windows this directory is the user's alone
+        return Path(tempfile.gettempdir(), "mrc-testbed")
     directory = Path(tempfile.gettempdir(), f"mrc-testbed-{os.geteuid()}")
     try:
         found = directory.lstat()

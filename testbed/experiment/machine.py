@@ -3,7 +3,6 @@
 import contextlib
 import os
 import platform
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -121,7 +120,7 @@ def softnet_drops() -> int:
 
 def usable_cpus() -> float:
     """How many CPUs' time this process may use; less than one where its time is limited."""
-    if sys.platform != "linux":
+    if not hasattr(os, "sched_getaffinity"):  # on macOS and Windows
         return os.cpu_count() or 1
     return min(len(os.sched_getaffinity(0)), control_groups.cpus())
 

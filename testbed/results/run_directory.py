@@ -16,6 +16,14 @@ from pathlib import Path
 from testbed.model.errors import InputError, similar_word
 from testbed.model.run_files.layout import FIGURES, LOGS, RUN, SUMMARY
 
+try:
+    import fcntl
+except ModuleNotFoundError:  # on Windows
+    CAN_LOCK = False
+else:
+    CAN_LOCK = True
+"""Whether a run in progress can be told from one that was killed."""
+
 LATEST = "latest"
 TIME_FORMAT = "%Y%m%dT%H%M%S"
 """How the name of a directory gives the time at which its run started (strftime)."""
@@ -154,9 +162,13 @@ def _run_meant_by(given: Path) -> str:
 
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Lock a directory that is in use; the lock ends with the block or with the process."""
-    import fcntl  # noqa: PLC0415 - not on every system, and labs need no lock
+    """Lock a directory that is in use; the lock ends with the block or with the process.
 
+    Without effect where the system has no such locks.
+    """
+    if not CAN_LOCK:
+        yield
+        return
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -166,9 +178,12 @@ def locked(directory: Path) -> Iterator[None]:
 
 
 def is_locked(directory: Path) -> bool:
-    """Whether another process, such as a run in progress, has locked a directory."""
-    import fcntl  # noqa: PLC0415 - not on every system
+    """Whether another process, such as a run in progress, has locked a directory.
 
+    False where the system has no such locks.
+    """
+    if not CAN_LOCK:
+        return False
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
