@@ -20,6 +20,7 @@ from testbed.model.closeable import Closeable
 from testbed.model.errors import InputError, Problem, RunFailedError
 
 TIMEOUT_S = 10.0
+"""How long to wait for the controller to accept a connection, and to inject or heal a fault."""
 
 
 def socket_of(run: Path) -> Path:
@@ -93,6 +94,7 @@ class Client(Closeable):
             InputError: it is wrong, or the run is not under way.
             RunFailedError: the host did not answer.
         """
+        self._wait_as_long_as_the_controller()
         return self._request("POST", OPERATOR, command)[0]
 
     def ask(self, method: str, path: str, body: str) -> tuple[int, Any]:
@@ -101,12 +103,22 @@ class Client(Closeable):
         Raises:
             RunFailedError: nobody answers.
         """
+        if path == OPERATOR:
+            self._wait_as_long_as_the_controller()
         try:
             self._http.request(method, path, body or None)
             response = self._http.getresponse()
             return response.status, json.loads(response.read())
         except (OSError, HTTPException) as error:
             raise RunFailedError(f"the controller of the run does not reply: {error}") from error
+
+    def _wait_as_long_as_the_controller(self) -> None:
+        """Have no timeout here: only the controller knows how long a batch of probes may take.
+
+        It answers soon after the deadline of the batch, whether the host did or not. If it dies,
+        the connection ends.
+        """
+        self._http.sock.settimeout(None)
 
     def _request(self, method: str, path: str, content: object = None) -> list[dict[str, Any]]:
         """Send a request; return the records in its reply.

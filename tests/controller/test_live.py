@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from http import HTTPStatus
 from http.client import HTTPConnection
 from io import BytesIO
@@ -20,6 +21,7 @@ from testbed.controller.live import SOCKET, LiveControl
 from testbed.fabric.link_model.link_control import LinkControl
 from testbed.fabric.netlink.namespaces import NodeNamespaces
 from testbed.files.faults import load_fault
+from testbed.files.operator_requests import PATH as OPERATOR
 from testbed.model.errors import ExitStatus, InputError, Problem
 from testbed.model.faults.kinds import Fault
 from testbed.model.faults.record import FaultRecord
@@ -252,6 +254,31 @@ def test_where_nothing_runs_nothing_is_asked(tmp_path: Path) -> None:
     (tmp_path / SOCKET).touch()
     with pytest.raises(InputError, match="under way"):
         socket_of(tmp_path)
+
+
+@pytest.mark.parametrize("by_page", [False, True])
+def test_probes_may_take_longer_than_a_client_waits_for_other_answers(
+    by_page: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timeout_s = 0.1
+    monkeypatch.setattr("testbed.controller.client.TIMEOUT_S", timeout_s)
+    command = {"kind": "probe", "flow": "h0->h1", "within": "12 s"}
+    with socket.socket(socket.AF_UNIX) as controller, ThreadPoolExecutor() as pool:
+        controller.bind(str(tmp_path / SOCKET))
+        controller.listen()
+        asked: Future[Any]
+        with Client(tmp_path / SOCKET) as client:
+            if by_page:
+                asked = pool.submit(client.ask, "POST", OPERATOR, json.dumps(command))
+            else:
+                asked = pool.submit(client.operate, command)
+            connection, _ = controller.accept()
+            with connection:
+                connection.recv(1 << 16)
+                time.sleep(3 * timeout_s)
+                connection.sendall(b'HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\n{"evs": []}')
+                answer: object = asked.result()
+    assert answer == ((HTTPStatus.OK, {"evs": []}) if by_page else {"evs": []})
 
 
 def test_a_fault_by_hand_needs_neither_time_nor_length() -> None:
