@@ -34,7 +34,7 @@ def _figures(
             trusted=not second or verdict == "trusted",
         )
 
-    monkeypatch.setattr(runs, "kept", lambda: QUICK)
+    monkeypatch.setattr(runs, "load_capacity", lambda: QUICK)
     monkeypatch.setattr(emulated, "make_runs", lambda scenarios, _: [*map(made, scenarios)])
     figures = emulated.permutation(Setting(2, tmp_path, lambda _: None))
     return {figure.name: figure for figure in figures}
