@@ -8,7 +8,7 @@ if [[ ${IN_SLURM:-} != yes ]]; then
 fi
 directory=$1
 shift
-mkdir -p "$directory"/state "$directory"/spoolnode{1,2}
+mkdir -p "$directory/state"
 ip link set lo up
 # Slurm resolves names by the families of addresses that are not on the loopback interface.
 ip link add name net type bridge
@@ -21,7 +21,7 @@ mount --bind "$directory/hosts" /etc/hosts
 mount -t tmpfs tmpfs /run
 mount -t tmpfs tmpfs /etc/munge
 mount -t tmpfs tmpfs /var/lib/munge
-mkdir -m 755 /run/munge
+mkdir -m 755 /run/munge /run/spoolnode{1,2} # short: paths of sockets have 108 characters at most
 head -c 1024 /dev/urandom > /etc/munge/munge.key
 chmod 400 /etc/munge/munge.key
 munged --force --log-file="$directory/munged.log" # as root: it is alone here
@@ -38,7 +38,7 @@ MpiDefault=none
 ReturnToService=2
 SchedulerParameters=sched_interval=1
 StateSaveLocation=$directory/state
-SlurmdSpoolDir=$directory/spool%n
+SlurmdSpoolDir=/run/spool%n
 SlurmctldPidFile=$directory/slurmctld.pid
 SlurmdPidFile=$directory/slurmd%n.pid
 SlurmctldLogFile=$directory/slurmctld.log

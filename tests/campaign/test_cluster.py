@@ -240,7 +240,7 @@ def test_hosts_are_reached_by_ssh_and_speak_tls(directory: Path) -> None:
 
 DRAINED = """\
 "$@" &
-until grep -q '"run"' here/sweep.json 2>/dev/null; do sleep 0.1; done
+until grep -q '"run"' here/sweep.json 2>/dev/null; do kill -0 $! || exit; sleep 0.1; done
 scontrol show job > jobs.txt
 scontrol update NodeName=node2 State=DRAIN Reason=test
 scancel --nodelist=node2 --name=testbed
