@@ -7,6 +7,7 @@ fd4d:5243:1::10/128 encap seg6 mode encap.red segs 1 [ 5f00:0:1000:... ] src fd4
 """
 
 import struct
+import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,7 +15,7 @@ from ipaddress import IPv6Address, IPv6Network
 from socket import AF_INET6
 from typing import Any
 
-from pyroute2.netlink.rtnl import RTM_GETADDR, RTM_GETNEIGH, RTM_GETROUTE
+from pyroute2.netlink.rtnl import RTM_GETNEIGH, RTM_GETROUTE
 from pyroute2.netlink.rtnl.rtmsg import LWTUNNEL_ENCAP_SEG6, LWTUNNEL_ENCAP_SEG6_LOCAL
 
 from testbed.fabric.layout import Layout
@@ -24,7 +25,6 @@ from testbed.fabric.netlink.messages import (
     SEG6_IPTUN_MODE_ENCAP_RED,
     SEG6_LOCAL_ACTION_END,
     SEG6_LOCAL_ACTION_END_DT6,
-    AddressMessage,
     NeighbourMessage,
     RouteMessage,
 )
@@ -36,6 +36,12 @@ from testbed.model.fabric.nodes import Node, Port
 
 RT_TABLE_LOCAL = 255
 """The kernel's own table of this node's addresses."""
+
+_RTN_LOCAL = 2
+"""Type of a route whose packets are delivered to the node: linux/rtnetlink.h."""
+
+ADDRESS_TIMEOUT_NS = 10_000_000_000
+_ADDRESS_POLL_S = 0.01
 
 _TABLES = {0: "", requests.RT_TABLE_MAIN: " table main", RT_TABLE_LOCAL: " table local"}
 _ACTIONS = {SEG6_LOCAL_ACTION_END: "End", SEG6_LOCAL_ACTION_END_DT6: "End.DT6"}
@@ -325,7 +331,10 @@ def read(netlink: Netlink) -> RoutingTables:
 
 def dump_routes(netlink: Netlink) -> list[Any]:
     """Dump the IPv6 main table as messages."""
-    table = requests.RT_TABLE_MAIN
+    return _dump_table(netlink, requests.RT_TABLE_MAIN)
+
+
+def _dump_table(netlink: Netlink, table: int) -> list[Any]:
     return netlink.dump(RouteMessage, RTM_GETROUTE, family=AF_INET6, table=table)
 
 
@@ -378,8 +387,23 @@ def read_neighbours(netlink: Netlink) -> Iterator[NeighbourEntry]:
             )
 
 
+def missing_addresses(netlink: Netlink, addresses: Collection[IPv6Address]) -> set[IPv6Address]:
+    """Wait until a node receives packets to these addresses; return those to which it does not.
+
+    The kernel acknowledges a new address before it has added the address's route to the local
+    table, without which it does not deliver packets to it.
+    """
+    deadline = time.monotonic_ns() + ADDRESS_TIMEOUT_NS
+    while True:
+        missing = set(addresses).difference(_read_addresses(netlink))
+        if not missing or time.monotonic_ns() > deadline:
+            return missing
+        time.sleep(_ADDRESS_POLL_S)
+
+
 def _read_addresses(netlink: Netlink) -> Iterator[IPv6Address]:
-    for message in netlink.dump(AddressMessage, RTM_GETADDR, family=AF_INET6):
-        address = IPv6Address(message.get_attr("IFA_ADDRESS"))
-        if not address.is_loopback:
+    """Read the addresses that the local table delivers."""
+    for message in _dump_table(netlink, RT_TABLE_LOCAL):
+        address = IPv6Address(message.get_attr("RTA_DST") or "::")
+        if message["type"] == _RTN_LOCAL and not address.is_loopback:
             yield address

@@ -79,7 +79,9 @@ def verify(layout: Layout, namespaces: NodeNamespaces) -> None:
 
 
 def _table_differences(layout: Layout, node: Node, netlink: Netlink) -> list[str]:
-    expected, actual = routes.expected(layout, node), routes.read(netlink)
+    expected = routes.expected(layout, node)
+    routes.missing_addresses(netlink, expected.addresses)  # those of a new fabric may come late
+    actual = routes.read(netlink)
     if expected == actual:
         return []
     return _difference(expected.lines(layout.device_name), actual.lines(layout.device_name))

@@ -148,7 +148,7 @@ class OrdinaryTraffic:
         planes = range(self.topology.planes)
         addresses = [addressing.ordinary_address(self.topology, host, plane) for plane in planes]
         netlink.send(map(requests.new_address, addresses))
-        missing = set(addresses) - routes.read(netlink).addresses
+        missing = routes.missing_addresses(netlink, addresses)
         if missing:
             raise RunFailedError(f"{host.name} does not hold {', '.join(map(str, missing))}")
         routes.write_routes(netlink, list(self._routes(host)), self._layout.device_name)
