@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import click
 import typer
 
 from testbed.cli import fault, operating
@@ -95,7 +94,7 @@ def _watched(
     run = RunDirectory.create(results, PROMPT, 1, datetime.now(UTC))
     with watching_prompt(fabric, run, replace(where, has_prompt=True)):
         further = {
-            name: partial(_command, commands, name, run.path)
+            name: partial(run_command, commands, name, run.path)
             for name, commands in (
                 ("fault", fault.commands),
                 ("ev", operating.ev_commands),
@@ -106,7 +105,7 @@ def _watched(
     run.give_to_user()
 
 
-def _command(commands: "Callable[[], typer.Typer]", name: str, run: Path, line: str) -> None:
+def run_command(commands: "Callable[[], typer.Typer]", name: str, run: Path, line: str) -> None:
     """Carry out `testbed fault`, `ev` or `port` for the fabric of this prompt."""
     from testbed.model.errors import TestbedError
 
@@ -116,8 +115,8 @@ def _command(commands: "Callable[[], typer.Typer]", name: str, run: Path, line: 
         commands()(arguments, prog_name=name, standalone_mode=False)
     except TestbedError as wrong:
         stderr().print(f"error: {wrong}", markup=False)
-    except click.ClickException as wrong:
-        wrong.show()
+    except typer.TyperException as wrong:
+        stderr().print(f"error: {wrong.format_message()}", markup=False)
 
 
 _LINK_WORDS = 3
@@ -137,13 +136,13 @@ def _link(topology: "Topology", run: Path, line: str) -> None:
         stderr().print(f"usage: link A B up|down, such as: link {ends} down")
         return
     if words[2] == "down":
-        _command(fault.commands, "fault", run, f"inject cut {link.name}")
+        run_command(fault.commands, "fault", run, f"inject cut {link.name}")
         return
     with Client(socket_of(run)) as client:
         records = client.faults()
     for record in records:
         if (record["kind"], record["target"]) == ("cut", link.name) and not record["healed_ns"]:
-            _command(fault.commands, "fault", run, f"heal {record['index']}")
+            run_command(fault.commands, "fault", run, f"heal {record['index']}")
 
 
 def pcap_files(topology: "Topology", places: list[str], directory: Path) -> "dict[Link, Path]":

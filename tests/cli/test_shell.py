@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from testbed.cli import fault
+from testbed.cli.shell import run_command
 from testbed.fabric.interfaces import TUN_DEVICE
 from testbed.files.topologies import load_topology
 from testbed.sandbox import namespaces
@@ -243,3 +245,12 @@ def test_what_cannot_be_captured_is_told_at_once(
     called = call("shell", "clos-tiny", *arguments)
     assert called.status == 2
     assert message in called.err
+
+
+def test_a_wrong_option_at_a_watched_prompt_is_an_error_message(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The prompt goes on: it must not end with what ends a command."""
+    run_command(fault.commands, "fault", tmp_path, "inject --nonsense")
+    printed = capsys.readouterr().err
+    assert "error: No such option: --nonsense" in printed
