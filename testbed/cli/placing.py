@@ -64,7 +64,7 @@ def pool_at(on: str | None) -> "Iterator[Pool | None]":
         yield None
         return
     from testbed.campaign.cluster.place import place_of
-    from testbed.campaign.cluster.start import cluster_executor
+    from testbed.campaign.cluster.start import worker_pool
 
-    with cluster_executor(place_of(on), Path(), ("simulated",)) as executor:
-        yield executor.pool()
+    with worker_pool(place_of(on)) as pool:
+        yield pool

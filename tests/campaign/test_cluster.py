@@ -1,13 +1,12 @@
 """Simulated runs on real Dask clusters: the same results, and nothing lost whatever is killed."""
 
 import json
-import os
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from testbed.campaign.plan import as_recorded
 from testbed.files.scenarios import load_scenario
 from testbed.labs.grading.records import differing_tables
 from testbed.model.errors import ExitStatus
+from tests.campaign.programs import program, scheduler, worker_options
 from tests.waiting import WATCHDOG_S, wait_until
 
 pytestmark = pytest.mark.simulated
@@ -67,43 +67,6 @@ def _assert_equal(some: Path, others: Path) -> None:
         assert differing_tables(run, theirs[seed]) == []
 
 
-@contextmanager
-def _program(
-    *arguments: str, environment: dict[str, str] | None = None
-) -> Iterator[subprocess.Popen[str]]:
-    """A program of Dask, ended with the block."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "distributed.cli." + arguments[0], *arguments[1:]],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd="/",  # not the checkout, where Python would find the testbed first
-        env=os.environ | (environment or {}),
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
-
-
-@contextmanager
-def _scheduler(port: int = 0) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A scheduler on loopback, and its address."""
-    options = ("--host", "127.0.0.1", "--port", str(port), "--no-dashboard", "--no-show")
-    with _program("dask_scheduler", *options) as process:
-        assert process.stderr is not None
-        for line in process.stderr:
-            if "Scheduler at:" in line:
-                yield process, line.split()[-1]
-                return
-        raise AssertionError("the scheduler did not start")
-
-
-def _worker_options(address: str) -> tuple[str, ...]:
-    return ("dask_worker", address, "--nthreads", "2", "--no-dashboard", "--no-nanny")
-
-
 def _attempts(directory: Path) -> list[int]:
     """How often each job was begun by a worker."""
     files = sorted((directory / "scenarios").glob("*.attempts.jsonl"))
@@ -137,8 +100,8 @@ def test_a_run_that_is_made_again_is_made_by_another_worker(directory: Path) -> 
 
 def test_a_worker_that_is_killed_loses_no_run(directory: Path) -> None:
     command = _command(4, "here")
-    with _scheduler() as (_, address), ExitStack() as workers:
-        first = workers.enter_context(_program(*_worker_options(address)))
+    with scheduler() as (_, address), ExitStack() as workers:
+        first = workers.enter_context(program(*worker_options(address)))
         series = subprocess.Popen(
             [*command, "--on", f"dask:{address}"],
             cwd=directory,
@@ -148,7 +111,7 @@ def test_a_worker_that_is_killed_loses_no_run(directory: Path) -> None:
         )
         wait_until(lambda: _stopped_in_mid_run(first, directory / "here"))
         first.send_signal(signal.SIGKILL)
-        workers.enter_context(_program(*_worker_options(address)))
+        workers.enter_context(program(*worker_options(address)))
         _, err = series.communicate(timeout=WATCHDOG_S)
         assert series.returncode == ExitStatus.AS_EXPECTED, err
     assert sorted(_runs(directory / "here")) == [1, 2, 3, 4]
@@ -166,7 +129,7 @@ def _stopped_in_mid_run(worker: subprocess.Popen[str], series: Path) -> bool:
 
 
 def test_a_scheduler_that_is_killed_costs_no_finished_run(directory: Path) -> None:
-    with _scheduler() as (scheduler, address), _program(*_worker_options(address)):
+    with scheduler() as (killed, address), program(*worker_options(address)):
         series = subprocess.Popen(
             _command(8, "here", "--on", f"dask:{address}"),
             cwd=directory,
@@ -176,7 +139,7 @@ def test_a_scheduler_that_is_killed_costs_no_finished_run(directory: Path) -> No
         )
         index = directory / "here/sweep.json"
         wait_until(lambda: index.is_file() and json.loads(index.read_text())["done"])
-        scheduler.send_signal(signal.SIGKILL)
+        killed.send_signal(signal.SIGKILL)
         _, err = series.communicate(timeout=WATCHDOG_S)
         assert series.returncode == ExitStatus.MACHINE_CANNOT, err
         assert "the scheduler of the cluster is gone" in err
@@ -196,8 +159,8 @@ def test_a_worker_with_another_version_makes_no_run(directory: Path, tmp_path: P
     with (other / "testbed/mrc/constants.py").open("a") as file:
         file.write("\n# changed\n")
     with (
-        _scheduler() as (_, address),
-        _program(*_worker_options(address), environment={"PYTHONPATH": str(other)}),
+        scheduler() as (_, address),
+        program(*worker_options(address), environment={"PYTHONPATH": str(other)}),
     ):
         refused = _call(directory, _command(1, "here", "--on", f"dask:{address}"))
     assert refused.returncode == ExitStatus.MACHINE_CANNOT
@@ -206,7 +169,7 @@ def test_a_worker_with_another_version_makes_no_run(directory: Path, tmp_path: P
 
 
 def test_nothing_that_answers_is_named(directory: Path) -> None:
-    with _scheduler() as (_, address):
+    with scheduler() as (_, address):
         pass  # its port is free again
     refused = _call(directory, _command(1, "here", "--on", f"dask:{address}"))
     assert refused.returncode == ExitStatus.MACHINE_CANNOT

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.campaign.cluster.executor import Worker, described
 from testbed.campaign.cluster.place import Host, Place, hosts_in, place_of
+from testbed.campaign.cluster.workers import Worker, described
 from testbed.campaign.job import Form
 from testbed.model.errors import InputError
 from testbed.results.code_version import code_version

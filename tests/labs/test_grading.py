@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 import yaml
 
+from testbed.campaign.cluster import calls
 from testbed.cli.placing import pool_at
 from testbed.labs.authoring import solution_of
 from testbed.labs.grading.autograder import write_autograder
@@ -27,6 +28,7 @@ from testbed.labs.runs import make_run
 from testbed.labs.students import student_key
 from testbed.labs.work import Work, start
 from testbed.model.errors import InputError
+from tests.campaign.programs import program, scheduler, worker_options
 
 from .conftest import FIRST_FAILURE
 
@@ -219,6 +221,31 @@ def test_workers_of_a_cluster_give_the_same_grades(perfect: Path, tmp_path: Path
         there = grade_all(paths, course, _ignore, pool)
     assert [*map(_without_cpu, there)] == [*map(_without_cpu, here)]
     assert len([*(tmp_path / "kept").iterdir()]) == 2
+
+
+@pytest.mark.simulated
+def test_grading_ends_when_the_last_worker_is_killed(
+    perfect: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is graded until then is kept; the others say why they are not."""
+    monkeypatch.setattr(calls, "PATIENCE_S", 1.0)
+    paths = [Path(shutil.copy(perfect, tmp_path / f"{number}.zip")) for number in range(4)]
+    for path in paths:
+        with zipfile.ZipFile(path, "a") as archive:
+            archive.comment = path.name.encode()  # so that no grade is that of another
+    course = Course(COURSE_KEY, cache=tmp_path / "kept")
+    with (
+        scheduler() as (_, address),
+        program(*worker_options(address, threads=1)) as worker,
+        pool_at(f"dask:{address}") as pool,
+    ):
+        grades = grade_all(paths, course, lambda _what, _done: worker.kill(), pool)
+    graded = [given for given in grades if not given.error]
+    assert graded
+    assert all(given.points == FULL for given in graded)
+    assert len([*(tmp_path / "kept").glob("*.json")]) >= len(graded)
+    errors = {given.error for given in grades if given.error}
+    assert errors == {"grade: the cluster has no worker (waited 1 s for one)"}
 
 
 @pytest.mark.simulated

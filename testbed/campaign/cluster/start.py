@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from testbed.campaign.cluster.calls import PATIENCE_S, WorkerCalls
 from testbed.campaign.cluster.certificates import certificates
-from testbed.campaign.cluster.executor import EMULATION, PATIENCE_S, ClusterExecutor
+from testbed.campaign.cluster.executor import ClusterExecutor
 from testbed.campaign.cluster.place import Place, hosts_in
+from testbed.campaign.cluster.pool import WorkerPool
 from testbed.campaign.cluster.slurm import slurm_cluster, slurm_options
+from testbed.campaign.cluster.workers import EMULATION
 from testbed.model.errors import MachineError
 
 if TYPE_CHECKING:
@@ -58,6 +61,34 @@ def cluster_executor(
         InputError: a file of the place is wrong.
         MachineError: the extra is missing, no scheduler answers, or no worker can make the runs.
     """
+    with _calls(place, directory, forms, workers) as calls:
+        executor = ClusterExecutor(calls, directory)
+        try:
+            yield executor
+        finally:
+            executor.stop()
+
+
+@contextmanager
+def worker_pool(place: Place) -> Iterator[WorkerPool]:
+    """Use the workers of a place for calls of the testbed's functions during a block.
+
+    Args:
+        place: where.
+
+    Raises:
+        InputError: a file of the place is wrong.
+        MachineError: the extra is missing, no scheduler answers, or no worker has this version.
+    """
+    with _calls(place, Path(), ("simulated",)) as calls:
+        yield WorkerPool(calls)
+
+
+@contextmanager
+def _calls(
+    place: Place, directory: Path, forms: "tuple[Form, ...]", workers: int = 1
+) -> Iterator[WorkerCalls]:
+    """Call functions on the workers of a place during a block."""
     try:
         import distributed  # noqa: PLC0415 - an extra
     except ModuleNotFoundError:
@@ -75,12 +106,12 @@ def cluster_executor(
         except TimeoutError:
             reason = f"{place}: no worker came in {scheduler.wait_s:g} s"
             raise MachineError(reason, scheduler.remedy) from None
-        executor = ClusterExecutor(client, directory, forms)
-        stack.callback(executor.stop)
+        calls = WorkerCalls(client, forms)
+        stack.callback(calls.end)
         for form in forms:
-            if reason := executor.no_worker(form):
+            if reason := calls.no_worker(form):
                 raise MachineError(f"{place}: {reason}", "docs/campaigns.md says what each needs")
-        yield executor
+        yield calls
 
 
 def _start(place: Place, stack: ExitStack, directory: Path, workers: int) -> _Scheduler:

@@ -16,7 +16,7 @@ from testbed.labs.grading.grade import Grade
 from testbed.labs.grading.speed import slowness
 from testbed.labs.grading.submission import SUBMISSION
 from testbed.labs.library import LABS
-from testbed.model.errors import InputError
+from testbed.model.errors import InputError, TestbedError
 from testbed.results.code_version import SUFFIXES, code_version
 
 TIMEOUT_S = 300.0
@@ -91,7 +91,10 @@ def grade_all(
         }
         for done, future in enumerate(as_completed(under_way), 1):
             path = under_way[future]
-            grades[path] = future.result()
+            try:
+                grades[path] = future.result()
+            except TestbedError as error:  # no machine of the pool can grade it
+                grades[path] = Grade(file=path.name, error=str(error).partition("\n")[0])
             progress("grading", done / len(submissions))
     return [grades[path] for path in submissions]
 

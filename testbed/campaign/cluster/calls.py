@@ -1,0 +1,326 @@
+"""Calls of functions on the workers of a Dask cluster that can make them, watched to their end."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from testbed.campaign.cluster.worker import describe
+from testbed.campaign.cluster.workers import EMULATION, Worker, described, unanswered
+from testbed.campaign.job import FORMS, Form
+from testbed.model.errors import MachineError, RunFailedError
+
+if TYPE_CHECKING:
+    from distributed import Client
+    from distributed import Future as Task
+
+PATIENCE_S = 50.0
+"""How long calls may wait while no worker can make them."""
+
+MOST_LOSSES = 4
+"""After so many workers that were lost while they made a call, it is given up. Dask allows as many
+by default."""
+
+_LOOK_S = 2.0
+
+_RESUMES = "the same command resumes"
+
+
+class WorkersLostError(RunFailedError):
+    """The workers that made a call were lost, one after another."""
+
+
+class NoWorkerError(MachineError):
+    """No worker can make a call any more."""
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    """A call of a function on a worker.
+
+    Attributes:
+        name: what it makes.
+        form: what a worker must be able to make.
+        function: what is called.
+        arguments: with these.
+        avoided: the workers that do not make it, as long as there are others.
+        result: what becomes of it.
+        task: the task by which it was sent; None until then.
+        workers: which may take the task.
+        losses: how often it was sent again, since all of these were gone.
+    """
+
+    name: str
+    form: Form
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    avoided: frozenset[str]
+    result: Future[Any] = field(default_factory=Future)
+    task: "Task | None" = None
+    workers: frozenset[str] = frozenset()
+    losses: int = 0
+
+
+class WorkerCalls:
+    """Calls functions on the workers that have this version of the code, and can make them.
+
+    No more calls are sent than workers make at a time: one that is lost loses what it makes and
+    nothing else. Dask gives that to another worker, three times at most.
+    """
+
+    def __init__(self, client: "Client", forms: tuple[Form, ...]) -> None:
+        """Use the cluster of a client.
+
+        Args:
+            client: connected to a scheduler.
+            forms: the forms of the runs that will be made.
+        """
+        self._forms = forms
+        self._client = client
+        self._waiting = deque[_Call]()
+        self._sent: dict[str, _Call] = {}
+        self._lock = threading.RLock()
+        self._stopped = threading.Event()
+        self._workers: dict[str, Worker] = {}
+        self._stuck_since: dict[Form, float] = {}
+        self._look().join(PATIENCE_S)
+        self._watcher = threading.Thread(target=self._watch, daemon=True)
+        self._watcher.start()
+
+    @property
+    def client(self) -> "Client":
+        """The client of the cluster."""
+        return self._client
+
+    @property
+    def workers(self) -> tuple[Worker, ...]:
+        """The workers that are known now."""
+        return tuple(self._workers.values())
+
+    def able(self, form: Form) -> list[Worker]:
+        """The workers that can make runs of a form."""
+        return [worker for worker in self._workers.values() if not worker.reason(form)]
+
+    def slots(self, form: Form) -> int:
+        """How many calls of a form are made at a time; 1 where no worker can make any."""
+        return sum(worker.offers[form] for worker in self.able(form)) or 1
+
+    def call(
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        name: str,
+        form: Form,
+        avoided: frozenset[str] = frozenset(),
+    ) -> Future[Any]:
+        """Call a function on a worker, as soon as one has room.
+
+        Args:
+            function: one of the testbed's, which workers find by its name.
+            arguments: what it is called with.
+            name: what it makes, for errors.
+            form: the form of run that the worker must be able to make.
+            avoided: the addresses of workers that do not make it as long as there are others.
+
+        Returns:
+            Its result, or its error; or the error that no worker can make it (`NoWorkerError`),
+            that those who made it were lost (`WorkersLostError`), or that the scheduler is gone
+            (`MachineError`).
+        """
+        call = _Call(name, form, function, arguments, avoided)
+        with self._lock:
+            self._waiting.append(call)
+        self._fill()
+        return call.result
+
+    def end(self) -> list["Task"]:
+        """Send nothing more; returns the tasks that workers are making."""
+        self._stopped.set()
+        with self._lock:
+            self._waiting.clear()
+            tasks = [call.task for call in self._sent.values() if call.task is not None]
+            self._sent.clear()
+        under_way = []
+        if tasks and self._client.status == "running":
+            processing = {key for keys in self._client.processing().values() for key in keys}
+            under_way = [task for task in tasks if task.key in processing]
+            self._client.cancel([task for task in tasks if task.key not in processing])
+        return under_way
+
+    def join(self) -> None:
+        """Wait until nothing is watched any more."""
+        self._watcher.join()
+
+    def no_worker(self, form: Form) -> str:
+        """Why no worker makes runs of a form; empty if one does."""
+        if self.able(form):
+            return ""
+        if not self._workers:
+            return "the cluster has no worker"
+        reasons = {
+            f"{worker.name}: {worker.reason(form)}": None for worker in self._workers.values()
+        }
+        return f"no worker can make {form} runs: {'; '.join(reasons)}"
+
+    def _fill(self) -> None:
+        """Send calls that wait, as many as the workers have room for."""
+        with self._lock:
+            if self._client.status != "running" or self._stopped.is_set():
+                return
+            for form in FORMS:
+                room = self.slots(form) - sum(call.form == form for call in self._sent.values())
+                due = [call for call in self._waiting if call.form == form][: max(room, 0)]
+                for call in due:
+                    self._waiting.remove(call)
+                    self._send(call)
+
+    def _send(self, call: _Call) -> None:
+        able = frozenset(worker.address for worker in self.able(call.form))
+        call.workers = able - call.avoided or able
+        key = f"{call.name}-{uuid4().hex}"
+        call.task = self._client.submit(
+            call.function,
+            *call.arguments,
+            key=key,
+            resources={EMULATION: 1} if call.form == "emulated" else None,
+            workers=[*call.workers] or None,
+            allow_other_workers=False,
+            pure=False,
+        )
+        self._sent[key] = call
+        call.task.add_done_callback(self._deliver)
+
+    def _deliver(self, task: "Task") -> None:
+        """Hand on what became of a call."""
+        from distributed import KilledWorker  # noqa: PLC0415 - an extra, and slow to load
+
+        with self._lock:
+            call = self._sent.pop(task.key, None)
+        if call is None:
+            return  # given up, or sent again
+        if task.status == "finished":
+            _settle(call, task.result)
+        elif task.status == "error":
+            error = task.exception()
+            if isinstance(error, KilledWorker):
+                error = _lost(call.name, call.losses + error.allowed_failures + 1)
+            call.result.set_exception(error)
+        else:
+            call.result.set_exception(
+                MachineError("the scheduler of the cluster is gone", _RESUMES)
+            )
+        self._fill()
+
+    def _watch(self) -> None:
+        """Look for workers that came or went; give up calls that none can make any more."""
+        while not self._stopped.wait(_LOOK_S):
+            if self._client.status != "running":
+                self._lose_scheduler()
+                continue  # Dask ends the tasks
+            self._look()
+            self._send_again()
+            self._fill()
+            for form in FORMS:
+                if self.able(form):
+                    self._stuck_since.pop(form, None)
+                    continue
+                since = self._stuck_since.setdefault(form, time.monotonic())
+                if time.monotonic() - since > PATIENCE_S:
+                    self._give_up(form)
+
+    def _look(self) -> threading.Thread:
+        """Forget the workers that are gone; ask the new ones what they can do, in a thread."""
+        try:
+            infos = self._client.scheduler_info(n_workers=-1)["workers"]
+        except OSError:
+            infos = {}  # the scheduler is gone, or will answer the next time
+        new = {
+            address: unanswered(address, _offers(info))
+            for address, info in infos.items()
+            if address not in self._workers
+        }
+        self._workers = {a: w for a, w in self._workers.items() if a in infos} | new
+        thread = threading.Thread(target=self._ask, args=(new,), daemon=True)
+        thread.start()
+        return thread
+
+    def _ask(self, new: Mapping[str, Worker]) -> None:
+        """Ask workers what they can do; one may never answer."""
+        if not new:
+            return
+        try:
+            answers = self._client.run(
+                describe, emulates="emulated" in self._forms, workers=[*new], on_error="return"
+            )
+        except OSError:
+            return  # the scheduler is gone
+        for address, worker in new.items():
+            if address in self._workers:
+                self._workers[address] = described(address, worker.offers, answers.get(address))
+        self._fill()
+
+    def _send_again(self) -> None:
+        """Send the calls again whose workers are all gone, where others can make them."""
+        with self._lock:
+            lost = {
+                key: call
+                for key, call in self._sent.items()
+                if call.workers.isdisjoint(self._workers) and self.able(call.form)
+            }
+            for key in lost:
+                del self._sent[key]
+        for call in lost.values():
+            self._client.cancel([call.task])
+            call.losses += 1
+            if call.losses < MOST_LOSSES:
+                with self._lock:
+                    self._send(call)
+            else:
+                call.result.set_exception(_lost(call.name, call.losses))
+
+    def _give_up(self, form: Form) -> None:
+        """Fail the calls of a form, as no worker can make them."""
+        with self._lock:
+            sent = {key: call for key, call in self._sent.items() if call.form == form}
+            waiting = [call for call in self._waiting if call.form == form]
+            for key in sent:
+                del self._sent[key]
+            for call in waiting:
+                self._waiting.remove(call)
+        self._client.cancel([call.task for call in sent.values()])
+        reason = self.no_worker(form)
+        for call in (*sent.values(), *waiting):
+            what = f"{call.name}: {reason} (waited {PATIENCE_S:.0f} s for one)"
+            call.result.set_exception(NoWorkerError(what, _RESUMES))
+
+    def _lose_scheduler(self) -> None:
+        """Fail the calls that wait, as nothing takes them any more."""
+        with self._lock:
+            waiting = [*self._waiting]
+            self._waiting.clear()
+        for call in waiting:
+            call.result.set_exception(
+                MachineError("the scheduler of the cluster is gone", _RESUMES)
+            )
+
+
+def _offers(info: Mapping[str, Any]) -> dict[Form, int]:
+    """How many runs of each form a worker makes at a time, as the scheduler knows it."""
+    resources = info["resources"]
+    return {"emulated": int(resources.get(EMULATION, 0)), "simulated": info["nthreads"]}
+
+
+def _settle(call: _Call, value: Callable[[], Any]) -> None:
+    """Give a call its result, unless its worker is lost before it hands that over."""
+    try:
+        call.result.set_result(value())
+    except Exception as error:  # noqa: BLE001 - whoever waits for the call raises it
+        call.result.set_exception(error)
+
+
+def _lost(name: str, losses: int) -> WorkersLostError:
+    return WorkersLostError(f"{name}: the worker that made it was lost, {losses} times")

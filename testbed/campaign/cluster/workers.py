@@ -1,0 +1,66 @@
+"""The workers of a cluster: what each offers, and why it makes no runs of a form."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from testbed.campaign.job import FORMS, Form
+from testbed.results.code_version import code_version
+
+EMULATION = "emulation"
+"""The Dask resource that an emulation takes: a worker stands for a machine and has one of it. A
+simulation takes one of the worker's threads, which are as many as the machine's cores."""
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A worker of the cluster.
+
+    Attributes:
+        address: where the scheduler reaches it.
+        offers: how many jobs of each form it makes at a time.
+        description: what it says of its machine (`worker.describe`).
+        unfit: why it makes no runs of a form; empty for those that it makes.
+    """
+
+    address: str
+    offers: Mapping[Form, int]
+    description: Mapping[str, Any] = field(default_factory=dict)
+    unfit: Mapping[Form, str] = field(default_factory=dict)
+
+    def reason(self, form: Form) -> str:
+        """Why it makes no runs of a form; empty if it does."""
+        if not self.offers[form]:
+            return f"it does not offer the resource {EMULATION!r}"
+        return self.unfit.get(form, "")
+
+    @property
+    def name(self) -> str:
+        """Its host, or its address if it does not say."""
+        return str(self.description.get("host") or self.address)
+
+
+def described(address: str, offers: Mapping[Form, int], reply: Any) -> Worker:
+    """A worker with what it said of itself, or with the error that it answered."""
+    if not isinstance(reply, Mapping):
+        answer = "nothing" if reply is None else f"{type(reply).__name__}: {reply}"
+        reason = f"asked for its version of the testbed, it answers {answer}"
+        return Worker(address, offers, {}, dict.fromkeys(FORMS, reason))
+    unfit: dict[Form, str] = {}
+    if reply["code"] != code_version():
+        reason = f"it has another version of the testbed ({reply['code']}, not {code_version()})"
+        unfit = dict.fromkeys(FORMS, reason)
+    elif not reply.get("doctor", {"able": True})["able"]:
+        missing = [
+            finding["name"]
+            for finding in reply["doctor"].get("findings", ())
+            if finding["required"] and not finding["ok"]
+        ]
+        lacks = ", ".join(missing) or reply["doctor"].get("error", "testbed doctor fails")
+        unfit["emulated"] = f"it lacks: {lacks}"
+    return Worker(address, offers, reply, unfit)
+
+
+def unanswered(address: str, offers: Mapping[Form, int]) -> Worker:
+    """A worker that was asked what it can do, and has not answered yet."""
+    return Worker(address, offers, {}, dict.fromkeys(FORMS, "it has not answered yet"))

@@ -1,0 +1,45 @@
+"""Dask's scheduler and workers as programs, for tests that kill them."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def program(
+    *arguments: str, environment: dict[str, str] | None = None
+) -> Iterator[subprocess.Popen[str]]:
+    """A program of Dask, ended with the block."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "distributed.cli." + arguments[0], *arguments[1:]],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd="/",  # not the checkout, where Python would find the testbed first
+        env=os.environ | (environment or {}),
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@contextmanager
+def scheduler(port: int = 0) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A scheduler on loopback, and its address."""
+    options = ("--host", "127.0.0.1", "--port", str(port), "--no-dashboard", "--no-show")
+    with program("dask_scheduler", *options) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "Scheduler at:" in line:
+                yield process, line.split()[-1]
+                return
+        raise AssertionError("the scheduler did not start")
+
+
+def worker_options(address: str, threads: int = 2) -> tuple[str, ...]:
+    """What starts a worker of a scheduler."""
+    return ("dask_worker", address, "--nthreads", str(threads), "--no-dashboard", "--no-nanny")
