@@ -181,11 +181,11 @@ def _sums(keys: np.ndarray, values: np.ndarray) -> Iterator[tuple[int, float]]:
 
 def _medians(keys: np.ndarray, values: np.ndarray) -> Iterator[tuple[int, float]]:
     """The median of the values of each key."""
-    order = np.argsort(keys, kind="stable")
-    different, first = np.unique(keys[order], return_index=True)
-    groups = np.split(values[order], first[1:])
-    for key, of_key in zip(different.tolist(), groups, strict=True):
-        yield key, float(np.median(of_key))
+    order = np.lexsort((values, keys))
+    ordered = values[order]
+    different, first, counts = np.unique(keys[order], return_index=True, return_counts=True)
+    lower, upper = ordered[first + (counts - 1) // 2], ordered[first + counts // 2]
+    return zip(different.tolist(), ((lower + upper) / 2).tolist(), strict=True)
 
 
 def _sampled(rows: Rows) -> Iterator[tuple[float, int, int, int]]:
