@@ -53,24 +53,47 @@ class RetryPolicy:
         return chosen
 
 
+class Deadline:
+    """Until when emulated runs are made again that cannot be trusted.
+
+    What lost workers cost is another budget: the time that went with them does not count.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        """Begin a time of so many seconds."""
+        self._until = time.monotonic() + seconds
+
+    @property
+    def left_s(self) -> float:
+        """How much of it is left, in seconds; negative if it is over."""
+        return self._until - time.monotonic()
+
+    def note_end(self, record: JobRecord, slots: int) -> None:
+        """Take note of a run that has ended, one of so many that are made at a time."""
+        self._until += record.lost_s / slots
+
+
 class TimeBudget:
     """What time is left to make runs again, while others are still to be made.
 
     Attributes:
         cut_short: the keys of the runs that were ended early.
+        deadline: when the time is over.
     """
 
-    def __init__(self, runs: Sequence[PlannedRun], until: float, factor: float | None) -> None:
+    def __init__(
+        self, runs: Sequence[PlannedRun], deadline: Deadline, factor: float | None
+    ) -> None:
         """Plan the time of some runs.
 
         Args:
             runs: they are made in turn.
-            until: when the time is over (CLOCK_MONOTONIC, seconds).
+            deadline: when the time is over.
             factor: by how much runs are slowed down that are made again; None if none are.
         """
         self.cut_short: set[str] = set()
         self._remaining_s = sum(run.expected_s() for run in runs)
-        self._until = until
+        self.deadline = deadline
         self._factor = factor
 
     def allows_retry(self, planned: PlannedRun) -> bool:
@@ -78,7 +101,7 @@ class TimeBudget:
         if self._factor is None:
             return False
         retry_s = planned.expected_s(self._factor)
-        return time.monotonic() + self._remaining_s + retry_s <= self._until
+        return self._remaining_s + retry_s <= self.deadline.left_s
 
     def note_end(
         self, planned: PlannedRun, record: JobRecord, *, retry: bool, stop_if_late: bool

@@ -1,11 +1,10 @@
 """Makes the runs of a campaign that are missing, and those again that cannot be trusted."""
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field, replace
 
-from testbed.campaign.budget import RetryPolicy, TimeBudget
+from testbed.campaign.budget import Deadline, RetryPolicy, TimeBudget
 from testbed.campaign.job import FORMS, STOP_IF_LATE, Executor, Form, JobRecord
 from testbed.campaign.plan import PlannedRun
 from testbed.campaign.progress import CampaignProgress
@@ -64,19 +63,19 @@ class CampaignEngine:
     ) -> None:
         policy = self.policy
         factors = policy.factors if form == "emulated" else policy.factors[:1]
-        until = time.monotonic() + policy.seconds
+        deadline = Deadline(policy.seconds)
         batch, candidates = list(runs), {run.job.key: run for run in (*runs, *retry)}
         cut_short: set[str] = set()
         for attempt, factor in enumerate(factors):
             if attempt:
-                seconds = until - time.monotonic()
-                batch = policy.choose([*candidates.values()], seconds, factor, self.store)
+                due = [*candidates.values()]
+                batch = policy.choose(due, deadline.left_s, factor, self.store)
             if not batch:
                 if attempt:
                     break
                 continue
             following = factors[attempt + 1] if attempt + 1 < len(factors) else None
-            budget = TimeBudget(batch, until, following)
+            budget = TimeBudget(batch, deadline, following)
             what = f"{form}, {factor:g} times slower," if factor > 1 else form
             ended = dict(self._make(batch, budget, f"{what} run", 0 if attempt else made_before))
             cut_short = (cut_short - ended.keys()) | budget.cut_short
@@ -89,7 +88,9 @@ class CampaignEngine:
             if run.job.key in cut_short and self.store.best(run) is None
         ]
         if missing:
-            dict(self._make(missing, TimeBudget(missing, until, None), f"{form}, to the end, run"))
+            dict(
+                self._make(missing, TimeBudget(missing, deadline, None), f"{form}, to the end, run")
+            )
 
     def _make(
         self, runs: Sequence[PlannedRun], budget: TimeBudget, what: str, made_before: int = 0
@@ -115,6 +116,7 @@ class CampaignEngine:
                     record = future.result()
                     self._note_end(planned, record)
                     retry = self.policy.may_improve(planned, record, self.store)
+                    budget.deadline.note_end(record, slots)
                     budget.note_end(planned, record, retry=retry, stop_if_late=stop_if_late)
                     progress.note_end(planned, len(budget.cut_short))
                     yield planned.job.key, retry

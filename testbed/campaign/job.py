@@ -83,12 +83,16 @@ class JobRecord:
         seconds: how long it took.
         run: its run directory, relative to the campaign's directory; None if it was not finished.
         message: the end of what its command printed, where it was not finished.
+        lost: how many workers were lost while they made it, on a cluster.
+        lost_s: how long it took until the last of them was lost, in seconds.
     """
 
     status: int
     seconds: float
     run: str | None = None
     message: str = ""
+    lost: int = 0
+    lost_s: float = 0.0
 
     @property
     def failure(self) -> str:

@@ -38,19 +38,23 @@ def doctor(
     if os.geteuid() != 0 and not (as_json or ci):
         _show_without_root()
         return
+    from testbed.experiment.capacity import load_capacity
     from testbed.experiment.diagnosis import apt_command, diagnose
+    from testbed.experiment.machine import cpu_model, usable_cpus
     from testbed.model.units import show_duration
 
     results = diagnose()
     able = all(result.ok for result in results if result.required)
     capacity = measure_capacity() if measure and able else None
+    known = capacity or load_capacity()
     if as_json:
         result = {
             "able": able,
             "findings": [asdict(result) for result in results],
             "apt": apt_command(results),
+            "machine": {"cpu": cpu_model(), "cpus": usable_cpus()},
         }
-        print_json(result | ({"capacity": asdict(capacity)} if capacity else {}))
+        print_json(result | ({"capacity": asdict(known)} if known else {}))
     elif ci:
         typer.echo(_markdown(results, able=able))
     else:

@@ -1,24 +1,32 @@
 """Simulated runs on real Dask clusters: the same results, and nothing lost whatever is killed."""
 
 import json
+import os
 import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 import testbed
+from testbed.campaign.cluster import calls
+from testbed.campaign.cluster.attempts import Attempt
+from testbed.campaign.cluster.calls import MOST_LOSSES
 from testbed.campaign.cluster.place import Place
 from testbed.campaign.cluster.start import cluster_executor
+from testbed.campaign.engine import CampaignEngine
 from testbed.campaign.job import Job
-from testbed.campaign.plan import as_recorded
+from testbed.campaign.plan import as_recorded, planned_run
+from testbed.campaign.store import Store
 from testbed.files.scenarios import load_scenario
 from testbed.labs.grading.records import differing_tables
-from testbed.model.errors import ExitStatus
+from testbed.model.errors import ExitStatus, MachineError
+from testbed.results.code_version import code_version
 from tests.campaign.programs import program, scheduler, worker_options
 from tests.waiting import WATCHDOG_S, wait_until
 
@@ -69,8 +77,13 @@ def _assert_equal(some: Path, others: Path) -> None:
 
 def _attempts(directory: Path) -> list[int]:
     """How often each job was begun by a worker."""
-    files = sorted((directory / "scenarios").glob("*.attempts.jsonl"))
-    return [len(file.read_text().splitlines()) for file in files]
+    folders = sorted((directory / "scenarios").glob("*.attempts"))
+    return [len([*folder.glob("*.json")]) for folder in folders]
+
+
+def _attempts_in(folder: Path) -> list[Attempt]:
+    """The attempts at a job, in their order."""
+    return [Attempt.model_validate_json(file.read_text()) for file in sorted(folder.glob("*.json"))]
 
 
 def test_a_local_cluster_makes_the_same_runs(directory: Path) -> None:
@@ -92,10 +105,18 @@ def test_a_run_that_is_made_again_is_made_by_another_worker(directory: Path) -> 
     with cluster_executor(Place("local"), directory, ("simulated",), workers=2) as executor:
         for _ in range(3):
             assert executor.submit(job).result(WATCHDOG_S).status == ExitStatus.AS_EXPECTED
-    (file,) = (directory / "tiny/scenarios").glob("*.attempts.jsonl")
-    first, second, third = [json.loads(line)["pid"] for line in file.read_text().splitlines()]
+    (folder,) = (directory / "tiny/scenarios").glob("*.attempts")
+    attempts = _attempts_in(folder)
+    assert [attempt.reason for attempt in attempts] == ["first", "not trusted", "not trusted"]
+    assert all(attempt.verdict == "trusted" for attempt in attempts)
+    assert len({attempt.run for attempt in attempts}) == len(attempts)
+    first, second, third = (attempt.worker for attempt in attempts)
     assert first != second
     assert third in {first, second}
+    for worker in (first, second):
+        known = json.loads((directory / f"workers/{worker}.json").read_text())
+        assert known["code"] == code_version()
+        assert known["kernel"].startswith("Linux")
 
 
 def test_a_worker_that_is_killed_loses_no_run(directory: Path) -> None:
@@ -116,6 +137,50 @@ def test_a_worker_that_is_killed_loses_no_run(directory: Path) -> None:
         assert series.returncode == ExitStatus.AS_EXPECTED, err
     assert sorted(_runs(directory / "here")) == [1, 2, 3, 4]
     assert max(_attempts(directory / "here")) > 1
+    reasons = {
+        attempt.reason: attempt.ended
+        for folder in (directory / "here/scenarios").glob("*.attempts")
+        for attempt in _attempts_in(folder)
+    }
+    assert reasons["worker lost"] is not None
+
+
+def test_a_run_whose_workers_are_lost_one_after_another_is_given_up(directory: Path) -> None:
+    """It does not go on for ever, and says that its workers were lost."""
+    scenario = load_scenario(str(directory / "tiny.yaml"), settings={"duration": "60 s"})
+    job = Job("tiny", "simulated", as_recorded(scenario), "tiny/tiny", WATCHDOG_S)
+    folder = directory / "tiny/scenarios/tiny.attempts"
+    with cluster_executor(Place("local"), directory, ("simulated",)) as executor:
+        made = executor.submit(job)
+        for number in range(1, MOST_LOSSES + 1):
+            wait_until(partial(_has_begun, folder, number))
+            os.kill(_attempts_in(folder)[-1].pid, signal.SIGKILL)
+        record = made.result(WATCHDOG_S)
+    assert record.hopeless
+    assert record.lost == MOST_LOSSES
+    assert "the worker that made it was lost, 4 times" in record.failure
+    attempts = _attempts_in(folder)
+    assert [attempt.reason for attempt in attempts] == ["first", *["worker lost"] * 3]
+    assert all(attempt.ended is None for attempt in attempts)
+
+
+def _has_begun(attempts: Path, number: int) -> bool:
+    return len([*attempts.glob("*.json")]) == number
+
+
+def test_a_campaign_ends_when_no_worker_is_left(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It names the run and the reason, and no run waits for ever."""
+    monkeypatch.setattr(calls, "PATIENCE_S", 1.0)
+    scenario = load_scenario(str(directory / "tiny.yaml"), settings={"duration": "60 s"})
+    runs = [planned_run(scenario, "simulated", f"tiny/{name}") for name in ("one", "two", "three")]
+    with scheduler() as (_, address), program(*worker_options(address)) as worker:
+        place = Place("dask", address)
+        with cluster_executor(place, directory, ("simulated",)) as executor:
+            engine = CampaignEngine(Store(directory), executor, lambda *_: worker.kill())
+            with pytest.raises(MachineError, match=r"(one|two): the cluster has no worker"):
+                engine.execute(runs)
 
 
 def _stopped_in_mid_run(worker: subprocess.Popen[str], series: Path) -> bool:

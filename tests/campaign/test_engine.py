@@ -111,6 +111,18 @@ def test_a_run_that_fails_is_reported_and_does_not_end_the_others(
         assert keys.count(planned.job.key) == times
 
 
+def test_time_that_went_with_lost_workers_is_not_that_of_untrusted_runs(tmp_path: Path) -> None:
+    """One fails, and is made again in the time that the loss of the other one had cost."""
+    fails, lost = runs = _runs("emulated")
+    seconds = 10 * sum(run.expected_s(SLOWED[-1]) for run in runs)
+    given_up = JobRecord(ExitStatus.MACHINE_CANNOT, seconds, message="lost", lost=4, lost_s=seconds)
+    executor = ReplayingExecutor(FAILED, given_up, then=FAILED)
+    failures, _ = _execute(runs, tmp_path, executor, RetryPolicy(seconds=0.0))
+    keys = [job.key for job in executor.jobs]
+    assert keys == [fails.job.key, lost.job.key, *[fails.job.key] * (len(SLOWED) - 1)]
+    assert failures[lost.job.key] == "exit status 3: lost"
+
+
 def test_what_cannot_be_trusted_is_made_again_in_the_time_left_the_worst_first(
     tmp_path: Path,
 ) -> None:

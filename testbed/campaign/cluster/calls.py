@@ -33,6 +33,11 @@ _RESUMES = "the same command resumes"
 class WorkersLostError(RunFailedError):
     """The workers that made a call were lost, one after another."""
 
+    def __init__(self, name: str, losses: int) -> None:
+        """So many workers were lost that made what is called this."""
+        super().__init__(f"{name}: the worker that made it was lost, {losses} times")
+        self.losses = losses
+
 
 class NoWorkerError(MachineError):
     """No worker can make a call any more."""
@@ -72,13 +77,20 @@ class WorkerCalls:
     nothing else. Dask gives that to another worker, three times at most.
     """
 
-    def __init__(self, client: "Client", forms: tuple[Form, ...]) -> None:
+    def __init__(
+        self,
+        client: "Client",
+        forms: tuple[Form, ...],
+        on_worker: Callable[[Worker], None] = lambda _: None,
+    ) -> None:
         """Use the cluster of a client.
 
         Args:
             client: connected to a scheduler.
             forms: the forms of the runs that will be made.
+            on_worker: called with each worker that has said what its machine is.
         """
+        self._on_worker = on_worker
         self._forms = forms
         self._client = client
         self._waiting = deque[_Call]()
@@ -207,7 +219,7 @@ class WorkerCalls:
         elif task.status == "error":
             error = task.exception()
             if isinstance(error, KilledWorker):
-                error = _lost(call.name, call.losses + error.allowed_failures + 1)
+                error = WorkersLostError(call.name, call.losses + error.allowed_failures + 1)
             call.result.set_exception(error)
         else:
             call.result.set_exception(
@@ -260,7 +272,9 @@ class WorkerCalls:
             return  # the scheduler is gone
         for address, worker in new.items():
             if address in self._workers:
-                self._workers[address] = described(address, worker.offers, answers.get(address))
+                answered = described(address, worker.offers, answers.get(address))
+                self._on_worker(answered)
+                self._workers[address] = answered
         self._fill()
 
     def _send_again(self) -> None:
@@ -280,7 +294,7 @@ class WorkerCalls:
                 with self._lock:
                     self._send(call)
             else:
-                call.result.set_exception(_lost(call.name, call.losses))
+                call.result.set_exception(WorkersLostError(call.name, call.losses))
 
     def _give_up(self, form: Form) -> None:
         """Fail the calls of a form, as no worker can make them."""
@@ -320,7 +334,3 @@ def _settle(call: _Call, value: Callable[[], Any]) -> None:
         call.result.set_result(value())
     except Exception as error:  # noqa: BLE001 - whoever waits for the call raises it
         call.result.set_exception(error)
-
-
-def _lost(name: str, losses: int) -> WorkersLostError:
-    return WorkersLostError(f"{name}: the worker that made it was lost, {losses} times")

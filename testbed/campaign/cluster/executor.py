@@ -1,8 +1,10 @@
 """Makes the jobs of a campaign on the workers of a Dask cluster."""
 
+import time
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -34,7 +36,7 @@ class ClusterExecutor:
         """
         self._calls = calls
         self._store = str(directory.resolve())
-        self._campaign = f"stop-{uuid4().hex}"
+        self._campaign = f"{datetime.now().astimezone():%Y%m%dT%H%M%S}-{uuid4().hex[:8]}"
         self._makers: dict[str, set[str]] = {}
 
     @property
@@ -50,12 +52,15 @@ class ClusterExecutor:
         """Send a job to the workers."""
         result: Future[JobRecord] = Future()
         avoided = frozenset(self._makers.get(job.key, ()))
-        arguments = asdict(job), self._store, self._campaign
-        made = self._calls.call(make, *arguments, name=job.key, form=job.form, avoided=avoided)
-        made.add_done_callback(lambda made: self._deliver(job, made, result))
+        arguments = asdict(job), self._store, f"{self._campaign}/{uuid4().hex}"
+        began = time.monotonic()
+        made = self._calls.call(make, *arguments, name=job.name, form=job.form, avoided=avoided)
+        made.add_done_callback(lambda made: self._deliver(job, made, result, began))
         return result
 
-    def _deliver(self, job: Job, made: Future[Any], result: Future[JobRecord]) -> None:
+    def _deliver(
+        self, job: Job, made: Future[Any], result: Future[JobRecord], began: float
+    ) -> None:
         """Hand on what became of a job."""
         error = made.exception()
         if error is None:
@@ -65,7 +70,9 @@ class ClusterExecutor:
         elif isinstance(error, MachineError):
             result.set_exception(error)
         elif isinstance(error, WorkersLostError):
-            result.set_result(JobRecord(ExitStatus.FAILED, 0.0, message=str(error)))
+            seconds, message = time.monotonic() - began, str(error)
+            record = JobRecord(ExitStatus.MACHINE_CANNOT, seconds, message=message)
+            result.set_result(replace(record, lost=error.losses, lost_s=seconds))
         else:
             message = f"{type(error).__name__}: {error}"
             result.set_result(JobRecord(ExitStatus.FAILED, 0.0, message=message))

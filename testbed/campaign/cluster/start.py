@@ -1,8 +1,9 @@
 """Starts the workers of a campaign, or connects to those that run already."""
 
+import json
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from testbed.campaign.cluster.calls import PATIENCE_S, WorkerCalls
 from testbed.campaign.cluster.certificates import certificates
 from testbed.campaign.cluster.executor import ClusterExecutor
+from testbed.campaign.cluster.files import StoreFiles
 from testbed.campaign.cluster.place import Place, hosts_in
 from testbed.campaign.cluster.pool import WorkerPool
 from testbed.campaign.cluster.slurm import slurm_cluster, slurm_options
-from testbed.campaign.cluster.workers import EMULATION
+from testbed.campaign.cluster.workers import EMULATION, Worker
 from testbed.model.errors import MachineError
 
 if TYPE_CHECKING:
@@ -61,7 +63,14 @@ def cluster_executor(
         InputError: a file of the place is wrong.
         MachineError: the extra is missing, no scheduler answers, or no worker can make the runs.
     """
-    with _calls(place, directory, forms, workers) as calls:
+    files = StoreFiles(str(directory))
+
+    def record(worker: Worker) -> None:
+        if worker.description:
+            content = json.dumps(worker.as_record(), indent=1) + "\n"
+            files.write(f"workers/{worker.description['id']}.json", content)
+
+    with _calls(place, directory, forms, workers, record) as calls:
         executor = ClusterExecutor(calls, directory)
         try:
             yield executor
@@ -86,7 +95,11 @@ def worker_pool(place: Place) -> Iterator[WorkerPool]:
 
 @contextmanager
 def _calls(
-    place: Place, directory: Path, forms: "tuple[Form, ...]", workers: int = 1
+    place: Place,
+    directory: Path,
+    forms: "tuple[Form, ...]",
+    workers: int = 1,
+    on_worker: Callable[[Worker], None] = lambda _: None,
 ) -> Iterator[WorkerCalls]:
     """Call functions on the workers of a place during a block."""
     try:
@@ -106,7 +119,7 @@ def _calls(
         except TimeoutError:
             reason = f"{place}: no worker came in {scheduler.wait_s:g} s"
             raise MachineError(reason, scheduler.remedy) from None
-        calls = WorkerCalls(client, forms)
+        calls = WorkerCalls(client, forms, on_worker)
         stack.callback(calls.end)
         for form in forms:
             if reason := calls.no_worker(form):

@@ -11,23 +11,23 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from testbed.campaign.cluster.attempts import Attempt, attempts_at, begin, lost_in, write
+from testbed.campaign.cluster.files import StoreFiles, is_address
 from testbed.campaign.job import Job, JobRecord
 from testbed.campaign.local import LocalExecutor
 from testbed.model.errors import ExitStatus
+from testbed.model.run_files.layout import SUMMARY
+from testbed.model.summary import Summary
 from testbed.results.code_version import code_version
-from testbed.results.run_directory import give_to_user
 from testbed.results.shortage import shortage
 
-ATTEMPTS = ".attempts.jsonl"
-"""The file beside a job's scenario that has a line for each time that a worker began it."""
-
-_DOCTOR_S = 60.0
+_DOCTOR_S = 25.0
 _LOOK_S = 2.0
 """How often a worker looks whether the campaign was stopped."""
 
@@ -35,13 +35,16 @@ _TURN = "\0mrc-testbed-emulation"
 """The abstract UNIX socket that an emulation holds: one at a time in a network namespace."""
 
 
-def describe(*, emulates: bool) -> dict[str, Any]:
+def describe(*, emulates: bool, dask_worker: Any) -> dict[str, Any]:
     """What this worker's machine is, and what it can do.
 
     Args:
-        emulates: whether runs will be emulated: then it is tried what its kernel can do.
+        emulates: whether runs will be emulated: then it is tried what its kernel can do, and
+            measured what the machine carries, unless that is known.
+        dask_worker: the worker; Dask gives it.
     """
     description: dict[str, Any] = {
+        "id": dask_worker.id,
         "host": platform.node(),
         "kernel": f"{platform.system()} {platform.release()} {platform.machine()}",
         "python": platform.python_version(),
@@ -50,13 +53,19 @@ def describe(*, emulates: bool) -> dict[str, Any]:
         "user": os.geteuid(),
     }
     if emulates:
-        description["doctor"] = _doctor()
+        doctor = _doctor()
+        if doctor["able"] and "capacity" not in doctor:
+            with _turn():
+                doctor = _doctor("--measure")
+        machine = doctor.pop("machine", {})
+        description |= {"cpu": machine.get("cpu", ""), "calibration": doctor.pop("capacity", None)}
+        description["doctor"] = doctor
     return description
 
 
-def _doctor() -> dict[str, Any]:
+def _doctor(*options: str) -> dict[str, Any]:
     """What `testbed doctor` finds here."""
-    command = [*_as_root(), sys.executable, "-m", "testbed", "doctor", "--json"]
+    command = [*_as_root(), sys.executable, "-m", "testbed", "doctor", "--json", *options]
     try:
         done = subprocess.run(  # noqa: S603 - our own command
             command, capture_output=True, text=True, timeout=_DOCTOR_S, check=False
@@ -71,50 +80,74 @@ def _as_root() -> tuple[str, ...]:
     return () if os.geteuid() == 0 else ("sudo", "-n")
 
 
-def make(fields: dict[str, Any], store: str, campaign: str) -> tuple[str, dict[str, Any]]:
+def make(fields: dict[str, Any], store: str, call: str) -> tuple[str, dict[str, Any]]:
     """Make a run and leave it in the store.
 
     Args:
         fields: those of the `Job`.
-        store: the campaign's directory, the same for all machines.
-        campaign: the name of the event that stops the campaign.
+        store: the campaign's: a directory, the same for all machines, or an fsspec address.
+        call: what tells this call from all others; before its last `/` stands the name of the event
+            that stops the campaign.
 
     Returns:
         The address of this worker, and the fields of the `JobRecord`.
     """
     from distributed import get_worker  # noqa: PLC0415 - an extra, and slow to load
 
-    return get_worker().address, asdict(_record(Job(**fields), Path(store), campaign))
+    worker = get_worker()
+    return worker.address, asdict(_record(Job(**fields), store, call, worker.id))
 
 
-def _record(job: Job, directory: Path, campaign: str) -> JobRecord:
+def _record(job: Job, store: str, call: str, worker: str) -> JobRecord:
     """What became of a job that was made here."""
-    executor = LocalExecutor(directory, as_root=_as_root())
     try:
-        _note_attempt(job, directory)
-        with _turn(job), _stopped_by(campaign, executor):
-            return executor.run(job)
-    except OSError as error:
-        message = f"{platform.node()}: {shortage(error, directory) or error}"
+        files = StoreFiles(store)
+        earlier = attempts_at(job, files)
+        made = next((a for a in earlier if a.call == call and a.ended is not None), None)
+        lost = lost_in(earlier, call)
+        if made is not None:  # its worker was lost before it handed that on
+            seconds = (made.ended or made.began) - made.began
+            record = JobRecord(made.status or 0, seconds, made.run, made.message)
+            return _counting_losses(record, made, lost)
+        attempt = begin(job, files, earlier, call, worker)
+        with files.workplace() as directory:
+            executor = LocalExecutor(directory, as_root=_as_root())
+            turn = _turn() if job.form == "emulated" else nullcontext()
+            with turn, _stopped_by(call.rpartition("/")[0], executor):
+                record = executor.run(job)
+            verdict = None
+            for path in (job.file, job.log):
+                files.keep(directory / path, str(path))
+            if record.run is not None:
+                summary = Summary.model_validate_json(
+                    (directory / record.run / SUMMARY).read_text()
+                )
+                verdict = summary.verdict
+                run = files.keep_run(directory / record.run, record.run)
+                record = replace(record, run=run)
+        ended = {"ended": time.time(), "verdict": verdict}
+        ended |= {name: getattr(record, name) for name in ("status", "run", "message")}
+        attempt = attempt.model_copy(update=ended)
+        write(job, files, attempt)
+        return _counting_losses(record, attempt, lost)
+    except (OSError, ValueError, ImportError) as error:
+        message = f"{platform.node()}: {_shortage(error, store) or error}"
         return JobRecord(ExitStatus.MACHINE_CANNOT, 0.0, message=message)
 
 
-def _note_attempt(job: Job, directory: Path) -> None:
-    """Note that a run begins: of a worker that is lost, nothing else remains."""
-    file = directory / job.file.with_suffix(ATTEMPTS)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    line = {"host": platform.node(), "pid": os.getpid(), "time": time.time()}
-    with file.open("a", encoding="utf-8") as attempts:
-        attempts.write(json.dumps(line) + "\n")
-    give_to_user(file)
+def _counting_losses(record: JobRecord, attempt: Attempt, lost: Sequence[Attempt]) -> JobRecord:
+    """A record with how many workers were lost before this attempt, and how much time with them."""
+    lost_s = attempt.began - min((each.began for each in lost), default=attempt.began)
+    return replace(record, lost=len(lost), lost_s=lost_s)
+
+
+def _shortage(error: BaseException, store: str) -> BaseException | None:
+    return None if is_address(store) else shortage(error, Path(store))
 
 
 @contextmanager
-def _turn(job: Job) -> Iterator[None]:
+def _turn() -> Iterator[None]:
     """Wait until no other emulation runs on this machine."""
-    if job.form != "emulated":
-        yield
-        return
     with socket.socket(socket.AF_UNIX) as held:
         while True:
             try:

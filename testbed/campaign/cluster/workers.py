@@ -34,6 +34,15 @@ class Worker:
             return f"it does not offer the resource {EMULATION!r}"
         return self.unfit.get(form, "")
 
+    def as_record(self) -> dict[str, Any]:
+        """What a campaign keeps of it."""
+        return {
+            "address": self.address,
+            **self.description,
+            "offers": dict(self.offers),
+            "unfit": dict(self.unfit),
+        }
+
     @property
     def name(self) -> str:
         """Its host, or its address if it does not say."""

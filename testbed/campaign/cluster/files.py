@@ -1,0 +1,110 @@
+"""The files of a campaign's store, which is a directory or an fsspec address."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
+from uuid import uuid4
+
+from testbed.model.run_files.layout import SUMMARY
+from testbed.results.run_directory import give_to_user
+
+
+def is_address(store: str) -> bool:
+    """Whether a store is an fsspec address, such as `sftp://host/path`; else it is a directory."""
+    return "://" in store
+
+
+class StoreFiles:
+    """Reads and writes files of a store, named by their paths relative to it."""
+
+    def __init__(self, store: str) -> None:
+        """Use a store.
+
+        Args:
+            store: a directory, or an fsspec address.
+
+        Raises:
+            ValueError, ImportError: the address names no file system that fsspec has here.
+            OSError: it cannot be reached.
+        """
+        from fsspec.core import url_to_fs  # noqa: PLC0415 - an extra
+        from fsspec.implementations.local import LocalFileSystem  # noqa: PLC0415
+
+        self._local = not is_address(store)
+        if self._local:
+            self._system, self._root = LocalFileSystem(), str(Path(store).absolute())
+        else:
+            self._system, self._root = url_to_fs(store)
+
+    def write(self, path: str, content: str) -> None:
+        """Write a file as a whole."""
+        place, temporary = self._place(path), self._place(f"{path}.{uuid4().hex}")
+        self._system.makedirs(str(PurePosixPath(place).parent), exist_ok=True)
+        self._system.pipe_file(temporary, content.encode())
+        self._system.mv(temporary, place)
+        if self._local:
+            give_to_user(Path(place).parent)
+            give_to_user(Path(place))
+
+    def read(self, path: str) -> str:
+        """The content of a file."""
+        self._system.invalidate_cache()
+        return bytes(self._system.cat_file(self._place(path))).decode()
+
+    def names(self, directory: str) -> list[str]:
+        """The names of what is in a directory, in order; none if there is no such directory."""
+        self._system.invalidate_cache()
+        try:
+            found = self._system.ls(self._place(directory), detail=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return sorted(PurePosixPath(path).name for path in found)
+
+    @contextmanager
+    def workplace(self) -> Iterator[Path]:
+        """A directory to make runs in during a block: the store itself, or a temporary one."""
+        if self._local:
+            yield Path(self._root)
+            return
+        with TemporaryDirectory(prefix="testbed-") as directory:
+            yield Path(directory)
+
+    def keep(self, file: Path, path: str) -> None:
+        """Copy a file into the store, unless it is there because it was made there."""
+        if not self._local and file.is_file():
+            self.write(path, file.read_text(encoding="utf-8"))
+
+    def keep_run(self, run: Path, path: str) -> str:
+        """Copy a run into the store, its summary last; returns its path there, which is new."""
+        if self._local:
+            return path
+        unique, number = path, 1
+        while self.names(unique):
+            number += 1
+            unique = f"{path}-{number}"
+        place = self._place(unique)
+        for file in sorted(run.rglob("*"), key=lambda file: (file.name == SUMMARY, file)):
+            target = f"{place}/{file.relative_to(run).as_posix()}"
+            if file.is_dir():
+                self._system.makedirs(target, exist_ok=True)
+            else:
+                self._system.put_file(str(file), target)
+        return unique
+
+    def fetch(self, path: str, directory: Path) -> None:
+        """Copy a file or a run from the store below a directory, as a whole or not at all."""
+        if self._local or (directory / path).exists():
+            return
+        place = directory / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        temporary = place.with_name(f".{place.name}.{uuid4().hex}")
+        try:
+            self._system.get(self._place(path), str(temporary), recursive=True)
+            temporary.replace(place)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+    def _place(self, path: str) -> str:
+        return f"{self._root}/{path}"
