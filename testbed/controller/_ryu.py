@@ -36,6 +36,8 @@ with warnings.catch_warnings():
     from ryu.ofproto import ofproto_v1_3 as ofproto
     from ryu.ofproto import ofproto_v1_3_parser as parser
 
+from testbed.sandbox.sockets import socket_name
+
 if TYPE_CHECKING:
 
     class RyuApp:
@@ -81,11 +83,8 @@ def wait_readable(fd: int) -> None:
 
 def serve(path: Path, application: Callable[..., Any]) -> None:
     """Serve a WSGI application on a UNIX socket without end, while other green threads run."""
-    directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
-    try:  # by the directory's descriptor: a socket's path may have 107 bytes only
-        listener = eventlet.listen(f"/proc/self/fd/{directory}/{path.name}", socket.AF_UNIX)
-    finally:
-        os.close(directory)
+    with socket_name(path) as name:
+        listener = eventlet.listen(name, socket.AF_UNIX)
     log = logging.getLogger("testbed.controller.live")
     eventlet.wsgi.server(listener, application, log=log, keepalive=False)
 

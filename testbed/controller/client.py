@@ -7,7 +7,6 @@ cannot. So `forward` offers the socket on the host's loopback to browsers and sc
 import asyncio
 import contextlib
 import json
-import os
 import socket
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
@@ -18,6 +17,7 @@ from testbed.controller.live import SOCKET
 from testbed.files.operator_requests import PATH as OPERATOR
 from testbed.model.closeable import Closeable
 from testbed.model.errors import InputError, Problem, RunFailedError
+from testbed.sandbox.sockets import socket_name
 
 TIMEOUT_S = 10.0
 """How long to wait for the controller to accept a connection, and to inject or heal a fault."""
@@ -39,17 +39,14 @@ def socket_of(run: Path) -> Path:
 
 
 def _connected(path: Path) -> socket.socket:
-    """Connect; by the directory's descriptor, as the path of a socket has at most 107 bytes."""
-    directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
-    connection = socket.socket(socket.AF_UNIX)
-    try:
-        connection.settimeout(TIMEOUT_S)
-        connection.connect(f"/proc/self/fd/{directory}/{path.name}")
-    except OSError:
-        connection.close()
-        raise
-    finally:
-        os.close(directory)
+    with socket_name(path) as name:
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.settimeout(TIMEOUT_S)
+            connection.connect(name)
+        except OSError:
+            connection.close()
+            raise
     return connection
 
 

@@ -6,7 +6,6 @@ adds a line to `flows.jsonl`, and the receiver of the packet finds it there.
 
 import fcntl
 import json
-import os
 import socket
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -31,6 +30,7 @@ from testbed.model.operator.commands import TimedCommand, parse_command
 from testbed.model.run_files.flows import FLOWS, OpenedFlow
 from testbed.model.transport import Mrc, Transport
 from testbed.mrc import Datagram, EvChanged, Event, Placed, QueuePair
+from testbed.sandbox.sockets import socket_name
 
 SOCKET_SUFFIX = ".sock"
 """A device takes commands on a UNIX socket, `<host>-<time>.sock` beside its raw files."""
@@ -94,11 +94,8 @@ class DeviceRecords(Closeable):
         self._socket_file = raw / f"{name}{SOCKET_SUFFIX}"
         self._commands = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._commands.setblocking(False)
-        directory = os.open(raw, os.O_PATH | os.O_DIRECTORY)
-        try:  # by its directory's descriptor, as the path of a socket has at most 107 bytes
-            self._commands.bind(f"/proc/self/fd/{directory}/{self._socket_file.name}")
-        finally:
-            os.close(directory)
+        with socket_name(self._socket_file) as path:
+            self._commands.bind(path)
         self._commands.listen()
         self._callers: list[socket.socket] = []
 
@@ -124,13 +121,13 @@ class DeviceRecords(Closeable):
             with suppress(BlockingIOError):
                 message = caller.recv(_MOST_BYTES)
                 if message:
-                    self._obey(json.loads(message), caller, now_ns)
+                    self._carry_out(json.loads(message), caller, now_ns)
                 else:
                     self._callers.remove(caller)
                     caller.close()
         self._operator.work(now_ns)
 
-    def _obey(self, request: dict[str, Any], caller: socket.socket, now_ns: int) -> None:
+    def _carry_out(self, request: dict[str, Any], caller: socket.socket, now_ns: int) -> None:
         number = request["operate"]
 
         def answer(content: dict[str, Any]) -> None:

@@ -27,6 +27,7 @@ from testbed.results.records import Recorder, raw_path
 from testbed.sandbox.channel import Channel
 from testbed.sandbox.namespaces import RECORDS_FILE
 from testbed.sandbox.processes import spawn
+from testbed.sandbox.sockets import socket_name
 
 LINK_SAMPLE_S = 0.25
 STARTS_S = 30.0
@@ -125,17 +126,15 @@ class _Relay:
         number, host = message["operate"], message.pop("host")
         for file in sorted(self._raw.glob(f"{host}-*{SOCKET_SUFFIX}")):
             program = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            directory = os.open(self._raw, os.O_PATH | os.O_DIRECTORY)
             try:
-                program.connect(f"/proc/self/fd/{directory}/{file.name}")
+                with socket_name(file) as name:
+                    program.connect(name)
                 program.send(json.dumps(message).encode())
             except OSError:  # the program was killed
                 program.close()
                 file.unlink(missing_ok=True)
             else:
                 self._programs[program] = number
-            finally:
-                os.close(directory)
         problem = {
             "where": "command",
             "found": host,

@@ -220,7 +220,9 @@ def _replace_link(link: Path, target: str) -> None:
     temporary = link.with_name(f".{link.name}.{secrets.token_hex(4)}")
     try:
         temporary.symlink_to(target)
-    except OSError:  # Windows allows links to some users only: there is none then
-        return
+    except OSError:
+        if os.name == "nt":  # some users may make no links: there is none then
+            return
+        raise
     give_to_user(temporary)
     temporary.replace(link)
