@@ -53,9 +53,14 @@ class _VerbsLoad:
 
     def receive(self, packet: memoryview, arrival: Arrival) -> None:
         """Take in an inner packet and answer it, if that is due at once."""
+        records = self._records
+        if records is not None:
+            records.arrived(packet, arrival.rx_ns)
         answer = self._context.receive(packet, arrival)
         if answer is not None:
-            self._nic.send(answer.datagram, answer.peer, arrival.rx_ns)
+            plane = self._nic.send(answer.datagram, answer.peer, arrival.rx_ns)
+            if records is not None:
+                records.answered(answer, plane, arrival.rx_ns)
 
     def port_changed(self, plane: int, *, up: bool, now_ns: int) -> None:
         """Have every queue pair leave the plane, or return to it, and tell its peer."""
@@ -68,10 +73,9 @@ class _VerbsLoad:
             records.work(now_ns)
         for core, datagram in self._context.transmit_by_qp(now_ns, room):
             plane = self._nic.send(datagram, core.config.peer_address, now_ns)
-            if datagram.is_data:
-                room -= 1
-                if records is not None:
-                    records.sent(core, datagram, plane, now_ns)
+            room -= datagram.is_data
+            if records is not None:
+                records.sent(core, datagram, plane, now_ns)
         if records is None:
             self._context.take_events()
         else:

@@ -19,6 +19,7 @@ from testbed.endpoint.clock import now_ns
 from testbed.host.operator import HostOperator
 from testbed.host.plan import QpPlan
 from testbed.host.recording import Tables
+from testbed.host.recording.control_log import control_log
 from testbed.host.recording.qp_records import QpRecords
 from testbed.host.traffic import SAMPLES_PER_RTT
 from testbed.model.closeable import Closeable
@@ -30,6 +31,7 @@ from testbed.model.operator.commands import TimedCommand, parse_command
 from testbed.model.run_files.flows import FLOWS, OpenedFlow
 from testbed.model.transport import Mrc, Transport
 from testbed.mrc import Datagram, EvChanged, Event, Placed, QueuePair
+from testbed.mrc.wire.datagram import Outbound
 from testbed.sandbox.sockets import socket_name
 
 SOCKET_SUFFIX = ".sock"
@@ -87,10 +89,14 @@ class DeviceRecords(Closeable):
         self._tables = Tables(raw, name)
         self._connections: dict[QueuePair, _Connection] = {}
         self._sent: list[tuple[int, ...]] = []
+        self._received: dict[bytes, int | None] = {}
+        self._control = control_log(topology, self._tables, self._received)
         self._sample_ns = max(topology.propagation_rtt_ns // SAMPLES_PER_RTT, 1)
         self._next_sample_ns = 0
         self._operated = _Flows(topology)
         self._operator = HostOperator(self._operated, host, self._tables)
+        self._lock = (raw / f"{name}.lock").open("wb")
+        fcntl.flock(self._lock, fcntl.LOCK_EX)  # until the program ends, however it does
         self._socket_file = raw / f"{name}{SOCKET_SUFFIX}"
         self._commands = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._commands.setblocking(False)
@@ -110,6 +116,7 @@ class DeviceRecords(Closeable):
             open_socket.close()
         self._socket_file.unlink(missing_ok=True)
         self._tables.close()
+        self._lock.close()
 
     def work(self, now_ns: int) -> None:
         """Carry out commands, and report probes that are over."""
@@ -136,8 +143,26 @@ class DeviceRecords(Closeable):
 
         self._operator.handle(parse_command(request["command"]), now_ns, answer)
 
+    def arrived(self, packet: memoryview, rx_ns: int) -> None:
+        """Record an inner packet that has arrived, if it is a control packet."""
+        if self._control is not None:
+            self._control.arrived(packet, rx_ns)
+
+    def answered(self, answer: Outbound, plane: int, now_ns: int) -> None:
+        """Record the answer to a probe."""
+        if self._control is not None:
+            self._control.answered(answer, plane, now_ns)
+
     def sent(self, core: QueuePair, datagram: Datagram, plane: int, now_ns: int) -> None:
-        """Record a data packet that was handed to the socket."""
+        """Record a packet that was handed to the socket."""
+        if datagram.is_data:
+            self._sent_data(core, datagram, plane, now_ns)
+        elif self._control is not None:
+            connection = self._connections.get(core) or self._connect(core)
+            self._learn_number(connection)
+            self._control.sent(connection.plan, datagram, plane, now_ns)
+
+    def _sent_data(self, core: QueuePair, datagram: Datagram, plane: int, now_ns: int) -> None:
         connection = self._connections.get(core) or self._connect(core)
         flow = connection.records.sends
         if flow is None:
@@ -156,8 +181,8 @@ class DeviceRecords(Closeable):
                 continue
             connection = self._connections.get(core) or self._connect(core)
             records = connection.records
-            if records.receives is None and any(isinstance(event, Placed) for event in of_core):
-                records.receives = self._number_of_peer(connection)
+            if any(isinstance(event, Placed) for event in of_core):
+                self._learn_number(connection)
             for event in records.packets(of_core):
                 records.rarer(event)
                 if isinstance(event, EvChanged) and records.sends is not None:
@@ -188,9 +213,14 @@ class DeviceRecords(Closeable):
             known = _read(file)
             ends = self._host.name, peer
             lane = sum((flow.src, flow.dst) == ends for flow in known)
-            psn = config.first_psn
             new = OpenedFlow(
-                flow=len(known), src=ends[0], dst=ends[1], lane=lane, qpn=config.qpn, psn=psn
+                flow=len(known),
+                src=ends[0],
+                dst=ends[1],
+                lane=lane,
+                qpn=config.qpn,
+                psn=config.first_psn,
+                program=Path(self._lock.name).name,
             )
             file.write(new.model_dump_json().encode() + b"\n")
         number = connection.records.sends = new.flow
@@ -204,6 +234,14 @@ class DeviceRecords(Closeable):
         self._operator.now_has(self._operated)
         self._operator.add(connection)
         return number
+
+    def _learn_number(self, connection: _Connection) -> None:
+        """Find the number of the flow that arrives; its sender records it before it sends."""
+        if connection.records.receives is None:
+            number = connection.records.receives = self._number_of_peer(connection)
+            connection.plan = replace(connection.plan, receives=number)
+            if number is not None:
+                self._received.setdefault(connection.qp.config.peer_address, number)
 
     def _number_of_peer(self, connection: _Connection) -> int | None:
         """The number of the flow that arrives; None if its sender does not record."""

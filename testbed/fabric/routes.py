@@ -7,7 +7,6 @@ fd4d:5243:1::10/128 encap seg6 mode encap.red segs 1 [ 5f00:0:1000:... ] src fd4
 """
 
 import struct
-import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,6 +17,7 @@ from typing import Any
 from pyroute2.netlink.rtnl import RTM_GETNEIGH, RTM_GETROUTE
 from pyroute2.netlink.rtnl.rtmsg import LWTUNNEL_ENCAP_SEG6, LWTUNNEL_ENCAP_SEG6_LOCAL
 
+from testbed.fabric.addresses import RT_TABLE_LOCAL, read_addresses
 from testbed.fabric.layout import Layout
 from testbed.fabric.netlink import requests
 from testbed.fabric.netlink.messages import (
@@ -33,15 +33,6 @@ from testbed.fabric.netlink.socket import Netlink, Request
 from testbed.model.errors import RunFailedError
 from testbed.model.fabric.addressing import BLOCK_BITS, LINK_LOCAL, USID_BITS, node_routes
 from testbed.model.fabric.nodes import Node, Port
-
-RT_TABLE_LOCAL = 255
-"""The kernel's own table of this node's addresses."""
-
-_RTN_LOCAL = 2
-"""Type of a route whose packets are delivered to the node: linux/rtnetlink.h."""
-
-ADDRESS_TIMEOUT_NS = 10_000_000_000
-_ADDRESS_POLL_S = 0.01
 
 _TABLES = {0: "", requests.RT_TABLE_MAIN: " table main", RT_TABLE_LOCAL: " table local"}
 _ACTIONS = {SEG6_LOCAL_ACTION_END: "End", SEG6_LOCAL_ACTION_END_DT6: "End.DT6"}
@@ -325,16 +316,13 @@ def read(netlink: Netlink) -> RoutingTables:
     return RoutingTables(
         frozenset(read_routes(netlink)),
         frozenset(read_neighbours(netlink)),
-        frozenset(_read_addresses(netlink)),
+        frozenset(read_addresses(netlink)),
     )
 
 
 def dump_routes(netlink: Netlink) -> list[Any]:
     """Dump the IPv6 main table as messages."""
-    return _dump_table(netlink, requests.RT_TABLE_MAIN)
-
-
-def _dump_table(netlink: Netlink, table: int) -> list[Any]:
+    table = requests.RT_TABLE_MAIN
     return netlink.dump(RouteMessage, RTM_GETROUTE, family=AF_INET6, table=table)
 
 
@@ -385,25 +373,3 @@ def read_neighbours(netlink: Netlink) -> Iterator[NeighbourEntry]:
                 message.get_attr("NDA_LLADDR") or "",
                 permanent=bool(message["state"] & requests.NUD_PERMANENT),
             )
-
-
-def missing_addresses(netlink: Netlink, addresses: Collection[IPv6Address]) -> set[IPv6Address]:
-    """Wait until a node receives packets to these addresses; return those to which it does not.
-
-    The kernel acknowledges a new address before it has added the address's route to the local
-    table, without which it does not deliver packets to it.
-    """
-    deadline = time.monotonic_ns() + ADDRESS_TIMEOUT_NS
-    while True:
-        missing = set(addresses).difference(_read_addresses(netlink))
-        if not missing or time.monotonic_ns() > deadline:
-            return missing
-        time.sleep(_ADDRESS_POLL_S)
-
-
-def _read_addresses(netlink: Netlink) -> Iterator[IPv6Address]:
-    """Read the addresses that the local table delivers."""
-    for message in _dump_table(netlink, RT_TABLE_LOCAL):
-        address = IPv6Address(message.get_attr("RTA_DST") or "::")
-        if message["type"] == _RTN_LOCAL and not address.is_loopback:
-            yield address

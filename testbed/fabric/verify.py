@@ -6,6 +6,7 @@ import time
 from pyroute2.netlink.rtnl import RTM_GETLINK
 
 from testbed.fabric import routes
+from testbed.fabric.addresses import missing_addresses
 from testbed.fabric.layout import Layout
 from testbed.fabric.netlink.messages import WITHOUT_COUNTERS, LinkMessage
 from testbed.fabric.netlink.namespaces import NodeNamespaces
@@ -80,7 +81,7 @@ def verify(layout: Layout, namespaces: NodeNamespaces) -> None:
 
 def _table_differences(layout: Layout, node: Node, netlink: Netlink) -> list[str]:
     expected = routes.expected(layout, node)
-    routes.missing_addresses(netlink, expected.addresses)  # those of a new fabric may come late
+    missing_addresses(netlink, expected.addresses)  # those of a new fabric may come late
     actual = routes.read(netlink)
     if expected == actual:
         return []

@@ -15,7 +15,7 @@ from testbed.host.port_remap import PortRemap
 from testbed.host.port_scheduler import OUTER_BYTES
 from testbed.host.queue_pairs import ReliableQp, Stack, reroute
 from testbed.host.recording import Tables
-from testbed.host.recording.control_log import ControlLog
+from testbed.host.recording.control_log import control_log
 from testbed.host.recording.qp_records import QpRecords
 from testbed.model.fabric.addressing import Path, nic_address
 from testbed.model.fabric.nodes import Node
@@ -33,7 +33,6 @@ from testbed.mrc import (
     QueuePair,
     Spurious,
 )
-from testbed.results.records import CONTROL_DILATION
 from testbed.workloads.messages import Checker, Sender, Slots
 from testbed.workloads.pattern import Block, Pattern
 from testbed.workloads.program import End
@@ -124,10 +123,8 @@ class Traffic:
             [End(qp.sends, qp.peer.name, qp.lane) for qp in plan.qps if qp.sends is not None],
             [End(qp.receives, qp.peer.name, qp.lane) for qp in plan.qps if qp.receives is not None],
         )
-        self._control: ControlLog | None = None
-        if plan.scenario.topology.dilation >= CONTROL_DILATION:
-            received = {end.peer: end.plan.receives for end in reversed(self._turns)}
-            self._control = ControlLog(tables.control(), received)
+        received = {end.peer: end.plan.receives for end in reversed(self._turns)}
+        self._control = control_log(plan.scenario.topology, tables, received)
         self.operator = HostOperator(plan.scenario, plan.host, tables)
         for connection in self._turns:
             self.operator.add(connection)

@@ -27,8 +27,8 @@ from testbed.model.scenario import Scenario
 from testbed.model.units import NS_PER_S
 from testbed.sandbox.channel import Channel
 
-POLL_S = 0.05
-"""Time between two looks at the records."""
+POLL_S, MOST_POLL_S = 0.05, 0.1
+"""Shortest and longest time between two looks at the records."""
 
 LAG_NS = 200_000_000
 """The stream is so far behind: by then every process has written what it recorded."""
@@ -83,7 +83,7 @@ class EmulatedRun:
 
     def look(self, site: Site) -> None:
         """Answer what is asked within a moment, and write what has happened."""
-        site.handle_requests(self._answer, POLL_S)
+        site.handle_requests(self._answer, self._poll_s())
         if site.wants_end and not self._has_ended:
             self._has_ended = True
             self.end()
@@ -92,6 +92,13 @@ class EmulatedRun:
         if self._writer is not None:
             ripe_ns = self.now_ns() - LAG_NS - self._t0_ns
             self._writer.advance(ripe_ns / NS_PER_S, self._records())
+
+    def _poll_s(self) -> float:
+        """The time until the next step can be written."""
+        if self._writer is None:
+            return POLL_S
+        ripe_ns = self._t0_ns + LAG_NS + round(self._writer.next_s * NS_PER_S)
+        return min(max((ripe_ns - self.now_ns()) / NS_PER_S, POLL_S), MOST_POLL_S)
 
     def _answer(self, method: str, path: str, body: str) -> tuple[int, Any]:
         answer = None

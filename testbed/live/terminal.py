@@ -53,7 +53,8 @@ def _table(title: str, *columns: str) -> Table:
 
 def _flows(run_state: RunState, snapshot: Snapshot) -> Table:
     table = _table("Flows", "flow", "goodput", "cwnd", "in flight", "lost")
-    for flow in snapshot.flows[:MOST_FLOWS]:
+    flows = [flow for flow in snapshot.flows if flow.flow not in run_state.ended]
+    for flow in flows[:MOST_FLOWS]:
         state = run_state.flows.get(flow.flow)
         if state is not None:
             table.add_row(
@@ -63,7 +64,7 @@ def _flows(run_state: RunState, snapshot: Snapshot) -> Table:
                 show_size(state.inflight_bytes or 0),
                 str(state.lost or 0),
             )
-    if (more := len(snapshot.flows) - MOST_FLOWS) > 0:
+    if (more := len(flows) - MOST_FLOWS) > 0:
         table.add_row(f"and {more} more")
     return table
 
@@ -81,7 +82,8 @@ def _evs(run_state: RunState, snapshot: Snapshot) -> Table:
     """The EVs of all flows that are not as they should be, and some that are."""
     table = _table("Paths", "flow", "EV", "path", "state", "goodput", "lost", "RTT")
     rows = sorted(
-        snapshot.evs, key=lambda ev: (run_state.roles[f"{ev.flow}:{ev.ev}"][1] == "GOOD", ev.flow)
+        (ev for ev in snapshot.evs if ev.flow not in run_state.ended),
+        key=lambda ev: (run_state.roles[f"{ev.flow}:{ev.ev}"][1] == "GOOD", ev.flow),
     )
     for ev in rows[:MOST_EVS]:
         key = f"{ev.flow}:{ev.ev}"

@@ -177,14 +177,14 @@ def locked(directory: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def is_locked(directory: Path) -> bool:
-    """Whether another process, such as a run in progress, has locked a directory.
+def is_locked(path: Path) -> bool:
+    """Whether another process, such as a run in progress, has locked a directory or a file.
 
     False where the system has no such locks.
     """
     if not CAN_LOCK:
         return False
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

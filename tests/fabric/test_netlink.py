@@ -5,6 +5,7 @@ from ipaddress import IPv6Address, IPv6Network
 import pytest
 
 from testbed.fabric import routes
+from testbed.fabric.addresses import missing_addresses
 from testbed.fabric.netlink import requests
 from testbed.fabric.netlink.messages import RouteMessage
 from testbed.fabric.netlink.namespaces import NodeNamespaces
@@ -29,7 +30,7 @@ def test_a_refused_request_is_named_and_the_others_are_carried_out() -> None:
             one, two, three = map(requests.new_address, addresses(3))
             with pytest.raises(NetlinkError) as failure:
                 netlink.send([one, two, one, three])
-            return str(failure.value), len(routes.missing_addresses(netlink, addresses(3)))
+            return str(failure.value), len(missing_addresses(netlink, addresses(3)))
 
     text, missing = run_in_sandbox(act)
     assert text.startswith("here: add address 2001:db8::: File exists")
@@ -60,7 +61,7 @@ def test_thousands_of_requests_go_in_several_buffers() -> None:
         with NodeNamespaces() as namespaces:
             netlink = namespaces.create("here").netlink
             netlink.send(map(requests.new_address, addresses(6000)))
-            return len(routes.missing_addresses(netlink, addresses(6000)))
+            return len(missing_addresses(netlink, addresses(6000)))
 
     assert run_in_sandbox(act) == 0
 

@@ -79,6 +79,8 @@ def test_programs_faults_evs_and_ports_from_the_prompt_and_the_page(
         expect(row.locator(".state")).to_contain_text("active")
         expect(row.locator(".rtt")).to_contain_text("s")
         expect(row.locator(".goodput")).to_contain_text("bit/s")
+        expect(page.locator("#fabric .packets circle.data").first).to_be_attached()
+        expect(page.locator("#fabric .packets circle.sack").first).to_be_attached()
 
         prompt.type(f"fault inject blackhole {LINK}")
         expect(page.locator("#truth tbody tr").first).to_contain_text(f"blackhole of {LINK}")
@@ -106,6 +108,10 @@ def test_programs_faults_evs_and_ports_from_the_prompt_and_the_page(
         expect(page.locator("#truth tbody tr").first).to_contain_text(f"cut of {LINK}")
         prompt.type("link p1_t0_0 p1_t1_1 up")
         expect(page.locator("#truth tr.bad")).to_have_count(0)
+
+        prompt.type("h0 pkill write_bw")
+        expect(page.locator("#flow option")).to_have_text("h0 → h1 (ended)")
+        expect(row.locator(".state")).to_contain_text("ended")
         assert prompt.end() == 0
         expect(page.locator("#chips .live")).to_have_text("replay")
     check_stream(tmp_path / "shell/latest/stream.ndjson")
@@ -120,6 +126,11 @@ def check_stream(stream: Path) -> None:
     assert faults == [(kind, phase) for kind in ("blackhole", "cut") for phase in phases]
     commands = {(r["kind"], r["by"]) for r in records if r["type"] == "operator"}
     assert {kind for kind, _ in commands} == {"deny", "allow", "disable", "enable"}
+    packets = [packet for r in records if r["type"] == "packets" for packet in r["packets"]]
+    fates = {(kind, fate) for _, _, _, _, fate, _, kind in packets}
+    assert fates >= {("data", "arrived"), ("data", "lost"), ("sack", "arrived")}
+    assert fates >= {("probe", "lost"), ("probe", "arrived"), ("answer", "arrived")}
+    assert [r["flows"] for r in records if r["type"] == "ended"] == [[0]]
     assert records[-1]["outcome"] == "the prompt has ended"
 
 
@@ -130,4 +141,4 @@ def check_replay(tmp_path: Path) -> None:
     with opened(exported.as_uri(), offline=True) as page:
         page.keyboard.press("End")
         expect(page.locator("#truth tbody tr")).to_have_count(2)
-        expect(page.locator("#flow option")).to_have_text("h0 → h1")
+        expect(page.locator("#flow option")).to_have_text("h0 → h1 (ended)")

@@ -1,6 +1,6 @@
 """Flows that begin while a fabric with a prompt is watched."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -25,7 +25,9 @@ BEGINNING = Beginning(
 
 
 def opened(number: int, src: str, dst: str) -> OpenedFlow:
-    return OpenedFlow(flow=number, src=src, dst=dst, lane=0, qpn=16, psn=number)
+    return OpenedFlow(
+        flow=number, src=src, dst=dst, lane=0, qpn=16, psn=number, program="h0-1.lock"
+    )
 
 
 def first_rows(*flows: int) -> Tables:
@@ -49,15 +51,18 @@ def first_rows(*flows: int) -> Tables:
 
 
 def test_flows_are_opened_in_order_and_each_with_its_evs() -> None:
-    stream, world = Stream(BEGINNING, 0), RunState()
+    stream, state = Stream(BEGINNING, 0), RunState()
     snapshot = stream.snapshot([])
     assert (snapshot.flows, snapshot.judged, snapshot.step_s) == ((), False, 0.1)
-    world.take(snapshot)
+    state.take(snapshot)
 
-    def step(number: int, tables: Tables, new: Sequence[OpenedFlow] = ()) -> list[StreamRecord]:
-        records = [*stream.step(tables, [], [], number / 10, (number + 1) / 10, new)]
+    def step(
+        number: int, tables: Tables, new: Sequence[OpenedFlow] = (), ended: Collection[int] = ()
+    ) -> list[StreamRecord]:
+        times = number / 10, (number + 1) / 10
+        records = [*stream.step(tables, [], [], *times, new, ended)]
         for record in records:
-            world.take(record)
+            state.take(record)
         return [record for record in records if isinstance(record, Opened)]
 
     both = opened(0, "h0", "h1"), opened(1, "h1", "h0")
@@ -69,7 +74,8 @@ def test_flows_are_opened_in_order_and_each_with_its_evs() -> None:
         (0, "h0>p0_t0_0"),
         (1, "h1>p0_t0_1"),
     ]
-    assert step(2, {}) == []
-    assert world.snapshot is not None
-    assert [flow.flow for flow in world.snapshot.flows] == [0, 1]
-    assert world.roles == {"0:0": (True, "GOOD"), "1:0": (True, "GOOD")}
+    assert step(2, {}, ended=[1]) == []
+    assert state.ended == {1}
+    assert state.snapshot is not None
+    assert [flow.flow for flow in state.snapshot.flows] == [0, 1]
+    assert state.roles == {"0:0": (True, "GOOD"), "1:0": (True, "GOOD")}

@@ -29,7 +29,7 @@ _latest: Any = generate_latest
 """Both are without types."""
 
 
-def world_at(failure: Path, t: float) -> RunState:
+def state_at(failure: Path, t: float) -> RunState:
     state = RunState()
     for record in recorded_stream(failure):
         if record.t <= t:
@@ -44,16 +44,16 @@ def text_of(state: RunState) -> str:
 
 
 def test_a_terminal_shows_the_fault_and_who_noticed(failure: Path) -> None:
-    text = text_of(world_at(failure, 1.9))
+    text = text_of(state_at(failure, 1.9))
     assert "blackhole" in text
     assert "ASSUMED_BAD" in text
     assert "detected fault 0 after" in text
-    assert "blackhole of p0_t0_0--p0_t1_0 healed" in text_of(world_at(failure, 3.0))
+    assert "blackhole of p0_t0_0--p0_t1_0 healed" in text_of(state_at(failure, 3.0))
     assert "has not begun" in text_of(RunState())
 
 
 def test_metrics_say_what_the_tables_say(failure: Path) -> None:
-    registry = registry_of(lambda: world_at(failure, 3.0))
+    registry = registry_of(lambda: state_at(failure, 3.0))
     families = _parsed(_latest(registry).decode())
     values = {
         (sample.name, tuple(sample.labels.values())): sample.value
@@ -72,7 +72,7 @@ def test_metrics_say_what_the_tables_say(failure: Path) -> None:
 
 @pytest.mark.skipif(PROMTOOL is None, reason="no promtool: apt install prometheus (.ci/run does)")
 def test_promtool_has_no_objection(failure: Path) -> None:
-    text = prometheus_text(registry_of(lambda: world_at(failure, 1.9)))
+    text = prometheus_text(registry_of(lambda: state_at(failure, 1.9)))
     checked = subprocess.run(
         [str(PROMTOOL), "check", "metrics"], input=text, capture_output=True, check=False
     )

@@ -153,7 +153,7 @@ def test_where_time_is_slow_every_packet_of_the_first_flow_is_in_the_stream(
     analyse(tmp_path, drawn=False)
     stream = [*recorded_stream(tmp_path)]
     assert isinstance(stream[0], Snapshot)
-    assert stream[0].slow_flow == 0
+    assert stream[0].slow_motion
     batches = [r for r in stream if isinstance(r, PacketBatch)]
     packets = [packet for batch in batches for packet in batch.packets]
     ways = {name: way for batch in batches for name, way in batch.ways.items()}

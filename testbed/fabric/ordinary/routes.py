@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from ipaddress import IPv6Network
 
 from testbed.fabric import interfaces, routes
+from testbed.fabric.addresses import missing_addresses
 from testbed.fabric.layout import Layout
 from testbed.fabric.netlink import requests
 from testbed.fabric.netlink.generic import GenericNetlink
@@ -148,7 +149,7 @@ class OrdinaryTraffic:
         planes = range(self.topology.planes)
         addresses = [addressing.ordinary_address(self.topology, host, plane) for plane in planes]
         netlink.send(map(requests.new_address, addresses))
-        missing = routes.missing_addresses(netlink, addresses)
+        missing = missing_addresses(netlink, addresses)
         if missing:
             raise RunFailedError(f"{host.name} does not hold {', '.join(map(str, missing))}")
         routes.write_routes(netlink, list(self._routes(host)), self._layout.device_name)

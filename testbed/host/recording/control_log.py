@@ -4,9 +4,12 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from testbed.host.plan import QpPlan
+from testbed.host.recording.tables import Tables
+from testbed.model.fabric.topology import Topology
 from testbed.mrc import Datagram
 from testbed.mrc.wire.datagram import Outbound
 from testbed.mrc.wire.kinds import Opcode
+from testbed.results.records import CONTROL_DILATION
 
 _OPCODE: Final = 48
 """Where the opcode of the BTH is in an inner packet: behind IPv6 and UDP."""
@@ -56,3 +59,12 @@ class ControlLog:
         if kind is not None:
             icrc = int.from_bytes(packet[-_ICRC_BYTES:], "big")
             self._append(now_ns, -1, -1, 0, kind, icrc, False)
+
+
+def control_log(
+    topology: Topology, tables: Tables, received: Mapping[bytes, int | None]
+) -> ControlLog | None:
+    """The log of a host, if time is so dilated that a person can follow single packets."""
+    if topology.dilation < CONTROL_DILATION:
+        return None
+    return ControlLog(tables.control(), received)

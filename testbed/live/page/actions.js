@@ -1,6 +1,6 @@
 // Breaking and healing, by the server's own checks: nothing is decided here.
 
-/** @import { World } from "live/timeline.js" */
+/** @import { RunState } from "live/timeline.js" */
 /** @import { EvPath } from "live/records.js" */
 /** @import { Report } from "live/report.js" */
 import { html } from "live/dom.js";
@@ -21,7 +21,7 @@ const FAULTS = [
 
 export class Actions {
   /**
-   * @param {() => World} now the newest state
+   * @param {() => RunState} now the newest state
    * @param {Report} report
    * @param {() => boolean} over whether the run has ended
    */

@@ -1,7 +1,7 @@
 // What is chosen, in words: a link, a node or an EV, with what can be done to it.
 
 /** @import { EvPath, Snapshot } from "live/records.js" */
-/** @import { World } from "live/timeline.js" */
+/** @import { RunState } from "live/timeline.js" */
 /** @import { Actions } from "live/actions.js" */
 import { html, setText } from "live/dom.js";
 import { evName, role } from "live/evs.js";
@@ -58,16 +58,16 @@ export class Detail {
     return this.snapshot.evs.length > 0 && this.snapshot.flows.some(({ src, dst }) => [src, dst].includes(host));
   }
 
-  /** @param {World} world */
-  show(world) {
-    const made = this._about(world);
+  /** @param {RunState} run */
+  show(run) {
+    const made = this._about(run);
     if (made.key === this._key) return;
     this._key = made.key;
     this._body.replaceChildren(...made.parts());
   }
 
-  /** @param {World} world @returns {{key: string, parts: () => (Node | string)[]}} */
-  _about(world) {
+  /** @param {RunState} run @returns {{key: string, parts: () => (Node | string)[]}} */
+  _about(run) {
     const choice = this._choice;
     if (choice === null) {
       const what = this._actions
@@ -75,15 +75,15 @@ export class Detail {
         : "Click a link, a switch or an EV for its figures.";
       return { key: "none", parts: () => [html("p", { class: "hint" }, `${what} Tab and arrow keys work too.`)] };
     }
-    if (choice.kind === "ev") return this._ev(choice.ev, world);
+    if (choice.kind === "ev") return this._ev(choice.ev, run);
     const links = this.snapshot.links.filter(({ name, lower, upper, plane }) =>
       [name, lower, upper, `p${plane}`].includes(choice.name));
-    return this._links(choice.name, links, world);
+    return this._links(choice.name, links, run);
   }
 
-  /** @param {EvPath} ev @param {World} world */
-  _ev(ev, world) {
-    const state = world.evs[`${ev.flow}:${ev.ev}`] ?? ev;
+  /** @param {EvPath} ev @param {RunState} run */
+  _ev(ev, run) {
+    const state = run.evs[`${ev.flow}:${ev.ev}`] ?? ev;
     return {
       key: `${ev.flow}:${ev.ev} ${role(state)}`,
       parts: () => [
@@ -98,13 +98,13 @@ export class Detail {
     };
   }
 
-  /** @param {string} name @param {Snapshot["links"]} links @param {World} world */
-  _links(name, links, world) {
-    const places = impaired(world);
+  /** @param {string} name @param {Snapshot["links"]} links @param {RunState} run */
+  _links(name, links, run) {
+    const places = impaired(run);
     const mapper = this.snapshot.clustermapper;
     const rows = links.flatMap(({ lower, upper, rate_bps: full }) =>
       [`${lower}>${upper}`, `${upper}>${lower}`].map((direction) => {
-        const link = world.links[direction] ?? {};
+        const link = run.links[direction] ?? {};
         const state = (places[direction] ?? []).map(({ impairment }) => words(impairment)).join(" + ");
         return [
           direction.replace(">", " → "), state || "in order", percent(link.load ?? 0), rate((link.load ?? 0) * full),

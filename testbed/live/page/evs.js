@@ -1,14 +1,14 @@
 // The paths of a flow by EV: state, share, goodput, losses, round trip.
 
 /** @import { EvPath, Snapshot } from "live/records.js" */
-/** @import { World } from "live/timeline.js" */
+/** @import { RunState } from "live/timeline.js" */
 /** @import { Times } from "live/format.js" */
 import { html, setAttribute, setText } from "live/dom.js";
 import { percent, rate } from "live/format.js";
 
-const SIGNS = { active: "●", backup: "○", bad: "✕", skip: "◐", denied: "⊘" };
+const SIGNS = { active: "●", backup: "○", bad: "✕", skip: "◐", denied: "⊘", ended: "–" };
 const STATES = {
-  active: "active", backup: "backup", bad: "assumed bad", skip: "skip", denied: "denied",
+  active: "active", backup: "backup", bad: "assumed bad", skip: "skip", denied: "denied", ended: "ended",
 };
 
 /** @param {{state: string, active: boolean}} ev @returns {keyof typeof SIGNS} */
@@ -109,14 +109,17 @@ export class Evs {
     return row;
   }
 
-  /** @param {World} world */
-  show(world) {
+  /** @param {RunState} run */
+  show(run) {
     const rows = this._rows ?? [];
-    const states = rows.map(({ ev }) => world.evs[`${ev.flow}:${ev.ev}`] ?? ev);
+    const states = rows.map(({ ev }) => run.evs[`${ev.flow}:${ev.ev}`] ?? ev);
     const sent = states.reduce((sum, { sent_bps = 0 }) => sum + sent_bps, 0);
+    this.snapshot.flows.forEach(({ name }, flow) => {
+      setText(this._select.options[flow], run.ended[flow] ? `${name} (ended)` : name);
+    });
     rows.forEach(({ ev, row, cells, bar }, index) => {
       const state = states[index];
-      const is = role(state);
+      const is = run.ended[ev.flow] ? "ended" : role(state);
       setAttribute(row, "class", `${is}${this.chosen === `${ev.flow}:${ev.ev}` ? " chosen" : ""}`);
       const share = sent > 0 ? (state.sent_bps ?? 0) / sent : 0;
       setText(cells[0], `${SIGNS[is]} ${STATES[is]}`);

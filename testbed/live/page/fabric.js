@@ -2,7 +2,7 @@
 // direction; their width is the load. Every node and link can be reached by keyboard.
 
 /** @import { Snapshot, LinkEnds, LinkState, NodePlace } from "live/records.js" */
-/** @import { World } from "live/timeline.js" */
+/** @import { RunState } from "live/timeline.js" */
 import { setAttribute, setText, svg } from "live/dom.js";
 import { together } from "live/faults.js";
 import { bytes, percent } from "live/format.js";
@@ -238,19 +238,19 @@ export class Fabric {
   // --- the state ---------------------------------------------------------------------------------
 
   /**
-   * @param {World} world
+   * @param {RunState} run
    * @param {{path: string[], chosen: string | null}} marked directions of a path, and a name
    */
-  show(world, marked) {
-    const places = impaired(world);
-    const marks = `${Object.keys(places)} ${Object.values(world.faults).map(({ id }) => id)} ${marked.path} ${marked.chosen}`;
+  show(run, marked) {
+    const places = impaired(run);
+    const marks = `${Object.keys(places)} ${Object.values(run.faults).map(({ id }) => id)} ${marked.path} ${marked.chosen}`;
     const anew = marks !== this._marks;
     this._marks = marks;
     for (const line of this._lines) {
       const { direction, path, dashes, queue } = line;
-      if (!anew && line.seen === world.links[direction]) continue;
-      line.seen = world.links[direction];
-      const { load = 0, queue_bytes: waiting = 0 } = world.links[direction] ?? {};
+      if (!anew && line.seen === run.links[direction]) continue;
+      line.seen = run.links[direction];
+      const { load = 0, queue_bytes: waiting = 0 } = run.links[direction] ?? {};
       const width = load < 0.005 ? 1 : 1.2 + load * (WIDEST - 1.2);
       setAttribute(path, "stroke-width", (this._many ? Math.round(2 * width) / 2 : width).toFixed(1));
       const { worst } = together(places[direction] ?? []);
@@ -263,7 +263,7 @@ export class Fabric {
     for (const [name, shown] of this._links) {
       const { link, group, text } = shown;
       const ways = [`${link.lower}>${link.upper}`, `${link.upper}>${link.lower}`];
-      const [up, down] = ways.map((way) => world.links[way]);
+      const [up, down] = ways.map((way) => run.links[way]);
       if (!anew && shown.up === up && shown.down === down) continue;
       [shown.up, shown.down] = [up, down];
       const { worst, words } = together(ways.flatMap((way) => places[way] ?? []).slice(0, 1));
@@ -275,15 +275,15 @@ export class Fabric {
       if (path.size > 0) classes.push("beside");
       if (name === marked.chosen) classes.push("chosen");
       setAttribute(group, "class", classes.join(" "));
-      setAttribute(group, "aria-label", this._inWords(world, name, ways, words + oneWay));
+      setAttribute(group, "aria-label", this._inWords(run, name, ways, words + oneWay));
     }
     for (const [name, group] of this._boxes) group.classList.toggle("chosen", name === marked.chosen);
   }
 
-  /** @param {World} world @param {string} name @param {string[]} ways @param {string} state */
-  _inWords(world, name, ways, state) {
-    const [up, down] = ways.map((way) => percent(world.links[way]?.load ?? 0));
-    const waiting = Math.max(...ways.map((way) => world.links[way]?.queue_bytes ?? 0));
+  /** @param {RunState} run @param {string} name @param {string[]} ways @param {string} state */
+  _inWords(run, name, ways, state) {
+    const [up, down] = ways.map((way) => percent(run.links[way]?.load ?? 0));
+    const waiting = Math.max(...ways.map((way) => run.links[way]?.queue_bytes ?? 0));
     const queue = waiting >= 4096 ? `, queue ${bytes(waiting)}` : "";
     return `link ${name}: ${state || "in order"}, up ${up}, down ${down}${queue}`;
   }

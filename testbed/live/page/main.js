@@ -93,7 +93,7 @@ class Page {
     ];
     byId("chips").append(this._live, ...chips.map((text) => html("li", {}, text)), html("li", { class: "control" }, save), html("li", { class: "control" }, ask), html("li", { class: "control" }, this._end));
     const legend = [["load", "width: load"], ["cut", "cut"], ["blackhole", "blackhole"], ["lossy", "loss, corruption"], ["slow", "slow"]];
-    if (snapshot.slow_flow !== undefined) {
+    if (snapshot.slow_motion) {
       legend.push(...DATA_LEGEND, ...(snapshot.dilation < CONTROL_DILATION ? [] : CONTROL_LEGEND));
     }
     byId("legend").append(...legend.map(([name, text]) => html("li", {}, html("i", { class: name }), text)));
@@ -110,16 +110,16 @@ class Page {
 
   /** @param {number} t */
   draw(t) {
-    const world = this.timeline.at(t);
+    const run = this.timeline.at(t);
     if (this.evs.grows) this.evs.grow();
     const chosen = this.choice?.kind === "ev" ? this.choice.ev.crosses : [];
     const name = this.choice && this.choice.kind !== "ev" ? this.choice.name : null;
-    this.fabric.show(world, { path: this.hovered.length ? this.hovered : chosen, chosen: name });
-    this.evs.show(world);
-    this.tiles.show(world);
-    this.truth.show(world);
+    this.fabric.show(run, { path: this.hovered.length ? this.hovered : chosen, chosen: name });
+    this.evs.show(run);
+    this.tiles.show(run);
+    this.truth.show(run);
     this.log.show(t);
-    this.detail.show(world);
+    this.detail.show(run);
   }
 
   /** Shows packets, in place of the dashes. @param {number} t */
@@ -146,7 +146,7 @@ const PLOT_MS = 100;
  * emulated run takes its CPUs.
  * @param {Page} page
  */
-function run(page) {
+function play(page) {
   let drawn = -Infinity;
   let plotted = -Infinity;
   let signature = "";
@@ -175,7 +175,7 @@ async function start() {
     const page = new Page(first, "watch");
     for (const record of others) page.timeline.append(record);
     page.connection(true);
-    run(page);
+    play(page);
     return;
   }
   const may = document.documentElement.dataset.may ?? "watch";
@@ -185,7 +185,7 @@ async function start() {
     if (page === null) {
       page = new Page(record, may);
       page.connection(true);
-      run(page);
+      play(page);
     } else page.timeline.append(record);
     if (record.type === "end") page.connection(true);
   }, (connected) => page?.connection(connected));

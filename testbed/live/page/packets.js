@@ -1,4 +1,4 @@
-// Slow motion: the packets of one flow, each placed by its recorded times of sending and arrival.
+// Slow motion: the packets of one flow at a time, each placed by its recorded times of sending and arrival.
 // Between these it moves evenly: where it was on the way, nobody recorded. A lost packet stays at its
 // sender, as a ring, until it is declared lost.
 
@@ -11,13 +11,15 @@ const RADIUS = { data: 3.6, ack: 3, sack: 3, nack: 3.4, probe: 3, answer: 3 };
 const POINTS = 200; // on a path: a step is less than the size of a packet
 const OF_RECEIVER = ["ack", "sack", "nack", "answer"];
 
-/** @param {Packet[]} packets in order of sending @param {number} t */
+/** @typedef {{packet: Packet, way: {x: number, y: number}[]}} Placed a packet, and points at equal distances on its path */
+
+/** @param {Placed[]} packets in order of sending @param {number} t */
 function countSentBy(packets, t) {
   let low = 0;
   let high = packets.length;
   while (low < high) {
     const middle = (low + high) >> 1;
-    if (packets[middle][2] <= t) low = middle + 1;
+    if (packets[middle].packet[2] <= t) low = middle + 1;
     else high = middle;
   }
   return low;
@@ -30,8 +32,8 @@ export class Packets {
     this._fabric = fabric;
     this._layer = svg("g", { class: "packets", "aria-hidden": "true" });
     fabric.add(this._layer);
-    /** @type {Packet[]} */ this._packets = [];
-    /** @type {Map<string, {x: number, y: number}[]>} points at equal distances, by direction and EV */
+    /** @type {Placed[]} */ this._packets = [];
+    /** @type {Map<string, {x: number, y: number}[]>} of the flow that is followed, by direction and EV */
     this._ways = new Map();
     this._read = 0;
     this._longest = 0;
@@ -58,8 +60,9 @@ export class Packets {
   _insert(packet) {
     const packets = this._packets;
     let place = packets.length;
-    while (place > 0 && packets[place - 1][2] > packet[2]) place--;
-    packets.splice(place, 0, packet);
+    while (place > 0 && packets[place - 1].packet[2] > packet[2]) place--;
+    const way = this._ways.get(`${OF_RECEIVER.includes(packet[6]) ? "back" : "there"}:${packet[1]}`) ?? [];
+    packets.splice(place, 0, { packet, way });
     this._longest = Math.max(this._longest, packet[3] - packet[2]);
   }
 
@@ -69,10 +72,9 @@ export class Packets {
     const end = countSentBy(this._packets, t);
     let shown = 0;
     for (let index = countSentBy(this._packets, t - this._longest); index < end; index++) {
-      const [, ev, sent, until, fate, again, kind] = this._packets[index];
-      if (until < t) continue;
-      const way = this._ways.get(`${OF_RECEIVER.includes(kind) ? "back" : "there"}:${ev}`) ?? [];
-      if (way.length === 0) continue;
+      const { packet, way } = this._packets[index];
+      const [, , sent, until, fate, again, kind] = packet;
+      if (until < t || way.length === 0) continue;
       const share = fate === "arrived" ? (t - sent) / (until - sent) : 0;
       const { x, y } = way[Math.min(Math.floor(share * POINTS), POINTS - 1)];
       const dot = this._layer.children[shown++] ?? this._layer.appendChild(svg("circle"));

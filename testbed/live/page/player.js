@@ -23,8 +23,8 @@ export class Player {
     this.playing = true;
     this.follows = timeline.snapshot.live;
     this._clock = 0;
-    const { slow_flow: slow, base_rtt_s: rtt } = timeline.snapshot;
-    this._lag = (slow ?? null) === null ? LAG_S : Math.max(LAG_S, SLOW_LAG_RTTS * rtt);
+    const { slow_motion: slow, base_rtt_s: rtt } = timeline.snapshot;
+    this._lag = slow ? Math.max(LAG_S, SLOW_LAG_RTTS * rtt) : LAG_S;
     /** @type {boolean | null} */ this._shownPlaying = null;
     this._markedEnd = 0;
     /** @param {string} label @param {string} keys @param {() => void} act */

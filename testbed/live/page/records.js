@@ -10,10 +10,11 @@
  * @typedef {{id: number, t: number, type: "snapshot", version: number, scenario: string,
  *   description: string, topology: string, run: string, simulated: boolean, live: boolean,
  *   duration_s: number, step_s: number, base_rtt_s: number, dilation: number, planes: number, clustermapper: boolean,
- *   judged: boolean, slow_flow?: number,
+ *   judged: boolean, slow_motion: boolean,
  *   nodes: NodePlace[], links: LinkEnds[], flows: FlowEnds[], evs: EvPath[]}} Snapshot
  *
  * @typedef {{id: number, t: number, type: "opened", flows: FlowEnds[], evs: EvPath[]}} Opened
+ * @typedef {{id: number, t: number, type: "ended", flows: number[]}} Ended
  *
  * @typedef {{goodput_bps?: number, cwnd_bytes?: number, inflight_bytes?: number, srtt_s?: number,
  *   lost?: number, retransmitted?: number, verified_bytes?: number, corrupted_bytes?: number}} FlowState
@@ -49,7 +50,7 @@
  *   flow?: number, plane: number, ev?: number, result: string, rtt_s?: number}} OperatorCommand
  *
  * @typedef {EvChange | FaultChange | Detection | Finding | OperatorCommand | VerdictChange | End} RunEvent
- * @typedef {Snapshot | Opened | State | PacketBatch | RunEvent} StreamRecord
+ * @typedef {Snapshot | Opened | Ended | State | PacketBatch | RunEvent} StreamRecord
  */
 
-export const VERSION = 3;
+export const VERSION = 4;

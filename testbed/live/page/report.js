@@ -1,6 +1,6 @@
 // What the last action has come to: requested, in effect, detected, or refused with the reason.
 
-/** @import { World } from "live/timeline.js" */
+/** @import { RunState } from "live/timeline.js" */
 /** @import { Snapshot } from "live/records.js" */
 /** @import { Times } from "live/format.js" */
 import { html, setText } from "live/dom.js";
@@ -41,10 +41,10 @@ export class Report {
     this.say(`${record.kind} of ${record.target}: healed after ${after}${proof ? `, proven by ${proof}` : ""}`);
   }
 
-  /** Adds the detection once there is one. @param {World} world the newest state */
-  follow(world) {
+  /** Adds the detection once there is one. @param {RunState} run the newest state */
+  follow(run) {
     if (this._awaited === null) return;
-    const first = world.detections.find(({ fault }) => fault === this._awaited);
+    const first = run.detections.find(({ fault }) => fault === this._awaited);
     if (!first) {
       this._show(`${this._text}\nnot detected yet: no EV through it has left an active set`, false);
       return;

@@ -1,7 +1,7 @@
 // The key figures at the time that is shown.
 
 /** @import { Snapshot } from "live/records.js" */
-/** @import { World } from "live/timeline.js" */
+/** @import { RunState } from "live/timeline.js" */
 /** @import { Times } from "live/format.js" */
 import { html, setAttribute, setText } from "live/dom.js";
 import { role } from "live/evs.js";
@@ -32,25 +32,25 @@ export class Tiles {
     setAttribute(tile.tile, "class", `tile ${look}`);
   }
 
-  /** @param {World} world */
-  show(world) {
-    const flows = Object.values(world.flows);
+  /** @param {RunState} run */
+  show(run) {
+    const flows = Object.values(run.flows);
     const goodput = flows.reduce((sum, { goodput_bps = 0 }) => sum + goodput_bps, 0);
     const real = goodput * this.snapshot.dilation;
     this._set("goodput", rate(goodput), `${rate(real)} at full speed`);
 
-    const evs = Object.values(world.evs);
+    const evs = Object.entries(run.evs).filter(([key]) => !run.ended[key.split(":")[0]]).map(([, ev]) => ev);
     const bad = evs.filter((ev) => role(ev) === "bad").length;
     const active = evs.filter(({ active }) => active).length;
     this._set("active EVs", `${active} of ${evs.length}`, bad > 0 ? `${bad} assumed bad` : "none assumed bad", bad ? "bad" : "");
 
-    const faults = Object.values(world.faults);
+    const faults = Object.values(run.faults);
     const force = faults.filter(({ impairment }) => Object.keys(impairment).length > 0);
     const newest = force.at(-1);
     this._set("faults", String(force.length), newest ? `${newest.kind} of ${newest.target}` : `${faults.length} so far, none in force`, newest ? "bad" : "");
 
-    const last = world.detections.at(-1)?.fault;
-    const first = world.detections.find(({ fault }) => fault === last);
+    const last = run.detections.at(-1)?.fault;
+    const first = run.detections.find(({ fault }) => fault === last);
     if (first) {
       const lag = digits(first.after_s / this.snapshot.base_rtt_s);
       this._set("detection", `${lag} RTT`, `${this.times.passed(first.after_s)}; ${this.times.real(first.after_s)} at full speed`, "noted");
@@ -65,7 +65,7 @@ export class Tiles {
       this._set("verdict", "–", "a prompt is not judged");
       return;
     }
-    const { verdict, reasons = [], final = false } = world.verdict ?? { verdict: "trusted" };
-    this._set("verdict", verdict, reasons[0] ?? (final ? (world.outcome ?? "final") : "so far"), verdict === "trusted" ? "good" : "bad");
+    const { verdict, reasons = [], final = false } = run.verdict ?? { verdict: "trusted" };
+    this._set("verdict", verdict, reasons[0] ?? (final ? (run.outcome ?? "final") : "so far"), verdict === "trusted" ? "good" : "bad");
   }
 }

@@ -8,11 +8,12 @@ const CHECKPOINT = 50;
 
 /**
  * @typedef {EvState & {state: string, active: boolean, reason: string}} Ev
- * @typedef {object} World the state of everything at a time
+ * @typedef {object} RunState the state of everything at a time
  * @property {Record<string, FlowState>} flows
  * @property {Record<string, number>} planes
  * @property {Record<string, Ev>} evs by `flow:ev`
  * @property {Record<string, LinkState>} links by direction
+ * @property {Record<string, boolean>} ended of flows, whether their program has ended
  * @property {Record<string, FaultChange>} faults the last change of each
  * @property {Detection[]} detections
  * @property {Record<string, Finding>} findings those that stand, by suspect
@@ -20,7 +21,7 @@ const CHECKPOINT = 50;
  * @property {string | null} outcome
  */
 
-/** @param {Snapshot} snapshot @returns {World} */
+/** @param {Snapshot} snapshot @returns {RunState} */
 function beginning(snapshot) {
   /** @type {Record<string, Ev>} */
   const evs = {};
@@ -28,7 +29,7 @@ function beginning(snapshot) {
     evs[`${flow}:${ev}`] = { state, active, reason: "" };
   }
   return {
-    flows: {}, planes: {}, evs, links: {}, faults: {}, detections: [], findings: {},
+    flows: {}, planes: {}, evs, links: {}, ended: {}, faults: {}, detections: [], findings: {},
     verdict: null, outcome: null,
   };
 }
@@ -42,41 +43,44 @@ function merge(known, changes) {
   for (const key in changes) known[key] = { ...known[key], ...changes[key] };
 }
 
-/** @param {World} world @param {StreamRecord} record */
-function apply(world, record) {
+/** @param {RunState} run @param {StreamRecord} record */
+function apply(run, record) {
   switch (record.type) {
     case "state":
-      merge(world.flows, record.flows);
-      Object.assign(world.planes, record.planes);
-      merge(world.evs, /** @type {any} */ (record.evs));
-      merge(world.links, record.links);
+      merge(run.flows, record.flows);
+      Object.assign(run.planes, record.planes);
+      merge(run.evs, /** @type {any} */ (record.evs));
+      merge(run.links, record.links);
       break;
     case "opened":
       for (const { flow, ev, state, active } of record.evs) {
-        world.evs[`${flow}:${ev}`] = { state, active, reason: "" };
+        run.evs[`${flow}:${ev}`] = { state, active, reason: "" };
       }
+      break;
+    case "ended":
+      for (const flow of record.flows) run.ended[flow] = true;
       break;
     case "ev": {
       const key = `${record.flow}:${record.ev}`;
       const { active, reason } = record;
-      world.evs[key] = { ...world.evs[key], state: record.new, active, reason };
+      run.evs[key] = { ...run.evs[key], state: record.new, active, reason };
       break;
     }
     case "fault":
-      world.faults[record.fault] = record;
+      run.faults[record.fault] = record;
       break;
     case "detection":
-      world.detections.push(record);
+      run.detections.push(record);
       break;
     case "finding":
-      if (record.raised) world.findings[record.suspect] = record;
-      else delete world.findings[record.suspect];
+      if (record.raised) run.findings[record.suspect] = record;
+      else delete run.findings[record.suspect];
       break;
     case "verdict":
-      world.verdict = record;
+      run.verdict = record;
       break;
     case "end":
-      world.outcome = record.outcome;
+      run.outcome = record.outcome;
   }
 }
 
@@ -102,16 +106,16 @@ class Series {
     for (const of of [this.flows, this.cwnd, this.inflight]) of.push(this.t.map(() => 0));
   }
 
-  /** @param {World} world @param {number} t */
-  add(world, t) {
+  /** @param {RunState} run @param {number} t */
+  add(run, t) {
     this.t.push(t);
-    this.planes.forEach((values, plane) => values.push(world.planes[plane] ?? 0));
-    this.flows.forEach((values, flow) => values.push(world.flows[flow]?.goodput_bps ?? 0));
-    this.cwnd.forEach((values, flow) => values.push(world.flows[flow]?.cwnd_bytes ?? 0));
-    this.inflight.forEach((values, flow) => values.push(world.flows[flow]?.inflight_bytes ?? 0));
+    this.planes.forEach((values, plane) => values.push(run.planes[plane] ?? 0));
+    this.flows.forEach((values, flow) => values.push(run.flows[flow]?.goodput_bps ?? 0));
+    this.cwnd.forEach((values, flow) => values.push(run.flows[flow]?.cwnd_bytes ?? 0));
+    this.inflight.forEach((values, flow) => values.push(run.flows[flow]?.inflight_bytes ?? 0));
     let largest = 0;
     for (const name in this.links) {
-      const bytes = world.links[name]?.queue_bytes ?? 0;
+      const bytes = run.links[name]?.queue_bytes ?? 0;
       this.links[name].push(bytes);
       if (!name.startsWith("h") && bytes > largest) largest = bytes;
     }
@@ -129,13 +133,13 @@ export class Timeline {
     /** @type {RunEvent[]} */ this.events = [];
     /** @type {PacketBatch[]} */ this.packets = [];
     this.series = new Series(first);
-    /** @type {World} the state after all records */
+    /** @type {RunState} the state after all records */
     this.latest = beginning(first);
     this.last = first.t;
     this.ended = false;
-    /** @type {{count: number, world: World}[]} */
-    this._checkpoints = [{ count: 0, world: structuredClone(this.latest) }];
-    this._shown = { count: 0, world: beginning(first) };
+    /** @type {{count: number, run: RunState}[]} */
+    this._checkpoints = [{ count: 0, run: structuredClone(this.latest) }];
+    this._shown = { count: 0, run: beginning(first) };
     this._states = 0;
   }
 
@@ -150,7 +154,7 @@ export class Timeline {
       if (++this._states % CHECKPOINT === 0) {
         this._checkpoints.push({
           count: this.records.length,
-          world: structuredClone(this.latest),
+          run: structuredClone(this.latest),
         });
       }
     } else if (record.type === "opened") {
@@ -158,7 +162,7 @@ export class Timeline {
       this.snapshot.evs.push(...record.evs);
       for (const _ of record.flows) this.series.open();
     } else if (record.type === "packets") this.packets.push(record);
-    else if (record.type !== "snapshot") this.events.push(record);
+    else if (record.type !== "snapshot" && record.type !== "ended") this.events.push(record);
   }
 
   /** The end of the time axis. */
@@ -178,29 +182,29 @@ export class Timeline {
     return low;
   }
 
-  /** The state of everything at a time. @param {number} t @returns {World} */
+  /** The state of everything at a time. @param {number} t @returns {RunState} */
   at(t) {
     const count = this.count(t);
     if (count < this._shown.count) {
       const before = this._checkpoints.findLast((checkpoint) => checkpoint.count <= count);
-      const { count: from, world } = /** @type {any} */ (before);
-      this._shown = { count: from, world: structuredClone(world) };
+      const { count: from, run } = /** @type {any} */ (before);
+      this._shown = { count: from, run: structuredClone(run) };
     }
     const shown = this._shown;
-    while (shown.count < count) apply(shown.world, this.records[shown.count++]);
-    return shown.world;
+    while (shown.count < count) apply(shown.run, this.records[shown.count++]);
+    return shown.run;
   }
 }
 
 /**
  * What is wrong with each link direction: the impairments of all faults in force.
- * @param {World} world
+ * @param {RunState} run
  * @returns {Record<string, {fault: number, kind: string, impairment: import("live/records.js").Impairment}[]>}
  */
-export function impaired(world) {
+export function impaired(run) {
   /** @type {Record<string, any[]>} */
   const places = {};
-  for (const { fault, kind, places: struck, impairment } of Object.values(world.faults)) {
+  for (const { fault, kind, places: struck, impairment } of Object.values(run.faults)) {
     if (Object.keys(impairment).length === 0) continue;
     for (const place of struck) (places[place] ??= []).push({ fault, kind, impairment });
   }

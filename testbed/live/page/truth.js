@@ -1,7 +1,7 @@
 // The faults so far: what was broken, when a flow noticed, and whom the Clustermapper accuses.
 
 /** @import { FaultChange, Finding, Snapshot } from "live/records.js" */
-/** @import { World } from "live/timeline.js" */
+/** @import { RunState } from "live/timeline.js" */
 /** @import { Times } from "live/format.js" */
 import { byId, html, setText } from "live/dom.js";
 import { words } from "live/faults.js";
@@ -25,16 +25,16 @@ export class Truth {
     this._key = "";
   }
 
-  /** @param {World} world */
-  show(world) {
-    const faults = Object.values(world.faults).reverse();
-    const findings = Object.values(world.findings);
+  /** @param {RunState} run */
+  show(run) {
+    const faults = Object.values(run.faults).reverse();
+    const findings = Object.values(run.findings);
     const mapper = this.snapshot.clustermapper;
-    if (mapper) setText(byId("measured"), this._measured(world));
-    const key = JSON.stringify([faults, findings, world.detections.length, this.times.unit]);
+    if (mapper) setText(byId("measured"), this._measured(run));
+    const key = JSON.stringify([faults, findings, run.detections.length, this.times.unit]);
     if (key === this._key) return;
     this._key = key;
-    const rows = faults.map((fault) => this._row(fault, world, mapper ? findings : null));
+    const rows = faults.map((fault) => this._row(fault, run, mapper ? findings : null));
     for (const { suspect, loss } of findings.filter(({ suspect: accused }) => !faults.some(({ places, phase }) => phase !== "healed" && meets(accused, places)))) {
       rows.push(html("tr", { class: "bad" }, ...["–", "nothing is broken there", "–", `${suspect} (${percentOf(loss)})`].map((cell) => html("td", {}, cell))));
     }
@@ -48,15 +48,15 @@ export class Truth {
       html("thead", {}, html("tr", {}, ...heads.map((head) => html("th", { scope: "col" }, head)))), html("tbody", {}, ...rows)));
   }
 
-  /** How far the Clustermapper has come. @param {World} world */
-  _measured(world) {
-    const probed = Object.values(world.links).filter(({ probed: probes = 0 }) => probes > 0);
+  /** How far the Clustermapper has come. @param {RunState} run */
+  _measured(run) {
+    const probed = Object.values(run.links).filter(({ probed: probes = 0 }) => probes > 0);
     return `Clustermapper: ${probed.length} of ${2 * this.snapshot.links.length} link directions measured`;
   }
 
-  /** @param {FaultChange} fault @param {World} world @param {Finding[] | null} findings */
-  _row(fault, world, findings) {
-    const detection = world.detections.find(({ fault: number }) => number === fault.fault);
+  /** @param {FaultChange} fault @param {RunState} run @param {Finding[] | null} findings */
+  _row(fault, run, findings) {
+    const detection = run.detections.find(({ fault: number }) => number === fault.fault);
     const healed = ["healed", "failed"].includes(fault.phase);
     const state = fault.phase === "changed" ? words(fault.impairment) || "in force" : fault.phase;
     const cells = [

@@ -29,6 +29,7 @@ _MOST_UNDER_WAY = 50_000
 """Packets whose sending is remembered until they arrive; of the lost ones none does."""
 
 _EV_BITS = 32
+_RATES = "sent_bps", "goodput_bps"
 _DIGITS = 4
 """Significant digits of rates and times: enough for a page, and half the bytes."""
 
@@ -44,6 +45,7 @@ class Measures:
             for direction in link.directions
         }
         self._known: dict[tuple[str, object], dict[str, Any]] = {}
+        self._running: list[tuple[str, object, str]] = []
         self._totals: defaultdict[tuple[str, object, str], int] = defaultdict(int)
         self._sent_s: dict[tuple[int, int, int], float] = {}
         self._counted: dict[str, tuple[float, int]] = {}
@@ -51,13 +53,16 @@ class Measures:
     def state(self, tables: Tables, begin_s: float, end_s: float) -> State:
         """The changes by the rows between two times."""
         values: dict[tuple[str, object], dict[str, Any]] = defaultdict(dict)
-        for place, known in self._known.items():  # without rows a rate is 0
-            values[place] = {name: 0.0 for name in known if name.endswith("_bps")}
+        for kind, key, name in self._running:  # without rows a rate is 0
+            values[kind, key][name] = 0.0
         self._add_packets(tables, end_s - begin_s, values)
         self._add_judged(tables, values)
         self._add_queue_pairs(tables, values)
         self._add_links(tables, values)
         self._add_probes(tables, values)
+        self._running = [
+            (*place, name) for place, last in values.items() for name in _RATES if last.get(name)
+        ]
         changed: dict[str, dict[Any, dict[str, Any]]] = defaultdict(dict)
         for (kind, key), latest in values.items():
             before = self._known.setdefault((kind, key), {})
@@ -77,12 +82,12 @@ class Measures:
         if sent := tables.get("transmissions"):
             for ev, total in _sums(_ev_keys(sent), sent["bytes"]):
                 values["ev", _ev_name(ev)]["sent_bps"] = _rounded(8 * total / step_s)
-            for flow, total in _sums(sent["flow"], sent["retransmitted"]):
+            for flow, total in _sums_by_number(sent["flow"], sent["retransmitted"]):
                 values["flow", flow]["retransmitted"] = self._total("flow", flow, "again", total)
             self._remember_sending(sent)
         if arrived := tables.get("arrivals"):
             for kind, keys in (("flow", arrived["flow"]), ("plane", arrived["plane"])):
-                for key, total in _sums(keys, arrived["bytes"]):
+                for key, total in _sums_by_number(keys, arrived["bytes"]):
                     values[kind, key]["goodput_bps"] = _rounded(8 * total / step_s)
             for ev, total in _sums(_ev_keys(arrived), arrived["bytes"]):
                 values["ev", _ev_name(ev)]["goodput_bps"] = _rounded(8 * total / step_s)
@@ -145,7 +150,11 @@ class Measures:
             if before is not None and t > before[0]:
                 rate_bps = 8 * (count - before[1]) / (t - before[0])
                 latest["load"] = round(rate_bps / self._rates_bps[direction], 3)
+        largest: dict[str, int] = {}
         for direction, backlog in _rows(tables, "queues", "direction", "backlog_bytes"):
+            if backlog > largest.get(direction, -1):
+                largest[direction] = backlog
+        for direction, backlog in largest.items():
             latest = values["link", direction]
             latest["queue_bytes"] = max(backlog, latest.get("queue_bytes", 0))
 
@@ -177,6 +186,12 @@ def _sums(keys: np.ndarray, values: np.ndarray) -> Iterator[tuple[int, float]]:
     different, numbers = np.unique(keys, return_inverse=True)
     sums = np.bincount(numbers, weights=values)
     return zip(different.tolist(), sums.tolist(), strict=True)
+
+
+def _sums_by_number(numbers: np.ndarray, values: np.ndarray) -> Iterator[tuple[int, float]]:
+    """The same where the keys are small numbers from 0, without sorting them."""
+    sums = np.bincount(numbers, weights=values)
+    return ((key, float(sums[key])) for key in np.flatnonzero(np.bincount(numbers)).tolist())
 
 
 def _medians(keys: np.ndarray, values: np.ndarray) -> Iterator[tuple[int, float]]:

@@ -8,6 +8,7 @@ from testbed.live.stream.measures import Tables
 from testbed.live.stream.records import Fate, Packet, PacketBatch, PacketKind
 from testbed.model.errors import InputError
 from testbed.model.fabric.addressing import directions_of_path, path_of_ev
+from testbed.model.fabric.topology import Topology
 from testbed.model.flows import Flow, flows_of
 from testbed.model.scenario import Scenario
 from testbed.results.records import CONTROL_DILATION
@@ -58,12 +59,11 @@ def flow_in_slow_motion(scenario: Scenario, name: str | None, *, live: bool = Fa
 class PacketFollower:
     """Follows the packets of one flow through the rows of tables, step by step."""
 
-    def __init__(self, scenario: Scenario, flow: int, base_rtt_s: float) -> None:
+    def __init__(self, topology: Topology, flow: Flow, base_rtt_s: float) -> None:
         """Begin with nothing under way."""
-        self.flow = flow
-        self._topology = scenario.topology
-        flows = {flow.number: flow for flow in flows_of(scenario)}
-        self._ends: Flow = flows[flow]
+        self.flow = flow.number
+        self._topology = topology
+        self._ends = flow
         self._missing_s = _MISSING_RTTS * base_rtt_s
         self._data: dict[_Key, float] = {}
         self._by_time: dict[tuple[int, float], _Key] = {}

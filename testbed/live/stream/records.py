@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from testbed.model.json_schema import records_schema
 
-VERSION: Literal[3] = 3
+VERSION: Literal[4] = 4
 """Counts up whenever a reader of the stream has to change."""
 
 
@@ -89,7 +89,7 @@ class Snapshot(Record):
     """The first record: what the run consists of."""
 
     type: Literal["snapshot"] = "snapshot"
-    version: Literal[3] = VERSION
+    version: Literal[4] = VERSION
     scenario: str
     description: str
     topology: str
@@ -108,8 +108,8 @@ class Snapshot(Record):
     """Whether the run has a Clustermapper."""
     judged: bool = True
     """Whether the run has a verdict; the programs at a prompt have none."""
-    slow_flow: int | None = None
-    """The flow whose single packets are in the stream; None: those of no flow."""
+    slow_motion: bool = False
+    """Whether the single packets of a flow are in the stream."""
     nodes: tuple[NodePlace, ...]
     links: tuple[LinkEnds, ...]
     flows: tuple[FlowEnds, ...]
@@ -123,6 +123,13 @@ class Opened(Record):
     flows: tuple[FlowEnds, ...] = ()
     """Their numbers follow those of the flows before them."""
     evs: tuple[EvPath, ...] = ()
+
+
+class Ended(Record):
+    """Flows whose program at the prompt has ended."""
+
+    type: Literal["ended"] = "ended"
+    flows: tuple[int, ...]
 
 
 # --- state --------------------------------------------------------------------------------------
@@ -328,6 +335,7 @@ class End(Record):
 StreamRecord = (
     Snapshot
     | Opened
+    | Ended
     | State
     | PacketBatch
     | EvChange

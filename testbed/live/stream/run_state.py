@@ -12,6 +12,7 @@ from testbed.live.stream.records import (
     RECORD,
     Detection,
     End,
+    Ended,
     EvChange,
     EvState,
     FaultChange,
@@ -44,6 +45,7 @@ class RunState:
         flows: the state of each flow.
         planes: the goodput of each plane in bits/s.
         evs: the state of each EV by `flow:ev`.
+        ended: the flows whose program has ended.
         roles: of each EV whether it is in the active set, and its state.
         links: the state of each link direction.
         faults: the last change of each fault.
@@ -58,6 +60,7 @@ class RunState:
     flows: dict[int, FlowState] = field(default_factory=dict)
     planes: dict[int, float] = field(default_factory=dict)
     evs: dict[str, EvState] = field(default_factory=dict)
+    ended: set[int] = field(default_factory=set)
     roles: dict[str, tuple[bool, str]] = field(default_factory=dict)
     links: dict[str, LinkState] = field(default_factory=dict)
     faults: dict[int, FaultChange] = field(default_factory=dict)
@@ -70,14 +73,10 @@ class RunState:
         """Take the next record of the stream."""
         self.t = max(self.t, record.t)
         match record:
-            case Snapshot():
-                self.snapshot = record
-                self.roles = {f"{e.flow}:{e.ev}": (e.active, e.state) for e in record.evs}
-            case Opened():
-                assert self.snapshot is not None  # noqa: S101 - the first record
-                flows, evs = self.snapshot.flows + record.flows, self.snapshot.evs + record.evs
-                self.snapshot = self.snapshot.model_copy(update={"flows": flows, "evs": evs})
-                self.roles |= {f"{e.flow}:{e.ev}": (e.active, e.state) for e in record.evs}
+            case Snapshot() | Opened():
+                self._open(record)
+            case Ended():
+                self.ended |= set(record.flows)
             case State():
                 _merge(self.flows, record.flows)
                 self.planes |= record.planes
@@ -95,6 +94,16 @@ class RunState:
                 self.outcome = record.outcome
         if isinstance(record, _EVENTS):
             self.events.append(record)
+
+    def _open(self, record: Snapshot | Opened) -> None:
+        """Take the flows and EVs that are new."""
+        if isinstance(record, Snapshot):
+            self.snapshot = record
+        else:
+            assert self.snapshot is not None  # noqa: S101 - the first record
+            flows, evs = self.snapshot.flows + record.flows, self.snapshot.evs + record.evs
+            self.snapshot = self.snapshot.model_copy(update={"flows": flows, "evs": evs})
+        self.roles |= {f"{e.flow}:{e.ev}": (e.active, e.state) for e in record.evs}
 
     @property
     def in_force(self) -> list[FaultChange]:

@@ -14,6 +14,7 @@ from testbed.model.fabric.addressing import (
 from testbed.model.fabric.topology import Topology
 from testbed.model.flows import Flow, flows_of
 from testbed.model.scenario import Scenario
+from testbed.results.records import CONTROL_DILATION
 
 STEP_S = 0.1
 """Time between two `State` records: ten a second."""
@@ -53,6 +54,13 @@ class Beginning:
     slow_flow: int | None = None
 
     @property
+    def slow_motion(self) -> bool:
+        """Whether single packets of a flow are in the stream: at a prompt, of the newest flow."""
+        if self.scenario is None:
+            return self.topology.dilation >= CONTROL_DILATION
+        return self.slow_flow is not None
+
+    @property
     def step_s(self) -> float:
         """Time between two `State` records."""
         return min(STEP_S, self.duration_s / LEAST_STEPS) if self.duration_s else STEP_S
@@ -87,7 +95,7 @@ def snapshot_of(beginning: Beginning, evs: Iterable[FirstState], t: float) -> Sn
         planes=topology.planes,
         clustermapper=scenario is not None and scenario.clustermapper is not None,
         judged=scenario is not None,
-        slow_flow=beginning.slow_flow,
+        slow_motion=beginning.slow_motion,
         nodes=tuple(_nodes(topology)),
         links=tuple(_links(topology)),
         flows=tuple(flow_ends(flow, transport_of(beginning)) for flow in flows.values()),

@@ -4,7 +4,7 @@ The rows may come from a run that goes on (`tail.py`) or from a finished one (`r
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TypeVar
 
 from testbed.live.stream.faults import FaultEvents
@@ -12,6 +12,7 @@ from testbed.live.stream.measures import Measures, Tables
 from testbed.live.stream.packets import PacketFollower
 from testbed.live.stream.records import (
     End,
+    Ended,
     EvChange,
     Opened,
     OperatorCommand,
@@ -60,13 +61,12 @@ class Stream:
         self._measures = Measures(beginning.topology)
         self._health: list[HealthSample] = []
         self._verdict = Level.TRUSTED
-        self._follower: PacketFollower | None = None
-        if beginning.scenario is not None and beginning.slow_flow is not None:
-            self._follower = PacketFollower(
-                beginning.scenario, beginning.slow_flow, beginning.base_rtt_s
-            )
         self._flows = flows_of_beginning(beginning)
+        self._follower: PacketFollower | None = None
+        if beginning.slow_flow is not None:
+            self._follow(self._flows[beginning.slow_flow])
         self._unopened = deque[Flow]()
+        self._ending: set[int] = set()
         self._first: list[FirstState] = []
         self._next_id = 0
 
@@ -86,6 +86,7 @@ class Stream:
         begin_s: float,
         end_s: float,
         opened: Sequence[OpenedFlow] = (),
+        ended: Collection[int] = (),
     ) -> Iterator[StreamRecord]:
         """The records of one step: events in order of time, then the state at its end.
 
@@ -96,6 +97,7 @@ class Stream:
             begin_s: when the step begins, in seconds of the run.
             end_s: when it ends.
             opened: the flows that are new.
+            ended: the flows whose program has ended.
         """
         yield from self._opened(tables, opened, begin_s)
         events: list[StreamRecord] = [*self._faults.changes(faults, end_s)]
@@ -109,6 +111,7 @@ class Stream:
             events.append(self._follower.batch(tables, end_s))
         for record in [*events, self._measures.state(tables, begin_s, end_s)]:
             yield self._numbered(record)
+        yield from self._ended(ended, end_s)
 
     def _opened(
         self, tables: Tables, opened: Sequence[OpenedFlow], t: float
@@ -132,6 +135,20 @@ class Stream:
         evs = tuple(ev_path(beginning.topology, self._flows, state) for state in first)
         self._faults.add(flows, evs)
         yield self._numbered(Opened(t=t, flows=flows, evs=evs))
+        if new and beginning.slow_motion:
+            self._follow(new[-1])
+
+    def _ended(self, flows: Collection[int], t: float) -> Iterator[StreamRecord]:
+        """The flows that have ended, of those that the stream has."""
+        self._ending |= set(flows)
+        known = self._ending & self._flows.keys()
+        if known:
+            self._ending -= known
+            yield self._numbered(Ended(t=t, flows=tuple(sorted(known))))
+
+    def _follow(self, flow: Flow) -> None:
+        beginning = self._beginning
+        self._follower = PacketFollower(beginning.topology, flow, beginning.base_rtt_s)
 
     def end(
         self, outcome: str, t: float, verdict: str | None = None, reasons: Sequence[str] = ()

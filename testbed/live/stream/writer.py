@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from pydantic import ValidationError
 
@@ -16,6 +17,7 @@ from testbed.model.run_files.flows import FLOWS, OpenedFlow
 from testbed.model.run_files.health import HealthSample
 from testbed.model.run_files.layout import HEALTH, MANIFEST, RAW, SUMMARY
 from testbed.model.summary import Summary
+from testbed.results.run_directory import is_locked
 
 STREAM = "stream.ndjson"
 """The event stream of a run that was watched, in its directory."""
@@ -48,6 +50,7 @@ class StreamWriter(Closeable):
         self._file = (directory / STREAM).open("ab", buffering=0)
         self._health = _Lines(directory / HEALTH)
         self._flows = _Lines(directory / RAW / FLOWS)
+        self._programs: dict[int, Path] = {}
         self._steps = 0
         rows = self._tail.rows_before(0.0)
         self._write([self._stream.snapshot(first_states(rows))])
@@ -57,10 +60,15 @@ class StreamWriter(Closeable):
         """The time up to which the stream is written."""
         return round(self._steps * self._step_s, 9)
 
+    @property
+    def next_s(self) -> float:
+        """The end of the step that is written next."""
+        return round((self._steps + 1) * self._step_s, 9)
+
     def close(self) -> None:
         """Close all files."""
-        self._tail.close()
-        self._file.close()
+        for file in (self._tail, self._file, self._health, self._flows):
+            file.close()
 
     def advance(self, until_s: float, faults: Sequence[FaultRecord]) -> None:
         """Write every step that is over at a time of the run, by which all its rows are recorded.
@@ -69,16 +77,25 @@ class StreamWriter(Closeable):
             until_s: the time.
             faults: the newest record of every fault so far.
         """
-        while (end_s := round((self._steps + 1) * self._step_s, 9)) <= until_s:
+        while (end_s := self.next_s) <= until_s:
             tables, health = self._tail.rows_before(end_s), self._new_health()
             times = self.end_s, end_s
-            self._write(self._stream.step(tables, faults, health, *times, self._new_flows()))
+            opened, ended = self._new_flows(), self._ended_flows()
+            self._write(self._stream.step(tables, faults, health, *times, opened, ended))
             self._steps += 1
 
     def _new_flows(self) -> list[OpenedFlow]:
         """The flows that programs have opened; each is written before the rows that name it."""
-        lines = self._flows.new_lines()
-        return [OpenedFlow.model_validate_json(line) for line in lines]
+        new = [OpenedFlow.model_validate_json(line) for line in self._flows.new_lines()]
+        self._programs |= {flow.flow: self._directory / RAW / flow.program for flow in new}
+        return new
+
+    def _ended_flows(self) -> set[int]:
+        """The flows whose programs have ended since the last call."""
+        ended = {flow for flow, file in self._programs.items() if not is_locked(file)}
+        for flow in ended:
+            del self._programs[flow]
+        return ended
 
     def finish(self, outcome: str | None = None) -> None:
         """Write the end of the stream: with the verdict, if the run has been analysed.
@@ -106,22 +123,26 @@ class StreamWriter(Closeable):
         return [HealthSample.model_validate_json(line) for line in self._health.new_lines()]
 
 
-class _Lines:
+class _Lines(Closeable):
     """The lines of a file that may not exist yet, and that others add to."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._bytes = 0
+        self._file: BinaryIO | None = None
+        self._part = b""
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
 
     def new_lines(self) -> list[bytes]:
         """The whole lines that have come since the last call."""
-        try:
-            with self._path.open("rb") as file:
-                file.seek(self._bytes)
-                lines = [line for line in file if line.endswith(b"\n")]
-        except FileNotFoundError:
-            return []
-        self._bytes += sum(map(len, lines))
+        if self._file is None:
+            if not self._path.exists():
+                return []
+            self._file = self._path.open("rb", buffering=0)
+        *lines, self._part = (self._part + self._file.read()).split(b"\n")
         return lines
 
 

@@ -16,6 +16,7 @@ class OpenedFlow(BaseModel):
         lane: how many flows between the two began before.
         qpn: the number of the sending queue pair.
         psn: its first PSN, which tells apart the queue pairs of that number.
+        program: a file beside this one, which its program locks as long as it has the device open.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -26,3 +27,4 @@ class OpenedFlow(BaseModel):
     lane: int
     qpn: int
     psn: int
+    program: str
