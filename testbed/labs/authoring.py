@@ -18,7 +18,7 @@ from testbed.labs.predicting import predict
 from testbed.labs.runs import checked_run, make_run, unseal
 from testbed.labs.students import KEY_DIGITS
 from testbed.labs.work import Work, start
-from testbed.model.errors import InputError, MachineError, TestbedError
+from testbed.model.errors import InputError, MachineError, RunFailedError, TestbedError
 
 SOLVE = "solve.py"
 TEMPLATE = Path(__file__).parent / "template"
@@ -137,12 +137,12 @@ def _seed_findings(
 
 
 def _run_findings(work: Work, run: str, student: str, *, emulated: bool) -> Iterator[LabProblem]:
-    """Make a run; an emulated one again, and slower, if it is too much or cannot be trusted."""
+    """Make a run; an emulated one again, and slower, if it is too much, fails or is not trusted."""
     problem = ""
     for slower in SLOWER if emulated else (None,):
         try:
             lab_run = make_run(work, run, lambda *_: None, drawn=False, slower=slower)
-        except MachineError as error:
+        except (MachineError, RunFailedError) as error:
             problem = str(error)
             continue
         if lab_run.summary.verdict == "trusted":

@@ -1,12 +1,14 @@
 """A lab that was just made passes its test, and the test finds what an author gets wrong."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from testbed.labs.authoring import new_lab, try_lab
+from testbed.labs.authoring import SLOWER, new_lab, try_lab
 from testbed.labs.library import load_lab
-from testbed.model.errors import InputError
+from testbed.labs.runs import MadeRun, make_run
+from testbed.model.errors import InputError, RunFailedError
 
 
 def _findings(lab: Path, scratch: Path, students: int = 1) -> list[str]:
@@ -69,3 +71,23 @@ def test_a_wrong_lab_file_is_one_clear_error(
     with pytest.raises(InputError, match=message) as refused:
         load_lab(lab)
     assert "lab.yaml:" in str(refused.value)
+
+
+@pytest.mark.simulated
+def test_an_emulated_run_that_fails_is_made_again_and_slower(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that dies on a busy machine is not the lab's fault."""
+    tried: list[float | None] = []
+
+    def make(*args: Any, slower: float | None, **options: Any) -> MadeRun:
+        tried.append(slower)
+        if len(tried) == 1:
+            raise RunFailedError("the base RTT was not measured")
+        return make_run(*args, slower=None, **options)
+
+    monkeypatch.setattr("testbed.labs.authoring.make_run", make)
+    lab = load_lab(new_lab("11-mine", tmp_path))
+    (tmp_path / "s").mkdir()
+    assert [*try_lab(lab, tmp_path / "s", 1, lambda *_: None, emulated=True)] == []
+    assert tuple(tried[:2]) == SLOWER[:2]
