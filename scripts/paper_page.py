@@ -1,54 +1,87 @@
-"""Write the rows of docs/paper.md, and their pictures, from the results of `testbed figures`.
+"""Keep results of `testbed figures`, and write the rows of docs/paper.md and the README's sum.
 
-    python scripts/paper_page.py results/paper
+    python scripts/paper_page.py results/paper    # adds the results of this directory first
+    python scripts/paper_page.py                  # writes the documents again
 
-The rows stand between `<!-- rows -->` and `<!-- end -->`. The results of a form that were never
-made are left out, and said to be.
+`docs/paper-results.json` keeps what each seed of each figure came to: results of several
+directories add up, in whatever order they are added. The rows stand between `<!-- rows -->` and
+`<!-- end -->`. A drawing is that of the directory that was added last.
 """
 
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from PIL import Image
 
 from testbed.campaign.job import FORMS
+from testbed.paper.kept import KeptResults, kept_figure, read_results, write_results
 from testbed.paper.outcome import OutcomeStore
-from testbed.paper.page import as_document, picture_name
+from testbed.paper.page import Row, as_document, counts_of, picture_name
 from testbed.paper.registry import FIGURES
 from testbed.paper.report import ReportRow
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+RESULTS = DOCS / "paper-results.json"
 PICTURES = Path("images", "paper")
 COLOURS = 64
 """Of a picture in the document: lines and text need no more, and files are a third as large."""
 
 _ROWS = re.compile(r"(<!-- rows -->\n).*(<!-- end -->)", re.DOTALL)
+_SUM = re.compile(r"\[\d+ of \d+ rows hold\]\(docs/paper\.md\), \d+ do not")
 
 
-def with_rows(document: str, rows: str) -> str:
-    """A document with these rows between its comments."""
-    return _ROWS.sub(lambda match: f"{match[1]}{rows}{match[2]}", document)
-
-
-def main(results: Path) -> None:
-    """Write the rows and the pictures of the figures that were made in a directory."""
-    stores = {form: OutcomeStore(results / "figures", form) for form in FORMS}
-    rows = [
-        ReportRow(figure, {form: store.load(figure) for form, store in stores.items()}, stores)
+def rows_of(results: KeptResults) -> list[Row]:
+    """A row for each figure."""
+    return [
+        ReportRow(figure, {form: results.outcomes.get((figure.number, form)) for form in FORMS}, {})
         for figure in FIGURES
     ]
-    (DOCS / PICTURES).mkdir(exist_ok=True)
-    for row in rows:
-        for form in FORMS:
-            target = DOCS / PICTURES / picture_name(row, form)
-            target.unlink(missing_ok=True)
-            if (picture := row.picture(form)) is not None:
-                with Image.open(picture.with_suffix(".png")) as drawn:
+
+
+def with_rows(document: str, rows: Sequence[Row]) -> str:
+    """The page with these rows between its comments."""
+    drawn = {file.name for file in (DOCS / PICTURES).iterdir()}
+    text = as_document(rows, PICTURES.as_posix(), drawn)
+    return _ROWS.sub(lambda match: f"{match[1]}{text}{match[2]}", document)
+
+
+def with_sum(readme: str, rows: Sequence[Row]) -> str:
+    """The README with the sum of these rows."""
+    counts = counts_of(rows)
+    said = f"[{counts['yes']} of {len(rows)} rows hold](docs/paper.md), {counts['no']} do not"
+    return _SUM.sub(said, readme)
+
+
+def added(results: KeptResults, directory: Path) -> KeptResults:
+    """The results with those of a directory; its drawings replace those of the documents."""
+    made = []
+    for form in FORMS:
+        store = OutcomeStore(directory / "figures", form)
+        for figure in FIGURES:
+            outcome = store.load(figure)
+            if outcome is not None and outcome.checks:
+                made.append(kept_figure(figure, outcome))
+                target = DOCS / PICTURES / picture_name(figure.number, form)
+                with Image.open(store.picture(figure).with_suffix(".png")) as drawn:
                     drawn.convert("RGB").quantize(COLOURS).save(target, optimize=True)
-    page = DOCS / "paper.md"
-    page.write_text(with_rows(page.read_text(), as_document(rows, PICTURES.as_posix())))
+    return results.adding(made)
+
+
+def main(directories: Sequence[Path]) -> None:
+    """Add the results of some directories, and write the documents."""
+    results = read_results(RESULTS)
+    (DOCS / PICTURES).mkdir(exist_ok=True)
+    for directory in directories:
+        results = added(results, directory)
+    write_results(RESULTS, results)
+    rows = rows_of(results)
+    page, readme = DOCS / "paper.md", ROOT / "README.md"
+    page.write_text(with_rows(page.read_text(), rows))
+    readme.write_text(with_sum(readme.read_text(), rows))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main([Path(argument) for argument in sys.argv[1:]])

@@ -10,6 +10,7 @@ from testbed.model.summary import Summary
 from testbed.paper.checks import most_typical, repeated
 from testbed.paper.figure import PaperFigure
 from testbed.paper.outcome import CheckOutcome, FigureOutcome, FigureRun, OutcomeStore
+from testbed.paper.planning import setup_of
 from testbed.results.report.figures.style import save, style
 
 
@@ -41,7 +42,11 @@ def judge(
     count = len({planned.scenario.name for planned in planned_runs})
     complete = {seed: best[seed] for seed in sorted(best) if len(best[seed]) == count}
     outcome = FigureOutcome(
-        number=figure.number, form=outcome_store.form, runs=tuple(figure_runs), failures=missing
+        number=figure.number,
+        form=outcome_store.form,
+        setup=setup_of(figure, outcome_store.form),
+        runs=tuple(figure_runs),
+        failures=missing,
     )
     outcome_store.directory.mkdir(parents=True, exist_ok=True)
     if complete:

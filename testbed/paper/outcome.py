@@ -1,9 +1,11 @@
 """What became of a figure in one form: its checks, its drawing, and whether both can be trusted."""
 
+from abc import abstractmethod
+from math import inf, isinf
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer
 
 from testbed.campaign.job import Form
 from testbed.campaign.plan import STATES
@@ -20,12 +22,18 @@ class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+_FINITE = PlainSerializer(lambda bound: None if isinf(bound) else bound)
+
+
 class CheckOutcome(_Model):
-    """The result of a check (see `Check`)."""
+    """The result of a check (see `Check`); a bound that it does not have is null in JSON."""
 
     what: str
     measured: str
     values: tuple[MaybeNever, ...]
+    low: Annotated[float, BeforeValidator(lambda low: -inf if low is None else low), _FINITE]
+    high: Annotated[float, BeforeValidator(lambda high: inf if high is None else high), _FINITE]
+    form: str
     bound: str
     holds: bool
     why_not: str = ""
@@ -63,32 +71,30 @@ class FigureRun(_Model):
         return file.read_text() if file.is_file() else None
 
 
-class FigureOutcome(_Model):
-    """What became of a figure in one form.
+class Outcome(_Model):
+    """What was measured for a figure in one form, and whether it holds.
 
     Attributes:
         number: the figure's.
         form: how its runs were made.
-        runs: those that were finished.
-        failures: why others were not, by their names; and, as `measuring`, why it could not be
-            measured or drawn.
         checks: what was measured, with every seed of which all runs are there.
         seeds: those seeds.
-        drawn: the seed whose runs are drawn, the most typical one; None if all are drawn.
     """
 
     number: str
     form: Form
-    runs: tuple[FigureRun, ...] = ()
-    failures: dict[str, str] = {}
     checks: tuple[CheckOutcome, ...] = ()
     seeds: tuple[int, ...] = ()
-    drawn: int | None = None
 
     @property
+    @abstractmethod
     def verdict(self) -> State:
         """The worst verdict of its runs."""
-        return max((run.verdict for run in self.runs), key=STATES.index, default="trusted")
+
+    @property
+    @abstractmethod
+    def doubt(self) -> str:
+        """How many of its runs can be trusted; empty if all can."""
 
     @property
     def holds(self) -> Answer:
@@ -110,22 +116,52 @@ class FigureOutcome(_Model):
         return tuple(filter(None, (check.reason for check in self.checks)))
 
     @property
+    def state(self) -> str:
+        """Its number of seeds, if there are several."""
+        return f"{len(self.seeds)} seeds" if len(self.seeds) > 1 else ""
+
+
+def doubt_of(trusted: int, count: int) -> str:
+    """How many of some runs can be trusted; empty if all can."""
+    return "" if trusted == count else f"{trusted} of {count} runs trusted"
+
+
+class FigureOutcome(Outcome):
+    """What became of a figure in one form.
+
+    Attributes:
+        setup: a digest of what its runs are (see `setup_of`).
+        runs: those that were finished.
+        failures: why others were not, by their names; and, as `measuring`, why it could not be
+            measured or drawn.
+        drawn: the seed whose runs are drawn, the most typical one; None if all are drawn.
+    """
+
+    setup: str = ""
+    runs: tuple[FigureRun, ...] = ()
+    failures: dict[str, str] = {}
+    drawn: int | None = None
+
+    @property
+    def verdict(self) -> State:
+        """The worst verdict of its runs."""
+        return max((run.verdict for run in self.runs), key=STATES.index, default="trusted")
+
+    @property
     def doubt(self) -> str:
         """How many of its runs can be trusted; empty if all can."""
         trusted = sum(run.verdict == "trusted" for run in self.runs)
-        count = len(self.runs)
-        return "" if trusted == count else f"{trusted} of {count} runs trusted"
+        return doubt_of(trusted, len(self.runs))
 
     @property
     def state(self) -> str:
         """Its seeds, how many runs failed, and the worst run if it cannot be trusted, in a line."""
-        seeds = f"{len(self.seeds)} seeds" if len(self.seeds) > 1 else ""
         worst = next((run for run in self.runs if run.verdict == self.verdict), None)
         doubt = ""
         if worst is not None and worst.verdict != "trusted":
             doubt = f"{worst.name} is {worst.verdict}: {'; '.join(worst.reasons[:1])}"
         failed = f"{len(self.failures)} failed" if self.failures else ""
-        return ", ".join(filter(None, (seeds, failed, doubt)))
+        return ", ".join(filter(None, (super().state, failed, doubt)))
 
 
 class OutcomeStore:

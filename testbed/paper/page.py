@@ -1,27 +1,37 @@
 """The rows of the paper as a document: claim, commands, figures, verdict."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import get_args
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from testbed.campaign.job import Form
+from testbed.paper.kept import KeptOutcome
 from testbed.paper.outcome import Answer
-from testbed.paper.report import ReportRow, commits_of, machines_of
+from testbed.paper.report import ReportRow
+
+Row = ReportRow[KeptOutcome]
 
 
-def picture_name(row: ReportRow, form: Form) -> str:
-    """The file name of a drawing beside the document."""
-    return f"{row.figure.number}-{form}.png"
+def picture_name(number: str, form: Form) -> str:
+    """The file name of a figure's drawing beside the document."""
+    return f"{number}-{form}.png"
 
 
-def as_document(rows: Sequence[ReportRow], pictures: str) -> str:
+def counts_of(rows: Sequence[Row]) -> dict[Answer, int]:
+    """How many rows have each answer."""
+    answers = [row.holds for row in rows]
+    return {answer: answers.count(answer) for answer in get_args(Answer)}
+
+
+def as_document(rows: Sequence[Row], pictures: str, drawn: Collection[str]) -> str:
     """The rows as Markdown: a table of all, then a section for each.
 
     Args:
         rows: in the paper's order.
         pictures: the directory of the drawings, relative to the document; in it they have the
             names of `picture_name`.
+        drawn: the names of the drawings that are there.
     """
     environment = Environment(
         loader=PackageLoader("testbed.paper"),
@@ -36,25 +46,29 @@ def as_document(rows: Sequence[ReportRow], pictures: str) -> str:
         "picture": picture_name,
         "seeds": _seeds,
     }
-    answers = [row.holds for row in rows]
-    runs = [run for row in rows for outcome in row.existing for run in outcome.runs]
+    kept = [outcome for row in rows for outcome in row.existing]
     return environment.get_template("rows.md.j2").render(
         rows=rows,
         pictures=pictures,
-        counts={answer: answers.count(answer) for answer in get_args(Answer)},
-        machines=machines_of(runs),
-        commits=commits_of(runs),
+        drawn=drawn,
+        counts=counts_of(rows),
+        machines=_each_once([machine for outcome in kept for machine in outcome.machines]),
+        commits=_each_once([commit for outcome in kept for commit in outcome.commits]),
     )
 
 
-def _anchor(row: ReportRow) -> str:
+def _each_once(names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))
+
+
+def _anchor(row: Row) -> str:
     """The anchor of a row's heading, as GitHub and MkDocs make it."""
     heading = f"{row.figure.number}: {row.figure.text.title}".lower()
     letters = "".join(letter for letter in heading if letter.isalnum() or letter in " -_")
     return letters.replace(" ", "-")
 
 
-def _seeds(row: ReportRow, form: Form) -> int:
+def _seeds(row: Row, form: Form) -> int:
     """With how many seeds the row was made, or would be."""
     outcome = row.outcomes[form]
     return len(outcome.seeds) if outcome is not None and outcome.seeds else row.figure.seeds

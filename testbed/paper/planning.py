@@ -1,5 +1,7 @@
 """Which runs the figures need, and which of them are missing."""
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,7 +10,7 @@ from testbed.campaign.job import FIRST_SEED, FORMS, Form
 from testbed.campaign.plan import PlannedRun, planned_run, slowed
 from testbed.campaign.store import Store
 from testbed.files.catalog import SCENARIOS
-from testbed.files.documents import read_document
+from testbed.files.documents import Document, read_document
 from testbed.files.scenarios import scenario_of
 from testbed.model.errors import InputError, did_you_mean
 from testbed.paper.figure import PaperFigure, Variant
@@ -57,13 +59,7 @@ def plan_variant(
     Raises:
         InputError: its scenario is wrong.
     """
-    document = read_document(PAPER_SCENARIOS / f"{variant.scenario}.yaml")
-    data = {**document.data, **variant.changes, "name": variant.name, "seed": seed}
-    if variant.with_seed is not None:
-        data |= variant.with_seed(data, seed)
-    if form == "emulated" and variant.emulated is not None:
-        data |= variant.emulated(data)
-    scenario, load = scenario_of(replace(document, data=data)), None
+    scenario, load = scenario_of(_document(variant, form, seed)), None
     if form == "emulated" and machine is not None:
         scenario = slowed(scenario, factor_for(scenario, machine, variant.slowed))
         load = machine.load(scenario)
@@ -71,6 +67,24 @@ def plan_variant(
     return planned_run(
         scenario, form, folder, may_stall=may_stall, carries=variant.carries, load=load
     )
+
+
+def _document(variant: Variant, form: Form, seed: int) -> Document:
+    """The scenario file of a variant, with its changes."""
+    document = read_document(PAPER_SCENARIOS / f"{variant.scenario}.yaml")
+    data = {**document.data, **variant.changes, "name": variant.name, "seed": seed}
+    if variant.with_seed is not None:
+        data |= variant.with_seed(data, seed)
+    if form == "emulated" and variant.emulated is not None:
+        data |= variant.emulated(data)
+    return replace(document, data=data)
+
+
+def setup_of(figure: PaperFigure, form: Form) -> str:
+    """A digest of what the runs of a figure are: results of different ones do not add up."""
+    files = [_document(variant, form, FIRST_SEED).data for variant in figure.variants_in(form)]
+    said = [{key: value for key, value in data.items() if key != "description"} for data in files]
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)

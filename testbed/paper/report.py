@@ -5,13 +5,22 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Generic, TypeVar, get_args
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from testbed.campaign.job import FORMS, Form
 from testbed.paper.figure import PaperFigure
-from testbed.paper.outcome import Answer, CheckOutcome, FigureOutcome, FigureRun, OutcomeStore
+from testbed.paper.outcome import (
+    Answer,
+    CheckOutcome,
+    FigureOutcome,
+    FigureRun,
+    Outcome,
+    OutcomeStore,
+)
+
+OutcomeT_co = TypeVar("OutcomeT_co", bound=Outcome, covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +33,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class ReportRow:
+class ReportRow(Generic[OutcomeT_co]):
     """A figure in the report.
 
     Attributes:
@@ -34,11 +43,11 @@ class ReportRow:
     """
 
     figure: PaperFigure
-    outcomes: Mapping[Form, FigureOutcome | None]
+    outcomes: Mapping[Form, OutcomeT_co | None]
     outcome_stores: Mapping[Form, OutcomeStore]
 
     @property
-    def existing(self) -> tuple[FigureOutcome, ...]:
+    def existing(self) -> tuple[OutcomeT_co, ...]:
         """Its outcomes in the forms in which it was made."""
         return tuple(outcome for outcome in self.outcomes.values() if outcome is not None)
 
@@ -93,7 +102,7 @@ class ReportRow:
         return "made by `make figures-full`" if self.figure.large else "not run"
 
 
-def render(rows: Sequence[ReportRow]) -> str:
+def render(rows: Sequence[ReportRow[FigureOutcome]]) -> str:
     """The report as HTML."""
     loaders = [PackageLoader(name) for name in ("testbed.paper", "testbed.results.report")]
     environment = Environment(
@@ -141,7 +150,7 @@ def commits_of(runs: Sequence[FigureRun]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def as_json(rows: Sequence[ReportRow]) -> list[dict[str, Any]]:
+def as_json(rows: Sequence[ReportRow[FigureOutcome]]) -> list[dict[str, Any]]:
     """The table, for programs."""
     return [
         {
@@ -156,7 +165,7 @@ def as_json(rows: Sequence[ReportRow]) -> list[dict[str, Any]]:
     ]
 
 
-def as_markdown(rows: Sequence[ReportRow]) -> str:
+def as_markdown(rows: Sequence[ReportRow[FigureOutcome]]) -> str:
     """The table for documents: a line for each figure and form that was made."""
     cells = [("figure", "the paper saw", "form", "measured", "holds"), ("---",) * 5]
     for figure, outcome in ((row.figure, outcome) for row in rows for outcome in row.existing):
@@ -171,7 +180,7 @@ def as_markdown(rows: Sequence[ReportRow]) -> str:
     return "".join(f"| {' | '.join(cell.replace('|', '/') for cell in row)} |\n" for row in cells)
 
 
-def _outcome(row: ReportRow, form: Form) -> dict[str, Any]:
+def _outcome(row: ReportRow[FigureOutcome], form: Form) -> dict[str, Any]:
     outcome = row.outcomes[form]
     if outcome is None:
         return {"holds": "not run", "why": row.instead(form)}

@@ -178,7 +178,7 @@ def _row(
     checks: tuple[Check, ...],
     commits: tuple[str, str],
     second: State = "degraded",
-) -> ReportRow:
+) -> ReportRow[FigureOutcome]:
     (figure,) = select_figures(["14"])
     runs = (
         _run("same-ev", "trusted", tmp_path, commits[0], modified=False),

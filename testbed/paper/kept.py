@@ -1,0 +1,269 @@
+"""The results that documents are made of: those of many campaigns, added up in one file.
+
+The runs themselves are not kept. Of each figure and form the file has its checks with their bounds,
+and what each seed came to. Results of seeds add up as long as the runs are set up in the same way
+and the same is checked; bounds do not move while they do.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from testbed.campaign.job import FORMS, Form
+from testbed.campaign.plan import STATES
+from testbed.model.errors import InputError
+from testbed.model.summary import State
+from testbed.model.summary.metric import MaybeNever
+from testbed.paper.checks import Check
+from testbed.paper.figure import PaperFigure
+from testbed.paper.outcome import CheckOutcome, FigureOutcome, Outcome, doubt_of
+from testbed.paper.registry import FIGURES
+from testbed.paper.report import commits_of, machines_of
+
+_DIGITS = 6
+"""Of a value in the file: more than documents show."""
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class KeptCheck(_Model):
+    """What a check measures, and its bounds (see `Check`); null where it has none."""
+
+    what: str
+    low: float | None
+    high: float | None
+    form: str
+    why_not: str = ""
+    equal: str = ""
+
+    def of(self, values: Sequence[float]) -> CheckOutcome:
+        """Its result with these values."""
+        low = -float("inf") if self.low is None else self.low
+        high = float("inf") if self.high is None else self.high
+        check = Check(self.what, tuple(values), low, high, self.form, self.why_not, self.equal)
+        return CheckOutcome.model_validate(check, from_attributes=True)
+
+
+class KeptSeeds(_Model):
+    """What a seed came to, or several that were judged together.
+
+    Attributes:
+        seeds: which.
+        values: those of each check: one for each seed, or, if only these are known, the least, the
+            median and the greatest.
+        verdict: the worst of the runs.
+        runs: how many runs there were.
+        trusted: how many of them could be trusted.
+        commit: that of emulated runs, or the version of the code that simulated ones were made by.
+        machine: that of emulated runs; empty for simulated ones.
+    """
+
+    seeds: tuple[int, ...]
+    values: tuple[tuple[MaybeNever, ...], ...]
+    verdict: State = "trusted"
+    runs: int
+    trusted: int
+    commit: str = ""
+    machine: str = ""
+
+
+class KeptOutcome(Outcome):
+    """The results of a figure in one form, as documents show them.
+
+    Attributes:
+        results: what its seeds came to.
+    """
+
+    results: tuple[KeptSeeds, ...] = ()
+
+    @property
+    def verdict(self) -> State:
+        """The worst verdict of its runs."""
+        return max((one.verdict for one in self.results), key=STATES.index, default="trusted")
+
+    @property
+    def doubt(self) -> str:
+        """How many of its runs can be trusted; empty if all can."""
+        return doubt_of(sum(r.trusted for r in self.results), sum(r.runs for r in self.results))
+
+    @property
+    def machines(self) -> tuple[str, ...]:
+        """The machines of emulated runs."""
+        return tuple(one.machine for one in self.results if one.machine)
+
+    @property
+    def commits(self) -> tuple[str, ...]:
+        """The commits of emulated runs."""
+        return tuple(one.commit for one in self.results if one.machine)
+
+
+class KeptFigure(_Model):
+    """The results of a figure in one form.
+
+    Attributes:
+        figure: its number.
+        form: how its runs were made.
+        setup: the digest of what they are (see `setup_of`).
+        checks: what was measured.
+        results: what its seeds came to; no seed is in two of them.
+    """
+
+    figure: str
+    form: Form
+    setup: str
+    checks: tuple[KeptCheck, ...]
+    results: tuple[KeptSeeds, ...]
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """All its seeds."""
+        return tuple(sorted(seed for one in self.results for seed in one.seeds))
+
+    @property
+    def outcome(self) -> KeptOutcome:
+        """It as documents show it."""
+        checks = tuple(
+            check.of([value for one in self.results for value in one.values[place]])
+            for place, check in enumerate(self.checks)
+        )
+        return KeptOutcome(
+            number=self.figure,
+            form=self.form,
+            checks=checks,
+            seeds=self.seeds,
+            results=self.results,
+        )
+
+
+def kept_figure(figure: PaperFigure, outcome: FigureOutcome) -> KeptFigure:
+    """What is kept of the outcome of a figure, while the directories of its runs are there."""
+    if figure.compares_seeds:
+        parts = {outcome.seeds: tuple(check.values for check in outcome.checks)}
+    else:
+        parts = {
+            (seed,): tuple((check.values[place],) for check in outcome.checks)
+            for place, seed in enumerate(outcome.seeds)
+        }
+    results = tuple(_kept_seeds(outcome, seeds, values) for seeds, values in parts.items())
+    checks = tuple(
+        KeptCheck.model_validate(check.model_dump(mode="json", include={*KeptCheck.model_fields}))
+        for check in outcome.checks
+    )
+    return KeptFigure(
+        figure=figure.number,
+        form=outcome.form,
+        setup=outcome.setup,
+        checks=checks,
+        results=results,
+    )
+
+
+def _kept_seeds(
+    outcome: FigureOutcome, seeds: tuple[int, ...], values: tuple[tuple[float, ...], ...]
+) -> KeptSeeds:
+    runs = [run for run in outcome.runs if run.seed in seeds]
+    codes = [json.loads(run.manifest)["code"] for run in runs if run.manifest is not None]
+    machines = [
+        f"{machine['cpus']} CPUs ({machine['cpu']}), kernel {machine['kernel']}, "
+        f"protocol core in {machine['core']}"
+        for machine in machines_of(runs)
+    ]
+    emulated = outcome.form == "emulated"
+    return KeptSeeds(
+        seeds=seeds,
+        values=tuple(tuple(float(f"{one:.{_DIGITS}g}") for one in same) for same in values),
+        verdict=max((run.verdict for run in runs), key=STATES.index, default="trusted"),
+        runs=len(runs),
+        trusted=sum(run.verdict == "trusted" for run in runs),
+        commit=", ".join(commits_of(runs) if emulated else dict.fromkeys(codes)),
+        machine="; ".join(machines),
+    )
+
+
+def merged(known: KeptFigure, made: KeptFigure, *, compares_seeds: bool) -> KeptFigure:
+    """The results of both: seeds add up.
+
+    Of a seed that is in both, the new result counts, unless its runs have a worse verdict. Results
+    of several seeds that were judged together are replaced by those of as many seeds at least.
+    Results that were set up or checked otherwise do not add up: the new ones replace them.
+
+    Raises:
+        InputError: a bound moved while all else stayed as it was.
+    """
+    names = [[check.what for check in one.checks] for one in (known, made)]
+    if known.setup != made.setup or names[0] != names[1]:
+        return made
+    if compares_seeds:
+        return made if {*made.seeds} >= {*known.seeds} else known
+    for before, after in zip(known.outcome.checks, made.outcome.checks, strict=True):
+        if before.bound != after.bound:
+            place = f"{made.figure}, {made.form}: {after.what}"
+            expected = f"{before.bound}, as in the results that are kept"
+            remedy = "bounds do not move after a run: a new setup of the runs gets new bounds"
+            raise InputError.of(place, after.bound, expected, remedy)
+    results = {one.seeds: one for one in known.results}
+    for one in made.results:
+        old = results.get(one.seeds)
+        if old is None or STATES.index(one.verdict) <= STATES.index(old.verdict):
+            results[one.seeds] = one
+    single = {seeds for seeds in results if len(seeds) == 1}
+    covered = {seed for seeds in single for seed in seeds}
+    groups = [seeds for seeds in results if len(seeds) > 1 and not covered.issuperset(seeds)]
+    in_groups = {seed for seeds in groups for seed in seeds}
+    counted = [*groups, *(seeds for seeds in single if in_groups.isdisjoint(seeds))]
+    return made.model_copy(update={"results": tuple(results[seeds] for seeds in sorted(counted))})
+
+
+@dataclass(frozen=True)
+class KeptResults:
+    """All that is kept, by figure and form."""
+
+    figures: Mapping[tuple[str, Form], KeptFigure]
+
+    @cached_property
+    def outcomes(self) -> Mapping[tuple[str, Form], KeptOutcome]:
+        """As documents show it."""
+        return {key: figure.outcome for key, figure in self.figures.items()}
+
+    def adding(self, made: Iterable[KeptFigure]) -> "KeptResults":
+        """These results and others (see `merged`)."""
+        all_figures = dict(self.figures)
+        comparing = {figure.number for figure in FIGURES if figure.compares_seeds}
+        for one in made:
+            key = one.figure, one.form
+            known = all_figures.get(key)
+            compares = one.figure in comparing
+            all_figures[key] = one if known is None else merged(known, one, compares_seeds=compares)
+        return KeptResults(all_figures)
+
+
+def read_results(file: Path) -> KeptResults:
+    """The results in a file; none if there is no such file."""
+    if not file.is_file():
+        return KeptResults({})
+    figures = map(KeptFigure.model_validate, json.loads(file.read_text()))
+    return KeptResults({(one.figure, one.form): one for one in figures})
+
+
+def write_results(file: Path, results: KeptResults) -> None:
+    """Write a file: a check and the result of a seed are a line each, so that versions compare."""
+    order = [(figure.number, form) for figure in FIGURES for form in FORMS]
+    known = [results.figures[key] for key in order if key in results.figures]
+    file.write_text("[" + ",".join(map(_lines, known)) + "\n]\n")
+
+
+def _lines(figure: KeptFigure) -> str:
+    data: dict[str, Any] = figure.model_dump(mode="json", exclude_defaults=True)
+    head = ", ".join(f'"{key}": {json.dumps(data[key])}' for key in ("figure", "form", "setup"))
+    lists = ",\n  ".join(
+        f'"{key}": [\n    ' + ",\n    ".join(map(json.dumps, data[key])) + "\n  ]"
+        for key in ("checks", "results")
+    )
+    return f"\n{{ {head},\n  {lists} }}"
