@@ -32,7 +32,7 @@ from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
 from testbed.model.units import NS_PER_S
 from testbed.mrc import NEVER, Arrival
-from testbed.mrc.verbs import CompletionQueue, Context, Reach, WorkCompletion
+from testbed.mrc.verbs import CompletionQueue, Context, PeerPaths, WorkCompletion
 from testbed.sandbox.attributes import NICENESS
 from testbed.sandbox.namespaces import RECORDS_FILE, TOPOLOGY_FILE
 
@@ -114,7 +114,7 @@ class Device(Closeable):
         self.arrived = self.late = 0
         rng = SystemRandom()
         self._seed = rng.randrange(1 << 32)
-        self.context = Context(port_attributes(topology, host), self._reach, rng)
+        self.context = Context(port_attributes(topology, host), self._paths_to, rng)
         self._late_ns = round(topology.propagation_rtt_ns * LATE_RTTS)
         self._nic = Nic(topology, host, topology.propagation_rtt_ns // TICKS_PER_RTT)
         self._records: DeviceRecords | None = None
@@ -180,13 +180,13 @@ class Device(Closeable):
             raise TimeoutError(f"no completion within {timeout_s:g} s")
         return completions
 
-    def _reach(self, peer: bytes) -> Reach:
+    def _paths_to(self, peer: bytes) -> PeerPaths:
         topology = self.topology
         dst = host_of_nic(topology, IPv6Address(peer))
         if dst is None or dst == self.host:
             raise ValueError(f"no other NIC of {topology.name} has the address {peer.hex()}")
         rtt_ns = topology.path_rtt_ns(self.host, dst, serialised=False)
-        return Reach(ev_entries(self._evs(dst)), rtt_ns)
+        return PeerPaths(ev_entries(self._evs(dst)), rtt_ns)
 
     def _evs(self, peer: Node) -> tuple[EvChoice, ...]:
         """The EVs to a peer, always the same."""

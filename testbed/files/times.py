@@ -7,7 +7,7 @@ from testbed.files.documents import Document
 from testbed.model.errors import Remark, few
 from testbed.model.part import times_in
 from testbed.model.scenario import Scenario
-from testbed.model.units import EMULATED, Clock, exact_duration, is_in_rtts, show_number
+from testbed.model.units import EMULATED, TimeBase, exact_duration, is_in_rtts, show_number
 
 _MANY = 10_000
 
@@ -27,7 +27,7 @@ class WrittenTime:
 
     key: str
     text: str
-    clock: Clock
+    clock: TimeBase
     real_ns: float
     emulated_ns: int
     rtts: float

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.labs.assignment import Assignment
-from testbed.labs.lab import Figure
+from testbed.labs.lab import StudentFigure
 from testbed.labs.quantities import factor, show_quantity
 from testbed.model.errors import InputError, RunFailedError
 from testbed.model.fabric.topology import Topology
@@ -79,7 +79,7 @@ class Evidence:
                 raise InputError.of(str(file), "a damaged file", expected, _again(run)) from None
         return self._summaries[run]
 
-    def value(self, figure: Figure, unit: str = "") -> Any:
+    def value(self, figure: StudentFigure, unit: str = "") -> Any:
         """A figure: a metric as a number in a unit, or what a function of `figures.py` returns.
 
         Raises:
@@ -118,12 +118,12 @@ class Evidence:
                 f"the records of {runs} have no {shown}\n  remedy: {remedy}"
             ) from None
 
-    def called(self, figure: Figure) -> str:
+    def called(self, figure: StudentFigure) -> str:
         """A figure in words: `the figure stall_rtt`; of a function, its name."""
         name = figure.name.rpartition(".")[2]
         return f"the figure {name}" if figure.is_metric else name.replace("_", " ")
 
-    def show(self, figure: Figure, unit: str = "") -> str:
+    def show(self, figure: StudentFigure, unit: str = "") -> str:
         """A figure as text."""
         value = self.value(figure, unit)
         if figure.is_metric and not unit:

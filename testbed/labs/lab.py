@@ -92,7 +92,7 @@ Answer = Annotated[
 ]
 
 
-class Figure(Part):
+class StudentFigure(Part):
     """A figure of the student's own: a declared metric of a run, or a function of `figures.py`."""
 
     name: str = Field(
@@ -110,9 +110,15 @@ class Mistake(Part):
     """A wrong answer that many give, and what to say to it."""
 
     equals: Any = Field(default=None, description="the answer itself")
-    figure: Figure | None = Field(default=None, description="the answer is this figure instead")
-    above: Figure | None = Field(default=None, description="the answer is more than this figure")
-    below: Figure | None = Field(default=None, description="the answer is less than this figure")
+    figure: StudentFigure | None = Field(
+        default=None, description="the answer is this figure instead"
+    )
+    above: StudentFigure | None = Field(
+        default=None, description="the answer is more than this figure"
+    )
+    below: StudentFigure | None = Field(
+        default=None, description="the answer is less than this figure"
+    )
     because: str = Field(description="what is wrong; {answer} and {figure} stand for the values")
 
     @model_validator(mode="after")
@@ -133,9 +139,11 @@ class Task(Part):
     answer: Answer
     before: str = Field(default="", description="the run that this predicts")
     after: tuple[str, ...] = Field(default=(), description="the runs that it needs")
-    figure: Figure | None = Field(default=None, description="the right answer, from a run")
+    figure: StudentFigure | None = Field(default=None, description="the right answer, from a run")
     expected: Any = Field(default=None, description="the right answer, equal for all students")
-    quotes: tuple[Figure, ...] = Field(default=(), description="figures that a text has to quote")
+    quotes: tuple[StudentFigure, ...] = Field(
+        default=(), description="figures that a text has to quote"
+    )
     look: str = Field(default="", description="where to look when the answer is wrong")
     mistakes: tuple[Mistake, ...] = ()
     hints: tuple[str, ...] = ()
@@ -152,7 +160,7 @@ class Task(Part):
         return isinstance(self.answer, ScoreAnswer)
 
     @property
-    def figures(self) -> tuple[Figure, ...]:
+    def figures(self) -> tuple[StudentFigure, ...]:
         """All figures that its check looks at."""
         mistaken = ((m.figure, m.above, m.below) for m in self.mistakes)
         named = (self.figure, *self.quotes, *(figure for group in mistaken for figure in group))

@@ -13,7 +13,7 @@ from testbed.files.documents import read_document
 from testbed.files.validation import validated
 from testbed.installation import PROJECT
 from testbed.labs.draws import placeholders
-from testbed.labs.lab import Figure, Lab, NumberAnswer
+from testbed.labs.lab import Lab, NumberAnswer, StudentFigure
 from testbed.labs.quantities import counts_things, factor
 from testbed.model.errors import InputError, Problem, did_you_mean, raise_any
 from testbed.model.summary.scopes import SCOPES
@@ -121,7 +121,9 @@ def _problems(directory: LabDirectory) -> Iterator[Problem]:
                 yield Problem(f"runs.{name}.set.{key}", f"{{{unknown}}}", "a name under draw")
 
 
-def _figure_problems(directory: LabDirectory, where: str, figure: Figure) -> Iterator[Problem]:
+def _figure_problems(
+    directory: LabDirectory, where: str, figure: StudentFigure
+) -> Iterator[Problem]:
     if not figure.is_metric:
         if not hasattr(directory.functions, figure.name):
             yield Problem(where, figure.name, f"SCOPE.METRIC, or a function of {FIGURES}")
@@ -137,7 +139,7 @@ def _figure_problems(directory: LabDirectory, where: str, figure: Figure) -> Ite
         yield Problem(where, figure.run, f"the run of {figure.name}: {runs}")
 
 
-def _unit_problems(where: str, figure: Figure, unit: str) -> Iterator[Problem]:
+def _unit_problems(where: str, figure: StudentFigure, unit: str) -> Iterator[Problem]:
     scope, _, key = figure.name.partition(".")
     if not figure.is_metric or scope not in SCOPES or key not in SCOPES[scope].quantities:
         return

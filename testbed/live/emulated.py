@@ -15,7 +15,7 @@ from typing import Any
 from testbed.live.cost import CostLog
 from testbed.live.forks import Forks
 from testbed.live.history import RunHistory, history_of_live_run
-from testbed.live.serving import Answering, Listening, Site, serving
+from testbed.live.serving import Answering, Listening, PageServer, serving
 from testbed.live.stream.snapshot import Beginning
 from testbed.live.stream.writer import STREAM, StreamWriter
 from testbed.model.fabric.topology import Topology
@@ -81,7 +81,7 @@ class EmulatedRun:
                 cost.write(site.pid)
             self.finish()
 
-    def look(self, site: Site) -> None:
+    def look(self, site: PageServer) -> None:
         """Answer what is asked within a moment, and write what has happened."""
         site.handle_requests(self._answer, self._poll_s())
         if site.wants_end and not self._has_ended:

@@ -10,7 +10,7 @@ from testbed.files.operator_requests import PATH as OPERATOR
 from testbed.files.operator_requests import operate
 from testbed.live.forks import Forks
 from testbed.live.history import RunHistory, history_of_live_run
-from testbed.live.serving import Site
+from testbed.live.serving import PageServer
 from testbed.live.stream.snapshot import Beginning
 from testbed.live.stream.writer import STREAM, StreamWriter
 from testbed.model.errors import Problem
@@ -80,7 +80,7 @@ class SimulatedRun:
         self,
         scenario: Scenario,
         directory: Path,
-        site: Site,
+        site: PageServer,
         slow_flow: int | None = None,
         longest_ns: int | None = None,
     ) -> None:

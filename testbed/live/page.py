@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from testbed.live.stream.records import StreamRecord, to_line
 
-May = Literal["control", "break", "fork", "watch"]
+PageOffer = Literal["control", "break", "fork", "watch"]
 """What a page offers: to break the run, to fork and to end it; to break it; to fork it; or nothing.
 
 A fabric with a prompt can be broken only: it has no scenario, and ends at the prompt."""
@@ -32,12 +32,12 @@ def modules() -> tuple[str, ...]:
     return tuple(sorted(file.name for file in PAGE.glob("*.js")))
 
 
-def served(nonce: str, *, may: May) -> str:
+def served(nonce: str, *, offer: PageOffer) -> str:
     """The page for a server that has the files of `PAGE` below `page/`.
 
     Args:
         nonce: that of its content security policy, for the import map.
-        may: what the page offers.
+        offer: what the page offers.
     """
     where = {_PREFIX + name: f"./page/{name}" for name in modules()}
     styles = [Markup('<link rel="stylesheet" href="page/{}">').format(name) for name in STYLES]
@@ -46,7 +46,7 @@ def served(nonce: str, *, may: May) -> str:
         Markup('<script src="page/{}"></script>').format(LIBRARY),
         Markup('<script type="module" src="page/main.js"></script>'),
     ]
-    return _render("MRC testbed", styles, scripts, may=may)
+    return _render("MRC testbed", styles, scripts, offer=offer)
 
 
 def exported(records: Iterable[StreamRecord], title: str) -> str:
@@ -61,16 +61,18 @@ def exported(records: Iterable[StreamRecord], title: str) -> str:
         Markup('<script type="text/plain" id="stream">{}</script>').format(stream),
         Markup('<script type="module">import "live/main.js";</script>'),
     ]
-    return _render(title, styles, scripts, may="watch")
+    return _render(title, styles, scripts, offer="watch")
 
 
-def _render(title: str, styles: Iterable[Markup], scripts: Iterable[Markup], *, may: May) -> str:
+def _render(
+    title: str, styles: Iterable[Markup], scripts: Iterable[Markup], *, offer: PageOffer
+) -> str:
     environment = Environment(
         loader=PackageLoader("testbed.live", "page"), autoescape=True, undefined=StrictUndefined
     )
     page = environment.get_template("index.html")
     head, end = Markup("\n").join(styles), Markup("\n").join(scripts)
-    return page.render(title=title, head=head, scripts=end, may=may)
+    return page.render(title=title, head=head, scripts=end, offer=offer)
 
 
 def _json(imports: dict[str, str]) -> Markup:

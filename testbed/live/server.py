@@ -32,7 +32,7 @@ from starlette.responses import (
 )
 from starlette.routing import Route
 
-from testbed.live.page import PAGE, May, modules, served
+from testbed.live.page import PAGE, PageOffer, modules, served
 from testbed.live.stream.writer import STREAM
 
 POLL_S = 0.05
@@ -62,7 +62,7 @@ class Control(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedRun:
     """What one server serves.
 
     Attributes:
@@ -70,17 +70,17 @@ class Served:
         hosts: the values of the header `Host` under which it may be called.
         control: passes requests on; None: nobody can change the run.
         token: what the address begins with, known only to those who were given it.
-        may: what the page offers: everything, forks of a run that is over, or nothing.
+        offer: what the page offers: everything, forks of a run that is over, or nothing.
     """
 
     files: tuple[int, int]
     hosts: frozenset[str]
     control: Control | None = None
     token: str = field(default_factory=lambda: secrets.token_urlsafe(16))
-    may: May = "control"
+    offer: PageOffer = "control"
 
 
-def application(site: Served) -> Starlette:
+def application(site: ServedRun) -> Starlette:
     """The ASGI application of a server."""
     names = ["style.css", *(f"vendor/{name}" for name in ("uPlot.min.css", "uPlot.iife.min.js"))]
     files = {name: (PAGE / name).read_bytes() for name in (*names, *modules())}
@@ -103,7 +103,7 @@ def application(site: Served) -> Starlette:
 
 
 class _Pages:
-    def __init__(self, site: Served, files: Mapping[str, bytes]) -> None:
+    def __init__(self, site: ServedRun, files: Mapping[str, bytes]) -> None:
         self._site = site
         self._files = files
 
@@ -114,8 +114,8 @@ class _Pages:
             "img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
             "frame-ancestors 'none'"
         )
-        may = "watch" if "fork" in request.path_params else self._site.may
-        content = served(nonce, may=may)
+        offer = "watch" if "fork" in request.path_params else self._site.offer
+        content = served(nonce, offer=offer)
         return HTMLResponse(content, headers={"Content-Security-Policy": policy})
 
     async def file(self, request: Request) -> Response:
@@ -189,7 +189,7 @@ async def _events(stream: int, first: int) -> AsyncIterator[bytes]:
 class _Guarded:
     """Refuses who does not know the token, or comes by way of another site's page."""
 
-    def __init__(self, app: Callable[..., Awaitable[None]], site: Served) -> None:
+    def __init__(self, app: Callable[..., Awaitable[None]], site: ServedRun) -> None:
         self._app = app
         self._site = site
 

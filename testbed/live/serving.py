@@ -1,6 +1,6 @@
 """The process of the server: started before a run, with as few rights as possible.
 
-Its caller keeps a `Site`: the address, and the requests that come in.
+Its caller keeps a `PageServer`: the address, and the requests that come in.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from testbed.sandbox.channel import Channel
 from testbed.sandbox.processes import Child, spawn
 
 if TYPE_CHECKING:
-    from testbed.live.page import May
+    from testbed.live.page import PageOffer
 
 LOOPBACK = "127.0.0.1"
 
@@ -53,14 +53,14 @@ class Listening:
     has_prompt: bool = False
 
     @property
-    def may(self) -> "May":
+    def offer(self) -> "PageOffer":
         """What the page offers."""
         if self.read_only:
             return "watch"
         return "fork" if self.is_replay else "break" if self.has_prompt else "control"
 
 
-class Site:
+class PageServer:
     """A server that runs, from its caller's side.
 
     Attributes:
@@ -132,7 +132,7 @@ class Site:
 
 
 @contextmanager
-def serving(stream: Path, where: Listening, forks_in: Path | None = None) -> Iterator[Site]:
+def serving(stream: Path, where: Listening, forks_in: Path | None = None) -> Iterator[PageServer]:
     """Serve the page and an event stream in a process of its own while the block runs.
 
     Args:
@@ -166,7 +166,7 @@ def serving(stream: Path, where: Listening, forks_in: Path | None = None) -> Ite
                 log=stream.with_name("logs") / "live.log",
             )
 
-        site = Site(start, f"http://{where.host}:{port}/{token}/", port)
+        site = PageServer(start, f"http://{where.host}:{port}/{token}/", port)
         try:
             yield site
             site.end()
@@ -184,7 +184,7 @@ _NICENESS = 5
 """Of the server: what runs comes first."""
 
 
-def wait(site: Site, answer: Answering) -> None:
+def wait(site: PageServer, answer: Answering) -> None:
     """Answer requests until the server ends, or a signal comes."""
     while not site.has_ended:  # before it would be started again: Polars has started threads
         site.handle_requests(answer, _LAST_S)
@@ -255,13 +255,13 @@ def _serve(
     """Serve until the other end of the channel closes; `files`: the stream, the forks."""
     import uvicorn  # noqa: PLC0415 - only here
 
-    from testbed.live.server import Served, application  # noqa: PLC0415 - only here
+    from testbed.live.server import ServedRun, application  # noqa: PLC0415 - only here
 
     port = listener.getsockname()[1]
     hosts = frozenset(f"{name}:{port}" for name in (where.host, LOOPBACK, "localhost"))
     control = _ChannelControl(channel)
     sent_on = None if where.read_only else control
-    app = application(Served(files, hosts, sent_on, token, where.may))
+    app = application(ServedRun(files, hosts, sent_on, token, where.offer))
     config = uvicorn.Config(
         app, log_level="warning", lifespan="off", ws="none", timeout_graceful_shutdown=1
     )

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaH
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-from testbed.model.units import EMULATED, Clock
+from testbed.model.units import EMULATED, TimeBase
 
 
 class Part(BaseModel):
@@ -30,7 +30,7 @@ class Part(BaseModel):
         return self.model_copy(update=changes)
 
 
-def times_in(part: Part) -> Iterator[tuple[str, int, Clock]]:
+def times_in(part: Part) -> Iterator[tuple[str, int, TimeBase]]:
     """Yield each time in a part: its key path from there, its value in ns, its clock."""
     for name, field in type(part).model_fields.items():
         value, key = getattr(part, name), field.alias or name
@@ -46,10 +46,10 @@ def times_in(part: Part) -> Iterator[tuple[str, int, Clock]]:
                     yield f"{place}.{below}", time_ns, inner_clock
 
 
-def _clock_of(hints: Iterable[object]) -> Clock | None:
+def _clock_of(hints: Iterable[object]) -> TimeBase | None:
     """The clock of a type of time; None for all other types."""
     for hint in hints:
-        clock = hint if isinstance(hint, Clock) else _clock_of(get_args(hint))
+        clock = hint if isinstance(hint, TimeBase) else _clock_of(get_args(hint))
         if clock is not None:
             return clock
     return None

@@ -294,7 +294,7 @@ _DEPTH_PATTERN = rf"^\s*{_NUMBER}\s*({'|'.join((_BDP, *_SIZES))})\s*$"
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class TimeBase:
     """Marks a time of a scenario with the clock that it is in.
 
     Attributes:
@@ -306,11 +306,11 @@ class Clock:
     meaning: str
 
 
-EMULATED = Clock("emulated", "emulated time, or base RTTs: 30 RTT")
-REAL = Clock("real", "real time, which the dilation multiplies, or base RTTs: 0.4 RTT")
+EMULATED = TimeBase("emulated", "emulated time, or base RTTs: 30 RTT")
+REAL = TimeBase("real", "real time, which the dilation multiplies, or base RTTs: 0.4 RTT")
 
 
-def _time_on(clock: Clock, parse: Callable[[object, RoundTrip | None], int]) -> object:
+def _time_on(clock: TimeBase, parse: Callable[[object, RoundTrip | None], int]) -> object:
     """The type of a time of a scenario; the context of the validation is the base RTT, if known."""
 
     def read(value: object, info: ValidationInfo) -> int:

@@ -10,7 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from testbed.live.page import modules
-from testbed.live.server import MOST_BYTES, Served, application
+from testbed.live.server import MOST_BYTES, ServedRun, application
 from testbed.live.stream.recorded import recorded_stream
 from testbed.live.stream.records import to_line
 
@@ -45,7 +45,7 @@ def asked() -> Asked:
 @pytest.fixture
 def client(stream: Path, asked: Asked) -> Iterator[TestClient]:
     with stream.open("rb") as file:
-        site = Served((file.fileno(), -1), frozenset({HOST}), asked, "secret")
+        site = ServedRun((file.fileno(), -1), frozenset({HOST}), asked, "secret")
         yield TestClient(application(site), base_url=f"http://{HOST}")
 
 
@@ -123,7 +123,7 @@ def test_a_request_has_a_limit(client: TestClient, asked: Asked) -> None:
 
 def test_a_page_that_only_shows_changes_nothing(stream: Path) -> None:
     with stream.open("rb") as file:
-        site = Served((file.fileno(), -1), frozenset({HOST}), None, "secret", "watch")
+        site = ServedRun((file.fileno(), -1), frozenset({HOST}), None, "secret", "watch")
         client = TestClient(application(site), base_url=f"http://{HOST}")
         assert client.post("/secret/faults", json=FAULT, headers=ORIGIN).status_code == 403
-        assert 'data-may="watch"' in client.get("/secret/").text
+        assert 'data-offer="watch"' in client.get("/secret/").text

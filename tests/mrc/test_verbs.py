@@ -28,8 +28,8 @@ from testbed.mrc.verbs import (
     CompletionQueue,
     Context,
     Destination,
+    PeerPaths,
     QpAttributes,
-    Reach,
     VerbsQp,
     WcOpcode,
 )
@@ -62,10 +62,10 @@ class Wire:
         self._flying: list[tuple[int, int, int, bytes, int]] = []
 
     @staticmethod
-    def _reach(address: bytes) -> Reach:
+    def _reach(address: bytes) -> PeerPaths:
         if address not in ADDRESSES:
             raise ValueError("no such NIC")
-        return Reach(ENTRIES, NEAR_RTT_NS)
+        return PeerPaths(ENTRIES, NEAR_RTT_NS)
 
     def run(self, until: Callable[[], bool], limit_ns: int = 1000 * S) -> None:
         while not until():

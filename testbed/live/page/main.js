@@ -26,8 +26,8 @@ const CONTROL_LEGEND = [["dot sack", "SACK"], ["dot nack", "NACK"], ["dot probe"
 const CONTROL_DILATION = 100_000; // from there on control packets are recorded
 
 class Page {
-  /** @param {StreamRecord} first @param {string} may what the page offers: "control", "break", "fork" or "watch" */
-  constructor(first, may) {
+  /** @param {StreamRecord} first @param {string} offer what the page offers: "control", "break", "fork" or "watch" */
+  constructor(first, offer) {
     const timeline = new Timeline(first);
     const { snapshot } = timeline;
     this.timeline = timeline;
@@ -35,8 +35,8 @@ class Page {
     this.player = new Player(byId("player"), timeline, this.times);
     this.seek = (/** @type {number} */ t) => this.player.seek(t);
     this.report = new Report(byId("detail"), snapshot, this.times);
-    this.actions = may === "watch" ? null : new Actions(() => timeline.latest, this.report, () => timeline.ended);
-    const controls = may === "control" || may === "break";
+    this.actions = offer === "watch" ? null : new Actions(() => timeline.latest, this.report, () => timeline.ended);
+    const controls = offer === "control" || offer === "break";
     /** @type {Choice} */ this.choice = null;
     /** @type {string[]} */ this.hovered = [];
     this.detail = new Detail(byId("detail"), snapshot, controls ? this.actions : null);
@@ -51,8 +51,8 @@ class Page {
     this._live = html("li", { class: "live" }, snapshot.live ? "live" : "replay");
     this._end = html("button", { type: "button", class: "end", title: "End the run and write its report" }, "End run");
     this.forks = new Forks(byId("fork"), this);
-    this._ends = may === "control";
-    this.mayFork = may === "control" || may === "fork";
+    this._ends = offer === "control";
+    this.mayFork = offer === "control" || offer === "fork";
     this._head();
     help(byId("help"), controls);
     document.addEventListener("keydown", (event) => keys(event, this));
@@ -178,12 +178,12 @@ async function start() {
     play(page);
     return;
   }
-  const may = document.documentElement.dataset.may ?? "watch";
+  const offer = document.documentElement.dataset.offer ?? "watch";
   /** @type {Page | null} */
   let page = null;
   follow((record) => {
     if (page === null) {
-      page = new Page(record, may);
+      page = new Page(record, offer);
       page.connection(true);
       play(page);
     } else page.timeline.append(record);

@@ -21,7 +21,7 @@ Like the rest of the core a context does no I/O: whoever owns its sockets calls 
 """
 
 from testbed.mrc.config import PortAttributes
-from testbed.mrc.verbs.context import Context, QpAttributes, Reach
+from testbed.mrc.verbs.context import Context, PeerPaths, QpAttributes
 from testbed.mrc.verbs.queue_pair import (
     CompletionQueue,
     Destination,
@@ -34,9 +34,9 @@ __all__ = [
     "CompletionQueue",
     "Context",
     "Destination",
+    "PeerPaths",
     "PortAttributes",
     "QpAttributes",
-    "Reach",
     "VerbsQp",
     "WcOpcode",
     "WorkCompletion",

@@ -33,7 +33,7 @@ _MIN_RKEY: Final = 1 << 8
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class PeerPaths:
     """How a peer is reached: the EVs that lead to it, and the base RTT of their paths."""
 
     evs: tuple[EvEntry, ...]
@@ -67,13 +67,15 @@ class Context:
 
     Args:
         port: the NIC.
-        reach: finds how a peer's address is reached; raises ValueError where it is not.
+        paths_to: finds how a peer's address is reached; raises ValueError where it is not.
         rng: chooses rkeys and first PSNs, as a NIC does, so that a stray packet fits none.
     """
 
-    def __init__(self, port: PortAttributes, reach: Callable[[bytes], Reach], rng: Random) -> None:
+    def __init__(
+        self, port: PortAttributes, paths_to: Callable[[bytes], PeerPaths], rng: Random
+    ) -> None:
         self.port = port
-        self._reach = reach
+        self._paths_to = paths_to
         self._rng = rng
         self._now_ns = 0
         self._down: set[int] = set()
@@ -154,7 +156,7 @@ class Context:
             ValueError: no NIC of the fabric has this address.
         """
         return self.port.cc_profile(
-            self.port.base_rtt_ns if peer is None else self._reach(peer).rtt_ns
+            self.port.base_rtt_ns if peer is None else self._paths_to(peer).rtt_ns
         )
 
     def _open_core(
@@ -166,20 +168,20 @@ class Context:
         peer: Destination,
     ) -> QueuePair:
         """Return the core of a queue pair that has learnt its peer, in RTR."""
-        port, reach = self.port, self._reach(peer.address)
+        port, paths = self.port, self._paths_to(peer.address)
         congestion: Nscc | UecNscc | FixedWindow
         if isinstance(cc_profile, FixedWindow):
             congestion = cc_profile
         elif isinstance(cc_profile, UecProfile):
             congestion = UecNscc(cc_profile)
         else:
-            congestion = Nscc(cc_profile or port.cc_profile(reach.rtt_ns))
+            congestion = Nscc(cc_profile or port.cc_profile(paths.rtt_ns))
         config = replace(
             port.qp_config(
                 qpn=local.qpn,
                 peer_qpn=peer.qpn,
                 peer_address=peer.address,
-                ev_profile=ev_profile(reach.evs),
+                ev_profile=ev_profile(paths.evs),
                 cwnd=congestion.window,
                 seed=self._rng.randrange(1 << 32),
             ),
