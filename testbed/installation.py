@@ -10,6 +10,7 @@ import platform
 import subprocess
 import sys
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent
@@ -57,6 +58,17 @@ def missing_emulation(error: ModuleNotFoundError) -> str | None:
         f"nothing can be emulated here: {error.name} is not installed\n"
         f"  remedy: {INSTALL_EMULATION}; testbed simulate works without it"
     )
+
+
+def require_emulation() -> None:
+    """Make sure that the packages of the extra are installed.
+
+    Raises:
+        ModuleNotFoundError: one is not; `missing_emulation` says what to do.
+    """
+    for name in EMULATION:
+        if find_spec(name) is None:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
 def use_libraries() -> None:

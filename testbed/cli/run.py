@@ -26,7 +26,7 @@ from testbed.cli.running import machine_capacity
 from testbed.cli.screen import print_warning
 from testbed.cli.series import make_runs
 from testbed.command_options import with_options
-from testbed.installation import not_linux
+from testbed.installation import not_linux, require_emulation
 from testbed.model.errors import InputError, MachineError, RefusedValueError
 from testbed.model.progress import Progress
 
@@ -134,6 +134,7 @@ def _checked(
 
     if (elsewhere := not_linux()) is not None:
         raise MachineError(*elsewhere)
+    require_emulation()
     scenario = options.scenario(name, partial(_dilation, force=force), swept)
     links_named(scenario.topology, pcap)
     _require_no_pause(scenario)

@@ -181,7 +181,8 @@ def test_the_base_simulates_reports_and_checks(base: Environment) -> None:
 
 
 def test_what_needs_the_emulation_names_the_extra(base: Environment) -> None:
-    for command in (("run", "link-failure"), ("doctor",), ("shell", "clos-tiny")):
+    run = "run", "link-failure"
+    for command in (run, (*run, "--force"), ("doctor",), ("shell", "clos-tiny")):
         status, printed = base.testbed(*command)
         assert status == ExitStatus.MACHINE_CANNOT
         assert f"pip install '{DISTRIBUTION}[emulate]'" in printed
