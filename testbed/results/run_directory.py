@@ -5,6 +5,7 @@ A run is finished when its summary is there; it is written last.
 
 import errno
 import os
+import platform
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -221,7 +222,7 @@ def _replace_link(link: Path, target: str) -> None:
     try:
         temporary.symlink_to(target)
     except OSError:
-        if os.name == "nt":  # some users may make no links: there is none then
+        if platform.system() == "Windows":  # some users may make no links: there is none then
             return
         raise
     give_to_user(temporary)
