@@ -66,17 +66,17 @@ def topology(content: Mapping[str, Any]) -> Topology:
     return validated(Topology, topologies.with_dilation(_plain(content)), Document(None, {}))
 
 
-def changed(given: Scenario, settings: Settings) -> Scenario:
+def changed(scenario: Scenario, settings: Settings) -> Scenario:
     """A copy of a scenario with other values, checked.
 
     Args:
-        given: the scenario.
+        scenario: the scenario.
         settings: values by key path, such as `{"transport.spray": "blind"}`.
 
     Raises:
         InputError: there is no such key, a value is wrong, or two do not fit together.
     """
-    return _scenario_of(_plain(given), {key: _plain(value) for key, value in settings.items()})
+    return _scenario_of(_plain(scenario), {key: _plain(value) for key, value in settings.items()})
 
 
 def checked(scenario: Scenario | str | Path, settings: Settings = _NONE) -> Scenario:

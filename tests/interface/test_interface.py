@@ -32,7 +32,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
 
 
 SIGNATURES = {
-    "changed": "(given: Scenario, settings: Mapping[str, Any]) -> Scenario",
+    "changed": "(scenario: Scenario, settings: Mapping[str, Any]) -> Scenario",
     "emulate": (
         "(scenario: Scenario | str | Path, *, seed: int | None = None, results: str | Path = "
         "PosixPath('results'), attempts: int = 3) -> Result"
