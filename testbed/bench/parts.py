@@ -20,6 +20,8 @@ class BenchPart:
         most_repeats: what takes long and varies little is not repeated more often.
         root: whether it needs root.
         only_if_named: whether it is measured only if it is named: it needs another program.
+        anywhere: whether its figures are the same on every machine: they are those of simulated
+            runs, and none is a time that the machine takes.
     """
 
     what: str
@@ -27,6 +29,7 @@ class BenchPart:
     most_repeats: int = 1000
     root: bool = True
     only_if_named: bool = False
+    anywhere: bool = False
 
 
 PARTS: Mapping[str, BenchPart] = {
@@ -52,13 +55,25 @@ PARTS: Mapping[str, BenchPart] = {
     ),
     "scale": BenchPart("bring-up of five sizes, to 1024 links; a picture", "fabric.bring_up", 3),
     "localisation": BenchPart(
-        "whether probes name what is ill, simulated", "simulated.localisation", 1, root=False
+        "whether probes name what is ill, simulated",
+        "simulated.localisation",
+        1,
+        root=False,
+        anywhere=True,
     ),
     "incast": BenchPart(
-        "7:1, with trimming and without, simulated", "simulated.congestion", 3, root=False
+        "7:1, with trimming and without, simulated",
+        "simulated.congestion",
+        3,
+        root=False,
+        anywhere=True,
     ),
     "shared-path": BenchPart(
-        "two flows that meet on one T1, simulated", "simulated.congestion", 1, root=False
+        "two flows that meet on one T1, simulated",
+        "simulated.congestion",
+        1,
+        root=False,
+        anywhere=True,
     ),
     "attainable": BenchPart(
         "what 64 hosts may have at each change of the fabric", "simulated.attainable", root=False
@@ -68,12 +83,14 @@ PARTS: Mapping[str, BenchPart] = {
         "simulated.profiles",
         3,
         root=False,
+        anywhere=True,
     ),
     "judgement": BenchPart(
         "what condemns an EV, in three ways over thirteen cases, simulated",
         "simulated.judgement",
         3,
         root=False,
+        anywhere=True,
     ),
     "robustness": BenchPart("mutated packets and random schedules", "robustness", 1, root=False),
     "simulator": BenchPart(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from testbed.cli.options import Json, Results
+from testbed.cli.placing import On, pool_at
 from testbed.cli.screen import print_json, ruled_table, stderr, stdout
 from testbed.cli.summary import print_status
 from testbed.model.errors import ExitStatus, InputError
@@ -33,6 +34,7 @@ def bench(
         typer.Option(metavar="DIR", help="A checkout of uet-htsim, built, for the part htsim."),
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the parts and exit.")] = False,
+    on: On = None,
     as_json: Json = False,
 ) -> None:
     """Measure against targets, with repeats and spread (root).
@@ -50,6 +52,8 @@ def bench(
     unknown = [name for name in parts or () if name not in PARTS]
     if unknown:
         raise InputError.of("PART", unknown[0], f"one of {', '.join(PARTS)}")
+    if on is not None:
+        parts = _measured_anywhere(parts)
     usual = [name for name, part in PARTS.items() if htsim is not None or not part.only_if_named]
     chosen = {name: PARTS[name] for name in PARTS if name in (parts or usual)}
     if "htsim" in chosen:
@@ -61,10 +65,18 @@ def bench(
 
         require()
     setting = Setting(repeats, results, stderr().print, htsim)
-    figures = {
-        name: _measured(name, part, replace(setting, repeats=min(repeats, part.most_repeats)))
-        for name, part in chosen.items()
-    }
+    with pool_at(on) as pool:
+        if pool is not None:
+            from testbed.bench.elsewhere import figures_from
+
+            figures = figures_from(pool, chosen, repeats, results, stderr().print)
+        else:
+            figures = {
+                name: _measured(
+                    name, part, replace(setting, repeats=min(repeats, part.most_repeats))
+                )
+                for name, part in chosen.items()
+            }
     if as_json:
         print_json(
             [{"part": name} | figure.to_json() for name, part in figures.items() for figure in part]
@@ -77,6 +89,22 @@ def bench(
     status = ExitStatus.FAILED if missed else ExitStatus.AS_EXPECTED
     print_status(status, "a figure misses its target or was not measured, see the table")
     raise typer.Exit(status)
+
+
+def _measured_anywhere(parts: list[str] | None) -> list[str]:
+    """The parts that workers may measure: those that were named, or all that only simulate.
+
+    Raises:
+        InputError: one that was named is of the machine that measures it.
+    """
+    from testbed.bench.parts import PARTS
+
+    anywhere = [name for name, part in PARTS.items() if part.anywhere]
+    for name in parts or ():
+        if name not in anywhere:
+            expected = f"a part whose figures are the same on every machine: {', '.join(anywhere)}"
+            raise InputError.of("--on", name, expected, "measure it on the machine itself")
+    return parts or anywhere
 
 
 def _measured(name: str, part: "BenchPart", setting: "Setting") -> "list[Figure]":
