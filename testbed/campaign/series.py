@@ -54,11 +54,15 @@ class SeriesCase(_Record):
 
 
 class SeriesPlan(_Record):
-    """What a series consists of; `settings` are those of all its cases."""
+    """What a series consists of; `settings` are those of all its cases.
+
+    `dilation` is the one that was chosen for `auto`; None if no case has that.
+    """
 
     name: str
     simulated: bool
     settings: Settings
+    dilation: float | None = None
     cases: list[SeriesCase]
 
     @property

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from testbed.cli import screen
+from testbed.cli.fitting import slowest_of
 from testbed.cli.options import Json, Results
 from testbed.cli.placing import On, executor_at
 from testbed.cli.running import machine_capacity, reporting_how_to_resume, signals_stop
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from testbed.campaign.job import Executor, Form
+    from testbed.experiment.capacity import Capacity
     from testbed.paper.figure import PaperFigure
     from testbed.paper.fitting import Machine
     from testbed.paper.outcome import FigureOutcome
@@ -79,8 +81,9 @@ def figures(
     status: 0 when every figure made holds, 1 when one does not, 4 when one cannot be trusted.
     """
     from testbed.campaign.budget import REPEAT_S, RetryPolicy
+    from testbed.campaign.job import FORMS
     from testbed.experiment.capacity import load_capacity
-    from testbed.paper.planning import plan, select_figures
+    from testbed.paper.planning import forms_of, plan, select_figures
     from testbed.paper.reproduction import reproduce
 
     if simulate and full:
@@ -89,22 +92,28 @@ def figures(
     if simulate or full:
         forms = ("simulated",) if simulate else ("emulated", "simulated")
     chosen = select_figures(numbers or [], large=full)
-    machine = load_capacity() if list_ else _machine(chosen, forms)
     count = seeds or (FULL_SEEDS if full else 1)
     policy = RetryPolicy(REPEAT_S * count if minutes is None else 60.0 * minutes)
     directory = results / _DIRECTORY
-    planned = plan(chosen, directory, forms, seeds=count, again=again, machine=machine)
     if list_:
+        machine: Machine | None = load_capacity()
+        planned = plan(chosen, directory, forms, seeds=count, again=again, machine=machine)
         screen.stdout().print(_requirements(chosen, planned))
         return
+    made_in = {form for figure in chosen for form in forms_of(figure, forms)}
+    if on is None:
+        machine = _machine() if "emulated" in made_in else None
     with (
         reporting_how_to_resume("the same command makes the remaining runs"),
         signals_stop(),
-        executor_at(on, directory, tuple({run.job.form: None for run in planned.due})) as executor,
-        screen.showing_progress() as progress,
+        executor_at(on, directory, tuple(form for form in FORMS if form in made_in)) as executor,
     ):
-        screen.stderr().print(_outlook(planned, executor, policy.seconds))
-        outcomes = reproduce(chosen, planned, executor, progress, policy)
+        if on is not None:
+            machine = slowest_of(executor) if "emulated" in made_in else None
+        planned = plan(chosen, directory, forms, seeds=count, again=again, machine=machine)
+        with screen.showing_progress() as progress:
+            screen.stderr().print(_outlook(planned, executor, policy.seconds))
+            outcomes = reproduce(chosen, planned, executor, progress, policy)
     if as_json:
         screen.print_json([outcome.model_dump(mode="json") for outcome in outcomes])
     else:
@@ -122,17 +131,14 @@ def figures(
     raise typer.Exit(status)
 
 
-def _machine(chosen: "Sequence[PaperFigure]", forms: "Sequence[Form]") -> "Machine | None":
-    """The capacity of this machine; None if it is not known, or nothing is emulated.
+def _machine() -> "Capacity":
+    """What this machine carries.
 
     Raises:
         MachineError: this machine cannot run the testbed.
     """
     from testbed.fabric.capabilities import require
-    from testbed.paper.planning import forms_of
 
-    if all("emulated" not in forms_of(figure, forms) for figure in chosen):
-        return None
     require()
     return machine_capacity()
 

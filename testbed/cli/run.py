@@ -4,12 +4,12 @@ import signal
 import socket
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from testbed.cli.fault import print_fault_help
+from testbed.cli.fitting import Fitting
 from testbed.cli.live import (
     Live,
     Packets,
@@ -22,7 +22,6 @@ from testbed.cli.live import (
 )
 from testbed.cli.options import Json, NoFigures, Pcap, links_named
 from testbed.cli.run_options import RunOptions, run_options
-from testbed.cli.running import machine_capacity
 from testbed.cli.screen import print_warning
 from testbed.cli.series import make_runs
 from testbed.command_options import with_options
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from testbed.campaign.series import Settings
-    from testbed.experiment.capacity import Capacity
     from testbed.experiment.experiment import Hold
     from testbed.model.scenario import Scenario
     from testbed.results.run_directory import RunDirectory
@@ -85,8 +83,10 @@ def run(
     where = listening(port, read_only=read_only) if live else None
     holding = _hold(hold=hold or live, limit=hold_for, several=options.several)
 
+    fitting = Fitting(force)
+
     def load(name: str, case: "Settings") -> "Scenario":
-        scenario = _checked(options, name, case, captured, force=force)
+        scenario = _checked(options, name, case, captured, fitting)
         checked_packets(scenario, packets, live=live)
         return scenario
 
@@ -120,59 +120,31 @@ def run(
         record,
         further,
         around=watched,
-        simulated=False,
+        fitting=fitting,
         no_figures=no_figures,
         as_json=as_json,
     )
 
 
 def _checked(
-    options: RunOptions, name: str, swept: "Settings", pcap: list[str], *, force: bool
+    options: RunOptions, name: str, swept: "Settings", pcap: list[str], fitting: Fitting
 ) -> "Scenario":
     """Load a scenario, and check all that can be checked before the fabric is built."""
     from testbed.experiment.footprint import require_room
 
-    if (elsewhere := not_linux()) is not None:
-        raise MachineError(*elsewhere)
-    require_emulation()
-    scenario = options.scenario(name, partial(_dilation, force=force), swept)
+    here = options.on is None
+    if here:
+        if (elsewhere := not_linux()) is not None:
+            raise MachineError(*elsewhere)
+        require_emulation()
+    remarks = not fitting.is_collecting
+    scenario = options.scenario(name, fitting.dilation_of, swept, remarks=remarks)
     links_named(scenario.topology, pcap)
     _require_no_pause(scenario)
-    require_room(scenario)
-    _require_capacity(name, scenario, force=force)
+    if here:
+        require_room(scenario)
+    fitting.require(name, scenario)
     return scenario
-
-
-def _dilation(scenario: "Scenario", *, force: bool) -> float:
-    """The dilation for `auto`: the smallest that this machine carries.
-
-    Raises:
-        MachineError: it is not known, and `--force` does not measure.
-    """
-    capacity = _capacity(force=force)
-    if capacity is None:
-        raise MachineError(
-            "dilation: auto needs what this machine carries, and --force measures nothing",
-            "testbed doctor --measure once, or give a number: --set topology.dilation=100000",
-        )
-    return capacity.fitting_dilation(scenario)
-
-
-def _capacity(*, force: bool) -> "Capacity | None":
-    """What this machine carries; `--force` does not measure it: None if it is not known."""
-    from testbed.experiment.capacity import load_capacity
-
-    return load_capacity() if force else machine_capacity()
-
-
-def _require_capacity(name: str, scenario: "Scenario", *, force: bool) -> None:
-    """Check that the machine carries a scenario, and print a warning if that is not sure."""
-    from testbed.experiment.capacity import judge_load
-
-    capacity = _capacity(force=force)
-    warning = judge_load(scenario, capacity, force=force) if capacity is not None else None
-    if warning is not None:
-        print_warning(f"{name}: {warning}")
 
 
 def _require_no_pause(scenario: "Scenario") -> None:

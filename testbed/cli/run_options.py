@@ -59,26 +59,31 @@ class RunOptions:
         """Whether a series is to be made; else it is a single run."""
         return len(self.names) * self.repeat > 1 or bool(self.sweep) or self.into is not None
 
-    def scenario(self, name: str, dilation: "Dilation", swept: "Settings") -> "Scenario":
+    def scenario(
+        self, name: str, dilation: "Dilation", swept: "Settings", *, remarks: bool = True
+    ) -> "Scenario":
         """Load a scenario with these options, and print its remarks as warnings, each once.
 
         Args:
             name: the scenario's name or file.
             dilation: finds the dilation for `auto`.
             swept: the values of one case of `--sweep`.
+            remarks: whether they are printed.
 
         Raises:
             InputError: there is no such scenario, or it or an option is wrong.
         """
         from testbed.files.scenarios import load_with_document
         from testbed.files.times import time_remarks
-        from testbed.model.checks import remarks
+        from testbed.model import checks
 
         scenario, document = load_with_document(name, dilation, self.settings, swept)
         if self.seed is not None:
             _require_seed(self.seed)
             scenario = scenario.model_copy(update={"seed": self.seed})
-        self._warn(name, (*remarks(scenario), *time_remarks(scenario, document)), swept)
+        if remarks:
+            of_scenario = checks.remarks(scenario)
+            self._warn(name, (*of_scenario, *time_remarks(scenario, document)), swept)
         return scenario
 
     def _warn(self, name: str, remarks: "Iterable[Remark]", swept: "Settings") -> None:

@@ -1,6 +1,6 @@
 """One run of a scenario or several: repeats, sweeps, continued where they broke off."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from pathlib import Path
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
+from testbed.cli.fitting import capacities_of
 from testbed.cli.options import REQUIRE_TRUSTED, writing
 from testbed.cli.placing import executor_at
 from testbed.cli.run_options import Load, RunOptions
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from testbed.campaign import job
     from testbed.campaign.plan import PlannedRun
     from testbed.campaign.series import Series, SeriesPlan
+    from testbed.cli.fitting import Fitting
     from testbed.model.progress import Progress
     from testbed.model.scenario import Scenario
     from testbed.results.run_directory import RunDirectory
@@ -38,7 +40,7 @@ def make_runs(
     further: Sequence[str] = (),
     *,
     around: Around = lambda *_: nullcontext(),
-    simulated: bool,
+    fitting: "Fitting | None",
     no_figures: bool,
     as_json: bool,
 ) -> NoReturn:
@@ -50,7 +52,7 @@ def make_runs(
         record: makes a single run.
         further: further options of `testbed run` for each run of a series.
         around: what goes on during a single run and its analysis.
-        simulated: whether they are simulated.
+        fitting: fits the scenarios of `load` to what emulates them; None: runs are simulated.
         no_figures: whether there are to be neither figures nor report of each run.
         as_json: whether to print JSON.
 
@@ -61,8 +63,7 @@ def make_runs(
     if options.several:
         flags = {"--no-figures": no_figures, REQUIRE_TRUSTED: options.require_trusted}
         for_each = (*(flag for flag, is_set in flags.items() if is_set), *further)
-        plan, scenarios = options.plan(load, simulated=simulated)
-        _make_series(plan, options, scenarios, for_each, as_json=as_json)
+        _make_series(options, load, fitting, for_each, as_json=as_json)
 
     from testbed.results.analyse import analyse
 
@@ -79,9 +80,9 @@ def make_runs(
 
 
 def _make_series(
-    plan: "SeriesPlan",
     options: RunOptions,
-    scenarios: "Mapping[str, Scenario]",
+    load: Load,
+    fitting: "Fitting | None",
     for_each: tuple[str, ...],
     *,
     as_json: bool,
@@ -93,7 +94,15 @@ def _make_series(
     from testbed.campaign.store import Store
     from testbed.results.run_directory import locked
 
-    runs = planned_runs(plan, scenarios, for_each)
+    simulated = fitting is None
+    if fitting is None:
+        plan, scenarios = options.plan(load, simulated=True)
+    else:
+        with fitting.collecting() as to_fit:
+            plan, scenarios = options.plan(load, simulated=False)
+        if options.on is None:
+            fitting.choose(to_fit, _chosen_before(options.into))
+            plan, scenarios = _fitted(options, load, fitting)
     directory = _directory(plan, options.results, options.into)
     store = Store(directory)
 
@@ -110,18 +119,31 @@ def _make_series(
         reporting_how_to_resume(resuming),
         signals_stop(),
     ):
-        records = {run.job.key: record for run in runs if (record := store.record(run)) is not None}
-        due = [run for run in runs if run.job.key not in records]
-        forms = tuple({run.job.form: None for run in due})
-        once = RetryPolicy(factors=(1.0,), stop_if_late=False)
-        with showing_progress() as progress, executor_at(options.on, directory, forms) as executor:
-            engine = CampaignEngine(store, executor, progress, once, keep)
-            engine.execute(due, made_before=len(records))
+        form: job.Form = "simulated" if simulated else "emulated"
+        with executor_at(options.on, directory, (form,)) as executor:
+            if fitting is not None and options.on is not None:
+                fitting.machines = capacities_of(executor)
+                fitting.choose(to_fit, _chosen_before(options.into))
+                plan, scenarios = _fitted(options, load, fitting)
+            _begin_or_continue(plan, directory)
+            runs = planned_runs(plan, scenarios, for_each)
+            made = {run.job.key: store.record(run) for run in runs}
+            records = {key: record for key, record in made.items() if record is not None}
+            due = [run for run in runs if run.job.key not in records]
+            once = RetryPolicy(factors=(1.0,), stop_if_late=False)
+            with showing_progress() as progress:
+                engine = CampaignEngine(store, executor, progress, once, keep)
+                engine.execute(due, made_before=len(records))
         series = series_of(plan, runs, records)
         _write_junit(series, directory, require_trusted=options.require_trusted)
         drawn = "--no-figures" not in for_each
         _report(series, directory, drawn=drawn, as_json=as_json)
-    statuses = _statuses(series, directory, require_trusted=options.require_trusted)
+    _end(series, directory, require_trusted=options.require_trusted, as_json=as_json)
+
+
+def _end(series: "Series", directory: Path, *, require_trusted: bool, as_json: bool) -> NoReturn:
+    """End the command with the exit status of the series."""
+    statuses = _statuses(series, directory, require_trusted=require_trusted)
     status = worst(statuses.values())
     if not as_json:
         of_status = [name for name, value in statuses.items() if value is status]
@@ -132,8 +154,8 @@ def _make_series(
 
 
 def _directory(plan: "SeriesPlan", results: Path, into: Path | None) -> Path:
-    """The directory of a new series, or of the one that is continued."""
-    from testbed.campaign.series import INDEX, PREFIX, SEVERAL, Series, load_series
+    """The directory of a new series, which is made, or of the one that is continued."""
+    from testbed.campaign.series import INDEX, PREFIX, SEVERAL
     from testbed.results.run_directory import give_to_user
 
     stamp = datetime.now().astimezone().strftime("%Y%m%dT%H%M%S")
@@ -141,9 +163,6 @@ def _directory(plan: "SeriesPlan", results: Path, into: Path | None) -> Path:
     parent = results / (scenarios.pop() if len(scenarios) == 1 else SEVERAL)
     directory = parent / f"{PREFIX}{stamp}" if into is None else into
     if (directory / INDEX).is_file():
-        if different := plan.differences(load_series(directory).plan):
-            expected = f"the series that it holds (different here: {', '.join(different)})"
-            raise InputError.of("--into", str(directory), expected, "another directory")
         return directory
     if directory.is_dir() and any(directory.iterdir()):
         raise InputError.of("--into", str(directory), "an empty directory or a series")
@@ -151,8 +170,39 @@ def _directory(plan: "SeriesPlan", results: Path, into: Path | None) -> Path:
         directory.mkdir(parents=True, exist_ok=True)
     give_to_user(directory.parent)
     give_to_user(directory)
-    Series(plan=plan).write(directory)
     return directory
+
+
+def _fitted(
+    options: RunOptions, load: Load, fitting: "Fitting"
+) -> "tuple[SeriesPlan, dict[str, Scenario]]":
+    """The plan of a series, and its scenarios at the dilation that was chosen for `auto`."""
+    plan, scenarios = options.plan(load, simulated=False)
+    return plan.model_copy(update={"dilation": fitting.dilation}), scenarios
+
+
+def _chosen_before(into: Path | None) -> float | None:
+    """The dilation that was chosen for `auto` when a series was begun that is continued."""
+    from testbed.campaign.series import INDEX, load_series
+
+    if into is None or not (into / INDEX).is_file():
+        return None
+    return load_series(into).plan.dilation
+
+
+def _begin_or_continue(plan: "SeriesPlan", directory: Path) -> None:
+    """Write the index of a new series; require that one that is there is the same.
+
+    Raises:
+        InputError: it is another one.
+    """
+    from testbed.campaign.series import INDEX, Series, load_series
+
+    if not (directory / INDEX).is_file():
+        Series(plan=plan).write(directory)
+    elif different := plan.differences(load_series(directory).plan):
+        expected = f"the series that it holds (different here: {', '.join(different)})"
+        raise InputError.of("--into", str(directory), expected, "another directory")
 
 
 _MEANINGS = {

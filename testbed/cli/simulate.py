@@ -92,7 +92,7 @@ def simulate(
         load,
         record,
         around=watched,
-        simulated=True,
+        fitting=None,
         no_figures=no_figures,
         as_json=as_json,
     )

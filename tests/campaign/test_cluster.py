@@ -297,7 +297,7 @@ def test_slurm_starts_the_workers_and_a_drained_node_loses_no_run(directory: Pat
     assert jobs.count("JobName=testbed") == 2
     assert "node2 drained" in (directory / "nodes.txt").read_text()
     assert {entry.name for entry in (directory / "here").iterdir()} == {
-        *("junit.xml", "scenarios", "slurm", "sweep.json", "tiny")
+        *("junit.xml", "scenarios", "slurm", "sweep.json", "tiny", "workers")
     }
 
 

@@ -1,0 +1,162 @@
+"""What the machines of a command carry: the dilation for `auto`, and a check of the load."""
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from testbed.cli.running import machine_capacity
+from testbed.cli.screen import print_warning
+from testbed.model.errors import MachineError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from testbed.campaign.job import Executor
+    from testbed.experiment.capacity import Capacity
+    from testbed.model.scenario import Scenario
+
+
+@dataclass
+class Fitting:
+    """Fits scenarios to the machines that emulate them.
+
+    A series is planned twice: first `collecting` its scenarios, then with the one dilation for
+    `auto` that all its machines carry with all of them.
+
+    Attributes:
+        force: whether a load that is far too high is no error, and this machine is not measured.
+        machines: what each machine carries; None: this machine only, measured when that is needed.
+        dilation: that for `auto` in all runs of a series; None until it is chosen.
+    """
+
+    force: bool
+    machines: "tuple[Capacity, ...] | None" = None
+    dilation: float | None = None
+    _collected: "list[Scenario] | None" = field(default=None, init=False)
+
+    @property
+    def is_collecting(self) -> bool:
+        """Whether scenarios are only collected now, and fitted later."""
+        return self._collected is not None
+
+    @contextmanager
+    def collecting(self) -> "Iterator[list[Scenario]]":
+        """Collect the scenarios that have `dilation: auto`, during a block; nothing is fitted."""
+        self._collected = []
+        try:
+            yield self._collected
+        finally:
+            self._collected = None
+
+    def choose(self, scenarios: "Sequence[Scenario]", known: float | None) -> None:
+        """Choose one dilation for the scenarios that have `dilation: auto`.
+
+        Args:
+            scenarios: these, at the nominal dilation; none: there is nothing to choose.
+            known: the one that was chosen before, for the runs of the series that are there.
+
+        Raises:
+            MachineError: what the machines carry is not known.
+        """
+        if scenarios:
+            self.dilation = known or max(map(self._fitting, scenarios))
+
+    def dilation_of(self, scenario: "Scenario") -> float:
+        """The dilation for `auto` of a scenario.
+
+        Raises:
+            MachineError: what the machines carry is not known, and `--force` does not measure.
+        """
+        if self._collected is not None:
+            self._collected.append(scenario)
+            return scenario.topology.dilation
+        return self.dilation or self._fitting(scenario)
+
+    def require(self, name: str, scenario: "Scenario") -> None:
+        """Check that every machine carries a scenario, and print a warning if that is not sure.
+
+        Raises:
+            MachineError: it is far too much for one, and not forced.
+        """
+        from testbed.experiment.capacity import judge_load
+
+        if self._collected is not None:
+            return
+        capacities = self._capacities()
+        if not capacities:
+            return
+        slowest = max(capacities, key=lambda capacity: capacity.fitting_dilation(scenario))
+        if (warning := judge_load(scenario, slowest, force=self.force)) is not None:
+            print_warning(f"{name}: {warning}")
+
+    def _fitting(self, scenario: "Scenario") -> float:
+        """The smallest dilation at which all machines carry a scenario."""
+        capacities = self._capacities()
+        if not capacities:
+            raise MachineError(
+                "dilation: auto needs what this machine carries, and --force measures nothing",
+                "testbed doctor --measure once, or give a number: --set topology.dilation=100000",
+            )
+        return max(capacity.fitting_dilation(scenario) for capacity in capacities)
+
+    def _capacities(self) -> "tuple[Capacity, ...]":
+        """What each machine carries; none if that is not known, and `--force` does not measure."""
+        from testbed.experiment.capacity import load_capacity
+
+        if self.machines is not None:
+            return self.machines
+        capacity = load_capacity() if self.force else machine_capacity()
+        return () if capacity is None else (capacity,)
+
+
+def capacities_of(executor: "Executor") -> "tuple[Capacity, ...] | None":
+    """What each machine of a cluster carries that emulates; None if it is no cluster.
+
+    Raises:
+        MachineError: one of them has not been measured.
+    """
+    from testbed.campaign.cluster.executor import ClusterExecutor
+    from testbed.experiment.capacity import Capacity
+
+    if not isinstance(executor, ClusterExecutor):
+        return None
+    capacities = []
+    for worker in executor.workers:
+        if worker.reason("emulated"):
+            continue
+        calibration = worker.description["calibration"]
+        if calibration is None:
+            raise MachineError(
+                f"{worker.name}: it is not known what this machine carries",
+                "there, as root: testbed doctor --measure",
+            )
+        capacities.append(Capacity(**calibration))
+    return tuple(capacities)
+
+
+def slowest_of(executor: "Executor") -> "Slowest":
+    """What all machines of a cluster carry that emulate.
+
+    Raises:
+        MachineError: one of them has not been measured.
+    """
+    return Slowest(capacities_of(executor) or ())
+
+
+@dataclass(frozen=True)
+class Slowest:
+    """The capacity of several machines: of each scenario, that of the one that is slowest with it.
+
+    Attributes:
+        capacities: what each of them carries.
+    """
+
+    capacities: "tuple[Capacity, ...]"
+
+    def load(self, scenario: "Scenario") -> float:
+        """The share of its CPUs that a scenario takes, 1.0 being all of them."""
+        return max(capacity.load(scenario) for capacity in self.capacities)
+
+    def lateness(self, scenario: "Scenario") -> float:
+        """How late its event loops run, as a share of a scenario's round trip."""
+        return max(capacity.lateness(scenario) for capacity in self.capacities)
