@@ -8,7 +8,7 @@ import typer
 from testbed.cli import screen
 from testbed.cli.fitting import slowest_of
 from testbed.cli.options import Json, Results
-from testbed.cli.placing import On, executor_at
+from testbed.cli.placing import On, StoreOption, executor_at, fetch_finished
 from testbed.cli.running import machine_capacity, reporting_how_to_resume, signals_stop
 from testbed.cli.summary import print_status
 from testbed.model.errors import ExitStatus, InputError
@@ -72,6 +72,7 @@ def figures(
         bool, typer.Option("--list", help="List the figures and what they need, then exit.")
     ] = False,
     on: On = None,
+    store: StoreOption = None,
     as_json: Json = False,
 ) -> None:
     """Make the MRC paper's figures, and judge each (root).
@@ -81,7 +82,6 @@ def figures(
     status: 0 when every figure made holds, 1 when one does not, 4 when one cannot be trusted.
     """
     from testbed.campaign.budget import REPEAT_S, RetryPolicy
-    from testbed.campaign.job import FORMS
     from testbed.experiment.capacity import load_capacity
     from testbed.paper.planning import forms_of, plan, select_figures
     from testbed.paper.reproduction import reproduce
@@ -95,22 +95,25 @@ def figures(
     count = seeds or (FULL_SEEDS if full else 1)
     policy = RetryPolicy(REPEAT_S * count if minutes is None else 60.0 * minutes)
     directory = results / _DIRECTORY
+
+    def planned_for(machine: "Machine | None") -> "Plan":
+        return plan(chosen, directory, forms, seeds=count, again=again, machine=machine)
+
     if list_:
-        machine: Machine | None = load_capacity()
-        planned = plan(chosen, directory, forms, seeds=count, again=again, machine=machine)
-        screen.stdout().print(_requirements(chosen, planned))
+        screen.stdout().print(_requirements(chosen, planned_for(load_capacity())))
         return
-    made_in = {form for figure in chosen for form in forms_of(figure, forms)}
-    if on is None:
-        machine = _machine() if "emulated" in made_in else None
+    emulates = any("emulated" in forms_of(figure, forms) for figure in chosen)
+    here = _machine() if emulates and on is None else None
+    made_in = tuple({form: None for figure in chosen for form in forms_of(figure, forms)})
     with (
         reporting_how_to_resume("the same command makes the remaining runs"),
         signals_stop(),
-        executor_at(on, directory, tuple(form for form in FORMS if form in made_in)) as executor,
+        executor_at(on, directory, made_in, store) as executor,
     ):
-        if on is not None:
-            machine = slowest_of(executor) if "emulated" in made_in else None
-        planned = plan(chosen, directory, forms, seeds=count, again=again, machine=machine)
+        machine = slowest_of(executor) if emulates and on is not None else here
+        planned = planned_for(machine)
+        if fetch_finished(executor, planned.due):
+            planned = planned_for(machine)
         with screen.showing_progress() as progress:
             screen.stderr().print(_outlook(planned, executor, policy.seconds))
             outcomes = reproduce(chosen, planned, executor, progress, policy)

@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from testbed.model.errors import InputError
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from concurrent.futures import Executor as Pool
 
     from testbed.campaign.job import Executor, Form
+    from testbed.campaign.plan import PlannedRun
 
 On = Annotated[
     str | None,
@@ -24,20 +27,39 @@ On = Annotated[
 ]
 
 
+StoreOption = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        metavar="ADDRESS",
+        help="With --on: where workers leave runs, a directory or an fsspec address such as "
+        "sftp://HOST/PATH; they are copied from there. Default: the directory of the runs, which "
+        "all machines have then.",
+    ),
+]
+
+
 @contextmanager
-def executor_at(on: str | None, directory: Path, forms: "tuple[Form, ...]") -> "Iterator[Executor]":
+def executor_at(
+    on: str | None, directory: Path, forms: "tuple[Form, ...]", store: str | None = None
+) -> "Iterator[Executor]":
     """Make runs at a place during a block.
 
     Args:
         on: the value of `--on`; None: on this machine.
         directory: the directory of the runs; all machines have it under one path.
         forms: the forms of the runs that will be made.
+        store: the value of `--store`.
 
     Raises:
-        InputError: there is no such place.
+        InputError: there is no such place or store.
         MachineError: it cannot make the runs.
     """
     if on is None:
+        if store is not None:
+            raise InputError.of(
+                "--store", store, "--on as well: it is where its workers leave runs"
+            )
         from testbed.campaign.local import LocalExecutor
 
         yield LocalExecutor(directory)
@@ -45,8 +67,18 @@ def executor_at(on: str | None, directory: Path, forms: "tuple[Form, ...]") -> "
     from testbed.campaign.cluster.place import place_of
     from testbed.campaign.cluster.start import cluster_executor
 
-    with cluster_executor(place_of(on), directory, forms) as executor:
+    with cluster_executor(place_of(on), directory, forms, store=store) as executor:
         yield executor
+
+
+def fetch_finished(executor: "Executor", runs: "Iterable[PlannedRun]") -> bool:
+    """Copy the runs that are finished in the store of a cluster; whether there may be any."""
+    from testbed.campaign.cluster.executor import ClusterExecutor
+
+    if not isinstance(executor, ClusterExecutor):
+        return False
+    executor.fetch_finished(run.job for run in runs)
+    return True
 
 
 @contextmanager

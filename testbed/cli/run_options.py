@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from testbed.cli.options import Labels, RequireTrusted, Results, ScenarioNames, require_labels
-from testbed.cli.placing import On
+from testbed.cli.placing import On, StoreOption
 from testbed.cli.screen import print_warning
 from testbed.model.errors import InputError, Remark
 
@@ -39,6 +39,7 @@ class RunOptions:
         folder: the directory in that of all results for a single run; None for the scenario's name.
         require_trusted: whether a degraded run is an error.
         on: where the runs of a series are made; None: on this machine.
+        store: where the workers of that place leave them; None: in the directory of the series.
     """
 
     names: tuple[str, ...]
@@ -52,6 +53,7 @@ class RunOptions:
     folder: str | None
     require_trusted: bool
     on: str | None
+    store: str | None
     _warned: set[str] = field(default_factory=set)
 
     @property
@@ -205,6 +207,7 @@ def run_options(
         ),
     ] = None,
     on: On = None,
+    store: StoreOption = None,
     folder: Annotated[
         str | None,
         typer.Option(
@@ -234,9 +237,10 @@ def run_options(
         folder=folder,
         require_trusted=require_trusted,
         on=on,
+        store=store,
     )
     require_labels(options.labels, len(names), "scenarios")
-    for option, value in (("--label", options.labels), ("--on", options.on)):
+    for option, value in (("--label", options.labels), ("--on", on), ("--store", store)):
         if value and not options.several:
             expected = "a series (several scenarios, --repeat, --sweep or --into)"
             raise InputError.of(option, "a single run", expected)

@@ -10,7 +10,7 @@ import typer
 
 from testbed.cli.fitting import capacities_of
 from testbed.cli.options import REQUIRE_TRUSTED, writing
-from testbed.cli.placing import executor_at
+from testbed.cli.placing import executor_at, fetch_finished
 from testbed.cli.run_options import Load, RunOptions
 from testbed.cli.running import new_run, reporting_how_to_resume, signals_stop
 from testbed.cli.screen import print_error, print_json, showing_progress, stdout
@@ -120,15 +120,17 @@ def _make_series(
         signals_stop(),
     ):
         form: job.Form = "simulated" if simulated else "emulated"
-        with executor_at(options.on, directory, (form,)) as executor:
+        with executor_at(options.on, directory, (form,), options.store) as executor:
             if fitting is not None and options.on is not None:
                 fitting.machines = capacities_of(executor)
                 fitting.choose(to_fit, _chosen_before(options.into))
                 plan, scenarios = _fitted(options, load, fitting)
             _begin_or_continue(plan, directory)
             runs = planned_runs(plan, scenarios, for_each)
+            fetch_finished(executor, runs)
             made = {run.job.key: store.record(run) for run in runs}
             records = {key: record for key, record in made.items() if record is not None}
+            series_of(plan, runs, records).write(directory)
             due = [run for run in runs if run.job.key not in records]
             once = RetryPolicy(factors=(1.0,), stop_if_late=False)
             with showing_progress() as progress:

@@ -266,6 +266,58 @@ def test_hosts_are_reached_by_ssh_and_speak_tls(directory: Path) -> None:
     assert not [*(directory / "here").glob(".tls-*")]
 
 
+def test_a_store_at_an_address_has_the_runs_and_a_command_resumes_from_it(directory: Path) -> None:
+    """The same runs; the campaign's directory may be lost, and no run is made again."""
+    plain = _call(directory, _command(2, "plain"))
+    assert plain.returncode == ExitStatus.AS_EXPECTED, plain.stderr
+    place = ("--on", "local", "--store", f"file://{directory}/store")
+    first = _call(directory, _command(2, "here", *place))
+    assert first.returncode == ExitStatus.AS_EXPECTED, first.stderr
+    _assert_equal(directory / "plain", directory / "here")
+    runs = {run.name for run in (directory / "store/tiny").iterdir()}
+    assert {run.name for run in _runs(directory / "here").values()} == runs
+    assert [*(directory / "store/workers").iterdir()]
+    shutil.rmtree(directory / "here")
+    again = _call(directory, _command(2, "here", *place))
+    assert again.returncode == ExitStatus.AS_EXPECTED, again.stderr
+    assert {run.name for run in _runs(directory / "here").values()} == runs
+    assert _attempts(directory / "store") == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("store", "said"),
+    [
+        ("nowhere://host/path", "Protocol not known: nowhere"),
+        ("memory://runs", "each process has a memory of its own"),
+    ],
+)
+def test_a_store_that_cannot_be_used_is_refused(directory: Path, store: str, said: str) -> None:
+    refused = _call(directory, _command(1, "here", "--on", "local", "--store", store))
+    assert refused.returncode == ExitStatus.WRONG_INPUT
+    assert f"--store: found {store}" in refused.stderr
+    assert said in refused.stderr
+
+
+def test_a_store_without_a_place_is_refused(directory: Path) -> None:
+    refused = _call(directory, _command(1, "here", "--store", f"file://{directory}/store"))
+    assert refused.returncode == ExitStatus.WRONG_INPUT
+    assert "expected --on as well" in refused.stderr
+
+
+@pytest.mark.root
+def test_a_store_may_be_reached_by_sftp(directory: Path) -> None:
+    """The sshd of a network namespace has it."""
+    pytest.importorskip("paramiko", reason="no paramiko: pip install paramiko")
+    if not Path("/usr/sbin/sshd").exists():
+        pytest.skip("no sshd: apt-get install openssh-server")
+    store = f"sftp://root@10.11.0.1{directory}/store"
+    command = _command(2, "here", "--on", "local", "--store", store)
+    done = _call(directory, [str(TWO_HOSTS), str(directory), *command])
+    assert done.returncode == ExitStatus.AS_EXPECTED, done.stderr
+    runs = {run.name for run in (directory / "store/tiny").iterdir()}
+    assert {run.name for run in _runs(directory / "here").values()} == runs
+
+
 DRAINED = """\
 "$@" &
 until grep -q '"run"' here/sweep.json 2>/dev/null; do kill -0 $! || exit; sleep 0.1; done

@@ -29,7 +29,7 @@ for number in 1 2; do
   ip -n "host$number" route add default via 10.11.0.254
   ip netns exec "host$number" /usr/sbin/sshd -f /dev/null -h "$directory/host_key" \
     -o "AuthorizedKeysFile=$directory/.ssh/id_ed25519.pub" -o PasswordAuthentication=no \
-    -o StrictModes=no -o UsePAM=no -o PidFile=none
+    -o StrictModes=no -o UsePAM=no -o PidFile=none -o "Subsystem=sftp internal-sftp"
   echo "$address $(cut -d' ' -f1,2 "$directory/host_key.pub")" >> "$directory/.ssh/known_hosts"
   echo "root@$address" >> "$directory/hosts"
 done

@@ -5,7 +5,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -273,7 +273,11 @@ class WorkerCalls:
         for address, worker in new.items():
             if address in self._workers:
                 answered = described(address, worker.offers, answers.get(address))
-                self._on_worker(answered)
+                try:
+                    self._on_worker(answered)
+                except Exception as error:  # noqa: BLE001 - each file system has errors of its own
+                    reason = f"its record cannot be kept: {type(error).__name__}: {error}"
+                    answered = replace(answered, unfit=dict.fromkeys(FORMS, reason))
                 self._workers[address] = answered
         self._fill()
 

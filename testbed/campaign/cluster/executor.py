@@ -1,6 +1,7 @@
 """Makes the jobs of a campaign on the workers of a Dask cluster."""
 
 import time
+from collections.abc import Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -10,10 +11,12 @@ from typing import Any
 from uuid import uuid4
 
 from testbed.campaign.cluster.calls import WorkerCalls, WorkersLostError
+from testbed.campaign.cluster.files import StoreFiles
 from testbed.campaign.cluster.worker import make
 from testbed.campaign.cluster.workers import Worker
 from testbed.campaign.job import Form, Job, JobRecord
 from testbed.model.errors import ExitStatus, MachineError
+from testbed.model.run_files.layout import SUMMARY
 
 _STOP_S = 60.0
 """How long workers may take to end the runs that they are making."""
@@ -22,20 +25,25 @@ _STOP_S = 60.0
 class ClusterExecutor:
     """Makes jobs on the workers that have this version of the code, and can make them.
 
-    The store is a directory that all machines have under one path. A worker that is lost loses the
+    The store is the campaign's directory, which all machines have under one path then, or an fsspec
+    address: what workers leave there is copied into the directory. A worker that is lost loses the
     run that it was making; that is given to another one (`WorkerCalls`). A job that is submitted
     again, because its run cannot be trusted, goes to a worker that has not made it.
     """
 
-    def __init__(self, calls: WorkerCalls, directory: Path) -> None:
+    def __init__(self, calls: WorkerCalls, directory: Path, store: str | None = None) -> None:
         """Use the workers of a cluster.
 
         Args:
             calls: makes the calls.
-            directory: the campaign's, the store of its runs.
+            directory: the campaign's.
+            store: another directory, or an fsspec address; None: the campaign's directory.
         """
+        self._directory = directory
+        self._copies = store is not None
         self._calls = calls
-        self._store = str(directory.resolve())
+        self._store = store or str(directory.resolve())
+        self._files = StoreFiles(self._store)
         self._campaign = f"{datetime.now().astimezone():%Y%m%dT%H%M%S}-{uuid4().hex[:8]}"
         self._makers: dict[str, set[str]] = {}
 
@@ -66,7 +74,7 @@ class ClusterExecutor:
         if error is None:
             worker, fields = made.result()
             self._makers.setdefault(job.key, set()).add(worker)
-            result.set_result(JobRecord(**fields))
+            result.set_result(self._fetched(job, JobRecord(**fields)))
         elif isinstance(error, MachineError):
             result.set_exception(error)
         elif isinstance(error, WorkersLostError):
@@ -76,6 +84,31 @@ class ClusterExecutor:
         else:
             message = f"{type(error).__name__}: {error}"
             result.set_result(JobRecord(ExitStatus.FAILED, 0.0, message=message))
+
+    def fetch_finished(self, jobs: Iterable[Job]) -> None:
+        """Copy the finished runs of jobs that are in the store only: a command may have died."""
+        if not self._copies:
+            return
+        for folder in {job.folder for job in jobs}:
+            for name in self._files.names(folder):
+                run = f"{folder}/{name}"
+                if name[0].isdigit() and SUMMARY in self._files.names(run):
+                    self._files.fetch(run, self._directory)
+
+    def _fetched(self, job: Job, record: JobRecord) -> JobRecord:
+        """The record of a run whose files are copied from the store."""
+        if not self._copies:
+            return record
+        try:
+            for path in (job.file, job.log):
+                if path.name in self._files.names(str(path.parent)):
+                    self._files.fetch(str(path), self._directory)
+            if record.run is not None:
+                self._files.fetch(record.run, self._directory)
+        except Exception as error:  # noqa: BLE001 - each file system has errors of its own
+            message = f"{self._store}: {type(error).__name__}: {error}"
+            return replace(record, status=ExitStatus.MACHINE_CANNOT, run=None, message=message)
+        return record
 
     def stop(self) -> None:
         """End all jobs that are under way, and wait until the workers have ended them."""

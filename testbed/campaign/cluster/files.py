@@ -1,14 +1,40 @@
 """The files of a campaign's store, which is a directory or an fsspec address."""
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from uuid import uuid4
 
+from testbed.model.errors import InputError, MachineError
 from testbed.model.run_files.layout import SUMMARY
-from testbed.results.run_directory import give_to_user
+from testbed.results.run_directory import RunDirectory, give_to_user
+
+OPTION = "--store"
+
+_OF_A_PROCESS = ("memory",)
+"""File systems of fsspec that no other process sees."""
+
+
+def require_store(store: str) -> None:
+    """Check that a store can be used from here.
+
+    Raises:
+        InputError: it is no address of a file system that fsspec has here.
+        MachineError: it cannot be reached.
+    """
+    protocol = store.partition("://")[0] if is_address(store) else ""
+    expected = "a directory, or an fsspec address such as sftp://HOST/PATH"
+    if protocol in _OF_A_PROCESS:
+        raise InputError.of(OPTION, store, expected, "each process has a memory of its own")
+    try:
+        StoreFiles(store).names("")
+    except (ValueError, ImportError) as error:
+        raise InputError.of(OPTION, store, expected, str(error)) from error
+    except Exception as error:  # each file system of fsspec has errors of its own
+        what = f"{OPTION} {store}: {type(error).__name__}: {error}"
+        remedy = "this machine and all workers have to reach it, without a question"
+        raise MachineError(what, remedy) from error
 
 
 def is_address(store: str) -> bool:
@@ -85,6 +111,7 @@ class StoreFiles:
             number += 1
             unique = f"{path}-{number}"
         place = self._place(unique)
+        self._system.makedirs(place, exist_ok=True)
         for file in sorted(run.rglob("*"), key=lambda file: (file.name == SUMMARY, file)):
             target = f"{place}/{file.relative_to(run).as_posix()}"
             if file.is_dir():
@@ -94,17 +121,19 @@ class StoreFiles:
         return unique
 
     def fetch(self, path: str, directory: Path) -> None:
-        """Copy a file or a run from the store below a directory, as a whole or not at all."""
-        if self._local or (directory / path).exists():
+        """Copy a file or a run from the store below a directory, as a whole or not at all.
+
+        A file takes the place of one that is there; a run that is there stays.
+        """
+        if (directory / path).is_dir():
             return
         place = directory / path
         place.parent.mkdir(parents=True, exist_ok=True)
-        temporary = place.with_name(f".{place.name}.{uuid4().hex}")
-        try:
-            self._system.get(self._place(path), str(temporary), recursive=True)
-            temporary.replace(place)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+        with TemporaryDirectory(prefix=".fetched-", dir=place.parent) as temporary:
+            copy = Path(temporary) / place.name
+            self._system.get(self._place(path), str(copy), recursive=True)
+            copy.replace(place)
+        RunDirectory(place).give_to_user()
 
     def _place(self, path: str) -> str:
         return f"{self._root}/{path}"

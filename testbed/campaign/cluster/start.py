@@ -6,13 +6,14 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.campaign.cluster.calls import PATIENCE_S, WorkerCalls
 from testbed.campaign.cluster.certificates import certificates
 from testbed.campaign.cluster.executor import ClusterExecutor
-from testbed.campaign.cluster.files import StoreFiles
+from testbed.campaign.cluster.files import StoreFiles, require_store
 from testbed.campaign.cluster.place import Place, hosts_in
 from testbed.campaign.cluster.pool import WorkerPool
 from testbed.campaign.cluster.slurm import slurm_cluster, slurm_options
@@ -49,21 +50,31 @@ class _Scheduler:
 
 @contextmanager
 def cluster_executor(
-    place: Place, directory: Path, forms: "tuple[Form, ...]", *, workers: int = 1
+    place: Place,
+    directory: Path,
+    forms: "tuple[Form, ...]",
+    *,
+    store: str | None = None,
+    workers: int = 1,
 ) -> Iterator[ClusterExecutor]:
     """Make runs at a place during a block; what was started for it ends with the block.
 
     Args:
         place: where.
-        directory: the campaign's; all machines have it under one path.
+        directory: the campaign's; all machines have it under one path if there is no other store.
         forms: the forms of the runs that will be made.
+        store: where workers leave runs: another directory, or an fsspec address.
         workers: how many workers a local cluster has.
 
     Raises:
-        InputError: a file of the place is wrong.
-        MachineError: the extra is missing, no scheduler answers, or no worker can make the runs.
+        InputError: a file of the place is wrong, or the store is no address.
+        MachineError: the extra is missing, the store cannot be reached, no scheduler answers, or no
+            worker can make the runs.
     """
-    files = StoreFiles(str(directory))
+    _require_extra()
+    if store is not None:
+        require_store(store)
+    files = StoreFiles(store or str(directory))
 
     def record(worker: Worker) -> None:
         if worker.description:
@@ -71,7 +82,7 @@ def cluster_executor(
             files.write(f"workers/{worker.description['id']}.json", content)
 
     with _calls(place, directory, forms, workers, record) as calls:
-        executor = ClusterExecutor(calls, directory)
+        executor = ClusterExecutor(calls, directory, store)
         try:
             yield executor
         finally:
@@ -102,10 +113,9 @@ def _calls(
     on_worker: Callable[[Worker], None] = lambda _: None,
 ) -> Iterator[WorkerCalls]:
     """Call functions on the workers of a place during a block."""
-    try:
-        import distributed  # noqa: PLC0415 - an extra
-    except ModuleNotFoundError:
-        raise MachineError("--on needs Dask.distributed, which is not installed", EXTRA) from None
+    _require_extra()
+    import distributed  # noqa: PLC0415 - an extra
+
     logging.getLogger("distributed").setLevel(logging.CRITICAL)  # errors are reported by us
     with ExitStack() as stack:
         scheduler = _start(place, stack, directory, workers)
@@ -125,6 +135,12 @@ def _calls(
             if reason := calls.no_worker(form):
                 raise MachineError(f"{place}: {reason}", "docs/campaigns.md says what each needs")
         yield calls
+
+
+def _require_extra() -> None:
+    """Require Dask.distributed, and fsspec, which comes with it."""
+    if find_spec("distributed") is None:
+        raise MachineError("--on needs Dask.distributed, which is not installed", EXTRA)
 
 
 def _start(place: Place, stack: ExitStack, directory: Path, workers: int) -> _Scheduler:

@@ -23,7 +23,7 @@ from testbed.campaign.job import Job, JobRecord
 from testbed.campaign.local import LocalExecutor
 from testbed.model.errors import ExitStatus
 from testbed.model.run_files.layout import SUMMARY
-from testbed.model.summary import Summary
+from testbed.model.summary import State, Summary
 from testbed.results.code_version import code_version
 from testbed.results.shortage import shortage
 
@@ -103,46 +103,52 @@ def _record(job: Job, store: str, call: str, worker: str) -> JobRecord:
     try:
         files = StoreFiles(store)
         earlier = attempts_at(job, files)
-        made = next((a for a in earlier if a.call == call and a.ended is not None), None)
         lost = lost_in(earlier, call)
+        made = next((a for a in earlier if a.call == call and a.ended is not None), None)
         if made is not None:  # its worker was lost before it handed that on
             seconds = (made.ended or made.began) - made.began
             record = JobRecord(made.status or 0, seconds, made.run, made.message)
             return _counting_losses(record, made, lost)
         attempt = begin(job, files, earlier, call, worker)
-        with files.workplace() as directory:
-            executor = LocalExecutor(directory, as_root=_as_root())
-            turn = _turn() if job.form == "emulated" else nullcontext()
-            with turn, _stopped_by(call.rpartition("/")[0], executor):
-                record = executor.run(job)
-            verdict = None
-            for path in (job.file, job.log):
-                files.keep(directory / path, str(path))
-            if record.run is not None:
-                summary = Summary.model_validate_json(
-                    (directory / record.run / SUMMARY).read_text()
-                )
-                verdict = summary.verdict
-                run = files.keep_run(directory / record.run, record.run)
-                record = replace(record, run=run)
+        try:
+            record, verdict = _made(job, files, call)
+        except Exception as error:  # noqa: BLE001 - as below
+            record, verdict = _cannot(error, store), None
         ended = {"ended": time.time(), "verdict": verdict}
         ended |= {name: getattr(record, name) for name in ("status", "run", "message")}
-        attempt = attempt.model_copy(update=ended)
-        write(job, files, attempt)
+        write(job, files, attempt.model_copy(update=ended))
         return _counting_losses(record, attempt, lost)
-    except (OSError, ValueError, ImportError) as error:
-        message = f"{platform.node()}: {_shortage(error, store) or error}"
-        return JobRecord(ExitStatus.MACHINE_CANNOT, 0.0, message=message)
+    except Exception as error:  # noqa: BLE001 - each file system of a store has errors of its own
+        return _cannot(error, store)
+
+
+def _made(job: Job, files: StoreFiles, call: str) -> tuple[JobRecord, State | None]:
+    """Make a run and keep it in the store; its record, and whether it can be trusted."""
+    with files.workplace() as directory:
+        executor = LocalExecutor(directory, as_root=_as_root())
+        turn = _turn() if job.form == "emulated" else nullcontext()
+        with turn, _stopped_by(call.rpartition("/")[0], executor):
+            record = executor.run(job)
+        for path in (job.file, job.log):
+            files.keep(directory / path, str(path))
+        if record.run is None:
+            return record, None
+        summary = (directory / record.run / SUMMARY).read_text(encoding="utf-8")
+        run = files.keep_run(directory / record.run, record.run)
+        return replace(record, run=run), Summary.model_validate_json(summary).verdict
+
+
+def _cannot(error: Exception, store: str) -> JobRecord:
+    """The record of a run that this machine cannot make, or not keep."""
+    reason = None if is_address(store) else shortage(error, Path(store))
+    message = f"{platform.node()}: {reason or f'{type(error).__name__}: {error}'}"
+    return JobRecord(ExitStatus.MACHINE_CANNOT, 0.0, message=message)
 
 
 def _counting_losses(record: JobRecord, attempt: Attempt, lost: Sequence[Attempt]) -> JobRecord:
     """A record with how many workers were lost before this attempt, and how much time with them."""
     lost_s = attempt.began - min((each.began for each in lost), default=attempt.began)
     return replace(record, lost=len(lost), lost_s=lost_s)
-
-
-def _shortage(error: BaseException, store: str) -> BaseException | None:
-    return None if is_address(store) else shortage(error, Path(store))
 
 
 @contextmanager
