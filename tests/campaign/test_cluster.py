@@ -27,6 +27,7 @@ from testbed.files.scenarios import load_scenario
 from testbed.labs.grading.records import differing_tables
 from testbed.model.errors import ExitStatus, MachineError
 from testbed.results.code_version import code_version
+from testbed.sandbox.endings import SIGNALLED
 from tests.campaign.programs import program, scheduler, worker_options
 from tests.waiting import WATCHDOG_S, wait_until
 
@@ -137,11 +138,7 @@ def test_a_worker_that_is_killed_loses_no_run(directory: Path) -> None:
         assert series.returncode == ExitStatus.AS_EXPECTED, err
     assert sorted(_runs(directory / "here")) == [1, 2, 3, 4]
     assert max(_attempts(directory / "here")) > 1
-    reasons = {
-        attempt.reason: attempt.ended
-        for folder in (directory / "here/scenarios").glob("*.attempts")
-        for attempt in _attempts_in(folder)
-    }
+    reasons = {attempt.reason: attempt.ended for attempt in _every_attempt(directory / "here")}
     assert reasons["worker lost"] is not None
 
 
@@ -181,6 +178,41 @@ def test_a_campaign_ends_when_no_worker_is_left(
             engine = CampaignEngine(Store(directory), executor, lambda *_: worker.kill())
             with pytest.raises(MachineError, match=r"(one|two): the cluster has no worker"):
                 engine.execute(runs)
+
+
+def test_ctrl_c_ends_the_runs_on_the_workers_and_keeps_the_finished_ones(directory: Path) -> None:
+    command = _command(8, "here")
+    with scheduler() as (_, address), program(*worker_options(address)) as worker:
+        series = subprocess.Popen(
+            [*command, "--on", f"dask:{address}"],
+            cwd=directory,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        index = directory / "here/sweep.json"
+        wait_until(lambda: index.is_file() and json.loads(index.read_text())["done"])
+        series.send_signal(signal.SIGINT)
+        _, err = series.communicate(timeout=WATCHDOG_S)
+        assert series.returncode == SIGNALLED + signal.SIGINT, err
+        assert "interrupted by SIGINT; the same command with --into" in err
+        children = Path(f"/proc/{worker.pid}/task/{worker.pid}/children").read_text().split()
+        commands = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children]
+        assert not [line for line in commands if b"simulate" in line]
+        finished = _runs(directory / "here")
+        assert finished
+        attempts = _every_attempt(directory / "here")
+        assert all(attempt.ended is not None for attempt in attempts)
+        resumed = _call(directory, [*command, "--on", f"dask:{address}"])
+        assert resumed.returncode == ExitStatus.AS_EXPECTED, resumed.stderr
+    runs = _runs(directory / "here")
+    assert sorted(runs) == [*range(1, 9)]
+    assert runs.items() >= finished.items()
+
+
+def _every_attempt(series: Path) -> list[Attempt]:
+    folders = (series / "scenarios").glob("*.attempts")
+    return [attempt for folder in folders for attempt in _attempts_in(folder)]
 
 
 def _stopped_in_mid_run(worker: subprocess.Popen[str], series: Path) -> bool:
