@@ -118,7 +118,8 @@ class CampaignEngine:
                     retry = self.policy.may_improve(planned, record, self.store)
                     budget.deadline.note_end(record, slots)
                     budget.note_end(planned, record, retry=retry, stop_if_late=stop_if_late)
-                    progress.note_end(planned, len(budget.cut_short))
+                    state = self.store.state(planned, record)
+                    progress.note_end(planned, state, len(budget.cut_short))
                     yield planned.job.key, retry
         except BaseException:
             self._stop([planned for planned, _ in pending.values()])

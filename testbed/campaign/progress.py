@@ -8,6 +8,7 @@ from functools import cached_property
 
 from testbed.campaign.plan import PlannedRun
 from testbed.model.progress import Progress
+from testbed.model.summary import State
 from testbed.model.units import show_wait
 
 _MOST = 0.99
@@ -33,6 +34,9 @@ class CampaignProgress:
     made_before: int = 0
     _started: int = 0
     _done_s: float = 0.0
+    _ended: int = 0
+    _trusted: int = 0
+    _failed: int = 0
     _cut_short: int = 0
     _name: str = ""
     _share: float = 0.0
@@ -45,8 +49,17 @@ class CampaignProgress:
         self._name = planned.job.name
         self.report()
 
-    def note_end(self, planned: PlannedRun, cut_short: int) -> None:
-        """Take note of a run that has ended, and of how many so far were ended early."""
+    def note_end(self, planned: PlannedRun, state: State | None, cut_short: int) -> None:
+        """Take note of a run that has ended.
+
+        Args:
+            planned: the run.
+            state: whether it can be trusted; None if it was not finished.
+            cut_short: how many so far were ended early, as they were too late.
+        """
+        self._ended += 1
+        self._trusted += state == "trusted"
+        self._failed += state is None
         self._cut_short = cut_short
         self._done_s += planned.expected_s()
         self._last_end = time.monotonic()
@@ -56,6 +69,10 @@ class CampaignProgress:
         left_s, passed_s = self._left_s(), time.monotonic() - self._began
         late = left_s <= 0  # the machine is slower than estimated
         state = "longer than estimated" if late else f"about {show_wait(left_s)} left"
+        if self._ended:
+            state += f"; {self._ended} done, {self._trusted} trusted"
+        if failed := self._failed - self._cut_short:
+            state += f", {failed} failed"
         if self._cut_short:
             state += f"; {self._cut_short} ended early, too late"
         number, count = (self.made_before + runs for runs in (self._started, len(self.runs)))

@@ -10,7 +10,7 @@ from testbed.campaign.job import Form, JobRecord, identity
 from testbed.campaign.plan import SLOWED, STATES, PlannedRun, as_recorded, slowed
 from testbed.model.run_files.layout import MANIFEST, SUMMARY
 from testbed.model.run_files.manifest import Manifest
-from testbed.model.summary import Summary
+from testbed.model.summary import State, Summary
 from testbed.results.code_version import code_version
 from testbed.results.run_directory import RunDirectory, is_locked
 
@@ -114,6 +114,12 @@ class Store:
             return None
         run = attempts[-1]
         return JobRecord(0, run.seconds, str(run.directory.relative_to(self.directory)))
+
+    def state(self, planned: PlannedRun, record: JobRecord) -> State | None:
+        """Whether a run that has just been made can be trusted; None if it was not finished."""
+        if record.run is None:
+            return None
+        return planned.verdict(Run(self.directory / record.run).summary)
 
     def clean(self, runs: Iterable[PlannedRun]) -> None:
         """Remove what runs left that were killed, where no others are made."""

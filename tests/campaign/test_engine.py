@@ -176,6 +176,19 @@ def test_progress_says_how_many_were_ended_early(tmp_path: Path) -> None:
     assert any("2/2" in text and "1 ended early, too late" in text for text in reports)
 
 
+def test_progress_counts_the_runs_that_are_done_trusted_and_failed(tmp_path: Path) -> None:
+    made, fails, last = [
+        *_runs("simulated"),
+        planned_run(_runs("simulated")[0].scenario, "simulated", "last"),
+    ]
+    executor = ReplayingExecutor(
+        JobRecord(0, 0.0, _made(made, tmp_path, 0, "trusted")), then=FAILED
+    )
+    _, reports = _execute([made, fails, last], tmp_path, executor)
+    assert any("2/3" in text and "; 1 done, 1 trusted)" in text for text in reports)
+    assert any("3/3" in text and "; 2 done, 1 trusted, 1 failed)" in text for text in reports)
+
+
 def test_runs_that_were_slowed_down_count_and_the_best_is_taken(tmp_path: Path) -> None:
     planned, store = _runs("emulated")[0], Store(tmp_path)
     states: dict[float, State] = {1.0: "degraded", 2.0: "trusted", 3.0: "trusted"}
