@@ -17,9 +17,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from testbed.campaign.job import JobRecord
 from testbed.campaign.plan import PlannedRun, planned_run
+from testbed.campaign.store import machine_of
 from testbed.model.errors import InputError
-from testbed.model.run_files.layout import MANIFEST
-from testbed.model.run_files.manifest import Manifest
 from testbed.model.scenario import Scenario
 from testbed.results.comparison.rows import Group, group_of
 from testbed.results.run_directory import RunDirectory, find_run
@@ -245,7 +244,7 @@ def _cases(directory: Path, name: str, *, alone: bool) -> list[Group]:
         failed = len(ended) - len(runs)
         machines: dict[str, list[Path]] = {}
         for run_directory in runs:
-            machines.setdefault(_machine_of(run_directory), []).append(run_directory)
+            machines.setdefault(machine_of(run_directory), []).append(run_directory)
         for machine, made_there in machines.items():
             where = f" on {machine}" if len(machines) > 1 else ""
             groups.append(group_of(called + where, made_there, failed))
@@ -253,14 +252,3 @@ def _cases(directory: Path, name: str, *, alone: bool) -> list[Group]:
     if not groups:
         raise InputError.of(str(directory), "", "a series with a run that has ended")
     return groups
-
-
-def _machine_of(run: Path) -> str:
-    """The kind of machine that a run depends on; empty of a simulated one."""
-    file = run / MANIFEST
-    if not file.is_file():
-        return ""
-    manifest = Manifest.model_validate_json(file.read_text(encoding="utf-8"))
-    if manifest.simulated:
-        return ""
-    return f"{manifest.cpus} x {manifest.cpu}, {manifest.machine}, kernel {manifest.kernel}"

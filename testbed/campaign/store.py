@@ -60,6 +60,17 @@ class Run:
         return flow_tables(self.data)
 
 
+def machine_of(run: Path) -> str:
+    """The kind of machine on which a run depends: its CPUs and kernel; empty of a simulated one."""
+    file = run / MANIFEST
+    if not file.is_file():
+        return ""
+    manifest = Manifest.model_validate_json(file.read_text(encoding="utf-8"))
+    if manifest.simulated:
+        return ""
+    return f"{manifest.cpus} x {manifest.cpu}, {manifest.machine}, kernel {manifest.kernel}"
+
+
 Runs = Mapping[str, Run]
 """Finished runs by name."""
 

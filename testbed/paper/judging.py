@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from testbed.campaign.plan import STATES, PlannedRun
-from testbed.campaign.store import Run, Runs, Store
+from testbed.campaign.store import Run, Runs, Store, machine_of
 from testbed.model.summary import Summary
 from testbed.paper.checks import most_typical, repeated
 from testbed.paper.figure import PaperFigure
@@ -98,6 +98,7 @@ def _figure_run(planned: PlannedRun, run: Run, attempts: int) -> FigureRun:
         reasons=summary.reasons,
         attempts=attempts,
         expected_load=planned.load,
+        machine=machine_of(run.directory),
     )
 
 

@@ -1,6 +1,7 @@
 """What became of a figure in one form: its checks, its drawing, and whether both can be trusted."""
 
 from abc import abstractmethod
+from collections import Counter
 from math import inf, isinf
 from pathlib import Path
 from typing import Annotated, Literal
@@ -52,7 +53,8 @@ class FigureRun(_Model):
     """A run of a figure.
 
     `attempts` is how often it was made until it could be trusted, or was given up. `expected_load`
-    is the share of the CPUs that it was expected to take, null for a simulated one.
+    is the share of the CPUs that it was expected to take, null for a simulated one. `machine` is
+    the kind of machine that made it, empty for a simulated one.
     """
 
     name: str
@@ -63,6 +65,7 @@ class FigureRun(_Model):
     reasons: tuple[str, ...]
     attempts: int
     expected_load: float | None
+    machine: str = ""
 
     @property
     def manifest(self) -> str | None:
@@ -149,9 +152,18 @@ class FigureOutcome(Outcome):
 
     @property
     def doubt(self) -> str:
-        """How many of its runs can be trusted; empty if all can."""
+        """How many of its runs can be trusted, and which unlike machines made them.
+
+        Empty if all can be trusted and machines of one kind made them: what unlike machines made is
+        not pooled silently.
+        """
         trusted = sum(run.verdict == "trusted" for run in self.runs)
-        return doubt_of(trusted, len(self.runs))
+        machines = Counter(run.machine for run in self.runs if run.machine)
+        unlike = ""
+        if len(machines) > 1:
+            shares = ", ".join(f"{count} on {machine}" for machine, count in machines.items())
+            unlike = f"runs of unlike machines: {shares}"
+        return "; ".join(filter(None, (doubt_of(trusted, len(self.runs)), unlike)))
 
     @property
     def state(self) -> str:

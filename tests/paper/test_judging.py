@@ -98,3 +98,21 @@ def test_a_row_is_not_trusted_where_one_of_its_runs_is_not(
     for run in holding.runs:
         assert _but(holding, run.name, state).holds == good
         assert _but(failing, run.name, state).holds == bad
+
+
+def test_runs_of_unlike_machines_are_not_pooled_silently() -> None:
+    outcome = _judged("9a", CASES["9a"].runs())
+    kinds = ("2 x Xeon, kernel 6.1", "2 x Xeon, kernel 6.12")
+
+    def made_on(*machines: str) -> str:
+        runs = [
+            run.model_copy(update={"machine": machines[number % len(machines)]})
+            for number, run in enumerate([*outcome.runs, *outcome.runs])
+        ]
+        return outcome.model_copy(update={"runs": tuple(runs)}).doubt
+
+    assert made_on("") == ""
+    assert made_on(kinds[0]) == ""
+    said = made_on(*kinds)
+    assert said.startswith("runs of unlike machines: ")
+    assert all(f" on {kind}" in said for kind in kinds)
