@@ -38,6 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "sandbox",
         "workloads",
     },
+    "ev_modes": {"endpoint", "fabric", "model", "mrc", "sandbox"},
     "drawings": {"model", "mrc", "results"},
     "live": {"drawings", "files", "model", "results", "sandbox", "sim"},
     "campaign": {"files", "model", "results"},

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from testbed.cli.ev_modes import run_mode
 from testbed.cli.options import Json
 from testbed.cli.screen import plain_table, print_json, print_table, stdout
 
@@ -22,11 +23,12 @@ Plane = Annotated[int, typer.Argument(metavar="PLANE", help="The number of the p
 def ev_commands() -> typer.Typer:
     """The subcommands of `testbed ev`."""
     app = typer.Typer(
-        help="Deny, allow, replace and probe EVs of a run (root).",
+        help="Command the EVs of a run; try other EV modes (root).",
         no_args_is_help=True,
     )
     for command in (list_evs, deny, allow, replace, probe, events):
         app.command(command.__name__.removesuffix("_evs"))(command)
+    app.command("run")(run_mode)
     return app
 
 

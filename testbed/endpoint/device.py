@@ -22,6 +22,7 @@ from testbed.endpoint.clock import now_ns
 from testbed.endpoint.device_records import DeviceRecords
 from testbed.endpoint.event_loop import EventLoop
 from testbed.endpoint.nic import Nic
+from testbed.endpoint.plain_nic import PlainEvs, PlainNic
 from testbed.endpoint.port_monitor import PortMonitor
 from testbed.host.mrc_config import ev_entries, port_attributes
 from testbed.model.closeable import Closeable
@@ -33,6 +34,7 @@ from testbed.model.fabric.topology import Topology
 from testbed.model.units import NS_PER_S
 from testbed.mrc import NEVER, Arrival
 from testbed.mrc.verbs import CompletionQueue, Context, PeerPaths, WorkCompletion
+from testbed.mrc.wire.options import DEFAULT_OPTIONS
 from testbed.sandbox.attributes import NICENESS
 from testbed.sandbox.namespaces import RECORDS_FILE, TOPOLOGY_FILE
 
@@ -104,19 +106,32 @@ class Device(Closeable):
             shows how well the machine keeps up.
     """
 
-    def __init__(self, topology: Topology, host: Node, records: Path | None = None) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        host: Node,
+        records: Path | None = None,
+        *,
+        plain: PlainEvs | None = None,
+    ) -> None:
         """Open it; the process must be in the host's network namespace.
 
-        `records` is the directory in which it records, if somebody watches the fabric.
+        Args:
+            topology: the fabric.
+            host: whose NIC it is.
+            records: the directory in which it records, if somebody watches the fabric.
+            plain: its EVs, if its packets have no outer header; if None, they have.
         """
         self.topology = topology
         self.host = host
         self.arrived = self.late = 0
         rng = SystemRandom()
         self._seed = rng.randrange(1 << 32)
-        self.context = Context(port_attributes(topology, host), self._paths_to, rng)
+        self._plain = plain
+        wire = DEFAULT_OPTIONS if plain is None else plain.wire
+        self.context = Context(port_attributes(topology, host), self._paths_to, rng, wire)
         self._late_ns = round(topology.propagation_rtt_ns * LATE_RTTS)
-        self._nic = Nic(topology, host, topology.propagation_rtt_ns // TICKS_PER_RTT)
+        self._nic = self._open_nic(topology.propagation_rtt_ns // TICKS_PER_RTT)
         self._records: DeviceRecords | None = None
         if records is not None:
             self._records = DeviceRecords(records, topology, host, self._evs)
@@ -128,6 +143,11 @@ class Device(Closeable):
         self._loop.close()
         if self._records is not None:
             self._records.close()
+
+    @property
+    def send_errors(self) -> int:
+        """Packets that the kernel refused so far."""
+        return self._nic.sockets.send_errors
 
     def poll(self) -> None:
         """Do what is due and return at once: take in arrivals, send what there is room for.
@@ -186,7 +206,14 @@ class Device(Closeable):
         if dst is None or dst == self.host:
             raise ValueError(f"no other NIC of {topology.name} has the address {peer.hex()}")
         rtt_ns = topology.path_rtt_ns(self.host, dst, serialised=False)
+        if self._plain is not None:
+            return PeerPaths(self._plain.entries, rtt_ns)
         return PeerPaths(ev_entries(self._evs(dst)), rtt_ns)
+
+    def _open_nic(self, round_ns: int) -> Nic:
+        if self._plain is None:
+            return Nic(self.topology, self.host, round_ns)
+        return PlainNic(self.topology, self.host, round_ns, self._plain)
 
     def _evs(self, peer: Node) -> tuple[EvChoice, ...]:
         """The EVs to a peer, always the same."""

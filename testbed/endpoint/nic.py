@@ -10,11 +10,11 @@ from bisect import insort
 from collections import deque
 from collections.abc import Iterator
 from operator import itemgetter
-from typing import Final
+from typing import Final, Protocol
 
 from testbed.endpoint.carriers import Carriers
 from testbed.endpoint.clock import STEP_NS, is_stepped, now_ns, realtime_offset_ns
-from testbed.endpoint.sockets import HostSockets
+from testbed.endpoint.sockets import HostSockets, Received
 from testbed.fabric.link_model.slow_links import SlowLinks
 from testbed.host.port_scheduler import OUTER_BYTES, PortScheduler
 from testbed.model.closeable import Closeable
@@ -43,6 +43,22 @@ def delays_ns(topology: Topology) -> list[int]:
     return [topology.one_way_ns(min(max(switches, 0), MAX_SWITCHES)) for switches in passed]
 
 
+class Sockets(Protocol):
+    """What a NIC sends and receives through; see `HostSockets`."""
+
+    send_errors: int
+    overflowed: int
+
+    def flush(self) -> None:
+        """Hand the queued packets to the kernel."""
+
+    def receive(self) -> Iterator[Received]:
+        """Yield every packet that waits, without blocking."""
+
+    def close(self) -> None:
+        """Close them."""
+
+
 class Nic(Closeable):
     """The ports of one host; the process must be in the host's network namespace.
 
@@ -52,15 +68,20 @@ class Nic(Closeable):
         round_ns: the time from one round of sending to the next.
     """
 
-    def __init__(self, topology: Topology, host: Node, round_ns: int) -> None:
+    def __init__(
+        self, topology: Topology, host: Node, round_ns: int, sockets: Sockets | None = None
+    ) -> None:
         """Open the sockets.
 
         Args:
             topology: the fabric.
             host: which of its hosts this is.
             round_ns: the time from one round of sending to the next.
+            sockets: those of a NIC that overrides `send`; if None, they are opened here.
         """
-        self.sockets = HostSockets(nic_address(topology, host))
+        if sockets is None:
+            self._srv6 = sockets = HostSockets(nic_address(topology, host))
+        self.sockets: Sockets = sockets
         self._carriers = Carriers(topology, host)
         self.round_ns = round_ns
         self.ports = PortScheduler(
@@ -129,7 +150,7 @@ class Nic(Closeable):
         wait_ns = self.ports.sent(carrier.plane, size, now)
         if transmission is not None:
             transmission.set_port_wait(wait_ns)
-        self.sockets.send(outer, header, payload, trailer)
+        self._srv6.send(outer, header, payload, trailer)
         return carrier.plane
 
     def next_arrival_ns(self, now: int) -> int:

@@ -7,9 +7,6 @@ ABSENT = tuple(
     for rule, agree, here in (
         ("IPv4", "2: G, A", "`mrc.lua` reads it"),
         ("outer header with SRH", "4: AGM, Z1", "`mrc.lua` reads it"),
-        ("EVs in ECMP mode", "2: GM", "no fabric here hashes"),
-        ("EVs in structured mode", "3: G M Z2", "no switch here reads bit fields"),
-        ("AUTO and GENERATED profiles", "3: A G M", "the EVs of a queue pair are listed"),
         ("service time taken out of the RTT", "4: G Z1 M N", "how it travels no source says"),
     )
 )

@@ -18,6 +18,7 @@ _EV_STATES = f"{_MRC}test_ev_states.py::"
 _PORTS = f"{_MRC}test_ports.py::"
 _OPERATOR = f"{_MRC}test_operator.py::"
 _RETRY = f"{_MRC}test_retry.py::"
+_EV_MODES = "tests/ev_modes/test_ev_modes.py::"
 _SHARING = "tests/host/test_queue_pairs.py::"
 _BAD = f"{_DEMUX}test_bad_input_is_counted_by_its_reason_and_touches_nothing"
 
@@ -371,6 +372,27 @@ _PROBES = _rules(
         "2: GM",
         "`congestion_scope: destination`; by default each queue pair has its own",
         f"{_SHARING}test_queue_pairs_to_a_destination_share_a_controller_if_asked",
+        State.OPTION,
+    ),
+    (
+        "ECMP mode: no outer header, switches hash the EV in source port and flow label",
+        "2: GM",
+        "`testbed ev run ecmp` (ev-modes.md); SRv6 everywhere else",
+        f"{_EV_MODES}test_the_ev_selects_the_path_and_a_dead_path_is_left",
+        State.OPTION,
+    ),
+    (
+        "structured mode: each tier reads its own field of the EV, from the most significant bit",
+        "3: G M Z2",
+        "`testbed ev run structured` (ev-modes.md)",
+        f"{_EV_MODES}test_the_ev_selects_the_path_and_a_dead_path_is_left",
+        State.OPTION,
+    ),
+    (
+        "EV profiles: EXPLICIT, GENERATED (width, initial value, min, max, mask), AUTO",
+        "3: A G M",
+        "so; AUTO is the default",
+        "tests/model/test_ev_profile.py::test_fields_are_packed_from_the_first_bit_on",
         State.OPTION,
     ),
     (

@@ -7,6 +7,7 @@ disciplines. The classes here derive from pyroute2's and leave those unchanged.
 """
 
 from pyroute2.netlink import NLA_F_NESTED, nla, nlmsg
+from pyroute2.netlink.rtnl.fibmsg import fibmsg
 from pyroute2.netlink.rtnl.ifaddrmsg import ifaddrmsg
 from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
 from pyroute2.netlink.rtnl.ndmsg import ndmsg
@@ -29,6 +30,7 @@ Message = nlmsg
 LinkMessage = ifinfmsg
 AddressMessage = ifaddrmsg
 NeighbourMessage = ndmsg
+RuleMessage = fibmsg
 
 
 class _Nested(nla):  # type: ignore[misc] # pyroute2 is untyped

@@ -104,7 +104,8 @@ class Interface:
         return cls(port.name, port.ifindex, port.mac, netns)
 
 
-def _encoded(message: messages.Message, kind: int, request_flags: int, /, **fields: Any) -> bytes:
+def encoded(message: messages.Message, kind: int, request_flags: int, /, **fields: Any) -> bytes:
+    """The bytes of a request; `request_flags` are those of the message, such as NLM_F_CREATE."""
     message.update(fields)
     message["header"].update(type=kind, flags=request_flags, sequence_number=0, pid=0)
     message.encode()
@@ -167,7 +168,7 @@ def _veth_template(first_length: int, second_length: int, mtu: int) -> Template:
     peer = {"attrs": [("VETH_INFO_PEER", fields(second))]}
     info = {"attrs": [("IFLA_INFO_KIND", "veth"), ("IFLA_INFO_DATA", peer)]}
     link = fields(first, ("IFLA_LINKINFO", info))
-    data = _encoded(messages.LinkMessage(), rtnl.RTM_NEWLINK, _NEW, **link)
+    data = encoded(messages.LinkMessage(), rtnl.RTM_NEWLINK, _NEW, **link)
     return Template(data, *_veth_values(first), *_veth_values(second))
 
 
@@ -181,14 +182,14 @@ def set_link(ifindex: int, name: str, *, up: bool) -> Request:
 def _link_template(*, up: bool) -> Template:
     index = _NUMBERS[0]
     fields = {"flags": int(up), "change": IFF_UP | IFF_MULTICAST, "attrs": []}
-    data = _encoded(messages.LinkMessage(), rtnl.RTM_NEWLINK, 0, index=_number(index), **fields)
+    data = encoded(messages.LinkMessage(), rtnl.RTM_NEWLINK, 0, index=_number(index), **fields)
     return Template(data, index)
 
 
 def set_link_attribute(ifindex: int, name: str, attribute: str, value: int) -> Request:
     """Set an attribute of a link, such as IFLA_MTU."""
     fields = {"index": ifindex, "flags": 0, "change": 0, "attrs": [(attribute, value)]}
-    data = _encoded(messages.LinkMessage(), rtnl.RTM_NEWLINK, 0, **fields)
+    data = encoded(messages.LinkMessage(), rtnl.RTM_NEWLINK, 0, **fields)
     return Request(data, f"set {attribute} of {name} to {value}")
 
 
@@ -209,7 +210,7 @@ def new_address(address: IPv6Address, ifindex: int = LOOPBACK) -> Request:
 @cache
 def _address_template() -> Template:
     index, (local, peer) = _NUMBERS[0], _ADDRESSES
-    data = _encoded(
+    data = encoded(
         messages.AddressMessage(),
         rtnl.RTM_NEWADDR,
         _NEW,
@@ -234,7 +235,7 @@ def new_neighbour(address: IPv6Address, ifindex: int, mac: str) -> Request:
 @cache
 def _neighbour_template() -> Template:
     index, address, mac = _NUMBERS[0], _ADDRESSES[0], _MACS[0]
-    data = _encoded(
+    data = encoded(
         messages.NeighbourMessage(),
         rtnl.RTM_NEWNEIGH,
         _NEW_OR_REPLACED,
@@ -261,7 +262,7 @@ def route_template(prefixlen: int, attributes: Attributes, *, replace: bool = Fa
         replace: whether a route replaces the one that the table has for its destination.
     """
     index, address = _NUMBERS[0], _ADDRESSES[0]
-    data = _encoded(
+    data = encoded(
         messages.RouteMessage(),
         rtnl.RTM_NEWROUTE,
         _NEW_OR_REPLACED if replace else _NEW,
@@ -288,7 +289,7 @@ def _tc_request(
     **fields: int,
 ) -> Request:
     attrs = [("TCA_KIND", discipline), *attributes]
-    data = _encoded(messages.QdiscMessage(), kind, flags, index=ifindex, attrs=attrs, **fields)
+    data = encoded(messages.QdiscMessage(), kind, flags, index=ifindex, attrs=attrs, **fields)
     return Request(data, f"{description} interface {ifindex}")
 
 

@@ -25,6 +25,7 @@ from testbed.mrc.qp import QueuePair
 from testbed.mrc.state import QpState
 from testbed.mrc.verbs.queue_pair import CompletionQueue, Destination, VerbsQp
 from testbed.mrc.wire.datagram import Arrival, Datagram, Outbound
+from testbed.mrc.wire.options import DEFAULT_OPTIONS, WireOptions
 from testbed.mrc.wire.packets import Buffer
 
 _FIRST_VA: Final = 0x7000_0000_0000
@@ -69,10 +70,15 @@ class Context:
         port: the NIC.
         paths_to: finds how a peer's address is reached; raises ValueError where it is not.
         rng: chooses rkeys and first PSNs, as a NIC does, so that a stray packet fits none.
+        wire: how packets are written where sources disagree; peers must agree on it.
     """
 
     def __init__(
-        self, port: PortAttributes, paths_to: Callable[[bytes], PeerPaths], rng: Random
+        self,
+        port: PortAttributes,
+        paths_to: Callable[[bytes], PeerPaths],
+        rng: Random,
+        wire: WireOptions = DEFAULT_OPTIONS,
     ) -> None:
         self.port = port
         self._paths_to = paths_to
@@ -81,7 +87,8 @@ class Context:
         self._down: set[int] = set()
         self._dscp = DscpClasses()
         self._memory = MemoryTable()
-        self._demux = Demux(port.address, self._dscp)
+        self._wire = wire
+        self._demux = Demux(port.address, self._dscp, wire)
         self._cores: list[QueuePair] = []
         self._turn = 0
         self._rkeys: set[int] = set()
@@ -192,6 +199,7 @@ class Context:
             first_psn=local.psn,
             peer_first_psn=peer.psn,
             dscp=self._dscp,
+            wire=self._wire,
         )
         core = QueuePair(config, self._memory, congestion, state=QpState.RTR)
         self._demux.add(core)
