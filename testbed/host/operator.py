@@ -5,7 +5,7 @@ whose denylist takes the same way. An EV is denied as long as one of them denies
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Protocol
 
@@ -175,7 +175,7 @@ class HostOperator:
 
     def _carry_out(self, command: Command, now_ns: int, answer: Answer, by: str) -> None:
         problems = [*command_problems(self._scenario, command, "command", self._evs_of)]
-        if isinstance(command, DenyEvs) and not problems:
+        if not problems and isinstance(command, DenyEvs | DisablePort):
             problems += self._last_paths(command)
         if problems:
             if not isinstance(command, ListEvs | ListPorts | ListEvents):
@@ -222,18 +222,29 @@ class HostOperator:
     def _evs_of(self, src: str, dst: str, lane: int) -> Sequence[EvChoice]:
         return self._flows[src, dst, lane].evs
 
-    def _last_paths(self, command: DenyEvs) -> list[Problem]:
-        """The problem that a flow would have no EV left, with those that are denied already."""
-        ends = flow_ends(command.flow)
-        assert ends is not None  # noqa: S101 - it was checked
-        flow = self._flows[ends]
-        states = flow.qp.ev_states()
-        left = {ev for ev, state in states.items() if state is not EvState.DENIED}
-        if left - set(_values(flow, command.ev)):
-            return []
-        expected = "EVs that leave the flow a path: all others are denied already"
-        remedy = f"testbed ev allow RUN '{command.flow}' EV"
-        return [Problem("command.ev", ", ".join(command.ev), expected, remedy)]
+    def _last_paths(self, command: DenyEvs | DisablePort) -> Iterator[Problem]:
+        """The problem that a flow would have no path left, with what is out of use already."""
+        if isinstance(command, DenyEvs):
+            ends = flow_ends(command.flow)
+            assert ends is not None  # noqa: S101 - it was checked
+            flow = self._flows[ends]
+            if not _left(flow, denied=_values(flow, command.ev)):
+                expected = (
+                    "EVs that leave the flow a path: all others are denied, or their ports are down"
+                )
+                remedy = f"testbed ev allow RUN '{command.flow}' EV"
+                yield Problem("command.ev", ", ".join(command.ev), expected, remedy)
+            return
+        for flow in self._qps:
+            if _left(flow) and not _left(flow, disabled=command.plane):
+                peer, host = flow.plan.peer.name, self._host.name
+                expected = (
+                    f"a port whose loss leaves {host} a path to {peer}: the EVs of all others are "
+                    "denied, or their ports are down"
+                )
+                remedy = f"testbed port enable RUN {host} PLANE, or testbed ev allow RUN FLOW EV"
+                yield Problem("command.plane", str(command.plane), expected, remedy)
+                return
 
     def _deny(self, flow: _Flow, values: Sequence[int], now_ns: int, by: str) -> None:
         for value in values:
@@ -357,6 +368,16 @@ class HostOperator:
             "active": change.active,
             "reason": change.reason,
         }
+
+
+def _left(flow: _Flow, *, denied: Sequence[int] = (), disabled: int | None = None) -> list[int]:
+    """The EVs of a flow that would still have a path if these were denied, and this port down."""
+    down = flow.qp.down_planes() | {disabled}
+    return [
+        ev.ev
+        for ev in flow.qp.evs()
+        if ev.state is not EvState.DENIED and ev.plane not in down and ev.ev not in denied
+    ]
 
 
 def _values(flow: _Flow, names: Sequence[str]) -> list[int]:

@@ -353,6 +353,10 @@ class QueuePair:
         self._requester.requests.port_disabled(plane, disabled=disabled, now_ns=now_ns)
         self._requester.apply_port_changes(now_ns)
 
+    def down_planes(self) -> frozenset[int]:
+        """Return the planes whose port is without carrier or disabled, here or at the peer."""
+        return self._requester.requests.down_planes
+
     def evs(self) -> tuple[EvListing, ...]:
         """Return state, counts and last change of every EV."""
         return self._engine.listing()

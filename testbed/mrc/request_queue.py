@@ -84,6 +84,11 @@ class RequestQueue:
         self._ports_version = self._ports.version
         return self._engine.set_down(self._ports.down, now_ns)
 
+    @property
+    def down_planes(self) -> frozenset[int]:
+        """The planes whose port is without carrier or disabled, here or at the peer."""
+        return self._ports.down
+
     def _update_ports(self, now_ns: int) -> None:
         """Send the peer the state of the own ports, for all queue pairs with it."""
         ports = self._ports

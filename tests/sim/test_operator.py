@@ -117,6 +117,35 @@ def test_commands_by_hand_and_what_they_answer() -> None:
     assert events["dropped"] == 0
 
 
+def test_the_last_port_of_a_host_cannot_be_disabled() -> None:
+    """Nor that of the last EVs which are not denied, nor can the EVs of the last port be denied."""
+    ports = [{"kind": "disable", "host": "h0", "plane": plane} for plane in range(4)]
+    *_, last, listed = answers(*ports, {"kind": "ports", "host": "h0"})
+    assert last["errors"][0]["found"] == "3"
+    assert "leaves h0 a path to h4" in last["errors"][0]["expected"]
+    assert [port["state"] for port in listed["ports"]] == [*["disabled"] * 3, "enabled"]
+    *_, denial = answers(*ports[:3], {"kind": "deny", "flow": FLOW, "ev": "p3"})
+    assert "leave the flow a path" in denial["errors"][0]["expected"]
+    denied = {"kind": "deny", "flow": FLOW, "ev": ["p0", "p1", "p2"]}
+    _, disabled = answers(denied, ports[3])
+    assert "leaves h0 a path to h4" in disabled["errors"][0]["expected"]
+
+
+def test_a_scenario_that_disables_every_port_of_a_host_is_refused() -> None:
+    """In the order of their times; with one enabled in between it is not."""
+
+    def wrong(*orders: tuple[str, int, str]) -> list[str]:
+        operator = tuple(
+            parse_command({"kind": kind, "host": "h0", "plane": plane, "at": at})
+            for kind, plane, at in orders
+        )
+        return [problem.where for problem in problems(healthy(operator=operator))]
+
+    first = [("disable", plane, f"{plane + 1} s") for plane in (0, 1, 2)]
+    assert wrong(("disable", 3, "4 s"), *first) == ["operator[0].plane"]
+    assert wrong(("enable", 1, "3.5 s"), ("disable", 3, "4 s"), *first) == []
+
+
 @pytest.mark.parametrize(
     ("command", "found", "expected"),
     [
@@ -142,7 +171,7 @@ def test_the_last_paths_are_not_denied_one_after_the_other() -> None:
     planes = [{"kind": "deny", "flow": FLOW, "ev": f"p{plane}"} for plane in range(4)]
     *done, refused = answers(*planes)
     assert not any("errors" in answer for answer in done)
-    assert "all others are denied already" in refused["errors"][0]["expected"]
+    assert "all others are denied" in refused["errors"][0]["expected"]
 
 
 def test_a_scenario_names_what_does_not_exist() -> None:

@@ -18,6 +18,8 @@ from testbed.model.operator.commands import (
     AllowEvs,
     Command,
     DenyEvs,
+    DisablePort,
+    EnablePort,
     ListEvs,
     ProbeEvs,
     ReplaceEv,
@@ -50,6 +52,21 @@ def operator_problems(scenario: Scenario) -> Iterator[Problem]:
             expected = f"a time within the run, which lasts {exact_duration(scenario.duration)}"
             yield Problem(f"{where}.at", exact_duration(order.at), expected)
         yield from command_problems(scenario, order, where, evs_of)
+    yield from _last_port_problems(scenario)
+
+
+def _last_port_problems(scenario: Scenario) -> Iterator[Problem]:
+    """The commands that take a host's last port out of use."""
+    disabled: dict[str, set[int]] = {}
+    for i, order in sorted(enumerate(scenario.operator), key=lambda each: each[1].at):
+        if isinstance(order, EnablePort):
+            disabled.setdefault(order.host, set()).discard(order.plane)
+        elif isinstance(order, DisablePort):
+            ports = disabled.setdefault(order.host, set())
+            ports.add(order.plane)
+            if len(ports) == scenario.topology.planes:
+                expected = f"a port whose loss leaves {order.host} a path: it is the last"
+                yield Problem(f"operator[{i}].plane", str(order.plane), expected)
 
 
 class Operated(Protocol):
