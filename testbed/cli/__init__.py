@@ -15,6 +15,7 @@ from testbed.cli.bench import bench
 from testbed.cli.clean import clean
 from testbed.cli.compare import compare
 from testbed.cli.doctor import doctor
+from testbed.cli.ev_modes import run_mode
 from testbed.cli.fault import commands as fault_commands
 from testbed.cli.figures import figures
 from testbed.cli.lab import commands as lab_commands
@@ -91,7 +92,9 @@ def command_line() -> typer.Typer:
     for command in commands:
         app.command(command.__name__.strip("_").replace("_", "-"))(command)
     app.add_typer(fault_commands(), name="fault")
-    app.add_typer(ev_commands(), name="ev")
+    evs = ev_commands()
+    evs.command("run")(run_mode)
+    app.add_typer(evs, name="ev")
     app.add_typer(port_commands(), name="port")
     app.add_typer(lab_commands(), name="lab")
     return app

@@ -1,13 +1,19 @@
 """`testbed ev` and `testbed port`: what an operator does with EVs and ports while a run goes on."""
 
+import json
+import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from testbed.cli.ev_modes import run_mode
 from testbed.cli.options import Json
-from testbed.cli.screen import plain_table, print_json, print_table, stdout
+from testbed.cli.screen import plain_table, print_json, print_table, stderr, stdout
+
+_FOLLOW_S = 0.5
+"""Seconds between two looks for events, in real time."""
 
 Run = Annotated[
     Path, typer.Argument(metavar="RUN", help="The directory of a run that is under way.")
@@ -28,7 +34,6 @@ def ev_commands() -> typer.Typer:
     )
     for command in (list_evs, deny, allow, replace, probe, events):
         app.command(command.__name__.removesuffix("_evs"))(command)
-    app.command("run")(run_mode)
     return app
 
 
@@ -106,21 +111,57 @@ def probe(
         raise typer.Exit(1)
 
 
-def events(run: Run, host: Host, as_json: Json = False) -> None:
-    """Show what has happened to the EVs and ports of a host since the last call."""
-    reply = _operate(run, "events", host=host)
-    if as_json:
-        print_json(reply)
-        return
+def events(
+    run: Run,
+    host: Host,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Go on with those to come, until the run ends.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show what has happened to the EVs and ports of a host since the last call.
+
+    With --follow --json each event is a line.
+    """
+    first = _operate(run, "events", host=host)
+    show = _show_events if not as_json else _print_lines if follow else print_json
+    show(first)
+    with suppress(KeyboardInterrupt):
+        while follow and (reply := _further_events(run, host)) is not None:
+            show(reply)
+            time.sleep(_FOLLOW_S)
+
+
+def _further_events(run: Path, host: str) -> dict[str, Any] | None:
+    """The next events; None if the run has ended."""
+    from testbed.model.errors import InputError, RunFailedError
+
+    try:
+        return _operate(run, "events", host=host)
+    except (InputError, RunFailedError) as ended:
+        stderr().print(f"no more events: {ended}", markup=False)
+        return None
+
+
+def _print_lines(reply: dict[str, Any]) -> None:
+    """Each event as a line of JSON; the first has the number of those dropped before it."""
+    dropped = reply["dropped"]
     for event in reply["events"]:
-        flow = f"  flow {event['flow']}  EV {event['ev']:#010x}" if "ev" in event else ""
+        sys.stdout.write(json.dumps({**event, "dropped": dropped}) + "\n")
+        dropped = 0
+    sys.stdout.flush()
+
+
+def _show_events(reply: dict[str, Any]) -> None:
+    if reply["dropped"]:
+        stdout().print(f"{reply['dropped']} earlier events were dropped")
+    for event in reply["events"]:
+        of_ev = f"  {event['profile']}  EV {event['ev']:#010x}" if "ev" in event else ""
         role = f", {'active' if event['active'] else 'not active'}" if "active" in event else ""
         why = f"  ({event['reason']})" if "reason" in event else ""
         stdout().print(
-            f"{event['t']:.4f} s{flow}  port {event['port']}: {event['state']}{role}{why}"
+            f"{event['t']:.4f} s{of_ev}  port {event['port']}: {event['state']}{role}{why}"
         )
-    if reply["dropped"]:
-        stdout().print(f"{reply['dropped']} earlier events were dropped")
 
 
 def list_ports(run: Run, host: Host, as_json: Json = False) -> None:

@@ -17,6 +17,7 @@ from testbed.controller.live import SOCKET
 from testbed.files.operator_requests import PATH as OPERATOR
 from testbed.model.closeable import Closeable
 from testbed.model.errors import InputError, Problem, RunFailedError
+from testbed.model.run_files import layout
 from testbed.sandbox.sockets import socket_name
 
 TIMEOUT_S = 10.0
@@ -32,9 +33,10 @@ def socket_of(run: Path) -> Path:
     path = run / SOCKET
     with contextlib.suppress(OSError), _connected(path):
         return path
+    found = f"{run}, a run that is over" if (run / layout.RUN).exists() else str(run)
     expected = "the directory of a run that is under way (testbed run, testbed shell)"
     raise InputError(
-        [Problem("RUN", str(run), expected, "the run, or the prompt, shows it at its beginning")]
+        [Problem("RUN", found, expected, "the run, or the prompt, shows it at its beginning")]
     )
 
 

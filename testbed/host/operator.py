@@ -30,6 +30,7 @@ from testbed.model.operator.commands import (
     ReplaceEv,
     evs_named,
     flow_ends,
+    flow_name,
     host_of,
 )
 from testbed.model.operator.replayed import BY_HAND
@@ -93,6 +94,7 @@ class HostOperator:
         self._record = tables.operator
         self._flows: dict[tuple[str, str, int], _Flow] = {}
         self._qps: list[_Flow] = []
+        self._profiles: dict[int, str] = {}
         self._commands = deque[tuple[int, Command]]()
         self._probing: list[_Probing] = []
         self._events = deque[tuple[int, EvChanged] | tuple[int, int, str]](maxlen=KEPT_EVENTS)
@@ -112,7 +114,9 @@ class HostOperator:
             flow = _Flow(number, qp, qp_plan, [*qp_plan.evs], {})
             self._qps.append(flow)
             if qp_plan.sends is not None:
-                self._flows[self._host.name, qp_plan.peer.name, qp_plan.lane] = flow
+                ends = self._host.name, qp_plan.peer.name, qp_plan.lane
+                self._flows[ends] = flow
+                self._profiles[number] = flow_name(*ends)
 
     def begin(self, t0_ns: int) -> None:
         """Carry out the scenario's commands for this host from now on, each at its time."""
@@ -362,6 +366,7 @@ class HostOperator:
         return {
             "t": (change.time_ns - self._t0_ns) / NS_PER_S,
             "flow": flow,
+            "profile": self._profiles[flow],
             "ev": change.ev,
             "port": change.plane,
             "state": change.new.value,

@@ -25,6 +25,7 @@ from testbed.files.operator_requests import PATH as OPERATOR
 from testbed.model.errors import ExitStatus, InputError, Problem
 from testbed.model.faults.kinds import Fault
 from testbed.model.faults.record import FaultRecord
+from testbed.model.run_files.layout import RUN
 from tests.controller.test_faults import running
 from tests.controller.test_plan import FABRIC_LINK, TINY, fault
 from tests.sandbox import run_in_sandbox
@@ -253,6 +254,9 @@ def test_where_nothing_runs_nothing_is_asked(tmp_path: Path) -> None:
         socket_of(tmp_path)
     (tmp_path / SOCKET).touch()
     with pytest.raises(InputError, match="under way"):
+        socket_of(tmp_path)
+    (tmp_path / RUN).touch()
+    with pytest.raises(InputError, match="a run that is over"):
         socket_of(tmp_path)
 
 

@@ -114,6 +114,7 @@ def test_commands_by_hand_and_what_they_answer() -> None:
     states_of_events = [event["state"] for event in events["events"]]
     assert states_of_events.count("DENIED") == 2
     assert "disabled" in states_of_events
+    assert {event["profile"] for event in events["events"] if "ev" in event} == {FLOW}
     assert events["dropped"] == 0
 
 

@@ -27,6 +27,7 @@ from testbed.model.operator.commands import (
     ev_number,
     evs_named,
     flow_ends,
+    flow_name,
 )
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc, Transport
@@ -110,7 +111,7 @@ def command_problems(
     ends = flow_ends(command.flow)
     flows = dict.fromkeys(scenario.flows)
     if ends is None or ends not in flows:
-        names = [f"{src}->{dst}{f'#{lane}' if lane else ''}" for src, dst, lane in flows]
+        names = [flow_name(*flow) for flow in flows]
         yield Problem(
             f"{where}.flow",
             command.flow,

@@ -184,6 +184,11 @@ def ev_number(name: str) -> int | None:
     return value if 0 <= value < 1 << 32 else None
 
 
+def flow_name(src: str, dst: str, lane: int) -> str:
+    """The name of a flow: `h0->h4`, or `h0->h4#1` for the second queue pair of these hosts."""
+    return f"{src}->{dst}#{lane}" if lane else f"{src}->{dst}"
+
+
 def flow_ends(name: str) -> tuple[str, str, int] | None:
     """Source, destination and lane of the name of a flow; None if it is no such name."""
     match = _FLOW.fullmatch(name.strip())
