@@ -221,16 +221,21 @@ class Recorder(Closeable):
     """Appends a process's rows of one table to a raw file.
 
     The vocabulary of `WORD` columns goes into a file beside it, one word a line, each before the
-    first row that uses it.
+    first row that uses it. A process that records for many hosts lets each open its file only while
+    it writes (`stays_open`): a process may have a thousand open files, by default.
 
     Raises:
         FileExistsError: the file exists: a recorder never overwrites.
     """
 
-    def __init__(self, path: Path, table: Table) -> None:
+    def __init__(self, path: Path, table: Table, *, stays_open: bool = True) -> None:
         """Create the raw file."""
         self.table = table
+        self._path = path
         self._file = path.open("xb", buffering=0)
+        self._stays_open = stays_open
+        if not stays_open:
+            self._file.close()
         self._words_path = path.with_suffix(WORDS_SUFFIX)
         self._buffer = bytearray()
         self._pack = table.row.pack
@@ -281,14 +286,19 @@ class Recorder(Closeable):
             return
         view = memoryview(bytes(self._buffer))
         self._buffer.clear()
+        if not self._stays_open:
+            self._file = self._path.open("ab", buffering=0)
         while view:
             view = view[self._file.write(view) or 0 :]
+        if not self._stays_open:
+            self._file.close()
 
     def close(self) -> None:
         """Flush and close."""
-        if not self._file.closed:
-            self.flush()
-            self._file.close()
+        if self._file.closed and self._stays_open:
+            return
+        self.flush()
+        self._file.close()
 
 
 def raw_path(directory: Path, process: str, table: Table) -> Path:

@@ -125,7 +125,7 @@ class Simulation:
         for node, plan in plan_endpoints(
             scenario, raw or Path(), serialised=timing is Timing.REAL, sealed=sealed
         ).items():
-            tables = self._files.enter_context(Tables(raw, node.name))
+            tables = self._files.enter_context(Tables(raw, node.name, stay_open=False))
             self._all_recorders.append(tables)
             host = Host(plan, block, self.engine, self.fabric, by_address, tables)
             self.hosts[node] = by_address[nic_address(scenario.topology, node).packed] = host

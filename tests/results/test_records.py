@@ -19,6 +19,7 @@ from testbed.results.records import (
     Recorder,
     collect,
     raw_path,
+    read_raw,
     to_frame,
 )
 
@@ -95,6 +96,20 @@ def test_a_recorder_never_overwrites(tmp_path: Path) -> None:
     Recorder(raw_path(tmp_path, "h0", ARRIVALS), ARRIVALS).close()
     with pytest.raises(FileExistsError):
         Recorder(raw_path(tmp_path, "h0", ARRIVALS), ARRIVALS)
+
+
+def test_a_file_that_is_open_only_while_it_is_written_has_every_row(tmp_path: Path) -> None:
+    path = raw_path(tmp_path, "h0", LINKS)
+    row: list[int | str] = ["h0--p0_t0_0", "h0>p0_t0_0", *[0] * (len(LINKS.columns) - 3)]
+    with Recorder(path, LINKS, stays_open=False) as recorder:
+        for t in (1, 2):
+            recorder.append(t, *row)
+            recorder.flush()
+        recorder.append(3, *row)
+    recorder.close()
+    assert read_raw(path, LINKS, 0)["t"].to_list() == [1e-9, 2e-9, 3e-9]
+    with pytest.raises(FileExistsError):
+        Recorder(path, LINKS, stays_open=False)
 
 
 def test_tables_that_nobody_recorded_are_there_without_rows(tmp_path: Path) -> None:

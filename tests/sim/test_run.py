@@ -225,6 +225,15 @@ def test_a_run_waits_for_its_last_writes_as_long_as_it_is_told_to(
     assert flow.bytes_under_way == outstanding
 
 
+def test_the_hosts_of_a_run_share_a_few_open_files(tmp_path: Path) -> None:
+    """A process may have a thousand by default, and a simulation has thousands of hosts."""
+    at_first = len(list(Path("/proc/self/fd").iterdir()))
+    simulation = Simulation(load_scenario("permutation"), tmp_path)
+    grown = len(list(Path("/proc/self/fd").iterdir())) - at_first
+    simulation.close()
+    assert grown < len(simulation.hosts)
+
+
 def test_incast_shares_the_last_hop() -> None:
     """Three to one: the last hop trims instead of dropping, and everything arrives."""
     scenario = load_scenario("link-failure")

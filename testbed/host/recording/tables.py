@@ -22,9 +22,10 @@ class _NoRecorder:
 class Recorders(Closeable):
     """The recorders that one process has opened; without a directory they record nothing."""
 
-    def __init__(self, directory: Path | None) -> None:
-        """Open recorders in `directory` from now on."""
+    def __init__(self, directory: Path | None, *, stay_open: bool = True) -> None:
+        """Open recorders in `directory` from now on; `stay_open` is for each one's file."""
         self._directory = directory
+        self._stay_open = stay_open
         self._files = ExitStack()
         self._recorders: list[Recorder] = []
 
@@ -32,7 +33,8 @@ class Recorders(Closeable):
         """Create the raw file of a table, with the rows of a process."""
         if self._directory is None:
             return _NoRecorder()
-        recorder = Recorder(raw_path(self._directory, process, table), table)
+        path = raw_path(self._directory, process, table)
+        recorder = Recorder(path, table, stays_open=self._stay_open)
         self._recorders.append(self._files.enter_context(recorder))
         return recorder
 
@@ -52,9 +54,9 @@ class Tables(Recorders):
     `arrivals`, `transmissions` and `round_trips` take many rows at once.
     """
 
-    def __init__(self, directory: Path | None, host: str) -> None:
+    def __init__(self, directory: Path | None, host: str, *, stay_open: bool = True) -> None:
         """Create the raw files."""
-        super().__init__(directory)
+        super().__init__(directory, stay_open=stay_open)
         self.host = host
         self.arrivals = self.open(host, records.ARRIVALS).extend
         self.transmissions = self.open(host, records.TRANSMISSIONS).extend
