@@ -256,6 +256,8 @@ make_venv() {
   if env -u UV_DEFAULT_INDEX -u UV_INDEX_URL "$uv" sync --check --locked --offline --python "$python" \
     >/dev/null 2>&1; then return; fi
 
+  # Bytecode is made now: a user's process may not write into .venv, or PYTHONDONTWRITEBYTECODE is
+  # set, and each would compile hundreds of modules for a second.
   say "installing the Python packages of uv.lock into .venv ($("$python" --version))"
   index=$(package_index "$python")
   if [[ $index ]]; then
@@ -266,10 +268,10 @@ make_venv() {
     "$python" -c 'import tomllib; print("\n".join(
       tomllib.load(open("pyproject.toml", "rb"))["tool"]["uv"]["build-constraint-dependencies"]))' \
       >"$state/build-constraints.txt" # `uv pip` does not read them itself
-    "$uv" pip sync --quiet --python .venv/bin/python --default-index "$index" \
+    "$uv" pip sync --quiet --compile-bytecode --python .venv/bin/python --default-index "$index" \
       --build-constraints "$state/build-constraints.txt" "$state/requirements.txt"
   else
-    "$uv" sync --quiet --locked --python "$python"
+    "$uv" sync --quiet --locked --compile-bytecode --python "$python"
   fi
 }
 

@@ -3,6 +3,7 @@
 mypyc compiles the Python files unchanged; Python prefers the libraries that it puts beside them.
 """
 
+from collections import defaultdict
 from pathlib import Path
 
 from testbed.model.errors import MachineError
@@ -40,7 +41,17 @@ def sources() -> list[Path]:
 
 
 def _built() -> list[Path]:
-    return [file for path in sources() for file in path.parent.glob(f"{path.stem}.*.so")]
+    built = _libraries()
+    return [file for path in sources() for file in built.get(path.with_suffix(""), ())]
+
+
+def _libraries() -> dict[Path, list[Path]]:
+    """The libraries beside the sources, by the path of their module without its suffix."""
+    libraries = defaultdict[Path, list[Path]](list)
+    for directory in {path.parent for path in sources()}:
+        for file in directory.glob("*.so"):
+            libraries[directory / file.name.partition(".")[0]].append(file)
+    return libraries
 
 
 def is_built() -> bool:

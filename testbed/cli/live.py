@@ -51,12 +51,12 @@ def checked_packets(scenario: "Scenario", packets: str | None, *, live: bool) ->
     Raises:
         InputError: the run is not watched, is too fast, or has no such flow.
     """
-    from testbed.live.stream.packets import flow_in_slow_motion
-
     if packets is None:
         return
     if not live:
         raise InputError.of("--packets", packets, "a run with --live", "testbed replay --packets")
+    from testbed.live.stream.packets import flow_in_slow_motion
+
     flow_in_slow_motion(scenario, packets, live=True)
 
 

@@ -1,5 +1,6 @@
 """One run of a scenario or several: repeats, sweeps, continued where they broke off."""
 
+import gc
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 Record = Callable[["Scenario", "RunDirectory", "Progress"], object]
 """Makes a run: its records are in its directory then."""
+
+YOUNG_OBJECTS = 100_000
+"""New objects from which on the garbage collector looks for cycles among them (Python: 700)."""
 
 Around = Callable[["Scenario", "RunDirectory"], AbstractContextManager[object]]
 """Goes on while a run is made and analysed."""
@@ -68,6 +72,8 @@ def make_runs(
     from testbed.results.analyse import analyse
 
     (name,), required = options.names, options.require_trusted
+    if fitting is None:  # an emulated run's processes inherit it, whose pauses should be short
+        _collect_seldom()
     scenario = load(name, {})
     with (
         new_run(scenario, options.results, options.folder) as (directory, progress),
@@ -75,8 +81,14 @@ def make_runs(
     ):
         record(scenario, directory, progress)
         progress("analysing", 1.0)
+        _collect_seldom()
         summary = analyse(directory.path, drawn=not no_figures, require_trusted=required)
     end_with(summary, directory, drawn=not no_figures, as_json=as_json, require_trusted=required)
+
+
+def _collect_seldom() -> None:
+    """Look for garbage less often: loading and drawing make many objects and few cycles."""
+    gc.set_threshold(YOUNG_OBJECTS)
 
 
 def _make_series(

@@ -33,7 +33,12 @@ class AttainableRate:
 
     def at(self, t: float) -> float:
         """The rate at a time, in bits/s."""
-        return self.rates_bps[max(int(np.searchsorted(self.starts, t, side="right")) - 1, 0)]
+        return float(self.rates(np.array(t)))
+
+    def rates(self, times: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The rate at each of many times, in bits/s."""
+        step = np.searchsorted(self.starts, times, side="right") - 1
+        return np.asarray(self.rates_bps)[np.maximum(step, 0)]
 
     @property
     def undamaged_bps(self) -> float:

@@ -161,7 +161,7 @@ def _around_fault(axes: Axes, data: RunData, flow: FlowTables, fault: FaultSumma
 
 
 def _attainable(axes: Axes, flow: FlowTables, moments: Floats, x: Floats) -> None:
-    rates = np.array([flow.attainable.at(t) for t in moments]) / 1e6
+    rates = flow.attainable.rates(moments) / 1e6
     axes.plot(x, rates, color=style.BLACK, linestyle=(0, (4, 2)), label="attainable")
 
 
