@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from testbed.model.errors import Problem, Remark, few
 from testbed.model.expect_checks import expectation_problems
 from testbed.model.fabric.addressing import paths
+from testbed.model.fabric.ev_profile import AutoProfile
 from testbed.model.fabric.ev_set import backups_per_plane, ev_count
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.checks import fault_problems, fault_remarks
@@ -122,17 +123,20 @@ def _ev_remarks(scenario: Scenario, transport: Mrc) -> Iterator[Remark]:
     uneven, sharing, slow = "", [], []
     for flow in flows_of(scenario):
         src, dst = flow.src, flow.dst
-        count, path_count = (
-            ev_count(topology, src, dst, transport.evs),
-            len(paths(topology, src, dst)),
-        )
+        path_count = len(paths(topology, src, dst))
+        if isinstance(transport.ev_profile, AutoProfile):
+            count = ev_count(topology, src, dst, transport.evs)
+            per_plane = count // topology.planes
+            backups = backups_per_plane(topology, src, dst, per_plane, transport.spare)
+            active = topology.planes * (per_plane - backups)
+        else:
+            evs = transport.choose_evs(topology, src, dst, lane=flow.lane, seed=scenario.seed)
+            count, active = len(evs), sum(ev.active for ev in evs)
+            path_count = len({ev.path for ev in evs})
         if transport.evs not in (None, count):
             uneven = f"{count} EVs for {topology.planes} planes, not {transport.evs}"
         if count > path_count:
             sharing.append(f"{src.name} -> {dst.name} ({count} EVs, {path_count} paths)")
-        per_plane = count // topology.planes
-        backups = backups_per_plane(topology, src, dst, per_plane, transport.spare)
-        active = topology.planes * (per_plane - backups)
         rate_bps = topology.planes * topology.port_rate_bps / flows_from[src.name]
         rotation_ns = active * topology.wire_bytes * 8 * NS_PER_S / rate_bps
         if rotation_ns > topology.propagation_rtt_ns:

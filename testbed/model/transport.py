@@ -4,13 +4,15 @@ A transport is a class here, which declares its keys and chooses the EVs of its 
 case in `host/queue_pairs.py`, which opens them.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from testbed.model.ecmp import HashedFlow
+from testbed.model.errors import RefusedValueError
 from testbed.model.fabric.addressing import ev_for_path, ordinary_path
-from testbed.model.fabric.ev_set import EvChoice, choose_evs
+from testbed.model.fabric.ev_profile import AutoProfile, EvProfileKind
+from testbed.model.fabric.ev_set import EvChoice, choose_evs, listed_evs
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import ETHERNET_HEADER, HEADERS, PAYLOAD_MTU, Topology
 from testbed.model.own_code import OrOwnCode, OwnCode
@@ -69,6 +71,11 @@ class Mrc(Part):
         default=None,
         description="share of each plane's EVs that are backups; default: a quarter if a plane has "
         "more paths than EVs, otherwise none",
+    )
+    ev_profile: EvProfileKind = Field(
+        default=AutoProfile(),
+        description="the EVs: auto: chosen for the fabric; explicit: listed; generated: made of "
+        "fields (docs/ev-modes.md)",
     )
     congestion: Annotated[Literal["fixed", "nscc"] | OwnCode, OrOwnCode(("fixed", "nscc"))] = Field(
         default="nscc",
@@ -153,6 +160,12 @@ class Mrc(Part):
     )
     qps: Qps = 1
 
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.evs is not None and not isinstance(self.ev_profile, AutoProfile):
+            raise RefusedValueError("no number beside an ev_profile that says which EVs", key="evs")
+        return self
+
     @property
     def spare(self) -> float | None:
         """`backups`; none with blind spraying, which never activates a backup."""
@@ -167,6 +180,9 @@ class Mrc(Part):
         self, topology: Topology, src: Node, dst: Node, *, lane: int, seed: int
     ) -> tuple[EvChoice, ...]:
         """The EVs of a queue pair in the direction from `src` to `dst`."""
+        if not isinstance(self.ev_profile, AutoProfile):
+            values = self.ev_profile.values(seed)
+            return listed_evs(topology, src, dst, values, self.spare or 0.0)
         return choose_evs(
             topology, src, dst, evs=self.evs, backups=self.spare, lane=lane, seed=seed
         )

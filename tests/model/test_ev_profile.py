@@ -7,9 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from testbed.model.fabric.addressing import Path
+from testbed.model.fabric.addressing import Path, ev_for_path
 from testbed.model.fabric.ev_mode import EvMode, carried, source_ports, structured_path
 from testbed.model.fabric.ev_profile import EvField, ExplicitProfile, GeneratedProfile
+from testbed.model.fabric.topology import Topology
+from testbed.model.transport import Mrc
 
 
 def test_the_masked_bits_are_replaced_in_their_order() -> None:
@@ -81,6 +83,29 @@ def test_a_profile_that_cannot_generate_what_is_asked_for_is_refused(
 def test_an_ev_twice_is_refused() -> None:
     with pytest.raises(ValidationError, match="0x00000007 stands twice"):
         ExplicitProfile(evs=(7, 8, 7))
+
+
+def test_a_queue_pair_has_the_evs_of_its_profile_and_backups_in_each_plane() -> None:
+    """Two planes of three, on the paths that the EVs select; T0-local hosts share their planes."""
+    topology = Topology(name="t", planes=3, t0_per_plane=2, t1_per_plane=2, hosts_per_t0=2)
+    values = tuple(
+        ev_for_path(Path(plane, t1), entropy)
+        for entropy, plane, t1 in product(range(2), (0, 2), range(2))
+    )
+    transport = Mrc(ev_profile=ExplicitProfile(evs=values), backups=0.25)
+    near, beside, far, _ = topology.hosts
+    evs = transport.choose_evs(topology, near, far, lane=0, seed=1)
+    assert tuple(ev.value for ev in evs) == values
+    assert {ev.path for ev in evs} == {Path(plane, t1) for plane in (0, 2) for t1 in (0, 1)}
+    backups = [ev for ev in evs if not ev.active]
+    assert [(ev.path.plane, ev.value & 0xFFFF) for ev in backups] == [(0, 1), (2, 1)]
+    local = transport.choose_evs(topology, near, beside, lane=0, seed=1)
+    assert {ev.path for ev in local} == {Path(0, None), Path(2, None)}
+
+
+def test_a_number_of_evs_beside_a_profile_that_lists_them_is_refused() -> None:
+    with pytest.raises(ValidationError, match="evs: no number beside"):
+        Mrc(ev_profile=ExplicitProfile(evs=(1,)), evs=4)
 
 
 def test_the_source_ports_of_structured_paths_are_apart() -> None:

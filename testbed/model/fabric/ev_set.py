@@ -5,9 +5,11 @@ senders that do not coordinate; a backup of the same plane replaces an EV that f
 """
 
 import random
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from testbed.model.fabric.addressing import Path, ev_for_path, paths
+from testbed.model.fabric.addressing import Path, ev_for_path, path_of_ev, paths
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
 
@@ -94,3 +96,25 @@ def choose_evs(
             evs_of_plane.append(EvChoice(ev_for_path(path, entropy), path, i < active))
         planes.append(evs_of_plane)
     return tuple(ev for row in zip(*planes, strict=True) for ev in row)
+
+
+def listed_evs(
+    topology: Topology, src: Node, dst: Node, values: Sequence[int], backups: float
+) -> tuple[EvChoice, ...]:
+    """The EVs of a profile that says which they are; the last of each plane are backups.
+
+    Args:
+        topology: the fabric.
+        src: the sending host.
+        dst: the receiving host.
+        values: the EVs.
+        backups: the share of each plane's EVs that are backups, rounded down.
+    """
+    chosen = [(value, path_of_ev(topology, src, dst, value)) for value in values]
+    counts = Counter(path.plane for _, path in chosen)
+    active = {plane: count - int(count * backups) for plane, count in counts.items()}
+    evs = []
+    for value, path in chosen:
+        active[path.plane] -= 1
+        evs.append(EvChoice(value, path, active[path.plane] >= 0))
+    return tuple(evs)
