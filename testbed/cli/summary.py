@@ -273,8 +273,8 @@ def _integrity(summary: "Summary") -> str:
     if integrity.intact:
         text = f"integrity: {verified} of {sent} verified, nothing lost or corrupted"
         if integrity.bytes_unaccounted:
-            killed = show_size(integrity.bytes_unaccounted)
-            text += f"; {killed} went to endpoints that were killed"
+            unchecked = show_size(integrity.bytes_unaccounted)
+            text += f"; {unchecked} went to endpoints that were killed or queue pairs that failed"
         return text
     lost, corrupted = show_size(integrity.bytes_lost), show_size(integrity.bytes_corrupted)
     text = f"integrity: {lost} lost and {corrupted} corrupted of {sent}"

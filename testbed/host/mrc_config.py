@@ -22,8 +22,15 @@ def port_attributes(topology: Topology, host: Node) -> PortAttributes:
 
 
 def ev_entries(evs: Iterable[EvChoice]) -> tuple[EvEntry, ...]:
-    """The entries of an EV profile; EVs of the same path have the same path key."""
-    return tuple(
-        EvEntry(ev.value, ev.path.plane, ev.path.plane << 16 | (ev.path.t1 or 0), ev.active)
-        for ev in evs
-    )
+    """The entries of an EV profile; EVs that are known to share a path have the same path key."""
+    return tuple(EvEntry(ev.value, ev.path.plane, _path_key(ev), ev.active) for ev in evs)
+
+
+_KEY_BITS = 32
+"""The key of a path has less."""
+
+
+def _path_key(ev: EvChoice) -> int:
+    if ev.hashed:
+        return ev.value + 1 << _KEY_BITS
+    return ev.path.plane << 16 | (ev.path.t1 or 0)

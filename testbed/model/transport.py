@@ -153,6 +153,12 @@ class Mrc(Part):
         description="time after which a host that loses the carrier of a port moves off it; real "
         "NICs take seconds to map EVs to other ports",
     )
+    routing: Literal["srv6", "ecmp"] = Field(
+        default="srv6",
+        description="what decides the path of an EV. srv6: the sender, by the address that it "
+        "writes; ecmp: the hash of a switch, so that EVs of a plane are spread over its paths by "
+        "chance, and the sender does not know which of them share one",
+    )
     linear_timeouts: Literal["fixed", "growing"] = Field(
         default="fixed",
         description="the retry timeouts before those that double: all of one length, or growing "
@@ -184,7 +190,14 @@ class Mrc(Part):
             values = self.ev_profile.values(seed)
             return listed_evs(topology, src, dst, values, self.spare or 0.0)
         return choose_evs(
-            topology, src, dst, evs=self.evs, backups=self.spare, lane=lane, seed=seed
+            topology,
+            src,
+            dst,
+            evs=self.evs,
+            backups=self.spare,
+            lane=lane,
+            seed=seed,
+            hashed=self.routing == "ecmp",
         )
 
 

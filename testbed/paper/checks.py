@@ -9,6 +9,8 @@ import numpy as np
 
 from testbed.model.summary.metric import NEVER
 
+NO_BOUND = "-"
+
 
 @dataclass(frozen=True, slots=True)
 class Check:
@@ -52,8 +54,10 @@ class Check:
 
     @property
     def bound(self) -> str:
-        """The bounds, as text."""
+        """The bounds, as text; `NO_BOUND` of a value that is only shown."""
         low, high = self.form.format(self.low), self.form.format(self.high)
+        if isinf(self.low) and isinf(self.high):
+            return NO_BOUND
         if isinf(self.high):
             return f"≥ {low}"
         if isinf(self.low):
@@ -83,6 +87,11 @@ def between(
 ) -> Check:
     """Check that a value is within bounds, all shown in the same form."""
     return Check(what, (value,), low, high, form, why_not)
+
+
+def shown(what: str, value: float, form: str) -> Check:
+    """A value for which the paper has no figure that could be compared: it has no bounds."""
+    return Check(what, (value,), -inf, inf, form)
 
 
 RESOLUTION = 0.01

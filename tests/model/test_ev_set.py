@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from testbed.host.mrc_config import ev_entries
 from testbed.model.fabric.addressing import path_of_ev, paths
 from testbed.model.fabric.ev_set import EvChoice, choose_evs, ev_count
 from testbed.model.fabric.nodes import Node
@@ -85,3 +86,30 @@ def test_more_evs_than_paths_share_them() -> None:
     assert sorted(ev.value for ev in chosen) == sorted(
         plane << 16 | entropy for entropy in range(4) for plane in range(3)
     )
+
+
+@given(host_pairs(topologies()), counts, seeds)
+def test_hashed_evs_are_distinct_and_equally_many_in_each_plane(
+    drawn: tuple[Topology, Node, Node], evs: int | None, seed: int
+) -> None:
+    topology, src, dst = drawn
+    chosen = choose_evs(topology, src, dst, evs=evs, backups=0.25, seed=seed, hashed=True)
+    assert len({ev.value for ev in chosen}) == len(chosen) == ev_count(topology, src, dst, evs)
+    assert all(path_of_ev(topology, src, dst, ev.value) == ev.path for ev in chosen)
+    assert len(set(Counter(ev.path.plane for ev in chosen).values())) == 1
+    assert all(ev.hashed for ev in chosen)
+
+
+def test_a_hash_spreads_evs_unevenly_over_the_paths_of_a_plane() -> None:
+    src, dst = REAL.host(0), REAL.host(REAL.hosts_per_t0)
+    chosen = choose_evs(REAL, src, dst, evs=4096, backups=0.0, seed=1, hashed=True)
+    of_path = Counter(ev.path for ev in chosen)
+    assert max(of_path.values()) - min(of_path.values()) > 1
+
+
+def test_a_sender_does_not_know_which_hashed_evs_share_a_path() -> None:
+    src, dst = REAL.host(0), REAL.host(REAL.hosts_per_t0)
+    many = 2 * len(paths(REAL, src, dst))
+    for hashed, keys in ((False, many // 2), (True, many)):
+        chosen = choose_evs(REAL, src, dst, evs=many, backups=0.0, seed=1, hashed=hashed)
+        assert len({entry.path_key for entry in ev_entries(chosen)}) == keys

@@ -8,7 +8,14 @@ from typing import Any
 
 from testbed.campaign.store import Run
 
-from .made_up_claims import lossy_nic_runs, planes_runs, probes_runs, remap_runs
+from .made_up_claims import (
+    ecmp_runs,
+    lossy_nic_runs,
+    planes_runs,
+    probes_runs,
+    remap_runs,
+    transceiver_runs,
+)
 from .made_up_figures import (
     ALL_REDUCE,
     ALL_TO_ALL,
@@ -25,6 +32,7 @@ from .made_up_figures import (
     permutation_runs,
     same_ev_runs,
     send_receive_runs,
+    silent_t1_runs,
     t1_death_runs,
     transceiver_flaps_runs,
     unknown_dead_paths_runs,
@@ -61,7 +69,11 @@ CASES: Mapping[str, Case] = {
     ),
     "4": Case(
         unknown_dead_paths_runs,
-        (("worst QP", {"first": 5}), ("afterwards", {"later": 20}), ("", {"first": 0})),
+        (
+            ("worst QP", {"first": 5}),
+            ("afterwards", {"later": 20}),
+            ("worst QP|per time afterwards", {"first": 0}),
+        ),
     ),
     "5": Case(
         fabric_flaps_runs,
@@ -82,8 +94,15 @@ CASES: Mapping[str, Case] = {
         ),
     ),
     "8": Case(
-        flows_over_time_runs("t1-silent", during=0.99, after=1.0),
-        (STALLS, ("throughput", {"during": 0.9})),
+        silent_t1_runs,
+        (
+            STALLS,
+            ("throughput", {"during": 0.9}),
+            ("share of the QPs", {"affected": 3}),
+            ("share of the QPs", {"affected": 14}),
+            ("loses, the median", {"losses": 6}),
+            ("after the reboot", {"later": 2}),
+        ),
     ),
     "9a": Case(
         flows_over_time_runs("nic-links-one-by-one", during=0.97, after=0.99, loses=1 / 8),
@@ -252,6 +271,18 @@ CASES: Mapping[str, Case] = {
             ("named exactly", {"exact": 0.5}),
             ("named wrongly", {"wrong": 1}),
             ("rounds of probes", {"rounds": None}),
+        ),
+    ),
+    "text-ecmp": Case(
+        ecmp_runs, (("of that over SRv6", {"hashed": 0.9}), ("interruption", {"stall": 6.0}))
+    ),
+    "text-transceiver": Case(
+        transceiver_runs,
+        (
+            ("^flows of the NIC", {"failed": 3}),
+            ("^flows of other NICs", {"others": 1}),
+            ("throughput of other NICs", {"kept": 0.9}),
+            ("payload", {"lost": 1}),
         ),
     ),
     "failover": Case(

@@ -47,6 +47,7 @@ def run(
     faults: Sequence[object] = (),
     data: Mapping[str, Any] | None = None,
     tables: Mapping[str, pl.DataFrame] | None = None,
+    outcomes: Sequence[object] = (),
     **summary: object,
 ) -> Run:
     """A trusted run of `SECONDS`, in which nothing went wrong; as far as it is not said otherwise.
@@ -56,6 +57,7 @@ def run(
         faults: as in its summary.
         data: more attributes of its records.
         tables: more of its records, all of one flow.
+        outcomes: what became of its flows.
         summary: more fields of its summary.
     """
     made = {"arrivals": pl.DataFrame({"t": [SECONDS]}), **(tables or {})}
@@ -74,7 +76,7 @@ def run(
             flows=recorded,
             summary=SimpleNamespace(faults=faults, **(usual | summary)),
             data=SimpleNamespace(
-                run=SimpleNamespace(duration_s=SECONDS, flows=()),
+                run=SimpleNamespace(duration_s=SECONDS, flows=outcomes),
                 faults=(),
                 base_rtt_s=RTT_S,
                 tables=made,

@@ -72,6 +72,36 @@ def probes_runs(exact: float = 1.0, wrong: int = 0, rounds: int | None = 3) -> R
     return {"probe-each-ms": run(localisation=found)}
 
 
+def ecmp_runs(hashed: float = 0.99, stall: float = 1.3) -> Runs:
+    """What hash ECMP reaches of what SRv6 does, and the stall where a link dies."""
+    return {
+        "hash-ecmp-srv6": run(_steady(0.96)),
+        "hash-ecmp-ecmp": run(_steady(0.96 * hashed)),
+        "dead-link-ecmp": run(
+            _steady(1.0),
+            faults=faults_of(scenario_of("dead-link-ecmp"), stall=Time({"rtt": stall})),
+        ),
+    }
+
+
+def transceiver_runs(failed: int = 4, others: int = 0, kept: float = 1.0, lost: int = 0) -> Runs:
+    """How many flows of the NIC and of others fail, and what the others keep of their rate."""
+    ends = [("h0", "h4"), ("h4", "h0"), ("h0", "h5"), ("h5", "h0")]
+    flows = tuple(
+        SimpleNamespace(src=src, dst=dst, errors=("failed",) if place < failed else ())
+        for place, (src, dst) in enumerate(ends)
+    )
+    faults = faults_of(scenario_of("nic-transceiver"))
+    made = run(
+        _steady(kept, since_s=faults[0].effective_s, src="h1"),
+        faults=faults,
+        outcomes=flows,
+        qps_in_error=failed + others,
+        integrity=SimpleNamespace(bytes_lost=lost, bytes_corrupted=0),
+    )
+    return {"nic-transceiver": made}
+
+
 def _steady(share: float, *, since_s: float = 0.0, src: str = "h0") -> Any:
     """A flow that has this share of what is attainable, which never changes, from a time on."""
 
@@ -85,7 +115,7 @@ def _steady(share: float, *, since_s: float = 0.0, src: str = "h0") -> Any:
         return float(after - before) * 8 / (end - start)
 
     return SimpleNamespace(
-        flow=SimpleNamespace(src=src),
+        flow=SimpleNamespace(src=src, dst="h6"),
         delivery=SimpleNamespace(bytes_until=bytes_until, goodput_bps=goodput_bps),
         attainable=SimpleNamespace(bits=lambda start, end: LINE_BPS * (end - start)),
     )

@@ -12,6 +12,7 @@ from testbed.paper.experiments.arrivals import ARRIVAL_MS, CROWDED
 from testbed.paper.experiments.paths import LOSSY_VARIANTS
 from testbed.paper.planning import select_figures
 from testbed.results.analysis.ev_states import Span
+from testbed.results.analysis.fault_metrics import FlowTables
 
 from .made_up import (
     DILATION,
@@ -53,9 +54,14 @@ def unknown_dead_paths_runs(first: int = 4, later: int = 0) -> Runs:
 
 
 def job_runs(
-    length_s: Callable[[float], float], *, faults: Any = (), lost: int = 0, errors: int = 0
+    length_s: Callable[[float], float],
+    *recorded: FlowTables,
+    faults: Any = (),
+    lost: int = 0,
+    errors: int = 0,
 ) -> Run:
     return run(
+        *recorded,
         faults=faults,
         tables={"operations": steps(length_s)},
         integrity=SimpleNamespace(bytes_lost=lost, bytes_corrupted=0),
@@ -67,7 +73,7 @@ def fabric_flaps_runs(step_s: float = 1.05, **broken: int) -> Runs:
     flaps = [SimpleNamespace(effective_s=1.5 + 2.5 * i) for i in range(5)]
     return {
         "job-undisturbed": job_runs(lambda _: 1.0),
-        "job-fabric-flaps": job_runs(lambda _: step_s, faults=flaps, **broken),
+        "job-fabric-flaps": job_runs(lambda _: step_s, flow(), faults=flaps, **broken),
     }
 
 
@@ -81,6 +87,20 @@ def transceiver_flaps_runs(during_s: float = 1.3, after_s: float = 1.0, **broken
         "job-undisturbed": job_runs(lambda _: 1.0),
         "job-transceiver-flaps": job_runs(length_s, faults=[fault], **broken),
     }
+
+
+def silent_t1_runs(
+    during: float = 0.99, affected: int = 8, losses: int = 3, later: int = 0, **other: Any
+) -> Runs:
+    """So many of 32 flows lose so many packets while the T1 is silent, one more when it reboots."""
+    made = flows_over_time_runs("t1-silent", during=during, after=1.0)(**other)
+    faults = faults_of(scenario_of("t1-silent-many-qps"))
+    start, healed = faults[0].effective_s, faults[0].healed_s
+    silent = [start + 0.2 + place / 100 for place in range(losses)]
+    rebooted = [healed - 0.1 - place / 100 for place in range(later)]
+    flows = [flow(lost=silent + rebooted if place < affected else ()) for place in range(32)]
+    data = {"scenario": scenario_of("t1-silent-many-qps")}
+    return made | {"t1-silent-many-qps": run(*flows, faults=faults, data=data)}
 
 
 def lossy_ev_runs(out_rtts: float = 1.3, rate: float = 1.0, *, backup: bool = True) -> Runs:

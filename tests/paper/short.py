@@ -70,6 +70,7 @@ EXPECTED: Mapping[str, Answer] = {
     "text-remap": "yes",
     "text-lossy-nic": "yes",
     "text-probes": "yes",
+    "text-ecmp": "no",
     "failover": "yes",
     "ablation": "yes",
 }
@@ -82,6 +83,7 @@ NOT_IN_SHORT = {
     "16x64": "64 hosts",
     "22": "its flows arrive over 30 ms of real time",
     "scale": "512 hosts",
+    "text-transceiver": "its queue pairs try for most of the time",
 }
 """Those that take all of their time, or far more packets than a test should send, and why. Like all
 others they are judged by made-up numbers (test_judging.py)."""

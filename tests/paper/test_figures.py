@@ -1,7 +1,7 @@
 """Every figure of the paper is well formed, and `testbed figures` judges runs as it says."""
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from testbed.model.faults.kinds import EvLoss, Flap
 from testbed.model.flows import flows_of
 from testbed.model.scenario import Scenario
 from testbed.model.summary import State
+from testbed.model.transport import Mrc
 from testbed.model.workload import Training
 from testbed.paper.checks import Check, ahead, at_least, at_most
 from testbed.paper.experiments.failover import FAILOVER
@@ -352,3 +353,26 @@ def test_the_fullest_link_of_64_hosts_is_shared_by_as_many_as_the_row_says() -> 
         sharing[f"from rack {topology.rack(flow.src)} to T1 {ev.path.t1}"] += 1
         sharing[f"from T1 {ev.path.t1} to rack {topology.rack(flow.dst)}"] += 1
     assert max(sharing.values()) == SHARING
+
+
+@pytest.mark.parametrize(
+    ("evs", "least", "most"),
+    [(128, 0.92, 0.96), (512, 0.96, 0.98), (1024, 0.97, 0.985), (4096, 0.98, 0.995)],
+)
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_hashed_evs_carry_as_much_as_the_document_says(
+    evs: int, least: float, most: float, seed: int
+) -> None:
+    """What is left of the load of a rack's uplinks if what is too much for one is lost."""
+    scenario = plan_variant(VARIANTS["hash-ecmp-ecmp"], "simulated", seed).scenario
+    assert isinstance(scenario.transport, Mrc)
+    transport = scenario.transport.model_copy(update={"evs": evs})
+    topology = scenario.topology
+    load: dict[tuple[int, str], float] = defaultdict(float)
+    for flow in flows_of(scenario):
+        chosen = transport.choose_evs(topology, flow.src, flow.dst, lane=0, seed=seed)
+        active = [ev.path.name for ev in chosen if ev.active]
+        for path in active:  # in units of a port's rate
+            load[topology.rack(flow.src), path] += topology.planes / len(active)
+    carried = sum(min(each, 1) for each in load.values()) / sum(load.values())
+    assert least <= carried <= most

@@ -36,6 +36,7 @@ SHORT = {
         Short("text-remap", 1.0),
         Short("text-lossy-nic", 1.0),
         Short("text-probes", 1.0),
+        Short("text-ecmp", 1.0, misses=("throughput over hash ECMP, of that over SRv6",)),
         Short("20", 0.34, misses=("RoCE with PFC, 8 QPs over 1, mean of hosts",)),
     )
 }

@@ -9,10 +9,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from testbed.model.expect import Expect
+from testbed.model.run_files.run import FlowRecord
 from testbed.model.summary import FlowFault, Summary
 from testbed.model.summary.metric import NEVER
 from testbed.results.analysis.ev_states import Span, returned
-from testbed.results.analysis.metrics import flow_tables, summarise
+from testbed.results.analysis.metrics import flow_tables, integrity_of, summarise
 from testbed.results.run_data import RunData, load_run
 
 from .synthetic import LINK, PAYLOAD, Failure, Plan, Truth, generate
@@ -464,3 +466,30 @@ def test_a_dip_after_healing_is_not_the_fault_s_recovery(measure: Measure, tmp_p
     lagging = replace(data, tables={**data.tables, "arrivals": kept})
     lagged = summarise(lagging, flow_tables(lagging))
     assert lagged.faults[0].values["recovery_ms"] == summary.faults[0].values["recovery_ms"] == 0
+
+
+@pytest.mark.parametrize(
+    ("expected", "lost", "unaccounted"),
+    [({}, 300, 0), ({"qps_in_error": 0}, 300, 0), ({"qps_in_error": 1}, 130, 170)],
+)
+def test_payload_of_messages_that_fail_is_lost_unless_the_scenario_expects_it(
+    expected: dict[str, int], lost: int, unaccounted: int
+) -> None:
+    """100 B of a message that was complete are lost in any case; 30 B are still under way."""
+    record = FlowRecord(
+        flow=0,
+        src="h0",
+        dst="h4",
+        transport="mrc",
+        ports_bps=1e6,
+        bytes_sent=1000,
+        bytes_completed=830,
+        bytes_verified=700,
+        bytes_lost=300,
+        bytes_under_way=30,
+    )
+    failed = replace(record, errors=("transport retry counter exceeded",))
+    integrity = integrity_of([failed], Expect.model_validate({"run": expected}))
+    assert (integrity.bytes_lost, integrity.bytes_unaccounted) == (lost, unaccounted)
+    alive = integrity_of([record], Expect.model_validate({"run": expected}))
+    assert (alive.bytes_lost, alive.bytes_unaccounted) == (300, 0)

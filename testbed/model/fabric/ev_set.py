@@ -27,11 +27,13 @@ class EvChoice:
         value: its 32 bits, which each packet carries.
         path: the path that it selects.
         active: whether it carries data from the start; otherwise it is a backup.
+        hashed: whether a switch's hash selects the path, so that the sender does not know it.
     """
 
     value: int
     path: Path
     active: bool
+    hashed: bool = False
 
 
 def ev_count(topology: Topology, src: Node, dst: Node, evs: int | None) -> int:
@@ -67,6 +69,7 @@ def choose_evs(
     backups: float | None,
     seed: int,
     lane: int = 0,
+    hashed: bool = False,
 ) -> tuple[EvChoice, ...]:
     """Choose a QP's EVs, planes interleaved.
 
@@ -80,6 +83,9 @@ def choose_evs(
         backups: the share of each plane's EVs that are backups; None: see `backups_per_plane`.
         seed: of the random choice, which also depends on the hosts.
         lane: the number of the QP among those of the pair; the choice depends on it too.
+        hashed: whether switches hash EVs to paths: each EV has a path of its plane by chance, so
+            that some have more EVs than others. The hash is computed in advance, as for the
+            transports of `ecmp.py`; the value of an EV names the path that it is hashed to.
     """
     suffix = f"/{lane}" if lane else ""
     chooser = random.Random(f"{seed}/{src.name}/{dst.name}{suffix}")  # noqa: S311 - repeatable
@@ -92,8 +98,10 @@ def choose_evs(
         evs_of_plane = []
         for i in range(per_plane):
             entropy, place = divmod(i, len(candidates))
+            if hashed:
+                entropy, place = i, chooser.randrange(len(candidates))
             path = candidates[place]
-            evs_of_plane.append(EvChoice(ev_for_path(path, entropy), path, i < active))
+            evs_of_plane.append(EvChoice(ev_for_path(path, entropy), path, i < active, hashed))
         planes.append(evs_of_plane)
     return tuple(ev for row in zip(*planes, strict=True) for ev in row)
 

@@ -48,7 +48,8 @@ class Integrity(MetricGroup):
     """Payload that is in place and differs from what was sent."""
 
     bytes_unaccounted = Count(BYTES, default=0)
-    """Payload sent to endpoints that a fault then killed: nobody checked it."""
+    """Payload that nobody checked: its endpoint was killed by a fault, or its queue pair failed as
+    the scenario expects."""
 
     bytes_under_way = Count(BYTES, default=0)
     """Those bytes of `bytes_lost` whose senders had not given up when the run ended."""

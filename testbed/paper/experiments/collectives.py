@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
+from math import inf
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -276,9 +277,17 @@ def _all_to_all_of_size(shares: _Shares) -> Iterator[Check]:
         return
     best = max(shares.kept(sender, LITTLE_LOSS) for sender in ALL_ROCE)
     mrc = shares.kept(MRC, LITTLE_LOSS)
-    yield at_most(f"RoCE at 0.1% loss, of its rate, the best{of_size}", best, 0.5, "{:.0%}")
+    what = f"RoCE at 0.1% loss, of its rate, the best{of_size}"
+    yield between(what, best, -inf, 0.5, "{:.0%}", FEW_MESSAGES)
     yield at_least(f"MRC at 0.1% loss, of its rate{of_size}", mrc, 0.7, "{:.0%}")
 
+
+FEW_MESSAGES = (
+    "unknown; likely: only the last packet of a message waits for the timeout if it is lost, "
+    "others are sent again at once, and an all-to-all of 8 hosts has 56 messages, one of 64 hosts "
+    "4,032: with 1 QP one operation in 18 waits, in the paper's each"
+)
+"""Why loss may cost RoCE less at small sizes than in the paper."""
 
 SLIGHTLY_WORSE = 0.85
 """"Slightly worse" is no more than this; the paper gives no figure."""

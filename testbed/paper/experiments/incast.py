@@ -125,13 +125,20 @@ def _smallest_of_largest(run: Run) -> float:
     return min(shares) / max(shares)
 
 
+_UNEVEN = (
+    "unknown: five seeds simulated have 0.85 or more, and five that were emulated before had 0.82 "
+    "to 0.94; one emulated run is too little to tell a cause from chance"
+)
+"""Why MRC's shares may be less even than in the paper."""
+
+
 def _measure(runs: Runs) -> tuple[Check, ...]:
     mrc, roce_1, roce_8 = (runs[name] for name in PANELS)
     evenness, dip = _smallest_of_largest(mrc), _worst_dip(roce_8)
     paused = at_most("RoCE's victim with 8 QPs, at its lowest", dip, PAUSED, "{:.0%}")
     return (
         at_least("MRC's victim, of its port's rate", _victim(mrc), 0.95, "{:.0%}"),
-        at_least("MRC's smallest share over its largest", evenness, 0.8, "{:.2f}"),
+        at_least("MRC's smallest share over its largest", evenness, 0.8, "{:.2f}", _UNEVEN),
         between("RoCE's victim with 1 QP", _victim(roce_1), 0.6, 0.9, "{:.0%}"),
         *([paused] if roce_8.data.topology.pause is not None else []),
     )

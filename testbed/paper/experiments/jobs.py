@@ -1,5 +1,6 @@
 """Figures 4 to 7: a job on a fabric that has faults from the start, or gets them."""
 
+from collections.abc import Iterator, Sequence
 from math import inf
 from typing import Any
 
@@ -7,11 +8,11 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from testbed.campaign.store import Run, Runs
-from testbed.paper.checks import Check, at_least, at_most, between
+from testbed.paper.checks import Check, at_least, at_most, between, shown
 from testbed.paper.experiments import drawing
-from testbed.paper.experiments.throughput import only, qps_failed, sliding, us_per_s
+from testbed.paper.experiments.throughput import losses, only, qps_failed, sliding, us_per_s
 from testbed.paper.figure import PaperFigure, Variant
-from testbed.results.analysis.fault_metrics import FlowTables, run_end
+from testbed.results.analysis.fault_metrics import run_end
 from testbed.results.analysis.operations import completed
 from testbed.results.report.figures import style
 
@@ -35,21 +36,30 @@ _LOSS_BIN_RTTS = 2.0
 def _dead_paths(runs: Runs) -> tuple[Check, ...]:
     run = only(runs)
     border, end = STARTUP_RTTS * run.data.base_rtt_s, run_end(run.data)
-    first = [_losses(flow, 0.0, border) for flow in run.flows]
-    later = [_losses(flow, border, end) for flow in run.flows]
+    first = [losses(flow, 0.0, border) for flow in run.flows]
+    later = [losses(flow, border, end) for flow in run.flows]
     at_first, afterwards = sum(first) / border, sum(later) / (end - border)
     what = f"packets lost by the worst QP in the first {STARTUP_RTTS:g} RTTs"
     decay = afterwards / at_first if at_first else inf
+    nics = len({flow.flow.src for flow in run.flows})
+    per_nic = afterwards * run.summary.dilation / nics
     return (
         # At least one loss: otherwise no packet ever took the dead link.
         between(what, max(first), 1, MAX_LOSSES - 1, "{:.0f}"),
         at_most("losses per time afterwards, over those of the start", decay, 0.1),
+        at_most("losses per NIC and second afterwards, at full speed", per_nic, 1.0, "{:.0f}"),
+        shown(
+            "losses per QP and second at the start, at full speed",
+            _per_second(run, first),
+            "{:.0f}",
+        ),
     )
 
 
-def _losses(flow: FlowTables, start: float, end: float) -> int:
-    times = flow.losses["t"].to_numpy()
-    return int(np.count_nonzero((times > start) & (times <= end)))
+def _per_second(run: Run, first: Sequence[int]) -> float:
+    """What a queue pair lost per second of the start, as it would be at full speed."""
+    border = STARTUP_RTTS * run.data.base_rtt_s
+    return float(np.mean(first)) / border * run.summary.dilation
 
 
 def _draw_losses(runs: Runs) -> Figure:
@@ -100,7 +110,18 @@ def _constant_flaps(runs: Runs) -> tuple[Check, ...]:
         at_most("time of the job lost to each flap", lost_rtts, MAX_LOST_RTTS, "{:.1f} RTT"),
         _nothing_failed(run),
         qps_failed(run),
+        *_losses_of_flaps(run, len(faults)),
     )
+
+
+def _losses_of_flaps(run: Run, flaps: int) -> Iterator[Check]:
+    """What flaps cost queue pairs. The paper: often just one packet."""
+    duration = run_end(run.data)
+    lost = [losses(flow, 0.0, duration) for flow in run.flows]
+    per_flap = float(np.mean(lost)) / flaps
+    yield shown("packets lost by a QP to a flap, the mean", per_flap, "{:.2f}")
+    per_second = float(np.mean(lost)) / duration * run.summary.dilation
+    yield shown("losses per QP and second, at full speed", per_second, "{:.0f}")
 
 
 MAX_LOST_RTTS = 10.0

@@ -118,6 +118,12 @@ def interruption(run: Run) -> Check:
     return at_most("longest interruption", longest, MAX_STALL_RTTS, "{:.1f} RTT")
 
 
+def losses(flow: FlowTables, start: float, end: float) -> int:
+    """How many packets a flow declared lost after one time, until another."""
+    times = flow.losses["t"].to_numpy()
+    return int(np.count_nonzero((times > start) & (times <= end)))
+
+
 def qps_failed(run: Run) -> Check:
     """Check that no queue pair failed: no message ended in an error."""
     return between("queue pairs in error", run.summary.qps_in_error, 0, 0, "{:.0f}")

@@ -8,8 +8,10 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from testbed.model.expect import Expect
 from testbed.model.expect_checks import victim_of
 from testbed.model.faults.record import FaultRecord
+from testbed.model.run_files.run import FlowRecord
 from testbed.model.summary import (
     FaultEffect,
     FaultSummary,
@@ -75,14 +77,31 @@ def jain(shares: Sequence[float]) -> float:
     return sum(shares) ** 2 / (len(shares) * sum(share**2 for share in shares))
 
 
+def integrity_of(flows: Sequence[FlowRecord], expect: Expect) -> Integrity:
+    """What became of the payload of all flows.
+
+    A message of a queue pair that failed is not lost unnoticed: its sender was told. Where the
+    scenario expects queue pairs to fail, payload of such messages that is not in place is
+    unaccounted; payload of messages that were completed is lost in any case.
+    """
+    counts = {q.key: sum(getattr(flow, q.key) for flow in flows) for q in Integrity.quantities()}
+    bound = expect.run.get("qps_in_error")
+    if bound is not None and not bound.allows(0):
+        failed = sum(
+            min(flow.bytes_lost - flow.bytes_under_way, flow.bytes_sent - flow.bytes_completed)
+            for flow in flows
+            if flow.errors
+        )
+        counts["bytes_lost"] -= failed
+        counts["bytes_unaccounted"] += failed
+    return Integrity(**counts)
+
+
 def summarise(data: RunData, tables: Sequence[FlowTables]) -> Summary:
     """Compute everything that `summary.json` holds."""
     flows = tuple(flow_summary(data, flow) for flow in tables)
     effects = [fault_effects(data, tables, fault) for fault in data.faults]
-    records = data.run.flows
-    integrity = Integrity(
-        **{q.key: sum(getattr(flow, q.key) for flow in records) for q in Integrity.quantities()}
-    )
+    integrity = integrity_of(data.run.flows, data.scenario.expect)
     broken = broken_laws(data, tables, flows, list(chain.from_iterable(effects)))
     verdict = judge(data, flows, integrity, broken)
     scenario = data.scenario
