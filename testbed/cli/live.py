@@ -32,7 +32,13 @@ Live = Annotated[
     ),
 ]
 Port = Annotated[
-    int, typer.Option("--port", min=0, max=65535, help="TCP port of the page; 0: any free one.")
+    str,
+    typer.Option(
+        "--port",
+        metavar="[ADDRESS:]PORT",
+        help="TCP port of the page; 0: any free one. With an ADDRESS of this machine, others reach "
+        "it too; only who is given the whole address of the page can open it.",
+    ),
 ]
 ReadOnly = Annotated[
     bool, typer.Option("--read-only", help="The page only shows: it breaks and ends nothing.")
@@ -43,6 +49,9 @@ Packets = Annotated[
         metavar="SRC,DST", help="Show each packet of a flow too, such as h0,h4, not of the first."
     ),
 ]
+
+
+_LARGEST_PORT = 65535
 
 
 def checked_packets(scenario: "Scenario", packets: str | None, *, live: bool) -> None:
@@ -60,12 +69,21 @@ def checked_packets(scenario: "Scenario", packets: str | None, *, live: bool) ->
     flow_in_slow_motion(scenario, packets, live=True)
 
 
-def listening(port: int, *, read_only: bool) -> "Listening":
+def listening(port: str, *, read_only: bool) -> "Listening":
     """Where the page is served.
 
+    Args:
+        port: the value of `--port`.
+        read_only: whether the page only shows.
+
     Raises:
+        InputError: it is no port.
         MachineError: what serves it is not installed.
     """
+    host, _, number = port.rpartition(":")
+    if not number.isdecimal() or int(number) > _LARGEST_PORT or host in {"0.0.0.0", "[::]"}:  # noqa: S104
+        expected = f"a TCP port (0 to {_LARGEST_PORT}), or one with an IPv4 address of this machine"
+        raise InputError.of("--port", port, expected, "such as 8080 or 192.0.2.1:8080")
     try:
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
@@ -74,9 +92,9 @@ def listening(port: int, *, read_only: bool) -> "Listening":
         raise MachineError(
             f"no page can be served: {error.name} is not installed", remedy
         ) from None
-    from testbed.live.serving import Listening
+    from testbed.live.serving import LOOPBACK, Listening
 
-    return Listening(port=port, read_only=read_only)
+    return Listening(host=host or LOOPBACK, port=int(number), read_only=read_only)
 
 
 def require_single(*, live: bool, several: bool) -> None:
@@ -91,10 +109,11 @@ def require_single(*, live: bool, several: bool) -> None:
 
 def print_address(address: str, port: int, what: str = "Watch it live") -> None:
     """Tell where the page is, here and from another machine."""
-    stderr().print(
-        f"{what}: {address}\n"
-        f"from another machine first: ssh -L {port}:127.0.0.1:{port} {socket.gethostname()}"
-    )
+    console = stderr()
+    console.print(f"{what}: {address}")
+    if "://127." in address:
+        name = socket.gethostname()
+        console.print(f"from another machine first: ssh -L {port}:127.0.0.1:{port} {name}")
 
 
 @contextmanager

@@ -43,7 +43,7 @@ def replay(
         str | None,
         typer.Option(metavar="TIME", help="In that scenario, leave out what began from TIME on."),
     ] = None,
-    port: Port = 0,
+    port: Port = "0",
 ) -> None:
     """Show a finished run in a browser: look back, step by step."""
     from testbed.results.run_directory import find_run
@@ -92,7 +92,7 @@ def _prompt(given: Path) -> Path | None:
     return next((path for path in (given, given / LATEST) if is_of_prompt(path)), None)
 
 
-def _replay_prompt(directory: Path, export: Path | None, stream: Path | None, port: int) -> None:
+def _replay_prompt(directory: Path, export: Path | None, stream: Path | None, port: str) -> None:
     """Show, or write, what was done in a fabric with a prompt."""
     from contextlib import suppress
 
@@ -145,7 +145,7 @@ def _write(option: str, file: Path, content: str) -> None:
     stdout().print(f"wrote {file}")
 
 
-def _serve(run: Path, packets: str | None, port: int) -> None:
+def _serve(run: Path, packets: str | None, port: str) -> None:
     """Serve the page of a run until Ctrl-C."""
     import tempfile
     from contextlib import closing, suppress

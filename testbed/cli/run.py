@@ -64,7 +64,7 @@ def run(
         ),
     ] = False,
     live: Live = False,
-    port: Port = 0,
+    port: Port = "0",
     read_only: ReadOnly = False,
     packets: Packets = None,
     no_figures: NoFigures = False,

@@ -36,7 +36,7 @@ def shell(
         Path, typer.Option(metavar="DIR", help="Where to write captures, one file for each link.")
     ] = Path(),
     live: Live = False,
-    port: Port = 0,
+    port: Port = "0",
     read_only: ReadOnly = False,
     results: Annotated[
         Path, typer.Option(metavar="DIR", help="Where --live keeps its records.")

@@ -35,7 +35,7 @@ def simulate(
     *,
     options: RunOptions,
     live: Live = False,
-    port: Port = 0,
+    port: Port = "0",
     read_only: ReadOnly = False,
     packets: Packets = None,
     no_figures: NoFigures = False,

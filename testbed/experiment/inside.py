@@ -338,6 +338,7 @@ def _sample_links(counters: LinkCounters, links: Recorder, now: int) -> Mapping[
     directions = counters.directions()
     for direction, count in directions.items():
         links.append(now, link_of(direction), direction, *count)
+    links.flush()  # for those who watch the run
     return directions
 
 

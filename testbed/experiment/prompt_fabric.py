@@ -94,7 +94,6 @@ def _record(fabric: Fabric, directory: Path, channel: Channel) -> int:
                 for direction, count in counters.directions().items():
                     links.append(now, link_of(direction), direction, *count)
                 links.flush()
-                waiting.flush()
     return os.EX_OK
 
 

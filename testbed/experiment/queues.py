@@ -12,6 +12,10 @@ LEAST_STEP_NS = 4_000_000
 """Not more often: each sample wakes the process that watches over the run."""
 
 
+FLUSH_NS = 100_000_000
+"""So often what was recorded is handed on, for those who watch the run."""
+
+
 def step_ns(topology: Topology) -> int:
     """Time between two samples."""
     return max(topology.propagation_rtt_ns // SAMPLES_PER_RTT, LEAST_STEP_NS)
@@ -23,12 +27,16 @@ class QueueSampler:
     def __init__(self, topology: Topology, model: LinkModel, recorder: Recorder) -> None:
         self._model = model
         self._recorder = recorder
+        self._flush_due_ns = 0
         senders = (port for link in topology.links.values() for port in link.ports)
         self._switched = np.array([port.node.tier is not Tier.HOST for port in senders])
         self._waited = np.zeros(len(model.names), dtype=bool)
 
     def sample(self, now_ns: int) -> None:
         """Record every switch port where something waits, or did at the last sample."""
+        if now_ns >= self._flush_due_ns:
+            self._flush_due_ns = now_ns + FLUSH_NS
+            self._recorder.flush()
         waiting = self._model.backlog_bytes()
         waits = (waiting > 0) & self._switched
         rows = np.flatnonzero(waits | self._waited)

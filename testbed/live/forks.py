@@ -4,17 +4,19 @@
     GET   /forks       every fork: its number, state, moment, change; share or difference or error
     POST  /forks       {"at_s": 4.2, "change": {"fault": {...}}}; or "heal": N, or "operator": {...}
 
-A fork is made in a process of its own, which runs only when nothing else wants the CPU, in
-`forks/N` of the run directory. The status of a wrong request is 400, with its problems.
+A fork is made in a process of its own, with the least priority, in `forks/N` of the run
+directory. The status of a wrong request is 400, with its problems.
 """
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +28,14 @@ from testbed.files.faults import load_fault
 from testbed.files.operator_requests import load_command
 from testbed.files.scenarios import load_scenario
 from testbed.live.history import RunHistory, as_yaml
-from testbed.model.errors import InputError
+from testbed.model.errors import InputError, Problem
 from testbed.model.faults.replayed import entry_of
 from testbed.model.units import NS_PER_S, exact_duration, parse_duration
 
 FORKS = "forks"
 """The directory of forks in a run directory."""
 
+FORK = "fork.json"
 DIFFERENCE = "difference.json"
 PROGRESS = "progress"
 SCENARIO = "scenario.yaml"
@@ -40,6 +43,9 @@ LOG = "fork.log"
 
 MOST_FORKS = 20
 """Forks of one run: each takes disk space."""
+
+LEAST_PRIORITY = 19
+"""Of the process that simulates a fork: an emulated run that goes on comes first."""
 
 _LEAST_AFTER_RTTS = 100
 """A fork lasts so long beyond the moment, at least."""
@@ -70,7 +76,7 @@ class Forks:
         self._directory = directory / FORKS
         self._stream = stream
         self._history = history
-        self._forks: list[dict[str, Any]] = []
+        self._forks = _made_before(self._directory)
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
 
     def answer(self, method: str, path: str, body: str) -> Answer | None:
@@ -85,6 +91,10 @@ class Forks:
             return HTTPStatus.OK, [self._state(fork) for fork in self._forks]
         except InputError as error:
             return refused(HTTPStatus.BAD_REQUEST, *error.problems)
+        except OSError as error:
+            expected = "room, and the right to write, in the directory of the run"
+            problem = Problem(REQUEST, f"{error.filename}: {error.strerror}", expected)
+            return refused(HTTPStatus.INTERNAL_SERVER_ERROR, problem)
 
     def close(self) -> None:
         """End the forks that are not finished."""
@@ -116,13 +126,19 @@ class Forks:
         if at_ns > history.lasted_ns:
             lasted = exact_duration(history.lasted_ns)
             raise InputError.of(REQUEST, exact_duration(at_ns), f"a moment up to now ({lasted})")
-        number = len(self._forks) + 1
+        scenario, change = changed(history, at_ns, request.change)
+        number = max((fork["fork"] for fork in self._forks), default=0) + 1
+        fork = {"fork": number, "at_s": request.at_s, "change": change}
         place = self._directory / str(number)
         place.mkdir(parents=True)
-        scenario, change = changed(history, at_ns, request.change)
-        file = place / SCENARIO
-        file.write_text(as_yaml(scenario), encoding="utf-8")
-        load_scenario(str(file))
+        try:
+            file = place / SCENARIO
+            file.write_text(as_yaml(scenario), encoding="utf-8")
+            load_scenario(str(file))
+            (place / FORK).write_text(json.dumps(fork), encoding="utf-8")
+        except (InputError, OSError):
+            shutil.rmtree(place, ignore_errors=True)
+            raise
         with (place / LOG).open("wb") as log:
             process = subprocess.Popen(  # noqa: S603 - our own program and paths
                 [sys.executable, "-m", "testbed.live.fork", place, self._stream, str(request.at_s)],
@@ -131,25 +147,38 @@ class Forks:
                 stderr=log,
             )
         with suppress(OSError):
-            os.sched_setscheduler(process.pid, os.SCHED_IDLE, os.sched_param(0))
+            os.setpriority(os.PRIO_PROCESS, process.pid, LEAST_PRIORITY)
         self._processes[number] = process
-        fork = {"fork": number, "at_s": request.at_s, "change": change}
         self._forks.append(fork)
         return self._state(fork)
 
     def _state(self, fork: dict[str, Any]) -> dict[str, Any]:
         place = self._directory / str(fork["fork"])
-        process = self._processes[fork["fork"]]
-        if process.poll() is None:
+        process = self._processes.get(fork["fork"])
+        if process is not None and process.poll() is None:
             share = 0.0
             with suppress(OSError, ValueError):
                 share = float((place / PROGRESS).read_text())
             return {**fork, "state": "simulating", "share": share}
-        if process.returncode == 0:
+        if (place / DIFFERENCE).is_file():
             difference = json.loads((place / DIFFERENCE).read_text(encoding="utf-8"))
             return {**fork, "state": "done", "difference": difference}
-        last = (place / LOG).read_text(encoding="utf-8", errors="replace").strip()
+        last = ""
+        with suppress(OSError):
+            last = (place / LOG).read_text(encoding="utf-8", errors="replace").strip()
         return {**fork, "state": "failed", "error": last[-1000:] or "it was killed"}
+
+
+def _made_before(directory: Path) -> list[dict[str, Any]]:
+    """The forks in a directory, by number; each number that is taken there is one of them."""
+    forks = []
+    for place in directory.glob("*"):
+        if place.name.isdecimal():
+            made = {"fork": int(place.name), "at_s": 0.0, "change": "unknown"}
+            with suppress(OSError, ValueError):
+                made |= json.loads((place / FORK).read_text(encoding="utf-8"))
+            forks.append(made)
+    return sorted(forks, key=itemgetter("fork"))
 
 
 def changed(history: RunHistory, at_ns: int, change: _Change) -> tuple[dict[str, Any], str]:

@@ -28,8 +28,12 @@ def opened(
     offline: bool = False,
     may_disconnect: bool = False,
     may_be_refused: bool = False,
+    moving: bool = False,
 ) -> Iterator[Page]:
-    """Open a page; fail if it reports an error other than one that is to be expected."""
+    """Open a page; fail if it reports an error other than one that is to be expected.
+
+    Without `moving` as for somebody who has asked for reduced motion: packets do not move.
+    """
     as_root = ["--no-sandbox"] if os.geteuid() == 0 else []
     errors: list[str] = []
 
@@ -42,7 +46,9 @@ def opened(
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=as_root)
         context = browser.new_context(
-            viewport={"width": width, "height": 800}, offline=offline, reduced_motion="reduce"
+            viewport={"width": width, "height": 800},
+            offline=offline,
+            reduced_motion="no-preference" if moving else "reduce",
         )
         page = context.new_page()
         page.set_default_timeout(PATIENCE_MS)
@@ -53,3 +59,21 @@ def opened(
         yield page
         browser.close()
     assert errors == []
+
+
+def click_link(page: Page, link: str, *, shift: bool = False) -> None:
+    """Click a link with the mouse, nearer to its upper end, where no other lies over it."""
+    x, y = page.evaluate(
+        """name => {
+          const path = document.querySelector(`.link[data-name="${name}"] path`);
+          const point = path.getPointAtLength(path.getTotalLength() * 0.7);
+          const { x, y } = point.matrixTransform(path.getScreenCTM());
+          return [x, y];
+        }""",
+        link,
+    )
+    if shift:
+        page.keyboard.down("Shift")
+    page.mouse.click(x, y)
+    if shift:
+        page.keyboard.up("Shift")

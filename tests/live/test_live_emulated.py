@@ -8,13 +8,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 
 import polars as pl
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.live.browser import needs_browser, opened
+from tests.live.browser import click_link, needs_browser, opened
 from tests.live.test_live_page import address
 from tests.waiting import wait_until
 
@@ -68,10 +70,9 @@ def choose(page: Page, name: str) -> None:
 def test_a_person_cuts_heals_looks_back_forks_and_ends(
     run: "subprocess.Popen[str]", directory: Path
 ) -> None:
-    with opened(address(run), may_be_refused=True) as page:
+    with opened(address(run), may_be_refused=True, moving=True) as page:
         expect(page.locator("#chips .live")).to_have_text("live")
-        choose(page, LINK)
-        page.get_by_role("button", name="cut", exact=True).click()
+        click_link(page, LINK, shift=True)
         report = page.locator("#report")
         expect(report).to_contain_text("in effect after")
         expect(report).to_contain_text("no carrier at both ends, read back")
@@ -80,6 +81,13 @@ def test_a_person_cuts_heals_looks_back_forks_and_ends(
         expect(row.locator(".state")).to_contain_text("assumed bad")
         expect(page.locator("#truth tbody tr")).to_contain_text("RTT")
         expect(page.locator(".packets circle")).not_to_have_count(0)
+        records = [json.loads(line) for line in (directory / "stream.ndjson").open()]
+        states = [record for record in records if record["type"] == "state"]
+        loads = [r["t"] for r in states if any("load" in of for of in r["links"].values())]
+        gaps = [later - earlier for earlier, later in pairwise(loads)]
+        assert median(gaps) < 1, "four samples a second"
+        click_link(page, LINK)
+        expect(page.locator("#detail h3")).to_have_text(LINK)
         page.get_by_role("button", name="cut", exact=True).click()
         expect(report).to_contain_text("fault 0 is in force")
         page.get_by_role("button", name="heal", exact=True).click()

@@ -151,5 +151,5 @@ def test_of_a_run_that_is_over_the_page_says_so(page: Page) -> None:
     expect(page.locator("#chips .live")).to_have_text("replay")
     press(page, "cut")
     expect(page.locator("#report.failed")).to_contain_text(
-        "expected a run that has begun and is not over"
+        "expected the directory of a run that is under way (testbed run, testbed shell)"
     )

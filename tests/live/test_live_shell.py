@@ -67,7 +67,7 @@ def prompt(tmp_path: Path) -> Iterator[Prompt]:
 def test_programs_faults_evs_and_ports_from_the_prompt_and_the_page(
     prompt: Prompt, tmp_path: Path
 ) -> None:
-    with opened(address(prompt.process), may_be_refused=True) as page:
+    with opened(address(prompt.process), may_be_refused=True, moving=True) as page:
         expect(page.locator("#chips .live")).to_have_text("live")
         expect(page.locator("#evs")).to_contain_text("No flow yet")
         expect(page.get_by_role("button", name="End run")).to_be_hidden()

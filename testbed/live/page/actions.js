@@ -24,10 +24,12 @@ export class Actions {
    * @param {() => RunState} now the newest state
    * @param {Report} report
    * @param {() => boolean} over whether the run has ended
+   * @param {string} run its name
    */
-  constructor(now, report, over) {
+  constructor(now, report, over, run) {
     this._now = now;
     this._over = over;
+    this._run = run;
     this._report = report;
   }
 
@@ -48,6 +50,11 @@ export class Actions {
     const button = this._button(kind, title, () =>
       this._inject({ kind, ...more, [key]: degrees[Number(degree.value)][1], target }));
     return html("span", { class: "graded" }, button, degree);
+  }
+
+  /** Cuts a link or what belongs to a node, or heals what is broken there. @param {string} target */
+  cutOrHeal(target) {
+    return this._broken(target).length > 0 ? this._heal(target) : this._inject({ kind: "cut", target });
   }
 
   /** The buttons for an EV. @param {string} flow its name @param {EvPath} ev */
@@ -84,11 +91,16 @@ export class Actions {
     return button;
   }
 
-  /** @param {string} target */
-  async _heal(target) {
-    const faults = Object.values(this._now().faults).filter(({ phase, target: struck, places }) =>
+  /** The faults in force at a target. @param {string} target */
+  _broken(target) {
+    return Object.values(this._now().faults).filter(({ phase, target: struck, places }) =>
       !["healed", "failed"].includes(phase) &&
       (struck === target || places.some((place) => strikes(place, target))));
+  }
+
+  /** @param {string} target */
+  async _heal(target) {
+    const faults = this._broken(target);
     if (faults.length === 0) this._report.say(`${target}: no fault is in force there`, true);
     for (const { fault, kind, target: struck } of faults) {
       this._report.say(`healing the ${kind} of ${struck}: requested …`);
@@ -117,7 +129,7 @@ export class Actions {
       return response.ok ? answer : null;
     } catch {
       this._report.say(this._over()
-        ? "request: expected a run that has begun and is not over"
+        ? `RUN: found ${this._run}, expected the directory of a run that is under way (testbed run, testbed shell)`
         : "nobody answers: the server of this page has ended", true);
       return null;
     }

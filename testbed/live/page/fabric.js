@@ -29,7 +29,7 @@ export class Fabric {
   /**
    * @param {HTMLElement} root
    * @param {Snapshot} snapshot
-   * @param {(kind: "node" | "link", name: string) => void} choose
+   * @param {(kind: "node" | "link", name: string, cuts: boolean) => void} choose
    */
   constructor(root, snapshot, choose) {
     this.snapshot = snapshot;
@@ -180,15 +180,15 @@ export class Fabric {
 
   /** @param {SVGGElement} group @param {"node" | "link"} kind @param {string} name */
   _interact(group, kind, name) {
-    group.addEventListener("click", () => {
+    group.addEventListener("click", (event) => {
       this._rove(group);
-      this._choose(kind, name);
+      this._choose(kind, name, event.shiftKey);
     });
     group.addEventListener("keydown", (event) => {
       if (event.key !== "Enter" && event.key !== " ") return;
       event.preventDefault();
       event.stopPropagation();
-      this._choose(kind, name);
+      this._choose(kind, name, event.shiftKey);
     });
   }
 

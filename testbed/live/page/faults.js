@@ -65,11 +65,12 @@ export function proofWords(proof) {
       return `${hit} packets hit`;
     }
     if (value !== null && typeof value === "object") {
+      if (Object.keys(value).length === 0) return "";
       const parts = Array.isArray(value) ? value.map(String) : Object.entries(value).map(([part, of]) => `${part} ${short(of)}`);
       return `${what} (${few(parts)})`;
     }
     return `${what} ${value}`;
-  }).join("; ");
+  }).filter(Boolean).join("; ");
 }
 
 /** @param {string[]} parts */

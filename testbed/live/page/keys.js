@@ -11,6 +11,7 @@ const KEYS = [
   ["- +", "slower, faster"],
   ["l", "back to now, in a live run"],
   ["tab, arrows", "within the fabric: between nodes and links, within the events: up and down; enter chooses"],
+  ["shift and a click, or enter", "cut what is clicked, or heal it, where the run can be broken"],
   ["f", "fork from the time that is shown"],
   ["escape", "choose nothing"],
   ["?", "this list"],

@@ -112,7 +112,7 @@ export class Log {
         return {
           kind: event.raised ? "bad" : "good",
           text: `Clustermapper ${event.raised ? "accuses" : "no longer accuses"} ${event.suspect}`,
-          more: event.raised ? `estimated loss ${(100 * event.loss).toPrecision(2)}%` : "",
+          more: event.raised ? `estimated loss ${Number((100 * event.loss).toPrecision(2))}%` : "",
         };
       case "operator": {
         const path = this.timeline.snapshot.evs.find(({ flow, ev }) => flow === event.flow && ev === event.ev)?.path;

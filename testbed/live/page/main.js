@@ -35,12 +35,15 @@ class Page {
     this.player = new Player(byId("player"), timeline, this.times);
     this.seek = (/** @type {number} */ t) => this.player.seek(t);
     this.report = new Report(byId("detail"), snapshot, this.times);
-    this.actions = offer === "watch" ? null : new Actions(() => timeline.latest, this.report, () => timeline.ended);
+    this.actions = offer === "watch" ? null : new Actions(() => timeline.latest, this.report, () => timeline.ended, snapshot.run);
     const controls = offer === "control" || offer === "break";
     /** @type {Choice} */ this.choice = null;
     /** @type {string[]} */ this.hovered = [];
     this.detail = new Detail(byId("detail"), snapshot, controls ? this.actions : null);
-    this.fabric = new Fabric(byId("fabric"), snapshot, (kind, name) => this.choose({ kind, name }));
+    this.fabric = new Fabric(byId("fabric"), snapshot, (kind, name, cuts) => {
+      if (cuts && controls) this.actions?.cutOrHeal(name);
+      else this.choose({ kind, name });
+    });
     this.packets = new Packets(timeline, this.fabric);
     this.evs = new Evs(byId("evs"), byId("flow"), snapshot, this.times,
       (ev) => (this.hovered = ev?.crosses ?? []), (ev) => this.choose({ kind: "ev", ev }));
@@ -81,9 +84,9 @@ class Page {
     ask.addEventListener("click", () => byId("help").showModal());
     this._end.addEventListener("click", () => this.actions?.end());
     this._end.hidden = !(this._ends && snapshot.live);
-    const fork = html("button", { type: "button", title: "Simulate the run so far again, with one thing changed (f)" }, "Fork …");
+    const fork = this._fork = html("button", { type: "button", title: "Simulate the run so far again, with one thing changed (f)" }, "Fork …");
     fork.addEventListener("click", () => this.forks.open());
-    const save = html("button", { type: "button", title: "Save what was done so far as a scenario" }, "Save scenario");
+    const save = this._save = html("button", { type: "button", title: "Save what was done so far as a scenario" }, "Save scenario");
     save.addEventListener("click", () => this.forks.save());
     fork.hidden = save.hidden = !this.mayFork;
     this.player.append(unit, fork);
@@ -103,6 +106,9 @@ class Page {
   connection(connected) {
     const { ended, snapshot } = this.timeline;
     if (ended || !snapshot.live) this._end.hidden = true;
+    if (ended && !connected && snapshot.live) {
+      for (const button of [this._fork, this._save]) if (button) button.hidden = true;
+    }
     const lost = !connected && !ended && snapshot.live;
     setText(this._live, lost ? "disconnected" : snapshot.live && !ended ? "live" : "replay");
     this._live.classList.toggle("on", snapshot.live && !ended && !lost);
@@ -140,6 +146,7 @@ class Page {
 
 const FRAME_MS = 40;
 const PLOT_MS = 100;
+const STILL = matchMedia("(prefers-reduced-motion: reduce)");
 
 /**
  * Lets time pass. What is shown is changed only where it differs: a browser on the machine of an
@@ -157,7 +164,10 @@ function play(page) {
     const { player, timeline, times, choice, hovered, evs } = page;
     const t = player.tick(clock);
     const now = [timeline.count(t), times.unit, JSON.stringify(choice), hovered.join(), evs.flow].join();
-    if (page.packets.some) page.slow(t);
+    if (page.packets.some) {
+      if (player.playing && STILL.matches) page.packets.hide(); // packets are shown where time stands
+      else page.slow(t);
+    }
     page.report.follow(timeline.latest);
     if (now !== signature) page.draw(t);
     signature = now;

@@ -66,6 +66,10 @@ export class Packets {
     this._longest = Math.max(this._longest, packet[3] - packet[2]);
   }
 
+  hide() {
+    this._layer.replaceChildren();
+  }
+
   /** @param {number} t */
   show(t) {
     this._take();

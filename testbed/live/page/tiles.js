@@ -54,7 +54,7 @@ export class Tiles {
     if (first) {
       const lag = digits(first.after_s / this.snapshot.base_rtt_s);
       this._set("detection", `${lag} RTT`, `${this.times.passed(first.after_s)}; ${this.times.real(first.after_s)} at full speed`, "noted");
-    } else this._set("detection", "–", force.length > 0 ? "not yet" : "no fault yet");
+    } else this._set("detection", "–", force.length > 0 ? "not yet" : faults.length > 0 ? "not detected" : "no fault yet");
 
     const lost = flows.reduce((sum, flow) => sum + (flow.lost ?? 0), 0);
     const again = flows.reduce((sum, flow) => sum + (flow.retransmitted ?? 0), 0);

@@ -6,7 +6,7 @@ from typing import Any
 from testbed.model.faults.kinds import Fault
 from testbed.model.faults.record import FaultRecord
 from testbed.model.scenario import Scenario
-from testbed.model.units import exact_duration
+from testbed.model.units import exact_duration, parse_duration
 
 
 def entry_of(fault: Fault) -> dict[str, Any]:
@@ -23,20 +23,25 @@ def replayed_timeline(
         scenario: what was run.
         records: its faults.
         t0_ns: the start of the run, on the clock of the records.
-        until_ns: the time of the run from which on faults are left out; None: none is.
+        until_ns: the time of the run from which on nothing has happened yet, no fault and no heal;
+            None: all has.
     """
     planned = [
         (fault.at, fault.model_dump(mode="json", by_alias=True, exclude_none=True))
         for fault in scenario.timeline
     ]
-    by_hand = [(r.asked_ns - t0_ns, _entry(r, r.asked_ns - t0_ns)) for r in records if r.entry]
+    by_hand = [(r.asked_ns - t0_ns, _entry(r, t0_ns, until_ns)) for r in records if r.entry]
     entries = sorted([*planned, *by_hand], key=lambda entry: entry[0])
     return [entry for at_ns, entry in entries if until_ns is None or at_ns < until_ns]
 
 
-def _entry(record: FaultRecord, at_ns: int) -> dict[str, Any]:
-    """The entry of a fault by hand: it lasts as long as it did."""
-    entry = {**record.entry, "at": exact_duration(at_ns)}
-    if "for" in entry and record.heal_asked_ns is not None:
-        entry["for"] = exact_duration(record.heal_asked_ns - record.asked_ns)
+def _entry(record: FaultRecord, t0_ns: int, until_ns: int | None) -> dict[str, Any]:
+    """The entry of a fault by hand: it lasts as long as it did, or was to last until that time."""
+    entry = {**record.entry, "at": exact_duration(record.asked_ns - t0_ns)}
+    heal_ns = record.heal_asked_ns
+    if "for" in entry and heal_ns is not None and (until_ns is None or heal_ns < t0_ns + until_ns):
+        lasted_ns = heal_ns - record.asked_ns
+        if lasted_ns < parse_duration(entry["for"]):
+            entry.pop("count", None)  # a flap that was healed did not go down as often
+        entry["for"] = exact_duration(lasted_ns)
     return entry

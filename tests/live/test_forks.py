@@ -1,0 +1,79 @@
+"""Forks of a finished run: what is refused leaves nothing, and what was made is still there."""
+
+import json
+from collections.abc import Iterator
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.live.forks import FORKS, Forks
+from testbed.live.history import RunHistory
+from testbed.results.run_data import load_run
+
+pytestmark = pytest.mark.simulated
+
+AT_S = 1.5
+
+
+@pytest.fixture
+def history(failure: Path) -> RunHistory:
+    data = load_run(failure)
+    scenario = data.manifest.scenario
+    return RunHistory(data.scenario, scenario, data.faults, (), data.run.t0_ns, 3_000_000_000)
+
+
+@pytest.fixture
+def forks(tmp_path: Path, history: RunHistory) -> Iterator[Forks]:
+    (tmp_path / "stream.ndjson").touch()
+    forks = Forks(tmp_path, tmp_path / "stream.ndjson", lambda: history)
+    yield forks
+    forks.close()
+
+
+def begin(forks: Forks, change: dict[str, Any]) -> tuple[int, Any]:
+    answer = forks.answer("POST", "/forks", json.dumps({"at_s": AT_S, "change": change}))
+    assert answer is not None
+    return answer
+
+
+def test_what_is_refused_leaves_nothing_and_can_be_asked_again(
+    forks: Forks, tmp_path: Path
+) -> None:
+    wrong = (
+        {"heal": 99},
+        {"fault": {"kind": "cut", "target": "nowhere"}},
+        {"fault": {"kind": "blackhole", "target": "p0_t0_0--p0_t1_0"}},
+    )
+    for change in (*wrong, *wrong):
+        status, content = begin(forks, change)
+        assert status == HTTPStatus.BAD_REQUEST, change
+        assert content["errors"]
+    assert not [*tmp_path.glob(f"{FORKS}/*")]
+    status, fork = begin(forks, {"heal": 0})
+    assert (status, fork["fork"]) == (HTTPStatus.ACCEPTED, 1)
+
+
+def test_the_forks_of_an_earlier_session_are_listed_and_keep_their_numbers(
+    forks: Forks, tmp_path: Path, history: RunHistory
+) -> None:
+    begin(forks, {})
+    forks.close()
+    (tmp_path / FORKS / "1" / "difference.json").write_text("{}")
+    (tmp_path / FORKS / "4").mkdir()
+    later = Forks(tmp_path, tmp_path / "stream.ndjson", lambda: history)
+    answer = later.answer("GET", "/forks", "")
+    assert answer is not None
+    first, fourth = answer[1]
+    assert (first["state"], first["at_s"]) == ("done", AT_S)
+    assert fourth["state"] == "failed"
+    assert begin(later, {})[1]["fork"] == 5
+    later.close()
+
+
+def test_a_directory_that_takes_no_fork_is_an_answer(forks: Forks, tmp_path: Path) -> None:
+    (tmp_path / FORKS).write_text("a file")
+    status, content = begin(forks, {})
+    assert status == HTTPStatus.INTERNAL_SERVER_ERROR
+    assert "room" in json.dumps(content)
