@@ -86,7 +86,7 @@ def test_every_row_is_made_in_each_of_its_forms(figure: object, form: str) -> No
         assert ((known.number, form) in results) == made
 
 
-NOT_EMULATED_YET = {"text-planes", "text-remap", "text-lossy-nic", "text-transceiver"}
+NOT_EMULATED_YET = {"text-planes", "text-remap", "text-lossy-nic"}
 
 
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: str(figure.number))
