@@ -2,7 +2,8 @@
 
 htsim is a program of its own: the user names a checkout in which it is built. Both get the same
 fabric (leaf-spine, links of 100 Gbit/s) and the same matrix (every host sends 2 MB to another one),
-and congestion control by NSCC. htsim is run as its README does, without logs.
+and congestion control by NSCC. htsim is run as its README does, without logs. Both have one thread
+for the simulation, and their times are CPU times: so other work on the machine changes them little.
 """
 
 import os
@@ -29,7 +30,7 @@ FABRICS = {128: (8, 16), 1024: (32, 32)}
 NS_PER_US = 1000
 
 ALONE, WHOLE, MEMORY_MB = 2.0, 4.0, 1000.0
-"""Targets: wall time in that of htsim, without records and with records and report; megabytes."""
+"""Targets: CPU time in that of htsim, without records and with records and report; megabytes."""
 
 _FINISHED = re.compile(r"^Flow .* finished at ([\d.]+) ", re.MULTILINE)
 """A line that htsim prints for each flow: its end in us."""
@@ -37,7 +38,7 @@ _FINISHED = re.compile(r"^Flow .* finished at ([\d.]+) ", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What one simulation came to: its flows' completions in us, ascending, and what it took."""
+    """What one simulation came to: completions of its flows in us, ascending; CPU time, memory."""
 
     completions_us: Sequence[float]
     seconds: float
@@ -113,9 +114,9 @@ def find(checkout: Path | None) -> Path:
 
 def simulated(scenario: Scenario) -> Sample:
     """Simulate it here, without records, in this process."""
-    began = time.monotonic()
+    began = time.process_time()
     in_ideal, _ = completions(scenario)
-    seconds = time.monotonic() - began
+    seconds = time.process_time() - began
     peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     ideal_us = ideal_ns(scenario) / NS_PER_US
     return Sample([taken * ideal_us for taken in in_ideal], seconds, peak_kib * 1024 / MEGABYTE)
@@ -134,14 +135,12 @@ def run(program: Path, scenario: Scenario) -> Sample:
         command: list[str | Path] = [program, "-topo", topology, "-tm", matrix]
         command += ["-sender_cc_only", "-sender_cc_algo", "nscc", "-end", "10000"]
         command += ["-o", Path(place, "log")]
-        began = time.monotonic()
         with Path(place, "output").open("w+", encoding="utf-8") as output:
             process = subprocess.Popen(  # noqa: S603 - the user named it
                 command, cwd=place, stdout=output, stderr=subprocess.STDOUT
             )
             _, status, used = os.wait4(process.pid, 0)
             process.returncode = os.waitstatus_to_exitcode(status)
-            seconds = time.monotonic() - began
             output.seek(0)
             printed = output.read()
     done = sorted(float(us) for us in _FINISHED.findall(printed))
@@ -151,7 +150,7 @@ def run(program: Path, scenario: Scenario) -> Sample:
         raise RuntimeError(
             f"htsim ended with {process.returncode}, {len(done)} of {pairs} flows finished: {last}"
         )
-    return Sample(done, seconds, used.ru_maxrss * 1024 / MEGABYTE)
+    return Sample(done, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024 / MEGABYTE)
 
 
 def topology_text(scenario: Scenario) -> str:
