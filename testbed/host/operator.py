@@ -5,11 +5,12 @@ whose denylist takes the same way. An EV is denied as long as one of them denies
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Protocol
 
 from testbed.host.mrc_config import ev_entries
+from testbed.host.operated_flow import OperatedFlow
 from testbed.host.plan import QpPlan
 from testbed.host.recording import Tables
 from testbed.model.errors import Problem
@@ -35,7 +36,7 @@ from testbed.model.operator.commands import (
 )
 from testbed.model.operator.replayed import BY_HAND
 from testbed.model.units import NS_PER_S
-from testbed.mrc import NEVER, EvChanged, EvState, QueuePair
+from testbed.mrc import NEVER, EvChanged, QueuePair
 from testbed.mrc.ev.probe_batch import ProbeBatch
 
 BY_SCENARIO: Final = "scenario"
@@ -64,21 +65,10 @@ class _Connection(Protocol):
 
 
 @dataclass(slots=True)
-class _Flow:
-    """A flow of this host: its queue pair, its EVs at present, who denies which."""
-
-    number: int
-    qp: QueuePair
-    plan: QpPlan
-    evs: list[EvChoice]
-    denials: dict[int, set[str]]
-
-
-@dataclass(slots=True)
 class _Probing:
     """A batch of probes that is under way."""
 
-    flow: _Flow
+    flow: OperatedFlow
     batch: ProbeBatch
     by: str
     answer: Answer
@@ -92,8 +82,8 @@ class HostOperator:
         self._scenario = operated
         self._host = host
         self._record = tables.operator
-        self._flows: dict[tuple[str, str, int], _Flow] = {}
-        self._qps: list[_Flow] = []
+        self._flows: dict[tuple[str, str, int], OperatedFlow] = {}
+        self._qps: list[OperatedFlow] = []
         self._profiles: dict[int, str] = {}
         self._commands = deque[tuple[int, Command]]()
         self._probing: list[_Probing] = []
@@ -111,7 +101,7 @@ class HostOperator:
         qp, qp_plan = connection.qp, connection.plan
         if isinstance(qp, QueuePair):
             number = -1 if qp_plan.sends is None else qp_plan.sends
-            flow = _Flow(number, qp, qp_plan, [*qp_plan.evs], {})
+            flow = OperatedFlow(number, qp, qp_plan, [*qp_plan.evs], {})
             self._qps.append(flow)
             if qp_plan.sends is not None:
                 ends = self._host.name, qp_plan.peer.name, qp_plan.lane
@@ -161,7 +151,10 @@ class HostOperator:
         self._events.append(event)
 
     def deny_crossing(self, directions: frozenset[str], now_ns: int) -> None:
-        """Have the Clustermapper deny exactly the EVs whose paths cross one of these directions."""
+        """Have the Clustermapper deny exactly the EVs whose paths cross one of these directions.
+
+        What would leave a flow no path is refused: a faulty path is better than none.
+        """
         topology, host = self._scenario.topology, self._host
         for flow in self._qps:
             crossing = {
@@ -172,7 +165,12 @@ class HostOperator:
                 )
             }
             denied = {ev for ev, by in flow.denials.items() if BY_MAPPER in by}
-            self._deny(flow, sorted(crossing - denied), now_ns, BY_MAPPER)
+            if flow.left(denied=crossing) or not crossing - denied or denied - crossing:
+                self._deny(flow, sorted(crossing - denied), now_ns, BY_MAPPER)
+            else:
+                refusal = "refused: it leaves the flow no path"
+                number, name = flow.number, host.name
+                self._record(now_ns, BY_MAPPER, "deny", name, number, -1, 0, refusal, -1)
             self._allow(flow, sorted(denied - crossing), now_ns, BY_MAPPER)
 
     # --- commands -----------------------------------------------------------------------------
@@ -207,16 +205,16 @@ class HostOperator:
         flow = self._flows[ends]
         match command:
             case DenyEvs():
-                self._deny(flow, _values(flow, command.ev), now_ns, by)
+                self._deny(flow, flow.values(command.ev), now_ns, by)
             case AllowEvs():
-                values = _values(flow, command.ev)
+                values = flow.values(command.ev)
                 self._allow(flow, values, now_ns, BY_HAND)
                 self._allow(flow, values, now_ns, BY_SCENARIO)
             case ReplaceEv():
                 self._replace(flow, command, ends, now_ns, by)
             case ProbeEvs():
                 rtt_ns = self._scenario.topology.propagation_rtt_ns
-                values = _values(flow, command.ev) or [ev.value for ev in flow.evs]
+                values = flow.values(command.ev) or [ev.value for ev in flow.evs]
                 within_ns = command.within or PROBE_RTTS * rtt_ns
                 batch = flow.qp.probe_evs(values, within_ns, now_ns)
                 self._probing.append(_Probing(flow, batch, by, answer))
@@ -232,7 +230,7 @@ class HostOperator:
             ends = flow_ends(command.flow)
             assert ends is not None  # noqa: S101 - it was checked
             flow = self._flows[ends]
-            if not _left(flow, denied=_values(flow, command.ev)):
+            if not flow.left(denied=flow.values(command.ev)):
                 expected = (
                     "EVs that leave the flow a path: all others are denied, or their ports are down"
                 )
@@ -240,7 +238,7 @@ class HostOperator:
                 yield Problem("command.ev", ", ".join(command.ev), expected, remedy)
             return
         for flow in self._qps:
-            if _left(flow) and not _left(flow, disabled=command.plane):
+            if flow.left() and not flow.left(disabled=command.plane):
                 peer, host = flow.plan.peer.name, self._host.name
                 expected = (
                     f"a port whose loss leaves {host} a path to {peer}: the EVs of all others are "
@@ -250,7 +248,7 @@ class HostOperator:
                 yield Problem("command.plane", str(command.plane), expected, remedy)
                 return
 
-    def _deny(self, flow: _Flow, values: Sequence[int], now_ns: int, by: str) -> None:
+    def _deny(self, flow: OperatedFlow, values: Sequence[int], now_ns: int, by: str) -> None:
         for value in values:
             denials = flow.denials.setdefault(value, set())
             if not denials:
@@ -258,7 +256,7 @@ class HostOperator:
             denials.add(by)
             self._record_ev(flow, "deny", value, now_ns, by)
 
-    def _allow(self, flow: _Flow, values: Sequence[int], now_ns: int, by: str) -> None:
+    def _allow(self, flow: OperatedFlow, values: Sequence[int], now_ns: int, by: str) -> None:
         for value in values:
             denials = flow.denials.get(value, set())
             if by in denials:
@@ -268,7 +266,12 @@ class HostOperator:
                 self._record_ev(flow, "allow", value, now_ns, by)
 
     def _replace(
-        self, flow: _Flow, command: ReplaceEv, ends: tuple[str, str, int], now_ns: int, by: str
+        self,
+        flow: OperatedFlow,
+        command: ReplaceEv,
+        ends: tuple[str, str, int],
+        now_ns: int,
+        by: str,
     ) -> None:
         (value,) = evs_named(flow.evs, command.ev)
         new = replacement(self._scenario.topology, ends, command.by)
@@ -293,7 +296,7 @@ class HostOperator:
 
     def _record_ev(
         self,
-        flow: _Flow,
+        flow: OperatedFlow,
         kind: str,
         value: int,
         now_ns: int,
@@ -301,11 +304,11 @@ class HostOperator:
         result: str = "",
         rtt_ns: int = -1,
     ) -> None:
-        plane = _plane(flow, value)
+        plane = flow.plane(value)
         result = result or flow.qp.ev_states()[value].value
         self._record(now_ns, by, kind, self._host.name, flow.number, plane, value, result, rtt_ns)
 
-    def _listing(self, flow: _Flow, now_ns: int) -> list[dict[str, Any]]:
+    def _listing(self, flow: OperatedFlow, now_ns: int) -> list[dict[str, Any]]:
         paths = {ev.value: ev.path.name for ev in flow.evs}
         rtt_ns = self._scenario.topology.propagation_rtt_ns
         return [
@@ -338,7 +341,7 @@ class HostOperator:
                 {
                     "ev": value,
                     "path": path,
-                    "port": _plane(flow, value),
+                    "port": flow.plane(value),
                     "result": result,
                     "rtt_ns": rtt_ns,
                     "service_time_subtracted": False,
@@ -375,23 +378,5 @@ class HostOperator:
         }
 
 
-def _left(flow: _Flow, *, denied: Sequence[int] = (), disabled: int | None = None) -> list[int]:
-    """The EVs of a flow that would still have a path if these were denied, and this port down."""
-    down = flow.qp.down_planes() | {disabled}
-    return [
-        ev.ev
-        for ev in flow.qp.evs()
-        if ev.state is not EvState.DENIED and ev.plane not in down and ev.ev not in denied
-    ]
-
-
-def _values(flow: _Flow, names: Sequence[str]) -> list[int]:
-    return [value for name in names for value in evs_named(flow.evs, name)]
-
-
-def _plane(flow: _Flow, value: int) -> int:
-    return next(ev.path.plane for ev in flow.evs if ev.value == value)
-
-
-def _ignore(_answer: Mapping[str, Any]) -> None:
-    """Nobody waits for the answer."""
+def _ignore(_result: dict[str, Any]) -> None:
+    """Take the answer to a command of the scenario: its record says what came of it."""

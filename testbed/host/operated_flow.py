@@ -1,0 +1,45 @@
+"""A flow as an operator sees it: its EVs at present, who denies which, and which have a path."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from testbed.host.plan import QpPlan
+from testbed.model.fabric.ev_set import EvChoice
+from testbed.model.operator.commands import evs_named
+from testbed.mrc import EvState, QueuePair
+
+
+@dataclass(slots=True)
+class OperatedFlow:
+    """A flow of a host.
+
+    Attributes:
+        number: its number; -1 for a queue pair that only receives.
+        qp: its queue pair.
+        plan: what that was made from.
+        evs: its EVs, with those that replaced others.
+        denials: who denies which EV.
+    """
+
+    number: int
+    qp: QueuePair
+    plan: QpPlan
+    evs: list[EvChoice]
+    denials: dict[int, set[str]]
+
+    def left(self, *, denied: Collection[int] = (), disabled: int | None = None) -> list[int]:
+        """The EVs that would still have a path if these were denied, and this port down."""
+        down = self.qp.down_planes() | {disabled}
+        return [
+            ev.ev
+            for ev in self.qp.evs()
+            if ev.state is not EvState.DENIED and ev.plane not in down and ev.ev not in denied
+        ]
+
+    def values(self, names: Sequence[str]) -> list[int]:
+        """The EVs with these names: paths, planes, numbers."""
+        return [value for name in names for value in evs_named(self.evs, name)]
+
+    def plane(self, value: int) -> int:
+        """The plane of an EV."""
+        return next(ev.path.plane for ev in self.evs if ev.value == value)
