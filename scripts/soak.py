@@ -26,8 +26,9 @@ from testbed.campaign.engine import CampaignEngine
 from testbed.campaign.job import JobRecord
 from testbed.campaign.plan import PlannedRun, planned_run
 from testbed.campaign.store import Store
+from testbed.cli.fitting import capacities_of
 from testbed.cli.placing import executor_at
-from testbed.experiment.capacity import load_capacity
+from testbed.experiment.capacity import Capacity, load_capacity
 from testbed.files.scenarios import load_scenario, nominal
 from testbed.model.errors import ExitStatus, TestbedError, did_you_mean
 from testbed.model.run_files.layout import SUMMARY
@@ -182,10 +183,11 @@ def main() -> int:
         stop_if_late=False,
         parts=soak.parts,
     )
-    planned = [_planned(name) for name in names if name != MATRIX]
-    finished = [run for run in planned if run.job.name in soak.parts]
     store = Store(directory, began, exclusive=False)
     with executor_at(arguments.on, directory, ("emulated",)) as executor:
+        machines = capacities_of(executor)
+        planned = [_planned(name, machines) for name in names if name != MATRIX]
+        finished = [run for run in planned if run.job.name in soak.parts]
         engine = CampaignEngine(store, executor, lambda *_: None, policy, soak.add_run)
         engine.execute(
             [run for run in planned if run not in finished],
@@ -198,15 +200,18 @@ def main() -> int:
     return 1 if wrong else 0
 
 
-def _planned(name: str) -> PlannedRun:
-    planned = planned_run(load_scenario(name, _dilation), "emulated", name, name=name)
+def _planned(name: str, machines: tuple[Capacity, ...] | None) -> PlannedRun:
+    """The run of a scenario on these machines; None: on this one."""
+    here = load_capacity() if machines is None else None
+    capacities = machines or (() if here is None else (here,))
+
+    def dilation(scenario: Scenario) -> float:
+        """That for `auto`: the smallest that all of them carry."""
+        fitting = (capacity.fitting_dilation(scenario) for capacity in capacities)
+        return max(fitting, default=nominal(scenario))
+
+    planned = planned_run(load_scenario(name, dilation), "emulated", name, name=name)
     return replace(planned, job=replace(planned.job, timeout_s=TIMEOUT_S))
-
-
-def _dilation(scenario: Scenario) -> float:
-    """The dilation for `auto`: the smallest that this machine carries."""
-    capacity = load_capacity()
-    return nominal(scenario) if capacity is None else capacity.fitting_dilation(scenario)
 
 
 def _arguments() -> argparse.Namespace:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,7 +21,7 @@ from testbed.campaign.cluster.calls import MOST_LOSSES
 from testbed.campaign.cluster.place import Place
 from testbed.campaign.cluster.start import cluster_executor
 from testbed.campaign.engine import CampaignEngine
-from testbed.campaign.job import Job
+from testbed.campaign.job import Job, JobRecord
 from testbed.campaign.plan import as_recorded, planned_run
 from testbed.campaign.store import Store
 from testbed.files.scenarios import load_scenario
@@ -30,6 +31,9 @@ from testbed.results.code_version import code_version
 from testbed.sandbox.endings import SIGNALLED
 from tests.campaign.programs import program, scheduler, worker_options
 from tests.waiting import WATCHDOG_S, wait_until
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 pytestmark = pytest.mark.simulated
 
@@ -150,7 +154,8 @@ def test_a_run_whose_workers_are_lost_one_after_another_is_given_up(directory: P
     with cluster_executor(Place("local"), directory, ("simulated",)) as executor:
         made = executor.submit(job)
         for number in range(1, MOST_LOSSES + 1):
-            wait_until(partial(_has_begun, folder, number))
+            wait_until(partial(_has_begun, folder, number, made))
+            assert not made.done(), made.exception()
             os.kill(_attempts_in(folder)[-1].pid, signal.SIGKILL)
         record = made.result(WATCHDOG_S)
     assert record.hopeless
@@ -161,8 +166,8 @@ def test_a_run_whose_workers_are_lost_one_after_another_is_given_up(directory: P
     assert all(attempt.ended is None for attempt in attempts)
 
 
-def _has_begun(attempts: Path, number: int) -> bool:
-    return len([*attempts.glob("*.json")]) == number
+def _has_begun(attempts: Path, number: int, made: "Future[JobRecord]") -> bool:
+    return len([*attempts.glob("*.json")]) == number or made.done()
 
 
 def test_a_campaign_ends_when_no_worker_is_left(

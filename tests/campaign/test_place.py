@@ -1,12 +1,15 @@
 """Where runs are made, as `--on` says it, and what is refused before anything starts."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from testbed.campaign.cluster.place import Host, Place, hosts_in, place_of
+from testbed.campaign.cluster.worker import require_sound
 from testbed.campaign.cluster.workers import Worker, described
-from testbed.campaign.job import Form
+from testbed.campaign.job import Form, Job
 from testbed.model.errors import InputError
 from testbed.results.code_version import code_version
 
@@ -84,3 +87,29 @@ def test_a_worker_says_why_it_makes_no_runs() -> None:
     assert all("No module named 'testbed'" in reason for reason in _reasons(broken))
     no_resource = described("a", OFFERS | {"emulated": 0}, {"host": "n1", "code": code_version()})
     assert _reasons(no_resource) == ("it does not offer the resource 'emulation'", "")
+
+
+OPTIONS = ("--force", "--pcap", "h0", "--no-figures")
+SOUND = Job("a", "emulated", {"seed": 1}, "figures/a", 1.0, OPTIONS)
+
+
+def test_a_worker_takes_the_jobs_of_campaigns() -> None:
+    require_sound(SOUND)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"form": "run; reboot"},
+        {"folder": "/etc"},
+        {"folder": "a/../../b"},
+        {"folder": "--hold"},
+        {"options": ("--hold",)},
+        {"options": ("--results", "/etc")},
+        {"options": ("--pcap",)},
+        {"options": ("--pcap", "--hold")},
+    ],
+)
+def test_a_worker_refuses_what_no_campaign_asks_for(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="a job"):
+        require_sound(replace(SOUND, **wrong))

@@ -56,7 +56,7 @@ class _Call:
         result: what becomes of it.
         task: the task by which it was sent; None until then.
         workers: which may take the task.
-        losses: how often it was sent again, since all of these were gone.
+        losses: how often it was taken back, since all of these were gone.
     """
 
     name: str
@@ -119,7 +119,7 @@ class WorkerCalls:
 
     def slots(self, form: Form) -> int:
         """How many calls of a form are made at a time; 1 where no worker can make any."""
-        return sum(worker.offers[form] for worker in self.able(form)) or 1
+        return self._offered(form) or 1
 
     def call(
         self,
@@ -178,13 +178,16 @@ class WorkerCalls:
         }
         return f"no worker can make {form} runs: {'; '.join(reasons)}"
 
+    def _offered(self, form: Form) -> int:
+        return sum(worker.offers[form] for worker in self.able(form))
+
     def _fill(self) -> None:
         """Send calls that wait, as many as the workers have room for."""
         with self._lock:
             if self._client.status != "running" or self._stopped.is_set():
                 return
             for form in FORMS:
-                room = self.slots(form) - sum(call.form == form for call in self._sent.values())
+                room = self._offered(form) - sum(call.form == form for call in self._sent.values())
                 due = [call for call in self._waiting if call.form == form][: max(room, 0)]
                 for call in due:
                     self._waiting.remove(call)
@@ -199,7 +202,7 @@ class WorkerCalls:
             *call.arguments,
             key=key,
             resources={EMULATION: 1} if call.form == "emulated" else None,
-            workers=[*call.workers] or None,
+            workers=[*call.workers],
             allow_other_workers=False,
             pure=False,
         )
@@ -228,13 +231,27 @@ class WorkerCalls:
         self._fill()
 
     def _watch(self) -> None:
+        """Watch the calls until the end; if that fails, so do all calls: none waits for ever."""
+        try:
+            self._keep_watching()
+        except Exception as error:  # noqa: BLE001 - whoever waits for a call raises it
+            what = f"the cluster cannot be watched any more: {type(error).__name__}: {error}"
+            self._stopped.set()
+            with self._lock:
+                calls = [*self._waiting, *self._sent.values()]
+                self._waiting.clear()
+                self._sent.clear()
+            for call in calls:
+                call.result.set_exception(MachineError(what, _RESUMES))
+
+    def _keep_watching(self) -> None:
         """Look for workers that came or went; give up calls that none can make any more."""
         while not self._stopped.wait(_LOOK_S):
             if self._client.status != "running":
                 self._lose_scheduler()
                 continue  # Dask ends the tasks
             self._look()
-            self._send_again()
+            self._take_back()
             self._fill()
             for form in FORMS:
                 if self.able(form):
@@ -248,8 +265,8 @@ class WorkerCalls:
         """Forget the workers that are gone; ask the new ones what they can do, in a thread."""
         try:
             infos = self._client.scheduler_info(n_workers=-1)["workers"]
-        except OSError:
-            infos = {}  # the scheduler is gone, or will answer the next time
+        except OSError:  # the scheduler is gone, or will answer the next time
+            infos = {address: {} for address in self._workers}
         new = {
             address: unanswered(address, _offers(info))
             for address, info in infos.items()
@@ -281,23 +298,22 @@ class WorkerCalls:
                 self._workers[address] = answered
         self._fill()
 
-    def _send_again(self) -> None:
-        """Send the calls again whose workers are all gone, where others can make them."""
+    def _take_back(self) -> None:
+        """Take back the calls whose workers are all gone: others make them, or none does."""
         with self._lock:
             lost = {
                 key: call
                 for key, call in self._sent.items()
-                if call.workers.isdisjoint(self._workers) and self.able(call.form)
+                if call.workers.isdisjoint(self._workers)
             }
-            for key in lost:
+            for key, call in lost.items():
                 del self._sent[key]
+                call.losses += 1
+                if call.losses < MOST_LOSSES:
+                    self._waiting.appendleft(call)
+        self._client.cancel([call.task for call in lost.values()])
         for call in lost.values():
-            self._client.cancel([call.task])
-            call.losses += 1
-            if call.losses < MOST_LOSSES:
-                with self._lock:
-                    self._send(call)
-            else:
+            if call.losses >= MOST_LOSSES:
                 call.result.set_exception(WorkersLostError(call.name, call.losses))
 
     def _give_up(self, form: Form) -> None:

@@ -28,6 +28,9 @@ _CONNECT_S = 15.0
 _IDLE = "10 minutes"
 """A scheduler that ssh started ends after this time without a run, and its workers with it."""
 
+_RESTART = "60s"
+"""How long a worker of a local cluster may take to start again, on a machine that is busy."""
+
 _EMULATES = {EMULATION: 1}
 
 EXTRA = "pip install 'mrc-testbed[cluster]'"
@@ -149,7 +152,7 @@ def _start(place: Place, stack: ExitStack, directory: Path, workers: int) -> _Sc
         case "dask":
             return _Scheduler(place.target)
         case "local":
-            return _Scheduler(stack.enter_context(_local_cluster(workers)))
+            return _Scheduler(stack.enter_context(_local_cluster(workers, stack)))
         case "ssh":
             cluster = _ssh_cluster(Path(place.target), stack, directory)
             return _Scheduler(stack.enter_context(cluster))
@@ -160,9 +163,12 @@ def _start(place: Place, stack: ExitStack, directory: Path, workers: int) -> _Sc
             return _Scheduler(cluster, options.wait_s, remedy)
 
 
-def _local_cluster(workers: int) -> Any:
-    from distributed import LocalCluster  # noqa: PLC0415 - an extra
+def _local_cluster(workers: int, stack: ExitStack) -> Any:
+    """A scheduler and workers here; a worker that dies is started again."""
+    import dask  # noqa: PLC0415 - an extra
+    from distributed import LocalCluster  # noqa: PLC0415
 
+    stack.enter_context(dask.config.set({"distributed.deploy.lost-worker-timeout": _RESTART}))
     return LocalCluster(
         n_workers=workers,
         threads_per_worker=max(1, (os.cpu_count() or 1) // workers),

@@ -14,18 +14,22 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from testbed.campaign.cluster.attempts import Attempt, attempts_at, begin, lost_in, write
 from testbed.campaign.cluster.files import StoreFiles, is_address
-from testbed.campaign.job import Job, JobRecord
+from testbed.campaign.job import FORMS, STOP_IF_LATE, Job, JobRecord
 from testbed.campaign.local import LocalExecutor
 from testbed.model.errors import ExitStatus
 from testbed.model.run_files.layout import SUMMARY
 from testbed.model.summary import State, Summary
 from testbed.results.code_version import code_version
 from testbed.results.shortage import shortage
+
+_FLAGS = ("--no-figures", "--require-trusted", "--force", STOP_IF_LATE)
+_WITH_VALUE = ("--pcap",)
+"""The options of `testbed run` and `testbed simulate` that a job may have."""
 
 _DOCTOR_S = 25.0
 _LOOK_S = 2.0
@@ -98,9 +102,29 @@ def make(fields: dict[str, Any], store: str, call: str) -> tuple[str, dict[str, 
     return worker.address, asdict(_record(Job(**fields), store, call, worker.id))
 
 
+def require_sound(job: Job) -> None:
+    """Check what a job puts on the command line of a run, which root may execute.
+
+    Raises:
+        ValueError: it is no form, a folder outside of the campaign's, or an option that campaigns
+            do not use.
+    """
+    if job.form not in FORMS:
+        raise ValueError(f"a job's form is {job.form!r}, expected one of {', '.join(FORMS)}")
+    folder = PurePosixPath(job.folder)
+    if folder.is_absolute() or ".." in folder.parts or job.folder.startswith("-"):
+        raise ValueError(f"a job's folder is {job.folder!r}, expected one of the campaign's")
+    options = iter(job.options)
+    for option in options:
+        value = next(options, "") if option in _WITH_VALUE else "none"
+        if option not in (*_FLAGS, *_WITH_VALUE) or not value or value.startswith("-"):
+            raise ValueError(f"a job has the option {option!r}, which campaigns do not use")
+
+
 def _record(job: Job, store: str, call: str, worker: str) -> JobRecord:
     """What became of a job that was made here."""
     try:
+        require_sound(job)
         files = StoreFiles(store)
         earlier = attempts_at(job, files)
         lost = lost_in(earlier, call)
