@@ -174,12 +174,12 @@ def test_a_campaign_ends_when_no_worker_is_left(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It names the run and the reason, and no run waits for ever."""
-    monkeypatch.setattr(calls, "PATIENCE_S", 1.0)
     scenario = load_scenario(str(directory / "tiny.yaml"), settings={"duration": "60 s"})
     runs = [planned_run(scenario, "simulated", f"tiny/{name}") for name in ("one", "two", "three")]
     with scheduler() as (_, address), program(*worker_options(address)) as worker:
         place = Place("dask", address)
         with cluster_executor(place, directory, ("simulated",)) as executor:
+            monkeypatch.setattr(calls, "PATIENCE_S", 1.0)
             engine = CampaignEngine(Store(directory), executor, lambda *_: worker.kill())
             with pytest.raises(MachineError, match=r"(one|two): the cluster has no worker"):
                 engine.execute(runs)

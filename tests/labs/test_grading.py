@@ -228,7 +228,6 @@ def test_grading_ends_when_the_last_worker_is_killed(
     perfect: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is graded until then is kept; the others say why they are not."""
-    monkeypatch.setattr(calls, "PATIENCE_S", 1.0)
     paths = [Path(shutil.copy(perfect, tmp_path / f"{number}.zip")) for number in range(4)]
     for path in paths:
         with zipfile.ZipFile(path, "a") as archive:
@@ -239,6 +238,7 @@ def test_grading_ends_when_the_last_worker_is_killed(
         program(*worker_options(address, threads=1)) as worker,
         pool_at(f"dask:{address}") as pool,
     ):
+        monkeypatch.setattr(calls, "PATIENCE_S", 1.0)
         grades = grade_all(paths, course, lambda _what, _done: worker.kill(), pool)
     graded = [given for given in grades if not given.error]
     assert graded
