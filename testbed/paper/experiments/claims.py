@@ -189,9 +189,10 @@ a flow's share over a fabric full of others varies by a few percent from seed to
 
 
 _UNEVEN = (
-    "a hash gives some uplinks up to 1.4 times as many EVs as others, and here all uplinks are "
-    "full: what is too much for one is not moved to another, as MRC uses all EVs equally; where "
-    "uplinks are not full, nothing is lost (docs/paper-studies.md)"
+    "unknown: a hash puts up to 1.4 times as many EVs on some of the uplinks, all of which "
+    "are full here, and an even rotation could carry 92% to 95%; ruled out that this is all: "
+    "with 512 and 1024 EVs, which are spread more evenly, it is 91% and 86%; nor is it ECN "
+    "skip, without which it is 85% (docs/paper-studies.md)"
 )
 """Why throughput over hash ECMP is lower here."""
 

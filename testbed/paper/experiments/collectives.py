@@ -278,16 +278,16 @@ def _all_to_all_of_size(shares: _Shares) -> Iterator[Check]:
     best = max(shares.kept(sender, LITTLE_LOSS) for sender in ALL_ROCE)
     mrc = shares.kept(MRC, LITTLE_LOSS)
     what = f"RoCE at 0.1% loss, of its rate, the best{of_size}"
-    yield between(what, best, -inf, 0.5, "{:.0%}", FEW_MESSAGES)
+    yield between(what, best, -inf, 0.5, "{:.0%}", BEST_OF_FIVE)
     yield at_least(f"MRC at 0.1% loss, of its rate{of_size}", mrc, 0.7, "{:.0%}")
 
 
-FEW_MESSAGES = (
-    "unknown; likely: only the last packet of a message waits for the timeout if it is lost, "
-    "others are sent again at once, and an all-to-all of 8 hosts has 56 messages, one of 64 hosts "
-    "4,032: with 1 QP one operation in 18 waits, in the paper's each"
+BEST_OF_FIVE = (
+    "unknown: the best of five numbers of QPs counts. With 1 and 16 QPs no all-to-all is "
+    "finished with loss (seed 1), and what is placed is 25% and 32% of the rate without; "
+    "likely, another one finished before a message had to wait for the timeout of 67 ms"
 )
-"""Why loss may cost RoCE less at small sizes than in the paper."""
+"""Why loss seems to cost RoCE less at small sizes than in the paper."""
 
 SLIGHTLY_WORSE = 0.85
 """"Slightly worse" is no more than this; the paper gives no figure."""
