@@ -98,6 +98,12 @@ def grade(
     classroom50: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a classroom50/result/v1.")
     ] = None,
+    labs: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="The directory with the labs; default: those of the testbed."
+        ),
+    ] = None,
     cache: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Keep grades here, and take them from here.")
     ] = None,
@@ -111,6 +117,7 @@ def grade(
     """
     from testbed.labs.grading.course import Course, grade_all, submissions_in
     from testbed.labs.grading.formats import to_classroom50, to_csv, to_gradescope
+    from testbed.labs.library import LABS, lab_directories
     from testbed.labs.students import read_course_key
 
     paths = submissions_in(submissions)
@@ -119,8 +126,11 @@ def grade(
         if file is not None and len(paths) > 1:
             raise InputError.of(option, f"{len(paths)} submissions", "one submission")
     kept = None if cache is None else cache.resolve()
+    course = Course(key, labs or LABS, cache=kept, jobs=jobs)
+    if not lab_directories(course.labs):
+        raise InputError.of("--labs", str(labs), "a directory with labs, such as 01-mine/lab.yaml")
     with pool_at(on) as pool, showing_progress() as progress:
-        grades = grade_all(paths, Course(key, cache=kept, jobs=jobs), progress, pool)
+        grades = grade_all(paths, course, progress, pool)
     for option, file, content in (
         ("--csv", csv, to_csv(grades)),
         ("--gradescope", gradescope, to_gradescope(grades[0])),

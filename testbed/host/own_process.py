@@ -59,6 +59,7 @@ class OwnProcess:
             bufsize=0,
             cwd="/",
             env={},
+            start_new_session=True,  # a signal to its process group is for itself alone
         )
         assert self._process.stdin is not None  # noqa: S101 - both were asked for
         assert self._process.stdout is not None  # noqa: S101

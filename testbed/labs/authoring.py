@@ -28,6 +28,11 @@ SEEDS = 5
 SLOWER = (1.0, 2.0, 4.0, 8.0)
 """How many times slower each attempt at an emulated run is, until it can be trusted."""
 
+_CODE = re.compile(r"```.*?```|`[^`\n]+`", re.DOTALL)
+"""Code in a handout: a block, or within a line."""
+
+_COMMAND = re.compile(r"testbed lab (predict|run|check|hint) ([a-z][a-z0-9-]*)")
+
 _NAME = re.compile(r"\d\d-[a-z0-9]+(-[a-z0-9]+)*")
 
 
@@ -103,13 +108,22 @@ def _text_findings(directory: LabDirectory) -> Iterator[LabProblem]:
             yield LabProblem(name, "missing")
     handout = directory.path / HANDOUT
     text = handout.read_text(encoding="utf-8") if handout.is_file() else ""
-    named = set(re.findall(r"[a-z0-9]+(?:-[a-z0-9]+)*", text))
+    code = "\n".join(_CODE.findall(text))
+    named = set(re.findall(r"[a-z0-9]+(?:-[a-z0-9]+)*", code))
+    heading, title = text.partition("\n")[0], directory.lab.title
+    if not heading.startswith("#") or not heading.casefold().endswith(title.casefold()):
+        yield LabProblem(HANDOUT, f"its first line is {heading!r}, expected the title: # {title}")
     for task in directory.lab.tasks:
         if task.id not in named:
-            yield LabProblem(f"{HANDOUT}: {task.id}", "the handout does not name this task")
+            yield LabProblem(f"{HANDOUT}: {task.id}", "the handout does not name this task in code")
     for run in directory.lab.runs:
         if run not in named:
-            yield LabProblem(f"{HANDOUT}: {run}", "the handout does not name this run")
+            yield LabProblem(f"{HANDOUT}: {run}", "the handout does not name this run in code")
+    known = {task.id for task in directory.lab.tasks} | set(directory.lab.runs)
+    for command, name in _COMMAND.findall(code):
+        if name not in known:
+            what = f"testbed lab {command} {name}: the lab has no such task or run"
+            yield LabProblem(HANDOUT, what)
 
 
 def answer_all(work: Work) -> list[LabProblem]:

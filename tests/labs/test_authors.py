@@ -41,6 +41,8 @@ def test_what_an_author_gets_wrong_is_found(tmp_path: Path) -> None:
     run = next(iter(load_lab(lab).lab.runs))
     task = load_lab(lab).lab.questions[0]
     _replaced(lab / "handout.md", task.id, "something-else")
+    _replaced(lab / "handout.md", f"testbed lab run {run}", "testbed lab run other")
+    _replaced(lab / "handout.md", "# A new lab", "# Another lab")
     (lab / "instructor.md").unlink()
     (lab / "solution/solve.py").write_text(
         "def predictions():\n    return {"
@@ -50,6 +52,8 @@ def test_what_an_author_gets_wrong_is_found(tmp_path: Path) -> None:
     found = " | ".join(_findings(lab, tmp_path / "s"))
     assert "instructor.md: missing" in found
     assert f"handout.md: {task.id}: the handout does not name this task" in found
+    assert "testbed lab run other: the lab has no such task or run" in found
+    assert "its first line is '# Another lab', expected the title: # A new lab" in found
     assert f"{task.id}: the solution fails it" in found
 
 

@@ -104,6 +104,11 @@ def _fact(files: dict[str, bytes], **facts: str) -> None:
     ).encode()
 
 
+def _edit_losses_of_another_version(files: dict[str, bytes]) -> None:
+    _edit_losses(files)
+    _fact(files, code="0" * 16)
+
+
 CHANGES: Mapping[str, tuple[Change, int, str]] = {
     "perfect": (lambda _: None, FULL, ""),
     "empty answers": (lambda f: f.update({"answers.yaml": b"{}\n"}), PREDICTED, "no answer yet"),
@@ -147,8 +152,14 @@ CHANGES: Mapping[str, tuple[Change, int, str]] = {
         "losses.parquet",
     ),
     "another version": (lambda f: _fact(f, code="0" * 16), FULL, "another version"),
+    "edited records of another version": (
+        _edit_losses_of_another_version,
+        FULL - 2,
+        "look whether they were edited",
+    ),
     "another student's name": (lambda f: _fact(f, student="bob"), -1, "another key"),
-    "an unknown lab": (lambda f: _fact(f, lab="99-none"), -2, "the number or the name of a lab"),
+    "an unknown lab": (lambda f: _fact(f, lab="99-none"), -2, "the name of a lab"),
+    "a lab of its own": (lambda f: _fact(f, lab=str(FIRST_FAILURE)), -2, "the name of a lab"),
     "no journal": (lambda f: f.pop("journal.jsonl"), -2, "a submission"),
     "a journal of nonsense": (lambda f: f.update({"journal.jsonl": b"x\n"}), -2, "journal"),
     "no facts": (lambda f: f.update({"submission.json": b"[]"}), -2, "a submission"),
@@ -186,7 +197,7 @@ def test_a_course_of_thirty_submissions(perfect: Path, tmp_path: Path) -> None:
     (handed_in / "empty.zip").write_bytes(b"")
     (handed_in / "cut.zip").write_bytes(perfect.read_bytes()[:-500])
     paths = submissions_in([handed_in])
-    assert len(paths) == 30
+    assert len(paths) == 32
     course = Course(COURSE_KEY, cache=tmp_path / "kept", jobs=2)
     grades = dict(zip(paths, grade_all(paths, course, _ignore), strict=True))
     for name, (_, points, reason) in CHANGES.items():

@@ -52,6 +52,11 @@ CODE: Mapping[str, tuple[str | None, str]] = {
         "limits",
     ),
     "2 GB of memory": (_picking("return len(bytearray(2 << 30))"), "MemoryError"),
+    "a signal to its process group": (_picking("os.kill(0, 9)", "import os"), "found None"),
+    "hardly a packet": (
+        _picking("return None if flight else self.evs[0].ev"),
+        "does not count: it cannot be trusted",
+    ),
     "an exit": (_picking("os._exit(0)", "import os"), "its process ended (0)"),
     "an error": (_picking("return self.evs[99].ev"), "selector.py:6: Selector.pick: found IndexE"),
     "no Python": ("class Selector(:\n", "a file that is valid Python"),

@@ -15,10 +15,10 @@ from testbed.labs.answers import read_answers
 from testbed.labs.assignment import Assignment
 from testbed.labs.evidence import Evidence
 from testbed.labs.grading.records import differing_tables
-from testbed.labs.grading.submission import FILES, Submission, read_submission, unpack
+from testbed.labs.grading.submission import FILES, SUBMISSION, Submission, read_submission, unpack
 from testbed.labs.journal import Entry, first_break
 from testbed.labs.lab import Task
-from testbed.labs.library import find_lab, load_lab
+from testbed.labs.library import lab_directories, load_lab
 from testbed.labs.students import student_key
 from testbed.model.errors import InputError, RunFailedError, TestbedError
 from testbed.results.code_version import code_version
@@ -128,7 +128,7 @@ class _Grading:
         self._submission = submission
         self._scratch = scratch
         self._remarks: list[str] = []
-        directory = load_lab(find_lab(submission.lab, labs))
+        directory = load_lab(_lab(submission.lab, labs))
         key = submission.key
         if course_key is not None:
             key = student_key(course_key, submission.student)
@@ -147,10 +147,7 @@ class _Grading:
         if broken is not None:
             self._remarks.append(f"the journal was changed: entry {broken} does not follow")
         if submission.code != code_version():
-            self._remarks.append(
-                "made by another version of the testbed: its figures are taken from its own "
-                "records, where these are whole"
-            )
+            self._remarks.append("made by another version of the testbed")
         with run_apart(slowness):
             evidence = Evidence(self._assignment, dict(self._runs()))
         answers, unreadable = self._answers()
@@ -206,12 +203,14 @@ class _Grading:
         differing = differing_tables(handed_in, again)
         if not differing:
             return again
+        difference = f"the records of {run} are not what its seed gives ({', '.join(differing)})"
         if self._submission.code != code_version() and self._whole(handed_in):
+            self._remarks.append(
+                f"{difference}: graded by the records, as another version may have made them; look "
+                "whether they were edited"
+            )
             return handed_in
-        self._remarks.append(
-            f"the records of {run} are not what its seed gives ({', '.join(differing)}): graded by "
-            "what it gives"
-        )
+        self._remarks.append(f"{difference}: graded by what it gives")
         return again
 
     def _said(self, error: InputError) -> str:
@@ -276,12 +275,19 @@ class _Grading:
             elif run in self._failed:
                 reason = reason or f"the run {run} ends with an error: {self._failed[run]}"
             elif self._summaries[run].verdict != "trusted":
-                unknown = f"the run {run} cannot be trusted, which costs nothing"
+                if self._emulated(run):
+                    unknown = f"the run {run} cannot be trusted, which costs nothing"
+                else:  # a simulated run is the same on every machine
+                    reason = reason or f"the run {run} does not count: {self._untrusted(run)}"
         if not reason and answers is not None:
             reason = self._wrong(task, answers, evidence)
         if reason and unknown:
             return _graded(task, "unknown", unknown)
         return _graded(task, "lost" if reason else "earned", reason)
+
+    def _untrusted(self, run: str) -> str:
+        """Why a simulated run cannot be trusted: by what the student's code does."""
+        return " ".join(("it cannot be trusted", *self._summaries[run].reasons[:1]))
 
     def _wrong(self, task: Task, answers: Document, evidence: Evidence) -> str:
         """What is wrong with an answer; empty if it is right."""
@@ -299,6 +305,18 @@ class _Grading:
         if task.id in self._unpredicted(task.before):
             return _graded(task, "lost", f"no prediction before the run {task.before}")
         return _graded(task, "earned")
+
+
+def _lab(name: str, labs: Path) -> Path:
+    """The directory of a lab, of those that are graded: a submission may name no other.
+
+    Raises:
+        InputError: there is no such lab.
+    """
+    if name not in {path.name for path in lab_directories(labs)}:
+        expected = "the name of a lab, as testbed lab list has it"
+        raise InputError.of(f"{SUBMISSION}: lab", name, expected)
+    return labs / name
 
 
 def _graded(task: Task, status: Status, reason: str = "") -> TaskGrade:
