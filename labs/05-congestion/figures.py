@@ -8,6 +8,8 @@ import polars as pl
 from testbed.labs.evidence import Evidence
 
 TRIM, DROP = "trim", "drop"
+END_S = 2.0
+"""The end of the run; messages under way still arrive after it."""
 
 
 def trimming_ports(lab: Evidence) -> tuple[str, ...]:
@@ -36,6 +38,19 @@ def false_alarms(lab: Evidence) -> int:
     """How often an EV left the rotation where switches drop, though no path was broken."""
     events = lab.frame(DROP, "ev_events").filter(pl.col("t") > 0)
     return events.filter(pl.col("new") == "ASSUMED_BAD").height
+
+
+def shrunk(lab: Evidence) -> float:
+    """How many times as large all windows together were at the start as at 2 s."""
+    rows = lab.frame(TRIM, "qp").filter(pl.col("t") < END_S).sort("t")
+    flows = rows.group_by("flow", maintain_order=True)
+    first, last = (part["cwnd_bytes"].sum() for part in (flows.first(), flows.last()))
+    return float(first / last)
+
+
+def left(lab: Evidence) -> float:
+    """The inverse."""
+    return 1 / shrunk(lab)
 
 
 def longer_queue(lab: Evidence) -> float:

@@ -92,6 +92,7 @@ def make_run(
     hidden = is_hidden(work, name)
     scenario, code = work.assignment.scenario(name), work.code_digest(name)
     results = work.path / (Path(STATE) / SEALED if hidden else RESULTS)
+    progress = _without_counts(progress) if hidden else progress
     if slower is not None:
         directory = _emulated(scenario, results, slower, progress)
     else:
@@ -150,6 +151,15 @@ def _simulated(work: Work, scenario: "Scenario", results: Path, progress: Progre
 
 
 _FEW = 3
+
+
+def _without_counts(progress: Progress) -> Progress:
+    """Tell how far a hidden run is, and not how many packets were dropped so far."""
+
+    def tell(what: str, share: float) -> None:
+        progress(what.partition(",")[0], share)
+
+    return tell
 
 
 def _within_limit(progress: Progress, runs: int) -> Progress:

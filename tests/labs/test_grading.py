@@ -159,6 +159,7 @@ CHANGES: Mapping[str, tuple[Change, int, str]] = {
     ),
     "another student's name": (lambda f: _fact(f, student="bob"), -1, "another key"),
     "an unknown lab": (lambda f: _fact(f, lab="99-none"), -2, "the name of a lab"),
+    "escape sequences": (lambda f: _fact(f, student="\x1b[2Jada"), -2, "control characters"),
     "a lab of its own": (lambda f: _fact(f, lab=str(FIRST_FAILURE)), -2, "the name of a lab"),
     "no journal": (lambda f: f.pop("journal.jsonl"), -2, "a submission"),
     "a journal of nonsense": (lambda f: f.update({"journal.jsonl": b"x\n"}), -2, "journal"),
@@ -197,7 +198,7 @@ def test_a_course_of_thirty_submissions(perfect: Path, tmp_path: Path) -> None:
     (handed_in / "empty.zip").write_bytes(b"")
     (handed_in / "cut.zip").write_bytes(perfect.read_bytes()[:-500])
     paths = submissions_in([handed_in])
-    assert len(paths) == 32
+    assert len(paths) == 33
     course = Course(COURSE_KEY, cache=tmp_path / "kept", jobs=2)
     grades = dict(zip(paths, grade_all(paths, course, _ignore), strict=True))
     for name, (_, points, reason) in CHANGES.items():

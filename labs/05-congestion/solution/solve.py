@@ -27,11 +27,16 @@ def answers(work: Path) -> dict[str, Any]:
     }
     trimmed = sum(most.values())
     alarms = events.filter((pl.col("t") > 0) & (pl.col("new") == "ASSUMED_BAD")).height
+    windows = pl.read_parquet(work / "results/trim/latest/qp.parquet").sort("t")
+    windows = windows.filter(pl.col("t") < 2)
+    flows = [rows["cwnd_bytes"].to_list() for _, rows in windows.group_by("flow")]
+    shrunk = sum(flow[0] for flow in flows) / sum(flow[-1] for flow in flows)
     longest = [max(frame["backlog_bytes"].to_list()) for frame in (trim, drop)]
     return {
         "where": sorted(most),
         "trimmed": trimmed,
         "marks": "b",
+        "shrunk": f"{shrunk:.2f}",
         "false-alarms": alarms,
         "queue": f"{longest[1] / longest[0]:.2f}",
         "explain": (

@@ -145,6 +145,9 @@ def read_submission(name: Path, directory: Path) -> Submission:
         raise InputError.of(str(name), _shown(error), "a submission", remedy) from None
     if not all(isinstance(text, str) for text in texts.values()):
         raise InputError.of(f"{name}: {SUBMISSION}", "", "texts for lab, student, key and code")
+    unprintable = [key for key, text in texts.items() if not text.isprintable()]
+    if unprintable:
+        raise InputError.of(f"{name}: {SUBMISSION}: {unprintable[0]}", "control characters", "text")
     return Submission(directory, journal=tuple(parse_entries(journal, name)), **texts)
 
 
