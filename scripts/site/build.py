@@ -40,6 +40,7 @@ SECTIONS = {
             "scenarios",
             "faults",
             "operator",
+            "ev-modes",
             "python",
             "algorithms",
             "simulator",

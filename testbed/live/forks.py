@@ -187,12 +187,11 @@ def changed(history: RunHistory, at_ns: int, change: _Change) -> tuple[dict[str,
     Raises:
         InputError: the change is none of this run.
     """
-    scenario = history.as_scenario(at_ns)
     topology = history.scenario.topology
     after_ns = _LEAST_AFTER_RTTS * topology.propagation_rtt_ns
     end_ns = max(history.lasted_ns, at_ns + after_ns)
     at, left = exact_duration(at_ns), exact_duration(end_ns - at_ns)
-    scenario |= {"name": "fork", "duration": exact_duration(end_ns)}
+    scenario = {**history.as_scenario(at_ns, end_ns), "name": "fork"}
     scenario.pop("expect", None)
     words = "nothing more is done"
     if change.fault is not None:
@@ -209,10 +208,6 @@ def changed(history: RunHistory, at_ns: int, change: _Change) -> tuple[dict[str,
         words = f"{command.kind}"
     elif change.heal is not None:
         words = _heal(history, scenario, at_ns, change.heal)
-    for entry in scenario["timeline"]:
-        begins_ns = parse_duration(entry["at"])
-        if "for" in entry and begins_ns + parse_duration(entry["for"]) > end_ns:
-            entry["for"] = exact_duration(end_ns - begins_ns)
     return scenario, words
 
 

@@ -14,7 +14,7 @@ from testbed.model.operator.replayed import replayed_operator
 from testbed.model.run_files.layout import MANIFEST, RAW
 from testbed.model.run_files.manifest import Manifest
 from testbed.model.scenario import Scenario
-from testbed.model.units import exact_duration
+from testbed.model.units import exact_duration, parse_duration
 
 Rows = Iterable[Mapping[str, Any]]
 """Rows of the table `operator`."""
@@ -40,12 +40,21 @@ class RunHistory:
     t0_ns: int
     lasted_ns: int
 
-    def as_scenario(self, until_ns: int | None = None) -> dict[str, Any]:
-        """The scenario that does all this again; without what began from a time on, if given."""
+    def as_scenario(
+        self, until_ns: int | None = None, duration_ns: int | None = None
+    ) -> dict[str, Any]:
+        """The scenario that does all this again.
+
+        Args:
+            until_ns: without what was done from this time on; None: with all.
+            duration_ns: its duration; None: that of the run. Faults end with it, at the latest.
+        """
+        end_ns = duration_ns or max(self.scenario.duration, self.lasted_ns)
+        timeline = replayed_timeline(self.scenario, self.faults, self.t0_ns, until_ns)
         again = {
             **self.resolved,
-            "duration": exact_duration(max(self.scenario.duration, self.lasted_ns)),
-            "timeline": replayed_timeline(self.scenario, self.faults, self.t0_ns, until_ns),
+            "duration": exact_duration(end_ns),
+            "timeline": [_within(entry, end_ns) for entry in timeline],
         }
         flows = [
             f"{src}->{dst}{f'#{lane}' if lane else ''}" for src, dst, lane in self.scenario.flows
@@ -53,6 +62,16 @@ class RunHistory:
         operator = replayed_operator(self.scenario, self.operator, flows, until_ns)
         again.pop("operator", None)
         return {**again, "operator": operator} if operator else again
+
+
+def _within(entry: dict[str, Any], end_ns: int) -> dict[str, Any]:
+    """An entry of a timeline that ends with the run, if it would go on."""
+    left_ns = end_ns - parse_duration(entry["at"])
+    if "for" not in entry or parse_duration(entry["for"]) <= left_ns:
+        return entry
+    return {key: value for key, value in entry.items() if key != "count"} | {
+        "for": exact_duration(left_ns)
+    }
 
 
 def history_of_live_run(

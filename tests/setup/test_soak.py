@@ -18,6 +18,21 @@ SCRIPT = Path(__file__).parents[2] / "scripts/soak.py"
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 
 
+FAULT = {
+    "index": 0,
+    "kind": "blackhole",
+    "target": "l",
+    "places": ["a>b"],
+    "actuator": "link",
+    "proof": {},
+    "flows": [],
+    "requested_s": 1.0,
+}
+"""What each fault of a summary has."""
+
+MEMORY = {"process": "mrc-h0", "early_bytes": 1_000_000, "late_bytes": 1_000_000}
+
+
 class Commands:
     """Stands for what a soak runs: commands, and runs with these exit statuses, name by name."""
 
@@ -61,13 +76,27 @@ class Commands:
             raise KeyboardInterrupt
         verdicts = self.verdicts.get(job.name, iter(["invalid" if status else "trusted"]))
         summary = {
-            "integrity": {"bytes_sent": 1000, "bytes_lost": 0, "bytes_corrupted": 0},
+            "scenario": job.name,
+            "description": "",
+            "run": job.name,
+            "seed": 1,
+            "dilation": 10_000,
+            "flows": [],
+            "integrity": {
+                "bytes_sent": 1000,
+                "bytes_verified": 1000,
+                "bytes_lost": 0,
+                "bytes_corrupted": 0,
+            },
             "verdict": next(verdicts),
             "expectations": [],
             "reasons": [] if not status else ["the machine was late"],
             "qps_in_error": 0,
-            "memory": [{"growth": 0.01}, {"growth": 0.02}],
-            "faults": self.faults,
+            "memory": [MEMORY | {"growth": growth} for growth in (0.01, 0.02)],
+            "faults": [FAULT | fault for fault in self.faults],
+            "duration_s": 1.0,
+            "base_rtt_us": 130.0,
+            "base_rtt_real_us": 13.0,
         }
         run = f"{job.folder}/{len(self.ran)}"
         (self.directory / run).mkdir(parents=True, exist_ok=True)
