@@ -28,6 +28,7 @@ Exit status: that of `testbed run`; 0 for a run that cannot be trusted, where th
 import html
 import json
 import os
+import re
 import secrets
 import shutil
 import subprocess
@@ -189,7 +190,7 @@ def _testbed(*arguments: str, root: bool = True) -> "subprocess.CompletedProcess
     sudo = ["sudo", "-n", "--"] if with_sudo else []
     command = [*sudo, str(Path(sys.executable).with_name("testbed")), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    sys.stderr.write(done.stderr)
+    sys.stderr.write(without_commands(done.stderr))
     sys.stderr.flush()
     return done
 
@@ -245,7 +246,7 @@ def annotate(level: str, message: str, file: Path | None = None, line: int | Non
         return
     annotated += 1
     if annotated > MAX_ANNOTATIONS:
-        print(message, flush=True)
+        print(without_commands(message), flush=True)
         return
     properties = f" file={escape_property(place)},line={line}" if place else ""
     print(f"::{level}{properties}::{escape_data(message)}", flush=True)
@@ -255,6 +256,14 @@ def _in_workspace(file: Path) -> str | None:
     workspace = Path(os.environ.get("GITHUB_WORKSPACE", ".")).resolve()
     resolved = file.resolve()
     return str(resolved.relative_to(workspace)) if resolved.is_relative_to(workspace) else None
+
+
+def without_commands(text: str) -> str:
+    """A text of others, such as a message that quotes a scenario, without workflow commands.
+
+    GitHub's runner obeys a line that begins with `::`, and `##[` anywhere, on stdout and stderr.
+    """
+    return re.sub(r"(?m)^(\s*):(?=:)", r"\1: ", text).replace("##[", "# #[")
 
 
 def escape_data(text: str) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 import typer
 
 from testbed.cli.screen import print_error, print_warning, showing_progress
-from testbed.model.errors import LateError, RunFailedError, TestbedError
+from testbed.model.errors import InputError, LateError, MachineError, RunFailedError, TestbedError
 from testbed.model.run_files.layout import MANIFEST
 from testbed.sandbox.endings import SIGNALLED
 from testbed.sandbox.processes import ENDING_SIGNALS, signals_handled
@@ -106,6 +106,26 @@ def reporting_kept_files(directory: "RunDirectory") -> Iterator[None]:
         raise RunFailedError(
             f"{type(error).__name__}: {error}\n  traceback: {place}\n  {_keep(directory)}"
         ) from error
+
+
+@contextmanager
+def naming_shortage(directory: Path) -> Iterator[None]:
+    """Where the block fails for want of space, memory or open files, say so.
+
+    Raises:
+        MachineError: something was short.
+    """
+    from testbed.results.shortage import shortage
+
+    try:
+        yield
+    except (InputError, MachineError, typer.Exit):
+        raise
+    except Exception as error:
+        cause = shortage(error, directory)
+        if cause is None:
+            raise
+        raise cause from error
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from testbed.cli.fitting import capacities_of
 from testbed.cli.options import REQUIRE_TRUSTED, writing
 from testbed.cli.placing import executor_at, fetch_finished
 from testbed.cli.run_options import Load, RunOptions
-from testbed.cli.running import new_run, reporting_how_to_resume, signals_stop
+from testbed.cli.running import naming_shortage, new_run, reporting_how_to_resume, signals_stop
 from testbed.cli.screen import print_error, print_json, showing_progress, stdout
 from testbed.cli.summary import end_with, exit_status, print_status
 from testbed.model.errors import ExitStatus, InputError, RunFailedError, few
@@ -128,6 +128,7 @@ def _make_series(
     resuming = f"the same command with --into {directory} makes the remaining runs"
     with (
         locked(directory),
+        naming_shortage(directory),
         reporting_how_to_resume(resuming),
         signals_stop(),
     ):

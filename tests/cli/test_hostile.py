@@ -69,6 +69,17 @@ def test_a_disk_that_fills_up_is_named(here: Path, command: str) -> None:
 
 
 @pytest.mark.root
+@pytest.mark.parametrize("size", ["200k", "420k"])
+def test_a_disk_that_fills_up_in_a_series_is_named(here: Path, size: str) -> None:
+    full = f"mkdir disk && mount -t tmpfs -o size={size} none disk"
+    done = _testbed(here, "simulate tiny.yaml --repeat 2 --results disk", full)
+    assert done.returncode == ExitStatus.MACHINE_CANNOT, done.stderr
+    assert "no space is left on the file system of disk/tiny/" in done.stderr
+    assert "remedy: free some, or write elsewhere: --results DIR" in done.stderr
+    assert "traceback" not in done.stderr.lower()
+
+
+@pytest.mark.root
 def test_a_finished_result_survives_a_full_disk(here: Path) -> None:
     """The next run fails; the one before it stays as it was."""
     quiet = f"{TESTBED} simulate tiny.yaml --results disk --no-figures >first.log 2>&1"

@@ -249,6 +249,8 @@ def test_commands_are_escaped_limited_and_the_summary_is_cut(
     lines = capsys.readouterr().out.splitlines()
     commands = [line for line in lines if line.startswith("::")]
     assert commands == ["::error file=a%2Cb%3Ac.yaml,line=3::100%25%0Aof: a, b"] * 10
+    ci["annotate"]("error", "::error::injected\n  ::add-mask::x ##[error]y")
+    assert capsys.readouterr().out == ": :error::injected\n  : :add-mask::x # #[error]y\n"
     ci["write_summary"](["first\n", "é" * 600_000, "last\n"])
     written = (tmp_path / "summary").read_bytes()
     assert len(written) < 900_000

@@ -58,6 +58,7 @@ export function proofWords(proof) {
     const what = name.replaceAll("_", " ");
     if (name === "carrier") return value ? "carrier at both ends, read back" : "no carrier at both ends, read back";
     if (name === "read_back") {
+      if (Object.keys(value).length === 0) return "the links' state, read back";
       return `the links' state, read back (${few(Object.entries(value).map(([part, of]) => `${part} ${[of].flat().join(", ")}`))})`;
     }
     if (name === "packets_hit") {
