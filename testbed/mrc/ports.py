@@ -4,8 +4,9 @@ When a port loses its carrier, the EVs of its plane leave the rotation at once, 
 port status update so that it avoids the plane too. (The MRC paper, section 2, has a bitmap of port
 states. Here it is the endpoint operation PORT_STATUS_UPDATE of OCP MRC 1.0, with the state of all
 ports in one mask, 1 for one that is reachable; it holds for every queue pair with that peer.) The
-update is repeated each RTT until it is answered. An older update that arrives after a newer one is
-recognized by its timestamp, and ignored.
+update is repeated each RTT until it is answered, on all EVs in turn: where nothing is in flight,
+nobody notices that a path is dead, and the peer may take an open port for a closed one. An older
+update that arrives after a newer one is recognized by its timestamp, and ignored.
 """
 
 from typing import Final
@@ -38,6 +39,7 @@ class PortStatus:
         self._disabled = 0
         self._peer = 0
         self._updates = 0
+        self._sent = 0
         self._answered = 0
         self._newest: tuple[int, int] | None = None
         self._send_at_ns = NEVER
@@ -109,12 +111,17 @@ class PortStatus:
         """When `due_update` has something to send, or `NEVER`."""
         return self._send_at_ns
 
-    def due_update(self, now_ns: int, timeout_ns: int) -> int | None:
-        """Return the number of the update to send now, if any; repeat it after `timeout_ns`."""
+    def due_update(self, now_ns: int, timeout_ns: int) -> tuple[int, bool] | None:
+        """Return the number of the update to send now, if any, and whether it was sent before.
+
+        It is repeated after `timeout_ns`.
+        """
         if now_ns < self._send_at_ns:
             return None
         self._send_at_ns = now_ns + timeout_ns
-        return self._updates
+        repeated = self._sent == self._updates
+        self._sent = self._updates
+        return self._updates, repeated
 
     def answered(self, number: int) -> None:
         """Take in the answer to an update; stop repeating if it is the latest."""

@@ -92,9 +92,12 @@ class RequestQueue:
     def _update_ports(self, now_ns: int) -> None:
         """Send the peer the state of the own ports, for all queue pairs with it."""
         ports = self._ports
-        number = ports.due_update(now_ns, self._rtt.timeout_ns)
-        ev = self._engine.pick_for_probe(now_ns)
-        if number is not None and ev is not None:
+        due = ports.due_update(now_ns, self._rtt.timeout_ns)
+        if due is None:
+            return
+        number, repeated = due
+        ev = self._engine.pick_any() if repeated else self._engine.pick_for_probe(now_ns)
+        if ev is not None:
             self._ask(
                 ev.value,
                 EndpointOp.PORT_STATUS_UPDATE,

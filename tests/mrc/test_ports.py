@@ -1,6 +1,8 @@
 """Port status: a plane leaves and returns with its port, at both ends."""
 
 from itertools import pairwise
+from random import Random
+from typing import Any
 
 import pytest
 
@@ -187,15 +189,59 @@ def test_only_the_last_update_is_repeated_until_answered() -> None:
     ports.set_local(1, down=True, now_ns=0)
     ports.set_local(1, down=True, now_ns=0)
     assert ports.version == 1
-    first = ports.due_update(0, RTT_NS)
-    assert first is not None
+    first, repeated = ports.due_update(0, RTT_NS) or (0, True)
+    assert not repeated
     assert ports.due_update(0, RTT_NS) is None
+    assert ports.due_update(RTT_NS, RTT_NS) == (first, True)
     ports.set_local(1, down=False, now_ns=1)
     ports.answered(first)
-    second = ports.due_update(1, RTT_NS)
-    assert second is not None
+    second, repeated = ports.due_update(1, RTT_NS) or (first, True)
+    assert (second > first, repeated) == (True, False)
     ports.answered(second)
     assert ports.deadline_ns == NEVER
+
+
+def test_an_idle_end_tells_of_its_port_on_paths_that_it_does_not_use() -> None:
+    """Nothing of it is in flight, so it does not notice that the paths it uses are dead.
+
+    Found by a random schedule: the peer took the open port for a closed one for ever.
+    """
+
+    def path(delay_ms: int, dead_from_ms: int, **options: Any) -> PathModel:
+        return PathModel(delay_ns=delay_ms * MS, dead=[(dead_from_ms * MS, NEVER)], **options)
+
+    lossy: dict[str, Any] = {"loss": 0.3, "jitter_ns": 5 * MS}
+    paths = {
+        0: path(104, 312, loss=0.3),
+        8: path(47, 466, corrupt=0.05, **lossy),
+        16: path(89, 263, loss=0.3, jitter_ns=40 * MS, dead_direction=1),
+        1: path(105, 523),
+        9: PathModel(delay_ns=118 * MS, **lossy),
+        17: PathModel(
+            delay_ns=40 * MS, jitter_ns=5 * MS, dead=[(117 * MS, 417 * MS)], dead_direction=1
+        ),
+    }
+    network = Network(
+        make_profile(2, active=1, backups=2),
+        seed=65536,
+        paths={ev: paths[ev] for ev in sorted(paths)},
+        cwnd=40 * 256,
+        mtu=256,
+        mpr=1,
+        exponential_retries=12,
+        timestamps=False,
+    )
+    rng = Random(65536)
+    for side, sizes in enumerate(((0, 441), (2723, 0))):
+        va = VA
+        for wr_id, size in enumerate(sizes):
+            network.qps[side].post_write(wr_id, memoryview(rng.randbytes(size)), va, RKEY)
+            va += size + 7
+    for up in (False, True):
+        network.run((150 if up else 100) * MS)
+        network.qps[0].port_changed(1, up=up, now_ns=network.now_ns)
+    network.run(60 * S, lambda: len(network.completions[1]) == 2)
+    assert [completion.wr_id for completion in network.completions[1]] == [0, 1]
 
 
 @pytest.mark.parametrize("plane", [-1, 32])

@@ -68,9 +68,10 @@ class EvEngine:
 
     def pick_for_probe(self, now_ns: int, avoid: Ev | None = None, flight: int = 0) -> Ev | None:
         """Return an EV for a reliability probe: one that carries data, else any that may."""
-        ev = self.pick(now_ns, avoid, flight)
-        if ev is not None:
-            return ev
+        return self.pick(now_ns, avoid, flight) or self.pick_any()
+
+    def pick_any(self) -> Ev | None:
+        """Return the EVs that may be used in turn, whatever is known of their paths."""
         allowed = [ev for ev in self._evs.values() if ev.state is not EvState.DENIED]
         allowed = [ev for ev in allowed if self.usable(ev.value)] or allowed
         if not allowed:
