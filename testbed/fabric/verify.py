@@ -80,9 +80,10 @@ def verify(layout: Layout, namespaces: NodeNamespaces) -> None:
 
 
 def _table_differences(layout: Layout, node: Node, netlink: Netlink) -> list[str]:
-    expected = routes.expected(layout, node)
-    missing_addresses(netlink, expected.addresses)  # those of a new fabric may come late
-    actual = routes.read(netlink)
+    expected, actual = routes.expected(layout, node), routes.read(netlink)
+    if expected.addresses - actual.addresses:  # those of a new fabric may come late
+        missing_addresses(netlink, expected.addresses)
+        actual = routes.read(netlink)
     if expected == actual:
         return []
     return _difference(expected.lines(layout.device_name), actual.lines(layout.device_name))

@@ -140,6 +140,7 @@ class _Grading:
         self._assignment = Assignment(directory, key, submission.directory / FILES)
         self._summaries: dict[str, Summary] = {}
         self._failed: dict[str, str] = {}
+        self._emulated_runs: set[str] = set()
 
     def grade(self, name: str, slowness: float) -> Grade:
         submission, lab = self._submission, self._assignment.directory.lab
@@ -179,6 +180,7 @@ class _Grading:
                 continue
             again = self._scratch / run
             if self._emulated(run):
+                self._emulated_runs.add(run)
                 self._remarks.append(
                     f"the run {run} was emulated, which gives other records each time: graded by "
                     "its own"
@@ -275,7 +277,7 @@ class _Grading:
             elif run in self._failed:
                 reason = reason or f"the run {run} ends with an error: {self._failed[run]}"
             elif self._summaries[run].verdict != "trusted":
-                if self._emulated(run):
+                if run in self._emulated_runs:
                     unknown = f"the run {run} cannot be trusted, which costs nothing"
                 else:  # a simulated run is the same on every machine
                     reason = reason or f"the run {run} does not count: {self._untrusted(run)}"
