@@ -9,7 +9,6 @@ import socket
 import struct
 from collections import Counter
 from collections.abc import Iterator
-from ctypes import addressof, c_char
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
@@ -33,16 +32,15 @@ from testbed.model.units import NS_PER_S
 from testbed.mrc import Datagram, EvEntry
 from testbed.mrc.constants import IPV6_BYTES
 from testbed.mrc.wire.options import UDP_PORTS, WireOptions
+from testbed.sandbox.packet_filter import attach_filter
 
 ETH_P_IPV6: Final = 0x86DD
-_SO_ATTACH_FILTER: Final = 26
 _HOP_LIMIT: Final = 7
 _CONTROL: Final = struct.Struct("@Nii")
 _TIME: Final = struct.Struct("@qq")
 _COUNT: Final = struct.Struct("@I")
 _CONTROL_BYTES: Final = socket.CMSG_SPACE(_TIME.size) + socket.CMSG_SPACE(_COUNT.size)
 
-_INSTRUCTION: Final = struct.Struct("=HBBI")
 _FILTER: Final = (
     (0x30, 0, 0, 6),  # load the next header
     (0x15, 0, 4, socket.IPPROTO_UDP),
@@ -71,7 +69,7 @@ class PlainSockets:
         self._in.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
         self._in.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         self._in.setsockopt(socket.SOL_SOCKET, SO_RXQ_OVFL, 1)
-        _attach_filter(self._in)
+        attach_filter(self._in, _FILTER)
         # The kernel would answer packets to a closed port. It drops those to an open one for want
         # of a checksum.
         self._taken = [socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) for _ in UDP_PORTS]
@@ -129,14 +127,6 @@ class PlainSockets:
         """Close all sockets."""
         for opened in (self._in, *self._taken, *(sender for sender, _ in self._out)):
             opened.close()
-
-
-def _attach_filter(receiver: socket.socket) -> None:
-    """Have the kernel hand over only MRC's packets."""
-    code = bytearray(b"".join(_INSTRUCTION.pack(*instruction) for instruction in _FILTER))
-    address = addressof(c_char.from_buffer(code))
-    program = struct.pack("@HP", len(_FILTER), address)
-    receiver.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """WRITEs from one host to the other, over devices that this process drives both."""
 
 import random
-from collections.abc import Callable
 from typing import Final
 
 from testbed.endpoint.device import Device
@@ -78,11 +77,6 @@ class Traffic:
             if entry.opcode is WcOpcode.RECV_RDMA_WITH_IMM:
                 self._check()
                 self._peer.post_recv(entry.wr_id)
-
-    def work_until(self, condition: Callable[[], bool], *, busy: bool) -> None:
-        """Work until a condition holds."""
-        while not condition():
-            self.work(busy=busy)
 
     @property
     def idle(self) -> bool:

@@ -5,7 +5,6 @@ would share a frame with the next hop, which shifts its uSIDs before it is read 
 copy at once (packet(7), PACKET_RX_RING).
 """
 
-import ctypes
 import mmap
 import select
 import socket
@@ -24,10 +23,10 @@ from testbed.model.fabric.topology import ETHERNET_HEADER, LINK_MTU
 from testbed.model.units import NS_PER_S
 from testbed.sandbox import namespaces
 from testbed.sandbox.channel import Channel
+from testbed.sandbox.packet_filter import attach_filter
 from testbed.sandbox.processes import spawn
 
 ETH_P_ALL = 3
-SO_ATTACH_FILTER = 26
 SOL_PACKET = 263
 PACKET_RX_RING = 5
 PACKET_STATISTICS = 6
@@ -96,10 +95,7 @@ class PortCapture(Closeable):
         self._socket.setsockopt(SOL_PACKET, PACKET_RX_RING, ring)
         self._ring = mmap.mmap(self._socket.fileno(), _FRAME_BYTES * frames)
         self._next = 0
-        code = b"".join(struct.pack("=HBBI", *instruction) for instruction in _OUTGOING_ONLY)
-        program = ctypes.create_string_buffer(code, len(code))
-        head = struct.pack("@HP", len(_OUTGOING_ONLY), ctypes.addressof(program))
-        self._socket.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, head)
+        attach_filter(self._socket, _OUTGOING_ONLY)
         self._socket.bind((port.name, ETH_P_ALL))  # frames arrive from here on
 
     def fileno(self) -> int:

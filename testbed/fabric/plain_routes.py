@@ -21,10 +21,7 @@ from testbed.model.fabric.nodes import Node, Port, Tier
 from testbed.model.fabric.topology import Topology
 
 FIRST_TABLE = 101
-"""The routing table of a T0's first uplink."""
-
-MOST_UPLINKS = 128
-"""Uplinks that have a table: the numbers below those that the kernel uses itself."""
+"""The routing table of a T0's first uplink: more than 128 uplinks would meet the kernel's own."""
 
 _FIRST_PRIORITY = 100
 _LAST_PRIORITY = 1000
