@@ -91,7 +91,7 @@ def _profile(file: Path) -> "ListedProfile":
     from testbed.files.validation import validated
     from testbed.model.fabric.ev_profile import EvProfileFile
 
-    remedy = "docs/operator.md shows one"
+    remedy = "docs/ev-modes.md shows one"
     document = read_document(file, remedy=remedy)
     return validated(EvProfileFile, document.data, document).ev_profile
 

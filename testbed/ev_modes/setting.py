@@ -7,6 +7,7 @@ from typing import Final
 from testbed.model.errors import InputError, Problem, raise_any
 from testbed.model.fabric.addressing import Path
 from testbed.model.fabric.ev_mode import (
+    MOST_UPLINKS,
     PLANE_BITS,
     UPLINK_BITS,
     EvMode,
@@ -81,6 +82,10 @@ class Setting:
 
     def _problems(self, where: str) -> Iterator[Problem]:
         if self.mode is EvMode.STRUCTURED:
+            if self.t1s > MOST_UPLINKS:
+                remedy = "testbed ev run ecmp takes more: a T0 hashes EVs with one route"
+                expected = f"at most {MOST_UPLINKS} T1s in a plane with structured EVs"
+                yield Problem("--t1s", str(self.t1s), expected, remedy)
             for ev in self.profile.values(self.seed):
                 path = structured_path(ev)
                 if not self._exists(path):

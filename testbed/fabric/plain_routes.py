@@ -21,7 +21,7 @@ from testbed.model.fabric.nodes import Node, Port, Tier
 from testbed.model.fabric.topology import Topology
 
 FIRST_TABLE = 101
-"""The routing table of a T0's first uplink: more than 128 uplinks would meet the kernel's own."""
+"""The routing table of a T0's first uplink, where it reads structured EVs."""
 
 _FIRST_PRIORITY = 100
 _LAST_PRIORITY = 1000

@@ -104,3 +104,14 @@ def test_what_is_wrong_is_named() -> None:
     assert "still used" in left
     assert "not used again" in returned
     assert "refused 2 packets" in refused
+
+
+def test_more_uplinks_than_there_are_routing_tables_are_refused() -> None:
+    """A T0 that reads structured EVs has a table for each; one that hashes them needs none."""
+    many = 129
+    profile = default_profile(EvMode.STRUCTURED, 1, many)
+    wrong = Setting(EvMode.STRUCTURED, 1, many, profile, seed=1)
+    with pytest.raises(InputError, match="--t1s: found 129, expected at most 128 T1s in a plane"):
+        wrong.check()
+    replace(wrong, t1s=128, profile=default_profile(EvMode.STRUCTURED, 1, 128)).check()
+    replace(wrong, mode=EvMode.ECMP).check()

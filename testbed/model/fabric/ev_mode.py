@@ -15,6 +15,10 @@ from testbed.model.fabric.addressing import Path, ev_of_halves, flow_label_of_ev
 
 PLANE_BITS = 3
 UPLINK_BITS = 9
+MOST_UPLINKS = 128
+"""Of a T0 that reads structured EVs: each has a routing table of its own, and the kernel has few
+numbers for them beside those that are taken (`fabric/plain_routes.py`)."""
+
 _REST_BITS = 16 - PLANE_BITS - UPLINK_BITS
 
 
