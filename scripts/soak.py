@@ -26,7 +26,7 @@ from testbed.campaign.engine import CampaignEngine
 from testbed.campaign.job import JobRecord
 from testbed.campaign.plan import PlannedRun, planned_run
 from testbed.campaign.store import Store
-from testbed.cli.fitting import capacities_of
+from testbed.cli.fitting import capacities_of, keep_slower_out
 from testbed.cli.placing import executor_at
 from testbed.experiment.capacity import Capacity, load_capacity
 from testbed.files.scenarios import load_scenario, nominal
@@ -184,9 +184,11 @@ def main() -> int:
         parts=soak.parts,
     )
     store = Store(directory, began, exclusive=False)
-    with executor_at(arguments.on, directory, ("emulated",)) as executor:
+    first = next((name for name in names if name != MATRIX), MATRIX)
+    with executor_at(arguments.on, directory, {"emulated": first}) as executor:
         machines = capacities_of(executor)
         planned = [_planned(name, machines) for name in names if name != MATRIX]
+        keep_slower_out(executor, planned)
         finished = [run for run in planned if run.job.name in soak.parts]
         engine = CampaignEngine(store, executor, lambda *_: None, policy, soak.add_run)
         engine.execute(

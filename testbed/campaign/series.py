@@ -76,6 +76,12 @@ class SeriesPlan(_Record):
             for case, seed in zip(self.cases, seeds, strict=True)
         ]
 
+    @property
+    def first(self) -> str:
+        """What the first run is called."""
+        case, seed = self.runs[0]
+        return _called(case, seed)
+
     def differences(self, other: "SeriesPlan") -> list[str]:
         """The names of what differs from another plan."""
         different = _different(self, other)
@@ -133,11 +139,16 @@ def planned_runs(
             scenarios[case.name].model_copy(update={"seed": seed}),
             "simulated" if plan.simulated else "emulated",
             directory_name(case.name),
-            name=f"{case.name}, seed {seed}",
+            name=_called(case, seed),
             options=options,
         )
         for case, seed in plan.runs
     ]
+
+
+def _called(case: SeriesCase, seed: int) -> str:
+    """The name of a run."""
+    return f"{case.name}, seed {seed}"
 
 
 def series_of(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from testbed.cli import screen
-from testbed.cli.fitting import slowest_of
+from testbed.cli.fitting import keep_slower_out, slowest_of
 from testbed.cli.options import Json, Results
 from testbed.cli.placing import On, StoreOption, executor_at, fetch_finished
 from testbed.cli.running import machine_capacity, reporting_how_to_resume, signals_stop
@@ -104,16 +104,21 @@ def figures(
         return
     emulates = any("emulated" in forms_of(figure, forms) for figure in chosen)
     here = _machine() if emulates and on is None else None
-    made_in = tuple({form: None for figure in chosen for form in forms_of(figure, forms)})
+    wanted = {
+        form: f"figure {figure.number}, {form}"
+        for figure in reversed(chosen)
+        for form in forms_of(figure, forms)
+    }
     with (
         reporting_how_to_resume("the same command makes the remaining runs"),
         signals_stop(),
-        executor_at(on, directory, made_in, store) as executor,
+        executor_at(on, directory, wanted, store) as executor,
     ):
         machine = slowest_of(executor) if emulates and on is not None else here
         planned = planned_for(machine)
         if fetch_finished(executor, planned.due):
             planned = planned_for(machine)
+        keep_slower_out(executor, planned.due)
         with screen.showing_progress() as progress:
             screen.stderr().print(_outlook(planned, executor, policy.seconds))
             outcomes = reproduce(chosen, planned, executor, progress, policy)

@@ -9,9 +9,11 @@ from testbed.cli.screen import print_warning
 from testbed.model.errors import MachineError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from testbed.campaign.cluster.workers import Worker
     from testbed.campaign.job import Executor
+    from testbed.campaign.plan import PlannedRun
     from testbed.experiment.capacity import Capacity
     from testbed.model.scenario import Scenario
 
@@ -132,6 +134,47 @@ def capacities_of(executor: "Executor") -> "tuple[Capacity, ...] | None":
             )
         capacities.append(Capacity(**calibration))
     return tuple(capacities)
+
+
+def keep_slower_out(executor: "Executor", runs: "Iterable[PlannedRun]") -> None:
+    """Let no worker of a cluster emulate that comes later, and is too slow for what is planned.
+
+    Args:
+        executor: of a cluster; of this machine, there is nothing to do.
+        runs: what is planned for the machines that are there. An emulated run that is too much for
+            one of these keeps no worker out.
+
+    Raises:
+        MachineError: one of the machines has not been measured.
+    """
+    from testbed.campaign.cluster.executor import ClusterExecutor
+    from testbed.experiment.capacity import Capacity, is_too_much
+
+    emulated = [run.scenario for run in runs if run.job.form == "emulated"]
+    if not isinstance(executor, ClusterExecutor) or not emulated:
+        return
+    machines = capacities_of(executor) or ()
+    carried = [
+        scenario
+        for scenario in emulated
+        if not any(is_too_much(scenario, machine) for machine in machines)
+    ]
+
+    def unfit(worker: "Worker") -> str:
+        calibration = worker.description["calibration"]
+        if calibration is None:
+            return "it is not known what it carries (there, as root: testbed doctor --measure)"
+        capacity = Capacity(**calibration)
+        for scenario in carried:
+            if is_too_much(scenario, capacity):
+                dilation, least = scenario.topology.dilation, capacity.fitting_dilation(scenario)
+                return (
+                    f"it came later, and is too slow for {scenario.name} with dilation "
+                    f"{dilation:g}, which was chosen without it (it carries {least})"
+                )
+        return ""
+
+    executor.require(unfit)
 
 
 def slowest_of(executor: "Executor") -> "Slowest":

@@ -129,7 +129,7 @@ def grade(
     course = Course(key, labs or LABS, cache=kept, jobs=jobs)
     if not lab_directories(course.labs):
         raise InputError.of("--labs", str(labs), "a directory with labs, such as 01-mine/lab.yaml")
-    with pool_at(on) as pool, showing_progress() as progress:
+    with pool_at(on, f"grading of {paths[0]}") as pool, showing_progress() as progress:
         grades = grade_all(paths, course, progress, pool)
     for option, file, content in (
         ("--csv", csv, to_csv(grades)),

@@ -9,7 +9,7 @@ import typer
 from testbed.model.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from concurrent.futures import Executor as Pool
 
     from testbed.campaign.job import Executor, Form
@@ -41,14 +41,14 @@ StoreOption = Annotated[
 
 @contextmanager
 def executor_at(
-    on: str | None, directory: Path, forms: "tuple[Form, ...]", store: str | None = None
+    on: str | None, directory: Path, wanted: "Mapping[Form, str]", store: str | None = None
 ) -> "Iterator[Executor]":
     """Make runs at a place during a block.
 
     Args:
         on: the value of `--on`; None: on this machine.
         directory: the directory of the runs; all machines have it under one path.
-        forms: the forms of the runs that will be made.
+        wanted: the forms of the runs that will be made, each with the name of its first one.
         store: the value of `--store`.
 
     Raises:
@@ -67,7 +67,7 @@ def executor_at(
     from testbed.campaign.cluster.place import place_of
     from testbed.campaign.cluster.start import cluster_executor
 
-    with cluster_executor(place_of(on), directory, forms, store=store) as executor:
+    with cluster_executor(place_of(on), directory, wanted, store=store) as executor:
         yield executor
 
 
@@ -82,11 +82,12 @@ def fetch_finished(executor: "Executor", runs: "Iterable[PlannedRun]") -> bool:
 
 
 @contextmanager
-def pool_at(on: str | None) -> "Iterator[Pool | None]":
+def pool_at(on: str | None, name: str) -> "Iterator[Pool | None]":
     """Workers for calls of functions of the testbed during a block; None: this machine's threads.
 
     Args:
         on: the value of `--on`.
+        name: what is done there, for errors.
 
     Raises:
         InputError: there is no such place.
@@ -98,5 +99,5 @@ def pool_at(on: str | None) -> "Iterator[Pool | None]":
     from testbed.campaign.cluster.place import place_of
     from testbed.campaign.cluster.start import worker_pool
 
-    with worker_pool(place_of(on)) as pool:
+    with worker_pool(place_of(on), name) as pool:
         yield pool

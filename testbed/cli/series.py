@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
-from testbed.cli.fitting import capacities_of
+from testbed.cli.fitting import capacities_of, keep_slower_out
 from testbed.cli.options import REQUIRE_TRUSTED, writing
 from testbed.cli.placing import executor_at, fetch_finished
 from testbed.cli.run_options import Load, RunOptions
@@ -132,14 +132,15 @@ def _make_series(
         reporting_how_to_resume(resuming),
         signals_stop(),
     ):
-        form: job.Form = "simulated" if simulated else "emulated"
-        with executor_at(options.on, directory, (form,), options.store) as executor:
+        wanted: dict[job.Form, str] = {"simulated" if simulated else "emulated": plan.first}
+        with executor_at(options.on, directory, wanted, options.store) as executor:
             if fitting is not None and options.on is not None:
                 fitting.machines = capacities_of(executor)
                 fitting.choose(to_fit, _chosen_before(options.into))
                 plan, scenarios = _fitted(options, load, fitting)
             _begin_or_continue(plan, directory)
             runs = planned_runs(plan, scenarios, for_each)
+            keep_slower_out(executor, runs)
             fetch_finished(executor, runs)
             made = {run.job.key: store.record(run) for run in runs}
             records = {key: record for key, record in made.items() if record is not None}

@@ -136,6 +136,8 @@ def judge_load(scenario: Scenario, capacity: Capacity, *, force: bool) -> str | 
     Raises:
         MachineError: it is far too much, and not forced.
     """
+    if not is_too_much(scenario, capacity):
+        return None
     load, late = capacity.load(scenario), capacity.lateness(scenario)
     dilation = capacity.fitting_dilation(scenario)
     if load > WARN_LOAD:
@@ -145,15 +147,18 @@ def judge_load(scenario: Scenario, capacity: Capacity, *, force: bool) -> str | 
         fits = int(flows * TARGET_LOAD / load)
         some = f"{fits} of them would fit, or all with dilation: {dilation}"
         remedy = f"{some if fits else f'dilation: {dilation} would fit'} (auto finds it)"
-    elif late > LAG_RTT:
+    else:
         rtt = show_duration(scenario.topology.propagation_rtt_ns)
         what = f"this machine's timers make delays late by {show_load(late)} a round trip of {rtt}"
         remedy = f"dilation: {dilation} would fit (auto finds it)"
-    else:
-        return None
     if (load > REFUSE_LOAD or late > REFUSE_LAG_RTT) and not force:
         raise MachineError(what, f"{remedy}; --force runs it all the same")
     return f"{what}: expect a verdict below trusted; {remedy}"
+
+
+def is_too_much(scenario: Scenario, capacity: Capacity) -> bool:
+    """Whether a run is expected to be degraded on a machine that carries this much."""
+    return capacity.load(scenario) > WARN_LOAD or capacity.lateness(scenario) > LAG_RTT
 
 
 # --- keeping it -------------------------------------------------------------------------------

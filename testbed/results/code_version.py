@@ -1,24 +1,24 @@
-"""Which code a run was made by: part of what identifies the run."""
+"""Which code a run was made by: part of what identifies the run. And which code a worker has."""
 
 import hashlib
 from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1]
-WITHOUT_INFLUENCE = frozenset(
-    (
-        "bench",
-        "campaign",
-        "cli",
-        "drawings",
-        "files_of_checkout",
-        "interface",
-        "labs",
-        "libraries",
-        "paper",
-        "perftest",
-    )
-)
+
+WITH_A_WHEEL = frozenset(("files_of_checkout", "libraries"))
+"""What a wheel has beside the sources."""
+
+WITHOUT_INFLUENCE = WITH_A_WHEEL | {
+    "bench",
+    "campaign",
+    "cli",
+    "drawings",
+    "interface",
+    "labs",
+    "paper",
+    "perftest",
+}
 """What plans, starts, judges or shows runs, or comes with a wheel: a change changes no run."""
 
 SUFFIXES = frozenset({".py", ".c", ".h"})
@@ -27,9 +27,23 @@ SUFFIXES = frozenset({".py", ".c", ".h"})
 @cache
 def code_version() -> str:
     """A digest of the sources that decide what a run comes to; every manifest holds it."""
+    return _digest(WITHOUT_INFLUENCE)
+
+
+@cache
+def package_version() -> str:
+    """A digest of all sources. A worker is sent calls of any of them, such as a part of the bench.
+
+    Runs do not hold it: a finished run stays what it is when only its report changes.
+    """
+    return _digest(WITH_A_WHEEL)
+
+
+def _digest(without: frozenset[str]) -> str:
+    """A digest of the package's sources, without these folders."""
     digest = hashlib.sha256()
     for file in sorted(PACKAGE.rglob("*")):
         path = file.relative_to(PACKAGE)
-        if file.suffix in SUFFIXES and path.parts[0] not in WITHOUT_INFLUENCE:
+        if file.suffix in SUFFIXES and path.parts[0] not in without:
             digest.update(f"{path} {hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
     return digest.hexdigest()[:16]

@@ -3,17 +3,17 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 
 @contextmanager
 def program(
-    *arguments: str, environment: dict[str, str] | None = None
+    *arguments: str, environment: dict[str, str] | None = None, before: Sequence[str] = ()
 ) -> Iterator[subprocess.Popen[str]]:
-    """A program of Dask, ended with the block."""
+    """A program of Dask, ended with the block; `before` it stands what starts it."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "distributed.cli." + arguments[0], *arguments[1:]],
+        [*before, sys.executable, "-m", "distributed.cli." + arguments[0], *arguments[1:]],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

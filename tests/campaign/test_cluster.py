@@ -8,14 +8,16 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from distributed import Client
 
 import testbed
-from testbed.campaign.cluster import calls
+from testbed.campaign.cluster import calls, start
 from testbed.campaign.cluster.attempts import Attempt
 from testbed.campaign.cluster.calls import MOST_LOSSES
 from testbed.campaign.cluster.place import Place
@@ -24,10 +26,12 @@ from testbed.campaign.engine import CampaignEngine
 from testbed.campaign.job import Job, JobRecord
 from testbed.campaign.plan import as_recorded, planned_run
 from testbed.campaign.store import Store
+from testbed.experiment.capacity import load_capacity
+from testbed.experiment.machine import cpu_model
 from testbed.files.scenarios import load_scenario
 from testbed.labs.grading.records import differing_tables
 from testbed.model.errors import ExitStatus, MachineError
-from testbed.results.code_version import code_version
+from testbed.results.code_version import code_version, package_version
 from testbed.sandbox.endings import SIGNALLED
 from tests.campaign.programs import program, scheduler, worker_options
 from tests.waiting import WATCHDOG_S, wait_until
@@ -107,7 +111,7 @@ def test_a_run_that_is_made_again_is_made_by_another_worker(directory: Path) -> 
     scenario = load_scenario(str(directory / "tiny.yaml"))
     options = ("--no-figures",)
     job = Job("tiny", "simulated", as_recorded(scenario), "tiny/tiny", WATCHDOG_S, options)
-    with cluster_executor(Place("local"), directory, ("simulated",), workers=2) as executor:
+    with cluster_executor(Place("local"), directory, {"simulated": "tiny"}, workers=2) as executor:
         for _ in range(3):
             assert executor.submit(job).result(WATCHDOG_S).status == ExitStatus.AS_EXPECTED
     (folder,) = (directory / "tiny/scenarios").glob("*.attempts")
@@ -151,7 +155,7 @@ def test_a_run_whose_workers_are_lost_one_after_another_is_given_up(directory: P
     scenario = load_scenario(str(directory / "tiny.yaml"), settings={"duration": "60 s"})
     job = Job("tiny", "simulated", as_recorded(scenario), "tiny/tiny", WATCHDOG_S)
     folder = directory / "tiny/scenarios/tiny.attempts"
-    with cluster_executor(Place("local"), directory, ("simulated",)) as executor:
+    with cluster_executor(Place("local"), directory, {"simulated": "tiny"}) as executor:
         made = executor.submit(job)
         for number in range(1, MOST_LOSSES + 1):
             wait_until(partial(_has_begun, folder, number, made))
@@ -178,7 +182,7 @@ def test_a_campaign_ends_when_no_worker_is_left(
     runs = [planned_run(scenario, "simulated", f"tiny/{name}") for name in ("one", "two", "three")]
     with scheduler() as (_, address), program(*worker_options(address)) as worker:
         place = Place("dask", address)
-        with cluster_executor(place, directory, ("simulated",)) as executor:
+        with cluster_executor(place, directory, {"simulated": "tiny"}) as executor:
             monkeypatch.setattr(calls, "PATIENCE_S", 1.0)
             engine = CampaignEngine(Store(directory), executor, lambda *_: worker.kill())
             with pytest.raises(MachineError, match=r"(one|two): the cluster has no worker"):
@@ -255,19 +259,108 @@ def test_a_scheduler_that_is_killed_costs_no_finished_run(directory: Path) -> No
     assert runs.items() >= finished.items()
 
 
-def test_a_worker_with_another_version_makes_no_run(directory: Path, tmp_path: Path) -> None:
+def _another_version(tmp_path: Path, file: str) -> dict[str, str]:
+    """The environment of a worker with another version of a file of the testbed."""
     other = tmp_path / "other"
     shutil.copytree(Path(testbed.__file__).parent, other / "testbed")
-    with (other / "testbed/mrc/constants.py").open("a") as file:
-        file.write("\n# changed\n")
+    with (other / "testbed" / file).open("a") as changed:
+        changed.write("\n# changed\n")
+    return {"PYTHONPATH": str(other)}
+
+
+@pytest.mark.parametrize("file", ["mrc/constants.py", "bench/parts.py"])
+def test_a_worker_with_another_version_makes_no_run(directory: Path, file: str) -> None:
+    """Whatever part of the testbed it is: a worker is sent calls of all of them."""
+    environment = _another_version(directory, file)
     with (
         scheduler() as (_, address),
-        program(*worker_options(address), environment={"PYTHONPATH": str(other)}),
+        program(*worker_options(address), environment=environment),
     ):
         refused = _call(directory, _command(1, "here", "--on", f"dask:{address}"))
     assert refused.returncode == ExitStatus.MACHINE_CANNOT
+    assert "tiny, seed 1: dask:tcp" in refused.stderr
     assert "no worker can make simulated runs" in refused.stderr
     assert "another version of the testbed" in refused.stderr
+
+
+def test_a_worker_that_comes_later_is_asked_as_well(directory: Path) -> None:
+    """One with another version makes no run, at whatever address it comes."""
+    scenario = load_scenario(str(directory / "tiny.yaml"))
+    job = Job("tiny", "simulated", as_recorded(scenario), "tiny/tiny", WATCHDOG_S)
+    environment = _another_version(directory, "cli/run.py")
+    with scheduler() as (_, address), ExitStack() as workers:
+        workers.enter_context(program(*worker_options(address)))
+        place = Place("dask", address)
+        with cluster_executor(place, directory, {"simulated": "tiny"}) as executor:
+            (first,) = executor.workers
+            workers.enter_context(program(*worker_options(address, 4), environment=environment))
+            wait_until(lambda: len([w for w in executor.workers if w.answered]) == 2)
+            (late,) = [w for w in executor.workers if w.address != first.address]
+            assert "another version of the testbed" in late.reason("simulated")
+            assert executor.slots("simulated") == 2
+            made = [executor.submit(job) for _ in range(4)]
+            assert all(each.result(WATCHDOG_S).run is not None for each in made)
+    assert {attempt.worker for attempt in _every_attempt(directory / "tiny")} == {
+        first.description["id"]
+    }
+    kept = json.loads((directory / f"workers/{late.description['id']}.json").read_text())
+    assert "another version" in kept["unfit"]["simulated"]
+
+
+@pytest.mark.root
+def test_a_worker_that_comes_later_without_root_emulates_nothing(directory: Path) -> None:
+    directory.chmod(0o777)
+    with scheduler() as (_, address), ExitStack() as workers:
+        options = (*worker_options(address), "--resources", "emulation=1")
+        workers.enter_context(program(*options))
+        place = Place("dask", address)
+        with cluster_executor(place, directory, {"emulated": "tiny"}) as executor:
+            workers.enter_context(program(*options, before=("setpriv", "--reuid=65534")))
+            wait_until(lambda: len([w for w in executor.workers if w.answered]) == 2)
+            (late,) = [w for w in executor.workers if w.description["user"] != 0]
+            assert late.reason("emulated").startswith("it lacks: ")
+            assert executor.slots("emulated") == 1
+
+
+def test_the_record_of_each_worker_says_what_doctor_finds_there(directory: Path) -> None:
+    """In a simulated campaign as well, which does not wait for it."""
+    done = _call(directory, _command(1, "here", "--on", "local"))
+    assert done.returncode == ExitStatus.AS_EXPECTED, done.stderr
+    (file,) = (directory / "here/workers").iterdir()
+    worker = json.loads(file.read_text())
+    assert worker["doctor"]["findings"]
+    assert worker["cpu"] == cpu_model()
+    known = load_capacity()
+    assert worker["calibration"] == (None if known is None else asdict(known))
+    assert worker["package"] == package_version()
+
+
+def test_a_start_without_an_answer_names_the_run(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Connecting, waiting for a worker and asking it are one wait of `PATIENCE_S`."""
+    monkeypatch.setattr(start, "PATIENCE_S", 2.0)
+    monkeypatch.setattr(start, "_LEAST_S", 0.5)
+    with scheduler() as (_, address):
+        place = Place("dask", address)
+        with (
+            pytest.raises(MachineError, match=r"tiny, seed 3: dask:.*: no worker came in [12] s"),
+            cluster_executor(place, directory, {"simulated": "tiny, seed 3"}),
+        ):
+            pass
+        with program(*worker_options(address)) as worker:
+            _wait_for_a_worker(address)
+            worker.send_signal(signal.SIGSTOP)
+            with (
+                pytest.raises(MachineError, match=r"tiny, seed 3: .* has not answered yet"),
+                cluster_executor(place, directory, {"simulated": "tiny, seed 3"}),
+            ):
+                pass
+
+
+def _wait_for_a_worker(address: str) -> None:
+    with Client(address) as client:
+        client.wait_for_workers(1, timeout=WATCHDOG_S)
 
 
 def test_nothing_that_answers_is_named(directory: Path) -> None:

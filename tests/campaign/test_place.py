@@ -8,10 +8,10 @@ import pytest
 
 from testbed.campaign.cluster.place import Host, Place, hosts_in, place_of
 from testbed.campaign.cluster.worker import require_sound
-from testbed.campaign.cluster.workers import Worker, described
+from testbed.campaign.cluster.workers import Worker, described, unanswered
 from testbed.campaign.job import Form, Job
 from testbed.model.errors import InputError
-from testbed.results.code_version import code_version
+from testbed.results.code_version import package_version
 
 OFFERS: dict[Form, int] = {"emulated": 1, "simulated": 4}
 
@@ -70,7 +70,11 @@ def test_a_host_file_without_hosts_or_with_more_is_refused(tmp_path: Path, conte
 
 
 def _able(*, able: bool, **finding: object) -> dict[str, object]:
-    return {"host": "n1", "code": code_version(), "doctor": {"able": able, "findings": [finding]}}
+    return {
+        "host": "n1",
+        "package": package_version(),
+        "doctor": {"able": able, "findings": [finding]},
+    }
 
 
 def _reasons(worker: Worker) -> tuple[str, str]:
@@ -78,14 +82,18 @@ def _reasons(worker: Worker) -> tuple[str, str]:
 
 
 def test_a_worker_says_why_it_makes_no_runs() -> None:
-    assert _reasons(described("a", OFFERS, {"host": "n1", "code": code_version()})) == ("", "")
+    assert _reasons(
+        described(unanswered("a", OFFERS), {"host": "n1", "package": package_version()})
+    ) == ("", "")
     without_root = _able(able=False, name="root", ok=False, required=True)
-    assert _reasons(described("a", OFFERS, without_root)) == ("it lacks: root", "")
-    other = described("a", OFFERS, {"host": "n1", "code": "0" * 16})
+    assert _reasons(described(unanswered("a", OFFERS), without_root)) == ("it lacks: root", "")
+    other = described(unanswered("a", OFFERS), {"host": "n1", "package": "0" * 16})
     assert all("another version of the testbed (0000" in reason for reason in _reasons(other))
-    broken = described("a", OFFERS, ModuleNotFoundError("No module named 'testbed'"))
+    broken = described(unanswered("a", OFFERS), ModuleNotFoundError("No module named 'testbed'"))
     assert all("No module named 'testbed'" in reason for reason in _reasons(broken))
-    no_resource = described("a", OFFERS | {"emulated": 0}, {"host": "n1", "code": code_version()})
+    no_resource = described(
+        unanswered("a", OFFERS | {"emulated": 0}), {"host": "n1", "package": package_version()}
+    )
     assert _reasons(no_resource) == ("it does not offer the resource 'emulation'", "")
 
 

@@ -1,5 +1,6 @@
 """One dilation for all runs of a series: the smallest that all machines carry with all of them."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,8 @@ from testbed.campaign.cluster.calls import WorkerCalls
 from testbed.campaign.cluster.executor import ClusterExecutor
 from testbed.campaign.cluster.workers import Worker
 from testbed.campaign.local import LocalExecutor
-from testbed.cli.fitting import Fitting, capacities_of, slowest_of
+from testbed.campaign.plan import planned_run
+from testbed.cli.fitting import Fitting, capacities_of, keep_slower_out, slowest_of
 from testbed.experiment.capacity import Capacity
 from testbed.files.scenarios import load_scenario
 from testbed.model.errors import MachineError
@@ -67,7 +69,15 @@ class _Calls(WorkerCalls):
     """A cluster whose workers are given."""
 
     def __init__(self, *workers: Worker) -> None:
-        self._workers = {worker.address: worker for worker in workers}
+        self._workers = workers
+        self.unfit: Callable[[Worker], str] | None = None
+
+    @property
+    def workers(self) -> tuple[Worker, ...]:
+        return self._workers
+
+    def require(self, unfit: Callable[[Worker], str]) -> None:
+        self.unfit = unfit
 
 
 def _worker(name: str, calibration: Capacity | None, unfit: str = "") -> Worker:
@@ -76,7 +86,10 @@ def _worker(name: str, calibration: Capacity | None, unfit: str = "") -> Worker:
         values |= {"link_ns": calibration.link_ns, "cpus": calibration.cpus}
     description = {"host": name, "calibration": values}
     return Worker(
-        name, {"emulated": 1, "simulated": 2}, description, {"emulated": unfit} if unfit else {}
+        name,
+        {"emulated": 1, "simulated": 2},
+        description=description,
+        unfit={"emulated": unfit} if unfit else {},
     )
 
 
@@ -90,3 +103,24 @@ def test_the_machines_of_a_cluster_are_those_that_emulate(tmp_path: Path) -> Non
     unmeasured = ClusterExecutor(_Calls(_worker("a", QUICK), _worker("d", None)), tmp_path)
     with pytest.raises(MachineError, match="d: it is not known"):
         capacities_of(unmeasured)
+
+
+def test_a_worker_that_comes_later_and_is_too_slow_is_kept_out(tmp_path: Path) -> None:
+    """The dilation was chosen without it. What is too much for the others keeps no one out."""
+    calls = _Calls(_worker("a", QUICK))
+    executor = ClusterExecutor(calls, tmp_path)
+    scenario = load_scenario("permutation")
+    fitting = scenario.at_dilation(QUICK.fitting_dilation(scenario))
+    keep_slower_out(executor, [planned_run(fitting, "simulated", "runs/a")])
+    assert calls.unfit is None
+    keep_slower_out(executor, [planned_run(fitting, "emulated", "runs/a")])
+    assert calls.unfit is not None
+    assert calls.unfit(_worker("b", QUICK)) == ""
+    least = SLOW.fitting_dilation(scenario)
+    reason = calls.unfit(_worker("c", SLOW))
+    assert f"too slow for permutation with dilation {fitting.topology.dilation:g}" in reason
+    assert f"it carries {least}" in reason
+    assert "it is not known what it carries" in calls.unfit(_worker("d", None))
+    too_much = scenario.at_dilation(QUICK.fitting_dilation(scenario) / 2)
+    keep_slower_out(executor, [planned_run(too_much, "emulated", "runs/a")])
+    assert calls.unfit(_worker("c", SLOW)) == ""

@@ -229,7 +229,7 @@ def test_workers_of_a_cluster_give_the_same_grades(perfect: Path, tmp_path: Path
     broken.write_bytes(b"not a zip")
     paths, course = [perfect, empty, broken], Course(COURSE_KEY, cache=tmp_path / "kept")
     here = grade_all(paths, Course(COURSE_KEY), _ignore)
-    with pool_at("local") as pool:
+    with pool_at("local", "grading") as pool:
         there = grade_all(paths, course, _ignore, pool)
     assert [*map(_without_cpu, there)] == [*map(_without_cpu, here)]
     assert len([*(tmp_path / "kept").iterdir()]) == 2
@@ -248,7 +248,7 @@ def test_grading_ends_when_the_last_worker_is_killed(
     with (
         scheduler() as (_, address),
         program(*worker_options(address, threads=1)) as worker,
-        pool_at(f"dask:{address}") as pool,
+        pool_at(f"dask:{address}", "grading") as pool,
     ):
         monkeypatch.setattr(calls, "PATIENCE_S", 1.0)
         grades = grade_all(paths, course, lambda _what, _done: worker.kill(), pool)

@@ -3,14 +3,14 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from testbed.campaign.cluster.worker import describe
-from testbed.campaign.cluster.workers import EMULATION, Worker, described, unanswered
+from testbed.campaign.cluster.roster import Roster
+from testbed.campaign.cluster.workers import EMULATION, Worker
 from testbed.campaign.job import FORMS, Form
 from testbed.model.errors import MachineError, RunFailedError
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from distributed import Future as Task
 
 PATIENCE_S = 50.0
-"""How long calls may wait while no worker can make them."""
+"""How long a campaign waits, at its start and later, while no worker can make its runs."""
 
 MOST_LOSSES = 4
 """After so many workers that were lost while they made a call, it is given up. Dask allows as many
@@ -80,26 +80,25 @@ class WorkerCalls:
     def __init__(
         self,
         client: "Client",
-        forms: tuple[Form, ...],
-        on_worker: Callable[[Worker], None] = lambda _: None,
+        roster: Roster,
+        patience_s: float = PATIENCE_S,
     ) -> None:
         """Use the cluster of a client.
 
         Args:
             client: connected to a scheduler.
-            forms: the forms of the runs that will be made.
-            on_worker: called with each worker that has said what its machine is.
+            roster: knows its workers.
+            patience_s: how long the first workers may take to say what they can do.
         """
-        self._on_worker = on_worker
-        self._forms = forms
         self._client = client
+        self._roster = roster
         self._waiting = deque[_Call]()
         self._sent: dict[str, _Call] = {}
         self._lock = threading.RLock()
         self._stopped = threading.Event()
-        self._workers: dict[str, Worker] = {}
         self._stuck_since: dict[Form, float] = {}
-        self._look().join(PATIENCE_S)
+        roster.look(self._fill)
+        roster.wait(patience_s)
         self._watcher = threading.Thread(target=self._watch, daemon=True)
         self._watcher.start()
 
@@ -111,15 +110,15 @@ class WorkerCalls:
     @property
     def workers(self) -> tuple[Worker, ...]:
         """The workers that are known now."""
-        return tuple(self._workers.values())
+        return self._roster.workers
 
-    def able(self, form: Form) -> list[Worker]:
-        """The workers that can make runs of a form."""
-        return [worker for worker in self._workers.values() if not worker.reason(form)]
+    def require(self, unfit: Callable[[Worker], str]) -> None:
+        """Require more of workers that come later (`Roster.require`)."""
+        self._roster.require(unfit)
 
     def slots(self, form: Form) -> int:
         """How many calls of a form are made at a time; 1 where no worker can make any."""
-        return self._offered(form) or 1
+        return self._roster.offered(form) or 1
 
     def call(
         self,
@@ -164,22 +163,9 @@ class WorkerCalls:
         return under_way
 
     def join(self) -> None:
-        """Wait until nothing is watched any more."""
+        """Wait until nothing is watched any more, and the workers are recorded."""
         self._watcher.join()
-
-    def no_worker(self, form: Form) -> str:
-        """Why no worker makes runs of a form; empty if one does."""
-        if self.able(form):
-            return ""
-        if not self._workers:
-            return "the cluster has no worker"
-        reasons = {
-            f"{worker.name}: {worker.reason(form)}": None for worker in self._workers.values()
-        }
-        return f"no worker can make {form} runs: {'; '.join(reasons)}"
-
-    def _offered(self, form: Form) -> int:
-        return sum(worker.offers[form] for worker in self.able(form))
+        self._roster.join()
 
     def _fill(self) -> None:
         """Send calls that wait, as many as the workers have room for."""
@@ -187,14 +173,15 @@ class WorkerCalls:
             if self._client.status != "running" or self._stopped.is_set():
                 return
             for form in FORMS:
-                room = self._offered(form) - sum(call.form == form for call in self._sent.values())
+                sent = sum(call.form == form for call in self._sent.values())
+                room = self._roster.offered(form) - sent
                 due = [call for call in self._waiting if call.form == form][: max(room, 0)]
                 for call in due:
                     self._waiting.remove(call)
                     self._send(call)
 
     def _send(self, call: _Call) -> None:
-        able = frozenset(worker.address for worker in self.able(call.form))
+        able = frozenset(worker.address for worker in self._roster.able(call.form))
         call.workers = able - call.avoided or able
         key = f"{call.name}-{uuid4().hex}"
         call.task = self._client.submit(
@@ -250,53 +237,16 @@ class WorkerCalls:
             if self._client.status != "running":
                 self._lose_scheduler()
                 continue  # Dask ends the tasks
-            self._look()
+            self._roster.look(self._fill)
             self._take_back()
             self._fill()
             for form in FORMS:
-                if self.able(form):
+                if self._roster.able(form):
                     self._stuck_since.pop(form, None)
                     continue
                 since = self._stuck_since.setdefault(form, time.monotonic())
                 if time.monotonic() - since > PATIENCE_S:
                     self._give_up(form)
-
-    def _look(self) -> threading.Thread:
-        """Forget the workers that are gone; ask the new ones what they can do, in a thread."""
-        try:
-            infos = self._client.scheduler_info(n_workers=-1)["workers"]
-        except OSError:  # the scheduler is gone, or will answer the next time
-            infos = {address: {} for address in self._workers}
-        new = {
-            address: unanswered(address, _offers(info))
-            for address, info in infos.items()
-            if address not in self._workers
-        }
-        self._workers = {a: w for a, w in self._workers.items() if a in infos} | new
-        thread = threading.Thread(target=self._ask, args=(new,), daemon=True)
-        thread.start()
-        return thread
-
-    def _ask(self, new: Mapping[str, Worker]) -> None:
-        """Ask workers what they can do; one may never answer."""
-        if not new:
-            return
-        try:
-            answers = self._client.run(
-                describe, emulates="emulated" in self._forms, workers=[*new], on_error="return"
-            )
-        except OSError:
-            return  # the scheduler is gone
-        for address, worker in new.items():
-            if address in self._workers:
-                answered = described(address, worker.offers, answers.get(address))
-                try:
-                    self._on_worker(answered)
-                except Exception as error:  # noqa: BLE001 - each file system has errors of its own
-                    reason = f"its record cannot be kept: {type(error).__name__}: {error}"
-                    answered = replace(answered, unfit=dict.fromkeys(FORMS, reason))
-                self._workers[address] = answered
-        self._fill()
 
     def _take_back(self) -> None:
         """Take back the calls whose workers are all gone: others make them, or none does."""
@@ -304,7 +254,7 @@ class WorkerCalls:
             lost = {
                 key: call
                 for key, call in self._sent.items()
-                if call.workers.isdisjoint(self._workers)
+                if call.workers.isdisjoint(self._roster.addresses)
             }
             for key, call in lost.items():
                 del self._sent[key]
@@ -326,7 +276,7 @@ class WorkerCalls:
             for call in waiting:
                 self._waiting.remove(call)
         self._client.cancel([call.task for call in sent.values()])
-        reason = self.no_worker(form)
+        reason = self._roster.no_worker(form)
         for call in (*sent.values(), *waiting):
             what = f"{call.name}: {reason} (waited {PATIENCE_S:.0f} s for one)"
             call.result.set_exception(NoWorkerError(what, _RESUMES))
@@ -340,12 +290,6 @@ class WorkerCalls:
             call.result.set_exception(
                 MachineError("the scheduler of the cluster is gone", _RESUMES)
             )
-
-
-def _offers(info: Mapping[str, Any]) -> dict[Form, int]:
-    """How many runs of each form a worker makes at a time, as the scheduler knows it."""
-    resources = info["resources"]
-    return {"emulated": int(resources.get(EMULATION, 0)), "simulated": info["nthreads"]}
 
 
 def _settle(call: _Call, value: Callable[[], Any]) -> None:

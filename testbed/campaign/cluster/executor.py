@@ -1,7 +1,7 @@
 """Makes the jobs of a campaign on the workers of a Dask cluster."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -51,6 +51,10 @@ class ClusterExecutor:
     def workers(self) -> tuple[Worker, ...]:
         """The workers that are known now."""
         return self._calls.workers
+
+    def require(self, unfit: Callable[[Worker], str]) -> None:
+        """Require more of workers that come from now on (`Roster.require`)."""
+        self._calls.require(unfit)
 
     def slots(self, form: Form) -> int:
         """How many jobs of a form are made at a time; 1 where no worker can, and `submit` fails."""

@@ -3,7 +3,8 @@
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -16,6 +17,7 @@ from testbed.campaign.cluster.executor import ClusterExecutor
 from testbed.campaign.cluster.files import StoreFiles, require_store
 from testbed.campaign.cluster.place import Place, hosts_in
 from testbed.campaign.cluster.pool import WorkerPool
+from testbed.campaign.cluster.roster import Roster
 from testbed.campaign.cluster.slurm import slurm_cluster, slurm_options
 from testbed.campaign.cluster.workers import EMULATION, Worker
 from testbed.model.errors import MachineError
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
 
 _CONNECT_S = 15.0
 
+_LEAST_S = 5.0
+"""How long a step of the start may take, however long those before it took."""
+
 _IDLE = "10 minutes"
 """A scheduler that ssh started ends after this time without a run, and its workers with it."""
 
@@ -32,6 +37,9 @@ _RESTART = "60s"
 """How long a worker of a local cluster may take to start again, on a machine that is busy."""
 
 _EMULATES = {EMULATION: 1}
+
+_PATIENT = {"connect_timeout": _CONNECT_S, "login_timeout": _CONNECT_S}
+"""Options of asyncssh."""
 
 EXTRA = "pip install 'mrc-testbed[cluster]'"
 
@@ -42,12 +50,12 @@ class _Scheduler:
 
     Attributes:
         address: what a client connects to.
-        wait_s: how long its first worker may take to come.
+        wait_s: how long its first worker may take to come; None: it is part of the start.
         remedy: what to do if none comes.
     """
 
     address: Any
-    wait_s: float = PATIENCE_S
+    wait_s: float | None = None
     remedy: str = "docs/campaigns.md says how workers are started"
 
 
@@ -55,7 +63,7 @@ class _Scheduler:
 def cluster_executor(
     place: Place,
     directory: Path,
-    forms: "tuple[Form, ...]",
+    wanted: "Mapping[Form, str]",
     *,
     store: str | None = None,
     workers: int = 1,
@@ -65,7 +73,7 @@ def cluster_executor(
     Args:
         place: where.
         directory: the campaign's; all machines have it under one path if there is no other store.
-        forms: the forms of the runs that will be made.
+        wanted: the forms of the runs that will be made, each with the name of its first one.
         store: where workers leave runs: another directory, or an fsspec address.
         workers: how many workers a local cluster has.
 
@@ -84,7 +92,7 @@ def cluster_executor(
             content = json.dumps(worker.as_record(), indent=1) + "\n"
             files.write(f"workers/{worker.description['id']}.json", content)
 
-    with _calls(place, directory, forms, workers, record) as calls:
+    with _calls(place, directory, wanted, workers, record) as calls:
         executor = ClusterExecutor(calls, directory, store)
         try:
             yield executor
@@ -93,17 +101,18 @@ def cluster_executor(
 
 
 @contextmanager
-def worker_pool(place: Place) -> Iterator[WorkerPool]:
+def worker_pool(place: Place, name: str) -> Iterator[WorkerPool]:
     """Use the workers of a place for calls of the testbed's functions during a block.
 
     Args:
         place: where.
+        name: what they are used for, for errors.
 
     Raises:
         InputError: a file of the place is wrong.
         MachineError: the extra is missing, no scheduler answers, or no worker has this version.
     """
-    with _calls(place, Path(), ("simulated",)) as calls:
+    with _calls(place, Path(), {"simulated": name}) as calls:
         yield WorkerPool(calls)
 
 
@@ -111,15 +120,23 @@ def worker_pool(place: Place) -> Iterator[WorkerPool]:
 def _calls(
     place: Place,
     directory: Path,
-    forms: "tuple[Form, ...]",
+    wanted: "Mapping[Form, str]",
     workers: int = 1,
-    on_worker: Callable[[Worker], None] = lambda _: None,
+    on_worker: Callable[[Worker], None] | None = None,
 ) -> Iterator[WorkerCalls]:
-    """Call functions on the workers of a place during a block."""
+    """Call functions on the workers of a place during a block.
+
+    To start takes no longer than `PATIENCE_S`; what Slurm's queue takes comes on top.
+    """
     _require_extra()
     import distributed  # noqa: PLC0415 - an extra
 
     logging.getLogger("distributed").setLevel(logging.CRITICAL)  # errors are reported by us
+    until = time.monotonic() + PATIENCE_S
+
+    def left_s() -> float:
+        return max(until - time.monotonic(), _LEAST_S)
+
     with ExitStack() as stack:
         scheduler = _start(place, stack, directory, workers)
         try:
@@ -127,16 +144,22 @@ def _calls(
         except (OSError, TimeoutError, ValueError) as error:
             remedy = "start one: dask scheduler --host 127.0.0.1 (docs/campaigns.md)"
             raise MachineError(f"no scheduler answers at {place.target}: {error}", remedy) from None
+        wait_s = scheduler.wait_s or left_s()
         try:
-            client.wait_for_workers(1, timeout=scheduler.wait_s)
+            client.wait_for_workers(1, timeout=wait_s)
         except TimeoutError:
-            reason = f"{place}: no worker came in {scheduler.wait_s:g} s"
+            (name, *_) = wanted.values()
+            reason = f"{name}: {place}: no worker came in {wait_s:.0f} s"
             raise MachineError(reason, scheduler.remedy) from None
-        calls = WorkerCalls(client, forms, on_worker)
+        if scheduler.wait_s is not None:
+            until = time.monotonic() + PATIENCE_S
+        roster = Roster(client, wanted, on_worker)
+        calls = WorkerCalls(client, roster, left_s())
         stack.callback(calls.end)
-        for form in forms:
-            if reason := calls.no_worker(form):
-                raise MachineError(f"{place}: {reason}", "docs/campaigns.md says what each needs")
+        for form, name in wanted.items():
+            if reason := roster.no_worker(form):
+                what = f"{name}: {place}: {reason}"
+                raise MachineError(what, "docs/campaigns.md says what each needs")
         yield calls
 
 
@@ -190,7 +213,7 @@ def _ssh_cluster(file: Path, stack: ExitStack, directory: Path) -> Any:
     try:
         return SSHCluster(
             [host.address for host in (hosts[0], *hosts)],
-            connect_options=[host.options for host in (hosts[0], *hosts)],
+            connect_options=[host.options | _PATIENT for host in (hosts[0], *hosts)],
             scheduler_options={
                 "host": hosts[0].address,
                 "protocol": "tls",

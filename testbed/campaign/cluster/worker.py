@@ -3,6 +3,7 @@
 These functions are called on the workers, by name: a worker needs the same version of the testbed.
 """
 
+import asyncio
 import json
 import os
 import platform
@@ -24,7 +25,7 @@ from testbed.campaign.local import LocalExecutor
 from testbed.model.errors import ExitStatus
 from testbed.model.run_files.layout import SUMMARY
 from testbed.model.summary import State, Summary
-from testbed.results.code_version import code_version
+from testbed.results.code_version import code_version, package_version
 from testbed.results.shortage import shortage
 
 _FLAGS = ("--no-figures", "--require-trusted", "--force", STOP_IF_LATE)
@@ -39,37 +40,52 @@ _TURN = "\0mrc-testbed-emulation"
 """The abstract UNIX socket that an emulation holds: one at a time in a network namespace."""
 
 
-def describe(*, emulates: bool, dask_worker: Any) -> dict[str, Any]:
+async def describe(*, emulates: bool, dask_worker: Any) -> dict[str, Any]:
     """What this worker's machine is, and what it can do.
 
     Args:
-        emulates: whether runs will be emulated: then it is tried what its kernel can do, and
-            measured what the machine carries, unless that is known.
+        emulates: whether runs will be emulated: then it is examined as well (`examine`).
         dask_worker: the worker; Dask gives it.
     """
-    description: dict[str, Any] = {
-        "id": dask_worker.id,
+    description = {"id": dask_worker.id, **await asyncio.to_thread(_description)}
+    return description | (await examine(emulates=True) if emulates else {})
+
+
+async def examine(*, emulates: bool) -> dict[str, Any]:
+    """What `testbed doctor` finds on this worker's machine, its CPU, and what it carries.
+
+    Args:
+        emulates: whether runs will be emulated: then that is tried as root, and what the machine
+            carries is measured unless it is known. Else both are as they are known without.
+    """
+    return await asyncio.to_thread(_examination, emulates)
+
+
+def _description() -> dict[str, Any]:
+    return {
         "host": platform.node(),
         "kernel": f"{platform.system()} {platform.release()} {platform.machine()}",
         "python": platform.python_version(),
         "cpus": os.cpu_count() or 1,
         "code": code_version(),
+        "package": package_version(),
         "user": os.geteuid(),
     }
-    if emulates:
-        doctor = _doctor()
-        if doctor["able"] and "capacity" not in doctor:
-            with _turn():
-                doctor = _doctor("--measure")
-        machine = doctor.pop("machine", {})
-        description |= {"cpu": machine.get("cpu", ""), "calibration": doctor.pop("capacity", None)}
-        description["doctor"] = doctor
-    return description
 
 
-def _doctor(*options: str) -> dict[str, Any]:
+def _examination(emulates: bool) -> dict[str, Any]:
+    as_root = _as_root() if emulates else ()
+    doctor = _doctor(*as_root)
+    if emulates and doctor["able"] and "capacity" not in doctor:
+        with _turn():
+            doctor = _doctor(*as_root, options=("--measure",))
+    machine, calibration = doctor.pop("machine", {}), doctor.pop("capacity", None)
+    return {"cpu": machine.get("cpu", ""), "calibration": calibration, "doctor": doctor}
+
+
+def _doctor(*as_root: str, options: Sequence[str] = ()) -> dict[str, Any]:
     """What `testbed doctor` finds here."""
-    command = [*_as_root(), sys.executable, "-m", "testbed", "doctor", "--json", *options]
+    command = [*as_root, sys.executable, "-m", "testbed", "doctor", "--json", *options]
     try:
         done = subprocess.run(  # noqa: S603 - our own command
             command, capture_output=True, text=True, timeout=_DOCTOR_S, check=False

@@ -1,11 +1,11 @@
 """The workers of a cluster: what each offers, and why it makes no runs of a form."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from testbed.campaign.job import FORMS, Form
-from testbed.results.code_version import code_version
+from testbed.results.code_version import package_version
 
 EMULATION = "emulation"
 """The Dask resource that an emulation takes: a worker stands for a machine and has one of it. A
@@ -19,14 +19,21 @@ class Worker:
     Attributes:
         address: where the scheduler reaches it.
         offers: how many jobs of each form it makes at a time.
+        directory: its own, which no other worker has, not even a later one at the same address.
         description: what it says of its machine (`worker.describe`).
         unfit: why it makes no runs of a form; empty for those that it makes.
     """
 
     address: str
     offers: Mapping[Form, int]
+    directory: str = ""
     description: Mapping[str, Any] = field(default_factory=dict)
     unfit: Mapping[Form, str] = field(default_factory=dict)
+
+    @property
+    def answered(self) -> bool:
+        """Whether it has said what it can do, or that it cannot say it."""
+        return _SILENT not in self.unfit.values()
 
     def reason(self, form: Form) -> str:
         """Why it makes no runs of a form; empty if it does."""
@@ -49,15 +56,18 @@ class Worker:
         return str(self.description.get("host") or self.address)
 
 
-def described(address: str, offers: Mapping[Form, int], reply: Any) -> Worker:
+_SILENT = "it has not answered yet"
+
+
+def described(worker: Worker, reply: Any) -> Worker:
     """A worker with what it said of itself, or with the error that it answered."""
     if not isinstance(reply, Mapping):
         answer = "nothing" if reply is None else f"{type(reply).__name__}: {reply}"
         reason = f"asked for its version of the testbed, it answers {answer}"
-        return Worker(address, offers, {}, dict.fromkeys(FORMS, reason))
+        return replace(worker, description={}, unfit=dict.fromkeys(FORMS, reason))
     unfit: dict[Form, str] = {}
-    if reply["code"] != code_version():
-        reason = f"it has another version of the testbed ({reply['code']}, not {code_version()})"
+    if (version := reply.get("package")) != package_version():
+        reason = f"it has another version of the testbed ({version}, not {package_version()})"
         unfit = dict.fromkeys(FORMS, reason)
     elif not reply.get("doctor", {"able": True})["able"]:
         missing = [
@@ -67,9 +77,9 @@ def described(address: str, offers: Mapping[Form, int], reply: Any) -> Worker:
         ]
         lacks = ", ".join(missing) or reply["doctor"].get("error", "testbed doctor fails")
         unfit["emulated"] = f"it lacks: {lacks}"
-    return Worker(address, offers, reply, unfit)
+    return replace(worker, description=reply, unfit=unfit)
 
 
-def unanswered(address: str, offers: Mapping[Form, int]) -> Worker:
+def unanswered(address: str, offers: Mapping[Form, int], directory: str = "") -> Worker:
     """A worker that was asked what it can do, and has not answered yet."""
-    return Worker(address, offers, {}, dict.fromkeys(FORMS, "it has not answered yet"))
+    return Worker(address, offers, directory, unfit=dict.fromkeys(FORMS, _SILENT))

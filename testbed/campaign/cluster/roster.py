@@ -1,0 +1,169 @@
+"""Which workers a cluster has, and what each says that it can do."""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from testbed.campaign.cluster.worker import describe, examine
+from testbed.campaign.cluster.workers import EMULATION, Worker, described, unanswered
+from testbed.campaign.job import FORMS, Form
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+_LOOK_S = 0.1
+
+_EXAMINED_S = 15.0
+"""How long the end of a campaign waits for what its workers find out about their machines."""
+
+
+class Roster:
+    """Knows the workers of a cluster. Each is asked what it can do, those that come later as well.
+
+    Each worker is asked by a thread of its own: one that never answers delays no other.
+    """
+
+    def __init__(
+        self,
+        client: "Client",
+        forms: Iterable[Form],
+        on_worker: Callable[[Worker], None] | None = None,
+    ) -> None:
+        """Know no worker yet.
+
+        Args:
+            client: connected to a scheduler.
+            forms: the forms of the runs that will be made.
+            on_worker: called with each worker that has said what its machine is, to keep that.
+        """
+        self._client = client
+        self._forms = tuple(forms)
+        self._on_worker = on_worker
+        self._lock = threading.Lock()
+        self._workers: dict[str, Worker] = {}
+        self._unfit: Callable[[Worker], str] = lambda _: ""
+        self._threads: list[threading.Thread] = []
+
+    @property
+    def workers(self) -> tuple[Worker, ...]:
+        """The workers that are known now."""
+        return tuple(self._workers.values())
+
+    @property
+    def addresses(self) -> frozenset[str]:
+        """Where the workers are reached that are known now."""
+        return frozenset(self._workers)
+
+    def able(self, form: Form) -> list[Worker]:
+        """The workers that can make runs of a form."""
+        return [worker for worker in self.workers if not worker.reason(form)]
+
+    def offered(self, form: Form) -> int:
+        """How many runs of a form they make at a time."""
+        return sum(worker.offers[form] for worker in self.able(form))
+
+    def no_worker(self, form: Form) -> str:
+        """Why no worker makes runs of a form; empty if one does."""
+        if self.able(form):
+            return ""
+        if not self._workers:
+            return "the cluster has no worker"
+        reasons = {f"{worker.name}: {worker.reason(form)}": None for worker in self.workers}
+        return f"no worker can make {form} runs: {'; '.join(reasons)}"
+
+    def require(self, unfit: Callable[[Worker], str]) -> None:
+        """Require more of the workers that come from now on.
+
+        Args:
+            unfit: why one makes no emulated runs; empty if it does.
+        """
+        self._unfit = unfit
+
+    def look(self, on_answer: Callable[[], object]) -> None:
+        """Forget the workers that are gone, and ask those that are new.
+
+        Args:
+            on_answer: called when one has answered.
+        """
+        try:
+            infos = self._client.scheduler_info(n_workers=-1)["workers"]
+        except OSError:  # the scheduler is gone, or will answer the next time
+            return
+        with self._lock:
+            known = {
+                address: worker
+                for address, worker in self._workers.items()
+                if worker.directory == infos.get(address, {}).get("local_directory")
+            }
+            new = [
+                unanswered(address, _offers(info), info["local_directory"])
+                for address, info in infos.items()
+                if address not in known
+            ]
+            self._workers = known | {worker.address: worker for worker in new}
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        for worker in new:
+            thread = threading.Thread(target=self._ask, args=(worker, on_answer), daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def wait(self, seconds: float) -> None:
+        """Wait until all workers have answered, but no longer than that."""
+        end = time.monotonic() + seconds
+        while not all(worker.answered for worker in self.workers) and time.monotonic() < end:
+            time.sleep(_LOOK_S)
+
+    def join(self) -> None:
+        """Wait until workers have said what they find out about their machines."""
+        end = time.monotonic() + _EXAMINED_S
+        for thread in self._threads:
+            thread.join(max(end - time.monotonic(), 0))
+
+    def _ask(self, worker: Worker, on_answer: Callable[[], object]) -> None:
+        """Ask a worker what it can do; it may never answer."""
+        emulates = "emulated" in self._forms
+        try:
+            answer = self._call(worker, describe, emulates=emulates)
+        except OSError:
+            return  # the scheduler is gone
+        answered = described(worker, answer)
+        if emulates and not answered.reason("emulated") and (reason := self._unfit(answered)):
+            answered = replace(answered, unfit={**answered.unfit, "emulated": reason})
+        answered = self._kept(answered)
+        with self._lock:
+            if self._workers.get(worker.address) is not worker:
+                return  # it is gone
+            self._workers[worker.address] = answered
+        on_answer()
+        if not emulates and self._on_worker is not None and not answered.reason("simulated"):
+            with suppress(OSError):  # the scheduler is gone
+                found = self._call(worker, examine, emulates=False)
+                if isinstance(found, Mapping):
+                    self._kept(replace(answered, description={**answered.description, **found}))
+
+    def _call(self, worker: Worker, function: Callable[..., Any], **arguments: Any) -> Any:
+        """What a function returns on a worker, or its error."""
+        answers = self._client.run(
+            function, **arguments, workers=[worker.address], on_error="return"
+        )
+        return answers.get(worker.address)
+
+    def _kept(self, worker: Worker) -> Worker:
+        """Keep what a worker says; one of which nothing can be kept makes no runs."""
+        if self._on_worker is None:
+            return worker
+        try:
+            self._on_worker(worker)
+        except Exception as error:  # noqa: BLE001 - each file system has errors of its own
+            reason = f"its record cannot be kept: {type(error).__name__}: {error}"
+            return replace(worker, unfit=dict.fromkeys(FORMS, reason))
+        return worker
+
+
+def _offers(info: Mapping[str, Any]) -> dict[Form, int]:
+    """How many runs of each form a worker makes at a time, as the scheduler knows it."""
+    resources = info["resources"]
+    return {"emulated": int(resources.get(EMULATION, 0)), "simulated": info["nthreads"]}
