@@ -22,6 +22,8 @@ TESTBED_UNTRUSTED  warn or fail: what a run means that is still untrusted then; 
 GITHUB_OUTPUT, GITHUB_STEP_SUMMARY, GITHUB_WORKSPACE and GITHUB_ACTIONS are GitHub's own. Elsewhere
 the summary is printed.
 
+Elsewhere than on GitHub the expectations of the run that counts are in TESTBED_RESULTS/junit.xml.
+
 Exit status: that of `testbed run`; 0 for a run that cannot be trusted, where that is to warn only.
 """
 
@@ -33,6 +35,7 @@ import secrets
 import shutil
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +47,7 @@ from testbed.campaign.series import INDEX
 from testbed.cli.options import REQUIRE_TRUSTED
 from testbed.files.catalog import find_scenario
 from testbed.files.documents import read_document
-from testbed.model.errors import ExitStatus, InputError, TestbedError
+from testbed.model.errors import ExitStatus, InputError, TestbedError, is_crash
 from testbed.model.run_files.layout import JUNIT, REPORT, SUMMARY
 from testbed.model.summary import Summary
 from testbed.model.summary.scopes import outcome
@@ -62,6 +65,7 @@ MEANINGS: dict[int, str] = {
     ExitStatus.WRONG_INPUT: "wrong input",
     ExitStatus.MACHINE_CANNOT: "this machine cannot run it",
     ExitStatus.UNTRUSTED: "the run cannot be trusted",
+    ExitStatus.CRASHED: "the testbed crashed",
 }
 
 
@@ -84,6 +88,10 @@ class Inputs:
         Raises:
             InputError: one is wrong.
         """
+        scenario, results = _text("SCENARIO") or "link-failure", _text("RESULTS") or "results"
+        for key, value in (("scenario", scenario), ("results", results)):
+            if value.startswith("-"):
+                raise InputError.of(key, value, "a name or a path", f"write ./{value}")
         seed, repeat = _text("SEED"), _number("REPEAT", 1)
         untrusted_fails = _choice("UNTRUSTED", ("warn", "fail")) == "fail"
         options = [*(("--seed", seed) if seed else ()), "--repeat", str(repeat)]
@@ -94,8 +102,8 @@ class Inputs:
                 if line.strip():
                     options += ["--set", prefix + line.strip()]
         return cls(
-            scenario=_text("SCENARIO") or "link-failure",
-            results=Path(_text("RESULTS") or "results"),
+            scenario=scenario,
+            results=Path(results),
             options=tuple(options),
             several=repeat > 1,
             simulate=_choice("SIMULATE", ("false", "true")) == "true",
@@ -132,6 +140,10 @@ def doctor() -> int:
     """
     done = _testbed("doctor", "--ci")
     write_summary([done.stdout])
+    if done.returncode not in {ExitStatus.AS_EXPECTED, ExitStatus.MACHINE_CANNOT}:
+        # Not that the machine cannot do it: a simulation must not make up for that.
+        annotate("error", done.stderr.strip() or f"testbed doctor: exit status {done.returncode}")
+        return done.returncode
     able = "true" if done.returncode == ExitStatus.AS_EXPECTED else "false"
     write_outputs(able=able)
     os.environ["TESTBED_ABLE"] = able
@@ -164,23 +176,30 @@ def run() -> int:
         # What cannot be trusted has missed nothing.
         if summary.usable(require_trusted=inputs.untrusted_fails):
             annotate_missed(inputs.scenario, summary, run_directory)
-    meaning = MEANINGS.get(status, f"exit status {status}")
+    means = ExitStatus.CRASHED if is_crash(status) else status
+    meaning = MEANINGS.get(means, f"exit status {status}")
+    forgiven = status == ExitStatus.UNTRUSTED and not inputs.untrusted_fails
+    level = "warning" if forgiven else "error"
+    unfinished = [ended for ended in answer.get("done", ()) if ended["error"]]
+    for ended in unfinished:
+        notes.append(cell(f"{ended['case']}, seed {ended['seed']}: {ended['error']}"))
+        annotate(level, f"{ended['case']}, seed {ended['seed']}: {ended['error']}")
     if status == ExitStatus.UNTRUSTED:
-        level = "error" if inputs.untrusted_fails else "warning"
         annotate(level, f"{inputs.scenario}: {meaning}, after {attempt + 1} tries")
     elif status != ExitStatus.AS_EXPECTED and not runs:
         annotate("error", done.stderr.strip() or meaning)
     files = (SUMMARY if "run" in answer else INDEX, JUNIT, REPORT)
     places = [str(result / file) if answer else "" for file in files]
     write_outputs(
-        verdict=_worst_verdict([summary for _, summary in runs]),
+        verdict="invalid" if unfinished else _worst_verdict([summary for _, summary in runs]),
         **{"exit-status": str(status)},
         **dict(zip(("summary", "junit", "report"), places, strict=True)),
     )
+    if answer and not os.environ.get("GITHUB_OUTPUT"):
+        shutil.copyfile(result / JUNIT, inputs.results / JUNIT)
     how = " (simulated)" if simulated else ""
     heading = f"## {cell(inputs.scenario)}{how}: {meaning}\n"
     write_summary([heading, *(f"{note}\n" for note in notes), *_sections(runs, done.stderr)])
-    forgiven = status == ExitStatus.UNTRUSTED and not inputs.untrusted_fails
     return 0 if forgiven else status
 
 
@@ -373,6 +392,10 @@ def main() -> int:
     except TestbedError as error:
         annotate("error", str(error))
         return error.exit_status
+    except Exception as error:  # noqa: BLE001 - no other status says that it is the program's mistake
+        sys.stderr.write(without_commands(traceback.format_exc()))
+        annotate("error", f"{type(error).__name__}: {error}")
+        return ExitStatus.CRASHED
 
 
 if __name__ == "__main__":

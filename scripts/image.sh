@@ -28,7 +28,9 @@ make_base() {
   if ! "${engine[@]}" image inspect "$base" >/dev/null 2>&1; then
     command -v mmdebstrap >/dev/null || fail "no BASE is given, and making one needs mmdebstrap: apt-get install mmdebstrap"
     say "making a base image from packages of Debian 12"
-    mmdebstrap --quiet --variant=minbase bookworm - | "${engine[@]}" import - "$base" >/dev/null
+    mmdebstrap --quiet --variant=minbase --dpkgopt='path-exclude=/usr/share/doc/*' \
+      --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' bookworm - |
+      "${engine[@]}" import - "$base" >/dev/null
   fi
   echo "$base"
 }

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, Protocol
 
-from testbed.model.errors import ExitStatus, MachineError, RunFailedError
+from testbed.model.errors import CrashError, ExitStatus, MachineError, RunFailedError, meaning
 
 Form = Literal["emulated", "simulated"]
 """How a run is made: with real packets through the kernel, or in virtual time."""
@@ -101,8 +101,9 @@ class JobRecord:
 
     @property
     def hopeless(self) -> bool:
-        """Whether another attempt would fail in the same way."""
-        return self.status in (ExitStatus.WRONG_INPUT, ExitStatus.MACHINE_CANNOT)
+        """Whether another attempt would fail in the same way, or must not hide this one."""
+        lasting = ExitStatus.WRONG_INPUT, ExitStatus.MACHINE_CANNOT, ExitStatus.CRASHED
+        return meaning(self.status) in lasting
 
 
 def error_of(record: JobRecord | None, log: Path) -> MachineError | RunFailedError:
@@ -117,7 +118,9 @@ def error_of(record: JobRecord | None, log: Path) -> MachineError | RunFailedErr
         usual = "testbed doctor says what is missing; emulation needs root"
         return MachineError(reason, remedy or usual)
     reason = "" if record is None else record.failure
-    return RunFailedError(f"{reason or 'the run did not come to its end'}; see {log}")
+    crashed = record is not None and meaning(record.status) is ExitStatus.CRASHED
+    failure = CrashError if crashed else RunFailedError
+    return failure(f"{reason or 'the run did not come to its end'}; see {log}")
 
 
 class Executor(Protocol):

@@ -102,8 +102,8 @@ def _different(record: _Record, other: _Record) -> list[str]:
 class SeriesRun(_Record):
     """A run of a series that has ended: the name of its case, and its seed.
 
-    `run` is its directory relative to the series'; of a run that failed, its log, and `error` is
-    the reason.
+    `run` is its directory relative to the series'; of a run that failed, its log, `error` is the
+    reason, and `status` the exit status of its command (minus the signal that killed it).
     """
 
     case: str
@@ -111,6 +111,7 @@ class SeriesRun(_Record):
     run: str
     seconds: float
     error: str | None = None
+    status: int | None = None
 
 
 class Series(_Record):
@@ -168,6 +169,7 @@ def series_of(
             run=record.run or str(run.job.log),
             seconds=round(record.seconds, 1),
             error=record.failure or None,
+            status=record.status if record.failure else None,
         )
         for (case, seed), run in zip(plan.runs, runs, strict=True)
         if (record := records.get(run.job.key)) is not None

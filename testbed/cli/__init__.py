@@ -127,7 +127,7 @@ def _show_unexpected(error: Exception) -> NoReturn:
     except OSError:  # nowhere to write
         place = traceback.format_exc()
     print_error(f"{type(error).__name__}: {error}\n  traceback: {place}")
-    sys.exit(ExitStatus.UNTRUSTED)
+    sys.exit(ExitStatus.CRASHED)
 
 
 def _keep_traceback() -> Path:

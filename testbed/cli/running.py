@@ -12,9 +12,15 @@ from typing import TYPE_CHECKING, NoReturn
 import typer
 
 from testbed.cli.screen import print_error, print_warning, showing_progress
-from testbed.model.errors import InputError, LateError, MachineError, RunFailedError, TestbedError
+from testbed.model.errors import (
+    SIGNALLED,
+    CrashError,
+    InputError,
+    LateError,
+    MachineError,
+    TestbedError,
+)
 from testbed.model.run_files.layout import MANIFEST
-from testbed.sandbox.endings import SIGNALLED
 from testbed.sandbox.processes import ENDING_SIGNALS, signals_handled
 
 if TYPE_CHECKING:
@@ -103,7 +109,7 @@ def reporting_kept_files(directory: "RunDirectory") -> Iterator[None]:
             print_error(f"{cause}\n  {type(error).__name__}: {error}\n  {_keep(directory)}")
             raise typer.Exit(cause.exit_status) from None
         place = directory.write("logs/traceback.log", traceback.format_exc())
-        raise RunFailedError(
+        raise CrashError(
             f"{type(error).__name__}: {error}\n  traceback: {place}\n  {_keep(directory)}"
         ) from error
 

@@ -16,12 +16,12 @@ from testbed.cli.run_options import Load, RunOptions
 from testbed.cli.running import naming_shortage, new_run, reporting_how_to_resume, signals_stop
 from testbed.cli.screen import print_error, print_json, showing_progress, stdout
 from testbed.cli.summary import end_with, exit_status, print_status
-from testbed.model.errors import ExitStatus, InputError, RunFailedError, few
+from testbed.model.errors import ExitStatus, InputError, few, meaning
 
 if TYPE_CHECKING:
     from testbed.campaign import job
     from testbed.campaign.plan import PlannedRun
-    from testbed.campaign.series import Series, SeriesPlan
+    from testbed.campaign.series import Series, SeriesPlan, SeriesRun
     from testbed.cli.fitting import Fitting
     from testbed.model.progress import Progress
     from testbed.model.scenario import Scenario
@@ -182,7 +182,8 @@ def _directory(plan: "SeriesPlan", results: Path, into: Path | None) -> Path:
         return directory
     if directory.is_dir() and any(directory.iterdir()):
         raise InputError.of("--into", str(directory), "an empty directory or a series")
-    with writing("--into", directory, "a directory to write to"):
+    option = "--results" if into is None else "--into"
+    with writing(option, directory, "a directory to write to"):
         directory.mkdir(parents=True, exist_ok=True)
     give_to_user(directory.parent)
     give_to_user(directory)
@@ -222,10 +223,13 @@ def _begin_or_continue(plan: "SeriesPlan", directory: Path) -> None:
 
 
 _MEANINGS = {
-    ExitStatus.FAILED: "an expectation is not met, or data was lost or corrupted,",
+    ExitStatus.CRASHED: "the program crashed",
+    ExitStatus.FAILED: "an expectation is not met, data was lost or corrupted, or it did not end,",
+    ExitStatus.WRONG_INPUT: "something cannot be used",
+    ExitStatus.MACHINE_CANNOT: "the machine lacked something",
     ExitStatus.UNTRUSTED: "no figure can be trusted",
 }
-"""What an exit status says of a run of a series."""
+"""What an exit status says of a run of a series; the worst comes first."""
 
 
 def _write_junit(series: "Series", directory: Path, *, require_trusted: bool) -> None:
@@ -256,7 +260,8 @@ def _report(series: "Series", directory: Path, *, drawn: bool, as_json: bool) ->
 
     failed = [run for run in series.done if run.error is not None]
     if len(failed) == len(series.done):
-        raise RunFailedError(f"none of {len(failed)} runs came to its end: {failed[0].error}")
+        print_error(f"none of {len(failed)} runs came to its end: {failed[0].error}")
+        raise typer.Exit(worst([_unfinished(run) for run in failed]))
     groups = groups_of([directory])
     report = directory / REPORT
     simulated = " (simulated)" if series.plan.simulated else ""
@@ -279,7 +284,7 @@ def _statuses(series: "Series", directory: Path, *, require_trusted: bool) -> di
     from testbed.campaign.store import Run
 
     return {
-        f"{run.case}, seed {run.seed}": ExitStatus.UNTRUSTED
+        f"{run.case}, seed {run.seed}": _unfinished(run)
         if run.error
         else exit_status(Run(directory / run.run).summary, require_trusted=require_trusted)
         for run in series.done
@@ -288,5 +293,9 @@ def _statuses(series: "Series", directory: Path, *, require_trusted: bool) -> di
 
 def worst(statuses: Collection[ExitStatus]) -> ExitStatus:
     """The exit status of a series: the worst of its runs."""
-    worst_first = (ExitStatus.FAILED, ExitStatus.UNTRUSTED)
-    return next((status for status in worst_first if status in statuses), ExitStatus.AS_EXPECTED)
+    return next((status for status in _MEANINGS if status in statuses), ExitStatus.AS_EXPECTED)
+
+
+def _unfinished(run: "SeriesRun") -> ExitStatus:
+    """What the end of a run means that failed."""
+    return ExitStatus.UNTRUSTED if run.status is None else meaning(run.status)

@@ -17,7 +17,7 @@ from testbed.controller.player import FaultPlayer
 from testbed.controller.session import Session, SwitchError
 from testbed.fabric.link_model.link_control import LinkControl
 from testbed.fabric.openvswitch.flow_cache import FlowCache
-from testbed.model.errors import TestbedError
+from testbed.model.errors import ExitStatus, TestbedError
 from testbed.model.faults.record import FaultRecord
 from testbed.model.faults.targets import CONTROLLER
 from testbed.sandbox.channel import Channel
@@ -62,7 +62,7 @@ class Controller(_ryu.RyuApp):
             kwargs: Ryu's.
         """
         super().__init__(*args, **kwargs)
-        self.status = 1
+        self.status: int = ExitStatus.CRASHED
         self._plan = plan
         self._channel = channel
         self._socket = plan.run_directory / SOCKET

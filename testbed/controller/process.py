@@ -274,8 +274,8 @@ def faults_by_hand(topology: Topology, directory: Path) -> Iterator[None]:
 def _run_controller(plan: ControllerPlan, channel: Channel) -> int:
     """Be the controller until the experiment ends it; return the exit status of its process.
 
-    0: every fault took effect and, where it was due, healed. 1: one did not, or the controller
-    failed.
+    0: every fault took effect and, where it was due, healed. 1: one did not. 5: the controller
+    crashed.
     """
     from testbed.controller import _ryu  # noqa: PLC0415 - Ryu loads slowly, and only here
 

@@ -9,7 +9,7 @@ from testbed.experiment.capacity import REFUSE_LAG_RTT, WARN_LOAD, Capacity
 from testbed.experiment.experiment import Experiment
 from testbed.experiment.machine import usable_cpus
 from testbed.experiment.outside import record_experiment
-from testbed.model.errors import MachineError, RunFailedError
+from testbed.model.errors import CrashError, MachineError, RunFailedError
 from testbed.model.fabric.topology import Topology
 from testbed.model.flows import LINKS_ACROSS, fair_shares_bps
 from testbed.model.run_files.health import HealthSample
@@ -46,6 +46,8 @@ def calibrate(progress: Callable[[str, float], None]) -> Capacity:
             directory = Path(scratch)
             try:
                 record_experiment(Experiment(scenario, directory), progress)
+            except CrashError:
+                raise
             except RunFailedError as error:
                 obstacle = str(error)
                 continue

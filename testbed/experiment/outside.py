@@ -10,13 +10,14 @@ from testbed.experiment.manifest import write_manifest
 from testbed.experiment.wakeful import cpus_awake
 from testbed.fabric.capabilities import require
 from testbed.fabric.openvswitch import availability
-from testbed.model.errors import RunFailedError
+from testbed.model.errors import CrashError, RunFailedError
 from testbed.model.progress import Progress
 from testbed.model.run_files.layout import LOGS, PCAPS, RAW, RUN
 from testbed.model.run_files.run import RunRecord
 from testbed.results.records import collect
 from testbed.sandbox.channel import Channel
-from testbed.sandbox.processes import ProcessFailedError, spawn
+from testbed.sandbox.endings import ProcessFailedError
+from testbed.sandbox.processes import spawn
 
 
 def run_experiment(experiment: Experiment, progress: Progress) -> None:
@@ -78,7 +79,8 @@ def record_experiment(experiment: Experiment, progress: Progress) -> None:
             process = spawn(run, title="the run", log=directory / LOGS / "run.log")
             process.result(progress)
         except ProcessFailedError as error:
-            raise RunFailedError(
+            failure = CrashError if isinstance(error, CrashError) else RunFailedError
+            raise failure(
                 f"the run ended early ({error.reason}); see {directory / LOGS}"
             ) from error
 

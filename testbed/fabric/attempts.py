@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from testbed.model.errors import TestbedError
-from testbed.sandbox.processes import ProcessFailedError, call
+from testbed.sandbox.endings import ProcessFailedError
+from testbed.sandbox.processes import call
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from testbed.labs.predicting import predict
 from testbed.labs.runs import checked_run, make_run, unseal
 from testbed.labs.students import KEY_DIGITS
 from testbed.labs.work import Work, start
-from testbed.model.errors import InputError, MachineError, RunFailedError, TestbedError
+from testbed.model.errors import CrashError, InputError, MachineError, RunFailedError, TestbedError
 
 SOLVE = "solve.py"
 TEMPLATE = Path(__file__).parent / "template"
@@ -156,6 +156,9 @@ def _run_findings(work: Work, run: str, student: str, *, emulated: bool) -> Iter
     for slower in SLOWER if emulated else (None,):
         try:
             lab_run = make_run(work, run, lambda *_: None, drawn=False, slower=slower)
+        except CrashError as error:
+            problem = str(error)
+            break
         except (MachineError, RunFailedError) as error:
             problem = str(error)
             continue

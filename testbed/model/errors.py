@@ -1,5 +1,6 @@
 """Errors that a user can act on, each with its exit status."""
 
+import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -15,6 +16,39 @@ class ExitStatus(IntEnum):
     WRONG_INPUT = 2
     MACHINE_CANNOT = 3
     UNTRUSTED = 4
+    CRASHED = 5
+    """The program has a mistake. No other attempt makes up for it."""
+
+
+SIGNALLED = 128
+"""Added to a signal's number it makes an exit status, as shells do it."""
+
+_OF_MISTAKES = tuple(
+    getattr(signal, name)
+    for name in ("SIGILL", "SIGTRAP", "SIGABRT", "SIGBUS", "SIGFPE", "SIGSEGV", "SIGSYS")
+    if hasattr(signal, name)
+)
+"""Signals that a process brings upon itself by a mistake in its code."""
+
+
+def meaning(exit_code: int) -> ExitStatus:
+    """What the exit status of a command means that made no result.
+
+    Args:
+        exit_code: its exit status, or minus the signal that killed it.
+    """
+    number = -exit_code if exit_code < 0 else exit_code - SIGNALLED
+    if number > 0:  # somebody killed it, or it was its own fault
+        return ExitStatus.CRASHED if number in _OF_MISTAKES else ExitStatus.UNTRUSTED
+    known = exit_code in set(ExitStatus) - {ExitStatus.AS_EXPECTED}
+    return ExitStatus(exit_code) if known else ExitStatus.CRASHED
+
+
+def is_crash(exit_code: int) -> bool:
+    """Whether a process ended by a mistake in its code; the argument is that of `meaning`."""
+    return exit_code == ExitStatus.CRASHED or (
+        not 0 <= exit_code <= SIGNALLED and meaning(exit_code) is ExitStatus.CRASHED
+    )
 
 
 class TestbedError(Exception):
@@ -169,6 +203,12 @@ class RunFailedError(TestbedError):
     """A process of the run died or a fault did not take effect: its result cannot be trusted."""
 
     exit_status: ClassVar[ExitStatus] = ExitStatus.UNTRUSTED
+
+
+class CrashError(RunFailedError):
+    """The program has a mistake: an exception that it does not expect, or it was killed for one."""
+
+    exit_status: ClassVar[ExitStatus] = ExitStatus.CRASHED
 
 
 class LateError(RunFailedError):

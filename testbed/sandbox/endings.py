@@ -1,14 +1,37 @@
-"""How a process has ended, in words."""
+"""How a process has ended: in words, and as an error."""
 
 import errno
 import os
 import signal
+from dataclasses import dataclass
 from pathlib import Path
 
-SIGNALLED = 128
-"""Added to a signal's number it makes an exit status, as shells do it."""
+from testbed.model.errors import SIGNALLED, CrashError, RunFailedError
 
 _COUNTERS = Path("/proc/vmstat")
+
+
+@dataclass(eq=False)
+class ProcessFailedError(RunFailedError):
+    """A process ended without a result.
+
+    Attributes:
+        title: what the process is.
+        reason: how it ended, or the exception that it did not expect.
+        traceback: the exception's; empty if there was none.
+    """
+
+    title: str
+    reason: str
+    traceback: str = ""
+
+    def __str__(self) -> str:
+        """Show all of it."""
+        return f"{self.title} ended early: {self.reason}\n{self.traceback}".rstrip()
+
+
+class ProcessCrashedError(CrashError, ProcessFailedError):
+    """A process ended by a mistake in its code."""
 
 
 def describe_exit(exit_code: int, *, for_memory: bool = False) -> str:

@@ -19,12 +19,24 @@ from types import FrameType
 from typing import Any, TypeVar
 
 from testbed.model.closeable import Closeable
-from testbed.model.errors import RunFailedError, TestbedError
+from testbed.model.errors import (
+    SIGNALLED,
+    CrashError,
+    ExitStatus,
+    RunFailedError,
+    TestbedError,
+    is_crash,
+)
 from testbed.model.progress import Progress
 from testbed.sandbox.attributes import OUTSIDE, die_with_parent, name_process, prefer_for_oom_kill
 from testbed.sandbox.channel import Channel
 from testbed.sandbox.encoding import decode, decode_error, encode, encode_error
-from testbed.sandbox.endings import SIGNALLED, describe_exit, oom_kills
+from testbed.sandbox.endings import (
+    ProcessCrashedError,
+    ProcessFailedError,
+    describe_exit,
+    oom_kills,
+)
 from testbed.sandbox.namespaces import enter_new_namespaces, mount_private_filesystems
 
 T = TypeVar("T")
@@ -36,25 +48,6 @@ ENDING_SIGNALS: tuple[signal.Signals, ...] = tuple(
 
 Handler = Callable[[int, FrameType | None], object]
 """Takes a signal: its number, and where it interrupts."""
-
-
-@dataclass(eq=False)
-class ProcessFailedError(RunFailedError):
-    """A process ended without a result.
-
-    Attributes:
-        title: what the process is.
-        reason: how it ended, or the exception that it did not expect.
-        traceback: the exception's; empty if there was none.
-    """
-
-    title: str
-    reason: str
-    traceback: str = ""
-
-    def __str__(self) -> str:
-        """Show all of it."""
-        return f"{self.title} ended early: {self.reason}\n{self.traceback}".rstrip()
 
 
 @contextmanager
@@ -100,7 +93,7 @@ class Child(Closeable):
         try:
             self.channel.send(message)
         except ConnectionError as error:
-            raise RunFailedError(self._ending()) from error
+            raise self._ending() from error
 
     def receive(self, timeout_s: float | None = None) -> list[dict[str, Any]]:
         """Return its next messages, after waiting at most this long; perhaps none.
@@ -112,7 +105,7 @@ class Child(Closeable):
             return []
         messages = self.channel.receive()
         if messages is None:
-            raise RunFailedError(self._ending())
+            raise self._ending()
         return messages
 
     def result(self, progress: Progress | None = None, timeout_s: float | None = None) -> Any:
@@ -139,7 +132,9 @@ class Child(Closeable):
             self.wait()
             self.channel.close()
         if last is None:
-            raise ProcessFailedError(self.title, self._how_it_ended())
+            crashed = is_crash(self.wait())
+            failure = ProcessCrashedError if crashed else ProcessFailedError
+            raise failure(self.title, self._how_it_ended())
         if "error" in last:
             raise decode_error(last["error"])
         return decode(last["result"])
@@ -189,7 +184,7 @@ class Child(Closeable):
             RunFailedError: it has ended.
         """
         if self.has_ended:
-            raise RunFailedError(self._ending())
+            raise self._ending()
 
     def end(self) -> None:
         """Have it end in order, with everything in its sandbox, and wait for that."""
@@ -209,8 +204,9 @@ class Child(Closeable):
         self.end()
         self.channel.close()
 
-    def _ending(self) -> str:
-        return f"{self.title} ended: {self._how_it_ended()}"
+    def _ending(self) -> RunFailedError:
+        failure = CrashError if is_crash(self.wait()) else RunFailedError
+        return failure(f"{self.title} ended: {self._how_it_ended()}")
 
     def _how_it_ended(self) -> str:
         return describe_exit(self.wait(), for_memory=oom_kills() > self._killed_for_memory)
@@ -356,7 +352,7 @@ class _Task:
         """Send an error; return the exit status."""
         with suppress(ConnectionError):  # nobody waits for it
             channel.send({"error": encode_error(self._report(error))})
-        return 1
+        return 1 if isinstance(error, TestbedError) else ExitStatus.CRASHED
 
     def _report(self, error: BaseException) -> TestbedError:
         """Print an error, if it is to be; return the one that the parent raises."""
@@ -364,7 +360,7 @@ class _Task:
         if self.prints_errors:
             sys.stderr.write(text)
         if not isinstance(error, TestbedError):
-            return ProcessFailedError(self.title, f"{type(error).__name__}: {error}", text)
+            return ProcessCrashedError(self.title, f"{type(error).__name__}: {error}", text)
         error.add_note(f"in {self.title}:\n{text}")
         return error
 
@@ -383,7 +379,7 @@ def _fork(function: Callable[[], int]) -> int:
     pid = os.fork()
     if pid:
         return pid
-    status = 1
+    status: int = ExitStatus.CRASHED
     try:
         status = function()
     except SystemExit as end:

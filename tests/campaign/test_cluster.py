@@ -30,9 +30,8 @@ from testbed.experiment.capacity import load_capacity
 from testbed.experiment.machine import cpu_model
 from testbed.files.scenarios import load_scenario
 from testbed.labs.grading.records import differing_tables
-from testbed.model.errors import ExitStatus, MachineError
+from testbed.model.errors import SIGNALLED, ExitStatus, MachineError
 from testbed.results.code_version import code_version, package_version
-from testbed.sandbox.endings import SIGNALLED
 from tests.campaign.programs import program, scheduler, worker_options
 from tests.waiting import WATCHDOG_S, wait_until
 

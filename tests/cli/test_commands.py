@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from testbed.files.scenarios import load_scenario
+from testbed.model.errors import ExitStatus
 from testbed.model.json_schema import scenario_schema, topology_schema
 
 from .conftest import Call
@@ -282,7 +283,7 @@ def test_an_unexpected_error_is_told_briefly_and_kept(
 
     monkeypatch.setattr("testbed.files.topologies.load_topology", fail)
     called = call("paths", "clos-tiny", "h0", "h1")
-    assert called.status == 4
+    assert called.status == ExitStatus.CRASHED
     first, second = called.err.splitlines()
     assert first == "error: RuntimeError: something else"
     log = Path(second.removeprefix("  traceback: "))

@@ -101,11 +101,14 @@ def test_a_finished_result_survives_a_full_disk(here: Path) -> None:
 
 
 @pytest.mark.root
-def test_results_that_cannot_be_written_are_refused_at_once(here: Path) -> None:
+@pytest.mark.parametrize("series", ["", " --repeat 2"])
+def test_results_that_cannot_be_written_are_refused_at_once(here: Path, series: str) -> None:
     before = "mkdir disk && mount -t tmpfs -o ro none disk"
-    done = _testbed(here, "simulate tiny.yaml --results disk/r", before)
+    done = _testbed(here, f"simulate tiny.yaml --results disk/r{series}", before)
     assert done.returncode == ExitStatus.WRONG_INPUT
-    assert "--results: found disk/r, expected a directory to write to (Read-only" in done.stderr
+    assert "--results: found disk/r" in done.stderr
+    assert "expected a directory to write to (Read-only" in done.stderr
+    assert "--into" not in done.stderr
 
 
 @pytest.mark.root

@@ -307,7 +307,7 @@ def test_an_unexpected_error_is_kept_with_the_run(call: Call, play: Play) -> Non
     play(experiment)
     called = call("run", "link-failure")
     (directory,) = _run_directories()
-    assert called.status == 4
+    assert called.status == ExitStatus.CRASHED
     assert "Traceback" not in called.err
     assert f"error: ZeroDivisionError: oops\n  traceback: {directory}/logs/" in called.err
     assert "ZeroDivisionError: oops" in (directory / "logs" / "traceback.log").read_text()

@@ -2,12 +2,14 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from testbed.campaign.series import load_series
 from testbed.files.scenarios import load_scenario
 from testbed.model.errors import ExitStatus, InputError
 from testbed.model.run_files.layout import SUMMARY
@@ -251,3 +253,54 @@ def test_a_key_is_set_wherever_it_is(tmp_path: Path) -> None:
     assert scenario.seed == 9
     with pytest.raises(InputError):
         load_scenario(str(file), settings={"seed[0]": 1})
+
+
+ENDING = """
+import os, sys
+if sys.argv[2].endswith("-2.yaml") or "all" in {which!r}:
+    print("died", file=sys.stderr)
+    os.kill(os.getpid(), {number}) if {number} else os._exit({status})
+from testbed.cli import main
+main()
+"""
+"""A run that ends in a given way: each, or that with the seed 2 alone."""
+
+
+@pytest.mark.parametrize("which", ["all", "the second"])
+@pytest.mark.parametrize(
+    ("status", "number", "means"),
+    [
+        (ExitStatus.CRASHED, 0, ExitStatus.CRASHED),
+        (0, signal.SIGSEGV, ExitStatus.CRASHED),
+        (ExitStatus.MACHINE_CANNOT, 0, ExitStatus.MACHINE_CANNOT),
+        (0, signal.SIGKILL, ExitStatus.UNTRUSTED),
+    ],
+)
+def test_how_runs_ended_is_not_taken_for_mistrust(
+    call: Call,
+    monkeypatch: pytest.MonkeyPatch,
+    which: str,
+    status: int,
+    number: int,
+    means: ExitStatus,
+) -> None:
+    """A crash of one run is the status of the series."""
+    program = ENDING.format(which=which, status=int(status), number=int(number))
+    monkeypatch.setattr("testbed.campaign.local.TESTBED", (sys.executable, "-c", program))
+    Path("tiny.yaml").write_text(TINY)
+    called = call("simulate", "tiny.yaml", "--repeat", "2", "--no-figures", "--into", "here")
+    assert called.status == means, called.err
+    assert "died" in called.err
+    (last,) = {run.status for run in load_series(Path("here")).done if run.error}
+    assert last == (-number or status)
+
+
+def test_results_that_cannot_be_written_are_named_by_their_option(call: Call) -> None:
+    Path("tiny.yaml").write_text(TINY)
+    Path("file").touch()
+    called = call("simulate", "tiny.yaml", "--repeat", "2", "--results", "file/r")
+    assert called.status == ExitStatus.WRONG_INPUT
+    assert "--results: found file/r/tiny/series-" in called.err
+    assert "--into" not in called.err
+    called = call("simulate", "tiny.yaml", "--repeat", "2", "--into", "file/r")
+    assert "--into: found file/r, expected a directory to write to" in called.err

@@ -6,7 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from playwright.sync_api import ConsoleMessage, Page, expect, sync_playwright
+
+pytest.importorskip("playwright", reason="no playwright: the group browser is left out")
+
+from playwright.sync_api import ConsoleMessage, Page, Route, expect, sync_playwright
+
+__all__ = ["Page", "Route", "expect", "needs_browser", "opened"]
 
 CHROMIUM = shutil.which("chromium")
 

@@ -14,9 +14,8 @@ from statistics import median
 
 import polars as pl
 import pytest
-from playwright.sync_api import Page, expect
 
-from tests.live.browser import click_link, needs_browser, opened
+from tests.live.browser import Page, click_link, expect, needs_browser, opened
 from tests.live.test_live_page import address
 from tests.waiting import wait_until
 

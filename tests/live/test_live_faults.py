@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, Route, expect
 
 from testbed.files.faults import load_fault
 from testbed.files.topologies import load_topology
 from testbed.model.errors import InputError
-from tests.live.browser import needs_browser, opened
+from tests.live.browser import Page, Route, expect, needs_browser, opened
 from tests.live.test_live_page import address, started
 
 pytestmark = [needs_browser, pytest.mark.simulated]

@@ -9,9 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
 
-from tests.live.browser import needs_browser, opened
+from tests.live.browser import Page, expect, needs_browser, opened
 from tests.live.conftest import FAILURE
 
 pytestmark = [needs_browser, pytest.mark.simulated]

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
 
-from tests.live.browser import needs_browser, opened
+from tests.live.browser import expect, needs_browser, opened
 from tests.live.test_live_page import address
 from tests.waiting import wait_until
 

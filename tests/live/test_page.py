@@ -5,11 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
 
 from testbed.live.page import PAGE, exported
 from testbed.live.stream.recorded import recorded_stream
-from tests.live.browser import needs_browser, opened
+from tests.live.browser import Page, expect, needs_browser, opened
 
 pytestmark = needs_browser
 

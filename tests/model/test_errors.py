@@ -1,8 +1,18 @@
 import json
+import signal
 
 import pytest
 
-from testbed.model.errors import ExitStatus, InputError, MachineError, Problem, RunFailedError
+from testbed.model.errors import (
+    CrashError,
+    ExitStatus,
+    InputError,
+    MachineError,
+    Problem,
+    RunFailedError,
+    is_crash,
+    meaning,
+)
 from testbed.sandbox.encoding import decode_error, encode_error
 
 
@@ -20,6 +30,7 @@ def test_a_problem_says_where_found_expected_and_remedy() -> None:
         (MachineError("no Open vSwitch", "apt install openvswitch-switch"), 3),
         (MachineError(what="no root", remedy="sudo"), 3),
         (RunFailedError("h0 ended"), 4),
+        (CrashError("h0 ended: exit status 5"), 5),
     ],
 )
 def test_errors_cross_processes_and_know_their_exit_status(
@@ -30,3 +41,23 @@ def test_errors_cross_processes_and_know_their_exit_status(
     assert str(copy) == str(error) != ""
     assert copy.exit_status == ExitStatus(status)
     assert len({error, copy}) == 2
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "means"),
+    [
+        (1, 1),
+        (3, 3),
+        (4, 4),
+        (5, 5),
+        (-signal.SIGKILL, 4),
+        (128 + signal.SIGTERM, 4),
+        (-signal.SIGSEGV, 5),
+        (128 + signal.SIGABRT, 5),
+        (0, 5),  # without a result
+        (77, 5),
+    ],
+)
+def test_what_a_command_without_a_result_means(exit_code: int, means: int) -> None:
+    assert meaning(exit_code) == ExitStatus(means)
+    assert is_crash(exit_code) == (means == 5 and exit_code not in {0, 77})

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from testbed.model.errors import (
+    CrashError,
+    ExitStatus,
     InputError,
     LateError,
     MachineError,
@@ -20,7 +22,8 @@ from testbed.model.errors import (
 from testbed.sandbox import processes
 from testbed.sandbox.channel import Channel
 from testbed.sandbox.encoding import decode, decode_error, encode, encode_error
-from testbed.sandbox.processes import Child, ProcessFailedError, call, spawn
+from testbed.sandbox.endings import ProcessCrashedError, ProcessFailedError
+from testbed.sandbox.processes import Child, call, spawn
 from tests.waiting import WATCHDOG_S, wait_until
 
 VALUES = [
@@ -97,16 +100,21 @@ def test_an_error_of_a_class_that_is_not_loaded_here_becomes_its_base() -> None:
 
 def test_what_is_not_expected_is_reported_with_its_traceback() -> None:
     with pytest.raises(
-        ProcessFailedError, match="the work ended early: ZeroDivisionError: oops"
+        ProcessCrashedError, match="the work ended early: ZeroDivisionError: oops"
     ) as raised:
         run_plain(lambda: raise_(ZeroDivisionError("oops")))
     assert "in raise_\n" in raised.value.traceback
-    assert raised.value.exit_status == RunFailedError.exit_status
+    assert raised.value.exit_status == ExitStatus.CRASHED
 
 
 def test_a_killed_process_is_reported() -> None:
-    with pytest.raises(ProcessFailedError, match=r"the work ended early: killed by signal 9$"):
+    with pytest.raises(
+        ProcessFailedError, match=r"the work ended early: killed by signal 9$"
+    ) as raised:
         run_plain(lambda: os.kill(os.getpid(), signal.SIGKILL))
+    assert raised.value.exit_status == ExitStatus.UNTRUSTED
+    with pytest.raises(ProcessCrashedError, match=r"the work ended early: killed by signal 11$"):
+        run_plain(lambda: os.kill(os.getpid(), signal.SIGSEGV))
     with pytest.raises(ProcessFailedError, match=r"ended early: exit status 3$"):
         run_plain(lambda: sys.exit(3))
 
@@ -152,7 +160,7 @@ def test_output_and_tracebacks_go_to_the_log(tmp_path: Path) -> None:
         raise_(ZeroDivisionError("oops"))
 
     child = spawn(work, title="the work", isolated=False, log=log)
-    assert child.wait() == 1
+    assert child.wait() == ExitStatus.CRASHED
     child.close()
     assert "hello\n" in log.read_text()
     assert "ZeroDivisionError: oops" in log.read_text()
@@ -182,12 +190,29 @@ def test_a_process_is_spoken_with() -> None:
 
 
 def test_whoever_speaks_to_a_process_that_has_ended_learns_how_it_did() -> None:
-    with spawn(_echo, title="the echo", isolated=False) as child:
-        os.kill(child.pid, signal.SIGKILL)
+    for number, failure in ((signal.SIGKILL, RunFailedError), (signal.SIGSEGV, CrashError)):
+        with spawn(_echo, title="the echo", isolated=False) as child:
+            os.kill(child.pid, number)
+            child.wait()
+            ending = f"^the echo ended: killed by signal {number}$"
+            for speak in (child.check, child.receive, lambda: child.send({})):
+                with pytest.raises(failure, match=ending) as raised:
+                    speak()
+                assert type(raised.value) is failure
+
+
+@pytest.mark.parametrize(
+    ("error", "failure"), [(KeyError("h0"), CrashError), (MachineError("a", "b"), RunFailedError)]
+)
+def test_a_process_that_crashes_is_told_from_one_that_gives_up(
+    error: Exception, failure: type[RunFailedError]
+) -> None:
+    """By its exit status alone: whoever waits for another message does not read its error."""
+    with spawn(lambda _: raise_(error), title="the work", isolated=False) as child:
         child.wait()
-        for speak in (child.check, child.receive, lambda: child.send({})):
-            with pytest.raises(RunFailedError, match=r"^the echo ended: killed by signal 9$"):
-                speak()
+        with pytest.raises(RunFailedError) as raised:
+            child.check()
+        assert type(raised.value) is failure
 
 
 def test_ctrl_c_is_not_for_a_forked_process() -> None:

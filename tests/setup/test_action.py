@@ -95,9 +95,9 @@ def runner(tmp_path: Path) -> Runner:
     workspace.mkdir()
 
     def run(
-        scenario: str = SCENARIO, able: str = "false", place: Path = ROOT, **inputs: str
+        document: str = SCENARIO, able: str = "false", place: Path = ROOT, **inputs: str
     ) -> Job:
-        (workspace / "mine.yaml").write_text(scenario)
+        (workspace / "mine.yaml").write_text(document)
         given = {name: str(key["default"]) for name, key in ACTION["inputs"].items()}
         given |= {"scenario": "mine.yaml"} | inputs
         context = {f"inputs.{name}": text for name, text in given.items()}
@@ -124,7 +124,7 @@ def runner(tmp_path: Path) -> Runner:
             )
             printed += done.stdout
             found = _outputs(output.read_text())
-            if step.get("id") == "doctor":
+            if step.get("id") == "doctor" and done.returncode == 0:
                 assert found["able"] in ("true", "false")
                 found["able"] = able  # whether this machine can emulate does not matter here
             context |= {f"steps.{step.get('id')}.outputs.{name}": found[name] for name in found}
@@ -234,6 +234,77 @@ def test_a_failed_run_is_never_repeated(runner: Runner, stand_in: StandIn) -> No
     job = runner(place=place, able="true", retries="2")
     assert calls.read_text().count("run mine.yaml ") == 1
     assert (job.status, job.outputs["exit-status"]) == (1, "1")
+
+
+def test_a_crash_is_neither_repeated_nor_forgiven(runner: Runner, stand_in: StandIn) -> None:
+    place, calls = stand_in(ExitStatus.CRASHED)
+    job = runner(place=place, able="true", retries="2", untrusted="warn")
+    assert calls.read_text().count("run mine.yaml ") == 1
+    assert (job.status, job.outputs["exit-status"]) == (5, "5")
+    assert "mine.yaml: the testbed crashed" in job.summary
+
+
+def test_no_simulation_makes_up_for_a_doctor_that_crashes(
+    runner: Runner, stand_in: StandIn
+) -> None:
+    place, calls = stand_in(0)
+    text = f'#!/bin/sh\necho "$*" >>"{calls}"\necho "error: KeyError: 0" >&2\nexit 5\n'
+    (place / ".venv/bin/testbed").write_text(text)
+    job = runner(place=place)
+    assert job.status == ExitStatus.CRASHED
+    assert calls.read_text() == "doctor --ci\n"
+    assert job.annotations == ["::error::error: KeyError: 0"]
+
+
+def test_a_run_of_several_that_crashes_is_annotated(runner: Runner, stand_in: StandIn) -> None:
+    """Beside the others, whose figures are shown all the same."""
+    place, _ = stand_in(ExitStatus.CRASHED)
+    stub = place / ".venv/bin/testbed"
+    edit = r""" | sed '0,/"error": null/s//"error": "exit status 5: KeyError: 0"/'"""
+    stub.write_text(stub.read_text().replace('"${@:2}";', f'"${{@:2}}"{edit};'))
+    job = runner(
+        SCENARIO.replace("at_least: 3", "at_most: 3"), place=place, able="true", repeat="2"
+    )
+    assert (job.status, job.outputs["exit-status"], job.outputs["verdict"]) == (5, "5", "invalid")
+    assert job.annotations == ["::error::short, seed 1: exit status 5: KeyError: 0"]
+    assert "seed 1: exit status 5: KeyError: 0" in job.summary
+    assert "seed 2" in job.summary
+
+
+@pytest.mark.parametrize("key", ["scenario", "results"])
+def test_an_option_is_no_value(runner: Runner, key: str) -> None:
+    """`testbed simulate --help` would succeed."""
+    job = runner(simulate="true", **{key: "--help"})
+    assert job.status == ExitStatus.WRONG_INPUT
+    (note,) = job.annotations
+    assert note.startswith(f"::error::{key}: found --help, expected a name or a path")
+
+
+def test_the_template_for_gitlab_keeps_what_counts(
+    tmp_path: Path,
+) -> None:
+    """Its artifacts are where the results go; what was repeated is not in the one JUnit file."""
+    artifacts = yaml.safe_load((ROOT / "scripts/gitlab.yml").read_text())[".mrc-testbed"][
+        "artifacts"
+    ]
+    assert artifacts["paths"] == ["$TESTBED_RESULTS/"]
+    assert artifacts["reports"]["junit"] == "$TESTBED_RESULTS/junit.xml"
+    (tmp_path / "mine.yaml").write_text(SCENARIO)
+    inputs = {"SCENARIO": "mine.yaml", "RESULTS": "my results", "SIMULATE": "true"}
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "scripts/ci.py"), "run"],
+        cwd=tmp_path,
+        env={
+            **{name: text for name, text in os.environ.items() if not name.startswith("GITHUB_")},
+            **{f"TESTBED_{name}": text for name, text in inputs.items()},
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == ExitStatus.FAILED, done.stderr
+    kept = ET.parse(tmp_path / "my results/junit.xml").getroot()  # noqa: S314 - our own
+    assert kept.get("failures") == "1"
 
 
 def test_commands_are_escaped_limited_and_the_summary_is_cut(

@@ -16,6 +16,8 @@ import testbed
 from testbed.cli import command_line
 from testbed.labs.library import lab_directories
 
+pytest.importorskip("mkdocs", reason="no mkdocs: the group documents is left out")
+
 PROJECT = Path(__file__).parents[2]
 BUILD = "scripts/site/build.py"
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
-from testbed.sandbox.endings import SIGNALLED
+from testbed.model.errors import SIGNALLED
 from testbed.sandbox.processes import ENDING_SIGNALS, Child, signals_handled, spawn
 
 _CHUNK = 1 << 14

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from testbed.fabric.openvswitch.switch import DATAPATHS, REMEDY, OpenVSwitch, find_programs
 from testbed.model.errors import MachineError, RunFailedError
-from testbed.sandbox.processes import ProcessFailedError, spawn
+from testbed.sandbox.endings import ProcessFailedError
+from testbed.sandbox.processes import spawn
 
 
 @dataclass(frozen=True, slots=True)
