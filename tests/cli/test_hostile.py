@@ -282,7 +282,10 @@ ODD = "ein Ordner mit Leerzeichen und Ümläuten 漢"
 
 @pytest.mark.parametrize(
     "command",
-    ["simulate", pytest.param("run --force", marks=pytest.mark.root)],
+    [
+        pytest.param("simulate", marks=pytest.mark.simulated),
+        pytest.param("run --force", marks=pytest.mark.root),
+    ],
 )
 def test_odd_surroundings_change_nothing(here: Path, command: str) -> None:
     """Spaces and other letters in the path, LANG=C, umask 077, no HOME, /tmp where nothing runs."""

@@ -48,6 +48,7 @@ def scenario(tmp_path: Path) -> None:
     (tmp_path / "tiny.yaml").write_text(SCENARIO)
 
 
+@pytest.mark.simulated
 @pytest.mark.parametrize("system", LACKING)
 def test_simulator_reports_and_checks_need_nothing_that_only_linux_has(
     system: str, tmp_path: Path

@@ -82,9 +82,9 @@ def test_whatever_code_is_handed_in_it_is_graded(perfect: Path, tmp_path: Path) 
         assert CODE[name][1] in said, (name, said)
         assert (graded.points == FULL) == (name == "perfect"), (name, graded.points)
         assert str(tmp_path) not in said
-    calm = [file for name, file in files.items() if name not in ("an endless loop", "chance")]
-    again = grade_all(calm, course, _ignore)
-    kept = [graded for graded in first if graded.file in {file.name for file in calm}]
+    some = [files[name] for name in ("perfect", "a fork bomb", "an error")]
+    again = grade_all(some, course, _ignore)
+    kept = [graded for graded in first if graded.file in {file.name for file in some}]
     for one, other in zip(again, kept, strict=True):
         assert _without_cpu(one).model_dump() == _without_cpu(other).model_dump()
 

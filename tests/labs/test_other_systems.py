@@ -27,6 +27,7 @@ call("lab", "submit")
 """
 
 
+@pytest.mark.simulated
 @pytest.mark.parametrize("system", LACKING)
 def test_a_lab_needs_nothing_that_only_linux_has(system: str, tmp_path: Path) -> None:
     done = execute(system, LAB, tmp_path, LINUX_ONLY)
