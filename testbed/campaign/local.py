@@ -5,11 +5,12 @@ So a run that fails ends nothing but itself, and each is what a user gets who ru
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,12 @@ main()
 """
 
 TESTBED = (sys.executable, "-c", _PROGRAM)
-WITHIN_ROOT = (sys.executable, "-m", "testbed")
-"""Behind `sudo`, which passes signals on and is itself the parent that a run does not outlive."""
+WITHIN_ROOT = (sys.executable, "-P", "-m", "testbed")
+"""Behind `sudo`. It is the testbed that is installed, whatever is in the current directory."""
+
+END_WITH_STDIN = "--end-with-stdin"
+"""Of a run behind `sudo`: a worker that is not root may be unable to signal it, and `sudo` lives on
+when the worker is killed. But the kernel closes the worker's end of a pipe."""
 
 _COMMANDS: dict[Form, str] = {"emulated": "run", "simulated": "simulate"}
 
@@ -56,7 +61,7 @@ class LocalExecutor:
         """
         self._directory = directory
         self._as_root = as_root
-        self._running: set[subprocess.Popen[str]] = set()
+        self._running: set[_Command] = set()
         self._stopped = False
         self._threads = ThreadPoolExecutor()
 
@@ -71,10 +76,10 @@ class LocalExecutor:
     def stop(self) -> None:
         """End all jobs that are under way, and wait until they have ended."""
         self._stopped = True
-        for process in tuple(self._running):
-            process.send_signal(signal.SIGTERM)
-        for process in tuple(self._running):
-            _stop(process)
+        for command in tuple(self._running):
+            command.ask_to_end()
+        for command in tuple(self._running):
+            command.stop()
         self._threads.shutdown()
 
     def run(self, job: Job) -> JobRecord:
@@ -101,27 +106,79 @@ class LocalExecutor:
         # In a session of its own: the terminal's Ctrl-C reaches it by us, once.
         as_root = self._as_root if job.form == "emulated" else ()
         testbed = (*as_root, *WITHIN_ROOT) if as_root else TESTBED
-        process = subprocess.Popen(  # noqa: S603 - our own command
-            [*testbed, _COMMANDS[job.form], str(file), *options, *job.options],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-            env=os.environ | {PARENT: str(os.getpid())},
-            start_new_session=True,
+        further = (*job.options, END_WITH_STDIN) if as_root else job.options
+        command = _Command(
+            [*testbed, _COMMANDS[job.form], str(file), *options, *further],
+            log,
+            behind_sudo=bool(as_root),
         )
-        self._running.add(process)
+        self._running.add(command)
         try:
             if self._stopped:
-                process.terminate()
-            output, _ = process.communicate(timeout=job.timeout_s)
+                command.ask_to_end()
+            output, _ = command.process.communicate(timeout=job.timeout_s)
         except subprocess.TimeoutExpired:
-            _stop(process)
+            command.stop()
             log.write(f"not done after {show_wait(job.timeout_s)}")
             return ExitStatus.FAILED, ""
         finally:
-            self._running.discard(process)
-        return process.returncode, output
+            self._running.discard(command)
+            command.close()
+        return command.process.returncode, output
+
+
+class _Command:
+    """A run's command, in a process of its own.
+
+    Attributes:
+        process: that process.
+    """
+
+    def __init__(self, command: Sequence[str], log: Any, *, behind_sudo: bool) -> None:
+        """Start it. One behind `sudo` ends when the other end of its standard input is closed."""
+        self._behind_sudo = behind_sudo
+        self._held: int | None = None
+        taken = subprocess.DEVNULL
+        if behind_sudo:
+            taken, self._held = os.pipe()
+        try:
+            self.process = subprocess.Popen(  # noqa: S603 - our own command
+                command,
+                stdin=taken,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=os.environ | {PARENT: str(os.getpid())},
+                start_new_session=True,
+            )
+        except OSError:
+            self.close()
+            raise
+        finally:
+            if behind_sudo:
+                os.close(taken)
+
+    def ask_to_end(self) -> None:
+        """Have the run end in order."""
+        if self._behind_sudo:
+            self.close()
+        else:
+            self.process.terminate()
+
+    def stop(self) -> None:
+        """Have the run end in order, or end it."""
+        self.ask_to_end()
+        try:
+            self.process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            with suppress(PermissionError):  # of root, which no other user kills
+                self.process.kill()
+
+    def close(self) -> None:
+        """Close the pipe to it."""
+        held, self._held = self._held, None
+        if held is not None:
+            os.close(held)
 
 
 def _run_directory(output: str) -> str | None:
@@ -130,12 +187,3 @@ def _run_directory(output: str) -> str | None:
         return str(json.loads(output)["run"])
     except (ValueError, KeyError, TypeError):
         return None
-
-
-def _stop(process: subprocess.Popen[str]) -> None:
-    """Have a run end in order, or end it."""
-    process.terminate()
-    try:
-        process.wait(_STOP_S)
-    except subprocess.TimeoutExpired:
-        process.kill()

@@ -63,6 +63,10 @@ def run(
             help="End the run when the machine is too late for it to be trusted; keep nothing.",
         ),
     ] = False,
+    end_with_stdin: Annotated[
+        bool,
+        typer.Option("--end-with-stdin", help="End the run when its input, a pipe, is closed."),
+    ] = False,
     live: Live = False,
     port: Port = "0",
     read_only: ReadOnly = False,
@@ -78,6 +82,10 @@ def run(
     expected, 1 data was lost or corrupted or an expectation is not met, 2 wrong input, 3 this
     machine cannot run it, 4 the run cannot be trusted, 130 interrupted.
     """
+    if end_with_stdin:
+        from testbed.sandbox.attributes import end_with_input
+
+        end_with_input()
     captured = pcap or []
     require_single(live=live, several=options.several)
     where = listening(port, read_only=read_only) if live else None

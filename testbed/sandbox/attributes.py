@@ -1,6 +1,7 @@
 """What a process sets for itself: when the kernel ends it, its name, its priority."""
 
 import os
+import select
 import signal
 import sys
 from pathlib import Path
@@ -9,6 +10,8 @@ from testbed.sandbox.system_calls import system_call
 
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
+F_SETSIG = 10
+"""From fcntl.h; Python's module does not have it."""
 
 AUTOGROUP = Path("/proc/self/autogroup")
 """The niceness of this process's session, where the kernel schedules by session."""
@@ -39,6 +42,20 @@ def die_with_parent(parent: int) -> None:
     system_call("prctl", PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         sys.exit(1)
+
+
+def end_with_input() -> None:
+    """Have the kernel send this process SIGTERM when its standard input, a pipe, is closed.
+
+    It works where the process belongs to another user than the one that holds the other end.
+    """
+    import fcntl  # noqa: PLC0415 - Windows has none
+
+    fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(0, F_SETSIG, signal.SIGTERM)
+    fcntl.fcntl(0, fcntl.F_SETFL, fcntl.fcntl(0, fcntl.F_GETFL) | os.O_ASYNC)
+    if select.select([0], [], [], 0)[0]:  # it was closed before
+        signal.raise_signal(signal.SIGTERM)
 
 
 def prefer_for_oom_kill() -> None:

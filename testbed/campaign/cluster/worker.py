@@ -9,7 +9,6 @@ import os
 import platform
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -21,7 +20,7 @@ from typing import Any
 from testbed.campaign.cluster.attempts import Attempt, attempts_at, begin, lost_in, write
 from testbed.campaign.cluster.files import StoreFiles, is_address
 from testbed.campaign.job import FORMS, STOP_IF_LATE, Job, JobRecord
-from testbed.campaign.local import LocalExecutor
+from testbed.campaign.local import WITHIN_ROOT, LocalExecutor
 from testbed.model.errors import ExitStatus
 from testbed.model.run_files.layout import SUMMARY
 from testbed.model.summary import State, Summary
@@ -78,14 +77,15 @@ def _examination(emulates: bool) -> dict[str, Any]:
     doctor = _doctor(*as_root)
     if emulates and doctor["able"] and "capacity" not in doctor:
         with _turn():
-            doctor = _doctor(*as_root, options=("--measure",))
+            measured = _doctor(*as_root, options=("--measure",))
+        doctor = measured if measured["able"] else doctor
     machine, calibration = doctor.pop("machine", {}), doctor.pop("capacity", None)
     return {"cpu": machine.get("cpu", ""), "calibration": calibration, "doctor": doctor}
 
 
 def _doctor(*as_root: str, options: Sequence[str] = ()) -> dict[str, Any]:
     """What `testbed doctor` finds here."""
-    command = [*as_root, sys.executable, "-m", "testbed", "doctor", "--json", *options]
+    command = [*as_root, *WITHIN_ROOT, "doctor", "--json", *options]
     try:
         done = subprocess.run(  # noqa: S603 - our own command
             command, capture_output=True, text=True, timeout=_DOCTOR_S, check=False
