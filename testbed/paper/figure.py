@@ -113,8 +113,7 @@ class PaperFigure:
         """The seeds that its runs are made with in a form, where so many are requested."""
         if form == "emulated" and requested <= len(self.emulated_seeds):
             return self.emulated_seeds
-        count = self.seeds if self.large else max(requested, self.seeds)
-        return range(FIRST_SEED, FIRST_SEED + count)
+        return range(FIRST_SEED, FIRST_SEED + max(requested, self.seeds))
 
     def excluded(self, form: Form) -> tuple[str, ...]:
         """Why some of its runs are not made in a form, each reason once."""

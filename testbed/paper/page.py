@@ -71,4 +71,5 @@ def _anchor(row: Row) -> str:
 def _seeds(row: Row, form: Form) -> int:
     """With how many seeds the row was made, or would be."""
     outcome = row.outcomes[form]
-    return len(outcome.seeds) if outcome is not None and outcome.seeds else row.figure.seeds
+    made = () if outcome is None else outcome.seeds
+    return len(made or row.figure.seeds_in(form, 1))

@@ -122,8 +122,7 @@ def plan(
         figures: which.
         directory: where everything goes.
         forms: how their runs are made; a figure that can be made in none of them, in the other.
-        seeds: with how many seeds, from 1 on, at least; figures may need more, large ones
-            are made with as many as they need.
+        seeds: with how many seeds, from 1 on, at least; figures may need more.
         again: whether to make also runs that are there and can be trusted.
         machine: the machine, if known (see `plan_variant`).
 

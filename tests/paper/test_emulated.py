@@ -72,6 +72,12 @@ def test_a_figure_may_be_emulated_with_a_seed_of_its_own() -> None:
     assert [*incast.seeds_in("simulated", 1)] == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: str(figure.number))
+def test_every_figure_is_made_with_more_seeds_if_asked(figure: PaperFigure) -> None:
+    for form in forms_of(figure, ("emulated", "simulated")):
+        assert [*figure.seeds_in(form, 7)] == [1, 2, 3, 4, 5, 6, 7]
+
+
 def test_what_never_finished_is_rated_over_all_of_its_run() -> None:
     """1 Mbit/s until the last arrival, a quarter of the run from its beginning."""
     assert bus_gbps(collective(0.5)) == pytest.approx(200)
