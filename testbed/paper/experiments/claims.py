@@ -48,9 +48,9 @@ def _bps(run: Run, start: float, end: float) -> float:
 
 
 _ON_OTHERS = (
-    "a packet that is trimmed in the short plane is sent again in another one, and a mark halves "
-    "what an EV gets, so that most of the load moves: MRC has 70% of the rate before, and an ideal "
-    "split would have 81% (docs/paper-studies.md)"
+    "a packet that is trimmed in the short plane is sent again in another one, and marks and "
+    "losses take its EVs out of the rotation, so that most of the load moves; without both (blind "
+    "spraying, no trimming) it is 33% (docs/paper-studies.md)"
 )
 """Why a plane that is short of uplinks is no bottleneck here."""
 
@@ -192,10 +192,9 @@ a flow's share over a fabric full of others varies by a few percent from seed to
 
 
 _UNEVEN = (
-    "unknown: a hash puts up to 1.4 times as many EVs on some of the uplinks, all of which "
-    "are full here, and an even rotation could carry 92% to 95%; ruled out that this is all: "
-    "with 512 and 1024 EVs, which are spread more evenly, it is 91% and 86%; nor is it ECN "
-    "skip, without which it is 85% (docs/paper-studies.md)"
+    "all uplinks are just full here, and a hash puts up to 1.4 times as many EVs on some of them: "
+    "with T0-T1 links that are a tenth faster it is 98%, with a quarter 100% "
+    "(docs/paper-studies.md)"
 )
 """Why throughput over hash ECMP is lower here."""
 
