@@ -143,6 +143,7 @@ def install_python_packages(root: Path, arch: str) -> None:
     with tempfile.TemporaryDirectory(prefix="packages-") as scratch:
         requirements, constraints = Path(scratch, "requirements"), Path(scratch, "constraints")
         command(uv, "export", "--quiet", "--frozen", "--all-extras", "--no-emit-project",
+                "--no-group", "browser", "--no-group", "documents",
                 "--output-file", requirements, cwd=ROOT)  # fmt: skip
         constraints.write_text("setuptools<68\n")
         with requirements.open("a") as file:

@@ -10,7 +10,7 @@ CLAIMS = (
         "packets over a congested link, counted as received",
         "packets",
         100_000,
-        "tests/fabric/test_link_model.py::test_every_one_of_100000_packets_is_accounted_for",
+        "tests/fabric/test_link_model.py::test_every_one_of_many_packets_is_accounted_for",
     ),
     Claim(
         "packets over a faulty fabric, sent = delivered + trimmed + dropped",
