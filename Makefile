@@ -20,7 +20,7 @@ export MPLCONFIGDIR := $(CURDIR)/.setup/matplotlib
 unexport PYTHONDONTWRITEBYTECODE
 
 # For scripts/image.sh, where they are given.
-export ARGS CONTAINER BASE BUILD_OPTIONS RUN_OPTIONS
+export ARGS CONTAINER BASE SUITE BUILD_OPTIONS RUN_OPTIONS
 
 .PHONY: help
 help: ## list these commands

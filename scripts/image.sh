@@ -3,7 +3,8 @@
 # image.sh test:  runs in it, privileged, a scenario and the tests; and once unprivileged, which must
 #                 end with a clear message.
 #   CONTAINER      podman or docker, with options of its own; by default the first that is installed
-#   BASE           the base image; by default one that is made here from packages of Debian 12
+#   BASE           the base image; by default one that is made here from packages of SUITE
+#   SUITE          a release of Debian, by default bookworm (12); that of another one is mrc-testbed-SUITE
 #   BUILD_OPTIONS  further options of `build`, such as --volume for a proxy's certificates
 #   RUN_OPTIONS    further options of `run`
 #   ARGS           further arguments of `make test`
@@ -20,17 +21,20 @@ read -ra engine <<<"${CONTAINER:-$(command -v podman || command -v docker || tru
 ((${#engine[@]})) || fail "neither podman nor docker is installed: apt-get install podman"
 read -ra build_options <<<"${BUILD_OPTIONS:-}"
 read -ra run_options <<<"${RUN_OPTIONS:-}"
+suite=${SUITE:-bookworm}
 image=mrc-testbed
+[[ $suite == bookworm ]] || image+=-$suite
 
 # Makes a base image of packages, where BASE names none.
 make_base() {
-  local base=mrc-testbed-base
+  local base=$image-base
   if ! "${engine[@]}" image inspect "$base" >/dev/null 2>&1; then
     command -v mmdebstrap >/dev/null || fail "no BASE is given, and making one needs mmdebstrap: apt-get install mmdebstrap"
-    say "making a base image from packages of Debian 12"
-    mmdebstrap --quiet --variant=minbase --dpkgopt='path-exclude=/usr/share/doc/*' \
-      --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' bookworm - |
-      "${engine[@]}" import - "$base" >/dev/null
+    say "making a base image from packages of Debian's $suite"
+    # A mirror may lag behind, and its Release file expire; its signature is checked all the same.
+    mmdebstrap --quiet --variant=minbase --aptopt='Acquire::Check-Valid-Until "false"' \
+      --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
+      --dpkgopt='path-exclude=/usr/share/locale/*' "$suite" - | "${engine[@]}" import - "$base" >/dev/null
   fi
   echo "$base"
 }
