@@ -52,8 +52,8 @@ from testbed.model.run_files.layout import JUNIT, REPORT, SUMMARY
 from testbed.model.summary import Summary
 from testbed.model.summary.scopes import outcome
 
-MAX_SUMMARY_BYTES = 900_000
-"""GitHub drops a step's summary of more than 1 MiB as a whole."""
+MAX_SUMMARY_BYTES = 890_000
+"""GitHub drops a summary of more than 1 MiB as a whole. Words on what is left out come on top."""
 
 MAX_ANNOTATIONS = 10
 """GitHub shows ten errors of a step, and no more."""
@@ -205,13 +205,23 @@ def run() -> int:
 
 def _testbed(*arguments: str, root: bool = True) -> "subprocess.CompletedProcess[str]":
     """Run a command of the testbed; as root where that is needed and sudo gives it."""
-    with_sudo = root and os.geteuid() != 0 and shutil.which("sudo") is not None
-    sudo = ["sudo", "-n", "--"] if with_sudo else []
-    command = [*sudo, str(Path(sys.executable).with_name("testbed")), *arguments]
+    command = [
+        *(_sudo() if root else ()),
+        str(Path(sys.executable).with_name("testbed")),
+        *arguments,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     sys.stderr.write(without_commands(done.stderr))
     sys.stderr.flush()
     return done
+
+
+def _sudo() -> tuple[str, ...]:
+    """What a command that needs root is called by: nothing where this is root, or cannot be."""
+    if os.geteuid() == 0 or shutil.which("sudo") is None:
+        return ()
+    allowed = subprocess.run(["sudo", "-n", "true"], capture_output=True, check=False)
+    return ("sudo", "-n", "--") if allowed.returncode == 0 else ()
 
 
 def _summaries(answer: dict[str, Any]) -> Iterator[tuple[Path, Summary]]:

@@ -90,6 +90,24 @@ def test_faults_by_hand_are_measured_like_those_of_the_timeline(testbed: Command
     assert last_s > 0.2 * summary["flows"][0]["undamaged_bps"], "it went on sending"
 
 
+def test_all_faults_by_hand_are_healed_at_once(testbed: CommandLine) -> None:
+    with _held(testbed, "--hold", UNDRAWN) as (process, directory):
+        for kind, target in (("cut", LINK), ("blackhole", "h0")):
+            assert _say(testbed, "inject", directory, kind, target)[0] == 0
+        status, printed = _say(testbed, "heal", directory, "all")
+        assert status == 0
+        assert [line.partition(";")[0].strip() for line in printed.splitlines()] == [
+            f"0: cut of {LINK}: healed",
+            "1: blackhole of h0: healed",
+        ]
+        again = _say(testbed, "heal", directory, "all")
+        assert again == (0, "no fault that heals is in force\n")
+        process.send_signal(signal.SIGINT)
+        summary = _summary(process)
+    assert all(fault["healed_s"] < summary["duration_s"] for fault in summary["faults"])
+    assert summary["integrity"]["bytes_lost"] == 0
+
+
 def test_a_limit_ends_it(testbed: CommandLine) -> None:
     with _held(testbed, "--hold-for", "800ms", UNDRAWN) as (process, _):
         summary = _summary(process)

@@ -271,6 +271,18 @@ def test_a_run_of_several_that_crashes_is_annotated(runner: Runner, stand_in: St
     assert "seed 2" in job.summary
 
 
+@pytest.mark.parametrize(("status", "called"), [(0, ("sudo", "-n", "--")), (1, ())])
+def test_a_runner_that_gives_no_root_is_not_asked_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int, called: tuple[str, ...]
+) -> None:
+    """Without it the doctor says that nothing can be emulated, and the run is simulated."""
+    (tmp_path / "sudo").write_text(f"#!/bin/sh\nexit {status}\n")
+    (tmp_path / "sudo").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    assert runpy.run_path(str(ROOT / "scripts/ci.py"))["_sudo"]() == called
+
+
 @pytest.mark.parametrize("key", ["scenario", "results"])
 def test_an_option_is_no_value(runner: Runner, key: str) -> None:
     """`testbed simulate --help` would succeed."""
