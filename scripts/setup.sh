@@ -24,6 +24,7 @@ stays_off=" openvswitch-switch " # packages whose service must not start at boot
 uv_version=0.13.8 # the version to fetch if there is no uv
 uv_oldest=0.8     # the oldest version that is good enough
 
+if [[ ${LC_ALL:-} == C || ${LC_ALL:-} == POSIX ]]; then export LC_ALL=C.UTF-8; fi # see link_checkout
 cd "$(dirname "$0")/.."
 state=$PWD/.setup
 mkdir -p "$state"
@@ -275,6 +276,16 @@ make_venv() {
   fi
 }
 
+# Names the checkout by a relative path in .venv: Python 3.11 reads that file in the locale's encoding, and
+# with LC_ALL=C would not start at all in a checkout whose path has other letters than ASCII.
+link_checkout() {
+  local link
+  for link in .venv/lib/python*/site-packages/_editable_impl_mrc_testbed.pth; do
+    [[ $(<"$link") == ../../../.. ]] || echo ../../../.. >"$link"
+  done
+}
+
 install_packages
 build_link_model
 make_venv
+link_checkout

@@ -109,3 +109,11 @@ def test_under_sudo_a_signal_stops_the_command_in_order(
         send(running.pid, number)
         assert running.wait(timeout=WATCHDOG_S) != 0
     assert (tmp_path / "said").stat().st_uid == CALLER
+
+
+def test_the_environment_names_its_checkout_by_a_relative_path() -> None:
+    """With LC_ALL=C, Python 3.11 reads no other letters than ASCII there, and would not start."""
+    links = [*ROOT.glob(".venv/lib/python*/site-packages/_editable_impl_mrc_testbed.pth")]
+    if not links:
+        pytest.skip("no .venv that make setup has made")
+    assert [link.read_text() for link in links] == ["../../../..\n"]
