@@ -76,9 +76,11 @@ run_scenario() {
 case ${1:-} in
   build) build ;;
   test)
+    status=0
     check_unprivileged
-    run_scenario
-    run --privileged "$image" make test ARGS="${ARGS:-}"
+    run_scenario || status=1 # on a machine that others use it may never be trusted
+    run --privileged "$image" make test ARGS="${ARGS:-}" || status=1
+    exit "$status"
     ;;
   *) fail "usage: image.sh build|test" ;;
 esac
