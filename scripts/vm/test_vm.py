@@ -19,6 +19,7 @@ import json
 import os
 import platform
 import re
+import resource
 import shlex
 import shutil
 import signal
@@ -139,8 +140,9 @@ def main() -> int:
         checkout = Path(scratch, "checkout.ext4")
         make_checkout(checkout)
         machine = Machine(arch, image, checkout, results)
+        before_s = used_cpu_s()
         accelerated, seconds = boot(machine, OPTIONS[:1] if arguments.command else OPTIONS)
-    return report(name, results, seconds, accelerated=accelerated)
+    return report(name, results, seconds, used_cpu_s() - before_s, accelerated=accelerated)
 
 
 def require_programs(arch: Architecture) -> None:
@@ -238,6 +240,12 @@ def cpu_s(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def used_cpu_s() -> float:
+    """CPU time of the processes that have ended; on a busy machine it is less than what passed."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 @contextmanager
 def running(arguments: Sequence[str], output: BinaryIO) -> "Iterator[subprocess.Popen[bytes]]":
     """A process that ends with the block."""
@@ -251,7 +259,7 @@ def running(arguments: Sequence[str], output: BinaryIO) -> "Iterator[subprocess.
         process.wait()
 
 
-def report(name: str, results: Path, seconds: float, *, accelerated: bool) -> int:
+def report(name: str, results: Path, seconds: float, used_s: float, *, accelerated: bool) -> int:
     """Print what the machine found, and return the exit status."""
     steps = results / "steps.jsonl"
     lines = steps.read_text().splitlines() if steps.exists() else []
@@ -261,7 +269,10 @@ def report(name: str, results: Path, seconds: float, *, accelerated: bool) -> in
     complete = bool(found) and found[-1]["name"] in LAST_STEPS
     passed = complete and all(step["status"] == 0 for step in found)
     how = "accelerated" if accelerated else "translated"
-    say(f"{name} ({how}): {'passed' if passed else 'FAILED'} in {seconds / 60:.1f} min; {results}")
+    say(
+        f"{name} ({how}): {'passed' if passed else 'FAILED'} in {seconds / 60:.1f} min, "
+        f"{used_s / 60:.1f} min of a CPU; {results}"
+    )
     return 0 if passed else 1
 
 

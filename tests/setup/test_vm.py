@@ -36,7 +36,7 @@ def test_only_a_machine_that_did_all_and_passed_all_has_passed(
         json.dumps({"name": name, "status": ended, "seconds": 1}) for name, ended in steps.items()
     ]
     (tmp_path / "steps.jsonl").write_text("\n".join(lines))
-    assert test_vm.report("debian13-amd64", tmp_path, 60.0, accelerated=False) == status
+    assert test_vm.report("debian13-amd64", tmp_path, 60.0, 50.0, accelerated=False) == status
 
 
 def test_the_last_steps_are_those_of_the_guest(test_vm: ModuleType) -> None:
