@@ -93,8 +93,9 @@ def _backlogs_in(run: Run, spans: Sequence[tuple[float, float]]) -> Floats:
 
 
 _UNKNOWN_TUNINGS = (
-    "the paper does not give the parameters of its tunings; ours are from the DCQCN paper and from "
-    "vendors' guides, and additive increase is slow beside the cuts"
+    "unknown: the paper does not give the parameters of its tunings, and ours are from the DCQCN "
+    "paper and vendors' guides; ruled out: too short a time to settle, and a least rate of a tenth "
+    "of the port's, which ten flows fill (docs/paper-studies.md)"
 )
 """Why queue and rates differ from the paper's."""
 

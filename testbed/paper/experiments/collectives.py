@@ -283,9 +283,9 @@ def _all_to_all_of_size(shares: _Shares) -> Iterator[Check]:
 
 
 BEST_OF_FIVE = (
-    "unknown: the best of five numbers of QPs counts. With 1 and 16 QPs no all-to-all is "
-    "finished with loss (seed 1), and what is placed is 25% and 32% of the rate without; "
-    "likely, another one finished before a message had to wait for the timeout of 67 ms"
+    "only all-to-alls that are finished count, of the best of five numbers of QPs: with one of "
+    "them some are finished in 0.9 ms before a message has to wait for the timeout of 67 ms. Over "
+    "a run of 10 ms it keeps 14%, others 2% and 3% (docs/paper-studies.md)"
 )
 """Why loss seems to cost RoCE less at small sizes than in the paper."""
 

@@ -32,7 +32,8 @@ MARGINALLY = 1.25
 
 _WHY_MORE = (
     "unknown: the paper has no number for this; here eight paths share the four uplinks more "
-    "evenly than one, and pauses take back only a part of that"
+    "evenly than one, and pauses take back only a part of that; ruled out: too little outstanding "
+    "for pauses (four times as much has the same rate)"
 )
 
 
