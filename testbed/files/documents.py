@@ -73,7 +73,8 @@ class Document:
         The line of a missing part is that of the part that should contain it.
         """
         for inserted, origin in self.origins.items():
-            if path == inserted or path.startswith((f"{inserted}.", f"{inserted}[")):
+            made = path not in self.lines and _is_below(inserted, path)  # by that option, too
+            if path == inserted or _is_below(path, inserted) or made:
                 return f"{origin}: {path}"
         existing = path
         while existing not in self.lines and existing:

@@ -205,6 +205,7 @@ def test_a_path_that_does_not_exist_is_told_those_that_do(call: Call) -> None:
     ("options", "message"),
     [
         (("--set", "transport.evz=4"), "--set: transport.evz: found the unknown key evz"),
+        (("--set", "topologyy.planes=2"), "--set: topologyy: found the unknown key topologyy"),
         (("--set", "transport.evs=none"), "--set: transport.evs: found none, expected a whole"),
         (("--set", "transport"), "--set: found transport, expected KEY=VALUE"),
         (("--set", "timeline[3].at=4 s"), "--set: found timeline[3].at, expected the path of an"),
