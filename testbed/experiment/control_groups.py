@@ -5,6 +5,7 @@ from pathlib import Path
 
 ROOT = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")
+MOUNTS = Path("/proc/self/mountinfo")
 
 _UNIFIED = ("", "unified")
 """Where version 2 is mounted below `ROOT`: alone, or beside version 1."""
@@ -50,16 +51,32 @@ def _groups(controller: str) -> Iterator[Path]:
     """Every group above this process that may limit what the controller controls."""
     if not MEMBERSHIP.exists():
         return
+    tops = _tops()
     for line in MEMBERSHIP.read_text(encoding="utf-8").splitlines():
         _, controllers, place = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
         for mounted in (controllers,) if controllers else _UNIFIED:
             hierarchy = ROOT / mounted
-            group = hierarchy / place.lstrip("/")
+            top = tops.get(str(hierarchy), "").rstrip("/")
+            below = (
+                place.removeprefix(top) if place.startswith(f"{top}/") or place == top else place
+            )
+            group = hierarchy / below.lstrip("/")
             while group.is_relative_to(hierarchy):
                 yield group
                 group = group.parent
+
+
+def _tops() -> dict[str, str]:
+    """Which group is the top one of each hierarchy, by where it is mounted (proc(5), mountinfo).
+
+    A container may see no more than its own group and those below it, and yet be told the whole
+    path of its own.
+    """
+    lines = MOUNTS.read_text(encoding="utf-8").splitlines() if MOUNTS.exists() else []
+    mounts = (line.split(" ") for line in lines)
+    return {words[4]: words[3] for words in mounts if {"cgroup", "cgroup2"} & {*words[6:]}}
 
 
 def _cached_bytes(group: Path) -> int:

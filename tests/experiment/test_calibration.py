@@ -170,7 +170,27 @@ def test_the_cpu_time_that_groups_grant(
         (tmp_path / name).write_text(text + "\n")
     monkeypatch.setattr(control_groups, "ROOT", tmp_path)
     monkeypatch.setattr(control_groups, "MEMBERSHIP", tmp_path / "membership")
+    monkeypatch.setattr(control_groups, "MOUNTS", tmp_path / "none")
     assert control_groups.cpus() == expected
+
+
+@pytest.mark.parametrize("membership", ["/pod/container/job", "/job", "/pod/container"])
+def test_a_container_sees_its_own_groups_at_the_top(
+    membership: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the whole path of its group, or, in a namespace of its own, with that from its own."""
+    (tmp_path / "membership").write_text(f"1:cpu:{membership}\n")
+    (tmp_path / "mounts").write_text(
+        f"419 418 0:29 /pod/container {tmp_path}/cpu rw,nosuid - cgroup cgroup rw,cpu\n"
+    )
+    (tmp_path / "cpu/job").mkdir(parents=True)
+    for group, quota in (("cpu", "50000"), ("cpu/job", "25000")):
+        (tmp_path / group / "cpu.cfs_quota_us").write_text(quota)
+        (tmp_path / group / "cpu.cfs_period_us").write_text("100000")
+    monkeypatch.setattr(control_groups, "ROOT", tmp_path)
+    monkeypatch.setattr(control_groups, "MEMBERSHIP", tmp_path / "membership")
+    monkeypatch.setattr(control_groups, "MOUNTS", tmp_path / "mounts")
+    assert control_groups.cpus() == (0.25 if membership.endswith("job") else 0.5)
 
 
 @pytest.fixture
