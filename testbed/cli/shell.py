@@ -17,7 +17,7 @@ from testbed.cli.fault import print_fault_help
 from testbed.cli.live import Live, Port, ReadOnly, listening, watching_prompt
 from testbed.cli.options import Pcap, TopologyName, links_named
 from testbed.cli.screen import stderr
-from testbed.model.errors import InputError
+from testbed.model.errors import InputError, MachineError
 from testbed.model.run_files.layout import PCAP_SUFFIX
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ def shell(
 
     A command after a host's name runs in that host; its ping, TCP and MPTCP cross the fabric, such
     as h0 ping h4. Commands may also be piped in. The fabric ends with the prompt. With --live a
-    browser shows it: what RDMA programs such as write_bw send, faults, EVs and ports; fault, ev and
-    port are commands of the prompt then.
+    browser shows it: what RDMA programs such as write_bw send, faults, EVs and ports; ev and port
+    are commands of the prompt then. fault is one of every prompt.
     """
     from testbed.endpoint.clock import realtime_offset_ns
     from testbed.experiment.footprint import require_room_for_fabric
@@ -79,7 +79,12 @@ def _unwatched(fabric: "Topology") -> "Iterator[tuple[Beside, Commands]]":
     with tempfile.TemporaryDirectory(prefix="testbed-shell-") as control:
         if sys.stdin.isatty():
             print_fault_help(Path(control), fabric)
-        yield lambda _: faults_by_hand(fabric, Path(control)), {}
+        further: Commands = {
+            "fault": partial(run_command, fault.commands, "fault", Path(control)),
+            "ev": _without_queue_pairs,
+            "port": _without_queue_pairs,
+        }
+        yield lambda _: faults_by_hand(fabric, Path(control)), further
 
 
 @contextmanager
@@ -103,6 +108,18 @@ def _watched(
         } | {"link": partial(_link, fabric, run.path)}
         yield lambda built: watched_fabric(built, run.path), further
     run.give_to_user()
+
+
+def _without_queue_pairs(_: str) -> None:
+    """Say what `ev` and `port` need.
+
+    Raises:
+        MachineError: always.
+    """
+    raise MachineError(
+        "ev and port are for queue pairs, and this prompt watches none",
+        "testbed shell --live watches those of RDMA programs; testbed run --hold has a scenario's",
+    )
 
 
 def run_command(commands: "Callable[[], typer.Typer]", name: str, run: Path, line: str) -> None:

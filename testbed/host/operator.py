@@ -284,13 +284,15 @@ class HostOperator:
         self._record_ev(flow, "replace", new.value, now_ns, by)
 
     def _switch_port(self, plane: int, disable: bool, now_ns: int, by: str) -> None:
+        changes = disable is not (plane in self._disabled)
         for flow in self._qps:
             flow.qp.set_port_disabled(plane, disabled=disable, now_ns=now_ns)
         (self._disabled.add if disable else self._disabled.discard)(plane)
         state = self._port_state(plane)
         kind = "disable" if disable else "enable"
         self._record(now_ns, by, kind, self._host.name, -1, plane, 0, state, -1)
-        self.note_port(plane, state, now_ns)
+        if changes:
+            self.note_port(plane, state, now_ns)
 
     # --- what is answered ---------------------------------------------------------------------
 

@@ -176,7 +176,8 @@ def test_what_mininet_knows_and_this_fabric_has_not_is_told_and_ends_nothing(
     (tmp_path / "commands").write_text("h0 echo from a file\nnodes\n")
     called = subprocess.run(
         COMMAND,
-        input="iperf h0 h1\ndpctl dump-flows\nswitch p0_t0_0 stop\nmptcp\nsource nowhere\n"
+        input="ev list h0-h1\nport list h0\nfault inject cut h0-p0:p0_t0_9\n"
+        "iperf h0 h1\ndpctl dump-flows\nswitch p0_t0_0 stop\nmptcp\nsource nowhere\n"
         f"source {tmp_path}/commands\nhelp\nh0 echo still here\n",
         capture_output=True,
         text=True,
@@ -184,13 +185,15 @@ def test_what_mininet_knows_and_this_fabric_has_not_is_told_and_ends_nothing(
         timeout=60,
     )
     assert called.stdout.count("not in this fabric; ") == 3
+    assert called.stdout.count("ev and port are for queue pairs, and this prompt watches none") == 2
+    assert "remedy: testbed shell --live watches" in called.stdout
     assert "usage: mptcp HOST" in called.stdout
     assert "cannot read nowhere: [Errno 2]" in called.stdout
     assert "from a file\navailable nodes are" in called.stdout
     assert "iperf3" in called.stdout
     assert "dpctl" not in called.stdout
     assert called.stdout.endswith("still here\n")
-    assert called.stderr == ""
+    assert "error: fault.target: found h0-p0:p0_t0_9" in called.stderr
 
 
 @pytest.mark.root

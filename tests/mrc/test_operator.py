@@ -103,3 +103,6 @@ def test_the_listing_has_counts_and_the_last_change() -> None:
         now_ns,
         "denied",
     )
+    qp.allow_ev(EV, now_ns)
+    (listed,) = (ev for ev in qp.evs() if ev.ev == EV)
+    assert (listed.state, listed.condemnations) == (EvState.ASSUMED_BAD, 0)

@@ -107,7 +107,8 @@ def test_commands_by_hand_and_what_they_answer() -> None:
     states = {ev["path"]: (ev["state"], ev["denied_by"]) for ev in denied["evs"]}
     assert states["p1/t1_0"] == ("DENIED", ["hand"])
     by_ev = {ev["ev"]: ev["state"] for ev in replaced["evs"]}
-    assert by_ev[0x20000], by_ev[0x20007] == ("DENIED", "ASSUMED_BAD")
+    assert (by_ev[0x20000], by_ev[0x20007]) == ("DENIED", "ASSUMED_BAD")
+    assert {ev["condemnations"] for ev in replaced["evs"]} == {0}
     assert {ev["path"] for ev in probed["evs"]} == {"p0/t1_1", *(f"p3/t1_{i}" for i in range(4))}
     assert {ev["result"] for ev in probed["evs"]} == {"answered"}
     assert [port["state"] for port in ports["ports"]] == [*["enabled"] * 3, "disabled"]
@@ -116,6 +117,13 @@ def test_commands_by_hand_and_what_they_answer() -> None:
     assert "disabled" in states_of_events
     assert {event["profile"] for event in events["events"] if "ev" in event} == {FLOW}
     assert events["dropped"] == 0
+
+
+def test_a_port_that_is_enabled_already_has_no_event() -> None:
+    again = [{"kind": kind, "host": "h0", "plane": 1} for kind in ("enable", "disable", "disable")]
+    *_, events = answers(*again, {"kind": "events", "host": "h0"})
+    ports = [event["state"] for event in events["events"] if "ev" not in event]
+    assert ports == ["disabled"]
 
 
 def test_the_last_port_of_a_host_cannot_be_disabled() -> None:

@@ -26,7 +26,8 @@ class EvListing(NamedTuple):
         state: its state.
         active: whether it carries data.
         losses: losses on it since it was last good that have not proved spurious.
-        condemnations: how often it has been taken out of use for losses.
+        condemnations: how often it has been taken out of use for losses, unanswered probes, or
+            because the peer asked for it.
         changed_ns: when its state or role last changed.
         reason: why.
     """
@@ -61,7 +62,7 @@ class Ev:
         lost_port: whether it was good until its port went down.
         returned_ns: when it last returned from ASSUMED_BAD.
         losses: losses on it that have not proved spurious.
-        condemnations: how often it has become ASSUMED_BAD.
+        condemnations: how often it has become ASSUMED_BAD for what happened on it.
         changed_ns: when its state or role last changed, and `reason` why.
         probe_id: of the probe whose answer is awaited.
         probe_sent_ns: when its last probe was sent.

@@ -12,7 +12,7 @@ from typing import Final
 from testbed.mrc.ev.ev import Ev, Plane, Slot
 from testbed.mrc.ev.profile import EvEntry, EvProfile
 from testbed.mrc.ev.selection import PathSelector
-from testbed.mrc.ev.states import EvAction, EvEvent, EvState, transition
+from testbed.mrc.ev.states import FAILURES, EvAction, EvEvent, EvState, transition
 from testbed.mrc.events import EvChanged, Event
 
 
@@ -84,7 +84,8 @@ class Rotation:
         if state is not old or active is not was_active:
             why = event.value if reason is None else reason
             ev.changed_ns, ev.reason = now_ns, why
-            ev.condemnations += state is EvState.ASSUMED_BAD is not old
+            failed = state is EvState.ASSUMED_BAD is not old and event in FAILURES
+            ev.condemnations += failed
             self._events.append(EvChanged(ev.value, ev.plane, old, state, why, active, now_ns))
             for selector in self._selectors:
                 selector.on_state(ev.value, state, active=active, now_ns=now_ns)

@@ -88,6 +88,10 @@ TRANSITIONS: Final[dict[tuple[EvState, EvEvent], tuple[EvState, EvAction]]] = {
     (_DENIED, EvEvent.ALLOWED_UNPROBED): (_GOOD, EvAction.RETURN),
 }
 
+FAILURES: Final = frozenset((EvEvent.PACKET_LOST, EvEvent.PROBE_UNANSWERED))
+"""What condemns an EV for what happened on it; a port that is down, and a new EV or one that is
+allowed again, which must answer probes first, say nothing of its path."""
+
 
 def transition(state: EvState, event: EvEvent) -> tuple[EvState, EvAction]:
     """Return the new state and what the EV does in the rotation.
