@@ -215,3 +215,37 @@ def test_the_commands_of_a_run_can_be_replayed() -> None:
     assert again[1]["by"] == "6"
     healthy(*(entry for entry in again if "flow" in entry))
     assert len(replayed_operator(scenario, rows, [FLOW], until_ns=2 * S)) == 1
+
+
+def wrong_orders(*orders: dict[str, Any]) -> list[str]:
+    """The problems of a scenario with these commands, by their places."""
+    operator = tuple(parse_command(order) for order in orders)
+    return [problem.where for problem in problems(healthy(operator=operator))]
+
+
+def test_commands_that_together_leave_a_flow_no_path_are_refused() -> None:
+    """Denials and ports of both ends count, in the order of their times."""
+    deny = {"kind": "deny", "flow": FLOW, "ev": ["p0", "p1", "p2"], "at": "1 s"}
+    disable = {"kind": "disable", "host": "h4", "plane": 3, "at": "2 s"}
+    assert wrong_orders(deny, disable) == ["operator[1].plane"]
+    assert wrong_orders(disable, deny) == ["operator[0].plane"]
+    assert wrong_orders(disable | {"at": "0.5 s"}, deny) == ["operator[1].ev"]
+    allow = {"kind": "allow", "flow": FLOW, "ev": "p1", "at": "1.5 s"}
+    assert wrong_orders(deny, allow, disable) == []
+    assert wrong_orders(deny, disable | {"plane": 1}) == []
+    rest = {"kind": "deny", "flow": FLOW, "ev": "p3", "at": "1.5 s"}
+    assert wrong_orders(deny, rest) == ["operator[1].ev"]
+
+
+def test_an_ev_that_took_the_place_of_another_can_be_denied() -> None:
+    replace = {"kind": "replace", "flow": FLOW, "ev": "p1/t1_0", "by": str(0x10007), "at": "1 s"}
+    deny = {"kind": "deny", "flow": FLOW, "ev": str(0x10007), "at": "2 s"}
+    assert wrong_orders(replace, deny) == []
+    assert wrong_orders(replace, deny | {"at": "0.5 s"}) == ["operator[1].ev"]
+
+
+def test_a_command_at_the_end_of_a_run_is_refused() -> None:
+    scenario = healthy()
+    at = {"kind": "deny", "flow": FLOW, "ev": "p1"}
+    assert wrong_orders(at | {"at": f"{scenario.duration} ns"}) == ["operator[0].at"]
+    assert wrong_orders(at | {"at": f"{scenario.duration - 1} ns"}) == []

@@ -18,8 +18,6 @@ from testbed.model.operator.commands import (
     AllowEvs,
     Command,
     DenyEvs,
-    DisablePort,
-    EnablePort,
     ListEvs,
     ProbeEvs,
     ReplaceEv,
@@ -29,6 +27,7 @@ from testbed.model.operator.commands import (
     flow_ends,
     flow_name,
 )
+from testbed.model.operator.left_paths import LeftPaths
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc, Transport
 from testbed.model.units import exact_duration
@@ -47,27 +46,26 @@ def operator_problems(scenario: Scenario) -> Iterator[Problem]:
             topology, _host(topology, src), _host(topology, dst), lane=lane, seed=scenario.seed
         )
 
-    for i, order in enumerate(scenario.operator):
-        where = f"operator[{i}]"
-        if order.at > scenario.duration:
-            expected = f"a time within the run, which lasts {exact_duration(scenario.duration)}"
-            yield Problem(f"{where}.at", exact_duration(order.at), expected)
-        yield from command_problems(scenario, order, where, evs_of)
-    yield from _last_port_problems(scenario)
-
-
-def _last_port_problems(scenario: Scenario) -> Iterator[Problem]:
-    """The commands that take a host's last port out of use."""
-    disabled: dict[str, set[int]] = {}
+    left = LeftPaths(tuple(dict.fromkeys(scenario.flows)), evs_of)
+    found: list[tuple[int, Problem]] = []
     for i, order in sorted(enumerate(scenario.operator), key=lambda each: each[1].at):
-        if isinstance(order, EnablePort):
-            disabled.setdefault(order.host, set()).discard(order.plane)
-        elif isinstance(order, DisablePort):
-            ports = disabled.setdefault(order.host, set())
-            ports.add(order.plane)
-            if len(ports) == scenario.topology.planes:
-                expected = f"a port whose loss leaves {order.host} a path: it is the last"
-                yield Problem(f"operator[{i}].plane", str(order.plane), expected)
+        where = f"operator[{i}]"
+        if order.at >= scenario.duration:
+            expected = f"a time within the run, before {exact_duration(scenario.duration)}"
+            found.append((i, Problem(f"{where}.at", exact_duration(order.at), expected)))
+        wrong = list(command_problems(scenario, order, where, left.evs))
+        if not wrong:
+            wrong = list(left.problems(order, where, _added(scenario.topology, order)))
+        found += [(i, problem) for problem in wrong]
+    yield from (problem for _, problem in sorted(found, key=lambda each: each[0]))
+
+
+def _added(topology: Topology, command: TimedCommand) -> EvChoice | None:
+    """The EV that takes another's place by a command."""
+    ends = flow_ends(command.flow) if isinstance(command, ReplaceEv) else None
+    if ends is None or not isinstance(command, ReplaceEv):
+        return None
+    return replacement(topology, ends, command.by)
 
 
 class Operated(Protocol):
