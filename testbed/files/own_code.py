@@ -7,7 +7,7 @@ from typing import Any
 
 from testbed.files.catalog import relative_to_here
 from testbed.files.documents import Document
-from testbed.model.errors import InputError, did_you_mean, few
+from testbed.model.errors import InputError, few, similar_word
 from testbed.model.own_code import REFERENCE
 from testbed.model.transport import Mrc
 
@@ -41,7 +41,7 @@ def _own_code(document: Document, path: str, name: str, wanted: str) -> dict[str
     is_on_command_line = path in document.origins or "transport" in document.origins
     file = Path(name) if is_on_command_line else document.directory / name
     where = document.where(path)
-    if not file.is_file():
+    if not file.exists():
         expected = f"a Python file, relative to {'here' if is_on_command_line else 'the scenario'}"
         raise InputError.of(where, f"{file}, which does not exist", expected)
     shown = str(relative_to_here(file))
@@ -51,6 +51,9 @@ def _own_code(document: Document, path: str, name: str, wanted: str) -> dict[str
     except SyntaxError as error:
         place = f"{shown}:{error.lineno}"
         raise InputError.of(place, f"no Python: {error.msg}", _PYTHON) from None
+    except UnicodeDecodeError as error:
+        found = f"a byte that is not UTF-8 at offset {error.start}"
+        raise InputError.of(shown, found, _PYTHON, "save it as UTF-8") from None
     except (ValueError, RecursionError, MemoryError) as error:
         raise InputError.of(shown, f"no Python: {error or 'nested too deeply'}", _PYTHON) from None
     except OSError as error:
@@ -58,11 +61,10 @@ def _own_code(document: Document, path: str, name: str, wanted: str) -> dict[str
         raise InputError.of(shown, found, "a file that you may read") from None
     classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
     if wanted not in classes:
-        there = f" ({few(classes)})" if classes else ""
-        raise InputError.of(
-            where,
-            f"the class {wanted}",
-            f"a class that {shown} defines{there}",
-            did_you_mean(wanted, classes),
-        )
+        similar = similar_word(wanted, classes) or (classes[0] if len(classes) == 1 else None)
+        remedy = f"add class {wanted}: to {shown}"
+        if similar is not None:
+            remedy = f"did you mean {similar}? Or rename that class to {wanted}"
+        expected = f"a class of {shown}" + (f": {few(classes)}" if classes else ", which has none")
+        raise InputError.of(where, wanted, expected, remedy)
     return {"file": shown, "name": wanted, "source": source}

@@ -1,12 +1,11 @@
 """Runs algorithms of the user's own: makes an object of the class, and checks what it returns.
 
 A path selector has the methods of `mrc.PathSelector` and is made of its EVs (`EvInfo`) and a seed.
-A congestion controller has those of `WindowControl` (mrc/congestion/window.py) and is made of a
-`CcPath`. Methods that begin with `on_` may be missing.
+A congestion controller is a `mrc.CongestionController` and is made of a `CcPath`. Methods that
+begin with `on_` may be missing.
 """
 
 import sys
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,9 +13,19 @@ from functools import partial
 from types import ModuleType
 from typing import Any, Final, NoReturn, Protocol, TypeVar
 
+from testbed.host.own_class import (
+    CONTROLLER,
+    NO_ERROR,
+    SELECTOR,
+    Interface,
+    Mistake,
+    examine,
+    missing,
+    said_of,
+)
+from testbed.model.errors import few
 from testbed.model.own_code import OwnCode
-from testbed.mrc import EvInfo, EvState
-from testbed.mrc.congestion.control import LossCause, Report
+from testbed.mrc import EvInfo, EvState, LossReport, SackReport
 
 _MOST_NOTHING = 3
 """How often in a row a selector may pick nothing while nothing is in flight."""
@@ -49,16 +58,26 @@ class CcPath:
 class _OwnObject:
     """An object of the user's class. An error in its code is an `InputError` with its line."""
 
-    def __init__(self, code: OwnCode, method: str, *arguments: object) -> None:
+    def __init__(self, code: OwnCode, interface: Interface, *arguments: object) -> None:
         self._code: Final = code
-        self._object: Final[Any] = self._run(code.name, lambda: self._class()(*arguments))
-        if not hasattr(self._object, method):
-            self.refuse(code.name, f"no {method}", f"a class with {method}")
+        self._object: Any = None
+        lines, mistake = self._run(code.name, lambda: self._make(interface, arguments))
+        self._lines: Final[dict[str, int]] = lines
+        if mistake is not None:
+            self.refuse(*mistake)
 
-    def _class(self) -> Callable[..., Any]:
-        module = ModuleType(self._code.name)
-        exec(compile(self._code.source, self._code.file, "exec"), module.__dict__)  # noqa: S102
-        return getattr(module, self._code.name)  # type: ignore[no-any-return]
+    def _make(
+        self, interface: Interface, arguments: tuple[object, ...]
+    ) -> tuple[dict[str, int], Mistake | None]:
+        code = self._code
+        module = ModuleType(code.name)
+        exec(compile(code.source, code.file, "exec"), module.__dict__)  # noqa: S102
+        own_class = getattr(module, code.name)
+        lines, mistake = examine(own_class, interface)
+        if mistake is None:
+            self._object = own_class(*arguments)
+            mistake = missing(self._object, interface)
+        return lines, mistake
 
     def call(self, method: str, *arguments: object, **named: object) -> Any:
         """Call a method; returns None where the class does not have it."""
@@ -71,19 +90,18 @@ class _OwnObject:
         """Read an attribute or a property."""
         return self._run(name, lambda: getattr(self._object, name))
 
-    def refuse(self, what: str, found: str, expected: str, line: int | None = None) -> NoReturn:
-        """Raise the error of something in the user's code."""
-        raise self._code.error(what, found, expected, line)
+    def refuse(
+        self, what: str, found: str, expected: str, remedy: str = "", line: int | None = None
+    ) -> NoReturn:
+        """Raise the error of something in the user's code; its line is that of the method."""
+        raise self._code.error(what, found, expected, line or self._lines.get(what), remedy)
 
     def _run(self, what: str, action: Callable[[], _Result]) -> _Result:
         try:
             return action()
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the user's code does
-            frames = traceback.extract_tb(error.__traceback__)
-            lines = [frame.lineno for frame in frames if frame.filename == self._code.file]
-            line = lines[-1] if lines else None
-            found = f"{type(error).__name__}: {error}".removesuffix(": ")
-            self.refuse(what, found, "code that raises no error", line)
+            text, line, remedy = said_of(error, self._code.file)
+            raise self._code.error(what, text, NO_ERROR, line, remedy) from None
 
 
 class _Running(Protocol):
@@ -95,7 +113,7 @@ class _Running(Protocol):
     def read(self, name: str) -> Any:
         """Read an attribute."""
 
-    def refuse(self, what: str, found: str, expected: str, line: int | None = None) -> NoReturn:
+    def refuse(self, what: str, found: str, expected: str, remedy: str = "") -> NoReturn:
         """Raise the error of something in the user's code."""
 
 
@@ -128,26 +146,38 @@ class OwnSelector:
     """A path selector of the user's own, with the methods of `mrc.PathSelector`."""
 
     def __init__(self, code: OwnCode, evs: Sequence[EvInfo], seed: int) -> None:
-        self._own: Final = _made_by(code, "pick", evs, seed)
-        self._evs: Final = frozenset(info.ev for info in evs)
+        """Make the user's object.
+
+        Raises:
+            InputError: the code raises an error or lacks what is needed.
+        """
+        self._own: Final = _made_by(code, SELECTOR, evs, seed)
+        self._evs: Final = {info.ev for info in evs}
+        self._denied: Final = set[int]()
         self._nothing = 0  # picks in a row of nothing, with nothing in flight
 
     def pick(self, now_ns: int, flight: int, avoid: int | None) -> int | None:
         """Return what the user's method picks.
 
         Raises:
-            InputError: it is no EV of this queue pair, or the method raises an error.
+            InputError: it is no EV that may be used, or the method raises an error.
         """
         ev = self._own.call("pick", now_ns, flight, avoid)
         if ev is None:
             self._nothing = 0 if flight else self._nothing + 1
             if self._nothing >= _MOST_NOTHING:
                 expected = "an EV, since nothing is in flight whose answer could wake the sender"
-                self._own.refuse("pick", f"None, {self._nothing} times in a row", expected)
+                remedy = "return None only if flight is above 0; without a return it is None, too"
+                self._own.refuse("pick", f"None, {self._nothing} times in a row", expected, remedy)
             return None
         self._nothing = 0
         if not isinstance(ev, int) or ev not in self._evs:
-            self._own.refuse("pick", repr(ev), "one of the EVs that the class is made of, or None")
+            expected = f"an EV that __init__ gets ({few([str(ev) for ev in sorted(self._evs)])})"
+            remedy = "return its number, such as evs[0].ev: neither evs[0] nor an index"
+            self._own.refuse("pick", repr(ev), f"{expected}, or None", remedy)
+        if ev in self._denied:
+            remedy = "keep the state of each EV in on_state, and pass over those in DENIED"
+            self._own.refuse("pick", f"{ev}, which is denied", "an EV that is not", remedy)
         return ev
 
     def on_sack(self, ev: int, acked: int, rtt_ns: int | None, *, ecn: bool, now_ns: int) -> None:
@@ -164,92 +194,50 @@ class OwnSelector:
 
     def on_state(self, ev: int, state: EvState, *, active: bool, now_ns: int) -> None:
         """Call the user's method; the state is its name."""
+        self._evs.add(ev)  # an operator may add one
+        (self._denied.add if state is EvState.DENIED else self._denied.discard)(ev)
         self._own.call("on_state", ev, state.value, active=active, now_ns=now_ns)
 
 
-class OwnCongestion:
-    """A congestion controller of the user's own, with the methods of `WindowControl`.
+class OwnController:
+    """A congestion controller of the user's own: a `mrc.CongestionController`.
 
-    Its window is read after each report, and is never less than a packet.
+    Attributes:
+        window: what the user's object says, but never less than a packet.
     """
 
     def __init__(self, code: OwnCode, path: CcPath) -> None:
-        self._code: Final = code
+        """Make the user's object.
+
+        Raises:
+            InputError: the code raises an error, lacks what is needed, or its window is no number.
+        """
         self._path: Final = path
-        self._flight = 0
-        self._restart()
+        self._own: Final = _made_by(code, CONTROLLER, path)
+        self._read_window("__init__")
 
-    def has_room(self, payload: int, nominal: int) -> bool:  # noqa: ARG002 - payload counts here
-        """Whether a packet of this size may be sent now."""
-        return self._flight + payload <= self._window
-
-    def on_sent(self, payload: int, nominal: int) -> None:  # noqa: ARG002
-        """Count it as in flight."""
-        self._flight += payload
-
-    def on_delivered(self, payload: int) -> None:
-        """Count it as in flight no longer."""
-        self._flight -= payload
-
-    def on_withdrawn(self, payload: int, nominal: int) -> None:  # noqa: ARG002
-        """Count it as in flight no longer."""
-        self._flight -= payload
-
-    def on_report(self, report: Report) -> None:
-        """Call the user's methods; round trips of retransmissions are not handed on."""
-        acked, _, rtt_ns, repeated, ecn, penalty, restore, now_ns = report
-        if penalty is not None:
-            self.on_penalty(penalty, restore=restore)
-        if acked is not None:
-            self.on_sack(acked, None if repeated else rtt_ns, ecn=ecn, now_ns=now_ns)
-
-    def on_lost(
-        self,
-        cause: LossCause,
-        payload: int,
-        nominal: int,  # noqa: ARG002
-        rtt_ns: int | None,  # noqa: ARG002
-        now_ns: int,
-    ) -> None:
-        """Call the user's method."""
-        self._flight -= payload
-        self.on_loss(payload, trimmed=cause is LossCause.TRIMMED, now_ns=now_ns)
-
-    def reset(self) -> None:
-        """Begin again, unless other queue pairs have packets in flight."""
-        if self._flight == 0:
-            self._restart()
-
-    def _restart(self) -> None:
-        """Make a new object of the class."""
-        self._own = _made_by(self._code, "window", self._path)
-        self._read_window()
-
-    @property
-    def window(self) -> int:
-        """Bytes that may be in flight."""
-        return self._window
-
-    def _read_window(self) -> None:
+    def _read_window(self, method: str) -> None:
         window = self._own.read("window")
         if not isinstance(window, int | float) or not 0 <= window <= MOST_BYTES:
             huge = isinstance(window, int) and window > MOST_BYTES
             shown = "a larger number" if huge else repr(window)
             expected = f"a number of bytes from 0 to {MOST_BYTES}"
-            self._own.refuse("window", shown, expected)
-        self._window = max(int(window), self._path.mtu)
+            remedy = "keep it between bounds, such as path.mtu and 2 * path.bdp_bytes"
+            self._own.refuse(method, f"window = {shown} after it", expected, remedy)
+        self.window = max(int(window), self._path.mtu)
 
-    def on_sack(self, acked: int, rtt_ns: int | None, *, ecn: bool, now_ns: int) -> None:
+    def on_sack(self, sack: SackReport) -> None:
         """Call the user's method."""
-        self._own.call("on_sack", acked, rtt_ns, ecn=ecn, now_ns=now_ns)
-        self._read_window()
+        self._report("on_sack", sack)
 
-    def on_loss(self, lost: int, *, trimmed: bool, now_ns: int) -> None:
+    def on_nack(self, nack: LossReport) -> None:
         """Call the user's method."""
-        self._own.call("on_loss", lost, trimmed=trimmed, now_ns=now_ns)
-        self._read_window()
+        self._report("on_nack", nack)
 
-    def on_penalty(self, penalty: int, *, restore: bool) -> None:
+    def on_loss(self, loss: LossReport) -> None:
         """Call the user's method."""
-        self._own.call("on_penalty", penalty, restore=restore)
-        self._read_window()
+        self._report("on_loss", loss)
+
+    def _report(self, method: str, report: SackReport | LossReport) -> None:
+        self._own.call(method, report)
+        self._read_window(method)

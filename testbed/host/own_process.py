@@ -16,7 +16,10 @@ from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+from testbed.host.own_class import NO_ERROR, Interface
+from testbed.model.errors import MachineError
 from testbed.model.own_code import OwnCode
+from testbed.mrc import LossReport, SackReport
 
 WORKER = Path(__file__).with_name("own_worker.py")
 
@@ -39,13 +42,13 @@ class OwnProcess:
     """An object of the user's class in another process. An error there is an `InputError`."""
 
     def __init__(
-        self, code: OwnCode, method: str, *arguments: object, slowness: float = 1.0
+        self, code: OwnCode, interface: Interface, *arguments: object, slowness: float = 1.0
     ) -> None:
         """Start the process, and make the object there.
 
         Args:
             code: the class.
-            method: what it has to have.
+            interface: what it has to have.
             arguments: of its constructor.
             slowness: how many times longer it may take than on the machine the limits are for.
         """
@@ -67,25 +70,31 @@ class OwnProcess:
         self._replies: Final = self._process.stdout
         os.set_blocking(self._requests.fileno(), False)
         self._received = b""
+        self._lines: dict[str, int] = {}
+        self._is_ready = False
         self._patience_s: Final = PATIENCE_S * slowness
         self._left_s = self._patience_s
         first = {
             "name": code.name,
             "file": code.file,
             "source": code.source,
-            "method": method,
+            "interface": asdict(interface),
             "arguments": [_plain(argument) for argument in arguments],
             "cpu_s": math.ceil(CPU_S * slowness),
             "memory_bytes": MEMORY_BYTES,
         }
         self._send(code.name, first)
         confinement.update(dict.fromkeys(self._said(code.name)["held"]))
-        if not self._reply(code.name):
-            self.refuse(code.name, f"no {method}", f"a class with {method}")
+        self._is_ready = True
+        reply = self._reply(code.name)
+        self._lines = _lines_of(reply.get("lines"))
+        if isinstance(mistake := reply.get("mistake"), list):
+            what, found, expected, remedy = map(str, [*mistake, "", "", "", ""][:4])
+            self.refuse(what, found, expected, remedy)
 
     def call(self, method: str, *arguments: object, **named: object) -> Any:
         """Call a method: at once if it returns something, else before the next that does."""
-        self._calls.append(("call", method, arguments, named))
+        self._calls.append(("call", method, tuple(map(_plain, arguments)), named))
         return None if method.startswith("on_") else self._flush(method)
 
     def read(self, name: str) -> Any:
@@ -93,10 +102,12 @@ class OwnProcess:
         self._calls.append(("read", name, (), {}))
         return self._flush(name)
 
-    def refuse(self, what: str, found: str, expected: str, line: int | None = None) -> NoReturn:
+    def refuse(
+        self, what: str, found: str, expected: str, remedy: str = "", line: int | None = None
+    ) -> NoReturn:
         """Raise the error of something in the user's code, and end its process."""
         self.close()
-        raise self._code.error(what, found, expected, line)
+        raise self._code.error(what, found, expected, line or self._lines.get(what), remedy)
 
     def close(self) -> None:
         """End the process."""
@@ -117,7 +128,8 @@ class OwnProcess:
     def _flush(self, what: str) -> Any:
         calls, self._calls = self._calls, []
         self._send(what, calls)
-        return self._reply(what)
+        value = self._reply(what).get("value")
+        return _Other(value) if isinstance(value, dict | list | str) else value
 
     def _send(self, what: str, content: object) -> None:
         data = json.dumps(content).encode() + b"\n"
@@ -128,18 +140,14 @@ class OwnProcess:
         except BrokenPipeError:
             self._ended(what)
 
-    def _reply(self, what: str) -> Any:
+    def _reply(self, what: str) -> dict[str, Any]:
         reply = self._said(what)
         if "error" in reply:
-            line = reply.get("line")
+            line, remedy = reply.get("line"), str(reply.get("remedy", ""))
             found, line = str(reply["error"]), line if isinstance(line, int) else None
-            self.refuse(str(reply.get("what", what)), found, "code that raises no error", line)
-        value = reply.get("value")
-        if isinstance(value, dict):
-            value = value.get("repr")
-        if value is not None and not isinstance(value, int | float):
-            self.refuse(what, str(value), "a number or None")
-        return value
+            self.close()
+            raise self._code.error(str(reply.get("what", what)), found, NO_ERROR, line, remedy)
+        return reply
 
     def _said(self, what: str) -> dict[str, Any]:
         """The next line of the process, which the user's code may have written itself."""
@@ -173,7 +181,16 @@ class OwnProcess:
             self.refuse(what, found, "code that comes to its end")
 
     def _ended(self, what: str) -> NoReturn:
-        """Say that the process has ended, as one that is killed for its limits does."""
+        """Say that the process has ended, as one that is killed for its limits does.
+
+        Raises:
+            InputError: the user's code has ended it.
+            MachineError: it ended before it ran any of the user's code.
+        """
+        if not self._is_ready:
+            self.close()
+            text = "the process for code of your own ended before it ran any of it"
+            raise MachineError(text, f"every user has to be able to read {sys.base_prefix}")
         try:
             found = f"its process ended ({self._process.wait(_ENDING_S)})"
         except subprocess.TimeoutExpired:
@@ -182,8 +199,27 @@ class OwnProcess:
         self.refuse(what, found, expected)
 
 
+class _Other:
+    """What the class returned, if it is no number: its text."""
+
+    def __init__(self, value: object) -> None:
+        self._text = str(value.get("repr")) if isinstance(value, dict) else repr(value)
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+def _lines_of(said: object) -> dict[str, int]:
+    """The lines of methods, from an answer that the user's code may have written itself."""
+    if not isinstance(said, dict):
+        return {}
+    return {str(name): line for name, line in said.items() if isinstance(line, int)}
+
+
 def _plain(value: object) -> Any:
-    """Dataclasses as mappings."""
+    """Dataclasses and named tuples as mappings."""
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
+    if isinstance(value, LossReport | SackReport):
+        return value._asdict()
     return [_plain(part) for part in value] if isinstance(value, list | tuple) else value

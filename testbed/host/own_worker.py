@@ -1,8 +1,8 @@
 """The process that runs a user's class for `own_process.py`; started by its path, in isolation.
 
-It uses the standard library alone. The first line that it reads has the class and the arguments of
-its constructor; each further line is a batch of calls, of which the last is answered. What the
-class prints is dropped.
+It uses the standard library and `own_class.py`. The first line that it reads has the class and the
+arguments of its constructor; each further line is a batch of calls, of which the last is answered.
+What the class prints is dropped.
 
 Where the system allows namespaces, this program runs twice: the first process makes them and waits;
 the second is the only process in them, so the class can neither see nor signal any other.
@@ -12,17 +12,37 @@ import ast
 import contextlib
 import ctypes
 import importlib
+import importlib.util
 import json
 import os
 import signal
 import subprocess
 import sys
-import traceback
 from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any, NoReturn
 
+try:  # now: once it is nobody's process, it may not be able to read Python's files
+    import resource
+except ImportError:  # Windows, which starts no such process
+    assert sys.platform == "win32"  # noqa: S101
+
 OPEN_FILES = 64
+
+
+def _own_class() -> Any:
+    """The module `own_class.py` beside this file."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "own_class.py")  # noqa: PTH100, PTH118, PTH120
+    spec = importlib.util.spec_from_file_location("own_class", path)
+    assert spec is not None  # noqa: S101 - the file is there
+    assert spec.loader is not None  # noqa: S101
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["own_class"] = module  # its dataclass looks there
+    spec.loader.exec_module(module)
+    return module
+
+
+OWN_CLASS = _own_class()
 
 _NOBODY = 65534
 _NEW_MOUNTS, _NEW_NETWORK, _NEW_IPC = 0x00020000, 0x40000000, 0x08000000
@@ -131,8 +151,6 @@ def _user() -> list[str]:
 
 
 def _limits(cpu_s: int, memory_bytes: int) -> list[str]:
-    import resource  # noqa: PLC0415 - not on every system
-
     def end(*_: object) -> NoReturn:
         raise TimeoutError(f"all {cpu_s} s of CPU time are used up")
 
@@ -153,8 +171,17 @@ def _limits(cpu_s: int, memory_bytes: int) -> list[str]:
     return [f"limits: {cpu_s} s of CPU, {memory_bytes >> 20} MiB, no file written, no new process"]
 
 
-def _arguments(values: list[Any]) -> list[Any]:
-    """The arguments of a constructor: mappings become objects with these attributes."""
+def _plain(value: Any) -> Any:
+    """A number or None, or else a mapping with the text of the value."""
+    if isinstance(value, int) and abs(value) >= _MOST:
+        return {"repr": "a number of more than 63 bits"}
+    if value is not None and not isinstance(value, int | float):
+        return {"repr": repr(value)[:200]}
+    return value
+
+
+def _objects(values: list[Any]) -> list[Any]:
+    """Arguments of a method: mappings become objects with these attributes."""
     return [_object(value) for value in values]
 
 
@@ -164,7 +191,7 @@ def _object(value: Any) -> Any:
     return [_object(part) for part in value] if isinstance(value, list) else value
 
 
-def _answer(action: Callable[[], Any], file: str, called: list[str]) -> bytes:
+def _answer(action: Callable[[], dict[str, Any]], file: str, called: list[str]) -> bytes:
     """What an action returns, or the error that it raised with its line, as a line of JSON.
 
     Args:
@@ -173,17 +200,10 @@ def _answer(action: Callable[[], Any], file: str, called: list[str]) -> bytes:
         called: the methods that were called, of which the last raised the error.
     """
     try:
-        value = action()
-        if isinstance(value, int) and abs(value) >= _MOST:
-            value = {"repr": "a number of more than 63 bits"}
-        elif value is not None and not isinstance(value, int | float):
-            value = {"repr": repr(value)[:200]}
-        reply = {"value": value}
+        reply = action()
     except BaseException as error:  # noqa: BLE001 - whatever the user's code does
-        frames = traceback.extract_tb(error.__traceback__)
-        lines = [frame.lineno for frame in frames if frame.filename == file]
-        text = f"{type(error).__name__}: {error}".removesuffix(": ")[:500]
-        reply = {"error": text, "line": lines[-1] if lines else None, "what": called[-1]}
+        text, line, remedy = OWN_CLASS.said_of(error, file)
+        reply = {"error": text, "line": line, "what": called[-1], "remedy": remedy}
     return json.dumps(reply).encode() + b"\n"
 
 
@@ -231,6 +251,7 @@ def serve(held: list[str]) -> None:
     for stream in (0, 1, 2):
         os.dup2(silence, stream)
     first = json.loads(requests.readline())
+    interface = OWN_CLASS.Interface(**first["interface"])
     _import_ahead(first["source"])
     sys.meta_path.insert(0, _OwnLibraryOnly())
     held += confine(first["cpu_s"], first["memory_bytes"])
@@ -238,11 +259,15 @@ def serve(held: list[str]) -> None:
     made: list[Any] = []
     module = ModuleType(first["name"])
 
-    def make() -> bool:
+    def make() -> dict[str, Any]:
         code = compile(first["source"], first["file"], "exec")
         exec(code, module.__dict__)  # noqa: S102 - that is what this process is for
-        made.append(getattr(module, first["name"])(*_arguments(first["arguments"])))
-        return hasattr(made[0], first["method"])
+        own_class = getattr(module, first["name"])
+        lines, mistake = OWN_CLASS.examine(own_class, interface)
+        if mistake is None:
+            made.append(own_class(*_objects(first["arguments"])))
+            mistake = OWN_CLASS.missing(made[0], interface)
+        return {"lines": lines, "mistake": mistake}
 
     replies.write(_answer(make, first["file"], [first["name"]]))
     for line in requests:
@@ -255,8 +280,8 @@ def serve(held: list[str]) -> None:
                 called.append(name)
                 value = getattr(made[0], name, None)
                 if kind == "call" and value is not None:
-                    value = value(*arguments, **named)
-            return value
+                    value = value(*_objects(arguments), **named)
+            return {"value": _plain(value)}
 
         replies.write(_answer(work, first["file"], called))
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 from testbed import mrc
 from testbed.baselines import roce
 from testbed.host.mrc_config import ev_entries, port_attributes
-from testbed.host.own_code import CcPath, OwnCongestion, OwnSelector
+from testbed.host.own_code import CcPath, OwnController, OwnSelector
 from testbed.host.plan import EndpointPlan, QpPlan
 from testbed.model.fabric.addressing import Path, ev_for_path, nic_address
 from testbed.model.fabric.nodes import Node
@@ -25,8 +25,8 @@ from testbed.mrc.constants import NS_PER_S
 from testbed.mrc.wire.options import WireOptions
 from testbed.workloads.messages import Poster
 
-Controllers = dict[Node, mrc.CongestionControl]
-"""The congestion controllers of a host, by destination."""
+Controllers = dict[Node, mrc.Window]
+"""The congestion windows of a host, by destination."""
 
 
 class ReliableQp(Poster, Protocol):
@@ -173,19 +173,19 @@ def _open_mrc(
 
 def _congestion(
     parameters: Mrc, port: mrc.PortAttributes, config: mrc.QpConfig, path_rtt_ns: int
-) -> mrc.CongestionControl:
-    """A congestion control for a queue pair, or for all to its destination."""
+) -> mrc.Window:
+    """The window of a queue pair, or of all to its destination."""
     match parameters.congestion:
         case OwnCode() as code:
             bdp_bytes = port.rate_bps * port.base_rtt_ns // (8 * NS_PER_S)
             path = CcPath(path_rtt_ns, bdp_bytes, port.mtu, port.trimming, config.seed)
-            return OwnCongestion(code, path)
+            return mrc.Window(partial(OwnController, code, path))
         case "nscc" if parameters.nscc == "uec":
-            return mrc.UecNscc(port.uec_profile(path_rtt_ns))
+            return mrc.ReceiverWindow(partial(mrc.UecNscc, port.uec_profile(path_rtt_ns)))
         case "nscc":
-            return mrc.Nscc(port.cc_profile(path_rtt_ns))
+            return mrc.Window(partial(mrc.Nscc, port.cc_profile(path_rtt_ns)))
         case _:
-            return mrc.FixedWindow(config.cwnd)
+            return mrc.Window(partial(mrc.FixedWindow, config.cwnd))
 
 
 def _open_roce(

@@ -34,11 +34,24 @@ class OwnCode(Part):
         """As a scenario names it."""
         return f"{self.file}:{self.name}"
 
-    def error(self, what: str, found: str, expected: str, line: int | None = None) -> InputError:
-        """The error of the class or of `what` in it; `line` is the file's, if it is known."""
+    def error(
+        self, what: str, found: str, expected: str, line: int | None = None, remedy: str = ""
+    ) -> InputError:
+        """The error of the class or of `what` in it.
+
+        Args:
+            what: the class or its method.
+            found: what was found.
+            expected: what would have been right.
+            line: the line of the file, if it is known; else that of the class.
+            remedy: what to do about it.
+        """
+        head = re.search(rf"^class {self.name}\b", self.source, re.MULTILINE)
+        if line is None and head is not None:
+            line = self.source.count("\n", 0, head.start()) + 1
         place = self.file if line is None else f"{self.file}:{line}"
         name = what if what == self.name else f"{self.name}.{what}"
-        return InputError.of(f"{place}: {name}", found, expected)
+        return InputError.of(f"{place}: {name}", found, expected, remedy)
 
 
 @dataclass(frozen=True, slots=True)

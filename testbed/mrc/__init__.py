@@ -7,10 +7,10 @@ I/O layer owns sockets, clocks and outer headers.
 
 from testbed.mrc.capabilities import NOT_BUSY, BusyState
 from testbed.mrc.config import PortAttributes, QpConfig
-from testbed.mrc.congestion.control import CongestionControl
+from testbed.mrc.congestion.control import CongestionController, LossReport, SackReport
 from testbed.mrc.congestion.nscc_incast import CcProfile, Nscc
 from testbed.mrc.congestion.nscc_uec import UecNscc, UecProfile
-from testbed.mrc.congestion.window import FixedWindow
+from testbed.mrc.congestion.window import FixedWindow, ReceiverWindow, Window
 from testbed.mrc.constants import NEVER, DscpClasses, NackReason
 from testbed.mrc.counters import Counters
 from testbed.mrc.demux import Demux
@@ -45,7 +45,7 @@ __all__ = [
     "CcProfile",
     "Completion",
     "CompletionStatus",
-    "CongestionControl",
+    "CongestionController",
     "Counters",
     "Datagram",
     "DecodeError",
@@ -60,6 +60,7 @@ __all__ = [
     "EvState",
     "Event",
     "FixedWindow",
+    "LossReport",
     "Lost",
     "MemoryRegion",
     "MemoryTable",
@@ -78,11 +79,14 @@ __all__ = [
     "QpStateError",
     "QueuePair",
     "ReceiveCompletion",
+    "ReceiverWindow",
     "Region",
     "RoundTrip",
+    "SackReport",
     "Spurious",
     "UecNscc",
     "UecProfile",
+    "Window",
     "decode",
     "respond",
 ]

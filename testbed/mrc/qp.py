@@ -10,9 +10,8 @@ from random import Random
 
 from testbed.mrc.capabilities import BusyState
 from testbed.mrc.config import QpConfig
-from testbed.mrc.congestion.control import CongestionControl
 from testbed.mrc.congestion.rtt import RttEstimator
-from testbed.mrc.congestion.window import FixedWindow
+from testbed.mrc.congestion.window import FixedWindow, Window
 from testbed.mrc.constants import ECN_CE, MAX_MPR, MPR_UNIT, NEVER, DscpClasses, NackReason
 from testbed.mrc.counters import Counters
 from testbed.mrc.endpoint import Endpoint
@@ -78,13 +77,13 @@ class QueuePair:
         self,
         config: QpConfig,
         memory: MemoryTable,
-        congestion: CongestionControl | None = None,
+        congestion: Window | None = None,
         *,
         select: SelectorFactory | None = None,
         state: QpState = QpState.RTS,
     ) -> None:
         self.config = config
-        self.congestion = congestion if congestion is not None else FixedWindow(config.cwnd)
+        self.congestion = congestion or Window(lambda: FixedWindow(config.cwnd))
         self._select = select
         self._memory = memory
         self._endpoint = Endpoint()

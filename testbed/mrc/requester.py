@@ -6,9 +6,9 @@ a NAK fails one, and the queue pair with it.
 """
 
 from testbed.mrc.config import QpConfig
-from testbed.mrc.congestion.control import CongestionControl, LossCause
-from testbed.mrc.congestion.flight import Flight
+from testbed.mrc.congestion.flight import TRIMS, Flight
 from testbed.mrc.congestion.rtt import RttEstimator
+from testbed.mrc.congestion.window import Window
 from testbed.mrc.constants import MPR_UNIT, NEVER, EvMark, NackReason
 from testbed.mrc.counters import Counters
 from testbed.mrc.endpoint import Endpoint
@@ -43,7 +43,7 @@ class Requester:
         config: QpConfig,
         engine: EvEngine,
         rtt: RttEstimator,
-        congestion: CongestionControl,
+        congestion: Window,
         events: list[Event],
         counters: Counters,
         reverse: ReversePaths,
@@ -157,7 +157,7 @@ class Requester:
         """Take in the transmissions that a SACK, or an ACK, has newly acknowledged."""
         flight = self.flight
         if not acked:
-            flight.report(sack, None, None, now_ns, newest=newest)
+            flight.report(sack, 0, None, now_ns, newest=newest)
             return
         trigger = cack + sack.ack_psn_offset if sack is not None and not sack.probe_reply else None
         rtt_ns: int | None = None
@@ -236,15 +236,15 @@ class Requester:
         if nack.reason is NackReason.UNEXP_EVENT:
             self.fail(CompletionStatus.REMOTE_OPERATION_ERROR, transmission.message)
             return
-        trimmed = nack.reason in (NackReason.TRIMMED, NackReason.TRIMMED_LASTHOP)
-        if trimmed:
+        if nack.reason in TRIMS:
             self._counters.trimmed_nacks += 1
             self._retry.restart(now_ns)
         elif not self._retry.refused(now_ns):
             self.fail(CompletionStatus.RETRY_EXCEEDED)
             return
         transmission.done = True
-        self._repeat(transmission, LossCause.TRIMMED if trimmed else LossCause.REFUSED, now_ns)
+        self.flight.nacked(transmission, nack.reason, now_ns)
+        self._repeat(transmission)
         if nack.reason is NackReason.TRIMMED:
             self._engine.skip(transmission.ev.value, "trimmed", now_ns)
         elif nack.reason is NackReason.TRIMMED_LASTHOP:
@@ -332,14 +332,14 @@ class Requester:
             Lost(transmission.seq, ev.value, ev.plane, transmission.sent_ns, reason.value, now_ns)
         )
         self._losses.add(transmission)
-        self._repeat(transmission, LossCause.INFERRED, now_ns)
+        self.flight.lost(transmission, reason.value, now_ns)
+        self._repeat(transmission)
         delivers = reason is LossReason.OVERTAKEN
         condemned = self._engine.report_loss(ev.value, reason.value, now_ns, delivers=delivers)
         if condemned and reason is LossReason.LATE:
             self._detector.report_silent_ev(ev.value)
 
-    def _repeat(self, transmission: Transmission, cause: LossCause, now_ns: int) -> None:
-        self.flight.lost(transmission, cause, now_ns)
+    def _repeat(self, transmission: Transmission) -> None:
         self._scoreboard.repeat(transmission)
         if self._config.go_back:
             for behind in self._scoreboard.go_back(transmission.seq):

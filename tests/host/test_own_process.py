@@ -7,14 +7,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from testbed.host import own_process
-from testbed.host.own_code import CcPath, OwnCongestion, OwnSelector, run_apart
+from testbed.host.own_class import SELECTOR
+from testbed.host.own_code import CcPath, OwnController, OwnSelector, run_apart
 from testbed.host.own_process import WORKER, OwnProcess, confinement
-from testbed.model.errors import InputError
+from testbed.model.errors import InputError, MachineError
 from testbed.model.own_code import OwnCode
 from testbed.mrc import EvInfo
 
@@ -69,7 +71,7 @@ def test_reports_arrive_in_order_before_the_next_pick() -> None:
 
 def test_an_error_names_the_method_that_raised_it() -> None:
     code = _code("return 3")
-    more = "    def on_loss(self, ev):\n        pass"
+    more = "    def on_loss(self, ev, *_):\n        raise TypeError"
     with run_apart():
         selector = OwnSelector(OwnCode(file="m.py", name="Mine", source=code.source + more), EVS, 1)
         selector.on_loss(3, "late", 1)
@@ -83,9 +85,12 @@ def test_an_error_names_the_method_that_raised_it() -> None:
         ("return 1 // 0", r"mine\.py:6: Mine\.pick: found ZeroDivisionError"),
         ("raise SystemExit", r"mine\.py:6: Mine\.pick: found SystemExit"),
         ("import os; os._exit(3)", r"process ended \(3\)"),
-        ("return 'text'", "found 'text', expected a number"),
-        ("return 4", "one of the EVs"),
-        ("return self.evs[0]", r"found namespace\(ev=3.*expected a number"),
+        ("return 'text'", "found 'text', expected an EV"),
+        (
+            "return 4",
+            r"mine\.py:5: Mine\.pick: found 4, expected an EV that __init__ gets \(3, 5\)",
+        ),
+        ("return self.evs[0]", r"found namespace\(ev=3.*expected an EV"),
         ("input()", r"mine\.py:6: Mine\.pick: found EOFError"),
         ("return 10 ** 5000", "more than 63 bits"),
         ("return [0] * (1 << 30)", "MemoryError"),
@@ -137,6 +142,41 @@ def test_waiting_ends_although_it_uses_no_cpu(monkeypatch: pytest.MonkeyPatch) -
         _picked(_code("import time; time.sleep(1000)"))
 
 
+def test_a_process_that_cannot_start_is_no_fault_of_the_code(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """So that grading gives no grade, in place of one that costs the student points."""
+    worker = tmp_path / "worker.py"
+    worker.write_text("raise SystemExit(1)")
+    monkeypatch.setattr(own_process, "WORKER", worker)
+    with pytest.raises(MachineError, match=r"before it ran any of it\n  remedy: every user"):
+        _picked(_code("return 3"))
+
+
+def test_once_confined_it_needs_no_files_of_python() -> None:
+    """Such as those below /root, which nobody's process cannot read."""
+    program = (
+        "import runpy, sys\n"
+        f"serve = runpy.run_path({str(WORKER)!r}, run_name='worker')['serve']\n"
+        "confine = serve.__globals__['confine']\n"
+        "def without_files(*limits):\n"
+        "    sys.path.clear()\n"
+        "    return confine(*limits)\n"
+        "serve.__globals__['confine'] = without_files\n"
+        "serve([])\n"
+    )
+    calls = json.dumps([["call", "pick", [0, 0, None], {}]])
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", program],
+        input=f"{json.dumps(_first(_code('return 1 // 0')))}\n{calls}\n",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = done.stdout.splitlines()
+    assert "ZeroDivisionError" in said[-1], done.stderr
+
+
 def test_2_gb_of_print_go_nowhere() -> None:
     code = _code("[print('x' * (1 << 20)) for _ in range(2048)]; return 3")
     assert _picked(code) == 3
@@ -147,12 +187,12 @@ def test_a_window_that_is_none_is_refused() -> None:
     for window in ("-1", "float('nan')", "float('inf')", "1 << 60", "None"):
         source = f"class C:\n    def __init__(self, path):\n        self.window = {window}\n"
         with run_apart(), pytest.raises(InputError, match="a number of bytes from 0"):
-            OwnCongestion(OwnCode(file="c.py", name="C", source=source), path)
+            OwnController(OwnCode(file="c.py", name="C", source=source), path)
 
 
 def _held(what: str) -> bool:
     """Whether something holds for the processes here."""
-    OwnProcess(_code("return 3"), "pick", EVS, 1).close()
+    OwnProcess(_code("return 3"), SELECTOR, EVS, 1).close()
     return any(text.startswith(what) for text in confinement)
 
 
@@ -191,7 +231,8 @@ def test_without_root_it_reaches_nothing_either(escape: str, tmp_path: Path) -> 
     """As an instructor's own user, whose files and processes are within reach otherwise."""
     user = 12345
     worker = tmp_path / WORKER.name
-    shutil.copyfile(WORKER, worker)
+    for file in (WORKER, WORKER.with_name("own_class.py")):
+        shutil.copyfile(file, tmp_path / file.name)
     for path in (tmp_path, *tmp_path.parents[:3]):
         path.chmod(0o755)
     victim = tmp_path / "victim"
@@ -206,19 +247,24 @@ def test_without_root_it_reaches_nothing_either(escape: str, tmp_path: Path) -> 
     assert victim.read_text() == "here"
 
 
-@contextmanager
-def _as_user(user: int, worker: Path, code: OwnCode) -> Iterator[list[str]]:
-    """The answers of a worker that another user has started, beside a process of that user."""
-    become = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
-    first = {
+def _first(code: OwnCode) -> dict[str, object]:
+    """What a worker reads first."""
+    return {
         "name": code.name,
         "file": code.file,
         "source": code.source,
-        "method": "pick",
+        "interface": asdict(SELECTOR),
         "arguments": [[], 1],
         "cpu_s": 5,
         "memory_bytes": 1 << 30,
     }
+
+
+@contextmanager
+def _as_user(user: int, worker: Path, code: OwnCode) -> Iterator[list[str]]:
+    """The answers of a worker that another user has started, beside a process of that user."""
+    become = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
+    first = _first(code)
     calls = [["call", "pick", [0, 0, None], {}]]
     with subprocess.Popen([*become, "sleep", "60"]) as other:
         done = subprocess.run(

@@ -17,7 +17,7 @@ def controllers(**transport: object) -> dict[tuple[str, str], list[object]]:
         for connection in host.traffic.connections.values():
             if isinstance(connection.qp, QueuePair) and connection.plan.sends is not None:
                 key = (str(host), connection.plan.peer.name)
-                found.setdefault(key, []).append(connection.qp.congestion)
+                found.setdefault(key, []).append(connection.qp.congestion.controller)
     return found
 
 

@@ -7,7 +7,6 @@ from random import Random
 from testbed.mrc import (
     Arrival,
     Completion,
-    CongestionControl,
     Datagram,
     Demux,
     Event,
@@ -17,6 +16,7 @@ from testbed.mrc import (
     MemoryTable,
     QpConfig,
     QueuePair,
+    Window,
 )
 from testbed.mrc.capabilities import Capabilities
 from testbed.mrc.wire.trimming import kept_bytes
@@ -103,7 +103,7 @@ class Network(VirtualTime[Flying]):
         burst: int = 64,
         cwnd: int = 160 * 4096,
         base_rtt_ns: int = 130 * MS,
-        congestion: Callable[[], CongestionControl] | None = None,
+        congestion: Callable[[], Window] | None = None,
         receives: int = 64,
         **options: object,
     ) -> None:

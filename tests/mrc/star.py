@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from testbed.mrc import (
     Arrival,
-    CongestionControl,
     Datagram,
     Demux,
     DscpClasses,
@@ -20,6 +19,7 @@ from testbed.mrc import (
     Placed,
     QpConfig,
     QueuePair,
+    Window,
 )
 from testbed.mrc.wire.trimming import kept_bytes
 from tests.virtual_time import VirtualTime
@@ -63,7 +63,7 @@ class Star(VirtualTime[Flying]):
         self,
         profile: EvProfile,
         flows: list[tuple[int, int]],
-        congestion: Callable[[], CongestionControl],
+        congestion: Callable[[], Window],
         *,
         port_bps: float = 10e6,
         base_rtt_ns: int = 130 * MS,

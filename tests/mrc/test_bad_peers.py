@@ -12,7 +12,7 @@ import pytest
 
 from testbed.mrc import CompletionStatus, Datagram, EvChanged
 from testbed.mrc.capabilities import Capabilities
-from testbed.mrc.congestion.window import FixedWindow
+from testbed.mrc.congestion.window import FixedWindow, Window
 from testbed.mrc.constants import EndpointOp, EvMark, NackReason, NakCode
 from testbed.mrc.wire.control import Ack, EndpointRequest, EndpointResponse, Nack, Sack
 from testbed.mrc.wire.kinds import Opcode
@@ -41,7 +41,7 @@ class Hosts(Star):
         super().__init__(
             make_profile(planes=2),
             [(HERE, BAD), (HERE, GOOD)],
-            lambda: FixedWindow(16 * MTU),
+            lambda: Window(lambda: FixedWindow(16 * MTU)),
             capabilities=NOT_AGREED,
             peer=NOT_AGREED,
         )

@@ -24,6 +24,7 @@ from testbed.mrc import (
     Nscc,
     QpState,
     QueuePair,
+    Window,
     decode,
     respond,
 )
@@ -120,7 +121,7 @@ class Target:
         )
         config = network.qps[0].config
         profile = CcProfile.derive(base_rtt_ns=config.base_rtt_ns, rate_bps=20e6, dilation=1e4)
-        self.qp = QueuePair(config, memory, Nscc(profile))
+        self.qp = QueuePair(config, memory, Window(lambda: Nscc(profile)))
         self.demux = Demux(config.local_address, DSCP)
         self.demux.add(self.qp)
         other = replace(config, qpn=config.peer_qpn, peer_qpn=99, peer_address=bytes(16))

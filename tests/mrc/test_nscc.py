@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.mrc import NOT_BUSY, BusyState, CcProfile, Nscc
+from testbed.mrc import NOT_BUSY, BusyState, CcProfile, LossReport, Nscc, SackReport, Window
 from testbed.results.analysis.metrics import jain
 
 from .harness import MS, Network, S, make_profile
@@ -22,10 +22,25 @@ BDP = 2 * PORT_BPS * 0.13 / 8
 ATTAINABLE_BPS = 2 * PORT_BPS * 4096 / 4238
 
 
+def sack(nscc: Nscc, acked: int, rtt_ns: int | None, *, ecn: bool, now_ns: int) -> None:
+    nscc.on_sack(SackReport(acked, rtt_ns, False, ecn, None, False, 0, now_ns))
+
+
+def lose(nscc: Nscc, lost: int, *, trimmed: bool, now_ns: int) -> None:
+    if trimmed:
+        nscc.on_nack(LossReport(lost, "TRIMMED", trimmed, None, 0, now_ns))
+    else:
+        nscc.on_loss(LossReport(lost, "late", trimmed, None, 0, now_ns))
+
+
+def penalise(nscc: Nscc, penalty: int, *, restore: bool) -> None:
+    nscc.on_sack(SackReport(0, None, False, False, penalty, restore, 0, 0))
+
+
 def window_at(window: int, profile: CcProfile = PROFILE) -> Nscc:
     """A window brought down to `window` by trims, long before time 0, its average delay zero."""
     nscc = Nscc(replace(profile, disable_qa=True))
-    nscc.on_loss(nscc.window - window, trimmed=True, now_ns=-100 * S)
+    lose(nscc, nscc.window - window, trimmed=True, now_ns=-100 * S)
     nscc.average_delay_ns = 0.0
     return nscc
 
@@ -34,7 +49,7 @@ def feed(nscc: Nscc, delay_ns: int, *, rtts: float, ecn: bool = False, start_ns:
     """A window of packets each RTT, in SACKs of 8."""
     now_ns, end_ns = start_ns, start_ns + int(rtts * RTT_NS)
     while now_ns < end_ns:
-        nscc.on_sack(8 * MSS, RTT_NS + delay_ns, ecn=ecn, now_ns=now_ns)
+        sack(nscc, 8 * MSS, RTT_NS + delay_ns, ecn=ecn, now_ns=now_ns)
         now_ns += 8 * MSS * RTT_NS // nscc.window
 
 
@@ -114,18 +129,18 @@ def test_a_high_sample_before_the_average_follows_is_fair_increase() -> None:
 def test_an_average_above_target_halves_at_most_and_once_a_round_trip(ecn: bool) -> None:
     nscc = window_at(400_000)
     nscc.average_delay_ns = 100.0 * PROFILE.target_delay
-    nscc.on_sack(MSS, 5 * RTT_NS, ecn=ecn, now_ns=0)
+    sack(nscc, MSS, 5 * RTT_NS, ecn=ecn, now_ns=0)
     assert nscc.window == 200_000
-    nscc.on_sack(MSS, 5 * RTT_NS, ecn=ecn, now_ns=5 * RTT_NS)
+    sack(nscc, MSS, 5 * RTT_NS, ecn=ecn, now_ns=5 * RTT_NS)
     assert 200_000 <= nscc.window < 205_000
-    nscc.on_sack(MSS, 5 * RTT_NS, ecn=ecn, now_ns=5 * RTT_NS + 1)
+    sack(nscc, MSS, 5 * RTT_NS, ecn=ecn, now_ns=5 * RTT_NS + 1)
     assert 100_000 <= nscc.window < 105_000
 
 
 def test_a_decrease_is_in_proportion_to_the_excess() -> None:
     nscc = window_at(400_000)
     nscc.average_delay_ns = 1.25 * PROFILE.target_delay
-    nscc.on_sack(MSS, RTT_NS + int(1.25 * PROFILE.target_delay), ecn=True, now_ns=0)
+    sack(nscc, MSS, RTT_NS + int(1.25 * PROFILE.target_delay), ecn=True, now_ns=0)
     assert nscc.window == pytest.approx(400_000 * (1 - 0.8 * 0.2), rel=0.01)
 
 
@@ -137,72 +152,72 @@ def test_a_mark_without_delay_leaves_the_window_to_the_spray() -> None:
 
 def test_a_trim_takes_its_bytes_and_a_broken_path_nothing() -> None:
     nscc = window_at(200_000)
-    nscc.on_loss(MSS, trimmed=True, now_ns=0)
+    lose(nscc, MSS, trimmed=True, now_ns=0)
     assert nscc.window == 200_000 - MSS
-    nscc.on_loss(MSS, trimmed=False, now_ns=0)
+    lose(nscc, MSS, trimmed=False, now_ns=0)
     assert nscc.window == 200_000 - MSS
 
 
 def test_without_trimming_a_drop_takes_its_bytes() -> None:
     nscc = window_at(200_000, replace(PROFILE, trimming=False))
-    nscc.on_loss(MSS, trimmed=False, now_ns=0)
+    lose(nscc, MSS, trimmed=False, now_ns=0)
     assert nscc.window == 200_000 - MSS
 
 
 def test_quick_adapt_takes_what_was_achieved_and_forgives_what_was_in_flight() -> None:
     nscc = Nscc(PROFILE)
-    nscc.on_sack(MSS, RTT_NS, ecn=False, now_ns=1)
-    nscc.on_sack(9 * MSS, RTT_NS, ecn=False, now_ns=2)
-    nscc.on_loss(MSS, trimmed=True, now_ns=1 + 2 * RTT_NS)
+    sack(nscc, MSS, RTT_NS, ecn=False, now_ns=1)
+    sack(nscc, 9 * MSS, RTT_NS, ecn=False, now_ns=2)
+    lose(nscc, MSS, trimmed=True, now_ns=1 + 2 * RTT_NS)
     assert nscc.window == 9 * MSS
     nscc.average_delay_ns = 4.0 * PROFILE.target_delay
-    nscc.on_sack(MSS, 4 * RTT_NS, ecn=True, now_ns=4 * RTT_NS)
+    sack(nscc, MSS, 4 * RTT_NS, ecn=True, now_ns=4 * RTT_NS)
     assert nscc.window == 9 * MSS
 
 
 def test_what_was_in_flight_asks_for_no_other_quick_adapt() -> None:
     """Trims of a window sent before it come for round trips: each adapt would take less of less."""
     nscc = Nscc(PROFILE)
-    nscc.on_sack(MSS, RTT_NS, ecn=False, now_ns=1)
-    nscc.on_sack(9 * MSS, RTT_NS, ecn=False, now_ns=2)
+    sack(nscc, MSS, RTT_NS, ecn=False, now_ns=1)
+    sack(nscc, 9 * MSS, RTT_NS, ecn=False, now_ns=2)
     in_flight = nscc.window
-    nscc.on_loss(MSS, trimmed=True, now_ns=1 + 2 * RTT_NS)
+    lose(nscc, MSS, trimmed=True, now_ns=1 + 2 * RTT_NS)
     assert nscc.window == 9 * MSS
     for trim in range(in_flight // MSS):
-        nscc.on_loss(MSS, trimmed=True, now_ns=(4 + trim) * RTT_NS)
+        lose(nscc, MSS, trimmed=True, now_ns=(4 + trim) * RTT_NS)
         assert nscc.window == 9 * MSS
 
 
 def test_quick_adapt_keeps_out_when_enough_was_achieved_or_it_is_off() -> None:
     for profile, achieved in ((PROFILE, PROFILE.max_cwnd // 4), (None, MSS)):
         nscc = Nscc(profile or replace(PROFILE, disable_qa=True))
-        nscc.on_sack(MSS, RTT_NS, ecn=False, now_ns=1)
-        nscc.on_sack(achieved, RTT_NS, ecn=False, now_ns=2)
-        nscc.on_loss(MSS, trimmed=True, now_ns=1 + 2 * RTT_NS)
+        sack(nscc, MSS, RTT_NS, ecn=False, now_ns=1)
+        sack(nscc, achieved, RTT_NS, ecn=False, now_ns=2)
+        lose(nscc, MSS, trimmed=True, now_ns=1 + 2 * RTT_NS)
         assert nscc.window == PROFILE.max_cwnd - MSS
 
 
 def test_a_penalty_takes_its_share_and_stops_growth() -> None:
     nscc = window_at(200_000)
-    nscc.on_penalty(32, restore=False)
+    penalise(nscc, 32, restore=False)
     assert nscc.window == 150_000
     feed(nscc, 0, rtts=4)
     assert nscc.window == 150_000
-    nscc.on_penalty(127, restore=False)
+    penalise(nscc, 127, restore=False)
     assert nscc.window == MSS
-    nscc.on_penalty(0, restore=False)
+    penalise(nscc, 0, restore=False)
     assert nscc.window == 200_000
 
 
 def test_restore_brings_back_what_was_before_the_penalty_once() -> None:
     nscc = window_at(200_000)
-    nscc.on_penalty(64, restore=False)
-    nscc.on_loss(100_000, trimmed=True, now_ns=0)
+    penalise(nscc, 64, restore=False)
+    lose(nscc, 100_000, trimmed=True, now_ns=0)
     assert nscc.window == 50_000
-    nscc.on_penalty(0, restore=True)
+    penalise(nscc, 0, restore=True)
     assert nscc.window == 200_000
-    nscc.on_loss(100_000, trimmed=True, now_ns=0)
-    nscc.on_penalty(0, restore=True)
+    lose(nscc, 100_000, trimmed=True, now_ns=0)
+    penalise(nscc, 0, restore=True)
     assert nscc.window == 100_000
 
 
@@ -226,11 +241,11 @@ def test_the_window_stays_within_its_bounds(
     for step, size, rtt_ns, flag, elapsed_ns in steps:
         now_ns += elapsed_ns
         if step == "sack":
-            nscc.on_sack(size, rtt_ns, ecn=flag, now_ns=now_ns)
+            sack(nscc, size, rtt_ns, ecn=flag, now_ns=now_ns)
         elif step == "loss":
-            nscc.on_loss(size, trimmed=flag, now_ns=now_ns)
+            lose(nscc, size, trimmed=flag, now_ns=now_ns)
         else:
-            nscc.on_penalty(size & 127, restore=flag)
+            penalise(nscc, size & 127, restore=flag)
         assert MSS <= nscc.window <= PROFILE.max_cwnd
 
 
@@ -239,7 +254,7 @@ def star(flows: int) -> Star:
     return Star(
         make_profile(planes=2),
         [(host, 0) for host in range(1, flows + 1)],
-        lambda: Nscc(PROFILE),
+        lambda: Window(lambda: Nscc(PROFILE)),
         port_bps=PORT_BPS,
     )
 
@@ -328,8 +343,8 @@ def test_of_two_windows_in_one_queue_the_smaller_may_keep_more_delay() -> None:
 
 def test_a_flow_that_had_nothing_to_send_is_not_adapted_to_it() -> None:
     nscc = Nscc(PROFILE)
-    nscc.on_sack(MSS, RTT_NS, ecn=False, now_ns=0)
-    nscc.on_loss(MSS, trimmed=True, now_ns=4 * RTT_NS)
+    sack(nscc, MSS, RTT_NS, ecn=False, now_ns=0)
+    lose(nscc, MSS, trimmed=True, now_ns=4 * RTT_NS)
     assert nscc.window == PROFILE.max_cwnd - MSS
 
 

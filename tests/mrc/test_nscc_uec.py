@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from testbed.mrc import QpState, UecNscc, UecProfile
-from testbed.mrc.congestion.control import LossCause, Report
+from testbed.mrc import LossReport, QpState, ReceiverWindow, SackReport, UecNscc, UecProfile
 
 from .harness import Network, S, make_profile
 from .star import Star
@@ -25,28 +24,32 @@ def report(
     ecn: bool = False,
     penalty: int | None = 0,
     restore: bool = False,
+    flight: int = 0,
     now: int = 1,
-) -> Report:
+) -> SackReport:
     """A SACK that measured this queueing delay, or (None) no round trip."""
     rtt = None if delay is None else RTT + delay
-    return Report(received, received, rtt, False, ecn, penalty, restore, now)
+    return SackReport(received, rtt, False, ecn, penalty, restore, flight, now)
 
 
 def window_of(size: int, profile: UecProfile = PROFILE) -> UecNscc:
-    """A window brought down to `size` by inferred losses, with nothing in flight or ignored."""
+    """A window brought down to `size` by inferred losses."""
     nscc = UecNscc(profile)
-    lose(nscc, LossCause.INFERRED, nscc.window - size)
-    nscc.flight = 0
+    lose(nscc, nscc.window - size)
     return nscc
 
 
-def lose(nscc: UecNscc, loss: LossCause, size: int, now: int = 1, rtt: int | None = None) -> None:
-    nscc.on_lost(loss, size, size, rtt, now)
+def lose(nscc: UecNscc, size: int) -> None:
+    nscc.on_loss(LossReport(size, "late", False, None, 0, 1))
+
+
+def trim(nscc: UecNscc, size: int, now: int = 1, flight: int = 0) -> None:
+    nscc.on_nack(LossReport(size, "TRIMMED", True, None, flight, now))
 
 
 def begin_epoch(nscc: UecNscc) -> int:
     """Begin an epoch of quick adapt; returns a time just after its end."""
-    nscc.on_report(report(1, TARGET // 2, now=0))
+    nscc.on_sack(report(1, TARGET // 2, now=0))
     return RTT + TARGET + 1
 
 
@@ -70,54 +73,56 @@ def test_parameters_that_cannot_work_are_refused(broken: dict[str, float]) -> No
 
 
 def test_rule_2_the_responders_count_clocks_what_is_in_flight() -> None:
-    nscc = UecNscc(PROFILE)
-    nscc.on_sent(4096, MTU)
-    nscc.on_delivered(4096)
-    assert nscc.flight == MTU, "an acknowledgement alone frees nothing"
-    nscc.on_report(report(2 * MTU))
-    assert nscc.flight == -MTU
-    nscc.flight = nscc.window - MTU
-    assert nscc.has_room(4096, MTU)
-    assert not nscc.has_room(4096, MTU + 1)
+    window = ReceiverWindow(lambda: UecNscc(PROFILE))
+    window.count_sent(4096, MTU)
+    window.count_delivered(4096)
+    assert window.flight == MTU, "an acknowledgement alone frees nothing"
+    assert window.count_received(4096, 2 * MTU) == 2 * MTU
+    assert window.flight == -MTU
+    window.flight = window.window - MTU
+    assert window.has_room(4096, MTU)
+    assert not window.has_room(4096, MTU + 1)
+    assert window.count_lost(4096, MTU) == MTU
+    assert window.flight == window.window - 2 * MTU
 
 
 def test_rule_2_on_a_network_nothing_stays_in_flight() -> None:
-    network = Network(
-        make_profile(), port_bps=10e6, congestion=lambda: UecNscc(_network_profile(10e6))
-    )
+    network = Network(make_profile(), port_bps=10e6, congestion=lambda: _network_window(10e6))
     write_all(network, 30)
     check_success(network, 30)
     network.run(network.now_ns + S)  # the last SACK comes after the ACK
-    control = network.qps[0].congestion
-    assert isinstance(control, UecNscc)
-    assert -256 <= control.flight <= 0, "but for the unit of the counter"
+    assert -256 <= network.qps[0].congestion.flight <= 0, "but for the unit of the counter"
 
 
-def _network_profile(rate_bps: float) -> UecProfile:
-    return UecProfile.derive(base_rtt_ns=S * 13 // 100, rate_bps=rate_bps, mtu=MTU, dilation=10_000)
+def _network_window(rate_bps: float) -> ReceiverWindow:
+    base_rtt_ns = S * 13 // 100
+    profile = UecProfile.derive(
+        base_rtt_ns=base_rtt_ns, rate_bps=rate_bps, mtu=MTU, dilation=10_000
+    )
+    return ReceiverWindow(lambda: UecNscc(profile))
 
 
 def test_rule_3_the_base_rtt_falls_and_the_largest_window_with_it() -> None:
     nscc = UecNscc(PROFILE)
-    nscc.on_report(report(MTU, -RTT // 3))
+    nscc.on_sack(report(MTU, -RTT // 3))
     assert nscc.base_rtt_ns == 8_000
     assert nscc.window == PROFILE.max_window(8_000)
-    nscc.on_report(report(MTU, 500))
+    nscc.on_sack(report(MTU, 500))
     assert nscc.base_rtt_ns == 8_000
 
 
 def test_rule_4_a_round_trip_of_a_packet_sent_twice_counts() -> None:
     nscc = UecNscc(PROFILE)
-    nscc.on_report(report(MTU, -2_000)._replace(repeated=True))
+    nscc.on_sack(report(MTU, -2_000)._replace(repeated=True))
     assert nscc.base_rtt_ns == 10_000
-    nscc.on_report(report(MTU, None))
+    nscc.on_sack(report(MTU, None))
     assert nscc.base_rtt_ns == 10_000
 
 
 def test_rule_5_a_delay_without_a_mark_is_fair_increase() -> None:
     nscc = window_of(100_000)
     nscc.average_delay_ns = 4.0 * TARGET
-    nscc.on_report(report(8 * MTU, 2 * TARGET))
+    nscc.on_sack(report(8 * MTU, 2 * TARGET))
     assert nscc.window == pytest.approx(100_000 + 5 * MTU * 8 * MTU / 100_000, abs=1)
 
 
@@ -125,7 +130,7 @@ def test_rule_6_below_target_the_increase_is_proportional() -> None:
     grown = []
     for delay in (TARGET // 2, TARGET * 3 // 4):
         nscc = window_of(100_000)
-        nscc.on_report(report(8 * MTU, delay))
+        nscc.on_sack(report(8 * MTU, delay))
         grown.append(nscc.window - 100_000)
     assert grown[0] == pytest.approx(PROFILE.alpha * 8 * MTU * TARGET / 2 / 100_000, abs=1)
     assert grown[0] == pytest.approx(2 * grown[1], abs=2)
@@ -133,87 +138,86 @@ def test_rule_6_below_target_the_increase_is_proportional() -> None:
 
 def test_rule_6_after_a_window_without_delay_the_increase_is_fast() -> None:
     nscc = window_of(8 * MTU)
-    nscc.on_report(report(8 * MTU, 0))
+    nscc.on_sack(report(8 * MTU, 0))
     before = nscc.window
-    nscc.on_report(report(4 * MTU, 0))
-    nscc.on_report(report(4 * MTU, 0))
+    nscc.on_sack(report(4 * MTU, 0))
+    nscc.on_sack(report(4 * MTU, 0))
     middle = nscc.window
-    nscc.on_report(report(4 * MTU, 0))
+    nscc.on_sack(report(4 * MTU, 0))
     assert nscc.window - middle == pytest.approx(MTU, abs=1), "a quarter of what was received"
     assert middle > before
-    nscc.on_report(report(MTU, RTT // 4))
+    nscc.on_sack(report(MTU, RTT // 4))
     later = nscc.window
-    nscc.on_report(report(MTU, 0))
+    nscc.on_sack(report(MTU, 0))
     assert nscc.window == later, "a delay ends it"
 
 
 def test_rule_7_a_mark_without_delay_changes_nothing() -> None:
     nscc = window_of(100_000)
-    nscc.on_report(report(9 * MTU, TARGET - 1, ecn=True))
+    nscc.on_sack(report(9 * MTU, TARGET - 1, ecn=True))
     assert nscc.window == 100_000
 
 
 def test_rule_8_a_mark_with_delay_decreases_once_a_base_rtt() -> None:
     nscc = window_of(100_000)
     nscc.average_delay_ns = 2.0 * TARGET
-    nscc.on_report(report(0, 2 * TARGET, ecn=True))
+    nscc.on_sack(report(0, 2 * TARGET, ecn=True))
     assert nscc.window == 60_000, "by 0.8 of half the delay"
-    nscc.on_report(report(0, 2 * TARGET, ecn=True, now=RTT))
+    nscc.on_sack(report(0, 2 * TARGET, ecn=True, now=RTT))
     assert nscc.window == int(60_000 + PROFILE.eta)
     nscc.average_delay_ns = 100.0 * TARGET
-    nscc.on_report(report(0, 2 * TARGET, ecn=True, now=1 + RTT))
+    nscc.on_sack(report(0, 2 * TARGET, ecn=True, now=1 + RTT))
     assert 30_000 <= nscc.window < 30_700, "never below half (and eta)"
 
 
 def test_rule_8_an_average_below_target_decreases_nothing() -> None:
     nscc = window_of(100_000)
-    nscc.on_report(report(0, 2 * TARGET, ecn=True))
+    nscc.on_sack(report(0, 2 * TARGET, ecn=True))
     assert nscc.window == 100_000
 
 
 def test_rule_9_increases_are_applied_after_8_packets_or_a_base_rtt() -> None:
     nscc = window_of(100_000)
-    nscc.on_report(report(7 * MTU, TARGET))
+    nscc.on_sack(report(7 * MTU, TARGET))
     assert nscc.window == 100_000
-    nscc.on_report(report(MTU, TARGET))
+    nscc.on_sack(report(MTU, TARGET))
     gained = 5 * MTU * 8 * MTU / 100_000
     assert nscc.window == pytest.approx(100_000 + gained, abs=1)
-    nscc.on_report(report(0, TARGET, now=RTT))
+    nscc.on_sack(report(0, TARGET, now=RTT))
     assert nscc.window == pytest.approx(100_000 + gained + PROFILE.eta, abs=1)
     full = UecNscc(PROFILE)
-    full.on_report(report(9 * MTU, TARGET))
+    full.on_sack(report(9 * MTU, TARGET))
     assert full.window == PROFILE.max_window(RTT)
 
 
 def test_rule_10_the_average_follows_in_one_window() -> None:
     nscc = window_of(20 * MTU)
     for _ in range(20):
-        nscc.on_report(report(MTU, 1_000))
+        nscc.on_sack(report(MTU, 1_000))
     assert 600 < nscc.average_delay_ns < 700
-    nscc.on_report(report(40 * MTU, 3_000))
+    nscc.on_sack(report(40 * MTU, 3_000))
     assert nscc.average_delay_ns == 3_000
 
 
 def test_rule_11_quick_adapt_takes_what_was_achieved() -> None:
     nscc = UecNscc(PROFILE)
     end = begin_epoch(nscc)
-    nscc.flight = 50 * MTU
-    nscc.on_report(report(5 * MTU, TARGET // 2))
-    lose(nscc, LossCause.TRIMMED, MTU, now=end)
+    nscc.on_sack(report(5 * MTU, TARGET // 2))
+    trim(nscc, MTU, now=end, flight=44 * MTU)
     assert nscc.window == 5 * MTU
-    lose(nscc, LossCause.TRIMMED, MTU, now=2 * end)
+    trim(nscc, MTU, now=2 * end)
     assert nscc.window == 5 * MTU, "44 packets were in flight"
 
 
 def test_rule_11_quick_adapt_needs_a_trim_and_few_bytes() -> None:
     nscc = UecNscc(PROFILE)
     end = begin_epoch(nscc)
-    nscc.on_report(report(MTU, TARGET // 2, now=end))
+    nscc.on_sack(report(MTU, TARGET // 2, now=end))
     assert nscc.window == 225_000
     nscc = UecNscc(PROFILE)
     end = begin_epoch(nscc)
-    nscc.on_report(report(225_000 // 8, TARGET // 2))
-    lose(nscc, LossCause.TRIMMED, MTU, now=end)
+    nscc.on_sack(report(225_000 // 8, TARGET // 2))
+    trim(nscc, MTU, now=end)
     assert nscc.window == 225_000 - MTU
 
 
@@ -221,37 +225,33 @@ def test_rule_12_an_extreme_delay_counts_only_without_trimming() -> None:
     for profile, adapted in ((PROFILE, False), (UNTRIMMED, True)):
         nscc = UecNscc(profile)
         end = begin_epoch(nscc)
-        nscc.on_report(report(2 * MTU, 5 * profile.target_delay, now=2 * end))
+        nscc.on_sack(report(2 * MTU, 5 * profile.target_delay, now=2 * end))
         assert (nscc.window == 2 * MTU) is adapted
 
 
 def test_rule_13_what_was_in_flight_is_ignored_where_it_is_marked() -> None:
     nscc = UecNscc(PROFILE)
     end = begin_epoch(nscc)
-    nscc.flight = 50 * MTU
-    nscc.on_report(report(20_000, TARGET // 2))
-    lose(nscc, LossCause.TRIMMED, MTU, now=end)
+    nscc.on_sack(report(20_000, TARGET // 2))
+    trim(nscc, MTU, now=end, flight=50 * MTU - 20_000 - MTU)
     nscc.average_delay_ns = 4.0 * TARGET
-    nscc.on_report(report(MTU, 4 * TARGET, ecn=True, now=3 * end))
+    nscc.on_sack(report(MTU, 4 * TARGET, ecn=True, now=3 * end))
     assert nscc.window == 20_000
-    nscc.on_report(report(8 * MTU, 2 * TARGET, now=3 * end))
+    nscc.on_sack(report(8 * MTU, 2 * TARGET, now=3 * end))
     assert nscc.window > 20_000, "an unmarked one increases"
 
 
 def test_rule_14_a_trim_takes_its_bytes_and_counts_as_a_delay() -> None:
     nscc = window_of(100_000)
-    nscc.on_sent(4096, MTU)
-    lose(nscc, LossCause.TRIMMED, MTU)
+    trim(nscc, MTU)
     assert nscc.window == 100_000 - MTU
-    assert nscc.flight == 0
     assert nscc.average_delay_ns == pytest.approx(RTT * MTU / 100_000)
 
 
 def test_rule_15_a_refusal_leaves_the_window() -> None:
     nscc = window_of(100_000)
-    nscc.on_sent(4096, MTU)
-    lose(nscc, LossCause.REFUSED, MTU, rtt=11_000)
-    assert (nscc.window, nscc.flight, nscc.base_rtt_ns) == (100_000, 0, 11_000)
+    nscc.on_nack(LossReport(MTU, "NO_PKT_BUFFER", False, 11_000, 0, 1))
+    assert (nscc.window, nscc.base_rtt_ns) == (100_000, 11_000)
 
 
 @pytest.mark.parametrize("profile", [PROFILE, UNTRIMMED])
@@ -259,55 +259,51 @@ def test_rule_16_an_inferred_loss_takes_its_bytes_and_arms_nothing(profile: UecP
     nscc = UecNscc(profile)
     end = begin_epoch(nscc)
     before = nscc.window
-    lose(nscc, LossCause.INFERRED, MTU, now=end)
+    lose(nscc, MTU)
     assert nscc.window == before - MTU
-    nscc.on_report(report(MTU, profile.target_delay // 2, now=2 * end))
+    nscc.on_sack(report(MTU, profile.target_delay // 2, now=2 * end))
     assert nscc.window >= before - MTU
     for _ in range(100):
-        lose(nscc, LossCause.INFERRED, MTU)
+        lose(nscc, MTU)
     assert nscc.window == MTU
 
 
 def test_rule_17_half_a_penalty_for_a_round_trip_halves_the_window() -> None:
     nscc = UecNscc(PROFILE)
     for _ in range(10):
-        nscc.flight = 250_000
-        nscc.on_report(report(22_500, 0, penalty=64))
+        nscc.on_sack(report(22_500, 0, penalty=64, flight=227_500))
     assert nscc.window == pytest.approx(112_500, rel=0.01)
-    nscc.flight = 3 * MTU
-    nscc.on_report(report(0, TARGET, penalty=1, now=5 * RTT))
+    nscc.on_sack(report(0, TARGET, penalty=1, flight=3 * MTU, now=5 * RTT))
     assert nscc.window == pytest.approx(3 * MTU + PROFILE.eta, abs=1), "at most what is in flight"
 
 
 def test_rule_17_a_penalty_stops_increases_and_no_decrease() -> None:
     nscc = window_of(100_000)
-    nscc.flight = 100_000
-    nscc.on_report(report(0, TARGET, penalty=1))
+    nscc.on_sack(report(0, TARGET, penalty=1, flight=100_000))
     nscc.average_delay_ns = 2.0 * TARGET
-    nscc.on_report(report(0, 2 * TARGET, ecn=True, penalty=1))
+    nscc.on_sack(report(0, 2 * TARGET, ecn=True, penalty=1, flight=100_000))
     assert nscc.window == 60_000
 
 
 def test_rule_18_restore_brings_the_saved_window_back_once_the_penalty_is_over() -> None:
     nscc = window_of(100_000)
-    nscc.flight = 100_000
-    nscc.on_report(report(50_000, TARGET, penalty=127))
+    nscc.on_sack(report(50_000, TARGET, penalty=127, flight=50_000))
     reduced = nscc.window
     assert reduced < 60_000
-    nscc.on_report(report(0, TARGET, penalty=1, restore=True))
+    nscc.on_sack(report(0, TARGET, penalty=1, restore=True, flight=50_000))
     assert nscc.window <= reduced, "not while it is penalised"
-    nscc.on_report(report(0, TARGET))
+    nscc.on_sack(report(0, TARGET))
     assert nscc.window <= reduced, "not without restore"
-    nscc.on_report(report(0, TARGET, restore=True))
+    nscc.on_sack(report(0, TARGET, restore=True))
     assert nscc.window == 100_000
-    lose(nscc, LossCause.INFERRED, 50_000)
-    nscc.on_report(report(0, TARGET, restore=True))
+    lose(nscc, 50_000)
+    nscc.on_sack(report(0, TARGET, restore=True))
     assert nscc.window == 50_000, "only once"
 
 
 def test_one_controller_serves_two_queue_pairs() -> None:
     """Together they have one window, and both get their data through."""
-    shared = UecNscc(_network_profile(20e6))
+    shared = _network_window(20e6)
     star = Star(make_profile(planes=2), [(1, 0), (1, 0)], lambda: shared)
     for flow in star.flows:
         star.load(flow)

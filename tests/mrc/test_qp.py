@@ -12,15 +12,17 @@ from testbed.mrc import (
     Datagram,
     EvChanged,
     EvState,
+    LossReport,
     Lost,
     MessageDelivered,
     QpConfig,
     RoundTrip,
+    SackReport,
     Spurious,
+    Window,
     decode,
     respond,
 )
-from testbed.mrc.congestion.control import LossCause, Report
 from testbed.mrc.constants import EndpointOp, EvMark
 from testbed.mrc.wire.control import EndpointRequest, EndpointResponse, ReliabilityProbe, Sack
 from testbed.mrc.wire.packets import Write
@@ -31,8 +33,8 @@ RTT_NS = 130 * MS
 BODY = bytes(range(256)) * 128
 
 
-class RecordingWindow:
-    """Congestion control that records what it is told. No subclass: the core may be compiled."""
+class RecordingController:
+    """Records what it is told. No subclass: the core may be compiled."""
 
     window = 1 << 20
 
@@ -40,30 +42,16 @@ class RecordingWindow:
         self.rtts_ns: list[int | None] = []
         self.penalties: list[tuple[int, bool]] = []
 
-    def has_room(self, payload: int, nominal: int) -> bool:  # noqa: ARG002 - the interface
-        return True
+    def on_sack(self, sack: SackReport) -> None:
+        if sack.acked:
+            self.rtts_ns.append(sack.rtt_ns)
+        if sack.penalty is not None:
+            self.penalties.append((sack.penalty, sack.restore))
 
-    def on_sent(self, payload: int, nominal: int) -> None:
+    def on_nack(self, nack: LossReport) -> None:
         """Change nothing."""
 
-    def on_delivered(self, payload: int) -> None:
-        """Change nothing."""
-
-    def on_withdrawn(self, payload: int, nominal: int) -> None:
-        """Change nothing."""
-
-    def on_lost(
-        self, loss: LossCause, payload: int, nominal: int, rtt_ns: int | None, now_ns: int
-    ) -> None:
-        """Change nothing."""
-
-    def on_report(self, report: Report) -> None:
-        if report.acked is not None:
-            self.rtts_ns.append(report.rtt_ns)
-        if report.penalty is not None:
-            self.penalties.append((report.penalty, report.restore))
-
-    def reset(self) -> None:
+    def on_loss(self, loss: LossReport) -> None:
         """Change nothing."""
 
 
@@ -388,8 +376,8 @@ def test_transmit_heeds_its_limit_of_data_and_lets_control_packets_go() -> None:
 @pytest.mark.parametrize("wait_ns", [0, 7 * MS])
 def test_congestion_control_hears_of_round_trips_from_the_wire_on(wait_ns: int) -> None:
     """What a packet waits for its own port is no delay of the fabric, but delays its answer."""
-    window = RecordingWindow()
-    network = Network(make_profile(backups=0), congestion=lambda: window)
+    window = RecordingController()
+    network = Network(make_profile(backups=0), congestion=lambda: Window(lambda: window))
     sender, receiver = network.qps
     base_ns = sender.rtt.base_ns
     sender.post_write(0, memoryview(b"data"), VA, RKEY)
@@ -542,8 +530,10 @@ def test_sacks_about_packets_never_sent_are_ignored() -> None:
 
 
 def test_what_an_overtaken_sack_asks_of_the_window_is_not_heeded() -> None:
-    window = RecordingWindow()
-    network = Network(make_profile(planes=1, backups=0), mtu=256, congestion=lambda: window)
+    window = RecordingController()
+    network = Network(
+        make_profile(planes=1, backups=0), mtu=256, congestion=lambda: Window(lambda: window)
+    )
     qp = network.qps[0]
     qp.post_write(0, memoryview(bytes(512)), VA, RKEY)
     first, second = qp.transmit(0, 10)

@@ -1,6 +1,6 @@
 import pytest
 
-from testbed.mrc import FixedWindow
+from testbed.mrc import FixedWindow, LossReport, SackReport
 from testbed.mrc.congestion.rtt import RttEstimator
 
 from .harness import MS
@@ -28,8 +28,9 @@ def test_the_timeout_covers_the_variation() -> None:
 
 def test_a_fixed_window_stays() -> None:
     window = FixedWindow(4096)
-    window.on_loss(4096, trimmed=False, now_ns=1)
-    window.on_sack(4096, 5, ecn=True, now_ns=2)
+    window.on_loss(LossReport(4096, "late", False, None, 0, 1))
+    window.on_nack(LossReport(4096, "TRIMMED", True, None, 0, 1))
+    window.on_sack(SackReport(4096, 5, False, True, None, False, 0, 2))
     assert window.window == 4096
 
 

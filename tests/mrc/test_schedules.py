@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from testbed.mrc import NEVER, CcProfile, CompletionStatus, MessageDelivered, Nscc
+from testbed.mrc import NEVER, CcProfile, CompletionStatus, MessageDelivered, Nscc, Window
 from testbed.mrc.config import RecoveryProbe
 from testbed.mrc.wire.options import UDP_PORTS, WireOptions
 from tests.drawn import Drawn, schedules
@@ -49,9 +49,10 @@ def networks(draw: st.DrawFn, evs: list[int]) -> dict[int, PathModel]:
     return paths
 
 
-def window() -> Nscc:
+def window() -> Window:
     """A small one, so that it matters."""
-    return Nscc(CcProfile.derive(base_rtt_ns=130 * MS, rate_bps=5e5, mss=MTU, dilation=1e4))
+    profile = CcProfile.derive(base_rtt_ns=130 * MS, rate_bps=5e5, mss=MTU, dilation=1e4)
+    return Window(lambda: Nscc(profile))
 
 
 OPTIONS = st.fixed_dictionaries(

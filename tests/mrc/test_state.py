@@ -8,12 +8,14 @@ from testbed.mrc import (
     Arrival,
     CcProfile,
     CompletionStatus,
+    LossReport,
     MemoryTable,
     MessageDelivered,
     Nscc,
     QpState,
     QpStateError,
     QueuePair,
+    Window,
 )
 from testbed.mrc.wire.kinds import Opcode
 from testbed.mrc.wire.packets import Write
@@ -122,12 +124,13 @@ def test_after_reset_of_both_ends_the_connection_works_again() -> None:
 
 
 def test_reset_opens_the_congestion_window() -> None:
-    nscc = Nscc(CcProfile.derive(base_rtt_ns=130 * MS, rate_bps=40e6, dilation=1e4))
-    qp = QueuePair(Network(make_profile()).qps[0].config, MemoryTable(), nscc)
-    nscc.on_loss(100_000, trimmed=True, now_ns=0)
-    assert nscc.window < nscc.profile.max_cwnd
+    profile = CcProfile.derive(base_rtt_ns=130 * MS, rate_bps=40e6, dilation=1e4)
+    window = Window(lambda: Nscc(profile))
+    qp = QueuePair(Network(make_profile()).qps[0].config, MemoryTable(), window)
+    window.on_nack(LossReport(100_000, "TRIMMED", True, None, 0, 0))
+    assert window.window < profile.max_cwnd
     qp.modify(QpState.RESET)
-    assert nscc.window == nscc.profile.max_cwnd
+    assert window.window == profile.max_cwnd
 
 
 def outstanding(network: Network) -> int:

@@ -227,8 +227,8 @@ def test_profiles_have_the_words_of_the_control_api() -> None:
     )
     qp.connect(other.create_qp(CompletionQueue()).local)
     assert qp.core is not None
-    assert isinstance(qp.core.congestion, Nscc)
-    assert qp.core.congestion.profile is profile
+    assert isinstance(qp.core.congestion.controller, Nscc)
+    assert qp.core.congestion.controller.profile is profile
     assert qp.core.config.ev_profile.probe_successes == 5
     assert qp.core.active_evs() == {0, 1, 2, 3}
 
@@ -244,7 +244,7 @@ def core_of(wire: Wire, **options: Any) -> QueuePair:
 
 @pytest.mark.parametrize("trimming", [True, False])
 def test_without_a_profile_nscc_has_the_defaults_for_the_peers_paths(trimming: bool) -> None:
-    congestion = core_of(Wire(trimming=trimming)).congestion
+    congestion = core_of(Wire(trimming=trimming)).congestion.controller
     assert isinstance(congestion, Nscc)
     assert congestion.profile == CcProfile.derive(
         base_rtt_ns=130 * MS,
@@ -258,7 +258,7 @@ def test_without_a_profile_nscc_has_the_defaults_for_the_peers_paths(trimming: b
 
 def test_a_fixed_window_is_had_by_name() -> None:
     core = core_of(Wire(), cc_profile=FixedWindow(7 * MTU))
-    assert isinstance(core.congestion, FixedWindow)
+    assert isinstance(core.congestion.controller, FixedWindow)
     assert core.congestion.window == 7 * MTU
 
 

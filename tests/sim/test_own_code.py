@@ -58,8 +58,11 @@ def test_a_selector_decides_the_path_of_every_packet(tmp_path: Path) -> None:
 
 WRONG = {
     "an error": ("        return 1 // 0", "mine.py:7: Mine.pick: found ZeroDivisionError"),
-    "another EV": ("        return -1", "mine.py: Mine.pick: found -1, expected one of the EVs"),
-    "text": ("        return 'path 1'", "found 'path 1', expected one of the EVs"),
+    "another EV": (
+        "        return -1",
+        "mine.py:6: Mine.pick: found -1, expected an EV that __init__ gets",
+    ),
+    "text": ("        return 'path 1'", "found 'path 1', expected an EV that __init__ gets"),
     "the end": ("        raise SystemExit(0)", "mine.py:7: Mine.pick: found SystemExit"),
 }
 
@@ -77,9 +80,15 @@ def test_what_a_selector_does_wrong_is_named(case: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("class Mine:\n    window = 'wide'\n", "Mine.window: found 'wide', expected a number of"),
-        ("class Mine:\n    window = float('nan')\n", "found nan, expected a number of bytes"),
-        ("class Mine:\n    pass\n", "found no window, expected a class with window"),
+        ("class Mine:\n    window = 'wide'\n", "Mine.__init__: found window = 'wide' after it"),
+        (
+            "class Mine:\n    window = float('nan')\n",
+            "found window = nan after it, expected a number",
+        ),
+        (
+            "class Mine:\n    pass\n",
+            "mine.py:1: Mine: found no window, expected a class with self.win",
+        ),
         ("import nothing_of_this_name\nclass Mine: ...\n", "mine.py:1: Mine: found ModuleNotFound"),
     ],
 )
@@ -96,7 +105,7 @@ def test_what_a_controller_does_wrong_is_named(source: str, message: str, tmp_pa
     [
         ("fast", "expected adaptive, blind, or a class of your own such as ./mine.py:MyClass"),
         ("nowhere.py:Mine", "found nowhere.py, which does not exist"),
-        ("{file}:Mein", "did you mean Mine?"),
+        ("{file}:Mein", "did you mean Mine? Or rename that class to Mein"),
         ("{broken}:Mine", "broken.py:1: found no Python: invalid syntax"),
     ],
 )

@@ -10,16 +10,19 @@ class Controller:
         self.window = self.most
         self.cut_ns = 0
 
-    def on_sack(self, acked, rtt_ns, *, ecn, now_ns):
-        if rtt_ns is None:
+    def on_sack(self, sack):
+        if sack.rtt_ns is None or sack.repeated:  # a packet sent again overtakes the queue
             return
-        delay = rtt_ns / self.path.base_rtt_ns
+        delay = sack.rtt_ns / self.path.base_rtt_ns
         if delay < self.TARGET:
-            self.window += self.GAIN * self.path.mtu * acked / self.window
+            self.window += self.GAIN * self.path.mtu * sack.acked / self.window
             self.window = min(self.window, self.most)
-        elif now_ns - self.cut_ns > rtt_ns:  # at most once in a round trip
+        elif sack.now_ns - self.cut_ns > sack.rtt_ns:  # at most once in a round trip
             self.window *= 1 - self.BETA * (delay - self.TARGET) / delay
-            self.cut_ns = now_ns
+            self.cut_ns = sack.now_ns
 
-    def on_loss(self, lost, *, trimmed, now_ns):
-        self.window = max(self.window - lost, self.path.mtu)
+    def on_nack(self, nack):
+        self.window = max(self.window - nack.lost, self.path.mtu)
+
+    def on_loss(self, loss):
+        self.window = max(self.window - loss.lost, self.path.mtu)

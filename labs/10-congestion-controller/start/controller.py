@@ -1,4 +1,4 @@
-"""Your congestion controller. docs/algorithms.md lists all methods."""
+"""Your congestion controller. docs/algorithms.md lists all methods, and what they are told."""
 
 
 class Controller:
@@ -9,8 +9,11 @@ class Controller:
         self.path = path
         self.window = 10 * path.mtu
 
-    def on_sack(self, acked, rtt_ns, *, ecn, now_ns):
-        """A SACK has arrived: `acked` bytes are new; rtt_ns is the round trip, or None."""
+    def on_sack(self, sack):
+        """A SACK has arrived: sack.acked bytes are new; sack.rtt_ns is the round trip, or None."""
 
-    def on_loss(self, lost, *, trimmed, now_ns):
-        """`lost` bytes were lost, or were trimmed by a full queue."""
+    def on_nack(self, nack):
+        """A packet of nack.lost bytes was refused; nack.trimmed: by a full queue."""
+
+    def on_loss(self, loss):
+        """A packet of loss.lost bytes is lost; loss.reason says how that is known."""

@@ -1,78 +1,74 @@
-"""What congestion control is to a requester: what it is told, and what it decides."""
+"""The interface of congestion controllers: what they are told, and what they decide.
 
-from enum import Enum
+NSCC (`nscc_incast.py`, `nscc_uec.py`), the fixed window (`window.py`) and a class of the user's own
+(docs/algorithms.md) have it. `window.py` counts what is in flight for all of them.
+"""
+
 from typing import NamedTuple, Protocol
 
 
-class LossCause(Enum):
-    """Why a packet is sent again."""
-
-    INFERRED = "inferred"
-    """It did not arrive, as far as can be told: overtaken, late, or timed out."""
-
-    TRIMMED = "trimmed"
-    """A switch cut off its payload, and the responder said so."""
-
-    REFUSED = "refused"
-    """It arrived, and the responder had no room for it."""
-
-
-class Report(NamedTuple):
+class SackReport(NamedTuple):
     """What a SACK or a transport ACK says. Sizes in bytes, times in ns.
 
     Attributes:
-        acked: payload that it newly acknowledges; None if it acknowledges nothing.
-        received: what the responder has newly counted in `rcvd_bytes`, in sizes of inner packets.
+        acked: bytes that have newly arrived; 0 if none.
         rtt_ns: the round trip that it measured; None if it measured none.
-        repeated: whether that round trip is of a packet that was sent a second time.
+        repeated: whether that round trip is of a packet that was sent a second time. Such packets
+            have priority in the fabric and overtake the queues.
         ecn: whether it reports an ECN mark.
-        penalty: its `rcv_cwnd_pen`; None if it has none, or is overtaken by a newer SACK.
-        restore: its `restore_cwnd`.
+        penalty: by how many 128ths the receiver asks to shrink the window (`rcv_cwnd_pen`); None if
+            it says nothing about that.
+        restore: whether the receiver asks for the window from before the penalty (`restore_cwnd`).
+        flight: bytes in flight now.
         now_ns: the time.
     """
 
-    acked: int | None
-    received: int
+    acked: int
     rtt_ns: int | None
     repeated: bool
     ecn: bool
     penalty: int | None
     restore: bool
+    flight: int
     now_ns: int
 
 
-class CongestionControl(Protocol):
-    """Decides how much is in flight, of one queue pair or of several to the same destination.
+class LossReport(NamedTuple):
+    """A packet that did not get through and is sent again. Sizes in bytes, times in ns.
 
-    `payload` is the size of a packet's payload, `nominal` that of the inner packet, in bytes.
+    Attributes:
+        lost: its size.
+        reason: of a NACK: its reason, such as `TRIMMED`, `TRIMMED_LASTHOP` or `NO_PKT_BUFFER`. Of a
+            loss: `overtaken`, `late`, `silent EV` or `timeout`.
+        trimmed: whether a NACK says that a switch cut off its payload, because a queue was full.
+        rtt_ns: the round trip to the receiver that refused it; None if none was measured.
+        flight: bytes in flight now, without this packet.
+        now_ns: the time.
+    """
+
+    lost: int
+    reason: str
+    trimmed: bool
+    rtt_ns: int | None
+    flight: int
+    now_ns: int
+
+
+class CongestionController(Protocol):
+    """Decides how much may be in flight, of one queue pair or of several to one destination.
+
+    Sizes are payload bytes, except for UEC's NSCC, which counts whole inner packets.
     """
 
     @property
-    def window(self) -> int:
-        """Bytes that may be in flight."""
+    def window(self) -> float:
+        """Bytes that may be in flight; read when the controller is made and after each report."""
 
-    def has_room(self, payload: int, nominal: int) -> bool:
-        """Whether a packet of this size may be sent now."""
-
-    def on_sent(self, payload: int, nominal: int) -> None:
-        """Take in that a packet is in flight."""
-
-    def on_delivered(self, payload: int) -> None:
-        """Take in that packets in flight have been acknowledged, or were after all not lost."""
-
-    def on_withdrawn(self, payload: int, nominal: int) -> None:
-        """Take in that a queue pair no longer waits for packets in flight: nothing is said of them.
-
-        `nominal` may be negative: more than was sent has been reported as received.
-        """
-
-    def on_report(self, report: Report) -> None:
+    def on_sack(self, sack: SackReport) -> None:
         """Take in a SACK or a transport ACK."""
 
-    def on_lost(
-        self, cause: LossCause, payload: int, nominal: int, rtt_ns: int | None, now_ns: int
-    ) -> None:
-        """Take in that a packet in flight is lost; a refusal may have measured a round trip."""
+    def on_nack(self, nack: LossReport) -> None:
+        """Take in that a packet was trimmed, or that the receiver refused it."""
 
-    def reset(self) -> None:
-        """Start again, as a queue pair has been reset; not while others have packets in flight."""
+    def on_loss(self, loss: LossReport) -> None:
+        """Take in that a packet counts as lost: something overtook it, or it timed out."""

@@ -1,10 +1,11 @@
-"""What one queue pair has in flight, and what it reports to its congestion control."""
+"""What one queue pair has in flight, and what it reports to its window."""
 
 from typing import Final
 
 from testbed.mrc.config import QpConfig
-from testbed.mrc.congestion.control import CongestionControl, LossCause, Report
-from testbed.mrc.constants import RCVD_BYTES_UNIT, EvMark
+from testbed.mrc.congestion.control import LossReport, SackReport
+from testbed.mrc.congestion.window import Window
+from testbed.mrc.constants import RCVD_BYTES_UNIT, EvMark, NackReason
 from testbed.mrc.recovery.transmission import Transmission
 from testbed.mrc.wire.control import Sack
 from testbed.mrc.wire.datagram import new
@@ -13,17 +14,19 @@ from testbed.mrc.wire.sizes import nominal_size
 _COUNTER_BITS: Final = 24
 _HALF: Final = 1 << (_COUNTER_BITS - 1)
 
+TRIMS: Final = (NackReason.TRIMMED, NackReason.TRIMMED_LASTHOP)
+
 
 class Flight:
-    """Counts the packets of one queue pair for a controller that others may share.
+    """Counts the packets of one queue pair for a window that others may share.
 
     Attributes:
         payload: payload bytes in flight.
     """
 
-    def __init__(self, control: CongestionControl, config: QpConfig) -> None:
+    def __init__(self, window: Window, config: QpConfig) -> None:
         """Begin with nothing in flight."""
-        self._control = control
+        self._window = window
         self._timestamps = config.timestamps
         self._mtu = config.mtu
         self._full = self._size(config.mtu)
@@ -34,14 +37,14 @@ class Flight:
     @property
     def window(self) -> int:
         """Bytes that may be in flight."""
-        return self._control.window
+        return self._window.window
 
     def has_room(self, payload: int, *, probing: bool) -> bool:
         """Whether a packet may be sent now: one always, more only unless the path is `probing`."""
         if self.payload == 0:
             return True
         nominal = self._full if payload == self._mtu else self._size(payload)
-        return not probing and self._control.has_room(payload, nominal)
+        return not probing and self._window.has_room(payload, nominal)
 
     def _size(self, payload: int, *, immediate: bool = False) -> int:
         return nominal_size(payload, immediate=immediate, timestamp=self._timestamps)
@@ -55,45 +58,57 @@ class Flight:
         """Count a packet that is being sent."""
         if self.payload == 0 and self._nominal:
             # all has arrived, though a SACK that counted it was lost, or counted it late
-            self._control.on_withdrawn(0, self._nominal)
+            self._window.count_withdrawn(0, self._nominal)
             self._nominal = 0
         length = transmission.length
         whole = length == self._mtu and transmission.message.immediate is None
         nominal = self._full if whole else self._nominal_of(transmission)
         self.payload += length
         self._nominal += nominal
-        self._control.on_sent(length, nominal)
+        self._window.count_sent(length, nominal)
 
     def delivered(self, payload: int) -> None:
         """Count packets with this much payload that have been acknowledged."""
         self.payload -= payload
-        self._control.on_delivered(payload)
+        self._window.count_delivered(payload)
 
-    def lost(self, transmission: Transmission, cause: LossCause, now_ns: int) -> None:
-        """Count a packet that is lost, trimmed or refused."""
-        refused_once = cause is LossCause.REFUSED and not transmission.repeated
-        rtt_ns = transmission.wire_rtt_ns(now_ns) if refused_once else None
+    def lost(self, transmission: Transmission, reason: str, now_ns: int) -> None:
+        """Count and report a packet that is lost."""
+        size = self._count_lost(transmission)
+        fields = (size, reason, False, None, self._window.flight, now_ns)
+        self._window.on_loss(new(LossReport, fields))
+
+    def nacked(self, transmission: Transmission, reason: NackReason, now_ns: int) -> None:
+        """Count and report a packet that was trimmed or refused."""
+        size = self._count_lost(transmission)
+        trimmed = reason in TRIMS
+        measures = not trimmed and not transmission.repeated
+        rtt_ns = transmission.wire_rtt_ns(now_ns) if measures else None
+        fields = (size, reason.name, trimmed, rtt_ns, self._window.flight, now_ns)
+        self._window.on_nack(new(LossReport, fields))
+
+    def _count_lost(self, transmission: Transmission) -> int:
         nominal = self._nominal_of(transmission)
         self.payload -= transmission.length
         self._nominal -= nominal
-        self._control.on_lost(cause, transmission.length, nominal, rtt_ns, now_ns)
+        return self._window.count_lost(transmission.length, nominal)
 
     def withdrawn(self, transmission: Transmission) -> None:
         """Count a packet that is sent again without having been lost."""
         nominal = self._nominal_of(transmission)
         self.payload -= transmission.length
         self._nominal -= nominal
-        self._control.on_withdrawn(transmission.length, nominal)
+        self._window.count_withdrawn(transmission.length, nominal)
 
     def close(self) -> None:
         """Withdraw all: the queue pair has failed or is reset."""
-        self._control.on_withdrawn(self.payload, self._nominal)
+        self._window.count_withdrawn(self.payload, self._nominal)
         self.payload = self._nominal = 0
 
     def report(
         self,
         sack: Sack | None,
-        acked: int | None,
+        acked: int,
         measured: Transmission | None,
         now_ns: int,
         *,
@@ -103,7 +118,7 @@ class Flight:
 
         Args:
             sack: the SACK.
-            acked: the payload bytes that it newly acknowledges; None if nothing.
+            acked: the payload bytes that it newly acknowledges.
             measured: the transmission that triggered it, if that is sure.
             now_ns: the time.
             newest: whether no newer SACK has overtaken it.
@@ -121,9 +136,10 @@ class Flight:
                 received = self._received(sack.rcvd_bytes)
                 if newest:
                     penalty, restore = sack.rcv_cwnd_pen, sack.restore_cwnd
-        self._control.on_report(
-            new(Report, (acked, received, rtt_ns, repeated, ecn, penalty, restore, now_ns))
-        )
+        window = self._window
+        arrived = window.count_received(acked, received)
+        fields = (arrived, rtt_ns, repeated, ecn, penalty, restore, window.flight, now_ns)
+        window.on_sack(new(SackReport, fields))
 
     def _received(self, units: int) -> int:
         """Return by how much `rcvd_bytes` has grown; nothing for one that is older."""

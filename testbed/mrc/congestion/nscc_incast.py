@@ -26,7 +26,7 @@ first two after Swift (Kumar et al., SIGCOMM 2020):
   it would otherwise follow a queue that is long gone.
 - A packet sent before a decrease causes no further decrease: once per base RTT is too often while
   the queue makes round trips longer.
-- Round trips of retransmissions are not used (the caller gives none): they overtake the queue.
+- Round trips of retransmissions are not used: they overtake the queue.
 
 With trimming, congestion shows as trims, and the loss of a whole packet as a sign of a broken path,
 to which the EVs react; so only without trimming does such a loss shrink the window by its size.
@@ -36,8 +36,8 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Final, Self
 
+from testbed.mrc.congestion.control import LossReport, SackReport
 from testbed.mrc.congestion.scaling import scaling
-from testbed.mrc.congestion.window import WindowControl
 from testbed.mrc.constants import PENALTY_UNIT
 
 _LONG_AGO_NS: Final = 1 << 62
@@ -144,18 +144,13 @@ class CcProfile:
         )
 
 
-class Nscc(WindowControl):
+class Nscc:
     """The window of one queue pair. It begins at its maximum, as in uet-htsim."""
 
     def __init__(self, profile: CcProfile) -> None:
-        super().__init__()
         self.profile = profile
-        self.restart()
-
-    def restart(self) -> None:
-        """Start again, with the largest window."""
         self.average_delay_ns = 0.0
-        self._window = float(self.profile.max_cwnd)
+        self._window = float(profile.max_cwnd)
         self._increase = 0.0
         self._since_adjusted = 0
         self._adjusted_ns = 0
@@ -182,14 +177,19 @@ class Nscc(WindowControl):
         smallness = (sqrt(profile.max_cwnd / self._window) - 1) / (sqrt(_SMALL_WINDOW) - 1)
         return profile.target_delay * (1 + profile.flow_scale * min(smallness, 1))
 
-    def on_sack(self, acked: int, rtt_ns: int | None, *, ecn: bool, now_ns: int) -> None:
+    def on_sack(self, sack: SackReport) -> None:
         """Take in a SACK; one that measured no RTT counts its bytes and decides nothing."""
         profile = self.profile
+        acked, rtt_ns, repeated, ecn, penalty, restore, _, now_ns = sack
+        if penalty is not None:
+            self._penalise(penalty, restore=restore)
+        if not acked and rtt_ns is None:
+            return
         self._achieved += acked
         self._since_adjusted += acked
         stale = self._to_ignore > 0
         self._to_ignore = max(0, self._to_ignore - acked)
-        if rtt_ns is None:
+        if rtt_ns is None or repeated:
             self._grant(now_ns)
             return
         delay_ns = max(0, rtt_ns - profile.base_rtt)
@@ -212,9 +212,14 @@ class Nscc(WindowControl):
                 self._increase += profile.fi * acked
         self._grant(now_ns)
 
-    def on_loss(self, lost: int, *, trimmed: bool, now_ns: int) -> None:
+    def on_nack(self, nack: LossReport) -> None:
+        """Take in a trim, or a refusal: like a loss."""
+        self.on_loss(nack)
+
+    def on_loss(self, loss: LossReport) -> None:
         """Take in a loss: a trim, or (without trimming) a drop, shrinks the window by it."""
         profile = self.profile
+        lost, _, trimmed, _, _, now_ns = loss
         self._adapt = True
         stale = self._to_ignore > 0
         self._to_ignore = max(0, self._to_ignore - lost)
@@ -229,7 +234,7 @@ class Nscc(WindowControl):
         elif trimmed or not profile.trimming:
             self._bound(self._window - lost)
 
-    def on_penalty(self, penalty: int, *, restore: bool) -> None:
+    def _penalise(self, penalty: int, *, restore: bool) -> None:
         """Reduce the window by `penalty` / 128, as long as the responder asks for it.
 
         A reduced window does not grow. With `restore` it is at least what it was when the penalty

@@ -3,6 +3,7 @@
 The numbers 1 to 18 are those of the rules in docs/congestion.md; tests/mrc/test_nscc_uec.py has a
 test for each. Notation there: W window, F bytes in flight, r newly received bytes, d queueing delay
 of a sample, d* the target delay, B the base RTT. All sizes are those of inner packets ("nominal").
+`ReceiverWindow` counts them (rule 2).
 
 Where the readings leave a choice:
 
@@ -15,7 +16,7 @@ Where the readings leave a choice:
 from dataclasses import dataclass
 from typing import Final, Self
 
-from testbed.mrc.congestion.control import LossCause, Report
+from testbed.mrc.congestion.control import LossReport, SackReport
 from testbed.mrc.congestion.scaling import BITS, scaling
 from testbed.mrc.constants import NS_PER_S
 
@@ -102,17 +103,11 @@ class UecNscc:
     """The window of one queue pair, or of all to one destination. It begins at its maximum.
 
     Attributes:
-        flight: bytes in flight by what the responder has counted: signed (rule 2).
         base_rtt_ns: the least round trip so far (rule 3).
     """
 
     def __init__(self, profile: UecProfile) -> None:
         self.profile = profile
-        self.flight = 0
-        self._restart()
-
-    def _restart(self) -> None:
-        profile = self.profile
         self.base_rtt_ns = profile.base_rtt
         self.average_delay_ns = 0.0
         self._largest = profile.max_window(profile.base_rtt)
@@ -131,12 +126,6 @@ class UecNscc:
         self._ignored = 0
         self._saved: float | None = None
 
-    def reset(self) -> None:
-        """Begin again, unless other queue pairs have packets in flight."""
-        if self.flight <= 0:
-            self.flight = 0
-            self._restart()
-
     @property
     def window(self) -> int:
         """Bytes that may be in flight."""
@@ -146,88 +135,69 @@ class UecNscc:
     def _ignoring(self) -> bool:
         return self._ignored < self._to_ignore
 
-    def has_room(self, payload: int, nominal: int) -> bool:  # noqa: ARG002 - nominal sizes count
-        """Whether a packet of this size fits beside what is in flight (rule 2)."""
-        return self.flight + nominal <= self._window
-
-    def on_sent(self, payload: int, nominal: int) -> None:  # noqa: ARG002
-        """Count it as in flight."""
-        self.flight += nominal
-
-    def on_delivered(self, payload: int) -> None:
-        """Do nothing: the responder's counter says what has arrived (rule 2)."""
-
-    def on_withdrawn(self, payload: int, nominal: int) -> None:  # noqa: ARG002
-        """Count it as in flight no longer."""
-        self.flight -= nominal
-
-    def on_report(self, report: Report) -> None:
-        """Take in a SACK (rules 2 to 13, 17, 18)."""
-        profile, now_ns, received = self.profile, report.now_ns, report.received
-        self.flight -= received
+    def on_sack(self, sack: SackReport) -> None:
+        """Take in a SACK (rules 3 to 13, 17, 18)."""
+        profile, now_ns, received = self.profile, sack.now_ns, sack.acked
         self._achieved += received
         self._since_applied += received
         self._ignored += received
-        may_increase = self._apply_penalty(report)
-        if report.rtt_ns is None:
+        may_increase = self._apply_penalty(sack)
+        if sack.rtt_ns is None:
             self._undecided += received
             self._apply(now_ns)
             return
         received += self._undecided
         self._undecided = 0
-        self._lower_base(report.rtt_ns)
-        delay_ns = max(0, report.rtt_ns - self.base_rtt_ns)
+        self._lower_base(sack.rtt_ns)
+        delay_ns = max(0, sack.rtt_ns - self.base_rtt_ns)
         self._average(delay_ns, received)
-        if report.ecn and self._ignoring:
+        if sack.ecn and self._ignoring:
             return
-        if self._quick_adapt(now_ns, delay_ns):
+        if self._quick_adapt(now_ns, delay_ns, sack.flight):
             return
         if delay_ns >= profile.target_delay:
             self._stop_fast_increase()
-            if report.ecn:
+            if sack.ecn:
                 self._decrease(now_ns)
             elif may_increase:
                 self._increase += profile.fi * received
-        elif not report.ecn and may_increase:
+        elif not sack.ecn and may_increase:
             self._increase_proportionally(received, delay_ns)
         self._apply(now_ns)
 
-    def on_lost(
-        self,
-        cause: LossCause,
-        payload: int,  # noqa: ARG002
-        nominal: int,
-        rtt_ns: int | None,
-        now_ns: int,
-    ) -> None:
-        """Take in a trim (rule 14), a refusal (rule 15) or an inferred loss (rule 16)."""
-        self.flight -= nominal
-        if cause is LossCause.REFUSED:
-            if rtt_ns is not None:
-                self._lower_base(rtt_ns)
+    def on_nack(self, nack: LossReport) -> None:
+        """Take in a trim (rule 14) or a refusal (rule 15)."""
+        if not nack.trimmed:
+            if nack.rtt_ns is not None:
+                self._lower_base(nack.rtt_ns)
             return
-        self._ignored += nominal
+        self._ignored += nack.lost
         self._stop_fast_increase()
-        if cause is LossCause.TRIMMED:
-            self._average(self.base_rtt_ns, nominal)
-            self._armed = True
-            if self._ignoring or self._quick_adapt(now_ns, 0):
-                return
-        self._bound(self._window - nominal)
+        self._average(self.base_rtt_ns, nack.lost)
+        self._armed = True
+        if self._ignoring or self._quick_adapt(nack.now_ns, 0, nack.flight):
+            return
+        self._bound(self._window - nack.lost)
 
-    def _apply_penalty(self, report: Report) -> bool:
+    def on_loss(self, loss: LossReport) -> None:
+        """Take in an inferred loss (rule 16)."""
+        self._ignored += loss.lost
+        self._stop_fast_increase()
+        self._bound(self._window - loss.lost)
+
+    def _apply_penalty(self, sack: SackReport) -> bool:
         """Obey the responder (rules 17, 18); returns whether this SACK may increase the window."""
-        if report.penalty is None:
+        if sack.penalty is None:
             return True
-        if report.penalty == 0:
-            if report.restore and self._saved is not None:
+        if sack.penalty == 0:
+            if sack.restore and self._saved is not None:
                 self._bound(self._saved)
                 self._saved = None
             return True
         if self._saved is None:
             self._saved = self._window
-        window = min(self._window, float(self.flight))
-        self._bound(window - (report.penalty * report.received >> _PENALTY_SHIFT))
+        window = min(self._window, float(sack.flight))
+        self._bound(window - (sack.penalty * sack.acked >> _PENALTY_SHIFT))
         self._stop_fast_increase()
         return False
 
@@ -242,7 +212,7 @@ class UecNscc:
         weight = min(size / self._window, 1.0)
         self.average_delay_ns += weight * (delay_ns - self.average_delay_ns)
 
-    def _quick_adapt(self, now_ns: int, delay_ns: int) -> bool:
+    def _quick_adapt(self, now_ns: int, delay_ns: int, flight: int) -> bool:
         """Adapt the window to what was achieved, once in an epoch (rules 11, 12)."""
         profile, first = self.profile, self._epoch_ends_ns is None
         if self._epoch_ends_ns is not None and now_ns <= self._epoch_ends_ns:
@@ -255,7 +225,7 @@ class UecNscc:
         )
         if adapt:
             self._bound(self._achieved)
-            self._to_ignore = max(self.flight, 0)
+            self._to_ignore = max(flight, 0)
             self._ignored = 0
             self._forget_increase()
             self._stop_fast_increase()

@@ -1,93 +1,142 @@
-"""Congestion controllers of a few methods, and the window that never changes."""
+"""Bytes in flight against the window of a controller, and the controller that never changes it."""
 
-from testbed.mrc.congestion.control import LossCause, Report
+from collections.abc import Callable
+from typing import Final
+
+from testbed.mrc.congestion.control import CongestionController, LossReport, SackReport
 
 
-class WindowControl:
-    """The part that is common to controllers which only say how large the window is.
+class Window:
+    """Counts the payload in flight, of all queue pairs that share a controller.
 
-    It counts the payload in flight and hands on what a controller wants to know: sizes are payload
-    bytes, times ns. Round trips of retransmissions are not handed on.
+    `payload` is the size of a packet's payload, `nominal` that of the inner packet, in bytes.
 
     Attributes:
-        flight: payload bytes in flight, of all queue pairs that share the controller.
+        controller: what decides about the window.
+        flight: bytes in flight.
+        window: bytes that may be in flight.
     """
 
-    def __init__(self) -> None:
-        """Begin with nothing in flight."""
+    def __init__(self, make: Callable[[], CongestionController]) -> None:
+        """Begin with nothing in flight.
+
+        Args:
+            make: makes the controller, now and when a queue pair is reset.
+        """
+        self._make: Final = make
+        self._begin()
+
+    def _begin(self) -> None:
         self.flight = 0
+        self.controller = self._make()
+        self.window = int(self.controller.window)
 
-    @property
-    def window(self) -> int:
-        """Bytes that may be in flight."""
-        raise NotImplementedError
-
-    def on_sack(self, acked: int, rtt_ns: int | None, *, ecn: bool, now_ns: int) -> None:
-        """Take in a SACK: bytes newly acknowledged, the RTT it measured, whether ECN was seen."""
-
-    def on_loss(self, lost: int, *, trimmed: bool, now_ns: int) -> None:
-        """Take in a loss of `lost` bytes."""
-
-    def on_penalty(self, penalty: int, *, restore: bool) -> None:
-        """Take in the fields `rcv_cwnd_pen` (0-127) and `restore_cwnd` of a SACK."""
-
-    def restart(self) -> None:
-        """Begin again with the first window."""
-
-    # The methods of CongestionControl
+    def reset(self) -> None:
+        """Begin again, as a queue pair is reset, unless others have packets in flight."""
+        if self.flight <= 0:
+            self._begin()
 
     def has_room(self, payload: int, nominal: int) -> bool:  # noqa: ARG002 - payload counts here
         """Whether a packet of this size may be sent now."""
         return self.flight + payload <= self.window
 
-    def on_sent(self, payload: int, nominal: int) -> None:  # noqa: ARG002
-        """Count it as in flight."""
+    def count_sent(self, payload: int, nominal: int) -> None:  # noqa: ARG002
+        """Count a packet as in flight."""
         self.flight += payload
 
-    def on_delivered(self, payload: int) -> None:
-        """Count it as in flight no longer."""
+    def count_delivered(self, payload: int) -> None:
+        """Count packets that have been acknowledged as in flight no longer."""
         self.flight -= payload
 
-    def on_withdrawn(self, payload: int, nominal: int) -> None:  # noqa: ARG002
-        """Count it as in flight no longer."""
+    def count_withdrawn(self, payload: int, nominal: int) -> None:  # noqa: ARG002
+        """Count packets that a queue pair no longer waits for: nothing is known of them.
+
+        `nominal` may be negative: more than was sent has been reported as received.
+        """
         self.flight -= payload
 
-    def on_report(self, report: Report) -> None:
-        """Hand on the penalty, and what was acknowledged."""
-        acked, _, rtt_ns, repeated, ecn, penalty, restore, now_ns = report
-        if penalty is not None:
-            self.on_penalty(penalty, restore=restore)
-        if acked is not None:
-            self.on_sack(acked, None if repeated else rtt_ns, ecn=ecn, now_ns=now_ns)
-
-    def on_lost(
-        self,
-        cause: LossCause,
-        payload: int,
-        nominal: int,  # noqa: ARG002
-        rtt_ns: int | None,  # noqa: ARG002
-        now_ns: int,
-    ) -> None:
-        """Count it as in flight no longer, and hand it on."""
+    def count_lost(self, payload: int, nominal: int) -> int:  # noqa: ARG002
+        """Count a packet as in flight no longer; return its size as a controller is told it."""
         self.flight -= payload
-        self.on_loss(payload, trimmed=cause is LossCause.TRIMMED, now_ns=now_ns)
+        return payload
 
-    def reset(self) -> None:
-        """Begin again, unless other queue pairs have packets in flight."""
-        if self.flight == 0:
-            self.restart()
+    def count_received(self, acked: int, received: int) -> int:  # noqa: ARG002
+        """Count what a SACK reports; return how much has arrived as a controller is told it.
+
+        Args:
+            acked: payload that it newly acknowledges; it has been counted as delivered.
+            received: what the responder has newly counted in `rcvd_bytes`, in nominal sizes.
+        """
+        return acked
+
+    # What the controller is told
+
+    def on_sack(self, sack: SackReport) -> None:
+        """Take in a SACK or a transport ACK."""
+        self.controller.on_sack(sack)
+        self.window = int(self.controller.window)
+
+    def on_nack(self, nack: LossReport) -> None:
+        """Take in a NACK."""
+        self.controller.on_nack(nack)
+        self.window = int(self.controller.window)
+
+    def on_loss(self, loss: LossReport) -> None:
+        """Take in a loss."""
+        self.controller.on_loss(loss)
+        self.window = int(self.controller.window)
 
 
-class FixedWindow(WindowControl):
+class ReceiverWindow(Window):
+    """Counts what is in flight by what the responder has counted, as UEC does (rule 2 of NSCC).
+
+    All sizes are nominal. `flight` is signed: SACKs may report more than was sent.
+    """
+
+    def has_room(self, payload: int, nominal: int) -> bool:  # noqa: ARG002 - nominal sizes count
+        """Whether a packet of this size may be sent now."""
+        return self.flight + nominal <= self.window
+
+    def count_sent(self, payload: int, nominal: int) -> None:  # noqa: ARG002
+        """Count a packet as in flight."""
+        self.flight += nominal
+
+    def count_delivered(self, payload: int) -> None:
+        """Do nothing: the responder's counter says what has arrived."""
+
+    def count_withdrawn(self, payload: int, nominal: int) -> None:  # noqa: ARG002
+        """Count packets that a queue pair no longer waits for."""
+        self.flight -= nominal
+
+    def count_lost(self, payload: int, nominal: int) -> int:  # noqa: ARG002
+        """Count a packet as in flight no longer; return its nominal size."""
+        self.flight -= nominal
+        return nominal
+
+    def count_received(self, acked: int, received: int) -> int:  # noqa: ARG002
+        """Count what the responder has newly counted, and return it."""
+        self.flight -= received
+        return received
+
+
+class FixedWindow:
     """A window that never changes, for fabrics of known load and for tests."""
 
     def __init__(self, window: int) -> None:
-        super().__init__()
+        """Take the window, in bytes.
+
+        Raises:
+            ValueError: it is not positive.
+        """
         if window <= 0:
             raise ValueError(f"the congestion window must be positive, not {window} bytes")
-        self._window = window
+        self.window: Final = window
 
-    @property
-    def window(self) -> int:
-        """Bytes that may be in flight."""
-        return self._window
+    def on_sack(self, sack: SackReport) -> None:
+        """Do nothing."""
+
+    def on_nack(self, nack: LossReport) -> None:
+        """Do nothing."""
+
+    def on_loss(self, loss: LossReport) -> None:
+        """Do nothing."""

@@ -10,7 +10,7 @@ from testbed.mrc.capabilities import Capabilities
 from testbed.mrc.config import PortAttributes
 from testbed.mrc.congestion.nscc_incast import CcProfile, Nscc
 from testbed.mrc.congestion.nscc_uec import UecNscc, UecProfile
-from testbed.mrc.congestion.window import FixedWindow
+from testbed.mrc.congestion.window import FixedWindow, ReceiverWindow, Window
 from testbed.mrc.constants import (
     DEFAULT_EXPONENTIAL_RETRIES,
     DEFAULT_LINEAR_RETRIES,
@@ -176,13 +176,12 @@ class Context:
     ) -> QueuePair:
         """Return the core of a queue pair that has learnt its peer, in RTR."""
         port, paths = self.port, self._paths_to(peer.address)
-        congestion: Nscc | UecNscc | FixedWindow
         if isinstance(cc_profile, FixedWindow):
-            congestion = cc_profile
+            congestion = Window(lambda: cc_profile)
         elif isinstance(cc_profile, UecProfile):
-            congestion = UecNscc(cc_profile)
+            congestion = ReceiverWindow(partial(UecNscc, cc_profile))
         else:
-            congestion = Nscc(cc_profile or port.cc_profile(paths.rtt_ns))
+            congestion = Window(partial(Nscc, cc_profile or port.cc_profile(paths.rtt_ns)))
         config = replace(
             port.qp_config(
                 qpn=local.qpn,
