@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from testbed.cli.lab_authors import autograder, grade, keys, new, try_labs
+from testbed.cli.lab_steps import is_done, next_step, state
 from testbed.cli.lab_tables import table, work_here
 from testbed.cli.options import Json, NoFigures
 from testbed.cli.screen import plain_table, print_json, print_table, showing_progress, stdout
@@ -101,7 +102,8 @@ def start(
     directory = load_lab(find_lab(lab))
     if (key is None) != (not student):
         expected = "both --student and --key, or none of them"
-        raise InputError.of("--key" if key is None else "--student", "nothing", expected)
+        remedy = "your instructor gives you both; without a course leave them out"
+        raise InputError.of("--key" if key is None else "--student", "nothing", expected, remedy)
     checked = None if key is None else checked_key(key)
     console, path = stdout(), into / directory.name
     if (Path(STATE) / JOURNAL).is_file():
@@ -113,7 +115,7 @@ def start(
     for goal in directory.lab.goals:
         console.print(f"  - {goal}")
     console.print(f"\ncd {work.path}\nread {HANDOUT}")
-    console.print(f"first step: {_next_step(work)}")
+    console.print(f"first step: {next_step(work)}")
 
 
 def predict(
@@ -136,6 +138,9 @@ def predict(
         if word.startswith("--"):
             raise InputError.of(word, "", "the option --within, or none")
     console = stdout()
+    if within is not None and not value:
+        remedy = f"testbed lab predict {asked.id} VALUE --within {within}"
+        raise InputError.of("--within", within, "a prediction before it", remedy)
     if not value:
         _print_question(work, asked)
         made = work.last("prediction", task=asked.id)
@@ -144,7 +149,7 @@ def predict(
         return
     entry = predict_task(work, asked, " ".join(value), within)
     console.print(f"predicted, {entry.time[:19]}Z: {show_prediction(asked, entry)}")
-    console.print(f"next: {_next_step(work)}")
+    console.print(f"next: {next_step(work)}")
 
 
 def run(
@@ -203,7 +208,7 @@ def run(
         said = "" if entry is None or made.hidden else outcome(task, entry, work.evidence())
         if said:
             console.print(f"{task.id}: {said}", style="bold")
-    console.print(f"next: {_next_step(work)}")
+    console.print(f"next: {next_step(work)}")
 
 
 def check(tasks: TaskNames = None) -> None:
@@ -228,7 +233,7 @@ def check(tasks: TaskNames = None) -> None:
             stdout().print(f"all files of the run: {directory}")
         if not result.passed:
             raise typer.Exit(ExitStatus.FAILED)
-    stdout().print(f"next: {_next_step(work)}")
+    stdout().print(f"next: {next_step(work)}")
 
 
 def hint(task: TaskName = None) -> None:
@@ -247,8 +252,10 @@ def hint(task: TaskName = None) -> None:
     if known.shown:
         work.journal.append("hint", task=asked.id, number=len(known.shown))
     if len(known.shown) < known.total:
-        ordinal = "the first" if not known.shown else "the next"
-        console.print(f"{ordinal} hint opens after another attempt: testbed lab check {asked.id}")
+        when = "the next hint opens after another wrong answer"
+        if not known.shown:
+            when = "the first hint opens after a wrong answer"
+        console.print(f"{when}: testbed lab check {asked.id}")
 
 
 def status(as_json: Json = False) -> None:
@@ -262,14 +269,14 @@ def status(as_json: Json = False) -> None:
             "task": task.id,
             "title": task.title,
             "points": task.points,
-            "state": _state(work, task),
+            "state": state(work, task),
             "attempts": attempts(work, task),
             "hints": hints_read(work, task),
         }
         for task in work.tasks
     ]
     if as_json:
-        print_json({"lab": work.assignment.directory.name, "tasks": rows, "next": _next_step(work)})
+        print_json({"lab": work.assignment.directory.name, "tasks": rows, "next": next_step(work)})
         return
     table = plain_table("task", "title", "points", "state", "hints read")
     for task, row in zip(work.tasks, rows, strict=True):
@@ -282,9 +289,9 @@ def status(as_json: Json = False) -> None:
             str(row["hints"] or ""),
         )
     print_table(table)
-    points = sum(task.points for task in work.tasks if work.passed(task))
+    points = sum(task.points for task in work.tasks if is_done(work, task))
     stdout().print(f"{points} of {work.assignment.directory.lab.points} points so far")
-    stdout().print(f"next: {_next_step(work)}")
+    stdout().print(f"next: {next_step(work)}")
 
 
 def submit(
@@ -313,47 +320,13 @@ def submit(
     broken = first_break(work.journal.entries())
     if broken is not None:
         stdout().print(f"the journal was changed at entry {broken}: whoever grades will see it")
-    left = [task.id for task in work.tasks if not work.passed(task)]
+    left = [task.id for task in work.tasks if not is_done(work, task)]
     if left:
         stdout().print(f"not done yet: {', '.join(left)}")
     stdout().print(f"hand in: {path}")
 
 
 # --- shared -----------------------------------------------------------------------------------
-
-
-def _state(work: "Work", task: "Task") -> str:
-    if work.passed(task):
-        return "predicted" if task.is_prediction else "done"
-    return "wrong" if work.last("attempt", task=task.id) else "open"
-
-
-def _next_step(work: "Work") -> str:
-    """The command that comes next: tasks in order, each prediction before its run."""
-    for task in work.tasks:
-        if work.passed(task):
-            continue
-        if task.is_prediction:
-            if work.made_run(task.before) is None:
-                return f"testbed lab predict {task.id}"
-            continue
-        missing = next((name for name in task.after if work.counted_run(name) is None), None)
-        if missing is not None:
-            return f"testbed lab run {missing}"
-        if task.is_score:
-            return _next_for_score(work, task)
-        return f"write {task.id} in answers.yaml, then: testbed lab check {task.id}"
-    return "testbed lab submit"
-
-
-def _next_for_score(work: "Work", task: "Task") -> str:
-    """What comes next where the student's code is judged."""
-    lab = work.assignment.directory.lab
-    files = {code.partition(":")[0] for run in task.after for code in lab.runs[run].code.values()}
-    if work.last("attempt", task=task.id) is None:
-        return f"testbed lab check {task.id}"
-    steps = (f"testbed lab run {run}" for run in task.after)
-    return f"change {', '.join(files)}, {', '.join(steps)}, then: testbed lab check {task.id}"
 
 
 def _print_question(work: "Work", task: "Task") -> None:
@@ -370,12 +343,12 @@ def _print_question(work: "Work", task: "Task") -> None:
 
 
 def _record(work: "Work", result: "CheckResult") -> None:
-    """Write an attempt into the journal, unless it says what the last one said."""
+    """Write an attempt into the journal, unless it says what the last one said of these runs."""
     if result.missing:
         return
     content = {"task": result.task.id, "answer": result.answer, "passed": result.passed}
     last = work.last("attempt", task=result.task.id)
-    if last is None or last.content != content:
+    if last is None or last.content != content or work.is_out_of_date(result.task):
         work.journal.append("attempt", **content)
 
 

@@ -110,17 +110,19 @@ def read_answers(file: Path, assignment: Assignment) -> Document:
     predicted = {task.id for task in lab.tasks if task.is_prediction}
     unknown = [key for key in document.data if key not in known]
     if unknown:
-        remedies = {
-            key: f"a prediction: testbed lab predict {key} ..." if key in predicted else ""
-            for key in unknown
-        }
+        remedies = {key: f"a prediction: testbed lab predict {key} ..." for key in predicted}
+        for task in lab.questions:
+            if task.is_score:
+                remedies[task.id] = (
+                    f"needs no answer; testbed lab check {task.id} looks at runs of your code"
+                )
         raise InputError(
             [
                 Problem(
                     document.where(key),
                     key,
                     f"the id of a question: {', '.join(known)}",
-                    remedies[key] or did_you_mean(key, known) or _NO_ANSWER,
+                    remedies.get(key) or did_you_mean(key, known) or _NO_ANSWER,
                 )
                 for key in unknown
             ]

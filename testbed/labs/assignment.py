@@ -71,8 +71,9 @@ class Assignment:
         for key, code in planned.code.items():
             file = places[f"--set: {key}"] = files / code.rpartition(":")[0]
             if not file.is_file():
-                remedy = f"a copy of {self.directory.path / START / file.name}"
-                raise InputError.of(str(file), "no such file", "your code", remedy)
+                remedy = f"copy {self.directory.path / START / file.name} here"
+                found = "a directory" if file.is_dir() else "no such file"
+                raise InputError.of(str(file), found, "your code", remedy)
             settings[key] = str(files / code)
         try:
             scenario = scenario_of(self._document(planned.scenario), nominal, settings)

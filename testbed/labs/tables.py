@@ -29,7 +29,7 @@ def tables_of(work: Work, run: str | None) -> dict[str, Path]:
     """
     runs = work.assignment.directory.lab.runs
     if run not in runs:
-        remedy = did_you_mean(run or "", tuple(runs))
+        remedy = did_you_mean(run, tuple(runs)) if run else f"testbed lab table {next(iter(runs))}"
         raise InputError.of("RUN", run or "nothing", f"one of {', '.join(runs)}", remedy)
     if work.made_run(run) is None or not shown_directory(work, run).is_dir():
         raise InputError.of("RUN", run, "a run that was made", f"testbed lab run {run}")

@@ -105,7 +105,7 @@ class Work:
         elif name in lab.runs:
             remedy = f"{name} is a run: testbed lab run {name}"
         else:
-            remedy = did_you_mean(name or "", ids)
+            remedy = did_you_mean(name or "", ids) or "testbed lab status shows what is next"
         raise InputError.of("TASK", name or "nothing", expected, remedy)
 
     def entries(self, kind: str, **content: Any) -> Iterator[Entry]:
@@ -139,8 +139,22 @@ class Work:
     def _run(self, run: str) -> LabRun:
         return self.assignment.directory.lab.runs[run]
 
+    def is_out_of_date(self, task: Task) -> bool:
+        """Whether a run that a task is about was made again, or its code changed, since the check.
+
+        False if the task was not checked yet.
+        """
+        entries = self.journal.entries()
+        about = [entry for entry in entries if entry.content.get("task") == task.id]
+        checks = [entry for entry in about if entry.kind == "attempt"]
+        if not checks:
+            return False
+        later = entries[entries.index(checks[-1]) + 1 :]
+        made = {entry.content["run"] for entry in later if entry.kind == "run"}
+        return any(run in made or not self.counted_run(run) for run in task.after)
+
     def passed(self, task: Task) -> bool:
-        """Whether a task is done: predicted, or answered rightly."""
+        """Whether a task was done at some time: predicted, or answered rightly."""
         if task.is_prediction:
             return self.last("prediction", task=task.id) is not None
         last = self.last("attempt", task=task.id)

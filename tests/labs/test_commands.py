@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.labs.work import Work
+from testbed.labs.work import Work, find_work
 from tests.cli.conftest import Call, call
 
 __all__ = ["call"]
@@ -30,6 +30,11 @@ def at_work(work: Work, call: Call, monkeypatch: pytest.MonkeyPatch) -> Call:
         ("predict stall -2", "add the unit: '-2 RTT'"),
         ("predict stall 2 RTT --witin 3", "the option --within"),
         ("predict stall 2 RTT --within much", "such as --within 20%"),
+        ("predict stall --within much", "testbed lab predict stall VALUE --within much"),
+        ("predict --within much", "testbed lab status shows what is next"),
+        ("predict foo", "testbed lab status shows what is next"),
+        ("check foo", "testbed lab status shows what is next"),
+        ("hint foo", "testbed lab status shows what is next"),
         ("hint", "found nothing, expected one of substitute"),
         ("hint stall", "predictions are neither checked nor have hints"),
         ("check stall", "predictions are neither checked nor have hints"),
@@ -37,7 +42,9 @@ def at_work(work: Work, call: Call, monkeypatch: pytest.MonkeyPatch) -> Call:
         ("run", "testbed lab predict detection shows the question"),
         ("run stall", "stall is a task: testbed lab predict stall"),
         ("run awaited", "awaited is a task: testbed lab check awaited"),
-        ("table", "found nothing, expected one of failure"),
+        ("table", "testbed lab table failure"),
+        ("table failure losses", "testbed lab run failure"),
+        ("submit --into nowhere", "name a directory that exists"),
         ("table failure", "testbed lab run failure"),
         ("start 2", "cd .."),
         ("start", "found nothing, expected the number of a lab"),
@@ -136,12 +143,56 @@ def test_a_submission_needs_code_that_can_run(
     selector = Path("selector.py")
     for text, message in {
         "class Selector:\n  def pick(self)\n": "selector.py:2: found no Python",
-        "class Other: pass\n": "a class that selector.py defines",
+        "class Other: pass\n": "rename that class to Selector",
     }.items():
         selector.write_text(text)
         assert message in call("lab", "submit").err
     selector.unlink()
     assert "found no such file, expected your code" in call("lab", "submit").err
+
+
+def test_a_first_hint_needs_a_wrong_answer(at_work: Call) -> None:
+    assert "the first hint opens after a wrong answer" in at_work("lab", "hint", "awaited").out
+
+
+def test_a_student_without_a_key_is_asked_for_it(call: Call) -> None:
+    said = call("lab", "start", "2", "--student", "ada").err
+    assert "found nothing, expected both --student and --key" in said
+    assert "without a course leave them out" in said
+
+
+def test_a_task_is_done_only_with_the_code_and_the_run_that_were_checked(
+    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call("lab", "start", "9")
+    monkeypatch.chdir(tmp_path / "09-path-selector")
+    work = find_work(Path.cwd())
+    results = Path("results/x")
+    results.mkdir(parents=True)
+    (results / "summary.json").touch()
+
+    def make_run() -> None:
+        digest = find_work(Path.cwd()).code_digest("practice")
+        said = {"directory": results.as_posix(), "verdict": "trusted", "code": digest}
+        work.journal.append("run", run="practice", **said)
+
+    def status() -> str:
+        return " ".join(call("lab", "status").out.split())
+
+    work.journal.append("prediction", task="starter-deficit", value=2, text="", within=0.5)
+    make_run()
+    work.journal.append("attempt", task="practice-deficit", answer="0.1 RTT", passed=True)
+    assert "Leave the dead path 3 done" in status()
+    assert "4 of 18 points so far" in status()
+    selector = Path("selector.py")
+    selector.write_text(f"{selector.read_text()}\n# worse\n")
+    assert "Leave the dead path 3 run practice again" in status()
+    assert "1 of 18 points so far next: testbed lab run practice" in status()
+    make_run()
+    assert "Leave the dead path 3 check again" in status()
+    assert "next: testbed lab check practice-deficit" in status()
+    work.journal.append("attempt", task="practice-deficit", answer="9 RTT", passed=False)
+    assert "Leave the dead path 3 wrong, 1 attempt" in status()
 
 
 def test_a_submission_needs_its_answers(at_work: Call, work: Work) -> None:

@@ -3,187 +3,36 @@
 import csv
 import io
 import json
-import os
 import shutil
 import zipfile
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
-import yaml
 
 from testbed.campaign.cluster import calls
 from testbed.cli.placing import pool_at
-from testbed.labs.authoring import solution_of
 from testbed.labs.grading.autograder import write_autograder
 from testbed.labs.grading.course import Course, grade_all, submissions_in
 from testbed.labs.grading.formats import NBGRADER_COLUMNS, to_classroom50, to_csv, to_gradescope
 from testbed.labs.grading.grade import Grade, TaskGrade, grade
 from testbed.labs.grading.submission import submit
-from testbed.labs.library import LABS, load_lab
-from testbed.labs.predicting import predict
-from testbed.labs.runs import make_run
-from testbed.labs.students import student_key
-from testbed.labs.work import Work, start
+from testbed.labs.library import LABS
 from testbed.model.errors import InputError
 from tests.campaign.programs import program, scheduler, worker_options
 
-from .conftest import FIRST_FAILURE
-
-COURSE_KEY = b"the key of a whole course"
-FULL = 16
-PREDICTED = 4
+from .prepared import CHANGES, COURSE_KEY, FULL, changed, solved
 
 
 def _ignore(*_: object) -> None:
     pass
 
 
-def _solved(directory: Path, student: str, course_key: bytes = COURSE_KEY) -> Work:
-    """The work of a student who solved all of lab 2."""
-    lab = load_lab(FIRST_FAILURE)
-    work = start(lab, directory, student, student_key(course_key, student))
-    solve = solution_of(lab)
-    for task, text in solve.predictions().items():
-        predict(work, work.task(task), text, None)
-    make_run(work, "failure", _ignore, drawn=False)
-    work.answers.write_text(yaml.safe_dump(solve.answers(work.path)))
-    return work
-
-
 @pytest.fixture(scope="module")
 def perfect(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Ada's submission, in which everything is right."""
     directory = tmp_path_factory.mktemp("ada")
-    return submit(_solved(directory, "ada"), directory)
-
-
-Change = Callable[[dict[str, bytes]], object]
-
-
-def _changed(archive: Path, into: Path, name: str, change: Change) -> Path:
-    """A copy of a submission in which some files differ."""
-    with zipfile.ZipFile(archive) as content:
-        files = {entry: content.read(entry) for entry in content.namelist()}
-    change(files)
-    path = into / f"{name}.zip"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as copy:
-        for entry, data in files.items():
-            copy.writestr(entry, data)
-    return path
-
-
-def _answer(files: dict[str, bytes], **answers: object) -> None:
-    given = yaml.safe_load(files["answers.yaml"])
-    given.update({key.replace("_", "-"): value for key, value in answers.items()})
-    files["answers.yaml"] = yaml.safe_dump(given).encode()
-
-
-def _without(files: dict[str, bytes], kind: str) -> None:
-    lines = files["journal.jsonl"].decode().splitlines(keepends=True)
-    files["journal.jsonl"] = "".join(
-        line for line in lines if json.loads(line)["kind"] != kind
-    ).encode()
-
-
-def _edit_losses(files: dict[str, bytes]) -> None:
-    """Double the losses, and answer what these say."""
-    name = "runs/failure/losses.parquet"
-    losses = pl.read_parquet(io.BytesIO(files[name]))
-    out = io.BytesIO()
-    pl.concat([losses.with_columns(pl.col("seq") - 1), losses]).write_parquet(out)
-    files[name] = out.getvalue()
-    _answer(files, awaited=int(losses["seq"].to_list()[0]) - 1)
-
-
-def _fact(files: dict[str, bytes], **facts: str) -> None:
-    files["submission.json"] = json.dumps(
-        {**json.loads(files["submission.json"]), **facts}
-    ).encode()
-
-
-def _edit_losses_of_another_version(files: dict[str, bytes]) -> None:
-    _edit_losses(files)
-    _fact(files, code="0" * 16)
-
-
-CHANGES: Mapping[str, tuple[Change, int, str]] = {
-    "perfect": (lambda _: None, FULL, ""),
-    "empty answers": (lambda f: f.update({"answers.yaml": b"{}\n"}), PREDICTED, "no answer yet"),
-    "a wrong choice": (lambda f: _answer(f, why_longer="a"), FULL - 2, "cannot have stopped"),
-    "a wrong PSN": (lambda f: _answer(f, awaited=10**9), FULL - 2, "not the first"),
-    "a PSN in words": (lambda f: _answer(f, awaited="many"), FULL - 2, "a number in PSN"),
-    "a short text": (lambda f: _answer(f, explain="it was dead"), FULL - 4, "60 words or more"),
-    "a text without figures": (
-        lambda f: _answer(f, explain=" ".join(f"{a}{b}" for a in "abcdefgh" for b in "stuvwxyz")),
-        FULL - 4,
-        "does not quote",
-    ),
-    "broken YAML": (lambda f: f.update({"answers.yaml": b"a: [\n"}), PREDICTED, "answers.yaml:2"),
-    "YAML that is a list": (lambda f: f.update({"answers.yaml": b"- a\n"}), PREDICTED, "mapping"),
-    "an unknown task": (lambda f: _answer(f, nothing=3), PREDICTED, "the id of a question"),
-    "answers of bytes": (lambda f: f.update({"answers.yaml": os.urandom(99)}), PREDICTED, "UTF-8"),
-    "a YAML bomb": (
-        lambda f: f.update(
-            {
-                "answers.yaml": b"a: &a [x]\n"
-                + b"".join(
-                    f"{chr(c)}: &{chr(c)} [{','.join(['*' + chr(c - 1)] * 9)}]\n".encode()
-                    for c in range(ord("b"), ord("k"))
-                )
-            }
-        ),
-        PREDICTED,
-        "without end",
-    ),
-    "no predictions": (lambda f: _without(f, "prediction"), 0, "no prediction"),
-    "no run": (lambda f: _without(f, "run"), 0, "was not made"),
-    "edited records": (_edit_losses, FULL - 2, "not what its seed gives"),
-    "no records": (
-        lambda f: [f.pop(name) for name in [*f] if name.startswith("runs/")],
-        FULL,
-        "not what its seed gives",
-    ),
-    "damaged records": (
-        lambda f: f.update({"runs/failure/losses.parquet": b"PAR1 nonsense"}),
-        FULL,
-        "losses.parquet",
-    ),
-    "another version": (lambda f: _fact(f, code="0" * 16), FULL, "another version"),
-    "edited records of another version": (
-        _edit_losses_of_another_version,
-        FULL - 2,
-        "look whether they were edited",
-    ),
-    "another student's name": (lambda f: _fact(f, student="bob"), -1, "another key"),
-    "an unknown lab": (lambda f: _fact(f, lab="99-none"), -2, "the name of a lab"),
-    "escape sequences": (lambda f: _fact(f, student="\x1b[2Jada"), -2, "control characters"),
-    "a lab of its own": (lambda f: _fact(f, lab=str(FIRST_FAILURE)), -2, "the name of a lab"),
-    "no journal": (lambda f: f.pop("journal.jsonl"), -2, "a submission"),
-    "a journal of nonsense": (lambda f: f.update({"journal.jsonl": b"x\n"}), -2, "journal"),
-    "no facts": (lambda f: f.update({"submission.json": b"[]"}), -2, "a submission"),
-    "numbers for facts": (
-        lambda f: f.update(
-            {
-                "submission.json": json.dumps(
-                    {"lab": 2, "student": None, "key": [], "code": {}}
-                ).encode()
-            }
-        ),
-        -2,
-        "texts",
-    ),
-    "a path out of it": (lambda f: f.update({"../../evil.txt": b"x"}), -2, "a path within"),
-    "2 GB of zeros": (lambda f: f.update({"files/zeros": bytes(70 << 20)}), -2, "64 MiB at most"),
-    "a thousand files": (
-        lambda f: f.update({f"files/{n}": b"" for n in range(1000)}),
-        -2,
-        "500 at most",
-    ),
-}
-"""What is changed in a perfect submission, its points, and a reason. -1: whatever; -2: no grade."""
+    return submit(solved(directory, "ada"), directory)
 
 
 @pytest.mark.simulated
@@ -191,7 +40,7 @@ def test_a_course_of_thirty_submissions(perfect: Path, tmp_path: Path) -> None:
     handed_in = tmp_path / "handed in"
     handed_in.mkdir()
     files = {
-        name: _changed(perfect, handed_in, name.replace(" ", "-"), change)
+        name: changed(perfect, handed_in, name.replace(" ", "-"), change)
         for name, (change, _, _) in CHANGES.items()
     }
     (handed_in / "no-archive.zip").write_bytes(b"not a zip")
@@ -224,7 +73,7 @@ def _without_cpu(given: Grade) -> Grade:
 
 @pytest.mark.simulated
 def test_workers_of_a_cluster_give_the_same_grades(perfect: Path, tmp_path: Path) -> None:
-    empty = _changed(perfect, tmp_path, "empty", _answer)
+    empty = changed(perfect, tmp_path, "empty", lambda _: None)
     broken = tmp_path / "no-archive.zip"
     broken.write_bytes(b"not a zip")
     paths, course = [perfect, empty, broken], Course(COURSE_KEY, cache=tmp_path / "kept")
@@ -301,6 +150,17 @@ def test_csv_has_the_columns_of_nbgrader() -> None:
     assert tuple(rows[0]) == NBGRADER_COLUMNS
     assert (rows[0]["score"], rows[0]["max_score"]) == ("3", "6")
     assert rows[0]["student_id"] == "'=ada"  # no formula
+
+
+def test_what_could_not_be_graded_has_no_score_in_the_csv() -> None:
+    """A 0 would be a grade; without the name of the file nobody would know whose it is."""
+    grades = [Grade(file="eve.zip", error="no submission")]
+    grades.append(Grade(file="x.zip", lab="02-first-failure", student="bob", error="too slow"))
+    unread, slow = csv.DictReader(io.StringIO(to_csv(grades)))
+    assert (unread["assignment"], unread["student_id"]) == ("", "eve.zip")
+    assert (slow["assignment"], slow["student_id"]) == ("02-first-failure", "bob")
+    for row in (unread, slow):
+        assert (row["raw_score"], row["score"], row["max_score"]) == ("", "", "")
 
 
 def test_gradescope_gets_a_result_for_each_task() -> None:

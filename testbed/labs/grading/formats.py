@@ -27,14 +27,19 @@ CLASSROOM50 = "classroom50/result/v1"
 
 
 def to_csv(grades: Sequence[Grade]) -> str:
-    """Grades as CSV with the columns of `nbgrader export`."""
+    """Grades as CSV with the columns of `nbgrader export`.
+
+    A submission that could not be graded has no score; if it does not say whose it is, the name of
+    its file stands for the student.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(NBGRADER_COLUMNS)
     for grade in grades:
-        student, score = _safe(grade.student), grade.points
+        student = _safe(grade.student or (grade.file if grade.error else ""))
+        score, most = ("", "") if grade.error else (grade.points, grade.max_points)
         writer.writerow(
-            (grade.lab, "", grade.submitted, student, "", "", "", score, 0, score, grade.max_points)
+            (_safe(grade.lab), "", grade.submitted, student, "", "", "", score, 0, score, most)
         )
     return text.getvalue()
 

@@ -102,14 +102,16 @@ def grade(
         slowness: how many times longer the student's code may take (`speed.py`).
     """
     began = _cpu_s()
+    known = {}
     try:
         if archive.is_dir():
             submission = read_submission(archive, archive)
         else:
             submission = unpack(archive, scratch / "submission")
+        known = {"lab": submission.lab, "student": submission.student}
         graded = _Grading(submission, labs, course_key, scratch).grade(archive.name, slowness)
     except TestbedError as error:
-        graded = Grade(file=archive.name, error=str(error))
+        graded = Grade(file=archive.name, error=str(error), **known)
     return graded.model_copy(update={"cpu_s": round(_cpu_s() - began, 2)})
 
 

@@ -93,7 +93,8 @@ def submit(work: Work, into: Path) -> Path:
     except OSError as error:
         temporary.unlink(missing_ok=True)
         found = (error.strerror or str(error)).lower()
-        raise InputError.of(str(path), found, "a file that can be written") from None
+        remedy = "name a directory that exists: --into DIR"
+        raise InputError.of(str(path), found, "a file that can be written", remedy) from None
     return path
 
 
