@@ -1,0 +1,55 @@
+"""Commands of an operator by hand: only while the run goes on, and none waits for ever."""
+
+import json
+import threading
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+import pytest
+
+from testbed.controller.operator_commands import OperatorCommands
+from testbed.files.topologies import load_topology
+
+DENY = json.dumps({"kind": "deny", "flow": "h0->h1", "ev": ["p0"]})
+
+
+class Experiment:
+    """Stands for the experiment: it takes messages, and may answer."""
+
+    def __init__(self) -> None:
+        self.sent: list[Mapping[str, Any]] = []
+        self.taken = threading.Event()
+        self.commands = OperatorCommands(load_topology("clos-tiny"), self.send, threading.Event)
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        self.sent.append(message)
+        self.taken.set()
+
+
+@pytest.mark.parametrize(("ended", "said"), [(False, "has not begun"), (True, "is over")])
+def test_a_command_before_and_after_the_run_is_refused(ended: bool, said: str) -> None:
+    """With the reason; no host is told of it."""
+    experiment = Experiment()
+    if ended:
+        experiment.commands.begin()
+        experiment.commands.end()
+    status, answer = experiment.commands.answer(DENY)
+    assert status == HTTPStatus.CONFLICT
+    assert said in json.dumps(answer)
+    assert experiment.sent == []
+
+
+def test_a_command_that_waits_when_the_run_ends_is_refused() -> None:
+    """By its end, and not only when the host's patience is over."""
+    experiment = Experiment()
+    experiment.commands.begin()
+    answers: list[Any] = []
+    waiting = threading.Thread(target=lambda: answers.append(experiment.commands.answer(DENY)))
+    waiting.start()
+    experiment.taken.wait()
+    experiment.commands.end()
+    waiting.join()
+    ((status, answer),) = answers
+    assert status == HTTPStatus.GATEWAY_TIMEOUT
+    assert "a run that is over" in json.dumps(answer)
