@@ -6,6 +6,7 @@ import re
 import runpy
 import subprocess
 import sys
+import sysconfig
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -69,9 +70,11 @@ def stand_in(tmp_path: Path) -> StandIn:
         binaries, scripts = place / ".venv/bin", place / "scripts"
         binaries.mkdir(parents=True)
         scripts.mkdir()
-        environment = Path(sys.prefix)
-        for name in ("lib", "pyvenv.cfg"):
-            (place / ".venv" / name).symlink_to(environment / name)
+        (place / ".venv/pyvenv.cfg").symlink_to(Path(sys.prefix, "pyvenv.cfg"))
+        packages = Path(sysconfig.get_path("purelib"))
+        own = place / ".venv" / packages.relative_to(sys.prefix)
+        own.mkdir(parents=True)
+        (own / "this.pth").write_text(f"{packages}\n{ROOT}\n")
         (binaries / "python").symlink_to(Path(sys.executable).resolve())
         for name in ("ci.py", "owned.sh"):
             (scripts / name).symlink_to(ROOT / "scripts" / name)
