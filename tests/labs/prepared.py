@@ -35,8 +35,14 @@ FULL, FULL_CODE = 16, 18
 PREDICTED = 4
 CODE_FILE = "files/selector.py"
 
-_CPU_LIMIT = re.compile(r"\d+ s of CPU")
-"""Limits of time are longer on a slow machine."""
+CHANCE = "chance"
+"""Code that decides otherwise each time: no two grades of it have to be equal."""
+
+_OF_A_MACHINE = (
+    (re.compile(r"\d+ s of CPU"), "N s of CPU"),  # longer on a slow machine
+    (re.compile(r"its process (ended \(-?\d+\)|answers no more)"), "its process ended"),
+)
+"""What a reason may say of a machine, and what stands for it here."""
 
 
 def solved(directory: Path, student: str, course_key: bytes = COURSE_KEY) -> Work:
@@ -216,7 +222,7 @@ CODE: Mapping[str, tuple[str | None, str]] = {
     "no Python": ("class Selector(:\n", "a file that is valid Python"),
     "another class": ("class Other: pass\n", "found Selector, expected a class of selector.py"),
     "an empty file": ("", "found Selector, expected a class of selector.py"),
-    "chance": (
+    CHANCE: (
         _picking("return random.choice(self.evs).ev", "import random"),
         "not what its seed gives",
     ),
@@ -255,8 +261,12 @@ def grades(directory: Path) -> dict[str, Any]:
     paths = submissions_in([directory])
     course = Course(COURSE_KEY, jobs=os.cpu_count() or 1)
     for grade in grade_all(paths, course, lambda *_: None):
-        said = grade.model_dump(mode="json", exclude={"cpu_s", "confined"})
-        found[grade.file] = json.loads(_CPU_LIMIT.sub("N s of CPU", json.dumps(said)))
+        if CHANCE in grade.file:
+            continue
+        text = grade.model_dump_json(exclude={"cpu_s", "confined"})
+        for said, instead in _OF_A_MACHINE:
+            text = said.sub(instead, text)
+        found[grade.file] = json.loads(text)
     return found
 
 
