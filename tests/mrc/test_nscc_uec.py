@@ -1,10 +1,16 @@
 """NSCC as Ultra Ethernet defines it: a test for each rule of docs/congestion.md, by its number."""
 
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 
 from testbed.mrc import LossReport, QpState, ReceiverWindow, SackReport, UecNscc, UecProfile
+from testbed.mrc.ev.ev import Ev
+from testbed.mrc.message import Message
+from testbed.mrc.recovery.transmission import Transmission
+from testbed.mrc.wire.control import Sack
+from testbed.mrc.wire.packing import Packer
 
 from .harness import Network, S, make_profile
 from .star import Star
@@ -117,6 +123,25 @@ def test_rule_4_a_round_trip_of_a_packet_sent_twice_counts() -> None:
     assert nscc.base_rtt_ns == 10_000
     nscc.on_sack(report(MTU, None))
     assert nscc.base_rtt_ns == 10_000
+
+
+def test_rule_4_a_round_trip_must_be_of_one_transmission() -> None:
+    """Never sent again and no echo of that, or sent again once and the echo."""
+    packer = Packer(Network(make_profile()).qps[0].config)
+    message, ev = Message(0, 0, memoryview(bytes(4096)), 0, 0), Ev(7, 0, 0)
+    first = Transmission(0, message, 0, 4096, ev, 0, 0, None)
+    second = Transmission(0, message, 0, 4096, ev, 1, 10, first)
+    third = Transmission(0, message, 0, 4096, ev, 2, 20, second)
+    for transmission, echo, counts in (
+        (first, False, True),
+        (first, True, False),
+        (second, True, True),
+        (second, False, False),
+        (third, True, False),
+    ):
+        sack = Mock(spec=Sack, retransmitted=echo, reflected_ev=7, cc_type=1)
+        of_it = packer.answers(sack, transmission) and not transmission.ambiguous
+        assert of_it is counts
 
 
 def test_rule_5_a_delay_without_a_mark_is_fair_increase() -> None:
