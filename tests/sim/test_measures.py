@@ -49,7 +49,7 @@ def test_an_outage_of_a_flow_with_a_small_share_is_no_shorter_than_it_was() -> N
     assert (fault.flows_lossy, fault.flows_noticed) == (4, 0)
     assert fault.values["detection_ms"] == NEVER
     assert fault.over_flows["stall_rtt"].flows == 4
-    assert "0 of the 4 that lost packets noticed" in fault.concerned
+    assert "0 of the 4 flows that lost packets detected it" in fault.concerned
     assert {flow.name for flow in fault.flows} == {
         "h0 -> h4",
         *(f"h0 -> h4 #{i}" for i in (1, 2, 3)),

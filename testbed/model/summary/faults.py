@@ -65,7 +65,7 @@ class FaultEffect(MetricGroup):
         title="detection, first EV",
         views=_SHOWN,
         compared=Comparison(),
-        never="that lost packets did not notice",
+        never="that lost packets did not detect it",
     )
     """Until the first concerned EV leaves the active set. 0: it left while the fault was taking
     effect, as a host does whose own port loses carrier. Never: packets were lost, and no EV left
@@ -82,7 +82,7 @@ class FaultEffect(MetricGroup):
     was sent."""
 
     stall = OptionalTime(title="stall", views=_SHOWN, compared=Comparison())
-    """The longest time for which the receiver got nothing more in order. Only times that begin
+    """The longest time without progress of in-order data at the receiver. Only times that begin
     while the fault is in force count; the first one begins with the fault."""
 
     placement_gap = OptionalTime(title="longest gap in placement", views=View.REPORT)
@@ -91,8 +91,9 @@ class FaultEffect(MetricGroup):
 
     in_order_delay = OptionalTime(title="in-order delay", views=_SHOWN)
     """The longest time from handing a packet to the socket until it and all before it had arrived,
-    of packets that were sent before the fault healed and not in order before it took effect. It is
-    how far the delivered point lagged behind what was sent; a stall is how long it stood still."""
+    of packets that were sent before the fault healed and were not in order before it took effect.
+    It says how far in-order data was behind what was sent; a stall says how long it made no
+    progress."""
 
     recovery = OptionalTime(
         title="recovery", views=_SHOWN, compared=Comparison(), never="did not recover"
@@ -123,12 +124,12 @@ class FaultEffect(MetricGroup):
     """`goodput_bps` / `attainable_bps`. Null: nothing was attainable."""
 
     return_first = OptionalTime(title="return, first EV", views=View.REPORT)
-    """From healing until the first EV that the fault took out is GOOD again; 0 if it was back
-    before. Never: none came back. Null: there was nothing to come back."""
+    """From healing until the first EV that the fault took out is GOOD again; 0 if it was GOOD
+    before. Never: none became GOOD again. Null: the fault took no EV out."""
 
     return_last = OptionalTime(title="return, last EV", views=View.REPORT)
-    """From healing until the last EV that the fault took out is GOOD again. Never: not all came
-    back."""
+    """From healing until the last EV that the fault took out is GOOD again. Never: not all became
+    GOOD again."""
 
     return_data = OptionalTime(title="return of data", views=View.REPORT)
     """From healing until data is sent on a concerned EV again. Never: none was."""
@@ -138,14 +139,14 @@ class FaultEffect(MetricGroup):
     )
     """What the fabric no longer offered: the integral of (undamaged - attainable) / undamaged from
     the fault until 10 base RTTs after recovery (after healing, if there was none), but not beyond
-    the next fault or the end. One is as if nothing could be sent for one RTT."""
+    the next fault or the end. 1 RTT: as much as if nothing could be sent for one RTT."""
 
     capacity_lost_bytes = Count(BYTES, combine=total, default=0)
     """The same in bytes of payload."""
 
     deficit = OptionalTime((IN_RTT,), title="deficit", views=_SHOWN, compared=Comparison())
     """What the transport did not use of what was left: the integral of (attainable - goodput) /
-    undamaged over the same time. One is as if nothing had been sent for one RTT."""
+    undamaged over the same time. 1 RTT: as much as if nothing had been sent for one RTT."""
 
     deficit_bytes = Count(BYTES, combine=total, default=0)
     """The same in bytes of payload."""
@@ -165,7 +166,7 @@ class FaultEffect(MetricGroup):
 
     packets_lost = Count(views=View.REPORT | View.FLOWS_OF_FAULT, combine=total, default=0)
     """Transmissions on concerned EVs, sent from one base RTT before the fault to healing, that were
-    lost. Those under way when the link died belong to it, so this may exceed
+    lost. Packets in flight when the fault took effect count, so this may exceed
     `packets_exposed`."""
 
     packets_sent = Count(views=View.REPORT, combine=total, default=0)
@@ -211,7 +212,7 @@ class FlowFault(FaultEffect):
     """Concerned EVs on which packets were lost."""
 
     evs_noticed = Count(title="of them noticed", views=View.FLOWS_OF_FAULT, default=0)
-    """Those of them that left the active set while the fault was in force."""
+    """Those of `evs_lossy` that left the active set while the fault was in force."""
 
     @property
     def name(self) -> str:
@@ -231,16 +232,16 @@ class FaultSummary(FaultEffect):
     places: tuple[str, ...]
     actuator: str
     requested_s = Number(SECONDS)
-    """When the fault was asked for, in the run's time."""
+    """When the fault was requested, in the run's time."""
 
     effective_s = OptionalNumber(SECONDS)
     """When the fault took effect: the end of the interval in which it did. Null: it never did."""
 
     effective_uncertainty_ms = OptionalNumber(MS)
-    """How long that interval is: times from the fault's effect may be too short by as much."""
+    """The length of that interval: times from the fault's effect may be too short by as much."""
 
     heal_requested_s = OptionalNumber(SECONDS)
-    """When healing was asked for. Null: it was not."""
+    """When healing was requested. Null: it was not."""
 
     healed_s = OptionalNumber(SECONDS)
     """When the fault was healed. Null: not in this run."""
@@ -253,13 +254,13 @@ class FaultSummary(FaultEffect):
     """Affected flows that lost packets to it."""
 
     flows_noticed = Count(default=0)
-    """Those of them of which an EV left the active set while the fault was in force."""
+    """Those of `flows_lossy` of which an EV left the active set while the fault was in force."""
 
     evs_lossy = Count(default=0)
     """Concerned EVs, of all affected flows, on which packets were lost."""
 
     evs_noticed = Count(default=0)
-    """Those of them that left the active set while the fault was in force."""
+    """Those of `evs_lossy` that left the active set while the fault was in force."""
 
     ev_detection_median = OptionalTime(title="detection, median EV", views=View.REPORT)
     """Until an EV that lost packets to the fault leaves the active set: the median of such EVs of
@@ -268,14 +269,14 @@ class FaultSummary(FaultEffect):
     ev_detection_last = OptionalTime(
         title="detection, last EV that lost packets", views=View.REPORT
     )
-    """The same of the last of them. Never: not all of them did."""
+    """The same for the last of these EVs. Never: not all of them left."""
 
     over_flows: dict[str, Spread] = Field(default_factory=dict)
     flows: tuple[FlowFault, ...]
 
     @property
     def concerned(self) -> str:
-        """How many flows it concerned, and how many of those that lost packets noticed."""
+        """How many flows it concerned, and how many of those that lost packets detected it."""
         if not self.flows:
             return "took no effect in the measured time"
         if not self.flows_affected:
@@ -283,12 +284,12 @@ class FaultSummary(FaultEffect):
         text = f"{self.flows_affected} of {len(self.flows)} flows used a path through it"
         if not self.flows_lossy:
             return f"{text}; none lost packets to it"
-        flows, evs = f"{self.flows_noticed} of the {self.flows_lossy}", "every EV"
+        flows, evs = f"{self.flows_noticed} of the {self.flows_lossy} flows", "every EV"
         if self.flows_noticed == self.flows_lossy:
-            flows = "all"
+            flows = "every flow"
         if self.evs_noticed != self.evs_lossy:
             evs = f"{self.evs_noticed} of the {self.evs_lossy} EVs"
-        return f"{text}; {flows} that lost packets noticed: {evs} with losses left the active set"
+        return f"{text}; {flows} that lost packets detected it: {evs} with losses left the active set"
 
     @property
     def name(self) -> str:

@@ -111,8 +111,8 @@ class FlowSummary(MetricGroup):
         combine=least,
         compared=Comparison("slowest flow, of attainable", least),
     )
-    """`goodput_run_bps` / `attainable_run_bps`. Above 1 the flow takes more than its share: others
-    leave theirs. Null: nothing was attainable."""
+    """`goodput_run_bps` / `attainable_run_bps`. Above 1: the flow took more than its share, because
+    others did not use theirs. Null: nothing was attainable."""
 
     in_force_fraction = OptionalNumber(
         SHARE, title="of attainable during faults", views=_ALL, combine=least
@@ -135,7 +135,7 @@ class FlowSummary(MetricGroup):
 
     ports_bps = Number(RATE)
     """Its max-min fair share of the hosts' ports alone: what a transport that uses all paths can
-    reach where the fabric is no limit."""
+    reach if the links between switches are no limit."""
 
     ports_fraction = Number(SHARE, title="of the ports' share")
     """`goodput_run_bps` / `ports_bps`."""
@@ -146,13 +146,13 @@ class FlowSummary(MetricGroup):
     attainable_run_bps = Number(RATE)
     """Attainable payload rate, the mean over the whole run: the max-min fair share of all links in
     service at each moment, less the control packets of the sending host, times the payload's share
-    of a full packet (MRC 4096 / 4238, RoCE 4096 / 4214, TCP 4112 / 4238). Planes carry equal shares
-    of what is sent, and so do the active EVs of a plane; what is lost is sent again on the next EV.
-    A single path has no choice."""
+    of a full packet (MRC 4096 / 4238, RoCE 4096 / 4214, TCP 4112 / 4238). It is assumed that planes
+    carry equal shares, that the active EVs of a plane do so, too, and that what is lost is sent
+    again on the next EV. A transport with one path uses that path."""
 
     ideal_fraction = OptionalNumber(SHARE, title="of ideal split", views=View.REPORT)
-    """`goodput_run_bps` over the mean rate that would be attainable if all flows split over all
-    paths as is best for the least of them."""
+    """`goodput_run_bps` over the mean rate that would be attainable with the best split over all
+    paths: the one that gives the smallest flow the most."""
 
     capacity_lost = OptionalTime((IN_RTT,), views=View.REPORT)
     """What the fabric no longer offered the flow: the integral of (undamaged - attainable) /
@@ -171,12 +171,12 @@ class FlowSummary(MetricGroup):
     in_order_delay_p99 = OptionalTime(
         _FORMS, title="in-order delay, p99", views=View.REPORT | View.OVER_FLOWS
     )
-    """From handing a packet to the socket until it and all before it had arrived: how far the
-    delivered point lagged behind what was sent. The 99th percentile of the packets of the run;
-    those that never were in order count until the end."""
+    """From handing a packet to the socket until it and all before it had arrived: how far in-order
+    data was behind what was sent. The 99th percentile of the packets of the run; for packets that
+    were never in order, the time until the end counts."""
 
     in_order_delay_max = OptionalTime(_FORMS, title="in-order delay, longest")
-    """The longest."""
+    """The longest in-order delay."""
 
     packets_sent = Count(title="sent", views=View.REPORT)
     """Data packets handed to the socket, retransmissions and those that measured the base RTT
@@ -198,11 +198,11 @@ class FlowSummary(MetricGroup):
     one base RTT before the fault and its healing."""
 
     packets_reordered = Count()
-    """First transmissions that arrived after a later one of the same EV: one path keeps the order,
-    so the machine reordered them."""
+    """First transmissions that arrived after a later one of the same EV. A path keeps the order, so
+    the machine reordered them."""
 
     reorder_depth_max = Count()
-    """The most PSNs by which a first transmission was late, over all paths: spraying does this."""
+    """The most PSNs by which a first transmission was late, over all paths. Spraying causes this."""
 
     goodput_by_plane_bps: dict[int, float]
     evs: tuple[EvSummary, ...]

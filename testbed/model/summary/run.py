@@ -72,7 +72,7 @@ class OperationSummary(MetricGroup):
     """Hosts that take part."""
 
     bytes = Count(BYTES, title="size", views=_SHOWN)
-    """A host's buffer; of transfers the median."""
+    """Size of a host's buffer; for transfers, their median size."""
 
     count = Count(views=_SHOWN)
     """Finished operations."""
@@ -112,10 +112,10 @@ class LinkSummary(MetricGroup):
     """Packets that were marked here."""
 
     trimmed = Count(views=View.REPORT)
-    """Packets that were trimmed here; they travel on."""
+    """Packets that were trimmed here; they are forwarded."""
 
     corrupted = Count(views=View.REPORT)
-    """Packets that were corrupted here; they travel on."""
+    """Packets that were corrupted here; they are forwarded."""
 
     full = Count(title="dropped, full", views=View.REPORT)
     """Packets dropped by a full queue."""
@@ -208,7 +208,7 @@ class Localisation(MetricGroup):
     """Share of faults of which all directions, and no others, were named. Null: there were none."""
 
     naming = OptionalTime((IN_S, IN_RTT))
-    """From a fault's effect until it was named, of the fault that took longest. Never: one was not
+    """From a fault's effect until it was named, for the fault that took longest. Never: one was not
     named. Null: there were none."""
 
     naming_rounds = OptionalWait()
@@ -228,7 +228,7 @@ class ProcessMemory(MetricGroup):
     """Median over the run's last quarter."""
 
     growth = Number(SHARE, views=View.REPORT)
-    """The share by which the last quarter's is more."""
+    """`late_bytes` / `early_bytes` - 1."""
 
 
 class Expectation(_Record):
@@ -278,7 +278,7 @@ class Summary(MetricGroup):
     verdict: State
     reasons: tuple[str, ...]
     qps_in_error = Count(default=0)
-    """Flows of which a message failed."""
+    """Flows with a failed message."""
 
     fairness = OptionalNumber()
     """Jain's index of the flows' `run_fraction`, (Σx)² / (n Σx²): 1 if all have the same,

@@ -123,7 +123,7 @@ def _headline(summary: Summary) -> str:
         detected = "no flow lost packets to it"
     elif fault.detection.rtt == NEVER:
         lossy, noticed = fault.flows_lossy, fault.flows_noticed
-        detected = f"{lossy - noticed} of {lossy} flows that lost packets did not notice"
+        detected = f"{lossy - noticed} of {lossy} flows that lost packets did not detect it"
     else:
         detected = (
             "every flow that noticed it took a path out of service within "

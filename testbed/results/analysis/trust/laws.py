@@ -55,7 +55,7 @@ def broken_laws(
         *(broken for effect in effects for broken in _effect(effect)),
     ]
     for law, where in violations:
-        yield Level.INVALID, f"the measures break a law: {law} ({where})"
+        yield Level.INVALID, f"the metrics contradict each other: {law} ({where})"
 
 
 Broken = Iterator[tuple[str, str]]
