@@ -90,7 +90,7 @@ def show(
     console.print(
         f"{summary.scenario}{' (simulated)' if summary.simulated else ''}, seed {summary.seed}: "
         f"{SECONDS.show(summary.duration_s)}, base RTT "
-        f"{US.show(summary.base_rtt_us)} ({US.show(summary.base_rtt_real_us)} real)",
+        f"{US.show(summary.base_rtt_us)} ({US.show(summary.base_rtt_real_us)} at full speed)",
         style="bold",
     )
     parts = *_flows(summary), *_operations(summary), *_faults(summary), *_located(summary)
@@ -164,7 +164,7 @@ def _faults(summary: "Summary") -> "Iterator[RenderableType]":
         return
     duration = "simulated" if summary.simulated else "emulated"
     whose = "of the worst flow" if summary.flows[1:] else ""
-    table = ruled_table("fault", whose, numbers=(duration, "base RTTs", "real"))
+    table = ruled_table("fault", whose, numbers=(duration, "base RTTs", "at full speed"))
     for fault in summary.faults:
         name = f"{fault.kind} {fault.target}"
         for metric in FaultSummary.shown_in(View.TERMINAL) if fault.flows_affected else ():

@@ -140,7 +140,7 @@ def test_a_run_shows_its_figures_and_where_the_rest_is(call: Call, play: Play) -
     assert ["", "stall", "262 ms", "2", "26.2 us"] in cells
     assert ["", "recovery", "-", "-", "-"] in cells
     assert ["", "deficit", "", "0.25", ""] in cells
-    assert "base RTT 131 ms (13.1 us real)" in called.out
+    assert "base RTT 131 ms (13.1 us at full speed)" in called.out
     assert "integrity: 64 MiB of 64 MiB verified, nothing lost or corrupted" in called.out
     assert "verdict: trusted\n  every check passed\n" in called.out
     assert f"report: {directory}/report.html\nfigures: {directory}/figures\n" in called.out

@@ -35,13 +35,13 @@ _PACKETS = _rules(
     (
         "opcodes C6 to CB, D1, D8, D9, DC, DD, DE, with the headers of wire.md; others are refused",
         "4: DMNK",
-        "so",
+        "yes",
         f"{_HEADERS}test_every_packet_kind_has_the_length_that_the_sources_give",
     ),
     (
         "iCRC of IBTA A17, least significant byte first; the outer header is not covered",
         "I",
-        "so; a packet with another iCRC is dropped and counted",
+        "yes; a packet with another iCRC is dropped and counted",
         f"{_WIRE}test_the_icrc_is_that_of_rocev2",
     ),
     (
@@ -59,19 +59,19 @@ _PACKETS = _rules(
     (
         "trimming leaves METH, and TSETH where ts is set",
         "2: N, Z1",
-        "so: 64 or 68 bytes of the inner packet",
+        "yes: 64 or 68 bytes of the inner packet",
         f"{_VECTORS}test_a_trimmed_vector_is_read_from_what_is_left[V2]",
     ),
     (
         "the payload is padded by zeros to a multiple of 4",
         "3: DM, I",
-        "so",
+        "yes",
         f"{_WIRE}test_payloads_are_padded_to_four_bytes",
     ),
     (
         "reserved bits are sent as 0 and ignored on receipt",
         "4: FDMN, K",
-        "so",
+        "yes",
         f"{_VECTORS}test_any_changed_bit_is_read_as_declared_or_refused[V9]",
     ),
     (
@@ -91,13 +91,13 @@ _PACKETS = _rules(
     (
         "outer destination: a block of 32 bits, up to six uSIDs, the last is the destination NIC's",
         "4: PGM, Z2",
-        "so",
+        "yes",
         "tests/model/test_addressing.py::test_every_carrier_leads_along_its_path",
     ),
     (
         "class and flow label of the outer header repeat the inner ones",
         "2: PG",
-        "so",
+        "yes",
         f"{_VECTORS}test_the_vector_with_its_outer_header",
     ),
 )
@@ -107,13 +107,13 @@ _RECEIVING = _rules(
     (
         "a new packet in the window is placed at once, in order or not",
         "4: FONG",
-        "so",
+        "yes",
         f"{_RESPONDER}test_a_duplicate_is_reported_at_once_and_not_placed_again",
     ),
     (
         "the window ends at cack + MPR",
         "4: F, O, G, N",
-        "so",
+        "yes",
         f"{_RESPONDER}test_the_window_ends_mpr_packets_above_cack[True]",
     ),
     (
@@ -126,19 +126,19 @@ _RECEIVING = _rules(
     (
         "a PSN 2^23 or more behind is dropped silently",
         "1: F",
-        "so",
+        "yes",
         f"{_RESPONDER}test_a_psn_from_half_of_the_numbers_away_is_dropped_silently",
     ),
     (
         "a PSN from below the window: an ACK and a SACK",
         "1: F",
-        "so",
+        "yes",
         f"{_RESPONDER}test_a_packet_from_below_the_window_is_acknowledged_twice",
     ),
     (
         "a PSN above the next one that has arrived already: a SACK, no ACK",
         "1: F",
-        "so",
+        "yes",
         f"{_RESPONDER}test_a_packet_above_the_next_one_that_is_there_already_gets_a_sack_only",
     ),
     (
@@ -150,37 +150,37 @@ _RECEIVING = _rules(
     (
         "SACK triggers: bytes, AckReq, ECN mark, rtx, reliability probe",
         "3: F, M, Z1",
-        "so, and after a short time (ours)",
+        "yes, and after a short time (ours)",
         f"{_RESPONDER}test_a_sack_at_once[retransmitted]",
     ),
     (
         "a packet counts at least 1,024 bytes towards the next SACK",
         "1: M",
-        "so",
+        "yes",
         f"{_RESPONDER}test_one_sack_for_eight_packets",
     ),
     (
         "ECN CE on a packet: m = 1 in its SACK",
         "4: FDMN",
-        "so",
+        "yes",
         f"{_RESPONDER}test_every_marked_ev_is_reflected_once",
     ),
     (
         "a SACK echoes rtx",
         "2: M, U1",
-        "so",
+        "yes",
         f"{_RESPONDER}test_a_sack_echoes_that_a_retransmission_triggered_it",
     ),
     (
         "rcvd_bytes: new, untrimmed packets, UDP length + 40 each, rounded up to 256",
         "3: MN, U1",
-        "so",
+        "yes",
         f"{_RESPONDER}test_received_bytes_are_whole_inner_packets_rounded_up",
     ),
     (
         "NACK TRIMMED, or TRIMMED_LASTHOP, for a trimmed packet",
         "5: FDMNK",
-        "so, where both ends have agreed on it",
+        "yes, where both ends have agreed on it",
         f"{_RESPONDER}test_a_trimmed_packet_is_nacked_unless_it_is_here[False-1]",
     ),
 )
@@ -190,7 +190,7 @@ _SEMANTICS = _rules(
     (
         "SACK and NACK free packets; the ACK (opcode D1) completes work requests",
         "4: N, O, Z2, P",
-        "so: if all ACKs are lost, nothing completes until they are repeated",
+        "yes: if all ACKs are lost, nothing completes until they are repeated",
         f"{_ACKS}test_nothing_completes_without_acks_and_all_when_they_are_repeated",
     ),
     (
@@ -203,31 +203,31 @@ _SEMANTICS = _rules(
     (
         "an ACK when cack passes a message's end or a packet with AckReq, one for all",
         "2: F, N",
-        "so",
+        "yes",
         f"{_RESPONDER}test_one_ack_covers_all_that_completed_before_it_is_sent",
     ),
     (
         "AETH.msn counts completed messages",
         "F, K, I",
-        "so",
+        "yes",
         f"{_ACKS}test_an_ack_names_the_messages_completed",
     ),
     (
         "a NAK fails its work request; those before it complete",
         "3: N, O, Z2",
-        "so",
+        "yes",
         f"{_ACKS}test_a_nak_completes_what_is_before_it_and_fails_the_message",
     ),
     (
         "UNEXP_EVENT ends the QP: remote operation error, not retried",
         "2: G, N",
-        "so",
+        "yes",
         f"{_MRC}test_unexpected.py::test_an_unexpected_event_is_a_remote_operation_error",
     ),
     (
         "an immediate is delivered when all before it has arrived, in order",
         "4: NGO, Z1",
-        "so",
+        "yes",
         f"{_IMMEDIATE}test_immediates_come_once_and_in_order",
     ),
     (
@@ -239,7 +239,7 @@ _SEMANTICS = _rules(
     (
         "more immediates at once than agreed: NAK 61",
         "1: N",
-        "so; the sender obeys the peer's limit",
+        "yes; the sender obeys the peer's limit",
         f"{_RESPONDER}test_more_immediates_than_agreed_are_an_invalid_request",
     ),
     (
@@ -251,7 +251,7 @@ _SEMANTICS = _rules(
     (
         "what a bad peer sends harms its own queue pair at most",
         "0: ",
-        "so; each such packet is counted by its reason",
+        "yes; each such packet is counted by its reason",
         f"{_MRC}test_bad_peers.py::test_a_lie_is_counted_and_changes_nothing",
     ),
     (
@@ -273,19 +273,19 @@ _SENDING = _rules(
     (
         "a retransmission takes another EV than the one that lost it, and carries rtx",
         "3: FDM",
-        "so",
+        "yes",
         f"{_QP}test_retransmissions_take_another_path",
     ),
     (
         "traffic classes: data, retransmissions, control, trimmed, trimmed on the last hop",
         "3: G, M, Z2",
-        "so",
+        "yes",
         f"{_QP}test_classes_of_traffic",
     ),
     (
         "AckReq on the last packet before the sender goes idle",
         "1: Z1",
-        "so, and where the window is less than what triggers a SACK (U1)",
+        "yes, and where the window is less than what triggers a SACK (U1)",
         f"{_ACKS}test_a_full_window_asks_for_an_acknowledgement_where_that_is_chosen[False]",
     ),
     (
@@ -311,7 +311,7 @@ _SENDING = _rules(
     (
         "25 exponential retries mean that it never fails",
         "1: A",
-        "so",
+        "yes",
         f"{_RETRY}test_the_last_number_of_retries_means_for_ever",
     ),
 )
@@ -321,7 +321,7 @@ _PROBES = _rules(
     (
         "a reliability probe is answered by a SACK with pr, its id, its timestamp and its mark",
         "4: FDMN, K",
-        "so",
+        "yes",
         f"{_RESPONDER}test_the_answer_to_a_probe_has_its_mark[True]",
     ),
     (
@@ -333,7 +333,7 @@ _PROBES = _rules(
     (
         "the id of a request is that of no other outstanding one",
         "1: A",
-        "so",
+        "yes",
         f"{_DEMUX}test_ids_of_requests_are_those_of_no_other_outstanding_one",
     ),
     (
@@ -345,13 +345,13 @@ _PROBES = _rules(
     (
         "port mask: 1 is reachable",
         "2: MN",
-        "so; the first port is bit 0",
+        "yes; the first port is bit 0",
         f"{_PORTS}test_the_update_says_which_port_and_is_sent_once_if_answered",
     ),
     (
         "a port status update concerns every QP with that peer",
         "4: G M N Z1",
-        "so",
+        "yes",
         f"{_DEMUX}test_one_port_status_holds_for_every_queue_pair_with_that_peer",
     ),
     (
@@ -391,26 +391,26 @@ _PROBES = _rules(
     (
         "EV profiles: EXPLICIT, GENERATED (width, initial value, min, max, mask), AUTO",
         "3: A G M",
-        "so; AUTO is the default",
+        "yes; AUTO is the default",
         "tests/model/test_ev_profile.py::test_fields_are_packed_from_the_first_bit_on",
         State.OPTION,
     ),
     (
         "the operator lists, denies, allows and replaces EVs, and is told their events",
         "1: A",
-        "so (operator.md)",
+        "yes (operator.md)",
         "tests/sim/test_operator.py::test_commands_by_hand_and_what_they_answer",
     ),
     (
         "a batch of EV probes with one deadline: port, RTT and result of each",
         "1: A",
-        "so; no service time is subtracted",
+        "yes; no service time is subtracted",
         f"{_OPERATOR}test_a_batch_of_probes_tells_which_evs_answer_in_time",
     ),
     (
         "a port that the operator disables is left, and the peers are told",
         "1: A",
-        "so",
+        "yes",
         f"{_OPERATOR}test_a_disabled_port_is_left_here_and_at_the_peer_until_it_is_enabled",
     ),
     (
@@ -422,13 +422,13 @@ _PROBES = _rules(
     (
         "an EV skipped once returns when the rotation passes it, one for each packet",
         "1: H",
-        "so",
+        "yes",
         f"{_EV}test_one_packet_restores_one_skipped_ev",
     ),
     (
         "states of an EV: GOOD, SKIP, ASSUMED_BAD, DENIED, with their transitions",
         "5: A G M N Z2",
-        "so",
+        "yes",
         f"{_EV_STATES}test_only_transitions_of_the_table_are_made",
     ),
     (
@@ -450,13 +450,13 @@ _SETUP = _rules(
     (
         "each direction has its own MPR",
         "4: G Z1 M N",
-        "so",
+        "yes",
         f"{_CAPABILITIES}test_each_direction_obeys_the_window_of_the_end_that_receives",
     ),
     (
         "mpr is 0 and ignored unless both ends agreed on dynamic MPR",
         "2: GN",
-        "so",
+        "yes",
         f"{_CAPABILITIES}test_the_window_is_advertised_only_where_both_ends_agree",
     ),
     (
@@ -468,7 +468,7 @@ _SETUP = _rules(
     (
         "NACKs of trimmed packets are agreed on",
         "4: G Z1 M N",
-        "so",
+        "yes",
         f"{_CAPABILITIES}test_a_trimmed_packet_is_nacked_only_where_both_ends_agree",
     ),
 )

@@ -126,7 +126,7 @@ def _headline(summary: Summary) -> str:
         detected = f"{lossy - noticed} of {lossy} flows that lost packets did not detect it"
     else:
         detected = (
-            "every flow that noticed it took a path out of service within "
+            "every flow that detected it took a path out of service within "
             f"{RTT.show(fault.detection.rtt)} ({US.show(fault.detection.real_us)} at full speed)"
         )
     never = fault.over_flows.get("recovery_rtt")

@@ -59,7 +59,7 @@ def draw(
 def _caption(fault: FaultSummary, effect: FlowFault) -> str:
     departures = (
         f"{effect.evs_detected} of them left the active set and send no more until probes are "
-        "answered; a backup of the plane takes the turn of each, while there are any."
+        "answered; a backup of the plane takes the place of each, while there are any."
         if effect.evs_detected
         else "None of them left the active set."
     )
@@ -67,12 +67,12 @@ def _caption(fault: FaultSummary, effect: FlowFault) -> str:
         "Above: each packet of one flow by its sequence number. Dots on the left edge of the band "
         "are packets being sent, dots on the right edge the same packets being placed, half a "
         "round trip later. A cross is a packet that was lost; a thin line leads to its "
-        "retransmission (triangle), and on to its placement. The black line is the in-order "
-        "delivered point: while it is flat the application waits, although bytes may still be "
+        "retransmission (triangle), and on to its placement. The black line is the end of the "
+        "data that is in order: while it is flat the application waits, although bytes may still be "
         "placed. Below: the same packets by EV, for the planes of the faulty link; "
         f"▶ marks paths through {fault.target}. {departures} {effect.packets_exposed} packets "
-        f"were sent into the fault; {effect.packets_lost} were lost to it, those under way "
-        "among them."
+        f"were sent into the fault; {effect.packets_lost} were lost to it, including those that "
+        "were in flight when it began."
     )
 
 
