@@ -30,8 +30,8 @@ def doctor(
 ) -> None:
     """Check what this machine can do, by trying it.
 
-    Without root it says what works without root; with root it also tries what emulation needs. Exit
-    status: 0 if nothing required is missing, otherwise 3; without root 0, as nothing was tried.
+    Without root it lists what works without root; as root it also tries what emulation needs. Exit
+    status: 0 if nothing required is missing, otherwise 3; without root always 0.
     """
     if (elsewhere := not_linux()) is not None:
         raise MachineError(*elsewhere)

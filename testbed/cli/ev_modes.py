@@ -40,13 +40,13 @@ def run_mode(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Send MRC without SRv6, on paths that the EV selects; one dies and returns (root).
+    """Run MRC by ECMP or structured EVs, without SRv6.
 
-    Two hosts, in two racks. A packet with each EV finds its path first. Then WRITEs go from h0 to
-    h1, a path swallows everything for a while, and the packets of each EV are compared with the
-    fabric's counters.
+    In a fabric of two hosts in two racks, a packet with each EV shows its path. Then h0 sends
+    WRITEs to h1, a path drops everything for a while, and the packets of each EV are compared with
+    the fabric's counters. Needs root.
 
-    Exit status: 0 all is as it should be, 1 something is not.
+    Exit status: 0 all is as expected, 1 something is not.
     """
     setting = _setting(mode, profile, planes, t1s, dead, seed)
     from testbed.ev_modes.trial import run

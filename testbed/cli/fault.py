@@ -12,9 +12,7 @@ if TYPE_CHECKING:
     from testbed.controller.client import Client
     from testbed.model.fabric.topology import Topology
 
-Run = Annotated[
-    Path, typer.Argument(metavar="RUN", help="The directory of a run that is under way.")
-]
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a run in progress.")]
 
 _ALL = "all"
 """Names every fault in place of a number."""
@@ -22,9 +20,7 @@ _ALL = "all"
 
 def commands() -> typer.Typer:
     """The subcommands."""
-    app = typer.Typer(
-        help="Inject and heal faults in a fabric that runs (root).", no_args_is_help=True
-    )
+    app = typer.Typer(help="Inject and heal faults during a run (root).", no_args_is_help=True)
     app.command("inject")(inject)
     app.command("heal")(heal)
     app.command("list")(list_)
@@ -46,14 +42,14 @@ def print_fault_help(directory: Path, topology: "Topology") -> None:
 def inject(
     run: Run,
     kind: Annotated[str, typer.Argument(help="cut, blackhole, loss, ... (docs/faults.md)")],
-    target: Annotated[str, typer.Argument(help="What it strikes; join several by commas.")],
+    target: Annotated[str, typer.Argument(help="What it affects; join several by commas.")],
     more: Annotated[
         list[str] | None,
         typer.Argument(metavar="KEY=VALUE", help="Keys as in a timeline: probability=0.05 for=3s"),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Inject a fault now; it heals after `for`, by default ten minutes.
+    """Inject a fault; it heals after `for`, by default ten minutes.
 
     Exit status: 0 it took effect, 2 wrong input, 4 it did not take effect.
     """
@@ -69,7 +65,7 @@ def heal(
     ],
     as_json: Json = False,
 ) -> None:
-    """Heal a fault now, or all that are in force."""
+    """Heal one fault, or all that are in force."""
     from testbed.controller.client import heal_all, socket_of
     from testbed.model.errors import InputError
 
@@ -95,7 +91,7 @@ def publish(
     run: Run,
     port: Annotated[int, typer.Option(min=1, max=65535, help="TCP port on the loopback.")] = 8080,
 ) -> None:
-    """Offer the run's HTTP interface on the loopback until interrupted."""
+    """Serve the run's HTTP interface on the loopback until interrupted."""
     from testbed.controller.client import forward, socket_of
 
     stdout().print(f"http://127.0.0.1:{port}/faults  (Ctrl-C ends it)")

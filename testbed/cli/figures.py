@@ -46,7 +46,7 @@ def figures(
         ),
     ] = False,
     again: Annotated[
-        bool, typer.Option("--again", help="Make also runs that are there already.")
+        bool, typer.Option("--again", help="Also make runs that exist already.")
     ] = False,
     seeds: Annotated[
         int | None,
@@ -63,8 +63,8 @@ def figures(
             "--minutes",
             min=0,
             metavar="N",
-            help="Make untrusted emulated runs again until N minutes after the start; "
-            "default: 30 for each seed.",
+            help="Repeat untrusted emulated runs until N minutes after the start; default: 30 for "
+            "each seed.",
         ),
     ] = None,
     results: Results = Path("results"),

@@ -85,12 +85,13 @@ def start(
         Path, typer.Option(metavar="DIR", help="The directory in which the lab's is made.")
     ] = Path(),
     reset: Annotated[
-        bool, typer.Option("--reset", help="Begin again; what you have is kept under another name.")
+        bool, typer.Option("--reset", help="Begin again; your work is kept under another name.")
     ] = False,
 ) -> None:
-    """Make a directory with the handout, your answers and what you need.
+    """Make a directory for your work on a lab.
 
-    Without a key the lab has its own questions for you; a course wants the key.
+    It has the handout, a file for your answers and what else you need. In a course, give your key;
+    without one the lab draws its own numbers for you.
     """
     from testbed.labs.library import HANDOUT, find_lab, load_lab
     from testbed.labs.students import checked_key
@@ -167,9 +168,10 @@ def run(
         ),
     ] = None,
 ) -> None:
-    """Simulate a run of the lab with your seed, after its predictions.
+    """Simulate a run of the lab with your seed.
 
-    Exit status: 0 it counts, 2 wrong input, 4 it cannot be trusted and costs nothing: run again.
+    Its predictions come first. Exit status: 0 it counts, 2 wrong input, 4 it cannot be trusted and
+    does not count: run again.
     """
     from testbed.cli.running import reporting_how_to_resume, signals_stop
     from testbed.cli.summary import show
@@ -237,7 +239,10 @@ def check(tasks: TaskNames = None) -> None:
 
 
 def hint(task: TaskName = None) -> None:
-    """Show the hints of a task: one more after each attempt, all after success."""
+    """Show the hints of a task.
+
+    One more is shown after each wrong attempt, and all after success.
+    """
     from testbed.labs.hints import hints
 
     work = work_here()
@@ -299,7 +304,10 @@ def submit(
         Path, typer.Option(metavar="DIR", help="Where the file is made; here by default.")
     ] = Path(),
 ) -> None:
-    """Make the one file to hand in: answers, predictions and the records of your runs."""
+    """Make the file to hand in.
+
+    It has your answers, your predictions and the records of your runs.
+    """
     from testbed.labs.grading.submission import submit as submit_work
     from testbed.labs.journal import first_break
 

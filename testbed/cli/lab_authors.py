@@ -87,7 +87,11 @@ def grade(
         typer.Argument(metavar="SUBMISSION...", help="Files, or directories with many."),
     ],
     course_key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The course key; else keys are believed.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The course key; without it keys are not checked.",
+        ),
     ] = None,
     csv: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write CSV with nbgrader's columns.")
@@ -176,7 +180,11 @@ def autograder(
     archive: Annotated[Path, typer.Argument(metavar="FILE", help="The archive to write, a zip.")],
     wheel: Annotated[Path, typer.Option(metavar="FILE", help="The testbed's wheel.")],
     course_key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The course key; else keys are believed.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The course key; without it keys are not checked.",
+        ),
     ] = None,
 ) -> None:
     """Make the archive with which Gradescope grades. For instructors."""

@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 
 Live = Annotated[
     bool,
-    typer.Option(
-        "--live", help="Show the run in a browser while it goes on, until it is told to end."
-    ),
+    typer.Option("--live", help="Show the run in a browser; it goes on until it is ended there."),
 ]
 Port = Annotated[
     str,
@@ -41,12 +39,13 @@ Port = Annotated[
     ),
 ]
 ReadOnly = Annotated[
-    bool, typer.Option("--read-only", help="The page only shows: it breaks and ends nothing.")
+    bool, typer.Option("--read-only", help="No buttons: the page cannot break or end anything.")
 ]
 Packets = Annotated[
     str | None,
     typer.Option(
-        metavar="SRC,DST", help="Show each packet of a flow too, such as h0,h4, not of the first."
+        metavar="SRC,DST",
+        help="Show each packet of this flow, such as h0,h4; default: of the first flow.",
     ),
 ]
 

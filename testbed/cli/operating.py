@@ -15,9 +15,7 @@ from testbed.cli.screen import plain_table, print_json, print_table, stderr, std
 _FOLLOW_S = 0.5
 """Seconds between two looks for events, in real time."""
 
-Run = Annotated[
-    Path, typer.Argument(metavar="RUN", help="The directory of a run that is under way.")
-]
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a run in progress.")]
 Flow = Annotated[str, typer.Argument(metavar="FLOW", help="Such as h0-h4; h0-h4#1: its second QP.")]
 Evs = Annotated[
     list[str], typer.Argument(metavar="EV...", help="Paths (p2/t1_3), planes (p2) or numbers.")
@@ -29,7 +27,7 @@ Plane = Annotated[int, typer.Argument(metavar="PLANE", help="The number of the p
 def ev_commands() -> typer.Typer:
     """The subcommands of `testbed ev`."""
     app = typer.Typer(
-        help="Command the EVs of a run; try other EV modes (root).",
+        help="Show and control a run's EVs; try other EV modes (root).",
         no_args_is_help=True,
     )
     for command in (list_evs, deny, allow, replace, probe, events):
@@ -40,7 +38,7 @@ def ev_commands() -> typer.Typer:
 def port_commands() -> typer.Typer:
     """The subcommands of `testbed port`."""
     app = typer.Typer(
-        help="Disable and enable ports of hosts of a run (root).",
+        help="Disable and enable ports of a run's hosts (root).",
         no_args_is_help=True,
     )
     app.command("list")(list_ports)
@@ -86,8 +84,9 @@ def probe(
     ] = "4 RTT",
     as_json: Json = False,
 ) -> None:
-    """Probe EVs at the same time, and show which answered before the deadline.
+    """Probe EVs, and show which answer in time.
 
+    All are probed at the same time, with one deadline.
     Exit status: 0 all have answered, 1 some have not.
     """
     results = _operate(run, "probe", flow=_flow(flow), ev=evs or [], within=within)["evs"]
@@ -115,13 +114,13 @@ def events(
     run: Run,
     host: Host,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Go on with those to come, until the run ends.")
+        bool, typer.Option("--follow", help="Also show later events, until the run ends.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show what has happened to the EVs and ports of a host since the last call.
+    """Show the new events of a host's EVs and ports.
 
-    With --follow --json each event is a line.
+    New are those since the last call. With --follow --json each event is a line.
     """
     first = _operate(run, "events", host=host)
     show = _show_events if not as_json else _print_lines if follow else print_json
@@ -170,7 +169,7 @@ def list_ports(run: Run, host: Host, as_json: Json = False) -> None:
 
 
 def disable(run: Run, host: Host, plane: Plane, as_json: Json = False) -> None:
-    """Take a port out of use: its EVs are left, and the peers are told."""
+    """Disable a port: its EVs are no longer used, and the peers are told."""
     _show_ports(_operate(run, "disable", host=host, plane=plane), as_json=as_json)
 
 

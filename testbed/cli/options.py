@@ -55,13 +55,13 @@ Pcap = Annotated[
 ]
 NoFigures = Annotated[
     bool,
-    typer.Option("--no-figures", help="No figures and no report: testbed report makes them later."),
+    typer.Option("--no-figures", help="No figures and no report; testbed report makes them later."),
 ]
 REQUIRE_TRUSTED = "--require-trusted"
 RequireTrusted = Annotated[
     bool,
     typer.Option(
-        REQUIRE_TRUSTED, help="Take a degraded run for an error, too: exit status 4, for CI."
+        REQUIRE_TRUSTED, help="Treat a degraded run as an error, too: exit status 4, for CI."
     ),
 ]
 Labels = Annotated[
@@ -69,7 +69,7 @@ Labels = Annotated[
     typer.Option(
         "--label",
         metavar="NAME",
-        help="What each is called in tables and figures; once for each, in their order.",
+        help="A name for each in tables and figures; give it once for each, in order.",
     ),
 ]
 Results = Annotated[

@@ -33,19 +33,23 @@ def replay(
     ] = None,
     packets: Annotated[
         str | None,
-        typer.Option(metavar="SRC,DST", help="Show each packet of a flow too, such as h0,h4."),
+        typer.Option(metavar="SRC,DST", help="Show each packet of this flow, such as h0,h4."),
     ] = None,
     scenario: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write a scenario with all its faults, also by hand."),
+        typer.Option(
+            metavar="FILE", help="Write a scenario with all faults of the run, also those by hand."
+        ),
     ] = None,
     until: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="In that scenario, leave out what began from TIME on."),
+        typer.Option(
+            metavar="TIME", help="In that scenario, leave out what began at TIME or later."
+        ),
     ] = None,
     port: Port = "0",
 ) -> None:
-    """Show a finished run in a browser: look back, step by step."""
+    """Show a finished run in a browser, step by step."""
     from testbed.results.run_directory import find_run
 
     prompt = _prompt(run_directory)

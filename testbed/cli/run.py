@@ -60,7 +60,7 @@ def run(
         bool,
         typer.Option(
             "--stop-if-late",
-            help="End the run when the machine is too late for it to be trusted; keep nothing.",
+            help="End the run as soon as it can no longer be trusted; keep nothing.",
         ),
     ] = False,
     end_with_stdin: Annotated[
@@ -77,8 +77,8 @@ def run(
     """Run a scenario and write its report (root).
 
     Several scenarios, --repeat and --sweep make several runs and compare them in one report. With
-    --hold the fabric and its traffic stay up for faults by hand (testbed fault) until Ctrl-C, then
-    the report is written; so does --live, and shows the run in a browser. Exit status: 0 as
+    --hold the fabric and its traffic stay up for faults by hand (testbed fault) until Ctrl-C; then
+    the report is written. --live does the same, and shows the run in a browser. Exit status: 0 as
     expected, 1 data was lost or corrupted or an expectation is not met, 2 wrong input, 3 this
     machine cannot run it, 4 the run cannot be trusted, 130 interrupted.
     """

@@ -181,7 +181,7 @@ def run_options(
     names: ScenarioNames,
     results: Results = Path("results"),
     seed: Annotated[
-        int | None, typer.Option("--seed", metavar="N", help="Instead of the scenario's seed.")
+        int | None, typer.Option("--seed", metavar="N", help="The seed, instead of the scenario's.")
     ] = None,
     repeat: Annotated[
         int,

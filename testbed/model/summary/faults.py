@@ -289,7 +289,9 @@ class FaultSummary(FaultEffect):
             flows = "every flow"
         if self.evs_noticed != self.evs_lossy:
             evs = f"{self.evs_noticed} of the {self.evs_lossy} EVs"
-        return f"{text}; {flows} that lost packets detected it: {evs} with losses left the active set"
+        return (
+            f"{text}; {flows} that lost packets detected it: {evs} with losses left the active set"
+        )
 
     @property
     def name(self) -> str:

@@ -202,7 +202,7 @@ class FlowSummary(MetricGroup):
     the machine reordered them."""
 
     reorder_depth_max = Count()
-    """The most PSNs by which a first transmission was late, over all paths. Spraying causes this."""
+    """The most PSNs by which a first transmission was late, over all paths: due to spraying."""
 
     goodput_by_plane_bps: dict[int, float]
     evs: tuple[EvSummary, ...]
