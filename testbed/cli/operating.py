@@ -169,7 +169,7 @@ def list_ports(run: Run, host: Host, as_json: Json = False) -> None:
 
 
 def disable(run: Run, host: Host, plane: Plane, as_json: Json = False) -> None:
-    """Disable a port: its EVs are no longer used, and the peers are told."""
+    """Disable a port: its EVs are out of use, and peers are told."""
     _show_ports(_operate(run, "disable", host=host, plane=plane), as_json=as_json)
 
 

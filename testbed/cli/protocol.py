@@ -14,7 +14,7 @@ def protocol(
         Path, typer.Option("-o", "--output", metavar="DIR", help="Where to write the pictures.")
     ] = Path(),
 ) -> None:
-    """Draw diagrams of the protocol: loss, trim, dead path, EV states.
+    """Draw the protocol: a loss, a trim, a dead path, EV states.
 
     Each sequence is a trace of two queue pairs in virtual time.
     """
