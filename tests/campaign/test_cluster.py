@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from distributed import Client
+from distributed.comm import CommClosedError
 
 import testbed
 from testbed.campaign.cluster import calls, start
@@ -265,6 +266,18 @@ def _another_version(tmp_path: Path, file: str) -> dict[str, str]:
     with (other / "testbed" / file).open("a") as changed:
         changed.write("\n# changed\n")
     return {"PYTHONPATH": str(other)}
+
+
+def test_a_scheduler_that_dies_while_a_result_is_fetched_fails_no_run() -> None:
+    """The run is not known to have failed: the command ends, and resumes later."""
+
+    def fetch() -> None:
+        raise CommClosedError("Stream is closed")
+
+    call = calls._Call("tiny", "simulated", fetch, (), frozenset())
+    calls._settle(call, fetch)
+    with pytest.raises(MachineError, match="the scheduler of the cluster is gone"):
+        call.result.result()
 
 
 @pytest.mark.parametrize("file", ["mrc/constants.py", "bench/parts.py"])

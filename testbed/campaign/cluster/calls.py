@@ -296,5 +296,7 @@ def _settle(call: _Call, value: Callable[[], Any]) -> None:
     """Give a call its result, unless its worker is lost before it hands that over."""
     try:
         call.result.set_result(value())
+    except OSError:  # the connection, while the value was fetched; no error of the call
+        call.result.set_exception(MachineError("the scheduler of the cluster is gone", _RESUMES))
     except Exception as error:  # noqa: BLE001 - whoever waits for the call raises it
         call.result.set_exception(error)
