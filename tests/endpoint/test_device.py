@@ -73,7 +73,7 @@ def _lose_a_port_and_get_it_back() -> tuple[int, int]:
         until(lambda: (_planes(a), _planes(b)) == ({0, 1}, {0, 1}))
         write(3)
         assert a.core is not None
-        assert isinstance(a.core.congestion, Nscc)
+        assert isinstance(a.core.congestion.controller, Nscc)
         for device in devices:
             device.close()
         return here.arrived, here.late
