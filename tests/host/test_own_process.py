@@ -96,8 +96,8 @@ def test_an_error_names_the_method_that_raised_it() -> None:
         ("return [0] * (1 << 30)", "MemoryError"),
         ("while True: pass", r"mine\.py:6: Mine\.pick: found TimeoutError: all 1 s of CPU"),
         (
-            "exec('while True:\\n try:\\n  while True: int()\\n except: pass')",
-            r"its process ended \((-9|137)\), expected .* limits of CPU time|all 1 s of CPU",
+            "import signal as s; s.signal(s.SIGXCPU, s.SIG_IGN)\n        while True: pass",
+            r"its process ended \((-9|137)\), expected .* limits of CPU time",
         ),
         ("import os; [os.write(4, b'x' * 65536) for _ in range(32768)]", "limits of CPU time"),
         ("import os; os.write(4, b'[' * 4000 + b'\\n'); return 3", "no answer but other output"),
