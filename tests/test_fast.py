@@ -60,3 +60,19 @@ def test_required_arguments_come_before_optional_ones(source: Path) -> None:
         if isinstance(node, ast.FunctionDef):
             optional = [default is not None for default in node.args.kw_defaults]
             assert optional == sorted(optional), node.name
+
+
+@pytest.mark.parametrize("source", fast.sources(), ids=lambda path: path.stem)
+def test_the_name_of_a_caught_error_has_no_other_use(source: Path) -> None:
+    """As C a name has one type in a function: catching the error would raise TypeError."""
+    for function in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
+        if not isinstance(function, ast.FunctionDef):
+            continue
+        nodes = list(ast.walk(function))
+        caught = {node.name for node in nodes if isinstance(node, ast.ExceptHandler)}
+        set_too = {
+            node.id
+            for node in nodes
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        }
+        assert not caught & set_too, f"{source}:{function.lineno}"

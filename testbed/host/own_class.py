@@ -148,7 +148,7 @@ def said_of(error: BaseException, file: str) -> tuple[str, int | None, str]:
     remedy = ""
     if isinstance(error, AttributeError):
         given = type(error.obj)
-        fields = getattr(given, "_fields", None) or getattr(given, "__slots__", ())
+        fields = getattr(given, "_fields", ()) or getattr(given, "__dataclass_fields__", ())
         if given.__name__ == "SimpleNamespace":
             fields = tuple(vars(error.obj))
         remedy = f"it has {', '.join(fields)}" if fields else ""

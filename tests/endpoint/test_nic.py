@@ -1,7 +1,6 @@
 """When packets came, as the core is told: by the kernel's timestamps, and never backwards."""
 
 from collections.abc import Iterator
-from ipaddress import IPv6Address
 
 import pytest
 
@@ -26,21 +25,29 @@ class _Sockets:
     offset_ns: int
     """CLOCK_REALTIME minus CLOCK_MONOTONIC, as the packets came."""
 
-    def __init__(self, _: IPv6Address) -> None:
+    send_errors = 0
+    overflowed = 0
+
+    def __init__(self) -> None:
         self.waiting = []
         self.offset_ns = REALTIME_OFFSET_NS
+
+    def flush(self) -> None:
+        """Nothing is sent."""
 
     def receive(self) -> Iterator[Received]:
         for at_ns, hop_limit in self.waiting:
             yield Received(b"%d" % at_ns, 0, hop_limit, at_ns + self.offset_ns)
         self.waiting.clear()
 
+    def close(self) -> None:
+        """Nothing is open."""
+
 
 @pytest.fixture
 def nic(monkeypatch: pytest.MonkeyPatch) -> Nic:
-    monkeypatch.setattr("testbed.endpoint.nic.HostSockets", _Sockets)
     set_clock(monkeypatch, REALTIME_OFFSET_NS)
-    return Nic(TOPOLOGY, TOPOLOGY.hosts[0], round_ns=MS)
+    return Nic(TOPOLOGY, TOPOLOGY.hosts[0], MS, _Sockets())
 
 
 def set_clock(monkeypatch: pytest.MonkeyPatch, offset_ns: int) -> None:

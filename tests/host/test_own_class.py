@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import pytest
 
@@ -45,10 +46,17 @@ def _code(body: str) -> OwnCode:
 def _parameters(protocol: type, name: str) -> str:
     signature = inspect.signature(getattr(protocol, name))
     bare = [
-        parameter.replace(annotation=inspect.Parameter.empty)
+        inspect.Parameter(parameter.name, _kind(parameter))
         for parameter in signature.parameters.values()
     ]
     return str(signature.replace(parameters=bare, return_annotation=inspect.Signature.empty))
+
+
+def _kind(parameter: inspect.Parameter) -> Any:
+    """Its kind; `self` of a method built as C can be given by position only."""
+    if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
+        return inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return parameter.kind
 
 
 @pytest.mark.parametrize(
@@ -61,7 +69,7 @@ def _parameters(protocol: type, name: str) -> str:
 def test_own_code_and_the_projects_algorithms_have_one_interface(
     interface: Interface, protocol: type, built_in: tuple[type, ...]
 ) -> None:
-    names = {name for name, member in vars(protocol).items() if inspect.isfunction(member)}
+    names = {name for name, member in vars(protocol).items() if inspect.isroutine(member)}
     names = {name for name in names if not name.startswith("_")}
     assert names == interface.methods.keys() - {"__init__"}
     for name in names:

@@ -1,11 +1,11 @@
 """NSCC as Ultra Ethernet defines it: a test for each rule of docs/congestion.md, by its number."""
 
 from dataclasses import replace
-from unittest.mock import Mock
 
 import pytest
 
 from testbed.mrc import LossReport, QpState, ReceiverWindow, SackReport, UecNscc, UecProfile
+from testbed.mrc.constants import EvMark
 from testbed.mrc.ev.ev import Ev
 from testbed.mrc.message import Message
 from testbed.mrc.recovery.transmission import Transmission
@@ -132,6 +132,8 @@ def test_rule_4_a_round_trip_must_be_of_one_transmission() -> None:
     first = Transmission(0, message, 0, 4096, ev, 0, 0, None)
     second = Transmission(0, message, 0, 4096, ev, 1, 10, first)
     third = Transmission(0, message, 0, 4096, ev, 2, 20, second)
+    zeros = (0, 0, 0, 0, 0, 0)
+    sack = Sack(b"", b"", 7, 0, False, 0, 1, EvMark.NONE, False, 0, 7, *zeros, False, 0, 0)
     for transmission, echo, counts in (
         (first, False, True),
         (first, True, False),
@@ -139,7 +141,7 @@ def test_rule_4_a_round_trip_must_be_of_one_transmission() -> None:
         (second, False, False),
         (third, True, False),
     ):
-        sack = Mock(spec=Sack, retransmitted=echo, reflected_ev=7, cc_type=1)
+        sack = replace(sack, retransmitted=echo)
         of_it = packer.answers(sack, transmission) and not transmission.ambiguous
         assert of_it is counts
 

@@ -293,8 +293,8 @@ def decode_control(
                 *addresses, spdcid, probe_id, tx_timestamp, kind >> _TSR != 0, kind & _FTYPE
             )
         return _decode_endpoint(opcode, packet, addresses, psn & 0xFFFF)
-    except ValueError as error:
-        raise DecodeError(DecodeReason.BAD_FIELD) from error
+    except ValueError as undefined:  # not `error`: as C a name has one type in a function
+        raise DecodeError(DecodeReason.BAD_FIELD) from undefined
 
 
 def _decode_sack(
