@@ -83,7 +83,7 @@ def make_runs(
     results = []
     for run in planned:
         if (best := store.best(run)) is None:
-            raise RunFailedError(f"{run.job.name}: {engine.failures[run.job.key]}")
+            raise RunFailedError(f"{run.job.name}: {engine.failures[run.job.key].failure}")
         results.append(BenchRun(best, len(store.attempts(run))))
     return results
 

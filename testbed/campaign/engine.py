@@ -33,7 +33,7 @@ class CampaignEngine:
         progress: called with what is being done, and the share done.
         policy: which are made again.
         on_end: called as runs end.
-        failures: why runs were not finished, by the keys of their jobs.
+        failures: the records of runs that were not finished, by the keys of their jobs.
     """
 
     store: Store
@@ -41,7 +41,7 @@ class CampaignEngine:
     progress: Progress
     policy: RetryPolicy = field(default_factory=RetryPolicy)
     on_end: OnEnd = lambda _planned, _record: None
-    failures: dict[str, str] = field(default_factory=dict, init=False)
+    failures: dict[str, JobRecord] = field(default_factory=dict, init=False)
 
     def execute(
         self, runs: Sequence[PlannedRun], retry: Sequence[PlannedRun] = (), made_before: int = 0
@@ -140,7 +140,7 @@ class CampaignEngine:
     def _note_end(self, planned: PlannedRun, record: JobRecord) -> None:
         self.failures.pop(planned.job.key, None)
         if record.failure:
-            self.failures[planned.job.key] = record.failure
+            self.failures[planned.job.key] = record
         self.on_end(planned, record)
 
 

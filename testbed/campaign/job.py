@@ -100,6 +100,11 @@ class JobRecord:
         return "" if self.run is not None else f"exit status {self.status}: {self.message}"
 
     @property
+    def crashed(self) -> bool:
+        """Whether it was not finished because of a mistake in the program."""
+        return self.run is None and meaning(self.status) is ExitStatus.CRASHED
+
+    @property
     def hopeless(self) -> bool:
         """Whether another attempt would fail in the same way, or must not hide this one."""
         lasting = ExitStatus.WRONG_INPUT, ExitStatus.MACHINE_CANNOT, ExitStatus.CRASHED
@@ -118,8 +123,7 @@ def error_of(record: JobRecord | None, log: Path) -> MachineError | RunFailedErr
         usual = "testbed doctor says what is missing; emulation needs root"
         return MachineError(reason, remedy or usual)
     reason = "" if record is None else record.failure
-    crashed = record is not None and meaning(record.status) is ExitStatus.CRASHED
-    failure = CrashError if crashed else RunFailedError
+    failure = CrashError if record is not None and record.crashed else RunFailedError
     return failure(f"{reason or 'the run did not come to its end'}; see {log}")
 
 

@@ -79,7 +79,8 @@ def figures(
 
     Runs that this version of the code has made are not made again, unless they could not be
     trusted: those are made again, slower, while there is time. Other figures stay as they are. Exit
-    status: 0 when every figure made holds, 1 when one does not, 4 when one cannot be trusted.
+    status: 0 when every figure made holds, 1 when one does not, 4 when one cannot be trusted, 5
+    when the program crashed.
     """
     from testbed.campaign.budget import REPEAT_S, RetryPolicy
     from testbed.experiment.capacity import load_capacity
@@ -135,7 +136,8 @@ def figures(
             screen.print_error(f"figure {outcome.number}, {outcome.form}: {name}: {why}")
     status = _status(outcomes)
     if not as_json:
-        print_status(status, "not every figure holds, see the table")
+        reason = "not every figure holds, see the table"
+        print_status(status, "the program crashed" if status is ExitStatus.CRASHED else reason)
     raise typer.Exit(status)
 
 
@@ -193,6 +195,8 @@ def _requirements(chosen: "Sequence[PaperFigure]", planned: "Plan") -> "Table":
 
 
 def _status(outcomes: "Sequence[FigureOutcome]") -> ExitStatus:
+    if any(outcome.crashed for outcome in outcomes):
+        return ExitStatus.CRASHED
     answers = {outcome.holds for outcome in outcomes}
     if answers & {"no", "not run"}:
         return ExitStatus.FAILED

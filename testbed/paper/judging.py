@@ -4,6 +4,7 @@ import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from testbed.campaign.job import JobRecord
 from testbed.campaign.plan import STATES, PlannedRun
 from testbed.campaign.store import Run, Runs, Store, machine_of
 from testbed.model.summary import Summary
@@ -17,7 +18,7 @@ from testbed.results.report.figures.style import save, style
 def judge(
     figure: PaperFigure,
     planned_runs: Sequence[PlannedRun],
-    failures: Mapping[str, str],
+    failures: Mapping[str, JobRecord],
     store: Store,
     outcome_store: OutcomeStore,
 ) -> FigureOutcome:
@@ -26,16 +27,18 @@ def judge(
     Args:
         figure: which.
         planned_runs: its runs in the form of the outcome store, with every seed.
-        failures: why some were not finished, by the keys of their jobs.
+        failures: the records of those that were not finished, by the keys of their jobs.
         store: where runs are found.
         outcome_store: where the outcome goes.
     """
-    figure_runs, missing = [], {}
+    figure_runs, missing, crashed = [], {}, False
     best: dict[int, dict[str, tuple[PlannedRun, Run]]] = {}
     for planned in planned_runs:
         of_seed = best.setdefault(planned.job.seed, {})
         if (run := store.best(planned)) is None:
-            missing[planned.job.name] = failures.get(planned.job.key, "not run")
+            record = failures.get(planned.job.key)
+            missing[planned.job.name] = "not run" if record is None else record.failure
+            crashed |= record is not None and record.crashed
         else:
             figure_runs.append(_figure_run(planned, run, len(store.attempts(planned))))
             of_seed[planned.scenario.name] = planned, run
@@ -47,6 +50,7 @@ def judge(
         setup=setup_of(figure, outcome_store.form),
         runs=tuple(figure_runs),
         failures=missing,
+        crashed=crashed,
     )
     outcome_store.directory.mkdir(parents=True, exist_ok=True)
     if complete:
@@ -56,7 +60,8 @@ def judge(
             log = outcome_store.directory / f"{figure.stem}.log"
             log.write_text(traceback.format_exc())
             failure = f"{type(error).__name__}: {error}; traceback: {log}"
-            outcome = outcome.model_copy(update={"failures": {**missing, "measuring": failure}})
+            update = {"failures": {**missing, "measuring": failure}, "crashed": True}
+            outcome = outcome.model_copy(update=update)
     outcome_store.save(figure, outcome)
     return outcome
 

@@ -137,12 +137,14 @@ class FigureOutcome(Outcome):
         runs: those that were finished.
         failures: why others were not, by their names; and, as `measuring`, why it could not be
             measured or drawn.
+        crashed: whether one of these is a mistake in the program.
         drawn: the seed whose runs are drawn, the most typical one; None if all are drawn.
     """
 
     setup: str = ""
     runs: tuple[FigureRun, ...] = ()
     failures: dict[str, str] = {}
+    crashed: bool = False
     drawn: int | None = None
 
     @property

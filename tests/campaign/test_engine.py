@@ -74,7 +74,8 @@ def _execute(
     )
     engine.execute(runs)
     assert all(0 <= share <= 1 for _, share in reports)
-    return engine.failures, [text for text, _ in reports]
+    failures = {key: record.failure for key, record in engine.failures.items()}
+    return failures, [text for text, _ in reports]
 
 
 def _made(

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from testbed.campaign.job import FORMS
+from testbed.campaign.job import FORMS, JobRecord
 from testbed.campaign.local import LocalExecutor
 from testbed.campaign.store import Store
-from testbed.model.errors import InputError
+from testbed.model.errors import ExitStatus, InputError
 from testbed.model.faults.kinds import EvLoss, Flap
 from testbed.model.flows import flows_of
 from testbed.model.scenario import Scenario
@@ -22,6 +22,7 @@ from testbed.paper.checks import Check, ahead, at_least, at_most
 from testbed.paper.experiments.failover import FAILOVER
 from testbed.paper.experiments.scale import SHARING
 from testbed.paper.figure import PaperFigure, Variant
+from testbed.paper.judging import judge
 from testbed.paper.outcome import CheckOutcome, FigureOutcome, FigureRun, OutcomeStore
 from testbed.paper.planning import PAPER_SCENARIOS, forms_of, plan, plan_variant, select_figures
 from testbed.paper.registry import FIGURES
@@ -152,6 +153,18 @@ def test_a_figure_that_cannot_be_measured_does_not_cost_the_others(
     assert first.holds == "not run"
     assert "nothing was sent" in first.failures["measuring"]
     assert second.holds == "yes"
+    assert (first.crashed, second.crashed) == (True, False)
+
+
+@pytest.mark.parametrize("status", [ExitStatus.FAILED, ExitStatus.CRASHED])
+def test_a_run_that_crashed_is_told_from_one_that_failed(tmp_path: Path, status: int) -> None:
+    planned = plan((_twelve(),), tmp_path, ("simulated",))
+    (runs,) = planned.runs.values()
+    failures = {run.job.key: JobRecord(status, 1.0, message="no luck") for run in runs}
+    outcome_store = OutcomeStore(tmp_path / "figures", "simulated")
+    outcome = judge(_twelve(), runs, failures, planned.store, outcome_store)
+    assert outcome.holds == "not run"
+    assert outcome.crashed is (status == ExitStatus.CRASHED)
 
 
 def _run(name: str, verdict: State, directory: Path, commit: str, *, modified: bool) -> FigureRun:
