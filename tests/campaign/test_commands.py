@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from testbed.campaign.cluster.worker import MACHINE
 from testbed.model.errors import ExitStatus
-from tests.waiting import WATCHDOG_S
+from testbed.results.run_directory import locked
+from tests.waiting import WATCHDOG_S, wait_until
 
 ROOT = Path(__file__).parents[2]
 PLACE = ("--on", "local")
@@ -68,3 +70,31 @@ def test_a_soak_on_a_cluster_makes_its_scenarios_there(tmp_path: Path) -> None:
     assert not json.loads((run / "manifest.json").read_text()).get("simulated")
     (worker,) = (tmp_path / "workers").iterdir()
     assert json.loads(worker.read_text())["calibration"]
+
+
+@pytest.mark.root
+@pytest.mark.e2e
+def test_emulations_in_two_network_namespaces_take_turns(tmp_path: Path) -> None:
+    """One that holds the machine's lock here keeps a worker waiting that has its own network."""
+    (tmp_path / "tiny.yaml").write_text(
+        "name: tiny\ntopology: clos-tiny\nduration: 1 s\n"
+        "workload: {pairs: [[h0, h1]], message_size: 16 KiB}\n"
+    )
+    series = ("run", "tiny.yaml", "--repeat", "2", "--into", "here", "--no-figures", *PLACE)
+    in_a_network = ("unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
+    command = [*in_a_network, sys.executable, "-m", "testbed", *series]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL) as campaign:
+        try:
+            with locked(MACHINE):
+                waits = f":{MACHINE.stat().st_ino} "
+                wait_until(
+                    lambda: any(
+                        "->" in line and waits in line
+                        for line in Path("/proc/locks").read_text().splitlines()
+                    )
+                )
+                assert not [*tmp_path.rglob("summary.json")]
+            assert campaign.wait(WATCHDOG_S) in (ExitStatus.AS_EXPECTED, ExitStatus.UNTRUSTED)
+            assert len([*tmp_path.rglob("summary.json")]) == 2
+        finally:
+            campaign.terminate()

@@ -7,7 +7,6 @@ import asyncio
 import json
 import os
 import platform
-import socket
 import subprocess
 import threading
 import time
@@ -25,6 +24,7 @@ from testbed.model.errors import ExitStatus
 from testbed.model.run_files.layout import SUMMARY
 from testbed.model.summary import State, Summary
 from testbed.results.code_version import code_version, package_version
+from testbed.results.run_directory import locked
 from testbed.results.shortage import shortage
 
 _FLAGS = ("--no-figures", "--require-trusted", "--force", STOP_IF_LATE)
@@ -35,8 +35,11 @@ _DOCTOR_S = 25.0
 _LOOK_S = 2.0
 """How often a worker looks whether the campaign was stopped."""
 
-_TURN = "\0mrc-testbed-emulation"
-"""The abstract UNIX socket that an emulation holds: one at a time in a network namespace."""
+MACHINE = Path("/proc/sys/kernel")
+"""The directory that an emulation locks: one at a time on a machine.
+
+Every user can open it, and all network namespaces see the same; a container has one of its own.
+"""
 
 
 async def describe(*, emulates: bool, dask_worker: Any) -> dict[str, Any]:
@@ -76,7 +79,7 @@ def _examination(emulates: bool) -> dict[str, Any]:
     as_root = _as_root() if emulates else ()
     doctor = _doctor(*as_root)
     if emulates and doctor["able"] and "capacity" not in doctor:
-        with _turn():
+        with locked(MACHINE):
             measured = _doctor(*as_root, options=("--measure",))
         doctor = measured if measured["able"] else doctor
     machine, calibration = doctor.pop("machine", {}), doctor.pop("capacity", None)
@@ -166,7 +169,7 @@ def _made(job: Job, files: StoreFiles, call: str) -> tuple[JobRecord, State | No
     """Make a run and keep it in the store; its record, and whether it can be trusted."""
     with files.workplace() as directory:
         executor = LocalExecutor(directory, as_root=_as_root())
-        turn = _turn() if job.form == "emulated" else nullcontext()
+        turn = locked(MACHINE) if job.form == "emulated" else nullcontext()
         with turn, _stopped_by(call.rpartition("/")[0], executor):
             record = executor.run(job)
         for path in (job.file, job.log):
@@ -189,19 +192,6 @@ def _counting_losses(record: JobRecord, attempt: Attempt, lost: Sequence[Attempt
     """A record with how many workers were lost before this attempt, and how much time with them."""
     lost_s = attempt.began - min((each.began for each in lost), default=attempt.began)
     return replace(record, lost=len(lost), lost_s=lost_s)
-
-
-@contextmanager
-def _turn() -> Iterator[None]:
-    """Wait until no other emulation runs on this machine."""
-    with socket.socket(socket.AF_UNIX) as held:
-        while True:
-            try:
-                held.bind(_TURN)
-                break
-            except OSError:
-                time.sleep(_LOOK_S)
-        yield
 
 
 @contextmanager
