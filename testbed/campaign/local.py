@@ -5,19 +5,22 @@ So a run that fails ends nothing but itself, and each is what a user gets who ru
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from testbed.campaign.job import Form, Job, JobRecord
-from testbed.model.errors import ExitStatus
+from testbed.campaign.turns import turn
+from testbed.model.errors import SIGNALLED, ExitStatus
 from testbed.model.units import show_wait
 from testbed.results.run_directory import give_to_user
 
@@ -42,6 +45,9 @@ when the worker is killed. But the kernel closes the worker's end of a pipe."""
 
 _COMMANDS: dict[Form, str] = {"emulated": "run", "simulated": "simulate"}
 
+_STOPPED = SIGNALLED + signal.SIGTERM
+"""The exit status of a run that was stopped."""
+
 _STOP_S = 30.0
 """How long a run may take to end when it is asked to."""
 
@@ -50,7 +56,11 @@ _KEPT_CHARACTERS = 400
 
 
 class LocalExecutor:
-    """Makes runs on this machine: one emulation at a time, one simulation per CPU."""
+    """Makes runs on this machine: one emulation at a time, one simulation per CPU.
+
+    Emulations of several executors take turns, those of other processes as well. What is stopped
+    while it waits for its turn is not begun.
+    """
 
     def __init__(self, directory: Path, as_root: tuple[str, ...] = ()) -> None:
         """Make runs below the directory of a campaign.
@@ -62,7 +72,7 @@ class LocalExecutor:
         self._directory = directory
         self._as_root = as_root
         self._running: set[_Command] = set()
-        self._stopped = False
+        self._stopped = threading.Event()
         self._threads = ThreadPoolExecutor()
 
     def slots(self, form: Form) -> int:
@@ -75,7 +85,7 @@ class LocalExecutor:
 
     def stop(self) -> None:
         """End all jobs that are under way, and wait until they have ended."""
-        self._stopped = True
+        self._stopped.set()
         for command in tuple(self._running):
             command.ask_to_end()
         for command in tuple(self._running):
@@ -87,17 +97,36 @@ class LocalExecutor:
         file = self._directory / job.file
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(yaml.safe_dump(dict(job.scenario), sort_keys=False, allow_unicode=True))
-        began = time.monotonic()
         with file.with_suffix(".log").open("w+") as log:
-            status, output = self._call(job, file, log)
+            for path in (file.parent, file, Path(log.name)):
+                give_to_user(path)
+            with self._turn(job, log) as may_begin:
+                began = time.monotonic()
+                if not may_begin:
+                    return JobRecord(_STOPPED, 0.0, message="stopped before it began")
+                status, output = self._call(job, file, log)
+                seconds = time.monotonic() - began
             log.seek(0)
             printed = log.read() + output
-        for path in (file.parent, file, Path(log.name)):
-            give_to_user(path)
-        seconds = time.monotonic() - began
         if (run := _run_directory(output)) is None:
             return JobRecord(status, seconds, message=printed.strip()[-_KEPT_CHARACTERS:])
         return JobRecord(status, seconds, os.path.relpath(run, self._directory))
+
+    @contextmanager
+    def _turn(self, job: Job, log: Any) -> Iterator[bool]:
+        """Keep other emulations waiting while a run is made; yields whether it may begin."""
+        if job.form == "simulated":
+            yield not self._stopped.is_set()
+            return
+
+        def note_wait() -> None:
+            log.write("waits: another campaign emulates on this machine\n")
+            log.flush()
+
+        with turn(self._stopped, note_wait) as may_begin:
+            log.seek(0)
+            log.truncate()
+            yield may_begin
 
     def _call(self, job: Job, file: Path, log: Any) -> tuple[int, str]:
         """Call the command; returns its exit status and output."""
@@ -114,7 +143,7 @@ class LocalExecutor:
         )
         self._running.add(command)
         try:
-            if self._stopped:
+            if self._stopped.is_set():
                 command.ask_to_end()
             output, _ = command.process.communicate(timeout=job.timeout_s)
         except subprocess.TimeoutExpired:

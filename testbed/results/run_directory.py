@@ -178,6 +178,22 @@ def locked(directory: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+@contextmanager
+def lock_if_free(directory: Path) -> Iterator[bool]:
+    """Lock a directory for a block, unless another process has; yields whether it is locked.
+
+    Where the system has no such locks, or not this directory, it counts as locked.
+    """
+    if not CAN_LOCK or not directory.is_dir():
+        yield True
+        return
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield _lock_at_once(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def is_locked(path: Path) -> bool:
     """Whether another process, such as a run in progress, has locked a directory or a file.
 
@@ -187,12 +203,18 @@ def is_locked(path: Path) -> bool:
         return False
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return not _lock_at_once(descriptor)
     finally:
         os.close(descriptor)
-    return False
+
+
+def _lock_at_once(descriptor: int) -> bool:
+    """Lock an open directory or file, unless another process has; whether it is locked."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def give_to_user(path: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from distributed import Client
+from distributed import Client, Event
 from distributed.comm import CommClosedError
 
 import testbed
@@ -23,16 +23,19 @@ from testbed.campaign.cluster.attempts import Attempt
 from testbed.campaign.cluster.calls import MOST_LOSSES
 from testbed.campaign.cluster.place import Place
 from testbed.campaign.cluster.start import cluster_executor
+from testbed.campaign.cluster.worker import make
 from testbed.campaign.engine import CampaignEngine
 from testbed.campaign.job import Job, JobRecord
 from testbed.campaign.plan import as_recorded, planned_run
 from testbed.campaign.store import Store
+from testbed.campaign.turns import MACHINE
 from testbed.experiment.capacity import load_capacity
 from testbed.experiment.machine import cpu_model
 from testbed.files.scenarios import load_scenario
 from testbed.labs.grading.records import differing_tables
 from testbed.model.errors import SIGNALLED, ExitStatus, MachineError
 from testbed.results.code_version import code_version, package_version
+from testbed.results.run_directory import locked
 from tests.campaign.programs import program, scheduler, worker_options
 from tests.waiting import WATCHDOG_S, wait_until
 
@@ -217,6 +220,27 @@ def test_ctrl_c_ends_the_runs_on_the_workers_and_keeps_the_finished_ones(directo
     runs = _runs(directory / "here")
     assert sorted(runs) == [*range(1, 9)]
     assert runs.items() >= finished.items()
+
+
+def test_a_worker_that_waits_for_its_turn_to_emulate_is_stopped(directory: Path) -> None:
+    """At once, and it does not begin its run when its turn comes."""
+    scenario = load_scenario(str(directory / "tiny.yaml"))
+    job = Job("tiny", "emulated", as_recorded(scenario), "tiny/tiny", WATCHDOG_S)
+    log = directory / job.log
+    with (
+        scheduler() as (_, address),
+        program(*worker_options(address)),
+        Client(address) as client,
+        locked(MACHINE),
+    ):
+        made = client.submit(make, asdict(job), str(directory), "campaign/call")
+        wait_until(lambda: log.is_file() and "another campaign emulates" in log.read_text())
+        Event("campaign", client=client).set()
+        _, fields = made.result(WATCHDOG_S)
+    assert fields["message"] == "stopped before it began"
+    assert fields["run"] is None
+    (attempt,) = _attempts_in(directory / "tiny/scenarios/tiny.attempts")
+    assert attempt.ended is not None
 
 
 def _every_attempt(series: Path) -> list[Attempt]:

@@ -4,12 +4,13 @@ import json
 import sys
 from collections.abc import Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from testbed.campaign import local
+from testbed.campaign import local, turns
 from testbed.campaign.budget import RetryPolicy
 from testbed.campaign.engine import CampaignEngine, estimate_s
 from testbed.campaign.job import Form, Job, JobRecord
@@ -24,8 +25,9 @@ from testbed.model.run_files.layout import SUMMARY
 from testbed.model.summary import State
 from testbed.results.analyse import analyse
 from testbed.results.code_version import code_version
-from testbed.results.run_directory import RunDirectory
+from testbed.results.run_directory import RunDirectory, locked
 from tests.results.synthetic import Plan, generate
+from tests.waiting import WATCHDOG_S, wait_until
 
 NAMES = ("lossy-ev", "t1-down")
 
@@ -295,3 +297,25 @@ def test_a_job_that_fails_or_hangs_says_so(tmp_path: Path, monkeypatch: pytest.M
     hanging = Job("x", "emulated", job.scenario, "emulated/x", timeout_s=0.2)
     record = LocalExecutor(tmp_path).submit(hanging).result()
     assert record.failure == "exit status 1: not done after 0 s"
+
+
+def test_emulations_take_turns_and_what_is_stopped_while_it_waits_is_not_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wait is no part of the time that a run may take."""
+    job = replace(_runs("emulated")[0].job, timeout_s=WATCHDOG_S)
+    code = f"open({str(tmp_path / 'begun')!r}, 'w')"
+    monkeypatch.setattr(local, "TESTBED", _program(code))
+    monkeypatch.setattr(turns, "MACHINE", tmp_path)
+    log = tmp_path / job.log
+    stopped, waiting = LocalExecutor(tmp_path), LocalExecutor(tmp_path)
+    with locked(tmp_path):
+        future = stopped.submit(job)
+        wait_until(lambda: log.is_file() and "another campaign emulates" in log.read_text())
+        stopped.stop()
+        assert future.result(WATCHDOG_S).failure == "exit status 143: stopped before it began"
+        future = waiting.submit(job)
+        wait_until(lambda: "another campaign emulates" in log.read_text())
+        assert not (tmp_path / "begun").exists()
+    assert future.result(WATCHDOG_S).status == 0
+    assert (tmp_path / "begun").exists()

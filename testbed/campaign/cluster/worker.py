@@ -11,7 +11,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -20,6 +20,7 @@ from testbed.campaign.cluster.attempts import Attempt, attempts_at, begin, lost_
 from testbed.campaign.cluster.files import StoreFiles, is_address
 from testbed.campaign.job import FORMS, STOP_IF_LATE, Job, JobRecord
 from testbed.campaign.local import WITHIN_ROOT, LocalExecutor
+from testbed.campaign.turns import MACHINE
 from testbed.model.errors import ExitStatus
 from testbed.model.run_files.layout import SUMMARY
 from testbed.model.summary import State, Summary
@@ -34,12 +35,6 @@ _WITH_VALUE = ("--pcap",)
 _DOCTOR_S = 25.0
 _LOOK_S = 2.0
 """How often a worker looks whether the campaign was stopped."""
-
-MACHINE = Path("/proc/sys/kernel")
-"""The directory that an emulation locks: one at a time on a machine.
-
-Every user can open it, and all network namespaces see the same; a container has one of its own.
-"""
 
 
 async def describe(*, emulates: bool, dask_worker: Any) -> dict[str, Any]:
@@ -169,8 +164,7 @@ def _made(job: Job, files: StoreFiles, call: str) -> tuple[JobRecord, State | No
     """Make a run and keep it in the store; its record, and whether it can be trusted."""
     with files.workplace() as directory:
         executor = LocalExecutor(directory, as_root=_as_root())
-        turn = locked(MACHINE) if job.form == "emulated" else nullcontext()
-        with turn, _stopped_by(call.rpartition("/")[0], executor):
+        with _stopped_by(call.rpartition("/")[0], executor):
             record = executor.run(job)
         for path in (job.file, job.log):
             files.keep(directory / path, str(path))
