@@ -23,7 +23,14 @@ from testbed.model.errors import InputError
 QUOTED = Tolerance(0.02, relative=True)
 """How far a number in a text may be from the figure that it quotes: rounding."""
 
+_ROUNDED = ((1, 0.1), (2, 0.01))
+"""Decimals with which a text may quote a figure, and the least such figure: a 0 quotes none."""
+
 _IN_TEXT = re.compile(r"\d+(?:\.\d+)?")
+_NAME_IN_TEXT = re.compile(r"(?<!\w)(?!x\d)[a-z]\w*", re.IGNORECASE)
+"""A word or a name such as p0_t1_2, whose digits are no numbers; in x4 the 4 is one."""
+
+_GROUPING_COMMA = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +250,7 @@ def _names_difference(names: NamesAnswer, given: tuple[str, ...], right: tuple[s
 
 def _unquoted(task: Task, text: str, evidence: Evidence) -> str:
     """The first figure that a text should quote and does not; empty if there is none."""
-    numbers = [float(number) for number in _IN_TEXT.findall(text.replace(",", ""))]
+    numbers = _numbers_in(text)
     for figure in task.quotes:
         value = evidence.value(figure)
         if not isinstance(value, int | float):
@@ -257,7 +264,18 @@ def _unquoted(task: Task, text: str, evidence: Evidence) -> str:
     return ""
 
 
+def _numbers_in(text: str) -> list[float]:
+    """The numbers of a text, without those that are part of a name such as h0 or p0_t1_2."""
+    without_names = _GROUPING_COMMA.sub("", _NAME_IN_TEXT.sub(" ", text))
+    return [float(number) for number in _IN_TEXT.findall(without_names)]
+
+
 def _quotes(number: float, value: float) -> bool:
-    """Whether a number is a figure, as such, in percent, or in thousands."""
-    forms = (value, value * 100, value / 1e3, value / 1e6)
-    return any(QUOTED.allows(number, form) or round(form, 1) == number for form in forms)
+    """Whether a number is a figure, as such, in percent, or in thousands; also if rounded."""
+    if any(QUOTED.allows(number, value * scale) for scale in (1, 100, 1e-3, 1e-6)):
+        return True
+    return any(
+        form >= least and round(form, decimals) == number
+        for form in (value, value * 100)
+        for decimals, least in _ROUNDED
+    )

@@ -4,18 +4,26 @@ import io
 from pathlib import Path
 
 import pytest
+import yaml
 from rich.console import Console
 
 from testbed.cli.summary import show
 from testbed.labs.answers import show_answer
 from testbed.labs.authoring import SEEDS, try_lab
-from testbed.labs.checking import right_answer, unit_of
+from testbed.labs.checking import check, right_answer, unit_of
 from testbed.labs.evidence import canonical
-from testbed.labs.lab import AddressAnswer, NamesAnswer, NumberAnswer, Task
+from testbed.labs.lab import AddressAnswer, NamesAnswer, NumberAnswer, Task, TextAnswer
 from testbed.labs.library import lab_directories, load_lab
 from testbed.labs.predicting import outcome
 from testbed.labs.work import Work
 from testbed.results.run_directory import RunDirectory
+
+NAMES = [
+    *(f"p{plane}_t0_{t0}--p{plane}_t1_{t1}" for plane in "0123" for t0 in "01" for t1 in "0123"),
+    *(f"h{host}" for host in range(8)),
+    *("T0", "T1", "t0_0", "t1_3", "p0", "p1/t1_2", "h0--p0_t0_0"),
+]
+"""Names of the labs' fabrics: all links between switches, hosts, and some others."""
 
 
 @pytest.mark.simulated
@@ -26,6 +34,10 @@ def test_starters_fail_and_solutions_pass(directory: Path, tmp_path: Path) -> No
     assert not [str(finding) for finding in findings]
 
     works = [Work(tmp_path / str(seed) / lab.name) for seed in range(1, SEEDS + 1)]
+    for work in works:
+        for task in lab.lab.questions:
+            if isinstance(task.answer, TextAnswer):
+                _refuses_a_text_of_names(work, task)
     printed = [_printed(work) for work in works]
     own = {
         task.id: [_answer(task, work) for work in works]
@@ -37,6 +49,18 @@ def test_starters_fail_and_solutions_pass(directory: Path, tmp_path: Path) -> No
         for task, answers in own.items()
         if len({*answers}) > 1 and not all(map(_reads, answers, printed))
     ], "no question whose answer differs between students and is not printed with the run"
+
+
+def _refuses_a_text_of_names(work: Work, task: Task) -> None:
+    """Answer a task with as many words as the solution's, which are names of nodes and links."""
+    assert isinstance(task.answer, TextAnswer)
+    answers = yaml.safe_load(work.answers.read_text())
+    length = max(task.answer.words, len(answers[task.id].split()))
+    text = " ".join((NAMES * (length // len(NAMES) + 1))[:length])
+    work.answers.write_text(yaml.safe_dump({**answers, task.id: text}))
+    result = check(task, work.read_answers(), work.evidence())
+    work.answers.write_text(yaml.safe_dump(answers))
+    assert "does not quote" in result.reason, (task.id, result)
 
 
 def _answer(task: Task, work: Work) -> str:

@@ -13,7 +13,13 @@ import yaml
 from testbed.files.documents import Document, parse_document
 from testbed.labs.answers import parse_answer
 from testbed.labs.authoring import trial_key
-from testbed.labs.checking import _names_difference, _refuse_misspelt, check
+from testbed.labs.checking import (
+    _names_difference,
+    _numbers_in,
+    _quotes,
+    _refuse_misspelt,
+    check,
+)
 from testbed.labs.hints import hints
 from testbed.labs.lab import NamesAnswer
 from testbed.labs.library import LABS, find_lab, load_lab
@@ -257,3 +263,22 @@ def test_a_name_without_numbers_is_not_taken_for_a_misspelt_one() -> None:
         _refuse_misspelt("states", document, ("good",), ("GOOD", "ASSUMED_BAD"))
     with pytest.raises(InputError, match=r"did you mean p2/t1_3\?"):
         _refuse_misspelt("path", document, ("p2_t1_3",), ("p0/t1_1",))
+
+
+def test_a_number_of_a_name_is_not_quoted() -> None:
+    text = "h0 over p0_t1_2--p0_t0_1, T0, t0_0, p0/t1_2 and IPv6: 16 of 1,234, x4, 2.5RTT, h1,7"
+    assert _numbers_in(text) == [16, 1234, 4, 2.5, 7]
+
+
+@pytest.mark.parametrize(
+    ("number", "value", "is_quoted"),
+    [
+        *((0, 16, False), (0, 49_999, False), (0, 0.04, False), (0, 0, True)),
+        *((1, 1040, False), (1234, 1234, True), (1.2, 1234, False), (1.23, 1234, True)),
+        *((25.3, 0.2532, True), (0.3, 0.26, True), (0.06, 0.0583, True), (12.2, 12.24, True)),
+    ],
+)
+def test_a_rounded_figure_is_quoted_and_a_zero_is_none(
+    number: float, value: float, is_quoted: bool
+) -> None:
+    assert _quotes(number, value) == is_quoted
