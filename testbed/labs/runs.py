@@ -1,8 +1,11 @@
 """The runs of a lab: made with the student's seed, after the predictions.
 
-What a hidden run recorded of its fault is kept in `.lab/sealed` until its questions are answered.
+A hidden run is made in `.lab/sealed`. The student gets a copy: of the tables that hosts can see,
+and of all files once its questions were answered. A copy that a crash broke off is made by the next
+command.
 """
 
+import filecmp
 import shutil
 import time
 from dataclasses import dataclass
@@ -91,7 +94,8 @@ def make_run(
 
     hidden = is_hidden(work, name)
     scenario, code = work.assignment.scenario(name), work.code_digest(name)
-    results = work.path / (Path(STATE) / SEALED if hidden else RESULTS)
+    sealed = work.assignment.directory.lab.runs[name].hidden
+    results = work.path / (Path(STATE) / SEALED if sealed else RESULTS)
     progress = _without_counts(progress) if hidden else progress
     if slower is not None:
         directory = _emulated(scenario, results, slower, progress)
@@ -99,8 +103,6 @@ def make_run(
         directory = _simulated(work, scenario, results, progress)
     progress("analysing", 1.0)
     summary = analyse(directory.path, drawn=drawn and not hidden)
-    if hidden:
-        _show_tables(directory, shown_directory(work, name))
     work.journal.append(
         "run",
         run=name,
@@ -109,8 +111,10 @@ def make_run(
         code=code,
         **({} if slower is None else {"emulated": slower}),
     )
-    shown = RunDirectory(shown_directory(work, name)) if hidden else directory
-    return MadeRun(summary, shown, hidden)
+    if sealed:
+        _show(directory.path, shown_directory(work, name), whole=not hidden)
+        directory = RunDirectory(shown_directory(work, name))
+    return MadeRun(summary, directory, hidden)
 
 
 def _emulated(
@@ -215,35 +219,58 @@ def shown_directory(work: Work, name: str) -> Path:
 
 
 def is_hidden(work: Work, name: str) -> bool:
-    """Whether a run's fault is to be found yet."""
+    """Whether a run's fault is to be found yet: once found, it is known of later runs, too."""
     if not work.assignment.directory.lab.runs[name].hidden:
         return False
     about = [task for task in work.tasks if name in task.after]
-    return not all(work.passed(task) for task in about)
+    return not all(work.last("attempt", task=task.id, passed=True) for task in about)
 
 
 def unseal(work: Work) -> list[Path]:
-    """Give the student all files of hidden runs whose questions are answered.
+    """Give the student what they may see of hidden runs, where they do not have it yet.
 
     Returns:
-        Their directories.
+        The directories of those of which they got all files.
     """
     copied = []
     for name, run in work.assignment.directory.lab.runs.items():
         entry = work.counted_run(name)
-        if not run.hidden or entry is None or is_hidden(work, name):
+        if not run.hidden or entry is None:
             continue
         sealed, shown = work.path / str(entry.content["directory"]), shown_directory(work, name)
-        if not (shown / RUN).exists():
-            shutil.copytree(sealed, shown, dirs_exist_ok=True)
+        whole = not is_hidden(work, name)
+        if _shows(sealed, shown) and (shown / RUN).exists() >= whole:
+            continue
+        _show(sealed, shown, whole=whole)
+        if whole:
             copied.append(shown)
     return copied
 
 
-def _show_tables(sealed: RunDirectory, shown: Path) -> None:
-    shutil.rmtree(shown, ignore_errors=True)
-    shown.mkdir(parents=True)
-    for table in UNSEALED:
-        file = sealed.path / table_file(table)
-        if file.is_file():
-            shutil.copyfile(file, shown / file.name)
+def _shows(sealed: Path, shown: Path) -> bool:
+    """Whether a student's copy has the tables of a run, and not those of an earlier one."""
+    tables = [table_file(table) for table in UNSEALED if (sealed / table_file(table)).is_file()]
+    return all(
+        (shown / table).is_file() and filecmp.cmp(sealed / table, shown / table) for table in tables
+    )
+
+
+def _show(sealed: Path, shown: Path, *, whole: bool) -> None:
+    """Replace a student's copy of a run, such that a crash leaves no part of one."""
+    new, old = (shown.with_name(f".{shown.name}.{which}") for which in ("new", "old"))
+    for left in (new, old):  # by a crash
+        shutil.rmtree(left, ignore_errors=True)
+    if whole:
+        shutil.copytree(sealed, new)
+    else:
+        new.mkdir(parents=True)
+        for table in UNSEALED:
+            file = sealed / table_file(table)
+            if file.is_file():
+                shutil.copy2(file, new / file.name)
+    if shown.is_symlink():  # a run of an earlier version
+        shown.unlink()
+    elif shown.exists():
+        shown.rename(old)
+    new.rename(shown)
+    shutil.rmtree(old, ignore_errors=True)

@@ -11,9 +11,11 @@ import yaml
 
 from testbed.labs.authoring import solution_of, trial_key
 from testbed.labs.checking import check
+from testbed.labs.grading.grade import grade
+from testbed.labs.grading.submission import submit
 from testbed.labs.library import LABS, load_lab
 from testbed.labs.runs import unseal
-from testbed.labs.work import STATE, Work, start
+from testbed.labs.work import SEALED, STATE, Work, start
 from tests.waiting import wait_until
 
 COMMAND = [sys.executable, "-m", "testbed", "lab"]
@@ -59,6 +61,54 @@ def test_a_hidden_fault_is_nowhere_until_it_is_found(hidden: Work) -> None:
         work.journal.append("attempt", task=task.id, answer=result.answer, passed=True)
     (shown_now,) = unseal(work)
     assert {"faults.jsonl", "summary.json"} <= {path.name for path in shown_now.iterdir()}
+    assert unseal(work) == []
+    said_again = _call(work, "run", "hidden", "--no-figures")
+    assert "verdict: trusted" in said_again
+    assert "Traceback" not in said_again
+    entry = work.made_run("hidden")
+    assert entry is not None
+    assert (shown_now / "manifest.json").read_bytes() == (
+        work.path / str(entry.content["directory"]) / "manifest.json"
+    ).read_bytes()
+    graded = grade(submit(work, work.path.parent), LABS, None, _new(work.path.parent / "graded"))
+    assert (graded.points, graded.remarks) == (graded.max_points, ())
+
+
+def _new(directory: Path) -> Path:
+    directory.mkdir()
+    return directory
+
+
+def _run_made(work: Work, name: str, content: bytes) -> None:
+    """Make a run without simulating it: with one table and what is to be hidden."""
+    number = len([*work.entries("run", run=name)])
+    directory = work.path / STATE / SEALED / name / str(number)
+    directory.mkdir(parents=True)
+    for file in ("losses.parquet", "summary.json", "run.json"):
+        (directory / file).write_bytes(content)
+    made = {"directory": directory.relative_to(work.path).as_posix(), "verdict": "trusted"}
+    work.journal.append("run", run=name, code=work.code_digest(name), **made)
+
+
+def test_what_a_crash_broke_off_is_shown_by_the_next_command(tmp_path: Path) -> None:
+    """Before and after the fault was found, and for a run that was made again."""
+    work = start(load_lab(LABS / "09-path-selector"), tmp_path, "", trial_key(1))
+    shown, task = work.path / "results/hidden-dead/latest", "hidden-dead-deficit"
+    _run_made(work, "hidden-dead", b"first")
+    _call(work, "status")
+    assert [path.name for path in shown.iterdir()] == ["losses.parquet"]
+    work.journal.append("attempt", task=task, answer="0.1 RTT", passed=True)
+    (shown.parent / ".latest.new").mkdir()
+    (shown.parent / ".latest.new/part").touch()
+    shown.rename(shown.parent / ".latest.old")  # the crash came between the two renames
+    _call(work, "status")
+    assert [path.name for path in shown.parent.iterdir()] == ["latest"]
+    assert (shown / "run.json").read_bytes() == b"first"
+    (work.path / "selector.py").write_text("# other code")
+    work.journal.append("attempt", task=task, answer="3 RTT", passed=False)
+    _run_made(work, "hidden-dead", b"second")
+    _call(work, "status")
+    assert (shown / "run.json").read_bytes() == b"second"
     assert unseal(work) == []
 
 
