@@ -217,30 +217,35 @@ def start(directory: LabDirectory, parent: Path, student: str, key: str | None) 
         remedy = f"cd {path} and go on, or begin again: testbed lab start {lab} --reset"
         raise InputError.of(str(path), "a lab that was started", "a new directory", remedy)
     if path.is_dir() and (path.resolve() == directory.path.resolve() or any(path.iterdir())):
-        remedy = "change to another directory first, such as your home directory"
+        remedy = "move it away, or name another directory: --into DIR"
         raise InputError.of(str(path), "a directory with files", "a new directory", remedy)
     assignment = Assignment(directory, key or own_key())
+    new = path.with_name(f".{path.name}.new")
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(new, ignore_errors=True)  # what a crash has left
+        new.mkdir(parents=True)
         if (directory.path / START).is_dir():
-            shutil.copytree(directory.path / START, path, dirs_exist_ok=True)
-        shutil.copyfile(directory.path / HANDOUT, path / HANDOUT)
-        (path / ANSWERS).write_text(template(assignment), encoding="utf-8")
+            shutil.copytree(directory.path / START, new, dirs_exist_ok=True)
+        shutil.copyfile(directory.path / HANDOUT, new / HANDOUT)
+        (new / ANSWERS).write_text(template(assignment), encoding="utf-8")
+        Work(new, directory.path.parent).journal.append(
+            "start",
+            lab=directory.name,
+            format_version=FORMAT_VERSION,
+            student=student,
+            key=assignment.key,
+            alone=key is None,
+            code=code_version(),
+        )
+        if path.is_dir():
+            path.rmdir()
+        new.rename(path)  # a crash leaves either all of it or none
     except OSError as error:
+        shutil.rmtree(new, ignore_errors=True)
         found = (error.strerror or str(error)).lower()
         remedy = "name another directory: --into DIR"
         raise InputError.of(str(path), found, "a directory that can be written", remedy) from None
-    work = Work(path, directory.path.parent)
-    work.journal.append(
-        "start",
-        lab=directory.name,
-        format_version=FORMAT_VERSION,
-        student=student,
-        key=assignment.key,
-        alone=key is None,
-        code=code_version(),
-    )
-    return work
+    return Work(path, directory.path.parent)
 
 
 def set_aside(path: Path) -> Path:

@@ -21,6 +21,7 @@ from testbed.labs.checking import (
     check,
 )
 from testbed.labs.hints import hints
+from testbed.labs.journal import Journal
 from testbed.labs.lab import NamesAnswer
 from testbed.labs.library import LABS, find_lab, load_lab
 from testbed.labs.predicting import outcome, predict
@@ -180,6 +181,36 @@ def test_a_run_counts_with_the_code_that_made_it(tmp_path: Path) -> None:
     assert work.counted_run("practice") is not None
     shutil.rmtree(directory)
     assert work.counted_run("practice") is None
+
+
+class _KilledError(BaseException):
+    """Stands for the end of the process."""
+
+
+@pytest.mark.parametrize("call", ["copyfile", "append", "rename"])
+def test_a_start_that_is_killed_leaves_nothing_in_the_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    def killed(*_args: object, **_options: object) -> None:
+        raise _KilledError
+
+    owner = {"copyfile": shutil, "append": Journal, "rename": Path}[call]
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, call, killed)
+        with pytest.raises(_KilledError):
+            start(load_lab(FIRST_FAILURE), tmp_path, "", trial_key(1))
+    assert not (tmp_path / "02-first-failure").exists()
+    work = start(load_lab(FIRST_FAILURE), tmp_path, "", trial_key(1))
+    assert [path.name for path in tmp_path.iterdir()] == ["02-first-failure"]
+    assert {path.name for path in work.path.iterdir()} == {"handout.md", "answers.yaml", ".lab"}
+
+
+def test_a_lab_is_started_in_an_empty_directory_and_in_no_other(tmp_path: Path) -> None:
+    (tmp_path / "02-first-failure").mkdir()
+    start(load_lab(FIRST_FAILURE), tmp_path, "", trial_key(1))
+    (tmp_path / "other/02-first-failure/mine").mkdir(parents=True)
+    with pytest.raises(InputError, match=r"a directory with files.*\n.*move it away"):
+        start(load_lab(FIRST_FAILURE), tmp_path / "other", "", trial_key(1))
 
 
 def test_reset_keeps_the_old_work(work: Work) -> None:
