@@ -82,7 +82,8 @@ def find_lab(name: str, labs: Path = LABS) -> Path:
             return path
     containing = [lab_name for lab_name in directories if name.lower() in lab_name]
     similar = f"did you mean {containing[0]}?" if len(containing) == 1 else ""
-    remedy = similar or did_you_mean(name, tuple(directories)) or "testbed lab list shows all"
+    remedy = similar or did_you_mean(name, tuple(directories))
+    remedy = remedy or "testbed lab list shows all; for a lab elsewhere, its directory: DIR/NAME"
     raise InputError.of("LAB", name, "the number or the name of a lab", remedy)
 
 

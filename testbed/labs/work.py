@@ -18,7 +18,15 @@ from testbed.labs.assignment import Assignment
 from testbed.labs.evidence import Evidence
 from testbed.labs.journal import Entry, Journal
 from testbed.labs.lab import FORMAT_VERSION, LabRun, Task
-from testbed.labs.library import HANDOUT, LABS, START, LabDirectory, find_lab, load_lab
+from testbed.labs.library import (
+    HANDOUT,
+    LAB_FILE,
+    LABS,
+    START,
+    LabDirectory,
+    find_lab,
+    load_lab,
+)
 from testbed.labs.students import own_key
 from testbed.model.errors import InputError, did_you_mean
 from testbed.model.run_files.layout import SUMMARY
@@ -67,7 +75,10 @@ class Work:
     def assignment(self) -> Assignment:
         """The lab as this student has it."""
         content = self.start.content
-        directory = find_lab(str(content.get("lab_path") or content.get("lab")), self.labs)
+        if "lab_path" in content:
+            directory = _lab_elsewhere(Path(str(content["lab_path"])))
+        else:
+            directory = find_lab(str(content.get("lab")), self.labs)
         return Assignment(load_lab(directory), str(content["key"]), self.path)
 
     @property
@@ -179,6 +190,18 @@ class Work:
         return read_answers(self.answers, self.assignment)
 
 
+def _lab_elsewhere(path: Path) -> Path:
+    """The directory of a lab that does not ship.
+
+    Raises:
+        InputError: it is no longer there.
+    """
+    if (path / LAB_FILE).is_file():
+        return path
+    remedy = "move it back, or start it where it is now: testbed lab start DIR/NAME --reset"
+    raise InputError.of(str(path / LAB_FILE), "no such file", "the lab of this work", remedy)
+
+
 def find_work(here: Path, labs: Path = LABS) -> Work:
     """The work directory that contains a directory.
 
@@ -212,8 +235,10 @@ def start(directory: LabDirectory, parent: Path, student: str, key: str | None) 
         InputError: it exists, or cannot be made.
     """
     path = parent / directory.name
+    lab_path = directory.path.resolve()
+    elsewhere = lab_path.parent != LABS.resolve()
     if (path / STATE / JOURNAL).is_file():
-        lab = directory.name
+        lab = directory.path if elsewhere else directory.name
         remedy = f"cd {path} and go on, or begin again: testbed lab start {lab} --reset"
         raise InputError.of(str(path), "a lab that was started", "a new directory", remedy)
     if path.is_dir() and (path.resolve() == directory.path.resolve() or any(path.iterdir())):
@@ -231,6 +256,7 @@ def start(directory: LabDirectory, parent: Path, student: str, key: str | None) 
         Work(new, directory.path.parent).journal.append(
             "start",
             lab=directory.name,
+            **({"lab_path": str(lab_path)} if elsewhere else {}),
             format_version=FORMAT_VERSION,
             student=student,
             key=assignment.key,

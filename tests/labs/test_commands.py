@@ -206,3 +206,21 @@ def test_a_submission_needs_its_answers(at_work: Call, work: Work) -> None:
     assert "No answer counts before" in called.out
     assert "write awaited: 3" in called.out
     assert [*Path().glob("*.zip")]
+
+
+def test_a_lab_elsewhere_is_worked_on(
+    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "testbed lab test own/11-my-lab" in call("lab", "new", "11-my-lab", "--into", "own").out
+    assert "a lab elsewhere, its directory: DIR/NAME" in call("lab", "test", "11").err
+    assert call("lab", "start", "own/11-my-lab").status == 0
+    assert "testbed lab start own/11-my-lab --reset" in call("lab", "start", "own/11-my-lab").err
+    monkeypatch.chdir("11-my-lab")
+    assert call("lab", "status").status == 0
+    monkeypatch.chdir(tmp_path)
+    Path("own").rename("moved")
+    monkeypatch.chdir("11-my-lab")
+    said = call("lab", "status").err
+    assert "own/11-my-lab/lab.yaml: found no such file, expected the lab of this work" in said
+    assert "testbed lab start DIR/NAME --reset" in said
