@@ -165,6 +165,7 @@ CHANGES: Mapping[str, tuple[Change, int, str]] = {
         "look whether they were edited",
     ),
     "another student's name": (lambda f: _fact(f, student="bob"), -1, "another key"),
+    "no student": (lambda f: _fact(f, student=""), -2, "--student NAME --key KEY"),
     "an unknown lab": (lambda f: _fact(f, lab="99-none"), -2, "the name of a lab"),
     "escape sequences": (lambda f: _fact(f, student="\x1b[2Jada"), -2, "control characters"),
     "a lab of its own": (lambda f: _fact(f, lab=str(FIRST_FAILURE)), -2, "the name of a lab"),

@@ -133,10 +133,14 @@ class _Grading:
         directory = load_lab(_lab(submission.lab, labs))
         key = submission.key
         if course_key is not None:
+            if not submission.student:
+                remedy = "begin it again: testbed lab start LAB --reset --student NAME --key KEY"
+                expected = "the name of a student in the course"
+                raise InputError.of(f"{SUBMISSION}: student", "no student", expected, remedy)
             key = student_key(course_key, submission.student)
             if key != submission.key:
                 self._remarks.append(
-                    f"made with another key than that of {submission.student or 'nobody'}: graded "
+                    f"made with another key than that of {submission.student}: graded "
                     "with the seed that the right key gives"
                 )
         self._assignment = Assignment(directory, key, submission.directory / FILES)
