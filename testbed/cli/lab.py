@@ -85,7 +85,8 @@ def start(
         Path, typer.Option(metavar="DIR", help="The directory in which the lab's is made.")
     ] = Path(),
     reset: Annotated[
-        bool, typer.Option("--reset", help="Begin again; your work is kept under another name.")
+        bool,
+        typer.Option("--reset", help="Begin again, with the same name and key; your work is kept."),
     ] = False,
 ) -> None:
     """Make a directory for your work on a lab.
@@ -95,7 +96,7 @@ def start(
     """
     from testbed.labs.library import HANDOUT, find_lab, load_lab
     from testbed.labs.students import checked_key
-    from testbed.labs.work import JOURNAL, STATE, set_aside
+    from testbed.labs.work import JOURNAL, STATE, begun_by, set_aside
     from testbed.labs.work import start as start_work
 
     if lab is None:
@@ -110,7 +111,12 @@ def start(
     if (Path(STATE) / JOURNAL).is_file():
         raise InputError.of("LAB", str(Path.cwd()), "a directory outside a lab", "cd ..")
     if reset and (path / STATE).is_dir():
+        begun = begun_by(path)
         console.print(f"your work so far: {set_aside(path)}")
+        if checked is None and begun is not None:
+            student, checked = begun
+        elif checked is None:
+            console.print("its journal has no name and key: begun without; in a course give both")
     work = start_work(directory, into, student, checked)
     console.print(f"{directory.lab.title}: {directory.lab.minutes} minutes", style="bold")
     for goal in directory.lab.goals:

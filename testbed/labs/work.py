@@ -16,7 +16,7 @@ from testbed.files.catalog import relative_to_here
 from testbed.labs.answers import ANSWERS, read_answers, template
 from testbed.labs.assignment import Assignment
 from testbed.labs.evidence import Evidence
-from testbed.labs.journal import Entry, Journal
+from testbed.labs.journal import Entry, Journal, parse_entries
 from testbed.labs.lab import FORMAT_VERSION, LabRun, Task
 from testbed.labs.library import (
     HANDOUT,
@@ -27,7 +27,7 @@ from testbed.labs.library import (
     find_lab,
     load_lab,
 )
-from testbed.labs.students import own_key
+from testbed.labs.students import checked_key, own_key
 from testbed.model.errors import InputError, did_you_mean
 from testbed.model.run_files.layout import SUMMARY
 from testbed.results.code_version import code_version
@@ -228,8 +228,8 @@ def start(directory: LabDirectory, parent: Path, student: str, key: str | None) 
     Args:
         directory: the lab.
         parent: where the work directory is made; it is called like the lab.
-        student: who works there; may be empty.
-        key: the student's; None for somebody who works alone.
+        student: who works there; empty for somebody who works alone.
+        key: the student's; None for a new one.
 
     Raises:
         InputError: it exists, or cannot be made.
@@ -260,7 +260,7 @@ def start(directory: LabDirectory, parent: Path, student: str, key: str | None) 
             format_version=FORMAT_VERSION,
             student=student,
             key=assignment.key,
-            alone=key is None,
+            alone=not student,
             code=code_version(),
         )
         if path.is_dir():
@@ -272,6 +272,20 @@ def start(directory: LabDirectory, parent: Path, student: str, key: str | None) 
         remedy = "name another directory: --into DIR"
         raise InputError.of(str(path), found, "a directory that can be written", remedy) from None
     return Work(path, directory.path.parent)
+
+
+def begun_by(path: Path) -> tuple[str, str] | None:
+    """The name and the key with which work was begun; None if its journal does not say.
+
+    Args:
+        path: a work directory, whose journal may be damaged behind its first entry.
+    """
+    try:
+        text = (path / STATE / JOURNAL).read_text(encoding="utf-8", errors="replace")
+        content = next(parse_entries(text, path)).content
+        return str(content["student"]), checked_key(str(content["key"]))
+    except (OSError, StopIteration, KeyError, InputError):
+        return None
 
 
 def set_aside(path: Path) -> Path:

@@ -9,6 +9,7 @@ from tests.cli.conftest import Call, call
 
 __all__ = ["call"]
 
+IDENTITY = ("student", "key", "alone")
 PREDICTED = ("detection", "exposure", "stall", "deficit")
 
 
@@ -122,6 +123,32 @@ def test_reset_works_without_a_journal(at_work: Call, work: Work) -> None:
     assert "LAB --reset" in at_work("lab", "status").err
     called = at_work("lab", "start", "2", "--reset", "--into", "..")
     assert "your work so far: ../02-first-failure.old-1" in called.out
+    assert "its journal has no name and key" in called.out
+
+
+def test_reset_keeps_name_and_key(work: Work, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of a journal that is damaged behind its first entry; those that are given win."""
+    parent, facts = work.path.parent, {key: work.start.content[key] for key in IDENTITY}
+    work.journal.path.write_text(f"{work.journal.path.read_text()}damaged\n")
+    monkeypatch.chdir(parent)
+    assert call("lab", "start", "2", "--reset").status == 0
+    again = Work(work.path).start.content
+    assert facts == {key: again[key] for key in IDENTITY}
+    call("lab", "start", "2", "--reset", "--student", "bob", "--key", "0" * 16)
+    other = Work(work.path).start.content
+    assert (other["student"], other["key"]) == ("bob", "0" * 16)
+
+
+def test_reset_of_somebody_who_works_alone(
+    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    call("lab", "start", "2")
+    first = Work(tmp_path / "02-first-failure").start.content
+    call("lab", "start", "2", "--reset")
+    second = Work(tmp_path / "02-first-failure").start.content
+    assert first == second
+    assert (first["student"], first["alone"]) == ("", True)
 
 
 def test_a_submission_says_what_grading_will_find(at_work: Call, work: Work) -> None:
