@@ -151,7 +151,7 @@ CHANGES: Mapping[str, tuple[Change, int, str]] = {
     "no records": (
         lambda f: [f.pop(name) for name in [*f] if name.startswith("runs/")],
         FULL,
-        "not what its seed gives",
+        "no records of failure were handed in",
     ),
     "damaged records": (
         lambda f: f.update({"runs/failure/losses.parquet": b"PAR1 nonsense"}),

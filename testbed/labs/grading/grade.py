@@ -208,6 +208,11 @@ class _Grading:
     def _believed(self, run: str, again: Path) -> Path:
         """The records of a run that are graded, after a comparison with the simulation."""
         handed_in = self._submission.run(run)
+        if not handed_in.is_dir():  # not made again after the code was changed, or lost
+            self._remarks.append(
+                f"no records of {run} were handed in: graded by what its seed gives"
+            )
+            return again
         differing = differing_tables(handed_in, again)
         if not differing:
             return again
