@@ -1,6 +1,6 @@
 """What a wheel has beside the package: a build hook of hatchling (pyproject.toml).
 
-- The scenarios, topologies and schemas of the checkout, and its labs without their solutions.
+- The scenarios, topologies, schemas and glossary of the checkout, and its labs without solutions.
 - The commit, also in the source distribution.
 - Ryu 4.34. It is pure Python, but only setuptools below 68 builds it, and a user's pip takes the
   newest. The environment in which hatchling runs has the older one, so Ryu is built there, from the
@@ -19,7 +19,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-FOLDERS = ("docs/schema", "scenarios", "topologies")
+FROM_CHECKOUT = ("docs/glossary.md", "docs/schema", "scenarios", "topologies")
 NOT_FOR_STUDENTS = ("__pycache__", "instructor.md", "solution")
 """What a wheel does not have of a lab."""
 
@@ -40,12 +40,12 @@ class WheelContent(BuildHookInterface[Any]):
             recorded.write_text(json.dumps(commit))
             included[str(recorded)] = "testbed/commit.json"
         if self.target_name == "wheel":
-            for folder in FOLDERS:
-                included[str(root / folder)] = f"testbed/files_of_checkout/{folder}"
+            for path in FROM_CHECKOUT:
+                included[str(root / path)] = f"testbed/files_of_checkout/{path}"
             for part in root.glob("labs/*/*"):
                 if part.name not in NOT_FOR_STUDENTS:
-                    path = part.relative_to(root)
-                    included[str(part)] = f"testbed/files_of_checkout/{path}"
+                    of_lab = part.relative_to(root)
+                    included[str(part)] = f"testbed/files_of_checkout/{of_lab}"
             included[str(_built_ryu(root, self._made))] = "testbed/libraries"
 
     def finalize(self, _version: str, _build_data: dict[str, Any], _artifact: str) -> None:

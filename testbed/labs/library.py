@@ -20,6 +20,9 @@ from testbed.model.summary.scopes import SCOPES
 
 LABS = PROJECT / "labs"
 LAB_FILE, HANDOUT, FIGURES, START = "lab.yaml", "handout.md", "figures.py", "start"
+GLOSSARY = PROJECT / "docs/glossary.md"
+"""The terms, of which each student gets a copy: a wheel has no other documents."""
+
 SOLUTION, INSTRUCTOR = "solution", "instructor.md"
 
 _NUMBERED = re.compile(r"(\d+)-.+")

@@ -19,6 +19,7 @@ from testbed.labs.evidence import Evidence
 from testbed.labs.journal import Entry, Journal, parse_entries
 from testbed.labs.lab import FORMAT_VERSION, LabRun, Task
 from testbed.labs.library import (
+    GLOSSARY,
     HANDOUT,
     LAB_FILE,
     LABS,
@@ -252,6 +253,7 @@ def start(directory: LabDirectory, parent: Path, student: str, key: str | None) 
         if (directory.path / START).is_dir():
             shutil.copytree(directory.path / START, new, dirs_exist_ok=True)
         shutil.copyfile(directory.path / HANDOUT, new / HANDOUT)
+        shutil.copyfile(GLOSSARY, new / GLOSSARY.name)
         (new / ANSWERS).write_text(template(assignment), encoding="utf-8")
         Work(new, directory.path.parent).journal.append(
             "start",

@@ -11,7 +11,7 @@ from testbed.cli import command_line
 from testbed.labs.authoring import solution_of
 from testbed.labs.library import HANDOUT, LabDirectory, lab_directories, load_lab
 from testbed.labs.predicting import predict
-from testbed.labs.work import find_work
+from testbed.labs.work import find_work, start
 
 each_lab = pytest.mark.parametrize("directory", lab_directories(), ids=lambda path: str(path.name))
 
@@ -30,6 +30,30 @@ def _call(words: list[str]) -> int:
     with pytest.raises(SystemExit) as ended:
         command_line()(words, prog_name="testbed")
     return int(ended.value.code or 0)
+
+
+@pytest.mark.parametrize(
+    ("lab", "words"),
+    [
+        *((1, ["PSN"]), (2, ["PSN"]), (3, ["goodput", "queue pair"]), (5, ["NACK"])),
+        *((6, ["goodput"]), (9, ["SACK"]), (10, ["DCQCN", "SACK"])),
+    ],
+)
+def test_words_are_explained_where_they_come_first(lab: int, words: list[str]) -> None:
+    """In italics, with what they mean behind them."""
+    text = (lab_directories()[lab - 1] / HANDOUT).read_text(encoding="utf-8")
+    without_code = re.sub(r"```.*?```|`[^`]*`", "", text, flags=re.DOTALL)
+    for word in words:
+        first = re.search(rf"\*?\b{word}s?\b\*?", without_code)
+        assert first is not None
+        assert first[0] == f"*{word}*"
+
+
+@each_lab
+def test_it_names_the_glossary_that_a_student_gets(directory: Path, tmp_path: Path) -> None:
+    assert "`glossary.md` in your directory" in (directory / HANDOUT).read_text(encoding="utf-8")
+    work = start(load_lab(directory), tmp_path, "", None)
+    assert "goodput" in (work.path / "glossary.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.simulated

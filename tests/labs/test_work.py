@@ -202,7 +202,9 @@ def test_a_start_that_is_killed_leaves_nothing_in_the_way(
     assert not (tmp_path / "02-first-failure").exists()
     work = start(load_lab(FIRST_FAILURE), tmp_path, "", trial_key(1))
     assert [path.name for path in tmp_path.iterdir()] == ["02-first-failure"]
-    assert {path.name for path in work.path.iterdir()} == {"handout.md", "answers.yaml", ".lab"}
+    assert {path.name for path in work.path.iterdir()} == {
+        *("handout.md", "glossary.md", "answers.yaml", ".lab")
+    }
 
 
 def test_a_lab_is_started_in_an_empty_directory_and_in_no_other(tmp_path: Path) -> None:
