@@ -35,9 +35,11 @@ from testbed.cli import main
 main()
 """
 
-TESTBED = (sys.executable, "-c", _PROGRAM)
+TESTBED = (sys.executable, "-P", "-c", _PROGRAM)
+"""It is the testbed that is installed (-P), whatever is in the current directory."""
+
 WITHIN_ROOT = (sys.executable, "-P", "-m", "testbed")
-"""Behind `sudo`. It is the testbed that is installed, whatever is in the current directory."""
+"""The same behind `sudo`."""
 
 END_WITH_STDIN = "--end-with-stdin"
 """Of a run behind `sudo`: a worker that is not root may be unable to signal it, and `sudo` lives on

@@ -28,9 +28,11 @@ def program(
 
 
 @contextmanager
-def scheduler(port: int = 0) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A scheduler on loopback, and its address."""
-    options = ("--host", "127.0.0.1", "--port", str(port), "--no-dashboard", "--no-show")
+def scheduler(
+    port: int = 0, host: str = "127.0.0.1"
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A scheduler, and its address."""
+    options = ("--host", host, "--port", str(port), "--no-dashboard", "--no-show")
     with program("dask_scheduler", *options) as process:
         assert process.stderr is not None
         for line in process.stderr:

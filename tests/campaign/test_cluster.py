@@ -12,10 +12,12 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import pytest
-from distributed import Client, Event
+from distributed import Client, Event, Security
 from distributed.comm import CommClosedError
+from distributed.utils import get_ip
 
 import testbed
 from testbed.campaign.cluster import calls, start
@@ -52,6 +54,7 @@ workload: {pairs: [[h0, h1]], message_size: 16 KiB}
 """
 TESTBED = Path(sys.executable).with_name("testbed")
 TWO_HOSTS = Path(__file__).with_name("two_hosts.sh")
+EVERYWHERE = "0.0.0.0"  # noqa: S104 - what is refused
 SLURM = Path(__file__).with_name("slurm.sh")
 
 
@@ -354,7 +357,9 @@ def test_a_worker_that_comes_later_without_root_emulates_nothing(directory: Path
             workers.enter_context(program(*options, before=("setpriv", "--reuid=65534")))
             wait_until(lambda: len([w for w in executor.workers if w.answered]) == 2)
             (late,) = [w for w in executor.workers if w.description["user"] != 0]
-            assert late.reason("emulated").startswith("it lacks: ")
+            reason = late.reason("emulated")
+            assert reason.startswith("testbed doctor fails there: ")
+            assert "nobody ALL=(root) NOPASSWD: " in reason
             assert executor.slots("emulated") == 1
 
 
@@ -397,6 +402,50 @@ def test_a_start_without_an_answer_names_the_run(
 def _wait_for_a_worker(address: str) -> None:
     with Client(address) as client:
         client.wait_for_workers(1, timeout=WATCHDOG_S)
+
+
+def test_others_than_this_machines_user_do_not_reach_a_local_cluster(directory: Path) -> None:
+    """It listens on loopback, which all users share, and speaks TLS with its own certificate."""
+    with cluster_executor(Place("local"), directory, {"simulated": "tiny"}) as executor:
+        (worker,) = executor.workers
+        reached = executor.scheduler
+        for address in (reached, worker.address):
+            assert address.startswith("tls://127.0.0.1:")
+        plain = reached.replace("tls:", "tcp:")
+        for address, stranger in ((reached, Security.temporary()), (plain, Security())):
+            with pytest.raises(OSError, match=r"Timed out|in TLS|closed|certificate"):
+                Client(address, security=stranger, timeout=2)
+
+
+def test_a_scheduler_that_others_reach_without_tls_is_refused(directory: Path) -> None:
+    """Though the command reaches it on loopback: so do workers on other machines."""
+    with scheduler(host=EVERYWHERE) as (_, address):
+        port = urlsplit(address).port
+        if urlsplit(address).hostname == "127.0.0.1":
+            pytest.skip("this machine has no other address than loopback")
+        refused = _call(directory, _command(1, "here", "--on", f"dask:127.0.0.1:{port}"))
+    assert refused.returncode == ExitStatus.WRONG_INPUT
+    assert f"whose scheduler is reached at {address} as well" in refused.stderr
+    assert "--host 127.0.0.1" in refused.stderr
+
+
+def test_a_worker_that_others_reach_without_tls_makes_no_run(directory: Path) -> None:
+    host = get_ip()
+    if host == "127.0.0.1":
+        pytest.skip("this machine has no other address than loopback")
+    with scheduler() as (_, address), program(*worker_options(address), "--host", host):
+        _wait_for_a_worker(address)
+        refused = _call(directory, _command(1, "here", "--on", f"dask:{address}"))
+    assert refused.returncode == ExitStatus.MACHINE_CANNOT
+    assert f"it speaks plain TCP at tcp://{host}:" in refused.stderr
+    assert "start it with TLS" in refused.stderr
+
+
+def test_tls_without_a_certificate_is_named(directory: Path) -> None:
+    refused = _call(directory, _command(1, "here", "--on", "dask:tls://127.0.0.1:1"))
+    assert refused.returncode == ExitStatus.MACHINE_CANNOT
+    assert "dask:tls://127.0.0.1:1: Dask's configuration has no certificate" in refused.stderr
+    assert "DASK_DISTRIBUTED__COMM__TLS__CA_FILE" in refused.stderr
 
 
 def test_nothing_that_answers_is_named(directory: Path) -> None:

@@ -288,6 +288,19 @@ def test_a_job_is_made_in_a_process_of_its_own(
     ]
 
 
+def test_a_job_is_made_by_the_testbed_that_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is in the current directory."""
+    (tmp_path / "testbed").mkdir()
+    (tmp_path / "testbed/__init__.py").write_text("raise SystemExit('another testbed')")
+    monkeypatch.chdir(tmp_path)
+    scenario = {"name": "none", "seed": 1}
+    record = LocalExecutor(tmp_path).submit(Job("x", "simulated", scenario, "x/x", 60.0)).result()
+    assert record.status == ExitStatus.WRONG_INPUT
+    assert "another testbed" not in record.message
+
+
 def test_a_job_that_fails_or_hangs_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = _runs("emulated")[0].job
     monkeypatch.setattr(local, "TESTBED", _program("import sys; sys.exit('no luck')"))

@@ -1,5 +1,6 @@
 """Where runs are made, as `--on` says it, and what is refused before anything starts."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import pytest
 
 from testbed.campaign.cluster.place import Host, Place, hosts_in, place_of
-from testbed.campaign.cluster.worker import require_sound
+from testbed.campaign.cluster.worker import _doctor, require_sound
 from testbed.campaign.cluster.workers import Worker, described, unanswered
 from testbed.campaign.job import Form, Job
 from testbed.model.errors import InputError
@@ -44,6 +45,8 @@ def test_a_place_is_read_as_it_is_written(text: str, place: Place) -> None:
         ("dask:node7:8786", "tls://HOST:PORT"),
         ("dask:tcp://127.0.0.1.example.org:8786", "tls://HOST:PORT"),
         ("dask:ucx://127.0.0.1:8786", "tls://HOST:PORT"),
+        ("dask:[::1", "no address: Invalid IPv6 URL"),
+        ("dask:127.0.0.1:99999", "no address: Port out of range"),
     ],
 )
 def test_what_is_no_place_or_would_be_unprotected_is_refused(text: str, said: str) -> None:
@@ -95,6 +98,22 @@ def test_a_worker_says_why_it_makes_no_runs() -> None:
         unanswered("a", OFFERS | {"emulated": 0}), {"host": "n1", "package": package_version()}
     )
     assert _reasons(no_resource) == ("it does not offer the resource 'emulation'", "")
+
+
+def test_a_worker_that_cannot_become_root_says_what_sudo_needs(
+    tmp_path: Path,
+) -> None:
+    """And what `sudo` said."""
+    sudo = tmp_path / "sudo"
+    sudo.write_text("#!/bin/sh\necho 'sudo: a password is required' >&2\nexit 1\n")
+    sudo.chmod(0o755)
+    found = _doctor(str(sudo), "-n")
+    reply = {"host": "n1", "package": package_version(), "doctor": found}
+    reason = described(unanswered("a", OFFERS), reply).reason("emulated")
+    assert reason.startswith(
+        "testbed doctor fails there: exit status 1: sudo: a password is required; "
+    )
+    assert f"ALL=(root) NOPASSWD: {sys.executable} -P -m testbed run *" in reason
 
 
 OPTIONS = ("--force", "--pcap", "h0", "--no-figures")

@@ -6,7 +6,33 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from testbed.model.errors import MachineError
+
 _TLS = "distributed.comm.tls"
+
+
+def require_certificate(place: str) -> None:
+    """Require that Dask's configuration has what a client speaks TLS with.
+
+    Args:
+        place: where the scheduler is, for errors.
+
+    Raises:
+        MachineError: it has none, or names files that cannot be used.
+    """
+    from distributed import Security  # noqa: PLC0415 - an extra
+
+    remedy = (
+        "name its files in Dask's configuration: DASK_DISTRIBUTED__COMM__TLS__CA_FILE, "
+        "..._TLS__CLIENT__CERT and ..._TLS__CLIENT__KEY (docs/campaigns.md)"
+    )
+    try:
+        context = Security().get_connection_args("client")["ssl_context"]
+    except (OSError, ValueError) as error:
+        what = f"{place}: the certificate of Dask's configuration cannot be used: {error}"
+        raise MachineError(what, remedy) from None
+    if context is None:
+        raise MachineError(f"{place}: Dask's configuration has no certificate for TLS", remedy)
 
 
 @contextmanager

@@ -52,6 +52,11 @@ class ClusterExecutor:
         """The workers that are known now."""
         return self._calls.workers
 
+    @property
+    def scheduler(self) -> str:
+        """Where the scheduler of its cluster is reached."""
+        return str(self._calls.client.scheduler_info(n_workers=1)["address"])
+
     def require(self, unfit: Callable[[Worker], str]) -> None:
         """Require more of workers that come from now on (`Roster.require`)."""
         self._calls.require(unfit)

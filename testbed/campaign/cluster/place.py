@@ -52,24 +52,49 @@ def place_of(text: str) -> Place:
     if kind == "local" and target:
         raise InputError.of(_OPTION, text, "local, which takes nothing more")
     if kind == "dask":
-        _require_protected(target)
+        require_protected(target, text)
     elif target and not Path(target).is_file():
         expected = "a file with a host on each line" if kind == "ssh" else "a file of its options"
         raise InputError.of(_OPTION, f"{text}: no such file", expected)
     return Place(kind, target)
 
 
-def _require_protected(address: str) -> None:
-    """Refuse plain TCP to another machine: a worker executes whatever its scheduler sends."""
+EXECUTES = "a worker executes what its scheduler sends"
+"""Why no cluster speaks plain TCP with other machines."""
+
+
+def is_protected(address: str) -> bool:
+    """Whether others than this machine's users are kept out at an address of Dask: TLS or loopback.
+
+    Raises:
+        ValueError: it is no address.
+    """
     parts = urlsplit(address if "://" in address else f"tcp://{address}")
-    if parts.scheme == "tls" or (parts.scheme == "tcp" and _is_loopback(parts.hostname)):
-        return
-    remedy = (
-        "a worker executes what its scheduler sends. Start both with TLS "
-        "(docs/campaigns.md), or reach the scheduler through ssh -L and loopback"
-    )
+    _ = parts.port  # raises
+    return parts.scheme == "tls" or (parts.scheme == "tcp" and _is_loopback(parts.hostname))
+
+
+def require_protected(address: str, found: str) -> None:
+    """Refuse plain TCP to another machine: a worker executes whatever its scheduler sends.
+
+    Args:
+        address: of a scheduler.
+        found: what the error says was found.
+
+    Raises:
+        InputError: it is such an address, or none at all.
+    """
     expected = "tls://HOST:PORT, or tcp:// on loopback"
-    raise InputError.of(_OPTION, f"dask:{address}", expected, remedy)
+    try:
+        if is_protected(address):
+            return
+    except ValueError as error:
+        raise InputError.of(_OPTION, found, expected, f"no address: {error}") from None
+    remedy = (
+        f"{EXECUTES}. Start both with TLS (docs/campaigns.md), or with --host 127.0.0.1; "
+        "ssh -L reaches a scheduler on another machine's loopback"
+    )
+    raise InputError.of(_OPTION, found, expected, remedy)
 
 
 def _is_loopback(host: str | None) -> bool:

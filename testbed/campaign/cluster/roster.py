@@ -8,7 +8,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from testbed.campaign.cluster.worker import describe, examine
-from testbed.campaign.cluster.workers import EMULATION, Worker, described, unanswered
+from testbed.campaign.cluster.workers import (
+    EMULATION,
+    Worker,
+    described,
+    unanswered,
+    unprotected,
+)
 from testbed.campaign.job import FORMS, Form
 
 if TYPE_CHECKING:
@@ -99,13 +105,15 @@ class Roster:
                 if worker.directory == infos.get(address, {}).get("local_directory")
             }
             new = [
-                unanswered(address, _offers(info), info["local_directory"])
+                unprotected(unanswered(address, _offers(info), info["local_directory"]))
                 for address, info in infos.items()
                 if address not in known
             ]
             self._workers = known | {worker.address: worker for worker in new}
         self._threads = [thread for thread in self._threads if thread.is_alive()]
         for worker in new:
+            if worker.answered:
+                continue  # it is not asked
             thread = threading.Thread(target=self._ask, args=(worker, on_answer), daemon=True)
             thread.start()
             self._threads.append(thread)

@@ -19,6 +19,9 @@ _COMMANDS = ("sbatch", "scancel")
 _GRACE_S = "60"
 """How long a worker goes on that has lost its scheduler, in seconds."""
 
+INFO = "127.0.0.1:0"
+"""Where Dask's schedulers and workers serve their health, without TLS: not to other machines."""
+
 
 class SlurmOptions(Part):
     """What is asked of Slurm: the file of `--on slurm:FILE`."""
@@ -108,13 +111,18 @@ def slurm_cluster(
             job_name="testbed",
             job_extra_directives=[*options.directives],
             job_script_prologue=[*options.prologue],
-            worker_extra_args=["--no-dashboard", *(offered if options.emulates else ())],
+            worker_extra_args=[
+                "--no-dashboard",
+                "--dashboard-address",
+                INFO,
+                *(offered if options.emulates else ()),
+            ],
             interface=options.interface,
             log_directory=str(logs),
             death_timeout=_GRACE_S,
             security=Security.temporary(),
             shared_temp_directory=keys,
-            scheduler_options={"dashboard": False, "dashboard_address": ":0"},
+            scheduler_options={"dashboard": False, "dashboard_address": INFO},
         ) as cluster,
     ):
         try:

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.campaign.cluster.calls import PATIENCE_S, WorkerCalls
-from testbed.campaign.cluster.certificates import certificates
+from testbed.campaign.cluster.certificates import certificates, require_certificate
 from testbed.campaign.cluster.executor import ClusterExecutor
 from testbed.campaign.cluster.files import StoreFiles, require_store
-from testbed.campaign.cluster.place import Place, hosts_in
+from testbed.campaign.cluster.place import Place, hosts_in, require_protected
 from testbed.campaign.cluster.pool import WorkerPool
 from testbed.campaign.cluster.roster import Roster
-from testbed.campaign.cluster.slurm import slurm_cluster, slurm_options
+from testbed.campaign.cluster.slurm import INFO, slurm_cluster, slurm_options
 from testbed.campaign.cluster.workers import EMULATION, Worker
 from testbed.model.errors import MachineError
 
@@ -144,6 +144,8 @@ def _calls(
         except (OSError, TimeoutError, ValueError) as error:
             remedy = "start one: dask scheduler --host 127.0.0.1 (docs/campaigns.md)"
             raise MachineError(f"no scheduler answers at {place.target}: {error}", remedy) from None
+        reached = client.scheduler_info(n_workers=0)["address"]
+        require_protected(reached, f"{place}, whose scheduler is reached at {reached} as well")
         wait_s = scheduler.wait_s or left_s()
         try:
             client.wait_for_workers(1, timeout=wait_s)
@@ -164,15 +166,18 @@ def _calls(
 
 
 def _require_extra() -> None:
-    """Require Dask.distributed, and fsspec, which comes with it."""
-    if find_spec("distributed") is None:
-        raise MachineError("--on needs Dask.distributed, which is not installed", EXTRA)
+    """Require Dask.distributed, fsspec, which comes with it, and what makes certificates."""
+    for package in ("distributed", "cryptography"):
+        if find_spec(package) is None:
+            raise MachineError(f"--on needs the package {package}, which is not installed", EXTRA)
 
 
 def _start(place: Place, stack: ExitStack, directory: Path, workers: int) -> _Scheduler:
     """Start what a place needs, until the end of the stack."""
     match place.kind:
         case "dask":
+            if place.target.startswith("tls:"):
+                require_certificate(str(place))
             return _Scheduler(place.target)
         case "local":
             return _Scheduler(stack.enter_context(_local_cluster(workers, stack)))
@@ -187,9 +192,13 @@ def _start(place: Place, stack: ExitStack, directory: Path, workers: int) -> _Sc
 
 
 def _local_cluster(workers: int, stack: ExitStack) -> Any:
-    """A scheduler and workers here; a worker that dies is started again."""
+    """A scheduler and workers here; a worker that dies is started again.
+
+    They speak TLS with a certificate that is made for them: else other users of this machine could
+    have workers execute what they like.
+    """
     import dask  # noqa: PLC0415 - an extra
-    from distributed import LocalCluster  # noqa: PLC0415
+    from distributed import LocalCluster, Security  # noqa: PLC0415
 
     stack.enter_context(dask.config.set({"distributed.deploy.lost-worker-timeout": _RESTART}))
     return LocalCluster(
@@ -197,6 +206,8 @@ def _local_cluster(workers: int, stack: ExitStack) -> Any:
         threads_per_worker=max(1, (os.cpu_count() or 1) // workers),
         processes=True,
         host="127.0.0.1",
+        protocol="tls://",
+        security=Security.temporary(),
         dashboard_address=None,
         resources=_EMULATES,
         silence_logs=logging.CRITICAL,
@@ -219,8 +230,13 @@ def _ssh_cluster(file: Path, stack: ExitStack, directory: Path) -> Any:
                 "protocol": "tls",
                 "idle_timeout": _IDLE,
                 "dashboard": False,
+                "dashboard_address": INFO,
             },
-            worker_options={"resources": _EMULATES, "protocol": "tls"},
+            worker_options={
+                "resources": _EMULATES,
+                "protocol": "tls",
+                "dashboard_address": INFO,
+            },
         )
     except Exception as error:  # asyncssh and Dask raise many kinds
         remedy = "ssh to each host of the file has to work without a question, and find this Python"

@@ -7,6 +7,7 @@ import asyncio
 import json
 import os
 import platform
+import pwd
 import subprocess
 import threading
 import time
@@ -31,6 +32,9 @@ from testbed.results.shortage import shortage
 _FLAGS = ("--no-figures", "--require-trusted", "--force", STOP_IF_LATE)
 _WITH_VALUE = ("--pcap",)
 """The options of `testbed run` and `testbed simulate` that a job may have."""
+
+_KEPT_CHARACTERS = 200
+"""Of what a failed command printed, from its end."""
 
 _DOCTOR_S = 25.0
 _LOOK_S = 2.0
@@ -84,13 +88,32 @@ def _examination(emulates: bool) -> dict[str, Any]:
 def _doctor(*as_root: str, options: Sequence[str] = ()) -> dict[str, Any]:
     """What `testbed doctor` finds here."""
     command = [*as_root, *WITHIN_ROOT, "doctor", "--json", *options]
+    remedy = f"; {_sudo_rule()}" if as_root else ""
     try:
         done = subprocess.run(  # noqa: S603 - our own command
             command, capture_output=True, text=True, timeout=_DOCTOR_S, check=False
         )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return {"able": False, "error": f"{type(error).__name__}: {error}{remedy}"}
+    try:
         return dict(json.loads(done.stdout))
-    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-        return {"able": False, "error": f"{type(error).__name__}: {error}"}
+    except ValueError:  # it has printed no JSON
+        said = done.stderr.strip()[-_KEPT_CHARACTERS:] or "it printed nothing"
+        error = f"exit status {done.returncode}: {said}"
+        return {"able": False, "error": error + remedy}
+
+
+def _sudo_rule() -> str:
+    """What a worker that is not root needs to emulate."""
+    try:
+        user = pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:  # it has no name
+        user = f"#{os.geteuid()}"
+    program = " ".join(WITHIN_ROOT)
+    return (
+        "start this worker as root, or add this rule with visudo -f /etc/sudoers.d/testbed: "
+        f"{user} ALL=(root) NOPASSWD: {program} run *, {program} doctor *"
+    )
 
 
 def _as_root() -> tuple[str, ...]:

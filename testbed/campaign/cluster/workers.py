@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from testbed.campaign.cluster.place import EXECUTES, is_protected
 from testbed.campaign.job import FORMS, Form
 from testbed.results.code_version import package_version
 
@@ -75,9 +76,20 @@ def described(worker: Worker, reply: Any) -> Worker:
             for finding in reply["doctor"].get("findings", ())
             if finding["required"] and not finding["ok"]
         ]
-        lacks = ", ".join(missing) or reply["doctor"].get("error", "testbed doctor fails")
-        unfit["emulated"] = f"it lacks: {lacks}"
+        failed = f"testbed doctor fails there: {reply['doctor'].get('error', 'no reason given')}"
+        unfit["emulated"] = f"it lacks: {', '.join(missing)}" if missing else failed
     return replace(worker, description=reply, unfit=unfit)
+
+
+def unprotected(worker: Worker) -> Worker:
+    """A worker that makes no runs if others than its machine's users reach it without TLS."""
+    if is_protected(worker.address):
+        return worker
+    reason = (
+        f"it speaks plain TCP at {worker.address}, and {EXECUTES} "
+        "(start it with TLS, or on the scheduler's machine with --host 127.0.0.1)"
+    )
+    return replace(worker, unfit=dict.fromkeys(FORMS, reason))
 
 
 def unanswered(address: str, offers: Mapping[Form, int], directory: str = "") -> Worker:
