@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
 from testbed.campaign.job import JobRecord
 from testbed.campaign.plan import SLOWED, STATES, PlannedRun
@@ -51,6 +52,26 @@ class RetryPolicy:
                 seconds -= expected_s
                 chosen.append(planned.slowed(factor))
         return chosen
+
+
+@dataclass(frozen=True)
+class SeriesPolicy(RetryPolicy):
+    """Of a series on a cluster: emulated runs that cannot be trusted are made again elsewhere.
+
+    At the same dilation, which all runs of a case have; each as often as there are factors, its
+    first attempt included, however often the series is continued. Runs that fail are results.
+    """
+
+    seconds: float = inf
+    factors: tuple[float, ...] = (1.0, 1.0, 1.0)
+    stop_if_late: bool = False
+
+    def may_improve(self, planned: PlannedRun, record: JobRecord | None, store: Store) -> bool:
+        """Whether a run should be made again: it is finished, and cannot be trusted."""
+        attempts = len(store.attempts(planned))
+        fails = record is not None and record.run is None
+        left = not fails and 0 < attempts < len(self.factors)
+        return left and super().may_improve(planned, record, store)
 
 
 class Deadline:

@@ -18,6 +18,8 @@ FORMS: tuple[Form, ...] = ("emulated", "simulated")
 FIRST_SEED = 1
 
 STOP_IF_LATE = "--stop-if-late"
+REQUIRE_TRUSTED = "--require-trusted"
+"""Options of a run that change how it ends."""
 
 
 def identity(form: Form, scenario: Any, code: str | None) -> str:

@@ -1,11 +1,14 @@
 """The runs of a campaign that have been made: their directories are the only record."""
 
+import platform
+import time
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from testbed.campaign.cluster.attempts import unended_in
 from testbed.campaign.job import Form, JobRecord, identity
 from testbed.campaign.plan import SLOWED, STATES, PlannedRun, as_recorded, slowed
 from testbed.model.run_files.layout import MANIFEST, SUMMARY
@@ -120,10 +123,12 @@ class Store:
         )
 
     def record(self, planned: PlannedRun) -> JobRecord | None:
-        """What became of a run that was made before; None if it was not, or not finished."""
-        if not (attempts := self.attempts(planned)):
+        """What became of a run that was made before; None if it was not, or not finished.
+
+        Of several attempts, that which counts.
+        """
+        if (run := self.best(planned)) is None:
             return None
-        run = attempts[-1]
         return JobRecord(0, run.seconds, str(run.directory.relative_to(self.directory)))
 
     def state(self, planned: PlannedRun, record: JobRecord) -> State | None:
@@ -133,13 +138,26 @@ class Store:
         return planned.verdict(Run(self.directory / record.run).summary)
 
     def clean(self, runs: Iterable[PlannedRun]) -> None:
-        """Remove what runs left that were killed, where no others are made."""
+        """Remove what runs left that were killed, where no others are made.
+
+        Locks are not seen from one machine to another: what a worker elsewhere may be making stays.
+        """
         if not self._exclusive:
             return
         for planned in {planned.job.folder: planned for planned in runs}.values():
             for directory in self._directories(planned):
-                if not directory.finished and not is_locked(directory.path):
+                if directory.finished or is_locked(directory.path):
+                    continue
+                if not self._may_be_made_elsewhere(planned, directory):
                     directory.remove()
+
+    def _may_be_made_elsewhere(self, planned: PlannedRun, directory: RunDirectory) -> bool:
+        """Whether a run is younger than its time limit, and an attempt elsewhere has no end."""
+        if time.time() - directory.path.stat().st_mtime > planned.job.timeout_s:
+            return False
+        folder = self.directory / planned.job.folder
+        unended = unended_in(folder.parent, folder.name)
+        return any(attempt.host != platform.node() for attempt in unended)
 
     def _directories(self, planned: PlannedRun) -> list[RunDirectory]:
         paths = sorted((self.directory / planned.job.folder).glob("[0-9]*"))

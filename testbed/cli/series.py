@@ -100,13 +100,12 @@ def _make_series(
     as_json: bool,
 ) -> NoReturn:
     """Make every run of a series that is missing, then compare all."""
-    from testbed.campaign.budget import RetryPolicy
+    from testbed.campaign.budget import SeriesPolicy
     from testbed.campaign.engine import CampaignEngine
     from testbed.campaign.series import planned_runs, series_of
     from testbed.campaign.store import Store
     from testbed.results.run_directory import locked
 
-    simulated = fitting is None
     if fitting is None:
         plan, scenarios = options.plan(load, simulated=True)
     else:
@@ -119,7 +118,8 @@ def _make_series(
     store = Store(directory)
 
     def keep(planned: "PlannedRun", record: "job.JobRecord") -> None:
-        records[planned.job.key] = record
+        of_several = None if options.on is None else store.record(planned)
+        records[planned.job.key] = of_several or record
         series_of(plan, runs, records).write(directory)
         if record.failure:
             log = directory / planned.job.log
@@ -132,7 +132,7 @@ def _make_series(
         reporting_how_to_resume(resuming),
         signals_stop(),
     ):
-        wanted: dict[job.Form, str] = {"simulated" if simulated else "emulated": plan.first}
+        wanted: dict[job.Form, str] = {"simulated" if fitting is None else "emulated": plan.first}
         with executor_at(options.on, directory, wanted, options.store) as executor:
             if fitting is not None and options.on is not None:
                 fitting.machines = capacities_of(executor)
@@ -146,10 +146,15 @@ def _make_series(
             records = {key: record for key, record in made.items() if record is not None}
             series_of(plan, runs, records).write(directory)
             due = [run for run in runs if run.job.key not in records]
-            once = RetryPolicy(factors=(1.0,), stop_if_late=False)
+            policy = SeriesPolicy(factors=(1.0,)) if options.on is None else SeriesPolicy()
+            again = [
+                run
+                for run in runs
+                if run.job.key in records and policy.may_improve(run, None, store)
+            ]
             with showing_progress() as progress:
-                engine = CampaignEngine(store, executor, progress, once, keep)
-                engine.execute(due, made_before=len(records))
+                engine = CampaignEngine(store, executor, progress, policy, keep)
+                engine.execute(due, again, made_before=len(records))
         series = series_of(plan, runs, records)
         _write_junit(series, directory, require_trusted=options.require_trusted)
         drawn = "--no-figures" not in for_each

@@ -20,21 +20,13 @@ _VERDICT_STYLES = {"trusted": "bold green", "degraded": "bold yellow", "invalid"
 
 
 def exit_status(summary: "Summary", *, require_trusted: bool = False) -> ExitStatus:
-    """What a finished run means: lost or corrupted data fails it, whatever else it shows.
-
-    Expectations count only in a run that can be trusted.
+    """What a finished run means (`Summary.exit_status`).
 
     Args:
         summary: the run's.
         require_trusted: whether a degraded run counts as one that cannot be trusted.
     """
-    if not summary.integrity.intact:
-        return ExitStatus.FAILED
-    if not summary.usable(require_trusted=require_trusted):
-        return ExitStatus.UNTRUSTED
-    if not summary.as_expected:
-        return ExitStatus.FAILED
-    return ExitStatus.AS_EXPECTED
+    return summary.exit_status(require_trusted=require_trusted)
 
 
 def why(summary: "Summary", *, require_trusted: bool) -> str:

@@ -21,13 +21,14 @@ from distributed.utils import get_ip
 
 import testbed
 from testbed.campaign.cluster import calls, start
-from testbed.campaign.cluster.attempts import Attempt
-from testbed.campaign.cluster.calls import MOST_LOSSES
+from testbed.campaign.cluster.attempts import MOST_LOSSES, Attempt, begin, write
+from testbed.campaign.cluster.files import StoreFiles
 from testbed.campaign.cluster.place import Place
 from testbed.campaign.cluster.start import cluster_executor
-from testbed.campaign.cluster.worker import make
+from testbed.campaign.cluster.worker import _record, make
 from testbed.campaign.engine import CampaignEngine
-from testbed.campaign.job import Job, JobRecord
+from testbed.campaign.job import Form, Job, JobRecord
+from testbed.campaign.local import LocalExecutor
 from testbed.campaign.plan import as_recorded, planned_run
 from testbed.campaign.store import Store
 from testbed.campaign.turns import MACHINE
@@ -156,12 +157,16 @@ def test_a_worker_that_is_killed_loses_no_run(directory: Path) -> None:
     assert reasons["worker lost"] is not None
 
 
-def test_a_run_whose_workers_are_lost_one_after_another_is_given_up(directory: Path) -> None:
-    """It does not go on for ever, and says that its workers were lost."""
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_run_whose_workers_are_lost_one_after_another_is_given_up(
+    directory: Path, workers: int
+) -> None:
+    """After as many attempts, whether Dask gives it to another worker or the command does."""
     scenario = load_scenario(str(directory / "tiny.yaml"), settings={"duration": "60 s"})
     job = Job("tiny", "simulated", as_recorded(scenario), "tiny/tiny", WATCHDOG_S)
     folder = directory / "tiny/scenarios/tiny.attempts"
-    with cluster_executor(Place("local"), directory, {"simulated": "tiny"}) as executor:
+    wanted: dict[Form, str] = {"simulated": "tiny"}
+    with cluster_executor(Place("local"), directory, wanted, workers=workers) as executor:
         made = executor.submit(job)
         for number in range(1, MOST_LOSSES + 1):
             wait_until(partial(_has_begun, folder, number, made))
@@ -174,6 +179,27 @@ def test_a_run_whose_workers_are_lost_one_after_another_is_given_up(directory: P
     attempts = _attempts_in(folder)
     assert [attempt.reason for attempt in attempts] == ["first", *["worker lost"] * 3]
     assert all(attempt.ended is None for attempt in attempts)
+
+
+def test_a_run_that_was_finished_before_its_worker_was_lost_is_not_made_again(
+    directory: Path,
+) -> None:
+    """Though the worker had not noted its end yet."""
+    scenario = load_scenario(str(directory / "tiny.yaml"))
+    options = ("--no-figures",)
+    job = Job("tiny", "simulated", as_recorded(scenario), "tiny/tiny", WATCHDOG_S, options)
+    files, executor = StoreFiles(str(directory)), LocalExecutor(directory)
+    before = executor.submit(job).result(WATCHDOG_S)
+    known = begin(job, files, [], "earlier/1", "one")
+    write(job, files, known.model_copy(update={"ended": known.began, "run": before.run}))
+    begin(job, files, [known], "campaign/1", "two")
+    finished = executor.submit(job).result(WATCHDOG_S)
+    executor.stop()
+    record = _record(job, str(directory), "campaign/1", "three")
+    assert (record.status, record.run) == (ExitStatus.AS_EXPECTED, finished.run)
+    (attempt,) = (each for each in _every_attempt(directory / "tiny") if each.worker != "one")
+    assert (attempt.worker, attempt.run, attempt.verdict) == ("two", finished.run, "trusted")
+    assert attempt.ended is not None
 
 
 def _has_begun(attempts: Path, number: int, made: "Future[JobRecord]") -> bool:

@@ -1,7 +1,10 @@
 """Runs are made one by one; a failure is reported, and the run made again if that may help."""
 
 import json
+import os
+import platform
 import sys
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -11,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from testbed.campaign import local, turns
-from testbed.campaign.budget import RetryPolicy
+from testbed.campaign.budget import RetryPolicy, SeriesPolicy
+from testbed.campaign.cluster.attempts import begin, write
+from testbed.campaign.cluster.files import StoreFiles
 from testbed.campaign.engine import CampaignEngine, estimate_s
 from testbed.campaign.job import Form, Job, JobRecord
 from testbed.campaign.local import LocalExecutor
@@ -124,6 +129,38 @@ def test_time_that_went_with_lost_workers_is_not_that_of_untrusted_runs(tmp_path
     keys = [job.key for job in executor.jobs]
     assert keys == [fails.job.key, lost.job.key, *[fails.job.key] * (len(SLOWED) - 1)]
     assert failures[lost.job.key] == "exit status 3: lost"
+
+
+@pytest.mark.parametrize(
+    ("states", "times", "best"),
+    [
+        (("degraded", "trusted", "trusted"), 2, 1),
+        (("invalid", "degraded", "invalid"), 3, 1),
+        (("trusted",), 1, 0),
+    ],
+)
+def test_a_series_on_a_cluster_repeats_what_cannot_be_trusted_twice_at_most(
+    states: tuple[State, ...], times: int, best: int, tmp_path: Path
+) -> None:
+    """At the same dilation, also when it is continued; the best attempt counts."""
+    planned, store, policy = _runs("emulated")[0], Store(tmp_path), SeriesPolicy()
+
+    class MakingExecutor(ReplayingExecutor):
+        def submit(self, job: Job) -> Future[JobRecord]:
+            number = len(self.jobs)
+            record = JobRecord(0, 0.0, _made(planned, tmp_path, number, states[number]))
+            self._records.append(record)
+            return super().submit(job)
+
+    executor = MakingExecutor(then=FAILED)
+    CampaignEngine(store, executor, lambda *_: None, policy).execute([planned])
+    assert [job.scenario for job in executor.jobs] == [planned.job.scenario] * times
+    record = store.record(planned)
+    assert record is not None
+    assert record.run is not None
+    assert record.run.endswith(f"0{best}-1")
+    assert not policy.may_improve(planned, None, store)
+    assert not policy.may_improve(planned, FAILED, store)
 
 
 def test_what_cannot_be_trusted_is_made_again_in_the_time_left_the_worst_first(
@@ -263,6 +300,26 @@ def test_an_interruption_ends_what_is_under_way_and_removes_what_is_not_finished
     assert executor.stopped
     assert [record.run for record in ended] == [finished]
     assert not (tmp_path / unfinished).exists()
+
+
+@pytest.mark.parametrize(
+    ("host", "age_s", "stays"),
+    [("elsewhere", 10, True), ("elsewhere", 100_000, False), (platform.node(), 10, False)],
+)
+def test_what_a_worker_elsewhere_may_be_making_is_not_removed(
+    tmp_path: Path, host: str, age_s: int, *, stays: bool
+) -> None:
+    """Its lock is not seen here. On this machine the lock tells; in the end the time limit does."""
+    planned = _runs("emulated")[0]
+    unfinished = tmp_path / _made(planned, tmp_path, 1, "trusted")
+    (unfinished / SUMMARY).unlink()
+    then = time.time() - age_s
+    os.utime(unfinished, (then, then))
+    files = StoreFiles(str(tmp_path))
+    attempt = begin(planned.job, files, [], "campaign/1", "worker")
+    write(planned.job, files, attempt.model_copy(update={"host": host}))
+    Store(tmp_path).clean([planned])
+    assert unfinished.exists() == stays
 
 
 def _program(code: str) -> tuple[str, ...]:

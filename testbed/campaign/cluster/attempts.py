@@ -6,16 +6,29 @@ Of a worker that is lost nothing else remains, so it is written before the run b
 import os
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from datetime import datetime
+from glob import escape
+from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from testbed.campaign.cluster.files import StoreFiles
-from testbed.campaign.job import Job
+from testbed.campaign.job import REQUIRE_TRUSTED, Form, Job, identity
+from testbed.model.run_files.layout import MANIFEST, SUMMARY
+from testbed.model.run_files.manifest import Manifest
+from testbed.model.summary import Summary
+from testbed.results.code_version import code_version
+from testbed.results.run_directory import TIME_FORMAT
 
 Reason = Literal["first", "worker lost", "not trusted"]
 """Why a run is made: each reason for making it again has a budget of its own."""
+
+MOST_LOSSES = 4
+"""After so many workers that were lost while they made a call, it is given up. Dask allows as many
+by default."""
 
 _FOLDER = ".attempts"
 
@@ -70,6 +83,67 @@ def attempts_at(job: Job, files: StoreFiles) -> list[Attempt]:
 def lost_in(attempts: Sequence[Attempt], call: str) -> list[Attempt]:
     """The attempts of a call whose workers were lost."""
     return [attempt for attempt in attempts if attempt.call == call and attempt.ended is None]
+
+
+def unended_in(folder: Path, name: str) -> Iterator[Attempt]:
+    """The attempts without an end at the runs of a folder, whatever their seeds.
+
+    Args:
+        folder: where `scenarios/` is.
+        name: that of the folder of the runs.
+    """
+    for file in (folder / "scenarios").glob(f"{escape(name)}*{_FOLDER}/*.json"):
+        with suppress(ValidationError, FileNotFoundError):  # of another version, or removed
+            attempt = Attempt.model_validate_json(file.read_text(encoding="utf-8"))
+            if attempt.ended is None:
+                yield attempt
+
+
+def finish_lost(
+    job: Job, files: StoreFiles, earlier: Sequence[Attempt], call: str
+) -> Attempt | None:
+    """Note the end of an attempt whose worker was lost after its run was finished.
+
+    Args:
+        job: the run.
+        files: the store.
+        earlier: the attempts at it so far.
+        call: by which call.
+
+    Returns:
+        The attempt, which ends now; None if no worker that was lost had finished its run.
+    """
+    known = {attempt.run for attempt in earlier}
+    for attempt in reversed(lost_in(earlier, call)):
+        since = datetime.fromtimestamp(attempt.began).astimezone().strftime(TIME_FORMAT)
+        for name in reversed(files.names(job.folder)):
+            run = f"{job.folder}/{name}"
+            if not name[0].isdigit() or name < since or run in known:
+                continue
+            if (summary := _summary_of(job, files, run)) is not None:
+                status = summary.exit_status(require_trusted=REQUIRE_TRUSTED in job.options)
+                end = {"ended": time.time(), "status": status, "run": run}
+                ended = attempt.model_copy(update=end | {"verdict": summary.verdict})
+                write(job, files, ended)
+                return ended
+    return None
+
+
+def _summary_of(job: Job, files: StoreFiles, run: str) -> Summary | None:
+    """The summary of a run in the store, if it is finished and the job's."""
+    if not {MANIFEST, SUMMARY} <= {*files.names(run)}:
+        return None
+    manifest = Manifest.model_validate_json(files.read(f"{run}/{MANIFEST}"))
+    form: Form = "simulated" if manifest.simulated else "emulated"
+    made = identity(form, manifest.scenario, manifest.code)
+    if made != identity(job.form, job.scenario, code_version()):
+        return None
+    return Summary.model_validate_json(files.read(f"{run}/{SUMMARY}"))
+
+
+def lost_times(losses: int) -> str:
+    """Why a call was given up that was lost with so many workers."""
+    return f"the worker that made it was lost, {losses} times"
 
 
 def begin(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from testbed.campaign.cluster.attempts import MOST_LOSSES, lost_times
 from testbed.campaign.cluster.roster import Roster
 from testbed.campaign.cluster.workers import EMULATION, Worker
 from testbed.campaign.job import FORMS, Form
@@ -21,10 +22,6 @@ if TYPE_CHECKING:
 PATIENCE_S = 50.0
 """How long a campaign waits, at its start and later, while no worker can make its runs."""
 
-MOST_LOSSES = 4
-"""After so many workers that were lost while they made a call, it is given up. Dask allows as many
-by default."""
-
 _LOOK_S = 2.0
 
 _RESUMES = "the same command resumes"
@@ -35,7 +32,7 @@ class WorkersLostError(RunFailedError):
 
     def __init__(self, name: str, losses: int) -> None:
         """So many workers were lost that made what is called this."""
-        super().__init__(f"{name}: the worker that made it was lost, {losses} times")
+        super().__init__(f"{name}: {lost_times(losses)}")
         self.losses = losses
 
 
@@ -74,7 +71,8 @@ class WorkerCalls:
     """Calls functions on the workers that have this version of the code, and can make them.
 
     No more calls are sent than workers make at a time: one that is lost loses what it makes and
-    nothing else. Dask gives that to another worker, three times at most.
+    nothing else. Dask gives that to another worker, three times at most; where all workers that
+    might take it are gone, it is sent again. (Runs have one count of both: their attempts.)
     """
 
     def __init__(

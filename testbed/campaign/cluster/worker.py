@@ -17,9 +17,18 @@ from dataclasses import asdict, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from testbed.campaign.cluster.attempts import Attempt, attempts_at, begin, lost_in, write
+from testbed.campaign.cluster.attempts import (
+    MOST_LOSSES,
+    Attempt,
+    attempts_at,
+    begin,
+    finish_lost,
+    lost_in,
+    lost_times,
+    write,
+)
 from testbed.campaign.cluster.files import StoreFiles, is_address
-from testbed.campaign.job import FORMS, STOP_IF_LATE, Job, JobRecord
+from testbed.campaign.job import FORMS, REQUIRE_TRUSTED, STOP_IF_LATE, Job, JobRecord
 from testbed.campaign.local import WITHIN_ROOT, LocalExecutor
 from testbed.campaign.turns import MACHINE
 from testbed.model.errors import ExitStatus
@@ -29,7 +38,7 @@ from testbed.results.code_version import code_version, package_version
 from testbed.results.run_directory import locked
 from testbed.results.shortage import shortage
 
-_FLAGS = ("--no-figures", "--require-trusted", "--force", STOP_IF_LATE)
+_FLAGS = ("--no-figures", REQUIRE_TRUSTED, "--force", STOP_IF_LATE)
 _WITH_VALUE = ("--pcap",)
 """The options of `testbed run` and `testbed simulate` that a job may have."""
 
@@ -99,8 +108,7 @@ def _doctor(*as_root: str, options: Sequence[str] = ()) -> dict[str, Any]:
         return dict(json.loads(done.stdout))
     except ValueError:  # it has printed no JSON
         said = done.stderr.strip()[-_KEPT_CHARACTERS:] or "it printed nothing"
-        error = f"exit status {done.returncode}: {said}"
-        return {"able": False, "error": error + remedy}
+        return {"able": False, "error": f"exit status {done.returncode}: {said}{remedy}"}
 
 
 def _sudo_rule() -> str:
@@ -166,10 +174,15 @@ def _record(job: Job, store: str, call: str, worker: str) -> JobRecord:
         earlier = attempts_at(job, files)
         lost = lost_in(earlier, call)
         made = next((a for a in earlier if a.call == call and a.ended is not None), None)
+        made = made or finish_lost(job, files, earlier, call)
         if made is not None:  # its worker was lost before it handed that on
             seconds = (made.ended or made.began) - made.began
             record = JobRecord(made.status or 0, seconds, made.run, made.message)
-            return _counting_losses(record, made, lost)
+            return _counting_losses(record, made, [a for a in lost if a.began != made.began])
+        if len(lost) >= MOST_LOSSES:
+            seconds, message = time.time() - lost[0].began, f"{job.name}: {lost_times(len(lost))}"
+            record = JobRecord(ExitStatus.MACHINE_CANNOT, seconds, message=message)
+            return replace(record, lost=len(lost), lost_s=seconds)
         attempt = begin(job, files, earlier, call, worker)
         try:
             record, verdict = _made(job, files, call)

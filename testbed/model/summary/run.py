@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from testbed.model.errors import ExitStatus
 from testbed.model.summary.faults import RECOVERED_SHARE, FaultSummary
 from testbed.model.summary.flows import MORE_THAN_SHARE, FlowSummary, Latency
 from testbed.model.summary.metric import (
@@ -383,3 +384,14 @@ class Summary(MetricGroup):
     def usable(self, *, require_trusted: bool) -> bool:
         """Whether its metrics may be judged: it is trusted, or degraded where that is enough."""
         return self.verdict == "trusted" or (self.verdict == "degraded" and not require_trusted)
+
+    def exit_status(self, *, require_trusted: bool) -> ExitStatus:
+        """What the run means: lost or corrupted data fails it, whatever else it shows.
+
+        Expectations count only in a run that can be trusted.
+        """
+        if not self.integrity.intact:
+            return ExitStatus.FAILED
+        if not self.usable(require_trusted=require_trusted):
+            return ExitStatus.UNTRUSTED
+        return ExitStatus.AS_EXPECTED if self.as_expected else ExitStatus.FAILED
