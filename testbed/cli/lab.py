@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from testbed.cli.lab_authors import autograder, grade, keys, new, try_labs
+from testbed.cli.lab_authors import keys, new, try_labs
+from testbed.cli.lab_grading import autograder, grade
 from testbed.cli.lab_steps import is_done, next_step, state
 from testbed.cli.lab_tables import table, work_here
 from testbed.cli.options import Json, NoFigures

@@ -1,18 +1,13 @@
-"""`testbed lab new`, `test`, `keys`, `grade`: for those who write labs and who grade."""
+"""`testbed lab new`, `test`, `keys`: for those who write labs and who teach."""
 
-import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from testbed.cli.options import Json, writing
-from testbed.cli.placing import On, pool_at
-from testbed.cli.screen import plain_table, print_json, print_table, showing_progress, stdout
-from testbed.model.errors import ExitStatus, InputError
-
-if TYPE_CHECKING:
-    from testbed.labs.grading.grade import Grade
+from testbed.cli.options import Json
+from testbed.cli.screen import print_json, showing_progress, stdout
+from testbed.model.errors import ExitStatus
 
 
 def try_labs(
@@ -79,119 +74,3 @@ def keys(
         return
     for student, key in table.items():
         stdout().print(f"{student} {key}")
-
-
-def grade(
-    submissions: Annotated[
-        list[Path],
-        typer.Argument(metavar="SUBMISSION...", help="Files, or directories with many."),
-    ],
-    course_key: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="The course key; without it keys are not checked.",
-        ),
-    ] = None,
-    csv: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write CSV with nbgrader's columns.")
-    ] = None,
-    gradescope: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write results.json, of one submission.")
-    ] = None,
-    classroom50: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a classroom50/result/v1.")
-    ] = None,
-    labs: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="The directory with the labs; default: those of the testbed."
-        ),
-    ] = None,
-    cache: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Keep grades here, and take them from here.")
-    ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="How many at a time.")] = os.cpu_count() or 1,
-    on: On = None,
-    as_json: Json = False,
-) -> None:
-    """Grade submissions: runs are simulated again, figures computed again. For instructors.
-
-    Exit status: 0 all were graded, whatever their points; 1 some could not be; 2 wrong input.
-    """
-    from testbed.labs.grading.course import Course, grade_all, submissions_in
-    from testbed.labs.grading.formats import to_classroom50, to_csv, to_gradescope
-    from testbed.labs.library import LABS, lab_directories
-    from testbed.labs.students import read_course_key
-
-    paths = submissions_in(submissions)
-    key = None if course_key is None else read_course_key(course_key)
-    for option, file in (("--gradescope", gradescope), ("--classroom50", classroom50)):
-        if file is not None and len(paths) > 1:
-            raise InputError.of(option, f"{len(paths)} submissions", "one submission")
-    kept = None if cache is None else cache.resolve()
-    course = Course(key, labs or LABS, cache=kept, jobs=jobs)
-    if not lab_directories(course.labs):
-        raise InputError.of("--labs", str(labs), "a directory with labs, such as 01-mine/lab.yaml")
-    with pool_at(on, f"grading of {paths[0]}") as pool, showing_progress() as progress:
-        grades = grade_all(paths, course, progress, pool)
-    for option, file, content in (
-        ("--csv", csv, to_csv(grades)),
-        ("--gradescope", gradescope, to_gradescope(grades[0])),
-        ("--classroom50", classroom50, to_classroom50(grades[0])),
-    ):
-        if file is not None:
-            with writing(option, file):
-                file.write_text(content, encoding="utf-8")
-    if as_json:
-        print_json([grade.model_dump() for grade in grades])
-    else:
-        _print_grades(grades)
-    if any(grade.error for grade in grades):
-        raise typer.Exit(ExitStatus.FAILED)
-
-
-def _print_grades(grades: "list[Grade]") -> None:
-    """A table of each student's points, then the reason for each point that was lost."""
-    table = plain_table("student", "lab", "points", "file", "remarks")
-    for grade in grades:
-        points = "not graded" if grade.error else f"{grade.points} of {grade.max_points}"
-        table.add_row(
-            grade.student or "-", grade.lab, points, grade.file, str(len(grade.remarks) or "")
-        )
-    print_table(table)
-    console = stdout()
-    for grade in grades:
-        lost = [task for task in grade.tasks if task.reason]
-        if not lost and not grade.remarks and not grade.error:
-            continue
-        console.print(f"\n{grade.student or grade.file}", style="bold")
-        for remark in grade.remarks:
-            console.print(f"  ! {remark}")
-        if grade.error:
-            console.print(f"  not graded: {grade.error}")
-        for task in lost:
-            console.print(f"  {task.task}: {task.points} of {task.max_points}: {task.reason}")
-    for held in dict.fromkeys("; ".join(grade.confined) for grade in grades if grade.confined):
-        console.print(f"\nStudents' code ran with {held}.")
-
-
-def autograder(
-    archive: Annotated[Path, typer.Argument(metavar="FILE", help="The archive to write, a zip.")],
-    wheel: Annotated[Path, typer.Option(metavar="FILE", help="The testbed's wheel.")],
-    course_key: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="The course key; without it keys are not checked.",
-        ),
-    ] = None,
-) -> None:
-    """Make the archive with which Gradescope grades. For instructors."""
-    from testbed.labs.grading.autograder import write_autograder
-    from testbed.labs.students import read_course_key
-
-    key = None if course_key is None else read_course_key(course_key)
-    with writing("FILE", archive):
-        write_autograder(archive, wheel, key)
-    stdout().print(f"upload {archive} to Gradescope")

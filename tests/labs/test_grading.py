@@ -15,7 +15,8 @@ from testbed.cli.placing import pool_at
 from testbed.labs.grading.autograder import write_autograder
 from testbed.labs.grading.course import Course, grade_all, submissions_in
 from testbed.labs.grading.formats import NBGRADER_COLUMNS, to_classroom50, to_csv, to_gradescope
-from testbed.labs.grading.grade import Grade, TaskGrade, grade
+from testbed.labs.grading.grade import grade
+from testbed.labs.grading.grades import Grade, TaskGrade
 from testbed.labs.grading.submission import submit
 from testbed.labs.library import LABS
 from testbed.model.errors import InputError

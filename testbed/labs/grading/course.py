@@ -12,7 +12,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from testbed.installation import PACKAGE
-from testbed.labs.grading.grade import Grade
+from testbed.labs.grading.grades import Grade
 from testbed.labs.grading.speed import slowness
 from testbed.labs.grading.submission import SUBMISSION
 from testbed.labs.library import LABS

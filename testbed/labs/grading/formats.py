@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from testbed.labs.grading.grade import Grade
+from testbed.labs.grading.grades import Grade
 
 NBGRADER_COLUMNS = (
     "assignment",

@@ -3,9 +3,7 @@
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
-
-from pydantic import BaseModel, ConfigDict
+from typing import TYPE_CHECKING
 
 from testbed.files.documents import Document
 from testbed.host.own_code import run_apart
@@ -14,6 +12,7 @@ from testbed.labs import checking
 from testbed.labs.answers import read_answers
 from testbed.labs.assignment import Assignment
 from testbed.labs.evidence import Evidence
+from testbed.labs.grading.grades import Grade, Status, TaskGrade
 from testbed.labs.grading.records import differing_tables
 from testbed.labs.grading.submission import FILES, SUBMISSION, Submission, read_submission, unpack
 from testbed.labs.journal import Entry, first_break
@@ -25,68 +24,6 @@ from testbed.results.code_version import code_version
 
 if TYPE_CHECKING:
     from testbed.model.summary import Summary
-
-Status = Literal["earned", "lost", "unknown"]
-
-
-class TaskGrade(BaseModel):
-    """The grade of a task.
-
-    Attributes:
-        task: its id.
-        title: its title.
-        points: what it earned.
-        max_points: what it can earn.
-        status: unknown: a run cannot be trusted, so the points are given.
-        reason: why points were lost, or are given.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    task: str
-    title: str
-    points: int
-    max_points: int
-    status: Status
-    reason: str = ""
-
-
-class Grade(BaseModel):
-    """The grade of a submission.
-
-    Attributes:
-        file: the submission's.
-        lab: its lab; empty if it could not be read.
-        student: whose it is.
-        submitted: when the student last worked on it, in UTC.
-        tasks: the grade of each task.
-        remarks: what differs from an honest submission, and what a person should look at.
-        error: why it could not be graded; empty if it was.
-        cpu_s: CPU time of grading, with that of the student's code.
-        confined: what was taken from the processes in which the student's code ran.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    file: str
-    lab: str = ""
-    student: str = ""
-    submitted: str = ""
-    tasks: tuple[TaskGrade, ...] = ()
-    remarks: tuple[str, ...] = ()
-    error: str = ""
-    cpu_s: float = 0.0
-    confined: tuple[str, ...] = ()
-
-    @property
-    def points(self) -> int:
-        """The points that it earned."""
-        return sum(task.points for task in self.tasks)
-
-    @property
-    def max_points(self) -> int:
-        """The points that it can earn."""
-        return sum(task.max_points for task in self.tasks)
 
 
 def grade(
