@@ -11,7 +11,7 @@ from testbed.cli.lab_steps import is_done, next_step, state
 from testbed.cli.lab_tables import table, work_here
 from testbed.cli.options import Json, NoFigures
 from testbed.cli.screen import plain_table, print_json, print_table, showing_progress, stdout
-from testbed.model.errors import ExitStatus, InputError
+from testbed.model.errors import ExitStatus, InputError, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -380,7 +380,7 @@ def _print_result(
             console.print(f"  {work.assignment.text(result.task.explanation)}")
         return
     console.print(f"not yet: {result.task.title}", style="yellow")
-    console.print(f"  {result.reason}")
+    console.print(f"  {printable(result.reason)}")
     opened = len(hints(work, result.task).shown)
     if opened > hints_before:
         console.print(f"  a hint has opened: testbed lab hint {result.task.id}")

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from testbed.model.errors import printable
 from testbed.model.progress import Progress
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def print_warning(text: str) -> None:
 def _print_labelled(label: str, style: str, text: str) -> None:
     console = stderr()
     console.print(f"{label}: ", style=style, end="")
-    console.print(text)
+    console.print(printable(text))
 
 
 @contextmanager

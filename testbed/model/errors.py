@@ -151,6 +151,23 @@ class Remark:
         return f"{self.where}: {self.what}"
 
 
+def printable(text: str) -> str:
+    """A text that moves no cursor and hides nothing when it is printed.
+
+    Lines stay; other white space becomes a blank. What cannot be printed becomes its code in
+    Python, such as the ESC that begins a command to a terminal.
+    """
+    return "".join(_shown(character) for character in text)
+
+
+def _shown(character: str) -> str:
+    if character.isprintable() or character == "\n":
+        return character
+    if character.isspace() and character >= " ":
+        return " "
+    return " " if character == "\t" else character.encode("unicode_escape").decode()
+
+
 def few(names: Sequence[str]) -> str:
     """The first three names of a list, and the number of the others."""
     shown = 3

@@ -36,17 +36,16 @@ def to_csv(grades: Sequence[Grade]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(NBGRADER_COLUMNS)
     for grade in grades:
-        student = _safe(grade.student or (grade.file if grade.error else ""))
+        student = grade.student or (grade.file if grade.error else "")
         score, most = ("", "") if grade.error else (grade.points, grade.max_points)
-        writer.writerow(
-            (_safe(grade.lab), "", grade.submitted, student, "", "", "", score, 0, score, most)
-        )
+        row = (grade.lab, "", grade.submitted, student, "", "", "", score, 0, score, most)
+        writer.writerow([_safe(str(cell)) for cell in row])
     return text.getvalue()
 
 
-def _safe(text: str) -> str:
-    """A text that no spreadsheet takes for a formula."""
-    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
+def _safe(cell: str) -> str:
+    """The text of a cell, such that no spreadsheet takes it for a formula."""
+    return f"'{cell}" if cell.lstrip().startswith(("=", "+", "-", "@")) else cell
 
 
 def to_gradescope(grade: Grade) -> str:

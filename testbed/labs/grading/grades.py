@@ -1,8 +1,13 @@
 """Grades: what a submission and each of its tasks earned, and why."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict
+
+from testbed.model.errors import printable
+
+Text = Annotated[str, AfterValidator(printable)]
+"""A text that may quote what a student wrote: it is printed and written as it is."""
 
 Status = Literal["earned", "lost", "unknown"]
 
@@ -21,12 +26,12 @@ class TaskGrade(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    task: str
-    title: str
+    task: Text
+    title: Text
     points: int
     max_points: int
     status: Status
-    reason: str = ""
+    reason: Text = ""
 
 
 class Grade(BaseModel):
@@ -46,15 +51,15 @@ class Grade(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    file: str
-    lab: str = ""
-    student: str = ""
-    submitted: str = ""
+    file: Text
+    lab: Text = ""
+    student: Text = ""
+    submitted: Text = ""
     tasks: tuple[TaskGrade, ...] = ()
-    remarks: tuple[str, ...] = ()
-    error: str = ""
+    remarks: tuple[Text, ...] = ()
+    error: Text = ""
     cpu_s: float = 0.0
-    confined: tuple[str, ...] = ()
+    confined: tuple[Text, ...] = ()
 
     @property
     def points(self) -> int:
