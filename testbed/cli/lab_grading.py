@@ -9,7 +9,7 @@ import typer
 from testbed.cli.options import Json, writing
 from testbed.cli.placing import On, pool_at
 from testbed.cli.screen import plain_table, print_json, print_table, showing_progress, stdout
-from testbed.model.errors import ExitStatus, InputError
+from testbed.model.errors import ExitStatus, InputError, few
 
 if TYPE_CHECKING:
     from testbed.labs.grading.grades import Grade
@@ -36,6 +36,17 @@ def grade(
     classroom50: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a classroom50/result/v1.")
     ] = None,
+    lab: Annotated[
+        str | None,
+        typer.Option(metavar="LAB", help="Grade this lab only: submissions of others are refused."),
+    ] = None,
+    metadata: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Gradescope's submission_metadata.json: says if a submission is of another user.",
+        ),
+    ] = None,
     labs: Annotated[
         Path | None,
         typer.Option(
@@ -53,22 +64,23 @@ def grade(
 
     Exit status: 0 all were graded, whatever their points; 1 some could not be; 2 wrong input.
     """
-    from testbed.labs.grading.course import Course, grade_all, submissions_in
+    from testbed.labs.grading.course import Course, grade_all
     from testbed.labs.grading.formats import to_classroom50, to_csv, to_gradescope
-    from testbed.labs.library import LABS, lab_directories
+    from testbed.labs.library import LABS, find_lab, lab_directories
     from testbed.labs.students import read_course_key
 
-    paths = submissions_in(submissions)
     key = None if course_key is None else read_course_key(course_key)
-    for option, file in (("--gradescope", gradescope), ("--classroom50", classroom50)):
-        if file is not None and len(paths) > 1:
-            raise InputError.of(option, f"{len(paths)} submissions", "one submission")
     kept = None if cache is None else cache.resolve()
-    course = Course(key, labs or LABS, cache=kept, jobs=jobs)
-    if not lab_directories(course.labs):
+    directory = labs or LABS
+    if not lab_directories(directory):
         raise InputError.of("--labs", str(labs), "a directory with labs, such as 01-mine/lab.yaml")
+    only = "" if lab is None else find_lab(lab, directory).name
+    course = Course(key, directory, cache=kept, jobs=jobs, lab=only)
+    paths = _handed_in(submissions, gradescope, classroom50)
     with pool_at(on, f"grading of {paths[0]}") as pool, showing_progress() as progress:
         grades = grade_all(paths, course, progress, pool)
+    if metadata is not None:
+        grades = [_of_a_user(grade, metadata) for grade in grades]
     for option, file, content in (
         ("--csv", csv, to_csv(grades)),
         ("--gradescope", gradescope, to_gradescope(grades[0])),
@@ -85,22 +97,57 @@ def grade(
         raise typer.Exit(ExitStatus.FAILED)
 
 
+def _handed_in(
+    submissions: list[Path], gradescope: Path | None, classroom50: Path | None
+) -> list[Path]:
+    """The submissions; for Gradescope, a wrong one is a result that tells the student why.
+
+    Raises:
+        InputError: there is none, or there are several where one is expected.
+    """
+    from testbed.labs.grading.course import submissions_in
+    from testbed.labs.grading.formats import to_gradescope
+    from testbed.labs.grading.grades import Grade
+
+    try:
+        paths = submissions_in(submissions)
+        for option, file in (("--gradescope", gradescope), ("--classroom50", classroom50)):
+            if file is not None and len(paths) > 1:
+                found = f"{len(paths)} submissions ({few([path.name for path in paths])})"
+                remedy = "hand in one file: the one that testbed lab submit made last"
+                raise InputError.of(option, found, "one submission", remedy)
+    except InputError as error:
+        if gradescope is not None:
+            with writing("--gradescope", gradescope):
+                gradescope.write_text(to_gradescope(Grade(file="", error=str(error))), "utf-8")
+        raise
+    return paths
+
+
+def _of_a_user(grade: "Grade", metadata: Path) -> "Grade":
+    """A grade with a remark if none of the users who handed the submission in is its student."""
+    from testbed.labs.grading.identity import remark_on_users
+
+    remark = "" if not grade.lab else remark_on_users(grade.student, metadata)
+    return grade.model_copy(update={"private": (*grade.private, *filter(None, (remark,)))})
+
+
 def _print_grades(grades: "list[Grade]") -> None:
     """A table of each student's points, then the reason for each point that was lost."""
     table = plain_table("student", "lab", "points", "file", "remarks")
     for grade in grades:
         points = "not graded" if grade.error else f"{grade.points} of {grade.max_points}"
         table.add_row(
-            grade.student or "-", grade.lab, points, grade.file, str(len(grade.remarks) or "")
+            grade.student or "-", grade.lab, points, grade.file, str(len(_remarks(grade)) or "")
         )
     print_table(table)
     console = stdout()
     for grade in grades:
         lost = [task for task in grade.tasks if task.reason]
-        if not lost and not grade.remarks and not grade.error:
+        if not lost and not _remarks(grade) and not grade.error:
             continue
         console.print(f"\n{grade.student or grade.file}", style="bold")
-        for remark in grade.remarks:
+        for remark in _remarks(grade):
             console.print(f"  ! {remark}")
         if grade.error:
             console.print(f"  not graded: {grade.error}")
@@ -110,8 +157,13 @@ def _print_grades(grades: "list[Grade]") -> None:
         console.print(f"\nStudents' code ran with {held}.")
 
 
+def _remarks(grade: "Grade") -> tuple[str, ...]:
+    return (*grade.remarks, *grade.private)
+
+
 def autograder(
     archive: Annotated[Path, typer.Argument(metavar="FILE", help="The archive to write, a zip.")],
+    lab: Annotated[str, typer.Option(metavar="LAB", help="The lab that it grades, and no other.")],
     wheel: Annotated[Path, typer.Option(metavar="FILE", help="The testbed's wheel.")],
     course_key: Annotated[
         Path | None,
@@ -121,11 +173,13 @@ def autograder(
         ),
     ] = None,
 ) -> None:
-    """Make the archive with which Gradescope grades. For instructors."""
+    """Make the archive with which Gradescope grades one lab. For instructors."""
     from testbed.labs.grading.autograder import write_autograder
+    from testbed.labs.library import find_lab
     from testbed.labs.students import read_course_key
 
     key = None if course_key is None else read_course_key(course_key)
+    name = find_lab(lab).name
     with writing("FILE", archive):
-        write_autograder(archive, wheel, key)
-    stdout().print(f"upload {archive} to Gradescope")
+        write_autograder(archive, name, wheel, key)
+    stdout().print(f"upload {archive} to the assignment of lab {name} at Gradescope")

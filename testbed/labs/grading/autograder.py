@@ -16,9 +16,10 @@ python3 -m venv /autograder/venv
 RUN = """#!/bin/sh
 # Grades the submission; a failing grade ends with status 0, as Gradescope wants it.
 cd /autograder || exit 1
-for file in submission/*.zip; do [ -e "$file" ] || file=submission; break; done
 mkdir -p results
-/autograder/venv/bin/testbed lab grade "$file" {key}--gradescope results/results.json || true
+set -- submission --lab {lab} {key}--gradescope results/results.json
+[ ! -e submission_metadata.json ] || set -- "$@" --metadata submission_metadata.json
+/autograder/venv/bin/testbed lab grade "$@" || true
 test -e results/results.json
 """
 
@@ -26,11 +27,12 @@ _COURSE_KEY = "course.key"
 _EXECUTABLE = 0o755 << 16
 
 
-def write_autograder(path: Path, wheel: Path, course_key: bytes | None) -> None:
+def write_autograder(path: Path, lab: str, wheel: Path, course_key: bytes | None) -> None:
     """Write the archive.
 
     Args:
         path: the file to write.
+        lab: the name of the lab that it grades; submissions of other labs are refused.
         wheel: the testbed's wheel.
         course_key: the course's; None: keys in submissions are believed.
 
@@ -42,7 +44,7 @@ def write_autograder(path: Path, wheel: Path, course_key: bytes | None) -> None:
         raise InputError.of("--wheel", str(wheel), "the file of a wheel", remedy)
     key = "" if course_key is None else f"--course-key source/{_COURSE_KEY} "
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, text in (("setup.sh", SETUP), ("run_autograder", RUN.format(key=key))):
+        for name, text in (("setup.sh", SETUP), ("run_autograder", RUN.format(lab=lab, key=key))):
             entry = zipfile.ZipInfo(name)
             entry.external_attr = _EXECUTABLE
             archive.writestr(entry, text)

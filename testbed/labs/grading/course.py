@@ -13,10 +13,11 @@ from pydantic import ValidationError
 
 from testbed.installation import PACKAGE
 from testbed.labs.grading.grades import Grade
+from testbed.labs.grading.identity import noting_repeats
 from testbed.labs.grading.speed import slowness
 from testbed.labs.grading.submission import SUBMISSION
 from testbed.labs.library import LABS
-from testbed.model.errors import InputError, TestbedError
+from testbed.model.errors import InputError, TestbedError, few, printable
 from testbed.results.code_version import SUFFIXES, code_version
 
 TIMEOUT_S = 300.0
@@ -37,12 +38,14 @@ class Course:
         labs: the directory of all labs.
         cache: where grades are kept; None: nowhere.
         jobs: how many submissions are graded at a time.
+        lab: the name of the only lab whose submissions are graded; empty: of all.
     """
 
-    course_key: bytes | None
+    course_key: bytes | None = None
     labs: Path = LABS
     cache: Path | None = None
     jobs: int = 1
+    lab: str = ""
 
 
 def submissions_in(paths: Sequence[Path]) -> list[Path]:
@@ -62,8 +65,15 @@ def submissions_in(paths: Sequence[Path]) -> list[Path]:
             raise InputError.of("SUBMISSION", str(path), "a file, or a directory of files")
     if not submissions:
         expected = "files that testbed lab submit made"
-        raise InputError.of("SUBMISSION", ", ".join(map(str, paths)), expected)
+        remedy = "testbed lab submit, in the directory of the lab, makes the file to hand in"
+        raise InputError.of("SUBMISSION", ", ".join(map(_content, paths)), expected, remedy)
     return submissions
+
+
+def _content(path: Path) -> str:
+    """A directory with the files that are in it."""
+    files = sorted(file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file())
+    return f"{path} with {few(files) or 'no files'}"
 
 
 def grade_all(
@@ -96,7 +106,7 @@ def grade_all(
             except TestbedError as error:  # no machine of the pool can grade it
                 grades[path] = Grade(file=path.name, error=str(error).partition("\n")[0])
             progress("grading", done / len(submissions))
-    return [grades[path] for path in submissions]
+    return noting_repeats(submissions, [grades[path] for path in submissions])
 
 
 def _grade(path: Path, course: Course, code: str) -> Grade:
@@ -107,7 +117,7 @@ def _grade(path: Path, course: Course, code: str) -> Grade:
     if cached is not None and cached.is_file():
         try:
             grade = Grade.model_validate_json(cached.read_text(encoding="utf-8"))
-            return grade.model_copy(update={"file": path.name})
+            return grade.model_copy(update={"file": printable(path.name)})
         except (ValidationError, ValueError):
             cached.unlink()  # it was not written to its end
     graded = _grade_apart(path, course)
@@ -126,6 +136,7 @@ def _grade_apart(path: Path, course: Course) -> Grade:
         "archive": str(path.absolute()),
         "labs": str(course.labs.resolve()),
         "slowness": slowness(),
+        "lab": course.lab,
         "course_key": None if course.course_key is None else course.course_key.hex(),
     }
     try:
@@ -150,6 +161,7 @@ def _identity(path: Path, course: Course, code: str) -> str:
     """A digest of all that decides a grade."""
     digest = hashlib.sha256(code.encode())
     digest.update(course.course_key or b"")
+    digest.update(course.lab.encode())
     for file in _files(path):
         digest.update(file.read_bytes())
     for file in _files(course.labs):

@@ -49,15 +49,27 @@ def _safe(cell: str) -> str:
 
 
 def to_gradescope(grade: Grade) -> str:
-    """A grade as Gradescope's `results.json`."""
+    """A grade as Gradescope's `results.json`; what is private is a test that students never see."""
+    private = [
+        {
+            "name": "For instructors",
+            "score": 0,
+            "max_score": 0,
+            "output": remark,
+            "output_format": "text",
+            "visibility": "hidden",
+        }
+        for remark in grade.private
+    ]
+    whose = [f"Lab {grade.lab}, student {grade.student or '(none named)'}."] if grade.lab else []
     if grade.error:
-        return _json({"score": 0, "output": grade.error, "output_format": "text"})
+        output = "\n".join(["Not graded.", grade.error, *whose])
+        return _json({"score": 0, "output": output, "output_format": "text", "tests": private})
     ran = [f"Your code ran with {'; '.join(grade.confined)}."] if grade.confined else []
-    remarks = "\n".join([*grade.remarks, *ran])
     return _json(
         {
             "score": grade.points,
-            "output": remarks,
+            "output": "\n".join([*whose, *grade.remarks, *ran]),
             "output_format": "text",
             "visibility": "visible",
             "execution_time": round(grade.cpu_s),
@@ -73,7 +85,8 @@ def to_gradescope(grade: Grade) -> str:
                     "visibility": "visible",
                 }
                 for number, task in enumerate(grade.tasks, 1)
-            ],
+            ]
+            + private,
         }
     )
 

@@ -14,7 +14,14 @@ from testbed.labs.assignment import Assignment
 from testbed.labs.evidence import Evidence
 from testbed.labs.grading.grades import Grade, Status, TaskGrade
 from testbed.labs.grading.records import differing_tables
-from testbed.labs.grading.submission import FILES, SUBMISSION, Submission, read_submission, unpack
+from testbed.labs.grading.submission import (
+    FILES,
+    SUBMISSION,
+    Submission,
+    content_digest,
+    read_submission,
+    unpack,
+)
 from testbed.labs.journal import Entry, first_break
 from testbed.labs.lab import Task
 from testbed.labs.library import lab_directories, load_lab
@@ -27,7 +34,12 @@ if TYPE_CHECKING:
 
 
 def grade(
-    archive: Path, labs: Path, course_key: bytes | None, scratch: Path, slowness: float = 1.0
+    archive: Path,
+    labs: Path,
+    course_key: bytes | None,
+    scratch: Path,
+    slowness: float = 1.0,
+    lab: str = "",
 ) -> Grade:
     """Grade a submission.
 
@@ -37,6 +49,7 @@ def grade(
         course_key: the course's; None: the key in the submission is believed.
         scratch: an empty directory.
         slowness: how many times longer the student's code may take (`speed.py`).
+        lab: the name of the only lab whose submissions are graded; empty: of all.
     """
     began = _cpu_s()
     known = {}
@@ -45,11 +58,29 @@ def grade(
             submission = read_submission(archive, archive)
         else:
             submission = unpack(archive, scratch / "submission")
-        known = {"lab": submission.lab, "student": submission.student}
+        known = {
+            "lab": submission.lab,
+            "student": submission.student,
+            "content": content_digest(submission.directory),
+        }
+        _refuse_another_lab(archive, submission, lab)
         graded = _Grading(submission, labs, course_key, scratch).grade(archive.name, slowness)
     except TestbedError as error:
         graded = Grade(file=archive.name, error=str(error), **known)
-    return graded.model_copy(update={"cpu_s": round(_cpu_s() - began, 2)})
+    cpu_s = round(_cpu_s() - began, 2)
+    return graded.model_copy(update={"cpu_s": cpu_s, "content": known.get("content", "")})
+
+
+def _refuse_another_lab(archive: Path, submission: Submission, lab: str) -> None:
+    """Refuse a submission of another lab than the one that is graded.
+
+    Raises:
+        InputError: it is of another lab.
+    """
+    if lab and submission.lab != lab:
+        remedy = f"hand in the file that testbed lab submit makes in the directory of {lab}"
+        found = f"a submission of lab {submission.lab}"
+        raise InputError.of(archive.name, found, f"one of lab {lab}", remedy)
 
 
 def _cpu_s() -> float:

@@ -47,6 +47,8 @@ class Grade(BaseModel):
         error: why it could not be graded; empty if it was.
         cpu_s: CPU time of grading, with that of the student's code.
         confined: what was taken from the processes in which the student's code ran.
+        private: remarks for instructors alone, such as on who handed it in.
+        content: a digest of what was handed in; empty if that could not be unpacked.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -60,6 +62,8 @@ class Grade(BaseModel):
     error: Text = ""
     cpu_s: float = 0.0
     confined: tuple[Text, ...] = ()
+    private: tuple[Text, ...] = ()
+    content: Text = ""
 
     @property
     def points(self) -> int:

@@ -1,5 +1,6 @@
 """A submission: one file with a student's answers, journal, files, and the records of the runs."""
 
+import hashlib
 import json
 import stat
 import zipfile
@@ -150,6 +151,15 @@ def read_submission(name: Path, directory: Path) -> Submission:
     if unprintable:
         raise InputError.of(f"{name}: {SUBMISSION}: {unprintable[0]}", "control characters", "text")
     return Submission(directory, journal=tuple(parse_entries(journal, name)), **texts)
+
+
+def content_digest(directory: Path) -> str:
+    """A digest of all that was handed in, however it was packed."""
+    digest = hashlib.sha256()
+    for file in sorted(path for path in directory.rglob("*") if path.is_file()):
+        content = hashlib.sha256(file.read_bytes()).hexdigest()
+        digest.update(f"{file.relative_to(directory).as_posix()}\n{content}\n".encode())
+    return digest.hexdigest()
 
 
 def _shown(error: Exception) -> str:

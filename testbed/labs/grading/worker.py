@@ -22,6 +22,7 @@ def main() -> None:
             None if key is None else bytes.fromhex(key),
             Path(scratch),
             request["slowness"],
+            request["lab"],
         )
     sys.stdout.write(graded.model_dump_json())
 
