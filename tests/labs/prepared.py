@@ -7,6 +7,7 @@ To compare the grades that two machines give:
     python -m tests.labs.prepared compare FILE FILE # exit status 1 if a grade differs
 """
 
+import hashlib
 import io
 import json
 import os
@@ -39,7 +40,7 @@ CHANCE = "chance"
 """Code that decides otherwise each time: no two grades of it have to be equal."""
 
 _OF_A_MACHINE = (
-    (re.compile(r"\d+ s of CPU"), "N s of CPU"),  # longer on a slow machine
+    (re.compile(r"\d+ s of (CPU|waiting)"), r"N s of \1"),  # longer on a slow machine
     (re.compile(r"its process (ended \(-?\d+\)|answers no more)"), "its process ended"),
 )
 """What a reason may say of a machine, and what stands for it here."""
@@ -112,8 +113,65 @@ def _fact(files: dict[str, bytes], **facts: str) -> None:
 
 
 def _edit_losses_of_another_version(files: dict[str, bytes]) -> None:
+    """Edited records, made by another version as far as all files say."""
     _edit_losses(files)
     _fact(files, code="0" * 16)
+    _entries(files, "start", code="0" * 16)
+    _manifest(files, "failure", code="0" * 16)
+
+
+def _edit_losses_and_name_another_version(files: dict[str, bytes]) -> None:
+    """Edited records of this version, by their own manifest."""
+    _edit_losses(files)
+    _fact(files, code="0" * 16)
+
+
+def _entries(files: dict[str, bytes], kind: str, **content: object) -> None:
+    """Change the journal's entries of a kind, such that each follows from the one before."""
+    lines, previous = [], ""
+    for line in files["journal.jsonl"].decode().splitlines():
+        entry = json.loads(line)
+        if entry["kind"] == kind:
+            entry["content"] |= content
+        said = [entry["kind"], entry["time"], entry["content"], previous]
+        digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:32]
+        lines.append(json.dumps({**entry, "previous": previous, "digest": digest}) + "\n")
+        previous = digest
+    files["journal.jsonl"] = "".join(lines).encode()
+
+
+def _manifest(files: dict[str, bytes], run: str, **facts: object) -> dict[str, Any]:
+    """Change the manifest of a run; returns it."""
+    name = f"runs/{run}/manifest.json"
+    manifest: dict[str, Any] = {**json.loads(files[name]), **facts}
+    files[name] = json.dumps(manifest).encode()
+    return manifest
+
+
+def _untrusted_and_empty(files: dict[str, bytes]) -> None:
+    """Records that say that they were emulated, and cannot be trusted; no answers."""
+    _entries(files, "run", emulated=1.0)
+    _manifest(files, "failure", simulated=False)
+    files["runs/failure/faults.jsonl"] = b""
+    files["answers.yaml"] = b"{}\n"
+
+
+def _untrusted(files: dict[str, bytes]) -> None:
+    """The same with answers, of which one cannot be read and others do not fit these records."""
+    answers = files["answers.yaml"]
+    _untrusted_and_empty(files)
+    files["answers.yaml"] = answers
+    _answer(files, awaited="many")
+
+
+def _forged_emulation(files: dict[str, bytes]) -> None:
+    """Records of another selector that say that they were emulated, beside code that fails."""
+    _entries(files, "run", emulated=1.0)
+    for run in ("practice", "hidden-dead", "hidden-slow"):
+        scenario = _manifest(files, run)["scenario"]
+        scenario["transport"]["spray"] = "adaptive"
+        _manifest(files, run, simulated=False, scenario=scenario)
+    files[CODE_FILE] = _picking("return self.evs[99].ev").encode()
 
 
 CHANGES: Mapping[str, tuple[Change, int, str]] = {
@@ -125,6 +183,13 @@ CHANGES: Mapping[str, tuple[Change, int, str]] = {
     "a short text": (lambda f: _answer(f, explain="it was dead"), FULL - 4, "60 words or more"),
     "a text without figures": (
         lambda f: _answer(f, explain=" ".join(f"{a}{b}" for a in "abcdefgh" for b in "stuvwxyz")),
+        FULL - 4,
+        "does not quote",
+    ),
+    "a text with a number and no figure": (
+        lambda f: _answer(
+            f, explain=" ".join([*(f"{a}{b}" for a in "abcdefgh" for b in "stuvwxyz"), "98765"])
+        ),
         FULL - 4,
         "does not quote",
     ),
@@ -164,6 +229,15 @@ CHANGES: Mapping[str, tuple[Change, int, str]] = {
         FULL - 2,
         "look whether they were edited",
     ),
+    "edited records that name another version": (
+        _edit_losses_and_name_another_version,
+        FULL - 2,
+        "they name 2 versions of the testbed: graded by what it gives",
+    ),
+    "no key": (lambda f: _fact(f, key=""), FULL, "another key"),
+    "the file of another student": (lambda _: None, FULL, "the same content as"),
+    "an untrusted run and no answers": (_untrusted_and_empty, PREDICTED, "no answer yet"),
+    "an untrusted run": (_untrusted, FULL - 2, "cannot be trusted, which costs nothing"),
     "another student's name": (lambda f: _fact(f, student="bob"), -1, "another key"),
     "no student": (lambda f: _fact(f, student=""), -2, "--student NAME --key KEY"),
     "an unknown lab": (lambda f: _fact(f, lab="99-none"), -2, "the name of a lab"),
@@ -205,7 +279,7 @@ CODE: Mapping[str, tuple[str | None, str]] = {
     "perfect": (None, ""),
     "an endless loop": (
         _picking("while True: pass"),
-        "selector.py:6: Selector.pick: found Time",
+        "selector.py:6: Selector.pick: found no end within",
     ),
     "a fork bomb": (_picking("while True: os.fork()", "import os"), "BlockingIOError"),
     "2 GB of output": (
@@ -231,6 +305,18 @@ CODE: Mapping[str, tuple[str | None, str]] = {
 }
 """What a student hands in instead, and what the grade says."""
 
+FORGED: Mapping[str, tuple[Change, str]] = {
+    "a forged emulated run": (_forged_emulation, "selector.py:6: Selector.pick: found IndexE"),
+    "code changed after the run": (
+        lambda f: f.update({CODE_FILE: b"# changed\n" + f[CODE_FILE]}),
+        "made with another selector.py",
+    ),
+}
+"""What is changed in a perfect submission of lab 9, and what the grade says."""
+
+WRONG_LAB = "07-which-link"
+"""Graded as one of this lab, a submission of another one has no grade."""
+
 
 def with_code(archive: Path, into: Path, name: str, code: str | None) -> Path:
     path = into / f"{name.replace(' ', '-')}.zip"
@@ -251,6 +337,8 @@ def make(directory: Path) -> None:
         changed(perfect, directory, name.replace(" ", "-"), change)
     for name, (code, _) in CODE.items():
         with_code(perfect_code, directory, f"code-{name}", code)
+    for name, (change, _) in FORGED.items():
+        changed(perfect_code, directory, f"code-{name.replace(' ', '-')}", change)
     (directory / "no-archive.zip").write_bytes(b"not a zip")
     (directory / "empty.zip").write_bytes(b"")
     (directory / "cut.zip").write_bytes(perfect.read_bytes()[:-500])
@@ -261,7 +349,12 @@ def grades(directory: Path) -> dict[str, Any]:
     found = {}
     paths = submissions_in([directory])
     course = Course(COURSE_KEY, jobs=os.cpu_count() or 1)
-    for grade in grade_all(paths, course, lambda *_: None):
+    graded = grade_all(paths, course, lambda *_: None)
+    graded += [
+        grade.model_copy(update={"file": f"{grade.file} as {WRONG_LAB}"})
+        for grade in grade_all([directory / "perfect.zip"], Course(lab=WRONG_LAB), lambda *_: None)
+    ]
+    for grade in graded:
         if CHANCE in grade.file:
             continue
         text = grade.model_dump_json(exclude={"cpu_s", "confined"})

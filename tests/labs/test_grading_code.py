@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from testbed.labs.grading.course import Course, grade_all
-from testbed.labs.grading.grade import Grade
+from testbed.labs.grading.grades import Grade
 from testbed.labs.grading.submission import submit
 
-from .prepared import CODE, COURSE_KEY, FULL_CODE, solved_code, with_code
+from .prepared import CODE, COURSE_KEY, FORGED, FULL_CODE, changed, solved_code, with_code
 
 
 def _ignore(*_: object) -> None:
@@ -33,6 +33,15 @@ def test_whatever_code_is_handed_in_it_is_graded(perfect: Path, tmp_path: Path) 
         assert CODE[name][1] in said, (name, said)
         assert (graded.points == FULL_CODE) == (name == "perfect"), (name, graded.points)
         assert str(tmp_path) not in said
+    forged = {
+        name: changed(perfect, tmp_path, name, change) for name, (change, _) in FORGED.items()
+    }
+    for name, graded in zip(forged, grade_all([*forged.values()], course, _ignore), strict=True):
+        said = " ".join([*graded.remarks, *(task.reason for task in graded.tasks)])
+        assert FORGED[name][1] in said, (name, said)
+        assert (graded.points == FULL_CODE) == (name == "code changed after the run"), said
+        assert ("was emulated with code" in said) == (name == "a forged emulated run")
+    assert not next(graded for graded in first if graded.file == "perfect.zip").remarks
     some = [files[name] for name in ("perfect", "a fork bomb", "an error")]
     again = grade_all(some, course, _ignore)
     kept = [graded for graded in first if graded.file in {file.name for file in some}]
@@ -41,4 +50,5 @@ def test_whatever_code_is_handed_in_it_is_graded(perfect: Path, tmp_path: Path) 
 
 
 def _without_cpu(graded: Grade) -> Grade:
-    return graded.model_copy(update={"cpu_s": 0.0})
+    """A grade without its time, and without what it says of the other submissions."""
+    return graded.model_copy(update={"cpu_s": 0.0, "private": ()})

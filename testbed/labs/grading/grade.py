@@ -13,6 +13,7 @@ from testbed.labs.answers import read_answers
 from testbed.labs.assignment import Assignment
 from testbed.labs.evidence import Evidence
 from testbed.labs.grading.grades import Grade, Status, TaskGrade
+from testbed.labs.grading.handed_in import HandedIn
 from testbed.labs.grading.records import differing_tables
 from testbed.labs.grading.submission import (
     FILES,
@@ -23,7 +24,7 @@ from testbed.labs.grading.submission import (
     unpack,
 )
 from testbed.labs.journal import Entry, first_break
-from testbed.labs.lab import Task
+from testbed.labs.lab import NamesAnswer, Task
 from testbed.labs.library import lab_directories, load_lab
 from testbed.labs.students import student_key
 from testbed.model.errors import InputError, RunFailedError, TestbedError
@@ -115,6 +116,7 @@ class _Grading:
         self._summaries: dict[str, Summary] = {}
         self._failed: dict[str, str] = {}
         self._emulated_runs: set[str] = set()
+        self._handed_in = HandedIn(submission, self._assignment)
 
     def grade(self, name: str, slowness: float) -> Grade:
         submission, lab = self._submission, self._assignment.directory.lab
@@ -149,11 +151,13 @@ class _Grading:
         from testbed.results.analyse import analyse  # noqa: PLC0415 - these take long
         from testbed.sim import simulate  # noqa: PLC0415
 
-        for run in self._assignment.directory.lab.runs:
+        for run, planned in self._assignment.directory.lab.runs.items():
             if self._journal_index(run) is None or self._unpredicted(run):
                 continue
             again = self._scratch / run
-            if self._emulated(run):
+            if planned.code:
+                self._remark_on_code(run)
+            elif self._handed_in.emulated(run):
                 self._emulated_runs.add(run)
                 self._remarks.append(
                     f"the run {run} was emulated, which gives other records each time: graded by "
@@ -173,6 +177,20 @@ class _Grading:
             self._summaries[run] = analyse(records, drawn=False)
             yield run, records
 
+    def _remark_on_code(self, run: str) -> None:
+        """Say what of a run with the student's code is not graded: it is always simulated again."""
+        changed = self._handed_in.changed_code(run)
+        if changed:
+            self._remarks.append(
+                f"the run {run} was made with another {changed} than the one handed in: graded by "
+                "a simulation with what was handed in"
+            )
+        if self._handed_in.claims_emulation(run):
+            self._remarks.append(
+                f"the run {run} was emulated with code of the student's: graded by a simulation "
+                "with this code"
+            )
+
     def _believed(self, run: str, again: Path) -> Path:
         """The records of a run that are graded, after a comparison with the simulation."""
         handed_in = self._submission.run(run)
@@ -181,11 +199,17 @@ class _Grading:
                 f"no records of {run} were handed in: graded by what its seed gives"
             )
             return again
+        with_code = bool(self._assignment.directory.lab.runs[run].code)
+        if with_code and self._handed_in.claims_emulation(run):
+            return again
         differing = differing_tables(handed_in, again)
         if not differing:
             return again
         difference = f"the records of {run} are not what its seed gives ({', '.join(differing)})"
-        if self._submission.code != code_version() and self._whole(handed_in):
+        versions = self._handed_in.versions(run)
+        if len(versions) > 1:
+            difference += f"; they name {len(versions)} versions of the testbed"
+        if not with_code and self._handed_in.of_another_version(run) and self._handed_in.whole(run):
             self._remarks.append(
                 f"{difference}: graded by the records, as another version may have made them; look "
                 "whether they were edited"
@@ -200,34 +224,6 @@ class _Grading:
         where = problem.where.rpartition("/")[2]
         text = str(type(problem)(where, problem.found, problem.expected))
         return text.replace(f"{self._submission.directory / FILES}/", "")
-
-    def _emulated(self, run: str) -> bool:
-        """Whether a run was made with real packets, of just this student's scenario."""
-        entries = [e for e in self._submission.journal if e.kind == "run"]
-        last = next((e for e in reversed(entries) if e.content.get("run") == run), None)
-        records = self._submission.run(run)
-        if last is None or "emulated" not in last.content or not self._whole(records):
-            return False
-        from testbed.results.run_data import load_run  # noqa: PLC0415 - it takes long
-
-        run_data, expected = load_run(records), self._assignment.scenario(run)
-        expected = expected.at_dilation(run_data.topology.dilation)
-        return not run_data.simulated and (
-            run_data.scenario.timeline,
-            run_data.scenario.workload,
-        ) == (
-            expected.timeline,
-            expected.workload,
-        )
-
-    def _whole(self, records: Path) -> bool:
-        """Whether records that were handed in can be analysed, and have the student's seed."""
-        from testbed.results.run_data import load_run  # noqa: PLC0415 - it takes long
-
-        try:
-            return load_run(records).scenario.seed == self._assignment.seed
-        except TestbedError:
-            return False
 
     def _journal_index(self, run: str) -> int | None:
         """The place in the journal at which a run was first made; None if it was not."""
@@ -245,26 +241,48 @@ class _Grading:
     ) -> TaskGrade:
         if task.is_prediction:
             return self._prediction(task)
-        reason, unknown = unreadable, ""
+        reason, untrusted = unreadable, ""
         for run in task.after:
-            missing = [] if self._journal_index(run) is None else self._unpredicted(run)
-            if self._journal_index(run) is None:
-                reason = reason or f"the run {run} was not made"
-            elif missing:
-                uncounted = f"the run {run} does not count: no prediction {missing[0]} before"
-                reason = reason or uncounted
-            elif run in self._failed:
-                reason = reason or f"the run {run} ends with an error: {self._failed[run]}"
-            elif self._summaries[run].verdict != "trusted":
-                if run in self._emulated_runs:
-                    unknown = f"the run {run} cannot be trusted, which costs nothing"
-                else:  # a simulated run is the same on every machine
-                    reason = reason or f"the run {run} does not count: {self._untrusted(run)}"
-        if not reason and answers is not None:
-            reason = self._wrong(task, answers, evidence)
-        if reason and unknown:
-            return _graded(task, "unknown", unknown)
-        return _graded(task, "lost" if reason else "earned", reason)
+            reason = reason or self._uncounted(run)
+            if run in self._emulated_runs and self._summaries[run].verdict != "trusted":
+                untrusted = f"the run {run} cannot be trusted, which costs nothing"
+        if not reason and untrusted and answers is not None:
+            reason = self._unanswered(task, answers)
+        if reason or answers is None:
+            return _graded(task, "lost", reason)
+        wrong = self._wrong(task, answers, evidence)
+        if wrong and untrusted:
+            return _graded(task, "unknown", untrusted)
+        return _graded(task, "lost" if wrong else "earned", wrong)
+
+    def _uncounted(self, run: str) -> str:
+        """Why a run does not count; empty if it does, as does an emulated one in any case."""
+        if self._journal_index(run) is None:
+            return f"the run {run} was not made"
+        missing = self._unpredicted(run)
+        if missing:
+            return f"the run {run} does not count: no prediction {missing[0]} before"
+        if run in self._failed:
+            return f"the run {run} ends with an error: {self._failed[run]}"
+        if run in self._emulated_runs or self._summaries[run].verdict == "trusted":
+            return ""
+        # a simulated run is the same on every machine
+        return f"the run {run} does not count: {self._untrusted(run)}"
+
+    def _unanswered(self, task: Task, answers: Document) -> str:
+        """Why a task has no answer that can be read, whatever its runs show; empty if it has."""
+        try:
+            result = checking.check(task, answers, Evidence(self._assignment, {}))
+        except InputError as error:
+            return self._said(error)
+        if not result.answer and not task.is_score:
+            return result.reason
+        names = task.answer
+        if isinstance(names, NamesAnswer):
+            for name in result.answer.split(", "):
+                if not names.has_form(name):
+                    return f"{name}: expected {names.of}, such as {names.like}"
+        return ""
 
     def _untrusted(self, run: str) -> str:
         """Why a simulated run cannot be trusted: by what the student's code does."""
