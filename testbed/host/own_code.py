@@ -121,8 +121,8 @@ _made_by: Callable[..., _Running] = _OwnObject
 
 
 @contextmanager
-def run_apart(slowness: float = 1.0) -> Iterator[None]:
-    """Run the user's classes in processes of their own during the block.
+def run_apart(slowness: float = 1.0) -> Iterator[bool]:
+    """Run the user's classes in processes of their own during the block; yields whether they do.
 
     Windows cannot wait for pipes: there they run in this process, without limits.
 
@@ -130,14 +130,14 @@ def run_apart(slowness: float = 1.0) -> Iterator[None]:
         slowness: how many times longer they may take than on the machine the limits are for.
     """
     if sys.platform == "win32":
-        yield
+        yield False
         return
     from testbed.host.own_process import OwnProcess  # noqa: PLC0415 - simulations start none
 
     global _made_by  # noqa: PLW0603 - queue pairs are made deep below a run
     usual, _made_by = _made_by, partial(OwnProcess, slowness=slowness)
     try:
-        yield
+        yield True
     finally:
         _made_by = usual
 

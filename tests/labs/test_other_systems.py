@@ -4,6 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from testbed.labs.authoring import trial_key
+from testbed.labs.grading.submission import submit
+from testbed.labs.library import LABS, load_lab
+from testbed.labs.work import start
 from tests.other_systems import LACKING, execute
 
 LINUX_ONLY = ("testbed.fabric", "testbed.controller", "testbed.endpoint", "testbed.experiment")
@@ -33,3 +37,35 @@ def test_a_lab_needs_nothing_that_only_linux_has(system: str, tmp_path: Path) ->
     done = execute(system, LAB, tmp_path, LINUX_ONLY)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "01-the-map/01-the-map-alone.zip").is_file()
+
+
+GRADE = """
+import testbed.host.own_code
+from pathlib import Path
+from testbed.cli.lab_grading import _print_grades
+from testbed.labs.grading.grade import grade
+from testbed.labs.library import LABS
+
+testbed.host.own_code.sys = type("sys", (), {"platform": "win32"})
+_print_grades([grade(next(Path().glob("*.zip")), LABS, None, Path("scratch"))])
+"""
+
+
+@pytest.mark.simulated
+def test_grading_on_windows_says_that_code_ran_without_limits(tmp_path: Path) -> None:
+    lab = load_lab(LABS / "09-path-selector")
+    work = start(lab, tmp_path, "ada", trial_key(1))
+    for task in lab.lab.predictions("practice"):
+        work.journal.append("prediction", task=task.id, value=1.0, text="1 RTT", within=0.5)
+    work.journal.append("run", run="practice", code=work.code_digest("practice"))
+    selector = work.path / "selector.py"
+    selector.write_text(
+        "class Selector:\n    def __init__(self, evs, seed):\n        self.evs = evs\n"
+        "    def pick(self, now_ns, flight, avoid):\n        return self.evs[99].ev\n"
+    )
+    submit(work, tmp_path)
+    (tmp_path / "scratch").mkdir()
+    done = execute("Windows", GRADE, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Students' code ran without limits" in done.stdout
+    assert "remedy: grade in a container or a virtual machine with Linux" in done.stdout

@@ -65,7 +65,7 @@ def to_gradescope(grade: Grade) -> str:
     if grade.error:
         output = "\n".join(["Not graded.", grade.error, *whose])
         return _json({"score": 0, "output": output, "output_format": "text", "tests": private})
-    ran = [f"Your code ran with {'; '.join(grade.confined)}."] if grade.confined else []
+    ran = [f"Your code ran {held}."] if (held := grade.held) else []
     return _json(
         {
             "score": grade.points,

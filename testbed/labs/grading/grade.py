@@ -125,7 +125,7 @@ class _Grading:
             self._remarks.append(f"the journal was changed: entry {broken} does not follow")
         if submission.code != code_version():
             self._remarks.append("made by another version of the testbed")
-        with run_apart(slowness):
+        with run_apart(slowness) as apart:
             evidence = Evidence(self._assignment, dict(self._runs()))
         answers, unreadable = self._answers()
         tasks = tuple(self._task(task, answers, unreadable, evidence) for task in lab.tasks)
@@ -137,6 +137,8 @@ class _Grading:
             tasks=tasks,
             remarks=tuple(self._remarks),
             confined=tuple(confinement),
+            unlimited=not apart
+            and any(lab.runs[run].code for run in (*evidence.runs, *self._failed)),
         )
 
     def _answers(self) -> tuple[Document | None, str]:

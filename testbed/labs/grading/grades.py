@@ -47,6 +47,7 @@ class Grade(BaseModel):
         error: why it could not be graded; empty if it was.
         cpu_s: CPU time of grading, with that of the student's code.
         confined: what was taken from the processes in which the student's code ran.
+        unlimited: whether the student's code ran within the process that grades: on Windows.
         private: remarks for instructors alone, such as on who handed it in.
         content: a digest of what was handed in; empty if that could not be unpacked.
     """
@@ -62,6 +63,7 @@ class Grade(BaseModel):
     error: Text = ""
     cpu_s: float = 0.0
     confined: tuple[Text, ...] = ()
+    unlimited: bool = False
     private: tuple[Text, ...] = ()
     content: Text = ""
 
@@ -69,6 +71,13 @@ class Grade(BaseModel):
     def points(self) -> int:
         """The points that it earned."""
         return sum(task.points for task in self.tasks)
+
+    @property
+    def held(self) -> str:
+        """How the student's code ran; empty if none did."""
+        if self.unlimited:
+            return "without limits, in the process that grades: this system has none"
+        return f"with {'; '.join(self.confined)}" if self.confined else ""
 
     @property
     def max_points(self) -> int:
