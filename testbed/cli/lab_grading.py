@@ -34,7 +34,7 @@ def grade(
         Path | None, typer.Option(metavar="FILE", help="Write results.json, of one submission.")
     ] = None,
     classroom50: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a classroom50/result/v1.")
+        Path | None, typer.Option(metavar="FILE", help="Write result.json, of one submission.")
     ] = None,
     lab: Annotated[
         str | None,
@@ -64,8 +64,9 @@ def grade(
 
     Exit status: 0 all were graded, whatever their points; 1 some could not be; 2 wrong input.
     """
+    from testbed.labs.grading.classroom50 import submitted_by, to_classroom50
     from testbed.labs.grading.course import Course, grade_all
-    from testbed.labs.grading.formats import to_classroom50, to_csv, to_gradescope
+    from testbed.labs.grading.formats import to_csv, to_gradescope
     from testbed.labs.library import LABS, find_lab, lab_directories
     from testbed.labs.students import read_course_key
 
@@ -76,15 +77,17 @@ def grade(
         raise InputError.of("--labs", str(labs), "a directory with labs, such as 01-mine/lab.yaml")
     only = "" if lab is None else find_lab(lab, directory).name
     course = Course(key, directory, cache=kept, jobs=jobs, lab=only)
+    submitted = None if classroom50 is None else submitted_by(os.environ)
     paths = _handed_in(submissions, gradescope, classroom50)
     with pool_at(on, f"grading of {paths[0]}") as pool, showing_progress() as progress:
         grades = grade_all(paths, course, progress, pool)
     if metadata is not None:
         grades = [_of_a_user(grade, metadata) for grade in grades]
+    result = "" if submitted is None else to_classroom50(grades[0], submitted)
     for option, file, content in (
         ("--csv", csv, to_csv(grades)),
         ("--gradescope", gradescope, to_gradescope(grades[0])),
-        ("--classroom50", classroom50, to_classroom50(grades[0])),
+        ("--classroom50", classroom50, result),
     ):
         if file is not None:
             with writing(option, file):

@@ -1,10 +1,9 @@
-"""Grades as other programs read them: nbgrader's CSV, Gradescope, GitHub Classroom's successor."""
+"""Grades as other programs read them: nbgrader's CSV, and Gradescope."""
 
 import csv
 import io
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from testbed.labs.grading.grades import Grade
@@ -22,8 +21,6 @@ NBGRADER_COLUMNS = (
     "score",
     "max_score",
 )
-
-CLASSROOM50 = "classroom50/result/v1"
 
 
 def to_csv(grades: Sequence[Grade]) -> str:
@@ -87,41 +84,6 @@ def to_gradescope(grade: Grade) -> str:
                 for number, task in enumerate(grade.tasks, 1)
             ]
             + private,
-        }
-    )
-
-
-def to_classroom50(grade: Grade, **submission: str) -> str:
-    """A grade as a result of Classroom 50.
-
-    Args:
-        grade: the grade.
-        submission: what only the caller knows: `classroom`, `commit`, `release`, `review`.
-    """
-    course_fields = {
-        key: submission.get(key, "") for key in ("classroom", "commit", "release", "review")
-    }
-    return _json(
-        {
-            "schema": CLASSROOM50,
-            "classroom": course_fields["classroom"],
-            "assignment": grade.lab,
-            "submission": grade.file,
-            "commit": course_fields["commit"],
-            "release": course_fields["release"],
-            "review": course_fields["review"],
-            "datetime": datetime.now(UTC).isoformat(timespec="seconds"),
-            "score": grade.points,
-            "max-score": grade.max_points,
-            "tests": [
-                {
-                    "test-name": task.title,
-                    "passed": task.status != "lost",
-                    "score": task.points,
-                    "max-score": task.max_points,
-                }
-                for task in grade.tasks
-            ],
         }
     )
 
