@@ -72,6 +72,7 @@ class OwnProcess:
         self._received = b""
         self._lines: dict[str, int] = {}
         self._is_ready = False
+        self._cpu_s: Final = math.ceil(CPU_S * slowness)
         self._patience_s: Final = PATIENCE_S * slowness
         self._left_s = self._patience_s
         first = {
@@ -80,7 +81,7 @@ class OwnProcess:
             "source": code.source,
             "interface": asdict(interface),
             "arguments": [_plain(argument) for argument in arguments],
-            "cpu_s": math.ceil(CPU_S * slowness),
+            "cpu_s": self._cpu_s,
             "memory_bytes": MEMORY_BYTES,
         }
         self._send(code.name, first)
@@ -145,6 +146,8 @@ class OwnProcess:
         if "error" in reply:
             line, remedy = reply.get("line"), str(reply.get("remedy", ""))
             found, line = str(reply["error"]), line if isinstance(line, int) else None
+            if reply.get("late") is True:
+                self._refuse_late(str(reply.get("what", what)), line)
             self.close()
             raise self._code.error(str(reply.get("what", what)), found, NO_ERROR, line, remedy)
         return reply
@@ -177,8 +180,15 @@ class OwnProcess:
         ready = any(select.select(read, write, [], max(self._left_s, 0)))
         self._left_s -= time.monotonic() - began
         if not ready:
-            found = f"no answer after {self._patience_s:.3g} s of waiting in all"
-            self.refuse(what, found, "code that comes to its end")
+            self._refuse_late(what)
+
+    def _refuse_late(self, what: str, line: int | None = None) -> NoReturn:
+        """Say that the user's code takes too long, whatever ended it: a signal, a kill, a clock."""
+        found = (
+            f"no end within {self._cpu_s} s of CPU or {round(self._patience_s, 1):g} s of waiting"
+        )
+        remedy = "look for a loop that never ends, or for a wait"
+        self.refuse(what, found, "code that comes to its end", remedy, line)
 
     def _ended(self, what: str) -> NoReturn:
         """Say that the process has ended, as one that is killed for its limits does.
@@ -191,8 +201,11 @@ class OwnProcess:
             self.close()
             text = "the process for code of your own ended before it ran any of it"
             raise MachineError(text, f"every user has to be able to read {sys.base_prefix}")
+        before_s = _ended_cpu_s()
         try:
             found = f"its process ended ({self._process.wait(_ENDING_S)})"
+            if _ended_cpu_s() - before_s >= self._cpu_s:
+                self._refuse_late(what)
         except subprocess.TimeoutExpired:
             found = "its process answers no more"
         expected = "code that keeps the limits of CPU time and memory, and does not exit"
@@ -207,6 +220,12 @@ class _Other:
 
     def __repr__(self) -> str:
         return self._text
+
+
+def _ended_cpu_s() -> float:
+    """CPU time of all processes that this one has waited for."""
+    times = os.times()
+    return times.children_user + times.children_system
 
 
 def _lines_of(said: object) -> dict[str, int]:

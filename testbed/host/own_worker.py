@@ -60,6 +60,10 @@ _READ_ACCESS = 1 << 2 | 1 << 3
 _PATH_BENEATH = 1
 
 
+class OutOfTimeError(TimeoutError):
+    """The CPU time is used up."""
+
+
 class _Rules(ctypes.Structure):
     _fields_ = (("handled_access_fs", ctypes.c_uint64),)
 
@@ -152,7 +156,7 @@ def _user() -> list[str]:
 
 def _limits(cpu_s: int, memory_bytes: int) -> list[str]:
     def end(*_: object) -> NoReturn:
-        raise TimeoutError(f"all {cpu_s} s of CPU time are used up")
+        raise OutOfTimeError
 
     signal.signal(signal.SIGXCPU, end)  # names the line; what goes on nevertheless is killed
     with contextlib.suppress(ValueError, OSError):
@@ -204,6 +208,7 @@ def _answer(action: Callable[[], dict[str, Any]], file: str, called: list[str]) 
     except BaseException as error:  # noqa: BLE001 - whatever the user's code does
         text, line, remedy = OWN_CLASS.said_of(error, file)
         reply = {"error": text, "line": line, "what": called[-1], "remedy": remedy}
+        reply["late"] = isinstance(error, OutOfTimeError)
     return json.dumps(reply).encode() + b"\n"
 
 

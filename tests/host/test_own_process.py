@@ -22,6 +22,10 @@ from testbed.mrc import EvInfo
 
 EVS = (EvInfo(ev=3, plane=0, path=0, active=True), EvInfo(ev=5, plane=1, path=1, active=True))
 LIMIT_S = 1
+LATE = (
+    r"found no end within \d+ s of CPU or [\d.]+ s of waiting, expected code that comes to its end"
+)
+"""Of a loop, whether a signal, the hard limit or the clock ends it."""
 
 
 def _code(pick: str, head: str = "") -> OwnCode:
@@ -94,10 +98,10 @@ def test_an_error_names_the_method_that_raised_it() -> None:
         ("input()", r"mine\.py:6: Mine\.pick: found EOFError"),
         ("return 10 ** 5000", "more than 63 bits"),
         ("return [0] * (1 << 30)", "MemoryError"),
-        ("while True: pass", r"mine\.py:6: Mine\.pick: found TimeoutError: all 1 s of CPU"),
+        ("while True: pass", rf"mine\.py:6: Mine\.pick: {LATE}"),
         (
             "import signal as s; s.signal(s.SIGXCPU, s.SIG_IGN)\n        while True: pass",
-            r"its process ended \((-9|137)\), expected .* limits of CPU time",
+            rf"mine\.py:5: Mine\.pick: {LATE}",
         ),
         ("import os; [os.write(4, b'x' * 65536) for _ in range(32768)]", "limits of CPU time"),
         ("import os; os.write(4, b'[' * 4000 + b'\\n'); return 3", "no answer but other output"),
@@ -130,7 +134,7 @@ def test_an_error_at_its_head_has_its_line(head: str, message: str) -> None:
 def test_a_slow_machine_gives_it_more_time() -> None:
     """Work that is within the limit on the reference machine is within it here."""
     code = _code("while time.process_time() < 2: pass\n        return 3", "import time")
-    with pytest.raises(InputError, match="all 1 s of CPU time are used up"):
+    with pytest.raises(InputError, match=LATE):
         _picked(code)
     with run_apart(slowness=4):
         assert OwnSelector(code, EVS, 1).pick(0, 0, None) == 3
@@ -138,7 +142,7 @@ def test_a_slow_machine_gives_it_more_time() -> None:
 
 def test_waiting_ends_although_it_uses_no_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own_process, "PATIENCE_S", 0.5)
-    with pytest.raises(InputError, match=r"no answer after .* of waiting"):
+    with pytest.raises(InputError, match=LATE):
         _picked(_code("import time; time.sleep(1000)"))
 
 
