@@ -81,8 +81,12 @@ class HandedIn:
         return "" if same else ", ".join(files)
 
     def _last(self, run: str) -> Entry | None:
-        entries = (e for e in reversed(self._submission.journal) if e.kind == "run")
-        return next((entry for entry in entries if entry.content.get("run") == run), None)
+        """The journal's entry of the records that were handed in: as `Work.made_run` takes it."""
+        made = [
+            e for e in self._submission.journal if e.kind == "run" and e.content.get("run") == run
+        ]
+        trusted = [entry for entry in made if entry.content.get("verdict") == "trusted"]
+        return next(reversed(trusted or made), None)
 
 
 def code_digest(directory: Path, files: list[str]) -> str:
