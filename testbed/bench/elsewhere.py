@@ -49,7 +49,7 @@ def figures_from(
         name = under_way[future]
         try:
             measured[name] = [*map(_figure, json.loads(future.result()))]
-        except TestbedError as error:
+        except (TestbedError, OSError) as error:
             measured[name] = [not_measured(Figure(PARTS[name].what, "", ()), str(error))]
         progress(f"{name}: measured")
     return {name: measured[name] for name in under_way.values()}

@@ -65,7 +65,7 @@ def bench(
 
         require()
     setting = Setting(repeats, results, stderr().print, htsim)
-    with pool_at(on, f"bench {next(iter(chosen))}") as pool:
+    with pool_at(on, f"bench {next(iter(chosen))}", results) as pool:
         if pool is not None:
             from testbed.bench.elsewhere import figures_from
 

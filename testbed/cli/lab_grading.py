@@ -79,7 +79,8 @@ def grade(
     course = Course(key, directory, cache=kept, jobs=jobs, lab=only)
     submitted = None if classroom50 is None else submitted_by(os.environ)
     paths = _handed_in(submissions, gradescope, classroom50)
-    with pool_at(on, f"grading of {paths[0]}") as pool, showing_progress() as progress:
+    shared = kept or paths[0].resolve().parent
+    with pool_at(on, f"grading of {paths[0]}", shared) as pool, showing_progress() as progress:
         grades = grade_all(paths, course, progress, pool)
     if metadata is not None:
         grades = [_of_a_user(grade, metadata) for grade in grades]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from testbed.cli.options import writing
 from testbed.model.errors import InputError
 
 if TYPE_CHECKING:
@@ -82,12 +83,13 @@ def fetch_finished(executor: "Executor", runs: "Iterable[PlannedRun]") -> bool:
 
 
 @contextmanager
-def pool_at(on: str | None, name: str) -> "Iterator[Pool | None]":
+def pool_at(on: str | None, name: str, directory: Path) -> "Iterator[Pool | None]":
     """Workers for calls of functions of the testbed during a block; None: this machine's threads.
 
     Args:
         on: the value of `--on`.
         name: what is done there, for errors.
+        directory: all machines have it under one path; certificates and logs are written there.
 
     Raises:
         InputError: there is no such place.
@@ -99,5 +101,8 @@ def pool_at(on: str | None, name: str) -> "Iterator[Pool | None]":
     from testbed.campaign.cluster.place import place_of
     from testbed.campaign.cluster.start import worker_pool
 
-    with worker_pool(place_of(on), name) as pool:
+    place = place_of(on)
+    with writing("--on", directory, "a directory to write to, for its certificates and logs"):
+        directory.mkdir(parents=True, exist_ok=True)
+    with worker_pool(place, name, directory) as pool:
         yield pool

@@ -17,7 +17,7 @@ __all__ = ["call"]
 @pytest.mark.simulated
 def test_workers_measure_the_same_figures(tmp_path: Path) -> None:
     said: list[str] = []
-    with pool_at("local", "bench") as pool:
+    with pool_at("local", "bench", tmp_path) as pool:
         assert pool is not None
         there = figures_from(pool, ["shared-path"], 1, tmp_path, said.append)
     assert there == {"shared-path": load("shared-path")(Setting(1, tmp_path, said.append))}

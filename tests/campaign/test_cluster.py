@@ -24,7 +24,7 @@ from testbed.campaign.cluster import calls, start
 from testbed.campaign.cluster.attempts import MOST_LOSSES, Attempt, begin, write
 from testbed.campaign.cluster.files import StoreFiles
 from testbed.campaign.cluster.place import Place
-from testbed.campaign.cluster.start import cluster_executor
+from testbed.campaign.cluster.start import cluster_executor, worker_pool
 from testbed.campaign.cluster.worker import _record, make
 from testbed.campaign.engine import CampaignEngine
 from testbed.campaign.job import Form, Job, JobRecord
@@ -270,6 +270,21 @@ def test_a_worker_that_waits_for_its_turn_to_emulate_is_stopped(directory: Path)
     assert fields["run"] is None
     (attempt,) = _attempts_in(directory / "tiny/scenarios/tiny.attempts")
     assert attempt.ended is not None
+
+
+def test_a_pool_that_is_left_ends_the_processes_of_its_calls(directory: Path) -> None:
+    """As with Ctrl-C while submissions are graded. The worker goes on."""
+    with scheduler() as (_, address), program(*worker_options(address)) as worker:
+        place, began = Place("dask", address), directory / "begun"
+        with worker_pool(place, "grading", directory) as pool:
+            pool.submit(
+                subprocess.run, ["sh", "-c", f"echo $$ > {directory}/begun; exec sleep 1000"]
+            )
+            wait_until(lambda: began.is_file() and began.read_text().strip())
+            pid = began.read_text().strip()
+            assert Path(f"/proc/{pid}").exists()
+        assert not Path(f"/proc/{pid}").exists()
+        assert worker.poll() is None
 
 
 def _every_attempt(series: Path) -> list[Attempt]:

@@ -79,7 +79,7 @@ def test_workers_of_a_cluster_give_the_same_grades(perfect: Path, tmp_path: Path
     broken.write_bytes(b"not a zip")
     paths, course = [perfect, empty, broken], Course(COURSE_KEY, cache=tmp_path / "kept")
     here = grade_all(paths, Course(COURSE_KEY), _ignore)
-    with pool_at("local", "grading") as pool:
+    with pool_at("local", "grading", tmp_path) as pool:
         there = grade_all(paths, course, _ignore, pool)
     assert [*map(_without_cpu, there)] == [*map(_without_cpu, here)]
     assert len([*(tmp_path / "kept").iterdir()]) == 2
@@ -98,7 +98,7 @@ def test_grading_ends_when_the_last_worker_is_killed(
     with (
         scheduler() as (_, address),
         program(*worker_options(address, threads=1)) as worker,
-        pool_at(f"dask:{address}", "grading") as pool,
+        pool_at(f"dask:{address}", "grading", tmp_path) as pool,
     ):
         monkeypatch.setattr(calls, "PATIENCE_S", 1.0)
         grades = grade_all(paths, course, lambda _what, _done: worker.kill(), pool)
@@ -108,6 +108,21 @@ def test_grading_ends_when_the_last_worker_is_killed(
     assert len([*(tmp_path / "kept").glob("*.json")]) >= len(graded)
     errors = {given.error for given in grades if given.error}
     assert errors == {"grade: the cluster has no worker (waited 1 s for one)"}
+
+
+def test_a_submission_that_cannot_be_read_ends_no_other_grading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def grade_one(path: Path, *_: object) -> Grade:
+        if path.name == "locked.zip":
+            raise PermissionError(13, "Permission denied", str(path))
+        return Grade(file=path.name)
+
+    monkeypatch.setattr("testbed.labs.grading.course._grade", grade_one)
+    paths = [tmp_path / "locked.zip", tmp_path / "fine.zip"]
+    locked, fine = grade_all(paths, Course(COURSE_KEY), _ignore)
+    assert "Permission denied" in locked.error
+    assert not fine.error
 
 
 @pytest.mark.simulated

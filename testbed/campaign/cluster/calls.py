@@ -5,6 +5,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -23,6 +24,9 @@ PATIENCE_S = 50.0
 """How long a campaign waits, at its start and later, while no worker can make its runs."""
 
 _LOOK_S = 2.0
+
+_STOP_S = 60.0
+"""How long workers may take to end what they are making."""
 
 _RESUMES = "the same command resumes"
 
@@ -159,6 +163,19 @@ class WorkerCalls:
             under_way = [task for task in tasks if task.key in processing]
             self._client.cancel([task for task in tasks if task.key not in processing])
         return under_way
+
+    def stop(self, campaign: str) -> None:
+        """End the calls that are under way, and wait until the workers have ended them.
+
+        Args:
+            campaign: the name of the event at which what is called looks (`stopping`).
+        """
+        from distributed import Event, wait  # noqa: PLC0415 - an extra, and slow to load
+
+        if under_way := self.end():
+            Event(campaign, client=self._client).set()
+            with suppress(TimeoutError):  # their workers do not answer
+                wait(under_way, timeout=_STOP_S)
 
     def join(self) -> None:
         """Wait until nothing is watched any more, and the workers are recorded."""

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
@@ -17,9 +16,6 @@ from testbed.campaign.cluster.workers import Worker
 from testbed.campaign.job import Form, Job, JobRecord
 from testbed.model.errors import ExitStatus, MachineError
 from testbed.model.run_files.layout import SUMMARY
-
-_STOP_S = 60.0
-"""How long workers may take to end the runs that they are making."""
 
 
 class ClusterExecutor:
@@ -121,10 +117,5 @@ class ClusterExecutor:
 
     def stop(self) -> None:
         """End all jobs that are under way, and wait until the workers have ended them."""
-        from distributed import Event, wait  # noqa: PLC0415 - an extra, and slow to load
-
-        if under_way := self._calls.end():
-            Event(self._campaign, client=self._calls.client).set()
-            with suppress(TimeoutError):  # their workers do not answer
-                wait(under_way, timeout=_STOP_S)
+        self._calls.stop(self._campaign)
         self._calls.join()

@@ -3,8 +3,10 @@
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any
+from uuid import uuid4
 
 from testbed.campaign.cluster.calls import WorkerCalls
+from testbed.campaign.cluster.stopping import call_until_stopped
 
 
 class WorkerPool(Executor):
@@ -20,13 +22,16 @@ class WorkerPool(Executor):
             calls: makes the calls.
         """
         self._calls = calls
+        self._campaign = uuid4().hex
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Call a function on a worker, as soon as one has room; it takes no keywords."""
         if kwargs:
             raise TypeError(f"{fn.__name__}: call it without keywords")
-        return self._calls.call(fn, *args, name=fn.__name__.strip("_"), form="simulated")
+        name = fn.__name__.strip("_")
+        arguments = self._campaign, fn, *args
+        return self._calls.call(call_until_stopped, *arguments, name=name, form="simulated")
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002 - as in the standard library
-        """Send nothing more. What is under way is left to the workers."""
-        self._calls.end()
+        """Send nothing more, and end the processes of the calls that are under way."""
+        self._calls.stop(self._campaign)

@@ -101,19 +101,21 @@ def cluster_executor(
 
 
 @contextmanager
-def worker_pool(place: Place, name: str) -> Iterator[WorkerPool]:
+def worker_pool(place: Place, name: str, directory: Path) -> Iterator[WorkerPool]:
     """Use the workers of a place for calls of the testbed's functions during a block.
 
     Args:
         place: where.
         name: what they are used for, for errors.
+        directory: where certificates and the logs of Slurm's jobs are written; all machines have it
+            under one path.
 
     Raises:
         InputError: a file of the place is wrong.
         MachineError: the extra is missing, no scheduler answers, or no worker has this version.
     """
-    with _calls(place, Path(), {"simulated": name}) as calls:
-        yield WorkerPool(calls)
+    with _calls(place, directory, {"simulated": name}) as calls, WorkerPool(calls) as pool:
+        yield pool
 
 
 @contextmanager

@@ -9,10 +9,8 @@ import os
 import platform
 import pwd
 import subprocess
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -28,6 +26,7 @@ from testbed.campaign.cluster.attempts import (
     write,
 )
 from testbed.campaign.cluster.files import StoreFiles, is_address
+from testbed.campaign.cluster.stopping import stopped_by
 from testbed.campaign.job import FORMS, REQUIRE_TRUSTED, STOP_IF_LATE, Job, JobRecord
 from testbed.campaign.local import WITHIN_ROOT, LocalExecutor
 from testbed.campaign.turns import MACHINE
@@ -46,8 +45,6 @@ _KEPT_CHARACTERS = 200
 """Of what a failed command printed, from its end."""
 
 _DOCTOR_S = 25.0
-_LOOK_S = 2.0
-"""How often a worker looks whether the campaign was stopped."""
 
 
 async def describe(*, emulates: bool, dask_worker: Any) -> dict[str, Any]:
@@ -200,7 +197,7 @@ def _made(job: Job, files: StoreFiles, call: str) -> tuple[JobRecord, State | No
     """Make a run and keep it in the store; its record, and whether it can be trusted."""
     with files.workplace() as directory:
         executor = LocalExecutor(directory, as_root=_as_root())
-        with _stopped_by(call.rpartition("/")[0], executor):
+        with stopped_by(call.rpartition("/")[0], executor.stop):
             record = executor.run(job)
         for path in (job.file, job.log):
             files.keep(directory / path, str(path))
@@ -222,25 +219,3 @@ def _counting_losses(record: JobRecord, attempt: Attempt, lost: Sequence[Attempt
     """A record with how many workers were lost before this attempt, and how much time with them."""
     lost_s = attempt.began - min((each.began for each in lost), default=attempt.began)
     return replace(record, lost=len(lost), lost_s=lost_s)
-
-
-@contextmanager
-def _stopped_by(campaign: str, executor: LocalExecutor) -> Iterator[None]:
-    """End the runs of an executor when the campaign is stopped."""
-    from distributed import Event, get_client  # noqa: PLC0415 - an extra, and slow to load
-
-    ended, stop = threading.Event(), Event(campaign, client=get_client())
-
-    def watch() -> None:
-        while not ended.wait(_LOOK_S):
-            if stop.is_set():
-                executor.stop()
-                return
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        watcher.join()

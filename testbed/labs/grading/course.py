@@ -103,7 +103,7 @@ def grade_all(
             path = under_way[future]
             try:
                 grades[path] = future.result()
-            except TestbedError as error:  # no machine of the pool can grade it
+            except (TestbedError, OSError) as error:  # no machine can grade it, or read or keep it
                 grades[path] = Grade(file=path.name, error=str(error).partition("\n")[0])
             progress("grading", done / len(submissions))
     return noting_repeats(submissions, [grades[path] for path in submissions])
