@@ -13,22 +13,31 @@ _LEAST_FREE_BYTES = 1 << 16
 
 _LOG_CHARACTERS = 2000
 
+_NO_SPACE = errno.ENOSPC, errno.EDQUOT
 
-def shortage(error: BaseException, directory: Path) -> MachineError | None:
+
+def shortage(
+    error: BaseException, directory: Path, elsewhere: str = "--results DIR"
+) -> MachineError | None:
     """What was short when a run in this directory failed with this error; None if nothing was.
 
     Errors of processes arrive as text, or stand in their logs; both have the system's words for the
     error number.
+
+    Args:
+        error: the error.
+        directory: where the run is written.
+        elsewhere: how it is written elsewhere.
     """
     text = "\n".join((f"{type(error).__name__}: {error}", *_ends_of_logs(directory)))
-    if _is_full(directory) or _names(text, errno.ENOSPC, errno.EDQUOT):
+    if is_full(directory) or _names(text, *_NO_SPACE):
         return MachineError(
             f"no space is left on the file system of {directory}",
-            "free some, or write elsewhere: --results DIR",
+            f"free some, or write elsewhere: {elsewhere}",
         )
     if _names(text, errno.EROFS):
         return MachineError(
-            f"the file system of {directory} has become read-only", "write elsewhere: --results DIR"
+            f"the file system of {directory} has become read-only", f"write elsewhere: {elsewhere}"
         )
     if _names(text, errno.EMFILE, errno.ENFILE):
         return MachineError(
@@ -52,7 +61,13 @@ def _names(text: str, *numbers: int) -> bool:
     return any(os.strerror(number) in text for number in numbers)
 
 
-def _is_full(directory: Path) -> bool:
+def has_no_space(error: BaseException) -> bool:
+    """Whether an error says that a file system is full, here or on another machine."""
+    return _names(str(error), *_NO_SPACE)
+
+
+def is_full(directory: Path) -> bool:
+    """Whether the file system of a directory is full."""
     try:
         system = os.statvfs(directory)
     except OSError:

@@ -509,6 +509,27 @@ def test_a_full_disk_is_named(directory: Path) -> None:
 
 
 @pytest.mark.root
+@pytest.mark.parametrize(
+    ("into", "store", "said"),
+    [
+        ("small/here", "store", "no space is left on the file system of small/here"),
+        ("here", "small/store", "no space is left in the store file://"),
+    ],
+    ids=["here", "the store"],
+)
+def test_a_full_disk_is_told_from_a_full_store(
+    directory: Path, into: str, store: str, said: str
+) -> None:
+    place = ("--on", "local", "--store", f"file://{directory}/{store}")
+    command = " ".join(_command(1, into, *place))
+    small = f"mkdir small && mount -t tmpfs -o size=96k tmpfs small && {command}"
+    full = _call(directory, ["unshare", "--mount", "sh", "-c", small])
+    assert full.returncode == ExitStatus.MACHINE_CANNOT, full.stderr
+    assert said in full.stderr
+    assert "remedy: free some, or write elsewhere: --" in full.stderr
+
+
+@pytest.mark.root
 def test_hosts_are_reached_by_ssh_and_speak_tls(directory: Path) -> None:
     """Two network namespaces, each with an sshd."""
     if not Path("/usr/sbin/sshd").exists():

@@ -16,6 +16,7 @@ from testbed.campaign.cluster.workers import Worker
 from testbed.campaign.job import Form, Job, JobRecord
 from testbed.model.errors import ExitStatus, MachineError
 from testbed.model.run_files.layout import SUMMARY
+from testbed.results.shortage import shortage
 
 
 class ClusterExecutor:
@@ -111,7 +112,8 @@ class ClusterExecutor:
             if record.run is not None:
                 self._files.fetch(record.run, self._directory)
         except Exception as error:  # noqa: BLE001 - each file system has errors of its own
-            message = f"{self._store}: {type(error).__name__}: {error}"
+            short = shortage(error, self._directory)
+            message = str(short or f"{self._store}: {type(error).__name__}: {error}")
             return replace(record, status=ExitStatus.MACHINE_CANNOT, run=None, message=message)
         return record
 

@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from uuid import uuid4
 
 from testbed.model.errors import InputError, MachineError
 from testbed.model.run_files.layout import SUMMARY
 from testbed.results.run_directory import RunDirectory, give_to_user
+from testbed.results.shortage import has_no_space, is_full, shortage
 
 OPTION = "--store"
 
@@ -40,6 +41,17 @@ def require_store(store: str) -> None:
 def is_address(store: str) -> bool:
     """Whether a store is an fsspec address, such as `sftp://host/path`; else it is a directory."""
     return "://" in store
+
+
+def shortage_for(error: Exception, store: str) -> MachineError | None:
+    """What was short when a run was made here and left in a store; None if nothing was."""
+    if not is_address(store):
+        return shortage(error, Path(store))
+    here = Path(gettempdir())
+    if has_no_space(error) and not is_full(here):
+        remedy = "free some, or write elsewhere: --store ADDRESS"
+        return MachineError(f"no space is left in the store {store}", remedy)
+    return shortage(error, here, "TMPDIR=DIR, for this worker")
 
 
 class StoreFiles:

@@ -12,7 +12,7 @@ import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 
 from testbed.campaign.cluster.attempts import (
@@ -25,7 +25,7 @@ from testbed.campaign.cluster.attempts import (
     lost_times,
     write,
 )
-from testbed.campaign.cluster.files import StoreFiles, is_address
+from testbed.campaign.cluster.files import StoreFiles, shortage_for
 from testbed.campaign.cluster.stopping import stopped_by
 from testbed.campaign.job import FORMS, REQUIRE_TRUSTED, STOP_IF_LATE, Job, JobRecord
 from testbed.campaign.local import WITHIN_ROOT, LocalExecutor
@@ -35,7 +35,6 @@ from testbed.model.run_files.layout import SUMMARY
 from testbed.model.summary import State, Summary
 from testbed.results.code_version import code_version, package_version
 from testbed.results.run_directory import locked
-from testbed.results.shortage import shortage
 
 _FLAGS = ("--no-figures", REQUIRE_TRUSTED, "--force", STOP_IF_LATE)
 _WITH_VALUE = ("--pcap",)
@@ -210,7 +209,7 @@ def _made(job: Job, files: StoreFiles, call: str) -> tuple[JobRecord, State | No
 
 def _cannot(error: Exception, store: str) -> JobRecord:
     """The record of a run that this machine cannot make, or not keep."""
-    reason = None if is_address(store) else shortage(error, Path(store))
+    reason = shortage_for(error, store)
     message = f"{platform.node()}: {reason or f'{type(error).__name__}: {error}'}"
     return JobRecord(ExitStatus.MACHINE_CANNOT, 0.0, message=message)
 
