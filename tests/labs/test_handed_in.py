@@ -16,7 +16,9 @@ def own(tmp_path: Path) -> Work:
     """Lab 9, whose runs have code of the student's, with a run that counts."""
     work = start(load_lab(LABS / "09-path-selector"), tmp_path, "ada", trial_key(1))
     code = work.code_digest("practice")
-    work.journal.append("run", run="practice", verdict="trusted", code=code)
+    work.journal.append(
+        "run", run="practice", directory="results/practice/1", verdict="trusted", code=code
+    )
     return work
 
 
@@ -37,7 +39,8 @@ def test_code_that_was_changed_after_the_run_is_named(own: Work, tmp_path: Path)
 
 def test_a_later_try_that_does_not_count_says_nothing(own: Work, tmp_path: Path) -> None:
     """The records that are handed in are of the last run that can be trusted."""
-    own.journal.append("run", run="practice", verdict="invalid", code="0", emulated=1.0)
+    later = {"directory": "results/practice/2", "verdict": "invalid", "emulated": 1.0}
+    own.journal.append("run", run="practice", code="0", **later)
     handed_in = _handed_in(own, tmp_path)
     assert handed_in.changed_code("practice") == ""
     assert not handed_in.claims_emulation("practice")
