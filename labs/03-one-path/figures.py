@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from testbed.labs.evidence import Evidence
-from testbed.model.flows import flows_of
+from testbed.model.flows import Flow, flows_of
 from testbed.model.scenario import Scenario
 
 ROCE, SPRAY = "roce", "spray"
@@ -45,9 +45,14 @@ def busy_switches(lab: Evidence) -> int:
     return len(_flows_by_path(lab))
 
 
-def most_on_one(lab: Evidence) -> int:
-    """How many flows share the fullest upper switch."""
-    return max(_flows_by_path(lab).values())
+def colliding(lab: Evidence) -> tuple[str, ...]:
+    """The hosts whose flows share an upper switch with others."""
+    return tuple(flow.src.name for flow in _colliding(lab))
+
+
+def receivers_of_colliding(lab: Evidence) -> tuple[str, ...]:
+    """The hosts that receive these flows."""
+    return tuple(flow.dst.name for flow in _colliding(lab))
 
 
 def share_over_switch(lab: Evidence) -> float:
@@ -57,6 +62,15 @@ def share_over_switch(lab: Evidence) -> float:
     return 100 * over.height / frame.height
 
 
+def _colliding(lab: Evidence) -> list[Flow]:
+    flows, paths, shared = flows_of(lab.data(ROCE).scenario), _paths(lab), _flows_by_path(lab)
+    return [flows[number] for number, path in sorted(paths.items()) if shared[path] > 1]
+
+
 def _flows_by_path(lab: Evidence) -> Counter[str]:
-    pairs = lab.frame(ROCE, "transmissions").select("flow", "path").unique()
-    return Counter(pairs["path"].to_list())
+    return Counter(_paths(lab).values())
+
+
+def _paths(lab: Evidence) -> dict[int, str]:
+    """The path of each flow by the flow's number."""
+    return dict(lab.frame(ROCE, "transmissions").select("flow", "path").unique().iter_rows())

@@ -1,6 +1,7 @@
 """Every lab that ships: its texts, and for some students that starters fail and solutions pass."""
 
 import io
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -9,13 +10,15 @@ from rich.console import Console
 
 from testbed.cli.summary import show
 from testbed.labs.answers import show_answer
-from testbed.labs.authoring import SEEDS, try_lab
+from testbed.labs.assignment import Assignment
+from testbed.labs.authoring import SEEDS, trial_key, try_lab
 from testbed.labs.checking import check, right_answer, unit_of
 from testbed.labs.evidence import canonical
 from testbed.labs.lab import AddressAnswer, NamesAnswer, NumberAnswer, Task, TextAnswer
-from testbed.labs.library import lab_directories, load_lab
+from testbed.labs.library import LABS, lab_directories, load_lab
 from testbed.labs.predicting import outcome
 from testbed.labs.work import Work
+from testbed.model.flows import flows_of
 from testbed.results.run_directory import RunDirectory
 
 NAMES = [
@@ -89,3 +92,34 @@ def _printed(work: Work) -> str:
             assert entry is not None
             print(outcome(task, entry, evidence), file=text)
     return " ".join(text.getvalue().replace("%", " % ").replace(":", " : ").split())
+
+
+def _assignments(lab: str, students: int) -> list[Assignment]:
+    directory = load_lab(LABS / lab)
+    return [Assignment(directory, trial_key(student)) for student in range(students)]
+
+
+def test_a_hidden_link_does_not_follow_from_the_one_that_is_named() -> None:
+    """Else its upper switch would be known before the run."""
+    drawn = [assignment.drawn for assignment in _assignments("09-path-selector", 40)]
+    for hidden in ("dead", "thin"):
+        switches = {(str(one["link"])[-1], str(one[hidden])[-1]) for one in drawn}
+        assert len(switches) > len("0123")
+
+
+def test_who_collides_in_lab_3_differs_between_students() -> None:
+    """By the paths that the hash gives: no answer is that of most students."""
+    answers = []
+    for assignment in _assignments("03-one-path", 40):
+        assert assignment.directory.lab.task("who-collides") is not None
+        scenario = assignment.scenario("roce")
+        paths = {
+            flow.src.name: scenario.transport.choose_evs(
+                scenario.topology, flow.src, flow.dst, lane=flow.lane, seed=scenario.seed
+            )[0].path
+            for flow in flows_of(scenario)
+        }
+        shared = Counter(paths.values())
+        answers.append(tuple(host for host, path in paths.items() if shared[path] > 1))
+    ((_, most),) = Counter(answers).most_common(1)
+    assert most <= len(answers) / 3

@@ -29,7 +29,11 @@ def answers(work: Path) -> dict[str, Any]:
     return {
         "no-collision": "9.4%",
         "idle-switches": 4 - len({*switches}),
-        "most-on-one": max(switches.count(switch) for switch in switches),
+        "who-collides": sorted(
+            f"h{flow}"
+            for flow, switch in zip(first["flow"].to_list(), switches, strict=True)
+            if switches.count(switch) > 1
+        ),
         "evenness": f"{100 * of_h0.count(asked) / len(of_h0):.2f}%",
         "why": "b",
         "explain": (
