@@ -226,14 +226,14 @@ def check(tasks: TaskNames = None) -> None:
     Exit status: 0 all is right, 1 an answer is wrong or missing, 2 an answer cannot be read.
     """
     from testbed.labs.checking import check as check_task
-    from testbed.labs.hints import hints
+    from testbed.labs.hints import attempts, hints
     from testbed.labs.runs import unseal
 
     work = work_here()
     chosen = [work.task(task, predictions=False) for task in tasks or []]
     document, evidence = work.read_answers(), work.evidence()
     for question in chosen or work.assignment.directory.lab.questions:
-        result = check_task(question, document, evidence)
+        result = check_task(question, document, evidence, attempts=attempts(work, question))
         known = not tasks and work.passed(question)
         opened = len(hints(work, question).shown)
         _record(work, result)

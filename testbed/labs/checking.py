@@ -26,6 +26,10 @@ QUOTED = Tolerance(0.02, relative=True)
 _ROUNDED = ((1, 0.1), (2, 0.01))
 """Decimals with which a text may quote a figure, and the least such figure: a 0 quotes none."""
 
+DIRECTED = 5
+"""After so many different wrong answers a student no longer hears more or less: who halves the
+range each time would find any number without a look at the run."""
+
 _IN_TEXT = re.compile(r"\d+(?:\.\d+)?")
 _NAME_IN_TEXT = re.compile(r"(?<!\w)(?!x\d)[a-z]\w*", re.IGNORECASE)
 """A word or a name such as p0_t1_2, whose digits are no numbers; in x4 the 4 is one."""
@@ -52,8 +56,14 @@ class CheckResult:
     reason: str = ""
 
 
-def check(task: Task, document: Document, evidence: Evidence) -> CheckResult:
+def check(task: Task, document: Document, evidence: Evidence, *, attempts: int = 0) -> CheckResult:
     """Check an answer.
+
+    Args:
+        task: the task.
+        document: the student's answers.
+        evidence: the student's runs.
+        attempts: how many different wrong answers were checked before.
 
     Raises:
         InputError: the answer has not the form that was asked for.
@@ -72,7 +82,7 @@ def check(task: Task, document: Document, evidence: Evidence) -> CheckResult:
     if isinstance(task.answer, NamesAnswer) and isinstance(answer, tuple):
         _refuse_misspelt(task.id, document, answer, _listed(right_answer(task, evidence)))
         _refuse_other_form(task.id, document, answer, task.answer)
-    reason = _wrong(task, answer, evidence)
+    reason = _wrong(task, answer, evidence, directed=attempts < DIRECTED)
     return CheckResult(task, shown, passed=not reason, reason=reason)
 
 
@@ -166,19 +176,21 @@ def unit_of(task: Task) -> str:
     return task.answer.unit if isinstance(task.answer, NumberAnswer) else ""
 
 
-def _wrong(task: Task, answer: Value, evidence: Evidence) -> str:
-    """What is wrong with an answer; empty if nothing is."""
+def _wrong(task: Task, answer: Value, evidence: Evidence, *, directed: bool) -> str:
+    """What is wrong with an answer, also in which direction; empty if nothing is."""
     if isinstance(task.answer, TextAnswer):
         return _unquoted(task, str(answer), evidence)
     right = right_answer(task, evidence)
     if _equal(task, answer, right):
         return ""
     for mistake in task.mistakes:
+        if (mistake.above or mistake.below) and not directed:
+            continue
         text = _because(task, mistake, answer, evidence)
         if text:
             return text
     look = f" {evidence.assignment.text(task.look)}" if task.look else ""
-    return f"{_difference(task, answer, right)}{look}"
+    return f"{_difference(task, answer, right, directed=directed)}{look}"
 
 
 def _equal(task: Task, answer: Value, right: Any) -> bool:
@@ -216,11 +228,11 @@ def _compares(task: Task, mistake: Mistake, answer: Value, value: Any) -> bool:
     return number > float(value) if mistake.above is not None else number < float(value)
 
 
-def _difference(task: Task, answer: Value, right: Any) -> str:
+def _difference(task: Task, answer: Value, right: Any, *, directed: bool) -> str:
     """How a wrong answer differs, without the right one."""
     shown = show_answer(answer, task.answer)
     match task.answer:
-        case NumberAnswer(unit=unit) if names_a_thing(unit):
+        case NumberAnswer(unit=unit) if names_a_thing(unit) or (task.after and not directed):
             return f"{shown} is not what your run shows."
         case NumberAnswer():
             side = "more" if float(str(answer)) > float(right) else "less"

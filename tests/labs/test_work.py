@@ -101,6 +101,17 @@ def test_a_student_works_through_the_lab(predicted: Work) -> None:
     assert all(
         check(task, document, evidence).passed for task in work.assignment.directory.lab.questions
     )
+    in_all = losses.height + 3
+    _answers(work, before_it_died=in_all, awaited=last)
+    document = work.read_answers()
+    for task, first in (
+        ("before-it-died", "is more than your run shows"),
+        ("awaited", "not the first"),
+    ):
+        said = [check(work.task(task), document, evidence, attempts=n).reason for n in (4, 5)]
+        assert first in said[0]
+        assert "is not what your run shows. " in said[1], said[1]
+        assert "testbed lab table failure losses" in said[1]
     quoting_nothing = " ".join(first + second for first in "abcdefgh" for second in "stuvwxyz")
     _answers(work, explain=quoting_nothing)
     unquoted = check(work.task("explain"), work.read_answers(), evidence)
