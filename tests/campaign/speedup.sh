@@ -24,8 +24,9 @@ for hosts in 1 2; do
     --protocol tls --host "10.11.0.$hosts" --nthreads 1 --no-dashboard 2> "worker$hosts.log" &
   until grep -q "Registered to" "worker$hosts.log"; do sleep 0.2; done
   began=$EPOCHREALTIME
+  # Status 1 is fine: with some seeds no flow uses the link that fails, which the scenario expects.
   "$bin/testbed" simulate link-failure --repeat "$runs" --into "on$hosts" --no-figures \
-    --on dask:tls://10.11.0.254:8786 > "on$hosts.txt"
+    --on dask:tls://10.11.0.254:8786 > "on$hosts.txt" || (($? == 1))
   times+=("$(echo "$EPOCHREALTIME - $began" | tr , . | bc)")
 done
 echo "$runs runs: one host ${times[0]} s, two hosts ${times[1]} s," \
