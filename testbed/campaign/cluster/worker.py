@@ -7,7 +7,6 @@ import asyncio
 import json
 import os
 import platform
-import pwd
 import subprocess
 import time
 from collections.abc import Sequence
@@ -109,6 +108,8 @@ def _doctor(*as_root: str, options: Sequence[str] = ()) -> dict[str, Any]:
 
 def _sudo_rule() -> str:
     """What a worker that is not root needs to emulate."""
+    import pwd  # noqa: PLC0415 - not on every system that simulates
+
     try:
         user = pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:  # it has no name
