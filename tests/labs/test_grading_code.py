@@ -1,6 +1,7 @@
 """Grades of submissions with code of the student's own: good, wrong, hostile."""
 
 from pathlib import Path
+from tempfile import gettempdir
 
 import pytest
 
@@ -47,6 +48,17 @@ def test_whatever_code_is_handed_in_it_is_graded(perfect: Path, tmp_path: Path) 
     kept = [graded for graded in first if graded.file in {file.name for file in some}]
     for one, other in zip(again, kept, strict=True):
         assert _without_cpu(one).model_dump() == _without_cpu(other).model_dump()
+
+
+@pytest.mark.simulated
+def test_a_grade_does_not_depend_on_the_working_directory(
+    perfect: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = with_code(perfect, tmp_path, "another class", CODE["another class"][0])
+    monkeypatch.chdir(gettempdir())  # submissions are unpacked below it
+    (graded,) = grade_all([file], Course(COURSE_KEY), _ignore)
+    reasons = {task.reason.partition(": ")[2] for task in graded.tasks if task.reason}
+    assert reasons == {"selector.py: found Selector, expected a class of selector.py: Other"}
 
 
 def _without_cpu(graded: Grade) -> Grade:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from testbed.files.catalog import relative_to_here
 from testbed.files.documents import Document
 from testbed.host.own_code import run_apart
 from testbed.host.own_process import confinement
@@ -225,7 +226,10 @@ class _Grading:
         problem = error.problems[0]
         where = problem.where.rpartition("/")[2]
         text = str(type(problem)(where, problem.found, problem.expected))
-        return text.replace(f"{self._submission.directory / FILES}/", "")
+        unpacked = self._submission.directory / FILES
+        for place in (unpacked, relative_to_here(unpacked)):
+            text = text.replace(f"{place}/", "") if place.name else text
+        return text
 
     def _journal_index(self, run: str) -> int | None:
         """The place in the journal at which a run was first made; None if it was not."""
