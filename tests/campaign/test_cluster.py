@@ -327,6 +327,27 @@ def test_a_scheduler_that_is_killed_costs_no_finished_run(directory: Path) -> No
     assert runs.items() >= finished.items()
 
 
+def test_a_scheduler_that_is_started_again_takes_the_same_command(directory: Path) -> None:
+    """On the same port, with a worker: it makes the runs that are missing."""
+    with scheduler() as (_, address), program(*worker_options(address)):
+        command = _command(4, "here", "--on", f"dask:{address}")
+        series = subprocess.Popen(
+            command, cwd=directory, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        index = directory / "here/sweep.json"
+        wait_until(lambda: index.is_file() and json.loads(index.read_text())["done"])
+    assert series.wait(WATCHDOG_S) == ExitStatus.MACHINE_CANNOT
+    finished = _runs(directory / "here")
+    port = urlsplit(address).port or 0
+    with scheduler(port) as (_, again), program(*worker_options(again)):
+        assert again == address
+        resumed = _call(directory, command)
+    assert resumed.returncode == ExitStatus.AS_EXPECTED, resumed.stderr
+    runs = _runs(directory / "here")
+    assert sorted(runs) == [1, 2, 3, 4]
+    assert runs.items() >= finished.items()
+
+
 def _another_version(tmp_path: Path, file: str) -> dict[str, str]:
     """The environment of a worker with another version of a file of the testbed."""
     other = tmp_path / "other"
@@ -541,6 +562,27 @@ def test_hosts_are_reached_by_ssh_and_speak_tls(directory: Path) -> None:
     assert beside.returncode == ExitStatus.AS_EXPECTED, beside.stderr
     _assert_equal(directory / "plain", directory / "here")
     assert not [*(directory / "here").glob(".tls-*")]
+
+
+@pytest.mark.root
+def test_a_host_that_takes_the_login_and_hangs_is_named(directory: Path) -> None:
+    """The login of the second host starts a program that answers nothing."""
+    if not Path("/usr/sbin/sshd").exists():
+        pytest.skip("no sshd: apt-get install openssh-server")
+    environment = {"SECOND_HOST": "ForceCommand=sleep 1000"}
+    command = _command(1, "here", "--on", f"ssh:{directory}/hosts")
+    refused = subprocess.run(
+        [str(TWO_HOSTS), str(directory), *command],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=WATCHDOG_S,
+        check=False,
+        env=os.environ | environment,
+    )
+    assert refused.returncode == ExitStatus.MACHINE_CANNOT, refused.stderr
+    assert "10.11.0.2: it takes the login, but did not answer in" in refused.stderr
+    assert "10.11.0.1" not in refused.stderr
 
 
 def test_a_store_at_an_address_has_the_runs_and_a_command_resumes_from_it(directory: Path) -> None:

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Runs a command beside two hosts: network namespaces with an sshd each, 10.11.0.1 and 10.11.0.2.
 # Usage: two_hosts.sh DIRECTORY COMMAND...   (as root; all of it disappears with the command)
-# The command's HOME is DIRECTORY, which has the keys; DIRECTORY/hosts lists the two hosts.
+# SECOND_HOST is a further option of the second one's sshd. The command's HOME is DIRECTORY, which has the keys; DIRECTORY/hosts lists the two hosts.
 set -euo pipefail
 if [[ ${TWO_HOSTS:-} != inside ]]; then
   TWO_HOSTS=inside exec unshare --mount --net --pid --fork --kill-child --mount-proc "$0" "$@"
@@ -27,9 +27,11 @@ for number in 1 2; do
   ip -n "host$number" link set eth0 up
   ip -n "host$number" address add "$address/24" dev eth0
   ip -n "host$number" route add default via 10.11.0.254
+  further=()
+  if [[ $number == 2 && -n ${SECOND_HOST:-} ]]; then further=(-o "$SECOND_HOST"); fi
   ip netns exec "host$number" /usr/sbin/sshd -f /dev/null -h "$directory/host_key" \
     -o "AuthorizedKeysFile=$directory/.ssh/id_ed25519.pub" -o PasswordAuthentication=no \
-    -o StrictModes=no -o UsePAM=no -o PidFile=none -o "Subsystem=sftp internal-sftp"
+    "${further[@]}" -o StrictModes=no -o UsePAM=no -o PidFile=none -o "Subsystem=sftp internal-sftp"
   echo "$address $(cut -d' ' -f1,2 "$directory/host_key.pub")" >> "$directory/.ssh/known_hosts"
   echo "root@$address" >> "$directory/hosts"
 done

@@ -36,19 +36,19 @@ def require_certificate(place: str) -> None:
 
 
 @contextmanager
-def certificates(directory: Path) -> Iterator[dict[str, Any]]:
+def certificates(directory: Path) -> Iterator[None]:
     """Make a certificate that only those know who can read the campaign's directory.
 
     Scheduler, workers and client identify themselves by it and trust nothing else. It lies in a
     directory that only its owner may enter, so ssh has to reach the hosts as the same user.
 
+    During the block Dask's configuration makes all speak TLS by it.
+
     Args:
         directory: the campaign's; all machines have it under one path.
-
-    Yields:
-        The settings of Dask that make all speak TLS by it.
     """
-    from distributed import Security  # noqa: PLC0415 - an extra
+    import dask  # noqa: PLC0415 - an extra
+    from distributed import Security  # noqa: PLC0415
 
     security = Security.temporary()
     with TemporaryDirectory(prefix=".tls-", dir=directory.resolve()) as place:
@@ -59,7 +59,7 @@ def certificates(directory: Path) -> Iterator[dict[str, Any]]:
             file.touch(mode=0o600)
             file.write_text(content)
         pair = {"key": f"{place}/key.pem", "cert": f"{place}/cert.pem"}
-        yield {
+        settings: dict[str, Any] = {
             "distributed.comm.default-scheme": "tls",
             "distributed.comm.require-encryption": True,
             f"{_TLS}.ca-file": f"{place}/ca.pem",
@@ -67,3 +67,5 @@ def certificates(directory: Path) -> Iterator[dict[str, Any]]:
             f"{_TLS}.scheduler": pair,
             f"{_TLS}.worker": pair,
         }
+        with dask.config.set(settings):
+            yield

@@ -15,10 +15,11 @@ from testbed.campaign.cluster.calls import PATIENCE_S, WorkerCalls
 from testbed.campaign.cluster.certificates import certificates, require_certificate
 from testbed.campaign.cluster.executor import ClusterExecutor
 from testbed.campaign.cluster.files import StoreFiles, require_store
-from testbed.campaign.cluster.place import Place, hosts_in, require_protected
+from testbed.campaign.cluster.place import Place, require_protected
 from testbed.campaign.cluster.pool import WorkerPool
 from testbed.campaign.cluster.roster import Roster
-from testbed.campaign.cluster.slurm import INFO, slurm_cluster, slurm_options
+from testbed.campaign.cluster.slurm import slurm_cluster, slurm_options
+from testbed.campaign.cluster.ssh import ssh_cluster
 from testbed.campaign.cluster.workers import EMULATION, Worker
 from testbed.model.errors import MachineError
 
@@ -30,16 +31,10 @@ _CONNECT_S = 15.0
 _LEAST_S = 5.0
 """How long a step of the start may take, however long those before it took."""
 
-_IDLE = "10 minutes"
-"""A scheduler that ssh started ends after this time without a run, and its workers with it."""
-
 _RESTART = "60s"
 """How long a worker of a local cluster may take to start again, on a machine that is busy."""
 
 _EMULATES = {EMULATION: 1}
-
-_PATIENT = {"connect_timeout": _CONNECT_S, "login_timeout": _CONNECT_S}
-"""Options of asyncssh."""
 
 EXTRA = "pip install 'mrc-testbed[cluster]'"
 
@@ -140,7 +135,7 @@ def _calls(
         return max(until - time.monotonic(), _LEAST_S)
 
     with ExitStack() as stack:
-        scheduler = _start(place, stack, directory, workers)
+        scheduler = _start(place, stack, directory, workers, left_s)
         try:
             client = stack.enter_context(distributed.Client(scheduler.address, timeout=_CONNECT_S))
         except (OSError, TimeoutError, ValueError) as error:
@@ -174,8 +169,10 @@ def _require_extra() -> None:
             raise MachineError(f"--on needs the package {package}, which is not installed", EXTRA)
 
 
-def _start(place: Place, stack: ExitStack, directory: Path, workers: int) -> _Scheduler:
-    """Start what a place needs, until the end of the stack."""
+def _start(
+    place: Place, stack: ExitStack, directory: Path, workers: int, left_s: Callable[[], float]
+) -> _Scheduler:
+    """Start what a place needs, until the end of the stack; `left_s`: how long it may take."""
     match place.kind:
         case "dask":
             if place.target.startswith("tls:"):
@@ -184,7 +181,8 @@ def _start(place: Place, stack: ExitStack, directory: Path, workers: int) -> _Sc
         case "local":
             return _Scheduler(stack.enter_context(_local_cluster(workers, stack)))
         case "ssh":
-            cluster = _ssh_cluster(Path(place.target), stack, directory)
+            stack.enter_context(certificates(directory))
+            cluster = ssh_cluster(Path(place.target), _EMULATES, left_s)
             return _Scheduler(stack.enter_context(cluster))
         case "slurm":
             options = slurm_options(Path(place.target) if place.target else None)
@@ -214,32 +212,3 @@ def _local_cluster(workers: int, stack: ExitStack) -> Any:
         resources=_EMULATES,
         silence_logs=logging.CRITICAL,
     )
-
-
-def _ssh_cluster(file: Path, stack: ExitStack, directory: Path) -> Any:
-    """A scheduler on the first host and a worker on each, which speak TLS with each other."""
-    import dask  # noqa: PLC0415 - an extra
-    from distributed import SSHCluster  # noqa: PLC0415
-
-    hosts = hosts_in(file)
-    stack.enter_context(dask.config.set(stack.enter_context(certificates(directory))))
-    try:
-        return SSHCluster(
-            [host.address for host in (hosts[0], *hosts)],
-            connect_options=[host.options | _PATIENT for host in (hosts[0], *hosts)],
-            scheduler_options={
-                "host": hosts[0].address,
-                "protocol": "tls",
-                "idle_timeout": _IDLE,
-                "dashboard": False,
-                "dashboard_address": INFO,
-            },
-            worker_options={
-                "resources": _EMULATES,
-                "protocol": "tls",
-                "dashboard_address": INFO,
-            },
-        )
-    except Exception as error:  # asyncssh and Dask raise many kinds
-        remedy = "ssh to each host of the file has to work without a question, and find this Python"
-        raise MachineError(f"ssh:{file}: {type(error).__name__}: {error}", remedy) from error
