@@ -122,7 +122,7 @@ class Soak:
     def __init__(self, directory: Path, names: list[str]) -> None:
         """Begin, or resume an interrupted soak of the same parts and the same code."""
         self._directory, self._names = directory, names
-        self.parts = _interrupted(directory, names)
+        self.parts, self.began = _interrupted(directory, names)
 
     def add(self, part: Part) -> None:
         """Add a part, or replace it after another try."""
@@ -139,7 +139,9 @@ class Soak:
     def write(self, *, over: bool = False) -> None:
         """Write `soak.md` and `soak.json`."""
         parts = self.parts.values()
-        content = {"wanted": self._names, "over": over, "done": [asdict(part) for part in parts]}
+        content: dict[str, Any] = {"wanted": self._names, "over": over}
+        content["began"] = self.began.isoformat()
+        content["done"] = [asdict(part) for part in parts]
         tables = [_table(HEADINGS, [part.cells for part in parts])]
         if faults := [(part.name, *part.faults) for part in parts if part.faults]:
             tables.append(_table(FAULT_HEADINGS, faults))
@@ -171,6 +173,7 @@ def main() -> int:
     directory, names = Path(arguments.results), arguments.parts
     directory.mkdir(parents=True, exist_ok=True)
     soak = Soak(directory, names)
+    soak.write()
     _measure_machine()
     for cells in (HEADINGS, *(part.cells for part in soak.parts.values())):
         _print_row(cells)
@@ -183,12 +186,15 @@ def main() -> int:
         stop_if_late=False,
         parts=soak.parts,
     )
-    store = Store(directory, began, exclusive=False)
+    store = Store(directory, soak.began, exclusive=False)
     first = next((name for name in names if name != MATRIX), MATRIX)
     with executor_at(arguments.on, directory, {"emulated": first}) as executor:
         machines = capacities_of(executor)
         planned = [_planned(name, machines) for name in names if name != MATRIX]
         keep_slower_out(executor, planned)
+        for run in planned:  # made by a worker after the command was killed
+            if run.job.name not in soak.parts and (record := store.record(run)) is not None:
+                soak.add_run(run, record)
         finished = [run for run in planned if run.job.name in soak.parts]
         engine = CampaignEngine(store, executor, lambda *_: None, policy, soak.add_run)
         engine.execute(
@@ -252,16 +258,15 @@ def _arguments() -> argparse.Namespace:
     return arguments
 
 
-def _interrupted(directory: Path, names: list[str]) -> dict[str, Part]:
-    """The parts of an interrupted soak of the same names by the same code; else none."""
-    file = directory / "soak.json"
-    if not file.is_file():
-        return {}
-    content = json.loads(file.read_text())
-    if content["wanted"] != names or content.get("over", True):
-        return {}
+def _interrupted(directory: Path, names: list[str]) -> tuple[dict[str, Part], datetime]:
+    """The parts of an interrupted soak of these names by this code, and when it began; or none."""
+    file, now = directory / "soak.json", datetime.now().astimezone()
+    content = json.loads(file.read_text()) if file.is_file() else {}
+    if content.get("wanted") != names or content.get("over", True):
+        return {}, now
     parts = [part for part in content["done"] if part.get("code") == code_version()]
-    return {part["name"]: Part(**part) for part in parts}
+    began = datetime.fromisoformat(content.get("began", now.isoformat()))
+    return {part["name"]: Part(**part) for part in parts}, began
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

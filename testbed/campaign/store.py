@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from testbed.campaign.cluster.attempts import unended_in
-from testbed.campaign.job import Form, JobRecord, identity
+from testbed.campaign.job import REQUIRE_TRUSTED, Form, JobRecord, identity
 from testbed.campaign.plan import SLOWED, STATES, PlannedRun, as_recorded, slowed
 from testbed.model.run_files.layout import MANIFEST, SUMMARY
 from testbed.model.run_files.manifest import Manifest
@@ -129,7 +129,9 @@ class Store:
         """
         if (run := self.best(planned)) is None:
             return None
-        return JobRecord(0, run.seconds, str(run.directory.relative_to(self.directory)))
+        required = REQUIRE_TRUSTED in planned.job.options
+        status = run.summary.exit_status(require_trusted=required)
+        return JobRecord(status, run.seconds, str(run.directory.relative_to(self.directory)))
 
     def state(self, planned: PlannedRun, record: JobRecord) -> State | None:
         """Whether a run that has just been made can be trusted; None if it was not finished."""

@@ -13,6 +13,7 @@ import pytest
 
 from testbed.campaign.job import Form, Job, JobRecord
 from testbed.model.run_files.layout import SUMMARY
+from tests.campaign.test_engine import _made as made
 
 SCRIPT = Path(__file__).parents[2] / "scripts/soak.py"
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
@@ -98,7 +99,7 @@ class Commands:
             "base_rtt_us": 130.0,
             "base_rtt_real_us": 13.0,
         }
-        run = f"{job.folder}/{len(self.ran)}"
+        run = f"{job.folder}/0-{len(self.ran)}"  # of a soak before
         (self.directory / run).mkdir(parents=True, exist_ok=True)
         (self.directory / run / SUMMARY).write_text(json.dumps(summary))
         return JobRecord(status, 0.0, run)
@@ -249,3 +250,16 @@ def test_the_worst_that_faults_did_is_told(soak: Soak, tmp_path: Path) -> None:
     last = (tmp_path / "soak.md").read_text().splitlines()[-1]
     row = "rolling-failures | 2 | 1.00 (none: 1) | 1.50 | 2.00 | 60 | 0.100% (none: 1)"
     assert last == f"| {row} |"
+
+
+def test_a_run_that_a_worker_finished_after_the_command_was_killed_is_not_made_again(
+    soak: Soak, tmp_path: Path
+) -> None:
+    planned = sys.modules["soak"]._planned("healthy", None)
+    began = {"wanted": ["healthy", "chaos"], "over": False, "began": "2025-12-31T00:00:00+00:00"}
+    (tmp_path / "soak.json").write_text(json.dumps(began | {"done": []}))
+    made(planned, tmp_path, 1, "trusted")
+    _, commands = soak("healthy", "chaos")
+    assert commands.ran == ["chaos"]
+    parts = json.loads((tmp_path / "soak.json").read_text())["done"]
+    assert {part["name"]: part["verdict"] for part in parts}["healthy"] == "trusted"
