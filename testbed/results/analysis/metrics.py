@@ -31,7 +31,7 @@ from testbed.results.analysis.link_metrics import link_summaries
 from testbed.results.analysis.localisation import localisation
 from testbed.results.analysis.memory import process_memory
 from testbed.results.analysis.operations import summarise_operations
-from testbed.results.analysis.trust.laws import broken_laws
+from testbed.results.analysis.trust.contradictions import contradictions
 from testbed.results.analysis.trust.verdict import judge
 from testbed.results.capacity.attainable import attainable_rates
 from testbed.results.run_data import RunData
@@ -102,8 +102,8 @@ def summarise(data: RunData, tables: Sequence[FlowTables]) -> Summary:
     flows = tuple(flow_summary(data, flow) for flow in tables)
     effects = [fault_effects(data, tables, fault) for fault in data.faults]
     integrity = integrity_of(data.run.flows, data.scenario.expect)
-    broken = broken_laws(data, tables, flows, list(chain.from_iterable(effects)))
-    verdict = judge(data, flows, integrity, broken)
+    contradicting = contradictions(data, tables, flows, list(chain.from_iterable(effects)))
+    verdict = judge(data, flows, integrity, contradicting)
     scenario = data.scenario
     summary = Summary.measured(
         RunMetrics(data, [flow.run_fraction or 0.0 for flow in flows]),

@@ -92,9 +92,12 @@ class Verdict:
 
 
 def judge(
-    data: RunData, flows: Sequence[FlowSummary], integrity: Integrity, broken: Iterable[Reason] = ()
+    data: RunData,
+    flows: Sequence[FlowSummary],
+    integrity: Integrity,
+    contradictions: Iterable[Reason] = (),
 ) -> Verdict:
-    """Judge a run by its records, its flows' metrics, what became of its payload, broken laws."""
+    """Judge a run by its records, its flows' metrics, its payload, and contradicting metrics."""
     sent = sum(flow.packets_sent for flow in flows)
     during, base_rtt_ns = data.health_during, data.run.base_rtt_ns
     reasons = [
@@ -114,7 +117,7 @@ def judge(
         *_missing_faults(data),
         *_damaged_payload(integrity),
         *_early_end(data),
-        *broken,
+        *contradictions,
     ]
     reasons.sort(key=lambda reason: -reason[0])
     level = max((level for level, _ in reasons), default=Level.TRUSTED)

@@ -1,6 +1,7 @@
-"""Laws between measures: what breaks one was measured wrongly, and makes a run invalid.
+"""Rules that the metrics of every run obey: if they break one, the run is invalid.
 
-Each is checked against the records themselves, not by the code that computed the measure.
+A broken rule means that something was measured wrongly. Each rule is checked against the records
+themselves, not by the code that computed the metric.
 """
 
 from collections import Counter
@@ -34,50 +35,50 @@ EXCEEDED_BYTES = 1 << 17
 degrades a run by itself."""
 
 
-def broken_laws(
+def contradictions(
     data: RunData,
     tables: Sequence[FlowTables],
     flows: Sequence[FlowSummary],
     effects: Sequence[FaultMetrics],
 ) -> Reasons:
-    """A reason for each law that a run's measures break, with where.
+    """Yield a reason for each place where a run's metrics break a rule.
 
     Args:
         data: the run.
-        tables: what its flows recorded.
-        flows: what was measured of them, in the same order.
-        effects: what each fault did to each flow.
+        tables: the records of its flows.
+        flows: the metrics of these flows, in the same order.
+        effects: the metrics of each fault for each flow.
     """
     violations = [
         *_goodput(data, tables),
         *_links(data),
         *_sums(data, tables, flows),
-        *(broken for effect in effects for broken in _effect(effect)),
+        *(violation for effect in effects for violation in _effect(effect)),
     ]
-    for law, where in violations:
-        yield Level.INVALID, f"the metrics contradict each other: {law} ({where})"
+    for rule, where in violations:
+        yield Level.INVALID, f"the metrics contradict each other: {rule} ({where})"
 
 
-Broken = Iterator[tuple[str, str]]
-"""A law, and where it is broken."""
+Violations = Iterator[tuple[str, str]]
+"""The rules that are broken, each with the place where it is."""
 
 
-def _goodput(data: RunData, tables: Sequence[FlowTables]) -> Broken:
+def _goodput(data: RunData, tables: Sequence[FlowTables]) -> Violations:
     killed = {place for fault in data.faults if fault.kind == "kill" for place in fault.places}
     for table in tables:
         flow = table.flow
         if flow.bytes_unaccounted or not killed.isdisjoint((flow.src, flow.dst)):
-            continue  # what it wrote down last is lost
+            continue  # its last records are lost
         placed = int(table.delivery.placed[-1]) if table.delivery.placed.size else 0
         checked = flow.bytes_verified + flow.bytes_corrupted
         if not placed:
-            continue  # that no data arrived is said by itself
+            continue  # the verdict has another reason for a flow without data
         if placed < checked or placed > checked + flow.bytes_lost:
             yield VERIFIED, f"{flow.name}: {placed} bytes arrived, {checked} were verified"
 
 
-def _links(data: RunData) -> Broken:
-    """Of each direction: the wire bytes of what was newly placed over it."""
+def _links(data: RunData) -> Violations:
+    """Compare the wire bytes of newly placed payload with what each link direction can carry."""
     topology, flows = data.topology, {flow.flow: flow for flow in data.run.flows}
     end = run_end(data)
     header = topology.wire_bytes - PAYLOAD_MTU
@@ -102,14 +103,14 @@ def _links(data: RunData) -> Broken:
 
 @dataclass(frozen=True, slots=True)
 class _Sum:
-    """What is missing of a flow between two times, in bytes, as it was measured."""
+    """Capacity lost plus deficit of a flow between two times, as measured, in bytes."""
 
     table: FlowTables
     start: float
     end: float
     missing_bytes: int
 
-    def broken(self, where: str) -> Broken:
+    def violations(self, where: str) -> Violations:
         """Compare it with the arrivals."""
         allowed = self.table.attainable.undamaged_bps / 8 * (self.end - self.start)
         times, placed = self.table.delivery.times, np.diff(self.table.delivery.placed, prepend=0)
@@ -122,16 +123,16 @@ class _Sum:
             )
 
 
-def _sums(data: RunData, tables: Sequence[FlowTables], flows: Sequence[FlowSummary]) -> Broken:
+def _sums(data: RunData, tables: Sequence[FlowTables], flows: Sequence[FlowSummary]) -> Violations:
     for table, flow in zip(tables, flows, strict=True):
         missing = flow.capacity_lost_bytes + flow.deficit_bytes
-        yield from _Sum(table, data.base_rtt_s, run_end(data), missing).broken("whole run")
+        yield from _Sum(table, data.base_rtt_s, run_end(data), missing).violations("whole run")
 
 
-def _effect(effect: FaultMetrics) -> Broken:
+def _effect(effect: FaultMetrics) -> Violations:
     missing = effect.capacity_lost_bytes + effect.deficit_bytes
     where = f"fault {effect.fault.index}"
-    yield from _Sum(effect.flow, *effect.counted, missing).broken(where)
+    yield from _Sum(effect.flow, *effect.counted, missing).violations(where)
     if not effect.affected:
         return
     for begin, end in effect.visible_gaps:

@@ -1,4 +1,4 @@
-"""A run whose measures break a law is invalid, with the law named."""
+"""A run whose metrics contradict each other is invalid; a reason names the broken rule."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +10,7 @@ from testbed.model.summary import Summary
 from testbed.results.analysis import fault_metrics
 from testbed.results.analysis.fault_metrics import FaultMetrics, Shortfall
 from testbed.results.analysis.metrics import flow_tables, summarise
-from testbed.results.analysis.trust.laws import LINKS, RECOVERY, SUM, VERIFIED
+from testbed.results.analysis.trust.contradictions import LINKS, RECOVERY, SUM, VERIFIED
 from testbed.results.run_data import RunData, load_run
 
 from .synthetic import Failure, Plan, generate
@@ -29,8 +29,8 @@ def _summary(data: RunData) -> Summary:
     return summarise(data, flow_tables(data))
 
 
-def _breaks(summary: Summary, law: str) -> bool:
-    named = [reason for reason in summary.reasons if law in reason]
+def _breaks(summary: Summary, rule: str) -> bool:
+    named = [reason for reason in summary.reasons if rule in reason]
     return summary.verdict == "invalid" and bool(named)
 
 
@@ -39,7 +39,7 @@ def _with_arrivals(data: RunData, arrivals: pl.DataFrame) -> RunData:
 
 
 def test_what_was_measured_rightly_breaks_none(data: RunData) -> None:
-    assert not [reason for reason in _summary(data).reasons if "law" in reason]
+    assert not [reason for reason in _summary(data).reasons if "contradict" in reason]
 
 
 def test_bytes_that_were_not_verified_are_no_goodput(data: RunData) -> None:
