@@ -21,7 +21,7 @@ class EvChanged:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The transmission of packet `seq` on `ev` at `sent_ns` is taken for lost."""
+    """The transmission of packet `seq` on `ev` at `sent_ns` is declared lost."""
 
     seq: int
     ev: int
@@ -33,7 +33,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Spurious:
-    """A transmission that had been taken for lost arrived after all."""
+    """A transmission that had been declared lost arrived after all."""
 
     seq: int
     ev: int
@@ -56,7 +56,7 @@ class RoundTrip(NamedTuple):
     """A round trip on an EV was measured.
 
     `rtt_ns` is from handing a data packet to the I/O layer to taking in the SACK that it triggered.
-    Retransmissions and packets that had been taken for lost measure nothing.
+    Retransmissions and packets that had been declared lost measure nothing.
     """
 
     ev: int

@@ -196,7 +196,7 @@ class Requester:
         self._ack_wait.update(now_ns)
 
     def _check_spurious(self, seq: int, sack: Sack, now_ns: int) -> None:
-        """Check whether the packet that triggered this SACK had been taken for lost."""
+        """Check whether the packet that triggered this SACK had been declared lost."""
         lost = self._losses.get(seq)
         if lost is not None and self._packer.answers(sack, lost):
             self._retract_loss(lost, now_ns)
@@ -292,7 +292,7 @@ class Requester:
         )
 
     def on_time(self, now_ns: int) -> None:
-        """Do what is due: take packets for lost, act on silence, send probes."""
+        """Do what is due: declare packets lost, act on silence, send probes."""
         if self.failed:
             return
         self.apply_port_changes(now_ns)
@@ -325,7 +325,7 @@ class Requester:
             self._order += self.requests.probe_tail(self._order, avoid, now_ns)
 
     def _lose(self, transmission: Transmission, reason: LossReason, now_ns: int) -> None:
-        """Take a transmission, marked done, for lost."""
+        """Declare a transmission, marked done, lost."""
         ev = transmission.ev
         self._counters.lost += 1
         self._events.append(

@@ -58,7 +58,7 @@ def test_a_refusal_takes_a_retry_those_of_one_rtt_together() -> None:
 
 
 def test_answers_without_progress_do_not_lengthen_the_ladder() -> None:
-    """Nor is anything taken for lost by the clock while the peer can say what has arrived."""
+    """Nor is anything declared lost by the clock while the peer can say what has arrived."""
     silent, answered = timer(), timer()
     silent_ns = answered_ns = 0
     while silent.expire(silent_ns) is not RetryAction.GIVE_UP:

@@ -143,7 +143,7 @@ class EvEngine:
 
         Args:
             value: the EV that it was sent on.
-            reason: why the packet is taken for lost.
+            reason: why the packet is declared lost.
             now_ns: the time.
             delivers: whether a later packet on this EV was delivered.
 

@@ -53,7 +53,7 @@ wait matters only where a path dies during an incast."""
 
 
 class LossReason(StrEnum):
-    """Why a transmission was taken for lost."""
+    """Why a transmission was declared lost."""
 
     LATE = "late"
     OVERTAKEN = "overtaken"
@@ -98,7 +98,7 @@ class LossDetector:
 
     @property
     def reorder_window_ns(self) -> int:
-        """How much longer than the RTT a packet may take before it is taken for lost."""
+        """How much longer than the RTT a packet may take before it is declared lost."""
         return self._window_ns(_REORDER_SHIFT)
 
     def _window_ns(self, least_shift: int) -> int:
@@ -153,7 +153,7 @@ class LossDetector:
             self._newest_rtt_ns = now_ns - sent_ns
 
     def report_late(self, transmission: Transmission, now_ns: int) -> None:
-        """Widen the reorder window: a transmission taken for lost was only late."""
+        """Widen the reorder window: a transmission declared lost was only late."""
         self._record_lateness(now_ns - transmission.sent_ns - self._rtt.smoothed_ns, now_ns)
         if transmission.suspected:
             self._disorder.update(2 * self._grace_ns(), now_ns, self._memory_ns())
@@ -172,7 +172,7 @@ class LossDetector:
                     heappush(self._suspects, (deadline_ns, transmission.order, transmission))
 
     def lost(self, now_ns: int) -> list[tuple[Transmission, LossReason]]:
-        """Return the transmissions to take for lost now, each with the reason; mark them done."""
+        """Return the transmissions to declare lost now, each with the reason; mark them done."""
         lost: list[tuple[Transmission, LossReason]] = []
         in_order = self._in_order
         while in_order:

@@ -12,7 +12,7 @@ A NACK that is not for a trim takes a retry too (two sources); those of one RTT 
 
 An answer without progress does not restart the ladder: where data is lost and control packets pass,
 for example on a link with too small an MTU, the retries are used up as well. But if the peer
-answered during a rung, its end takes no packet for lost: loss detection then knows more than the
+answered during a rung, its end declares no packet lost: loss detection then knows more than the
 clock.
 
 The ladder is climbed too when data waits and no EV may carry it: all EVs are condemned or denied,
@@ -46,7 +46,7 @@ class RetryAction(Enum):
     """What to do when a rung of the ladder ends."""
 
     PROBE = "send a reliability probe"
-    TIMEOUT = "take everything in flight for lost"
+    TIMEOUT = "declare everything in flight lost"
     GIVE_UP = "fail the queue pair"
 
 

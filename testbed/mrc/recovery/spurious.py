@@ -9,7 +9,7 @@ _MAX_REMEMBERED: Final = 1024
 
 
 class LossMemory:
-    """The latest transmissions taken for lost, by sequence number; the latest one of each."""
+    """The latest transmissions declared lost, by sequence number; the latest one of each."""
 
     def __init__(self) -> None:
         self._lost: dict[int, Transmission] = {}
@@ -23,7 +23,7 @@ class LossMemory:
             del lost[next(iter(lost))]
 
     def get(self, seq: int) -> Transmission | None:
-        """Return the transmission of `seq` that was last taken for lost."""
+        """Return the transmission of `seq` that was last declared lost."""
         return self._lost.get(seq)
 
     def remove(self, transmission: Transmission) -> bool:

@@ -65,7 +65,7 @@ NSCC = Variant("unequal-links-nscc", "unequal-links", {"transport": _NSCC})
 
 _SHRINKS = (
     "marks at most halve the load of a slow link, and a QP has one window for all its paths, which "
-    "trims on the slow ones, and packets late there that are taken for lost, shrink; with a window "
+    "trims on the slow ones, and packets late there that are declared lost, shrink; with a window "
     "that stays it follows"
 )
 """Why throughput falls below what slow links leave, with NSCC."""
