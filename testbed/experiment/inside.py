@@ -102,7 +102,7 @@ class _Run:
         return {"openvswitch": sum(drops.values())}
 
     def receive_from_controller(self) -> None:
-        """Take in what the controller has sent."""
+        """Process the messages that the controller has sent."""
         self.operator.ask(self.controller.receive())
 
     def relay(self, messages: Sequence[Mapping[str, Any]]) -> None:

@@ -58,10 +58,10 @@ class Demux(Protocol):
         """Let a queue pair of this transport receive."""
 
     def receive(self, data: memoryview, arrival: mrc.Arrival) -> mrc.Outbound | None:
-        """Take in an inner packet; returns what to answer at once, if anything."""
+        """Process an inner packet; returns an answer to send at once, if any."""
 
     def receive_whole(self, datagram: mrc.Datagram, arrival: mrc.Arrival) -> mrc.Outbound | None:
-        """Take in a packet that has arrived as its sender made it."""
+        """Process a packet that arrived unchanged, without decoding its bytes."""
 
     def refused(self) -> dict[str, int]:
         """How many packets were not acted on, by reason."""

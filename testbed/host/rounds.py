@@ -13,7 +13,7 @@ class Load(Protocol):
     """
 
     def receive(self, packet: memoryview, arrival: Arrival) -> None:
-        """Take in an inner packet, whatever it is."""
+        """Process the bytes of an inner packet, valid or not."""
         ...
 
     def port_changed(self, plane: int, *, up: bool, now_ns: int) -> None:

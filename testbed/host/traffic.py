@@ -226,13 +226,13 @@ class Traffic:
     # --- packets ------------------------------------------------------------------------------
 
     def receive(self, packet: memoryview, arrival: Arrival) -> None:
-        """Take in an inner packet, whatever it is."""
+        """Process the bytes of an inner packet, valid or not."""
         if self._control is not None:
             self._control.arrived(packet, arrival.rx_ns)
         self._answer(self._demux.receive(packet, arrival), arrival)
 
     def receive_whole(self, datagram: Datagram, arrival: Arrival) -> None:
-        """Take in a packet that has arrived as its sender made it."""
+        """Process a packet that arrived unchanged, without decoding its bytes."""
         if self._control is not None and datagram.seq is None:
             self._control.arrived(memoryview(datagram.join()), arrival.rx_ns)
         self._answer(self._demux.receive_whole(datagram, arrival), arrival)

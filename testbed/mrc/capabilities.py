@@ -101,4 +101,4 @@ class BusyState:
 
 
 NOT_BUSY = BusyState()
-"""Everything is taken in."""
+"""The responder keeps up: no penalty, nothing is refused."""

@@ -75,8 +75,9 @@ class Demux:
         self._dropped.update(qp.counters.refusals())
 
     def receive(self, data: Buffer, arrival: Arrival) -> Outbound | None:
-        """Take in an inner packet, whole, whatever it is; returns what to answer at once, if any.
+        """Process the bytes of an inner packet; returns an answer to send at once, if any.
 
+        The bytes may be anything: what is no packet of MRC is dropped and counted.
         The queue pair keeps no view of `data`.
         """
         try:
@@ -91,7 +92,7 @@ class Demux:
         return self._take_in(packet, arrival)
 
     def receive_whole(self, datagram: Datagram, arrival: Arrival) -> Outbound | None:
-        """Take in a packet that has arrived as its sender made it: nothing is checked or copied.
+        """Process a packet that arrived unchanged, without bytes: nothing is checked or copied.
 
         Otherwise like `receive`.
         """

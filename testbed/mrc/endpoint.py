@@ -18,7 +18,7 @@ _MAX_OUTSTANDING: Final = 1 << 13
 """The most requests that await an answer; beyond it the oldest counts as lost. Ours."""
 
 Answered = Callable[[int], None]
-"""Takes in, at a time in ns, that a request has been answered."""
+"""Called with the time in ns when a request has been answered."""
 
 
 class _Outstanding(NamedTuple):
@@ -55,7 +55,7 @@ class Endpoint:
         return request_id
 
     def respond(self, response: EndpointResponse, now_ns: int) -> bool:
-        """Take in a response; returns whether it answers an outstanding request to its source."""
+        """Process a response; returns whether it answers an outstanding request to its source."""
         request = self._outstanding.get(response.request_id)
         if request is None or request.peer != response.source:
             return False
@@ -72,7 +72,7 @@ class Endpoint:
         return ports
 
     def update_ports(self, update: EndpointRequest, now_ns: int) -> None:
-        """Take in a port status update of a peer; its queue pairs see it when they next send."""
+        """Process a port status update of a peer; its queue pairs see it when they next send."""
         ports = self._ports.get(update.source)
         if ports is not None:
             timestamp = update.tx_timestamp if update.ftype == 1 else None

@@ -55,8 +55,8 @@ class Placed(NamedTuple):
 class RoundTrip(NamedTuple):
     """A round trip on an EV was measured.
 
-    `rtt_ns` is from handing a data packet to the I/O layer to taking in the SACK that it triggered.
-    Retransmissions and packets that had been declared lost measure nothing.
+    `rtt_ns` is the time from handing a data packet to the I/O layer until the SACK that it
+    triggered is processed. Retransmissions and packets that had been declared lost measure nothing.
     """
 
     ev: int

@@ -25,7 +25,7 @@ class Region:
         self.size = size
 
     def write(self, start: int, payload: bytes | bytearray | memoryview) -> None:
-        """Take in a payload at an offset within the region."""
+        """Store a payload at an offset within the region."""
         raise NotImplementedError
 
 

@@ -88,7 +88,7 @@ class PortStatus:
             self._send_at_ns = now_ns
 
     def set_peer(self, mask: int, timestamp: int | None, now_ns: int) -> None:
-        """Take in an update of the peer.
+        """Process an update of the peer.
 
         Args:
             mask: the ports that it can reach.
@@ -124,7 +124,7 @@ class PortStatus:
         return self._updates, repeated
 
     def answered(self, number: int) -> None:
-        """Take in the answer to an update; stop repeating if it is the latest."""
+        """Process the answer to an update; stop repeating if it is the latest."""
         if number == self._updates:
             self._send_at_ns = NEVER
 

@@ -182,7 +182,7 @@ class QueuePair:
         self._responder.delivery.post_receive(wr_id, flushed=self.failed)
 
     def receive(self, packet: Packet, arrival: Arrival) -> bool:
-        """Take in a packet addressed to this QP (`packet.qpn`), received at `arrival.rx_ns`.
+        """Process a packet addressed to this QP (`packet.qpn`), received at `arrival.rx_ns`.
 
         Returns whether it was accepted: it is from the peer, for this NIC, and the QP is in a state
         that takes arrivals.

@@ -154,7 +154,7 @@ class RequestQueue:
         return True
 
     def probe_answered(self, probe_id: int, now_ns: int) -> tuple[int, int] | None:
-        """Take in the answer to a reliability probe.
+        """Process the answer to a reliability probe.
 
         Returns the order of a probe of the tail, and when it was sent; None for others.
         """

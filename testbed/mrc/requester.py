@@ -86,7 +86,7 @@ class Requester:
     # Receiving
 
     def on_sack(self, sack: Sack, now_ns: int) -> None:
-        """Take in a SACK: the packets that arrived, the mark on an EV, window and penalty.
+        """Process a SACK: the packets that arrived, the mark on an EV, window and penalty.
 
         The bitmap of a SACK that a newer one has overtaken is used, its window and penalty are not.
         A SACK that acknowledges what was never sent is counted and ignored. No SACK completes a
@@ -123,7 +123,7 @@ class Requester:
             self._engine.report_loss(sack.reflected_ev, "peer asks to skip it", now_ns)
 
     def on_ack(self, ack: Ack, now_ns: int) -> None:
-        """Take in a transport ACK: it completes the messages that end at its PSN or before.
+        """Process a transport ACK: it completes the messages that end at its PSN or before.
 
         Its packets have arrived, whether SACKs say so or not. It names no EV, so it measures no
         path. A NAK completes the messages before the one of its PSN, and fails that one.
@@ -154,7 +154,7 @@ class Requester:
     def _on_acked(
         self, acked: list[Transmission], cack: int, sack: Sack | None, now_ns: int, *, newest: bool
     ) -> None:
-        """Take in the transmissions that a SACK, or an ACK, has newly acknowledged."""
+        """Process the transmissions that a SACK, or an ACK, has newly acknowledged."""
         flight = self.flight
         if not acked:
             flight.report(sack, 0, None, now_ns, newest=newest)
@@ -211,7 +211,7 @@ class Requester:
         self._engine.retract_loss(ev.value, now_ns)
 
     def on_nack(self, nack: Nack, now_ns: int) -> None:
-        """Take in a NACK: repeat the packet at once, or fail on an unexpected event at the peer.
+        """Process a NACK: repeat the packet at once, or fail on an unexpected event at the peer.
 
         EV and timestamp identify the transmission that it answers (without timestamps: the time); a
         NACK of another one is ignored.

@@ -1,7 +1,7 @@
 """States of a queue pair: InfiniBand's, as the verbs API knows them (IBTA; OCP MRC API).
 
 RESET: new; nothing is sent, arrivals are dropped. INIT: the same, configured. RTR: WRITEs of the
-peer are taken in and answered, nothing may be posted. RTS: WRITEs both ways. ERROR: posted WRITEs
+peer are accepted and answered, nothing may be posted. RTS: WRITEs both ways. ERROR: posted WRITEs
 are flushed, arrivals are dropped. Each state leads to the next one, and to ERROR and RESET.
 """
 
@@ -36,5 +36,5 @@ def may_become(old: QpState, new: QpState) -> bool:
 
 
 def takes_arrivals(state: QpState) -> bool:
-    """Whether packets are taken in, and anything sent, in `state`."""
+    """Whether a queue pair in `state` accepts packets and may send."""
     return state in (QpState.RTR, QpState.RTS)

@@ -41,7 +41,7 @@ class Host(Event):
 
     Attributes:
         traffic: its queue pairs.
-        deliver: takes in what comes out of the fabric: `receive`, or what a test puts before it.
+        deliver: receives what comes out of the fabric: `receive`, or a test's function before it.
         launched: packets handed to the fabric.
         arrived: whole packets that came out of it.
         arrived_trimmed: trimmed packets that came out of it.
@@ -111,7 +111,7 @@ class Host(Event):
     # --- receiving ----------------------------------------------------------------------------
 
     def receive(self, now_ns: int, packet: Packet) -> None:
-        """Take in a packet at the end of its route."""
+        """Receive a packet at the end of its route."""
         if packet.trimmed:
             self.arrived_trimmed += 1
         else:
@@ -124,7 +124,7 @@ class Host(Event):
         self.wake(now_ns)
 
     def deliver_after(self, delay_ns: int) -> Deliver:
-        """What takes in a packet `delay_ns` after it has come out of the fabric."""
+        """Return a function that delivers a packet `delay_ns` after it came out of the fabric."""
         if delay_ns == 0:
             return self.deliver
         engine = self._engine

@@ -90,7 +90,7 @@ class LinkDirection(Hop):
     # --- the port -----------------------------------------------------------------------------
 
     def offer(self, now_ns: int, packet: Packet) -> None:
-        """Take in a packet that is to leave by this port."""
+        """Accept a packet that is to leave by this port."""
         size = packet.size
         self._offered += 1
         self._offered_bytes += size

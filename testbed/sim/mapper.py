@@ -18,7 +18,7 @@ PROBE_BYTES = 24
 
 
 class SimulatedAgents:
-    """Sends the probes of all hosts, and takes in those that arrive undamaged."""
+    """Sends the probes of all hosts, and receives those that arrive undamaged."""
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ class Hop(Event):
     """A link direction on a packet's route."""
 
     def offer(self, now_ns: int, packet: "Packet") -> None:
-        """Take in a packet that is to leave by this port."""
+        """Accept a packet that is to leave by this port."""
         raise NotImplementedError
 
     def arrive(self, now_ns: int, packet: "Packet") -> None:
@@ -35,7 +35,7 @@ class Hop(Event):
 
 
 Deliver = Callable[[int, "Packet"], None]
-"""Takes in a packet at the end of its route, at a time."""
+"""Receives a packet at the end of its route, at a time in ns."""
 
 
 class Packet(Event):

@@ -65,10 +65,10 @@ class CongestionController(Protocol):
         """Bytes that may be in flight; read when the controller is made and after each report."""
 
     def on_sack(self, sack: SackReport) -> None:
-        """Take in a SACK or a transport ACK."""
+        """Process a SACK or a transport ACK."""
 
     def on_nack(self, nack: LossReport) -> None:
-        """Take in that a packet was trimmed, or that the receiver refused it."""
+        """Process a NACK: a packet was trimmed, or the receiver refused it."""
 
     def on_loss(self, loss: LossReport) -> None:
-        """Take in that a packet counts as lost: something overtook it, or it timed out."""
+        """Process a loss declaration: a packet was overtaken, or timed out."""

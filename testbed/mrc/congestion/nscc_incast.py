@@ -178,7 +178,7 @@ class Nscc:
         return profile.target_delay * (1 + profile.flow_scale * min(smallness, 1))
 
     def on_sack(self, sack: SackReport) -> None:
-        """Take in a SACK; one that measured no RTT counts its bytes and decides nothing."""
+        """Process a SACK; one that measured no RTT counts its bytes and decides nothing."""
         profile = self.profile
         acked, rtt_ns, repeated, ecn, penalty, restore, _, now_ns = sack
         if penalty is not None:
@@ -213,11 +213,11 @@ class Nscc:
         self._grant(now_ns)
 
     def on_nack(self, nack: LossReport) -> None:
-        """Take in a trim, or a refusal: like a loss."""
+        """Process a trim, or a refusal: like a loss."""
         self.on_loss(nack)
 
     def on_loss(self, loss: LossReport) -> None:
-        """Take in a loss: a trim, or (without trimming) a drop, shrinks the window by it."""
+        """Process a loss: a trim, or (without trimming) a drop, shrinks the window by it."""
         profile = self.profile
         lost, _, trimmed, _, _, now_ns = loss
         self._adapt = True

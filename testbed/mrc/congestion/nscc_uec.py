@@ -136,7 +136,7 @@ class UecNscc:
         return self._ignored < self._to_ignore
 
     def on_sack(self, sack: SackReport) -> None:
-        """Take in a SACK (rules 3 to 13, 17, 18)."""
+        """Process a SACK (rules 3 to 13, 17, 18)."""
         profile, now_ns, received = self.profile, sack.now_ns, sack.acked
         self._achieved += received
         self._since_applied += received
@@ -166,7 +166,7 @@ class UecNscc:
         self._apply(now_ns)
 
     def on_nack(self, nack: LossReport) -> None:
-        """Take in a trim (rule 14) or a refusal (rule 15)."""
+        """Process a trim (rule 14) or a refusal (rule 15)."""
         if not nack.trimmed:
             if nack.rtt_ns is not None:
                 self._lower_base(nack.rtt_ns)
@@ -180,7 +180,7 @@ class UecNscc:
         self._bound(self._window - nack.lost)
 
     def on_loss(self, loss: LossReport) -> None:
-        """Take in an inferred loss (rule 16)."""
+        """Process an inferred loss (rule 16)."""
         self._ignored += loss.lost
         self._stop_fast_increase()
         self._bound(self._window - loss.lost)

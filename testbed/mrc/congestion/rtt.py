@@ -18,10 +18,10 @@ class RttEstimator:
         self.variation_ns = base_ns >> 2
         self.minimum_ns = base_ns
         self.sampled_ns = -1
-        """When the last sample was taken in."""
+        """When the last sample was measured."""
 
     def sample(self, rtt_ns: int, now_ns: int) -> None:
-        """Take in one measured round trip."""
+        """Add a measured round trip."""
         self.sampled_ns = now_ns
         deviation = abs(rtt_ns - self.smoothed_ns)
         self.variation_ns += (deviation - self.variation_ns) >> _VARIATION_SHIFT

@@ -72,17 +72,17 @@ class Window:
     # What the controller is told
 
     def on_sack(self, sack: SackReport) -> None:
-        """Take in a SACK or a transport ACK."""
+        """Process a SACK or a transport ACK."""
         self.controller.on_sack(sack)
         self.window = int(self.controller.window)
 
     def on_nack(self, nack: LossReport) -> None:
-        """Take in a NACK."""
+        """Process a NACK."""
         self.controller.on_nack(nack)
         self.window = int(self.controller.window)
 
     def on_loss(self, loss: LossReport) -> None:
-        """Take in a loss."""
+        """Process a loss."""
         self.controller.on_loss(loss)
         self.window = int(self.controller.window)
 

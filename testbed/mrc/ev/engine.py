@@ -139,7 +139,7 @@ class EvEngine:
             self._rotation.apply(ev, EvEvent.CONGESTION_SEEN, now_ns, reason)
 
     def report_loss(self, value: int, reason: str, now_ns: int, *, delivers: bool = False) -> bool:
-        """Take in that a packet was lost whole: condemn its EV, as far as the limits allow.
+        """Process the loss of a whole packet: condemn its EV, as far as the limits allow.
 
         Args:
             value: the EV that it was sent on.
@@ -179,7 +179,7 @@ class EvEngine:
         return True
 
     def retract_loss(self, value: int, now_ns: int) -> None:
-        """Take in that a loss on an EV was spurious; when all of them were, it is GOOD again."""
+        """Retract a spurious loss on an EV; when all its losses were spurious, it is GOOD again."""
         ev = self._evs.get(value)
         if ev is None or ev.losses == 0:
             return
@@ -291,7 +291,7 @@ class EvEngine:
         return self._probes.take_id()
 
     def probe_answered(self, value: int, probe_id: int, now_ns: int) -> None:
-        """Take in the answer to a probe."""
+        """Process the answer to a probe."""
         ev = self._evs.get(value)
         if ev is None or ev.probe_id != probe_id or ev.deadline_ns == NEVER:
             self._probes.answered_late(probe_id, now_ns)

@@ -22,7 +22,7 @@ class ProbeBatch:
         self._sent_ns = now_ns
 
     def answered(self, ev: int, now_ns: int) -> None:
-        """Take in an answer; one after the deadline does not count."""
+        """Record an answer; one after the deadline does not count."""
         if now_ns <= self.deadline_ns:
             self.rtts_ns[ev] = now_ns - self._sent_ns
 

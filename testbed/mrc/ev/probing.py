@@ -90,7 +90,7 @@ class ProbeSchedule:
             del timed_out[next(iter(timed_out))]
 
     def answered_late(self, probe_id: int, now_ns: int) -> None:
-        """Take in the answer to a probe that timed out, if nothing else tells the RTT."""
+        """Process the answer to a probe that timed out: an RTT sample if there is no newer one."""
         sent_ns = self._timed_out.pop(probe_id, None)
         if sent_ns is not None and self._rtt.sampled_ns < sent_ns:
             self._rtt.sample(now_ns - sent_ns, now_ns)

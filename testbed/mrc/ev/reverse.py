@@ -72,7 +72,7 @@ class ReversePaths:
             self._proofs[self._engine[ev].plane] = _Proof(ev, rtt_ns, now_ns)
 
     def probe_answered(self, ev: int, probe_id: int, now_ns: int) -> None:
-        """Take in the answer to a probe; answers to probes of the EV engine are ignored."""
+        """Process the answer to a probe; answers to probes of the EV engine are ignored."""
         sent_ns = self._probes.pop(probe_id, None)
         if sent_ns is not None:
             self.record_proof(ev, now_ns - sent_ns, now_ns)

@@ -48,7 +48,7 @@ class Rotation:
         self.active = sum(len(plane.slots) for plane in self.order)
 
     def report_to(self, selector: PathSelector) -> None:
-        """Have a selector, which is made of the rotation, take in its changes from now on."""
+        """Report every further change of an EV to a selector."""
         self._selectors.append(selector)
 
     def apply(

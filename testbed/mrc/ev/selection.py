@@ -44,7 +44,7 @@ class PathSelector(Protocol):
         """
 
     def on_sack(self, ev: int, acked: int, rtt_ns: int | None, *, ecn: bool, now_ns: int) -> None:
-        """Take in that a packet that was sent on an EV has arrived.
+        """Note that a packet that was sent on an EV has arrived.
 
         Args:
             ev: the EV.
@@ -55,13 +55,13 @@ class PathSelector(Protocol):
         """
 
     def on_nack(self, ev: int, reason: str, now_ns: int) -> None:
-        """Take in that a packet on an EV was refused, for instance as `TRIMMED`."""
+        """Note that a packet on an EV was refused, for instance as `TRIMMED`."""
 
     def on_loss(self, ev: int, reason: str, now_ns: int) -> None:
-        """Take in that a packet on an EV counts as lost: `overtaken`, `late` or `timeout`."""
+        """Note that a packet on an EV was declared lost: `overtaken`, `late` or `timeout`."""
 
     def on_state(self, ev: int, state: EvState, *, active: bool, now_ns: int) -> None:
-        """Take in that the state of an EV has changed, or whether it is in the active set."""
+        """Note that an EV changed its state, or entered or left the active set."""
 
 
 SelectorFactory = Callable[[Sequence[EvInfo], int], PathSelector]

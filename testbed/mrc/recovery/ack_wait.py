@@ -54,7 +54,7 @@ class AckWait:
         self._last: Transmission | None = None
 
     def acknowledged(self, seq: int, now_ns: int) -> None:
-        """Take in an ACK: complete the messages that end at `seq` or before."""
+        """Process an ACK: complete the messages that end at `seq` or before."""
         self._queue.acknowledged(seq + 1)
         self.deadline_ns = NEVER
         self._last = None

@@ -70,7 +70,7 @@ class WindowedMaximum:
         self._since_ns = 0
 
     def update(self, value: int, now_ns: int, window_ns: int) -> None:
-        """Take in a value measured now; a window lasts `window_ns`."""
+        """Add a value measured now; a window lasts `window_ns`."""
         if now_ns - self._since_ns > window_ns:
             self.value = self._current
             self._current = 0
@@ -121,7 +121,7 @@ class LossDetector:
         lane.append(transmission)
 
     def delivered(self, transmissions: Sequence[Transmission], now_ns: int) -> None:
-        """Take in the transmissions that one SACK newly acknowledges, already marked `done`."""
+        """Process the transmissions that one SACK newly acknowledges, already marked `done`."""
         oldest_ns = now_ns
         grace_ns = self._grace_ns()
         for transmission in transmissions:
@@ -147,7 +147,7 @@ class LossDetector:
         return now_ns - transmission.sent_ns < self._rtt.minimum_ns * 3 // 4
 
     def probe_answered(self, order: int, sent_ns: int, now_ns: int) -> None:
-        """Take in the answer to a reliability probe: packets sent before it should be reported."""
+        """Process the answer to a reliability probe: packets sent before it should be reported."""
         if order > self._newest_order:
             self._newest_order = order
             self._newest_rtt_ns = now_ns - sent_ns

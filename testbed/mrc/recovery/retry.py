@@ -125,7 +125,7 @@ class RetryTimer:
         self._answered = True
 
     def refused(self, now_ns: int) -> bool:
-        """Take in a NACK that is not for a trim; returns whether a retry was left for it."""
+        """Process a NACK that is not for a trim; returns whether a retry was left for it."""
         self.answered(now_ns)
         if not self._refused or now_ns - self._refused_ns >= self._rtt.smoothed_ns:
             self._refused_ns = now_ns

@@ -23,9 +23,9 @@ class Scoreboard:
         self._to_repeat: list[int] = []
 
     def acknowledged(self, cack: int, start: int, bitmap: int) -> list[Transmission]:
-        """Take in what has arrived: all up to `cack`, and `start + i` where bit i is set.
+        """Mark as arrived: all up to `cack`, and `start + i` where bit i is set.
 
-        Returns the transmissions that this is news of.
+        Returns the transmissions that are newly acknowledged.
         """
         acked: list[Transmission] = []
         unacked = self.unacked

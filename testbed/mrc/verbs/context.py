@@ -214,7 +214,7 @@ class Context:
     # What drives it
 
     def receive(self, data: Buffer, arrival: Arrival) -> Outbound | None:
-        """Take in the bytes of an inner packet; return an answer to send at once, if any.
+        """Process the bytes of an inner packet; return an answer to send at once, if any.
 
         No view of `data` is kept.
         """
