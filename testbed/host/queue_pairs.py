@@ -60,8 +60,10 @@ class Demux(Protocol):
     def receive(self, data: memoryview, arrival: mrc.Arrival) -> mrc.Outbound | None:
         """Process an inner packet; returns an answer to send at once, if any."""
 
-    def receive_whole(self, datagram: mrc.Datagram, arrival: mrc.Arrival) -> mrc.Outbound | None:
-        """Process a packet that arrived unchanged, without decoding its bytes."""
+    def receive_undamaged(
+        self, datagram: mrc.Datagram, arrival: mrc.Arrival
+    ) -> mrc.Outbound | None:
+        """Process a packet that arrived undamaged; only a simulator knows that."""
 
     def refused(self) -> dict[str, int]:
         """How many packets were not acted on, by reason."""

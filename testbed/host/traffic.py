@@ -231,11 +231,11 @@ class Traffic:
             self._control.arrived(packet, arrival.rx_ns)
         self._answer(self._demux.receive(packet, arrival), arrival)
 
-    def receive_whole(self, datagram: Datagram, arrival: Arrival) -> None:
-        """Process a packet that arrived unchanged, without decoding its bytes."""
+    def receive_undamaged(self, datagram: Datagram, arrival: Arrival) -> None:
+        """Process a packet that arrived undamaged; only a simulator knows that."""
         if self._control is not None and datagram.seq is None:
             self._control.arrived(memoryview(datagram.join()), arrival.rx_ns)
-        self._answer(self._demux.receive_whole(datagram, arrival), arrival)
+        self._answer(self._demux.receive_undamaged(datagram, arrival), arrival)
 
     def _answer(self, answer: Outbound | None, arrival: Arrival) -> None:
         if answer is not None:

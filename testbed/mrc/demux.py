@@ -14,7 +14,7 @@ from testbed.mrc.endpoint import Endpoint
 from testbed.mrc.qp import QueuePair, respond
 from testbed.mrc.wire.control import EndpointRequest, EndpointResponse, Packet
 from testbed.mrc.wire.datagram import Arrival, Datagram, Outbound
-from testbed.mrc.wire.decoding import decode, decode_whole
+from testbed.mrc.wire.decoding import decode, decode_undamaged
 from testbed.mrc.wire.options import DEFAULT_OPTIONS, WireOptions
 from testbed.mrc.wire.packets import Buffer, DecodeError, DecodeReason
 
@@ -91,13 +91,13 @@ class Demux:
             return None
         return self._take_in(packet, arrival)
 
-    def receive_whole(self, datagram: Datagram, arrival: Arrival) -> Outbound | None:
-        """Process a packet that arrived unchanged, without bytes: nothing is checked or copied.
+    def receive_undamaged(self, datagram: Datagram, arrival: Arrival) -> Outbound | None:
+        """Process a packet that arrived undamaged: nothing is checked or copied.
 
         Otherwise like `receive`.
         """
         label_first = self._options.label_first
-        packet = decode_whole(datagram.header, datagram.payload, label_first=label_first)
+        packet = decode_undamaged(datagram.header, datagram.payload, label_first=label_first)
         return self._take_in(packet, arrival)
 
     def _take_in(self, packet: Packet, arrival: Arrival) -> Outbound | None:

@@ -120,7 +120,7 @@ class Host(Event):
         if packet.trimmed or packet.flips or self._sealed:
             self.traffic.receive(memoryview(packet.inner()), arrival)
         else:
-            self.traffic.receive_whole(packet.datagram, arrival)
+            self.traffic.receive_undamaged(packet.datagram, arrival)
         self.wake(now_ns)
 
     def deliver_after(self, delay_ns: int) -> Deliver:

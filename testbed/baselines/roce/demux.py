@@ -44,8 +44,8 @@ class Demux:
         else:
             qp.receive(packet, arrival)
 
-    def receive_whole(self, datagram: Datagram, arrival: Arrival) -> None:
-        """Take in a packet that has arrived as its sender made it; it is checked all the same."""
+    def receive_undamaged(self, datagram: Datagram, arrival: Arrival) -> None:
+        """Process a packet that arrived undamaged; it is checked nevertheless."""
         self.receive(memoryview(datagram.join()), arrival)
 
     def refused(self) -> dict[str, int]:

@@ -138,8 +138,8 @@ class KernelStack:
                 if qp is not None:
                     qp.sent(packet, segment, tun.plane, now_ns)
 
-    def receive_whole(self, datagram: Datagram, arrival: Arrival) -> None:
-        """Take in a packet in its pieces."""
+    def receive_undamaged(self, datagram: Datagram, arrival: Arrival) -> None:
+        """Process a packet that arrived undamaged, given in its pieces."""
         self.receive(memoryview(datagram.join()), arrival)
 
     def receive(self, data: memoryview, arrival: Arrival) -> None:

@@ -146,8 +146,8 @@ def decode(packet: Buffer, *, trimmed: bool = False, label_first: bool = True) -
     )
 
 
-def decode_whole(header: bytes, payload: Buffer, *, label_first: bool = True) -> Packet:
-    """Decode a packet that has arrived as `encode_write` or `encode` made it, in its pieces.
+def decode_undamaged(header: bytes, payload: Buffer, *, label_first: bool = True) -> Packet:
+    """Decode a packet in its pieces, exactly as `encode_write` or `encode` made it.
 
     Nothing is checked, and no iCRC is needed. The payload of a `Write` is `payload` itself.
     """
