@@ -155,7 +155,7 @@ def _open_mrc(
         ecn_skip=parameters.ecn_skip,
         go_back=parameters.repair == "go-back",
         capabilities=capabilities,
-        peer=capabilities,
+        peer_capabilities=capabilities,
         nack_beyond=parameters.beyond_window == "nack",
         ask_when_full=parameters.ack_request == "full-window",
         complete_on_sack=parameters.completion == "sack",

@@ -40,10 +40,10 @@ class QpConfig:
     """The parameters of a queue pair. Both ends agree on `mtu` and the first PSNs.
 
     Addresses are the inner IPv6 addresses, 16 bytes each. `mtu` (payload bytes per packet) and
-    `cwnd` (the fixed congestion window) are in bytes. `capabilities` is what this end takes, `peer`
-    what the other end does. A SACK is sent for every `sack_bytes` of payload, a packet counting at
-    least 1,024, or `sack_delay` base RTTs after the first unreported one. With `timestamps` each
-    WRITE has a TSETH.
+    `cwnd` (the fixed congestion window) are in bytes. `capabilities` are the limits of this end,
+    `peer_capabilities` those of the other end. A SACK is sent for every `sack_bytes` of payload,
+    where a packet counts at least 1,024, or `sack_delay` base RTTs after the first unreported one.
+    With `timestamps` each WRITE has a TSETH.
     A packet asks for an acknowledgement at the end of what is queued, where the window is less than
     `sack_bytes`, and with `ask_when_full` where no further packet fits into the window.
     With `complete_on_sack` a WRITE completes when SACKs show that it has arrived, without an ACK.
@@ -71,7 +71,7 @@ class QpConfig:
     first_psn: int = 0
     peer_first_psn: int = 0
     capabilities: Capabilities = field(default_factory=Capabilities)
-    peer: Capabilities = field(default_factory=Capabilities)
+    peer_capabilities: Capabilities = field(default_factory=Capabilities)
     timestamps: bool = True
     nack_beyond: bool = True
     ask_when_full: bool = False
@@ -102,12 +102,12 @@ class QpConfig:
     @property
     def dynamic_mpr(self) -> bool:
         """Whether both ends can change the responder window in SACKs."""
-        return self.capabilities.dynamic_mpr and self.peer.dynamic_mpr
+        return self.capabilities.dynamic_mpr and self.peer_capabilities.dynamic_mpr
 
     @property
     def trim_nack(self) -> bool:
         """Whether this end answers a trimmed packet by a NACK: both ends can."""
-        return self.capabilities.trim_nack and self.peer.trim_nack
+        return self.capabilities.trim_nack and self.peer_capabilities.trim_nack
 
     @property
     def window_packets(self) -> int:

@@ -59,9 +59,9 @@ class Requester:
         self._retry = RetryTimer.of(config, rtt)
         self._packer = Packer(config)
         self._scoreboard = Scoreboard(config.first_psn)
-        self._window = config.peer.mpr * MPR_UNIT
+        self._window = config.peer_capabilities.mpr * MPR_UNIT
         self._losses = LossMemory()
-        self.queue = SendQueue(config.mtu, config.peer.immediates)
+        self.queue = SendQueue(config.mtu, config.peer_capabilities.immediates)
         self._ack_wait = AckWait(config, rtt, self.queue, self._scoreboard, engine)
         self._order = 0
         self.flight = Flight(congestion, config)

@@ -43,7 +43,7 @@ class Hosts(Star):
             [(HERE, BAD), (HERE, GOOD)],
             lambda: Window(lambda: FixedWindow(16 * MTU)),
             capabilities=NOT_AGREED,
-            peer=NOT_AGREED,
+            peer_capabilities=NOT_AGREED,
         )
         self.bad = bad
         self.happened: dict[int, list[object]] = {qpn: [] for qpn in self._qps}

@@ -41,7 +41,11 @@ def test_a_message_without_a_version_is_refused() -> None:
 
 def test_each_direction_obeys_the_window_of_the_end_that_receives() -> None:
     network = Network(
-        make_profile(), mtu=64, cwnd=1 << 20, capabilities=Capabilities(mpr=2), peer=Capabilities(1)
+        make_profile(),
+        mtu=64,
+        cwnd=1 << 20,
+        capabilities=Capabilities(mpr=2),
+        peer_capabilities=Capabilities(1),
     )
     network.qps[0].post_write(0, memoryview(bytes(64 * 600)), VA, RKEY)
     network.run(60 * MS)
@@ -51,7 +55,9 @@ def test_each_direction_obeys_the_window_of_the_end_that_receives() -> None:
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_the_window_is_advertised_only_where_both_ends_agree(dynamic: bool) -> None:
     network = Network(
-        make_profile(), capabilities=Capabilities(dynamic_mpr=True), peer=Capabilities(5, dynamic)
+        make_profile(),
+        capabilities=Capabilities(dynamic_mpr=True),
+        peer_capabilities=Capabilities(5, dynamic),
     )
     network.qps[0].post_write(0, memoryview(bytes(1 << 16)), VA, RKEY)
     network.run(S)
@@ -63,7 +69,9 @@ def test_the_window_is_advertised_only_where_both_ends_agree(dynamic: bool) -> N
 @pytest.mark.parametrize("agreed", [False, True])
 def test_a_trimmed_packet_is_nacked_only_where_both_ends_agree(agreed: bool) -> None:
     network = Network(
-        make_profile(), default=lambda: PathModel(trim=0.2), peer=Capabilities(trim_nack=agreed)
+        make_profile(),
+        default=lambda: PathModel(trim=0.2),
+        peer_capabilities=Capabilities(trim_nack=agreed),
     )
     network.qps[0].post_write(0, memoryview(bytes(1 << 18)), VA, RKEY)
     network.run(60 * S, lambda: bool(network.completions[0]))

@@ -60,7 +60,7 @@ def test_it_completes_only_after_every_earlier_write_is_in_memory() -> None:
 
 
 def test_only_so_many_are_outstanding() -> None:
-    network = Network(make_profile(), mtu=MTU, peer=Capabilities(immediates=3))
+    network = Network(make_profile(), mtu=MTU, peer_capabilities=Capabilities(immediates=3))
     for wr_id in range(10):
         post(network, MTU, wr_id, wr_id)
     network.run(50 * MS)
@@ -70,7 +70,7 @@ def test_only_so_many_are_outstanding() -> None:
 
 
 def test_the_bound_does_not_count_plain_writes() -> None:
-    network = Network(make_profile(), mtu=MTU, peer=Capabilities(immediates=1))
+    network = Network(make_profile(), mtu=MTU, peer_capabilities=Capabilities(immediates=1))
     post(network, MTU, 1)
     for _ in range(5):
         post(network, MTU, None)
@@ -105,7 +105,7 @@ def test_immediates_come_once_and_in_order(
         seed=seed,
         paths=paths,
         mtu=MTU,
-        peer=Capabilities(immediates=bound),
+        peer_capabilities=Capabilities(immediates=bound),
         exponential_retries=12,
     )
     rng = Random(seed)

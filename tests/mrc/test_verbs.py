@@ -268,7 +268,7 @@ def test_responder_window_and_retries_can_be_chosen() -> None:
     assert (config.capabilities.mpr, config.linear_retries, config.exponential_retries) == (2, 1, 0)
     default = core_of(Wire()).config
     assert (default.linear_retries, default.exponential_retries) == (7, 7)
-    assert default.capabilities == default.peer == Capabilities()
+    assert default.capabilities == default.peer_capabilities == Capabilities()
     with pytest.raises(ValueError, match="linear_retries must be 0 to 7, not 8"):
         core_of(Wire(), attributes=QpAttributes(linear_retries=8))
 

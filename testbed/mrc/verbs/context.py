@@ -46,7 +46,7 @@ class QpAttributes:
     """What `ibv_qp_attr` sets besides state and destination (see `QpConfig`).
 
     Attributes:
-        capabilities: what this end takes; the peer must know it (`VerbsQp.local`).
+        capabilities: the limits of this end; the peer must know them (`VerbsQp.local`).
         linear_retries: timeouts of linear length, at most 7.
         exponential_retries: timeouts of doubling length after them; 25, the most, never end.
     """
@@ -192,7 +192,7 @@ class Context:
                 seed=self._rng.randrange(1 << 32),
             ),
             capabilities=local.capabilities,
-            peer=peer.capabilities,
+            peer_capabilities=peer.capabilities,
             linear_retries=attributes.linear_retries,
             exponential_retries=attributes.exponential_retries,
             first_psn=local.psn,
