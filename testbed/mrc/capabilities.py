@@ -1,4 +1,4 @@
-"""What an end of a queue pair can take: at most, as it says when it connects, and while it is busy.
+"""The limits of one end of a queue pair: those announced at connection, and those while it is busy.
 
 MRC has no connection manager: the ends exchange this out of band (OCP MRC 1.0, four sources). Each
 attribute holds for one direction, that in which this end receives; dynamic MPR needs both ends.
@@ -21,12 +21,12 @@ _MAX_IMMEDIATES: Final = (1 << 16) - 1
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What one end of a queue pair can take.
+    """The limits of one end of a queue pair, which it announces to its peer.
 
     Attributes:
         mpr: its responder window, in units of 128 PSNs (MAX_MPR_DEST).
         dynamic_mpr: whether it can change that window in SACKs, and obey such changes
-            (DYNAMIC_MPR); it is done if both ends can.
+            (DYNAMIC_MPR); used only if both ends can.
         immediates: how many WRITEs with immediate it takes at once (MAX_WIMM_DEST).
         trim_nack: whether it can answer a trimmed packet by a NACK, and use one (TRIM_NACK).
 
@@ -55,7 +55,7 @@ class Capabilities:
         """What a peer's message says.
 
         Raises:
-            ValueError: it has another version, other attributes, or a value that is none.
+            ValueError: it has another version, other attributes, or a wrong value.
         """
         if message.get("version") != VERSION:
             raise ValueError(
@@ -73,14 +73,14 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class BusyState:
-    """What a busy responder does with what arrives, until it is told otherwise.
+    """How a busy responder treats arriving packets.
 
     Attributes:
         penalty: the 128ths of its window that the peer gives up with each SACK, 0 to 127
             (OCP MRC 1.0, `rcv_cwnd_pen`).
         refusal: the reason of the NACK that answers a packet instead of placing it; None: none is
             refused.
-        share: of the new packets that are refused, above 0 to 1.
+        share: the share of new packets that it refuses, above 0 to 1.
         skips: whether packets of an EV are answered with m = 2: the peer shall not use it.
 
     Raises:

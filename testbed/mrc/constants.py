@@ -61,7 +61,7 @@ DEFAULT_MPR: Final = 8
 
 MAX_LINEAR_RETRIES: Final = 7
 MAX_EXPONENTIAL_RETRIES: Final = 25
-"""The most of each (OCP MRC API); 25 exponential retries mean that a QP never fails."""
+"""The most retries of each kind (OCP MRC API); with 25 exponential ones a QP never fails."""
 
 DEFAULT_LINEAR_RETRIES: Final = 7
 DEFAULT_EXPONENTIAL_RETRIES: Final = 7
@@ -80,12 +80,12 @@ RCVD_BYTES_UNIT: Final = 256
 """Bytes in one unit of `rcvd_bytes` in CC_STATE (OCP MRC 1.0)."""
 
 TIMESTAMP_SHIFT: Final = 7
-"""The unit of `tx_timestamp` is 2^7 = 128 ns where `tsr` is 0 (OCP MRC 1.0) ..."""
+"""The unit of `tx_timestamp` is 2^7 = 128 ns where `tsr` is 0 (OCP MRC 1.0)."""
 
 TIMESTAMP_RTT_BITS: Final = 11
-"""... or the least doubling of it in which a base RTT has at most 2^11 units, so that its 16 bits
-wrap after 32 base RTTs or more: 128 ns at full speed, 65.5 us where an RTT takes 131 ms. Then `tsr`
-is 1: the unit is the sender's own. The peer only echoes it."""
+"""A base RTT has at most 2^11 units of `tx_timestamp`, so that its 16 bits wrap after 32 base RTTs
+or more. Where 128 ns are too short for that, the sender doubles the unit until it fits, and sets
+`tsr` to 1: 65.5 us where a base RTT takes 131 ms. The peer only echoes the timestamp."""
 
 IPV6_BYTES: Final = 40
 ICRC_BYTES: Final = 4

@@ -32,7 +32,7 @@ class Endpoint:
 
     Attributes:
         other_ops: responses whose op is not that of the request: counted, not refused, since
-            sources disagree on where it stands.
+            sources disagree on the place of this field.
     """
 
     def __init__(self, first_id: int = 0) -> None:
@@ -43,7 +43,7 @@ class Endpoint:
         self.other_ops = 0
 
     def ask(self, peer: bytes, op: EndpointOp, answered: Answered) -> int:
-        """Note a request to a peer; returns its id, which no other outstanding request has."""
+        """Register a request to a peer; returns its id, which no other outstanding request has."""
         outstanding = self._outstanding
         if len(outstanding) >= _MAX_OUTSTANDING:
             del outstanding[next(iter(outstanding))]

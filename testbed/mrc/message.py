@@ -59,7 +59,7 @@ class ReceiveCompletion:
 
 @dataclass(slots=True, eq=False)
 class Message:
-    """A posted WRITE on its way.
+    """A posted WRITE that has not completed.
 
     `first_seq` and `last_seq` are known once its first and its last packet have been sent.
 

@@ -214,7 +214,7 @@ class QueuePair:
                 now_ns=now_ns,
             )
         else:
-            raise TypeError("what is for the endpoint is not for a queue pair")
+            raise TypeError("a queue pair takes no endpoint request or response")
         return True
 
     def _accepts(self, packet: Packet) -> bool:
@@ -305,7 +305,7 @@ class QueuePair:
         self._responder.set_mpr(mpr)
 
     def set_busy(self, busy: BusyState) -> None:
-        """Have the responder be as busy as this from now on; `NOT_BUSY` ends it.
+        """Set how the responder treats arriving packets from now on; `NOT_BUSY` ends it.
 
         Where a penalty ends, SACKs tell the peer to return to the window that it had before
         (`restore_cwnd`).

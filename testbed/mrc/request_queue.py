@@ -20,7 +20,7 @@ _MAX_PROBES: Final = 1024
 
 
 class RequestQueue:
-    """What a requester asks of its peer, until it is sent. Times in ns.
+    """The requests of a requester to its peer, until they are sent. Times in ns.
 
     Attributes:
         packets: the queue; the caller of `transmit` pops what it sends.

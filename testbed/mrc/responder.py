@@ -37,7 +37,7 @@ _EARLY_PERIOD: Final = 3
 planes a packet of the same plane would always trigger it, and only its delay would be measured."""
 
 _BEHIND: Final = (1 << 23) - 1
-"""A PSN that is further behind the next expected one is from nowhere (OCP MRC 1.0, one source)."""
+"""A PSN that is further behind the next expected one is invalid (OCP MRC 1.0, one source)."""
 
 _SWEEP_PERIOD: Final = 2
 """Every second time, a SACK of the sweep is sent too (see `Responder._report`)."""
@@ -118,7 +118,7 @@ class Responder:
         self._mpr = mpr
 
     def set_busy(self, busy: BusyState) -> None:
-        """Be as busy as this from now on; where a penalty ends, the peer's window is restored."""
+        """Treat arrivals so from now on; where a penalty ends, the peer's window is restored."""
         if busy.penalty == 0 and self._busy.penalty:
             self._restore_cwnd = True
         self._busy = busy
@@ -241,7 +241,7 @@ class Responder:
             self._nack(packet, reason, now_ns)
 
     def _refuse_beyond(self, packet: Write, seq: int, now_ns: int) -> None:
-        """Refuse a packet above the window; one that is 2^23 behind it is from nowhere."""
+        """Refuse a packet above the window; one that is 2^23 or more PSNs behind it is invalid."""
         self._counters.out_of_window += 1
         if self._config.nack_beyond and seq > self._cack:
             self._nack(packet, NackReason.PSN_OOR_WINDOW, now_ns)

@@ -1,7 +1,7 @@
-"""The interface of congestion controllers: what they are told, and what they decide.
+"""The interface of congestion controllers: the reports that they get, and what they decide.
 
 NSCC (`nscc_incast.py`, `nscc_uec.py`), the fixed window (`window.py`) and a class of the user's own
-(docs/algorithms.md) have it. `window.py` counts what is in flight for all of them.
+(docs/algorithms.md) implement it. `window.py` counts what is in flight for all of them.
 """
 
 from typing import NamedTuple, Protocol

@@ -40,7 +40,10 @@ class Flight:
         return self._window.window
 
     def has_room(self, payload: int, *, probing: bool) -> bool:
-        """Whether a packet may be sent now: one always, more only unless the path is `probing`."""
+        """Whether a packet may be sent now.
+
+        Always, if nothing is in flight; not if a packet is in flight and `probing`.
+        """
         if self.payload == 0:
             return True
         nominal = self._full if payload == self._mtu else self._size(payload)
@@ -57,7 +60,7 @@ class Flight:
     def sent(self, transmission: Transmission) -> None:
         """Count a packet that is being sent."""
         if self.payload == 0 and self._nominal:
-            # all has arrived, though a SACK that counted it was lost, or counted it late
+            # all packets have arrived, but the SACK that counted them was lost or came late
             self._window.count_withdrawn(0, self._nominal)
             self._nominal = 0
         length = transmission.length
@@ -101,7 +104,7 @@ class Flight:
         self._window.count_withdrawn(transmission.length, nominal)
 
     def close(self) -> None:
-        """Withdraw all: the queue pair has failed or is reset."""
+        """Withdraw all packets in flight: the queue pair has failed or is reset."""
         self._window.count_withdrawn(self.payload, self._nominal)
         self.payload = self._nominal = 0
 

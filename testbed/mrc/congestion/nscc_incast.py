@@ -117,11 +117,12 @@ class CcProfile:
         `dilation` says how many times slower than real the clock runs: `base_rtt_ns` contains it,
         the constants of the simulator do not.
 
-        They are uet-htsim's but for three that govern incast, which it leaves to its receivers
-        (measured in tests/sim/test_congestion.py): `eta` is twice as much, to share sooner;
-        `fi_scale` does not grow with the network, where windows would double each round trip;
-        `qa_gate` is 2 instead of 3, so that 7:1 adapts as well: achieved in a base RTT and a target
-        delay is what a fair share needs in flight.
+        The defaults are uet-htsim's, except for three that govern incast, which uet-htsim leaves to
+        its receivers (measured in tests/sim/test_congestion.py). `eta` is twice as large, so that
+        shares become equal sooner. `fi_scale` does not grow with the network: windows would double
+        each round trip. `qa_gate` is 2 instead of 3, so that quick adapt also starts in a 7:1
+        incast; the new window is what arrived in a base RTT and a target delay, which is what a
+        fair share needs in flight.
 
         Raises:
             ValueError: the bandwidth-delay product does not hold a packet.

@@ -49,19 +49,19 @@ class Window:
         self.flight -= payload
 
     def count_withdrawn(self, payload: int, nominal: int) -> None:  # noqa: ARG002
-        """Count packets that a queue pair no longer waits for: nothing is known of them.
+        """Count packets that a queue pair no longer waits for, whether they arrived or not.
 
         `nominal` may be negative: more than was sent has been reported as received.
         """
         self.flight -= payload
 
     def count_lost(self, payload: int, nominal: int) -> int:  # noqa: ARG002
-        """Count a packet as in flight no longer; return its size as a controller is told it."""
+        """Count a packet as in flight no longer; return the size to report to the controller."""
         self.flight -= payload
         return payload
 
     def count_received(self, acked: int, received: int) -> int:  # noqa: ARG002
-        """Count what a SACK reports; return how much has arrived as a controller is told it.
+        """Count what a SACK reports; return the arrived bytes to report to the controller.
 
         Args:
             acked: payload that it newly acknowledges; it has been counted as delivered.
@@ -69,7 +69,7 @@ class Window:
         """
         return acked
 
-    # What the controller is told
+    # Reports to the controller
 
     def on_sack(self, sack: SackReport) -> None:
         """Process a SACK or a transport ACK."""

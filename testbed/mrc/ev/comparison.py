@@ -53,7 +53,7 @@ class LossComparison:
 
 
 def expected(losses: list[int], evs: int) -> float:
-    """How many losses an EV is to be expected to have.
+    """The expected number of losses of an EV.
 
     Args:
         losses: those of the other EVs that lost something.

@@ -56,13 +56,14 @@ class Ev:
         verified: whether it answered its last probe, so that it may be a substitute.
         answers: how many probes in a row it has answered.
         greyness: what its condemnation says about the path.
-        recondemnations: how often it was condemned soon after its return, the forgotten ones not
-            counted.
-        counted: whether its last condemnation is among them.
+        recondemnations: how often it was condemned soon after its return, less those that have been
+            forgotten.
+        counted: whether `recondemnations` includes its last condemnation.
         lost_port: whether it was good until its port went down.
         returned_ns: when it last returned from ASSUMED_BAD.
         losses: losses on it that have not proved spurious.
-        condemnations: how often it has become ASSUMED_BAD for what happened on it.
+        condemnations: how often it has become ASSUMED_BAD for losses, unanswered probes, or because
+            the peer asked for it.
         changed_ns: when its state or role last changed, and `reason` why.
         probe_id: of the probe whose answer is awaited.
         probe_sent_ns: when its last probe was sent.

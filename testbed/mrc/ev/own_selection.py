@@ -9,10 +9,11 @@ from testbed.mrc.ev.states import EvEvent, EvState
 
 
 class OwnSelection:
-    """Calls the selector, checks what it picks, and ends what it would not know of.
+    """Calls the selector and checks its picks.
 
-    The states of the EVs are kept as always. An EV that is skipped becomes GOOD again when as many
-    packets have been sent as there are active EVs, or when the selector picks it.
+    The engine keeps the states of the EVs as it does for its own selectors. An EV in SKIP becomes
+    GOOD again when as many packets have been sent as there are active EVs, or when the selector
+    picks it.
     """
 
     def __init__(self, rotation: Rotation, selector: PathSelector) -> None:
@@ -25,7 +26,7 @@ class OwnSelection:
         """Return what the selector picks.
 
         Raises:
-            LookupError: it is no EV of this queue pair, or one that is denied.
+            LookupError: the pick is no EV of this queue pair, or a denied one.
         """
         self._picks += 1
         while self._skipped and self._skipped[0][0] <= self._picks:
@@ -46,19 +47,19 @@ class OwnSelection:
             self._rotation.apply(ev, EvEvent.PASSED_BY_ROTATION, now_ns)
 
     def on_sack(self, ev: int, acked: int, rtt_ns: int | None, *, ecn: bool, now_ns: int) -> None:
-        """Tell the selector."""
+        """Pass the report on to the selector."""
         self._selector.on_sack(ev, acked, rtt_ns, ecn=ecn, now_ns=now_ns)
 
     def on_nack(self, ev: int, reason: str, now_ns: int) -> None:
-        """Tell the selector."""
+        """Pass the report on to the selector."""
         self._selector.on_nack(ev, reason, now_ns)
 
     def on_loss(self, ev: int, reason: str, now_ns: int) -> None:
-        """Tell the selector."""
+        """Pass the report on to the selector."""
         self._selector.on_loss(ev, reason, now_ns)
 
     def on_state(self, ev: int, state: EvState, *, active: bool, now_ns: int) -> None:
-        """Tell the selector; note that an EV is to be skipped."""
+        """Report the change to the selector; remember an EV that is now in SKIP."""
         if state is EvState.SKIP:
             self._skipped.append((self._picks + self._rotation.active, ev))
         self._selector.on_state(ev, state, active=active, now_ns=now_ns)

@@ -54,7 +54,7 @@ class EvProfile:
         if not any(entry.active for entry in self.entries):
             raise ValueError("an EV profile needs at least one active EV")
         if len({entry.ev for entry in self.entries}) != len(self.entries):
-            raise ValueError("an EV stands twice in the profile")
+            raise ValueError("the profile has an EV twice")
         if min(self.probe_interval, self.backup_probe_interval, self.probe_timeout) <= 0:
             raise ValueError("probe intervals and the probe timeout must be positive")
         if self.max_probe_successes < 1 or self.forgiveness <= 0:

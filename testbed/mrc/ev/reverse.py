@@ -33,7 +33,8 @@ _SLOWER_SHIFT: Final = 3
 """An eighth of the base RTT. Ours."""
 
 _PROBES_KEPT: Final = 8
-"""So many unanswered probes are remembered: one an RTT is sent, older answers are useless. Ours."""
+"""The number of unanswered probes that are remembered: one is sent each RTT, answers to older ones
+are useless. Ours."""
 
 
 @dataclass(frozen=True, slots=True)

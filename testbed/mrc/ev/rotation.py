@@ -91,15 +91,15 @@ class Rotation:
                 selector.on_state(ev.value, state, active=active, now_ns=now_ns)
 
     def add_in_place_of(self, old: Ev, entry: EvEntry) -> Ev:
-        """Add an EV, denied at first, that owns the slot of another, which owns none any more.
+        """Add an EV, denied at first, and pass the slot of EV `old` to it.
 
         Raises:
-            ValueError: it is there already, or of another plane.
+            ValueError: the queue pair has the EV already, or it is of another plane.
         """
         if entry.ev in self.evs:
             raise ValueError(f"EV {entry.ev} is in the profile already")
         if entry.plane != old.plane:
-            raise ValueError(f"plane {entry.plane}, where the replaced EV is of {old.plane}")
+            raise ValueError(f"the EV is of plane {entry.plane}, the replaced one of {old.plane}")
         ev = Ev(entry.ev, entry.plane, entry.path_key, EvState.DENIED, own_slot=old.own_slot)
         old.own_slot = None
         self.evs[entry.ev] = ev

@@ -37,7 +37,7 @@ class AdaptiveSpray(_Spray):
     """MRC's rotation. It passes over empty slots and, once, over EVs in SKIP.
 
     The order of a plane's slots is drawn anew every `reshuffle_rounds` rounds, so that queue pairs
-    do not march in step (OCP MRC 1.0, two sources; the number is ours).
+    do not stay synchronised (OCP MRC 1.0, two sources; the number is ours).
     """
 
     def __init__(self, rotation: Rotation, rng: Random, reshuffle_rounds: int) -> None:

@@ -71,10 +71,10 @@ class AckWait:
             self.deadline_ns = now_ns + (self._rtt.smoothed_ns >> 1)
 
     def expire(self, now_ns: int) -> bool:
-        """Ask, as the deadline has passed; each time but the first takes a retry.
+        """Ask for an ACK, as the deadline has passed; each time but the first takes a retry.
 
-        The path of the last one is reported as lossy: there or back, it has brought nothing.
-        Returns whether a retry was left.
+        If it was asked for before, the EV of that packet is reported as lossy: the packet or its
+        answer was lost. Returns whether a retry was left.
         """
         if self._last is not None:
             self._engine.report_loss(self._last.ev.value, LossReason.TIMEOUT.value, now_ns)
@@ -86,9 +86,9 @@ class AckWait:
         return self.due
 
     def repetition(self, order: int, now_ns: int) -> Transmission | None:
-        """Return what to send to be sent an ACK: the end of the newest arrived message.
+        """Return the packet to repeat to get an ACK: the last of the newest message that arrived.
 
-        It has arrived, so that neither window nor loss detection concerns itself with it.
+        It has arrived before, so it counts neither for the window nor for loss detection.
         """
         self.due = False
         avoid = None if self._last is None else self._last.ev

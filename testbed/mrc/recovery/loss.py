@@ -143,7 +143,7 @@ class LossDetector:
         self._record_lateness(now_ns - oldest_ns - self._rtt.smoothed_ns, now_ns)
 
     def too_early(self, transmission: Transmission, now_ns: int) -> bool:
-        """Whether this is too early for the answer, so that it is for the transmission before."""
+        """Whether an answer at `now_ns` comes too early to be caused by this transmission."""
         return now_ns - transmission.sent_ns < self._rtt.minimum_ns * 3 // 4
 
     def probe_answered(self, order: int, sent_ns: int, now_ns: int) -> None:

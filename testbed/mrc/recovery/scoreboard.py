@@ -6,12 +6,13 @@ from testbed.mrc.recovery.transmission import Transmission
 
 
 class Scoreboard:
-    """The packets of one queue pair, by sequence number (RFC 6675 has the word).
+    """The packets of one queue pair, by sequence number (the term is RFC 6675's).
 
     Attributes:
-        next_seq: what the next new packet will be.
-        oldest_seq: all before it is acknowledged.
-        unacked: of what is not, the latest transmission, `done` where it is to be sent again.
+        next_seq: the sequence number of the next new packet.
+        oldest_seq: the oldest unacknowledged packet: all before it are acknowledged.
+        unacked: the latest transmission of each unacknowledged packet; `done` is set where it is to
+            be sent again.
     """
 
     def __init__(self, first_seq: int) -> None:
@@ -52,11 +53,11 @@ class Scoreboard:
         return acked
 
     def repeat(self, transmission: Transmission) -> None:
-        """Have a transmission, marked done, sent again."""
+        """Note that the packet of a transmission, marked done, is to be sent again."""
         heappush(self._to_repeat, transmission.seq)
 
     def go_back(self, seq: int) -> list[Transmission]:
-        """Have all in flight after `seq` sent again too, and return them."""
+        """Note that all in flight after `seq` are to be sent again too, and return them."""
         repeated: list[Transmission] = []
         for behind in self.unacked.values():
             if behind.seq > seq and not behind.done:

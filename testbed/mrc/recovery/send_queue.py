@@ -12,7 +12,7 @@ class SendQueue:
     """The messages that have not been acknowledged whole, oldest first.
 
     Attributes:
-        failed: whether it takes no more: what is posted is flushed.
+        failed: whether the queue pair has failed, so that WRITEs are flushed when they are posted.
     """
 
     def __init__(self, mtu: int, max_immediates: int | None = None) -> None:
@@ -47,11 +47,11 @@ class SendQueue:
 
     @property
     def has_more(self) -> bool:
-        """Whether a message has bytes that no packet has been cut of."""
+        """Whether a message has bytes that have not been put into packets."""
         return bool(self._uncut)
 
     def next_length(self) -> int | None:
-        """Return the payload bytes of the next packet; None if there is none that may be cut."""
+        """Return the payload bytes of the next packet; None if no new packet may be sent."""
         if not self._uncut:
             return None
         message = self._uncut[0]
@@ -104,7 +104,7 @@ class SendQueue:
             self._complete(message, CompletionStatus.SUCCESS)
 
     def fail(self, status: CompletionStatus, culprit: Message | None = None) -> None:
-        """Give up: `culprit`, or else the oldest message, bears the status; others are flushed."""
+        """Fail: `culprit`, else the oldest message, completes with `status`; others are flushed."""
         self.failed = True
         unbegun = (message for message in self._uncut if message.offset == 0)
         for message in (*self._begun, *unbegun):

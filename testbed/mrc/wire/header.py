@@ -73,10 +73,10 @@ class Header:
     words: tuple[tuple[Field, ...], ...]
 
     def __post_init__(self) -> None:
-        """Refuse a word that `struct` has no code for, and a name that stands twice."""
+        """Refuse a word that `struct` has no code for, and a name that occurs twice."""
         names = [field.name for word in self.words for field in word if not field.reserved]
         if len(set(names)) != len(names):
-            raise ValueError(f"{self.name}: a field stands twice")
+            raise ValueError(f"{self.name}: a field occurs twice")
         for word in self.words:
             if _bits(word) not in _CODES:
                 raise ValueError(f"{self.name}: {_bits(word)} bits are no word")

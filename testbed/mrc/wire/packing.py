@@ -1,4 +1,4 @@
-"""Encodes transmissions as datagrams, and tells which of them a SACK or NACK answers."""
+"""Encodes transmissions as datagrams, and finds the one that a SACK or NACK answers."""
 
 from testbed.mrc.config import QpConfig
 from testbed.mrc.constants import ECT0
@@ -11,7 +11,7 @@ from testbed.mrc.wire.psn import MSN_MASK, PSN_MASK
 
 
 class Packer:
-    """Encodes the transmissions of one requester, and tells by which of them an answer was caused.
+    """Encodes the transmissions of one requester, and finds the one that an answer belongs to.
 
     Transmissions of a PSN are told apart by their timestamps. Where there are none, the EV and the
     echo of BTH.rtx in a SACK tell them apart.

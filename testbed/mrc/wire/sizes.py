@@ -1,4 +1,4 @@
-"""What a data packet counts in the accounting of congestion control."""
+"""The size with which a data packet counts in congestion control."""
 
 from typing import Final
 
@@ -14,6 +14,6 @@ _IMMEDIATE: Final = IMMDT.size
 
 
 def nominal_size(payload: int, *, immediate: bool, timestamp: bool) -> int:
-    """What a data packet counts in `rcvd_bytes`: the size of the inner packet, with its headers."""
+    """The bytes that a data packet adds to `rcvd_bytes`: the inner packet with its headers."""
     size = (_TIMED if timestamp else _UNTIMED) + payload + (-payload & 3)
     return size + _IMMEDIATE if immediate else size
