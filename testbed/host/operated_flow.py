@@ -1,4 +1,4 @@
-"""A flow as an operator sees it: its EVs at present, who denies which, and which have a path."""
+"""A flow as an operator sees it: its EVs at present, who denies them, and which remain in use."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class OperatedFlow:
     Attributes:
         number: its number; -1 for a queue pair that only receives.
         qp: its queue pair.
-        plan: what that was made from.
+        plan: the plan that the queue pair was made from.
         evs: its EVs, with those that replaced others.
         denials: who denies which EV.
     """
@@ -27,8 +27,8 @@ class OperatedFlow:
     evs: list[EvChoice]
     denials: dict[int, set[str]]
 
-    def left(self, *, denied: Collection[int] = (), disabled: int | None = None) -> list[int]:
-        """The EVs that would still have a path if these were denied, and this port down."""
+    def remaining(self, *, denied: Collection[int] = (), disabled: int | None = None) -> list[int]:
+        """The EVs that would remain in use if these EVs were denied and this port was disabled."""
         down = self.qp.down_planes() | {disabled}
         return [
             ev.ev

@@ -165,7 +165,7 @@ class HostOperator:
                 )
             }
             denied = {ev for ev, by in flow.denials.items() if BY_MAPPER in by}
-            if flow.left(denied=crossing) or not crossing - denied or denied - crossing:
+            if flow.remaining(denied=crossing) or not crossing - denied or denied - crossing:
                 self._deny(flow, sorted(crossing - denied), now_ns, BY_MAPPER)
             else:
                 refusal = "refused: it leaves the flow no path"
@@ -230,7 +230,7 @@ class HostOperator:
             ends = flow_ends(command.flow)
             assert ends is not None  # noqa: S101 - it was checked
             flow = self._flows[ends]
-            if not flow.left(denied=flow.values(command.ev)):
+            if not flow.remaining(denied=flow.values(command.ev)):
                 expected = (
                     "EVs that leave the flow a path: all others are denied, or their ports are down"
                 )
@@ -238,7 +238,7 @@ class HostOperator:
                 yield Problem("command.ev", ", ".join(command.ev), expected, remedy)
             return
         for flow in self._qps:
-            if flow.left() and not flow.left(disabled=command.plane):
+            if flow.remaining() and not flow.remaining(disabled=command.plane):
                 peer, host = flow.plan.peer.name, self._host.name
                 expected = (
                     f"a port whose loss leaves {host} a path to {peer}: the EVs of all others are "

@@ -27,7 +27,7 @@ from testbed.model.operator.commands import (
     flow_ends,
     flow_name,
 )
-from testbed.model.operator.left_paths import LeftPaths
+from testbed.model.operator.remaining_paths import RemainingPaths
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc, Transport
 from testbed.model.units import exact_duration
@@ -46,16 +46,16 @@ def operator_problems(scenario: Scenario) -> Iterator[Problem]:
             topology, _host(topology, src), _host(topology, dst), lane=lane, seed=scenario.seed
         )
 
-    left = LeftPaths(tuple(dict.fromkeys(scenario.flows)), evs_of)
+    remaining = RemainingPaths(tuple(dict.fromkeys(scenario.flows)), evs_of)
     found: list[tuple[int, Problem]] = []
     for i, order in sorted(enumerate(scenario.operator), key=lambda each: each[1].at):
         where = f"operator[{i}]"
         if order.at >= scenario.duration:
             expected = f"a time within the run, before {exact_duration(scenario.duration)}"
             found.append((i, Problem(f"{where}.at", exact_duration(order.at), expected)))
-        wrong = list(command_problems(scenario, order, where, left.evs))
+        wrong = list(command_problems(scenario, order, where, remaining.evs))
         if not wrong:
-            wrong = list(left.problems(order, where, _added(scenario.topology, order)))
+            wrong = list(remaining.problems(order, where, _added(scenario.topology, order)))
         found += [(i, problem) for problem in wrong]
     yield from (problem for _, problem in sorted(found, key=lambda each: each[0]))
 

@@ -22,10 +22,10 @@ Ends = tuple[str, str, int]
 
 
 @dataclass
-class LeftPaths:
-    """What is denied and disabled so far.
+class RemainingPaths:
+    """The EVs and ports that are out of use so far: denied EVs, and disabled ports.
 
-    An EV on a disabled port, of either end, is no path.
+    An EV through a disabled port, at either end, is not a remaining path.
 
     Attributes:
         flows: the flows of the run.
@@ -45,7 +45,7 @@ class LeftPaths:
     def problems(
         self, command: TimedCommand, where: str, added: EvChoice | None
     ) -> Iterator[Problem]:
-        """Carry a command out; yield the problem that a flow has no path left then.
+        """Apply a command; yield the problem that it leaves a flow no path.
 
         Args:
             command: the next one.
