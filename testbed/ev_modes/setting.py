@@ -11,7 +11,7 @@ from testbed.model.fabric.ev_mode import (
     PLANE_BITS,
     UPLINK_BITS,
     EvMode,
-    carried,
+    core_ev,
     structured_path,
 )
 from testbed.model.fabric.ev_profile import EvField, GeneratedProfile, ListedProfile
@@ -67,7 +67,7 @@ class Setting:
             structured = self.mode is EvMode.STRUCTURED
             path = structured_path(ev) if structured else Path(number % self.planes, None)
             key = (path.plane, path.t1) if structured else (path.plane, ev)
-            entries.append(EvEntry(carried(self.mode, ev), path.plane, key, active=True))
+            entries.append(EvEntry(core_ev(self.mode, ev), path.plane, key, active=True))
         return tuple(entries)
 
     def check(self, where: str = "--profile") -> None:

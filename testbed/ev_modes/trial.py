@@ -22,7 +22,7 @@ from testbed.fabric.link_model.link_control import LinkControl
 from testbed.model.closeable import Closeable
 from testbed.model.errors import InputError, RunFailedError
 from testbed.model.fabric.addressing import Path
-from testbed.model.fabric.ev_mode import EvMode, carried, structured_path
+from testbed.model.fabric.ev_mode import EvMode, core_ev, structured_path
 from testbed.model.faults.impairment import HEALTHY, Impairment
 from testbed.model.units import NS_PER_S
 from testbed.mrc.wire.options import WireOptions
@@ -74,7 +74,7 @@ def _check_fields(setting: Setting, *directions: Mapping[int, Path]) -> None:
         return
     for paths in directions:
         for ev, path in paths.items():
-            number = carried(setting.mode, ev)
+            number = core_ev(setting.mode, ev)
             read = structured_path(number)
             if path != read:
                 raise RunFailedError(f"the EV {number:#010x} took {path.name}, not {read.name}")
@@ -149,7 +149,7 @@ class _Trial(Closeable):
             hashes_label=mode is EvMode.ECMP and hashes_label,
             evs=tuple(
                 EvRow(
-                    carried(mode, entry.ev),
+                    core_ev(mode, entry.ev),
                     entry.plane,
                     self._paths[entry.ev].name,
                     self._back[entry.ev].name,

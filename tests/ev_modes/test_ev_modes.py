@@ -11,7 +11,7 @@ from testbed.ev_modes.setting import Setting, default_profile
 from testbed.ev_modes.trial import run
 from testbed.model.errors import InputError
 from testbed.model.fabric import addressing
-from testbed.model.fabric.ev_mode import EvMode, carried
+from testbed.model.fabric.ev_mode import EvMode, core_ev
 from testbed.model.fabric.ev_profile import ExplicitProfile
 from tests.pcapng import read_capture
 
@@ -52,7 +52,7 @@ def test_the_ev_selects_the_path_and_a_dead_path_is_left(mode: EvMode, tmp_path:
     for plane in range(PLANES):
         for t1 in range(T1S):
             expected = {
-                carried(mode, row.ev) for row in outcome.evs if row.path == f"p{plane}/t1_{t1}"
+                core_ev(mode, row.ev) for row in outcome.evs if row.path == f"p{plane}/t1_{t1}"
             }
             capture = tmp_path / f"p{plane}_t0_0--p{plane}_t1_{t1}.pcapng"
             assert evs_on_the_wire(capture, f"p{plane}_t0_0") == expected

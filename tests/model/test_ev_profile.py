@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from testbed.model.fabric.addressing import Path, ev_for_path
-from testbed.model.fabric.ev_mode import EvMode, carried, source_ports, structured_path
+from testbed.model.fabric.ev_mode import EvMode, core_ev, source_ports, structured_path
 from testbed.model.fabric.ev_profile import EvField, ExplicitProfile, GeneratedProfile
 from testbed.model.fabric.topology import Topology
 from testbed.model.transport import Mrc
@@ -120,5 +120,5 @@ def test_the_source_ports_of_structured_paths_are_apart() -> None:
 
 def test_a_structured_ev_has_the_source_port_first() -> None:
     """The core has the flow label first, whatever the mode."""
-    assert carried(EvMode.STRUCTURED, 0x1234_ABCD) == 0xABCD_1234
-    assert carried(EvMode.ECMP, 0x1234_ABCD) == 0x1234_ABCD
+    assert core_ev(EvMode.STRUCTURED, 0x1234_ABCD) == 0xABCD_1234
+    assert core_ev(EvMode.ECMP, 0x1234_ABCD) == 0x1234_ABCD

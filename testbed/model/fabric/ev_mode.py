@@ -16,8 +16,8 @@ from testbed.model.fabric.addressing import Path, ev_of_halves, flow_label_of_ev
 PLANE_BITS = 3
 UPLINK_BITS = 9
 MOST_UPLINKS = 128
-"""Of a T0 that reads structured EVs: each has a routing table of its own, and the kernel has few
-numbers for them beside those that are taken (`fabric/plain_routes.py`)."""
+"""Most uplinks of a T0 that reads structured EVs. Each has a routing table of its own, and the
+kernel has few free numbers for tables (`fabric/plain_routes.py`)."""
 
 _REST_BITS = 16 - PLANE_BITS - UPLINK_BITS
 
@@ -30,11 +30,11 @@ class EvMode(StrEnum):
     STRUCTURED = "structured"
 
 
-def carried(mode: EvMode, ev: int) -> int:
-    """The EV as packets carry it: flow label's half first, as the protocol core has it.
+def core_ev(mode: EvMode, ev: int) -> int:
+    """Convert an EV of a mode into the form that the protocol core has, or back.
 
-    A structured EV has the UDP source port's half first (one source), the others the flow label's.
-    The same function leads back.
+    The core has the half in the flow label first, as two sources write EVs. A structured EV has the
+    half in the UDP source port first (one source), so its halves are swapped.
     """
     if mode is not EvMode.STRUCTURED:
         return ev
