@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, Protocol
 
-from testbed.model.errors import CrashError, ExitStatus, MachineError, RunFailedError, meaning
+from testbed.model.errors import (
+    CrashError,
+    ExitStatus,
+    MachineError,
+    RunFailedError,
+    exit_status_of,
+)
 
 Form = Literal["emulated", "simulated"]
 """How a run is made: with real packets through the kernel, or in virtual time."""
@@ -104,13 +110,13 @@ class JobRecord:
     @property
     def crashed(self) -> bool:
         """Whether it was not finished because of a mistake in the program."""
-        return self.run is None and meaning(self.status) is ExitStatus.CRASHED
+        return self.run is None and exit_status_of(self.status) is ExitStatus.CRASHED
 
     @property
     def hopeless(self) -> bool:
         """Whether another attempt would fail in the same way, or must not hide this one."""
         lasting = ExitStatus.WRONG_INPUT, ExitStatus.MACHINE_CANNOT, ExitStatus.CRASHED
-        return meaning(self.status) in lasting
+        return exit_status_of(self.status) in lasting
 
 
 def error_of(record: JobRecord | None, log: Path) -> MachineError | RunFailedError:

@@ -16,7 +16,7 @@ from testbed.cli.run_options import Load, RunOptions
 from testbed.cli.running import naming_shortage, new_run, reporting_how_to_resume, signals_stop
 from testbed.cli.screen import print_error, print_json, showing_progress, stdout
 from testbed.cli.summary import end_with, exit_status, print_status
-from testbed.model.errors import ExitStatus, InputError, few, meaning
+from testbed.model.errors import ExitStatus, InputError, exit_status_of, few
 
 if TYPE_CHECKING:
     from testbed.campaign import job
@@ -303,4 +303,4 @@ def worst(statuses: Collection[ExitStatus]) -> ExitStatus:
 
 def _unfinished(run: "SeriesRun") -> ExitStatus:
     """What the end of a run means that failed."""
-    return ExitStatus.UNTRUSTED if run.status is None else meaning(run.status)
+    return ExitStatus.UNTRUSTED if run.status is None else exit_status_of(run.status)

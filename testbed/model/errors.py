@@ -17,37 +17,37 @@ class ExitStatus(IntEnum):
     MACHINE_CANNOT = 3
     UNTRUSTED = 4
     CRASHED = 5
-    """The program has a mistake. No other attempt makes up for it."""
+    """The program has a bug. Another attempt would end in the same way."""
 
 
 SIGNALLED = 128
-"""Added to a signal's number it makes an exit status, as shells do it."""
+"""A process that signal N killed has the exit status 128 + N, as in shells."""
 
-_OF_MISTAKES = tuple(
+_CRASH_SIGNALS = tuple(
     getattr(signal, name)
     for name in ("SIGILL", "SIGTRAP", "SIGABRT", "SIGBUS", "SIGFPE", "SIGSEGV", "SIGSYS")
     if hasattr(signal, name)
 )
-"""Signals that a process brings upon itself by a mistake in its code."""
+"""Signals that kill a process because of a bug in its own code."""
 
 
-def meaning(exit_code: int) -> ExitStatus:
-    """What the exit status of a command means that made no result.
+def exit_status_of(exit_code: int) -> ExitStatus:
+    """The meaning of the exit status of a command that ended without a result.
 
     Args:
-        exit_code: its exit status, or minus the signal that killed it.
+        exit_code: its exit status, or minus the number of the signal that killed it.
     """
     number = -exit_code if exit_code < 0 else exit_code - SIGNALLED
-    if number > 0:  # somebody killed it, or it was its own fault
-        return ExitStatus.CRASHED if number in _OF_MISTAKES else ExitStatus.UNTRUSTED
+    if number > 0:  # killed by somebody, or because of a bug
+        return ExitStatus.CRASHED if number in _CRASH_SIGNALS else ExitStatus.UNTRUSTED
     known = exit_code in set(ExitStatus) - {ExitStatus.AS_EXPECTED}
     return ExitStatus(exit_code) if known else ExitStatus.CRASHED
 
 
 def is_crash(exit_code: int) -> bool:
-    """Whether a process ended by a mistake in its code; the argument is that of `meaning`."""
+    """Whether a bug ended a process; the argument is that of `exit_status_of`."""
     return exit_code == ExitStatus.CRASHED or (
-        not 0 <= exit_code <= SIGNALLED and meaning(exit_code) is ExitStatus.CRASHED
+        not 0 <= exit_code <= SIGNALLED and exit_status_of(exit_code) is ExitStatus.CRASHED
     )
 
 
@@ -196,7 +196,7 @@ def raise_any(problems: Iterable[Problem | None]) -> None:
     """Raise an error with all problems that are not None, if there are any.
 
     Raises:
-        InputError: there are some.
+        InputError: at least one of them is not None.
     """
     existing = [problem for problem in problems if problem is not None]
     if existing:
@@ -223,7 +223,7 @@ class RunFailedError(TestbedError):
 
 
 class CrashError(RunFailedError):
-    """The program has a mistake: an exception that it does not expect, or it was killed for one."""
+    """The program has a bug: it raised an unexpected exception, or a signal for a bug killed it."""
 
     exit_status: ClassVar[ExitStatus] = ExitStatus.CRASHED
 

@@ -10,8 +10,8 @@ from testbed.model.errors import (
     MachineError,
     Problem,
     RunFailedError,
+    exit_status_of,
     is_crash,
-    meaning,
 )
 from testbed.sandbox.encoding import decode_error, encode_error
 
@@ -59,5 +59,5 @@ def test_errors_cross_processes_and_know_their_exit_status(
     ],
 )
 def test_what_a_command_without_a_result_means(exit_code: int, means: int) -> None:
-    assert meaning(exit_code) == ExitStatus(means)
+    assert exit_status_of(exit_code) == ExitStatus(means)
     assert is_crash(exit_code) == (means == 5 and exit_code not in {0, 77})
