@@ -133,7 +133,7 @@ def examples(summary: Summary) -> tuple[str, ...]:
         f"{attainable} before, during and after the fault",
         f"{goodput}; in force {fault.attainable_fraction:.1%}",
         missing,
-        f'{detected}, "{fault.concerned}"',
+        f'{detected}, "{fault.affected_in_words}"',
         f"{_rtt(fault, 'stall')} and {_rtt(fault, 'in_order_delay')} RTT",
         f"{_rtt(fault, 'recovery')} RTT",
         f"{lost}; residual loss {shown(fault.residual_loss)}",

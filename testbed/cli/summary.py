@@ -171,7 +171,7 @@ def _faults(summary: "Summary") -> "Iterator[RenderableType]":
     if rows:
         yield _over_flows(FaultSummary, rows)
     for fault in summary.faults:
-        yield f"{fault.name}: {fault.concerned}"
+        yield f"{fault.name}: {fault.affected_in_words}"
         for remark in summary.remarks_on(fault):
             yield f"  {remark}"
     yield ""

@@ -264,7 +264,7 @@ def test_a_link_that_only_backups_cross_hurts_nobody(measure: Measure) -> None:
     assert fault.packets_exposed == fault.packets_lost == 0
     shown = ("stall_ms", "recovery_ms", "deficit_rtt", "in_order_delay_ms", "attainable_fraction")
     assert [fault.values[key] for key in shown] == [None] * len(shown)
-    assert fault.concerned == "no flow used a path through it: 0 of 1 concerned"
+    assert fault.affected_in_words == "no flow used a path through it: 0 of 1 affected"
     (flow,) = fault.flows
     assert flow.values["stall_rtt"] is not None
     assert flow.values["stall_rtt"] < 0.1

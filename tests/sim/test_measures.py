@@ -49,7 +49,7 @@ def test_an_outage_of_a_flow_with_a_small_share_is_no_shorter_than_it_was() -> N
     assert (fault.flows_lossy, fault.flows_noticed) == (4, 0)
     assert fault.values["detection_ms"] == NEVER
     assert fault.over_flows["stall_rtt"].flows == 4
-    assert "0 of the 4 flows that lost packets detected it" in fault.concerned
+    assert "0 of the 4 flows that lost packets detected it" in fault.affected_in_words
     assert {flow.name for flow in fault.flows} == {
         "h0 -> h4",
         *(f"h0 -> h4 #{i}" for i in (1, 2, 3)),
@@ -180,7 +180,7 @@ def test_what_survives_is_shared_by_all_flows_that_need_it() -> None:
     all_more = tuple(flow.model_copy(update={"run_fraction": 1.3}) for flow in summary.flows)
     words = summary.model_copy(update={"flows": all_more}).more_than_share
     assert "2 of 2 flows take more than their share" in words
-    assert "others leave theirs" not in words
+    assert "others do not use theirs" not in words
     for fault in summary.faults:
         assert fault.surviving_fraction == pytest.approx(5 / 8, rel=0.01)
         assert fault.attainable_bps == pytest.approx(first.undamaged_bps * 5 / 8, rel=0.01)
@@ -248,7 +248,7 @@ def test_a_fault_that_touches_no_flow_has_no_effect_to_show() -> None:
     (fault,) = summary.faults
     shown = ("detection", "stall", "in_order_delay", "recovery", "deficit")
     assert [fault.values[f"{name}_rtt"] for name in shown] == [None] * len(shown)
-    assert fault.concerned == "no flow used a path through it: 0 of 1 concerned"
+    assert fault.affected_in_words == "no flow used a path through it: 0 of 1 affected"
 
 
 def test_what_is_lost_is_a_part_of_what_was_sent_in_the_same_time() -> None:

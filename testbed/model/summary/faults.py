@@ -104,7 +104,7 @@ class FaultEffect(MetricGroup):
     back."""
 
     below_share = OptionalNumber(SHARE, title="time below 95%", views=View.REPORT)
-    """The share of the time in force in which goodput was below that mark."""
+    """The share of the time in force in which goodput was below 95% of what is attainable."""
 
     goodput_bps = OptionalNumber(
         RATE, title="goodput in force", views=View.FLOWS_OF_FAULT, combine=least
@@ -221,7 +221,7 @@ class FlowFault(FaultEffect):
 
 
 class FaultSummary(FaultEffect):
-    """One fault: what was asked, what took effect when, and its worst effect on any flow.
+    """One fault: what was requested, when it took effect, and its worst effect on any flow.
 
     `places` are the directions of links, or the hosts, that it struck.
     """
@@ -275,12 +275,12 @@ class FaultSummary(FaultEffect):
     flows: tuple[FlowFault, ...]
 
     @property
-    def concerned(self) -> str:
-        """How many flows it concerned, and how many of those that lost packets detected it."""
+    def affected_in_words(self) -> str:
+        """How many flows it affected, and how many of those that lost packets detected it."""
         if not self.flows:
             return "took no effect in the measured time"
         if not self.flows_affected:
-            return f"no flow used a path through it: 0 of {len(self.flows)} concerned"
+            return f"no flow used a path through it: 0 of {len(self.flows)} affected"
         text = f"{self.flows_affected} of {len(self.flows)} flows used a path through it"
         if not self.flows_lossy:
             return f"{text}; none lost packets to it"
