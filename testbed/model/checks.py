@@ -38,7 +38,7 @@ LOSS_RTTS = 2.25
 learn of the loss, a reorder window, one for the retransmission (`mrc/recovery/loss.py`)."""
 
 MANY_RTTS = 100_000
-"""Length of a run, in round trips, from which on it is remarked how long it takes."""
+"""From this length of a run on, in round trips, a remark says how long the run takes."""
 
 
 # --- what is impossible -----------------------------------------------------------------------
@@ -127,7 +127,7 @@ def _ev_remarks(scenario: Scenario, transport: Mrc) -> Iterator[Remark]:
         if isinstance(transport.ev_profile, AutoProfile):
             count = ev_count(topology, src, dst, transport.evs)
             per_plane = count // topology.planes
-            backups = backups_per_plane(topology, src, dst, per_plane, transport.spare)
+            backups = backups_per_plane(topology, src, dst, per_plane, transport.backup_share)
             active = topology.planes * (per_plane - backups)
         else:
             evs = transport.choose_evs(topology, src, dst, lane=flow.lane, seed=scenario.seed)
@@ -169,19 +169,19 @@ def _workload_remarks(scenario: Scenario) -> Iterator[Remark]:
     if others_bytes < bdp_bytes:
         yield Remark(
             "workload.depth",
-            f"while one message completes, the others hold {show_size(others_bytes)}, less than "
-            f"a host's bandwidth-delay product ({show_size(bdp_bytes)}): the workload limits "
-            "goodput, not the fabric",
+            f"while one message completes, the others outstanding have {show_size(others_bytes)}, "
+            f"less than a host's bandwidth-delay product ({show_size(bdp_bytes)}): the workload "
+            "limits goodput, not the fabric",
         )
     elif isinstance(scenario.transport, Mrc):
         needed_bytes = LOSS_RTTS * bdp_bytes / scenario.transport.qps
         if others_bytes < needed_bytes:
             yield Remark(
                 "workload.depth",
-                "a message with a lost packet completes a round trip later, and those after it "
-                f"with it: meanwhile the others hold {show_size(others_bytes)}, less than is sent "
-                f"in {LOSS_RTTS:g} round trips ({show_size(needed_bytes)}). So each loss stops "
-                "the sender for a while, whatever the fabric and the transport do",
+                "a lost packet delays its message by a round trip, and all messages after it. "
+                f"Meanwhile the other outstanding messages have {show_size(others_bytes)}, less "
+                f"than is sent in {LOSS_RTTS:g} round trips ({show_size(needed_bytes)}). So each "
+                "loss stops the sender for a while, whatever the fabric and the transport do",
             )
 
 
@@ -193,7 +193,7 @@ def _duration_remarks(scenario: Scenario) -> Iterator[Remark]:
     simulated = show_wait(packet_hops(scenario) / SIMULATED_HOPS_PER_S)
     yield Remark(
         "duration",
-        f"{exact_duration(scenario.duration)} are {rtts:,.0f} round trips: emulated they take "
-        f"{emulated}, simulated up to about {simulated}. A time in seconds keeps its seconds at "
-        "every dilation; a time in RTT, such as 80 RTT, keeps its round trips",
+        f"{exact_duration(scenario.duration)} are {rtts:,.0f} round trips: an emulated run takes "
+        f"{emulated}, a simulated one up to about {simulated}. A time in seconds lasts as long at "
+        "every dilation; a time in RTT, such as 80 RTT, has as many round trips at every dilation",
     )

@@ -44,7 +44,7 @@ _MPTCP_OPTION = 20
 
 
 class MrcCapabilities(Part):
-    """What each end of a queue pair can take, and tells the other when they connect."""
+    """The limits of each end of a queue pair, announced to the other end at connection."""
 
     mpr: Annotated[int, Field(ge=1, le=255, strict=True)] = Field(
         default=8, description="responder window in units of 128 packets"
@@ -53,7 +53,7 @@ class MrcCapabilities(Part):
         default=False, description="whether SACKs advertise the responder window"
     )
     immediates: Annotated[int, Field(ge=1, le=65535, strict=True)] = Field(
-        default=64, description="WRITEs with immediate at once"
+        default=64, description="WRITEs with immediate that may be outstanding at once"
     )
     trim_nack: Annotated[bool, Field(strict=True)] = Field(
         default=True, description="whether a trimmed packet is answered by a NACK"
@@ -169,12 +169,14 @@ class Mrc(Part):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.evs is not None and not isinstance(self.ev_profile, AutoProfile):
-            raise RefusedValueError("no number beside an ev_profile that says which EVs", key="evs")
+            raise RefusedValueError(
+                "no number of EVs beside an ev_profile, which has them", key="evs"
+            )
         return self
 
     @property
-    def spare(self) -> float | None:
-        """`backups`; none with blind spraying, which never activates a backup."""
+    def backup_share(self) -> float | None:
+        """`backups`; 0 with blind spraying, which never activates a backup."""
         return 0.0 if self.spray == "blind" else self.backups
 
     @property
@@ -188,13 +190,13 @@ class Mrc(Part):
         """The EVs of a queue pair in the direction from `src` to `dst`."""
         if not isinstance(self.ev_profile, AutoProfile):
             values = self.ev_profile.values(seed)
-            return listed_evs(topology, src, dst, values, self.spare or 0.0)
+            return listed_evs(topology, src, dst, values, self.backup_share or 0.0)
         return choose_evs(
             topology,
             src,
             dst,
             evs=self.evs,
-            backups=self.spare,
+            backups=self.backup_share,
             lane=lane,
             seed=seed,
             hashed=self.routing == "ecmp",

@@ -81,7 +81,7 @@ def test_a_profile_that_cannot_generate_what_is_asked_for_is_refused(
 
 
 def test_an_ev_twice_is_refused() -> None:
-    with pytest.raises(ValidationError, match="0x00000007 stands twice"):
+    with pytest.raises(ValidationError, match="0x00000007 is listed twice"):
         ExplicitProfile(evs=(7, 8, 7))
 
 
@@ -104,7 +104,7 @@ def test_a_queue_pair_has_the_evs_of_its_profile_and_backups_in_each_plane() -> 
 
 
 def test_a_number_of_evs_beside_a_profile_that_lists_them_is_refused() -> None:
-    with pytest.raises(ValidationError, match="evs: no number beside"):
+    with pytest.raises(ValidationError, match="evs: no number of EVs beside"):
         Mrc(ev_profile=ExplicitProfile(evs=(1,)), evs=4)
 
 

@@ -2,8 +2,8 @@
 
 The controller lists the EVs (explicit), or gives the fields that they are made of (generated), or
 leaves the choice to the NIC (auto). A generated EV is made of fields, the most significant first.
-Each field begins as its initial value; a number from `min` to `max` replaces the bits that its
-mask has, in their order.
+Each field has its initial value, in which the bits of its mask are replaced by those of a number
+from `min` to `max`, in order.
 """
 
 import random
@@ -28,9 +28,9 @@ class EvField(Part):
 
     width: int = Field(ge=1, le=EV_BITS, strict=True, description="its bits")
     initial: Ev = Field(default=0, description="its value where the mask has no bit")
-    min: Ev = Field(default=0, description="least number that the masked bits get")
+    min: Ev = Field(default=0, description="least number that replaces the masked bits")
     max: Ev | None = Field(
-        default=None, description="greatest number that they get; null: all that fit"
+        default=None, description="greatest number that replaces them; null: all that fit"
     )
     mask: Ev = Field(description="the bits that are generated; 0: the field is fixed")
 
@@ -51,7 +51,7 @@ class EvField(Part):
 
     @property
     def largest(self) -> int:
-        """The greatest number that the masked bits get."""
+        """The greatest number that replaces the masked bits."""
         return (1 << self.mask.bit_count()) - 1 if self.max is None else self.max
 
     @property
@@ -60,7 +60,7 @@ class EvField(Part):
         return self.largest - self.min + 1
 
     def value(self, number: int) -> int:
-        """The field with its number, counted from 0 for `min`."""
+        """The value of the field for a number, counted from 0, which stands for `min`."""
         value, rest = self.initial & ~self.mask, self.min + number
         for bit in range(self.width):
             if self.mask >> bit & 1:
@@ -85,7 +85,7 @@ class ExplicitProfile(Part):
     def _check(self) -> Self:
         twice = [ev for ev, count in Counter(self.evs).items() if count > 1]
         if twice:
-            raise RefusedValueError(f"each EV once; {twice[0]:#010x} stands twice", key="evs")
+            raise RefusedValueError(f"each EV once; {twice[0]:#010x} is listed twice", key="evs")
         return self
 
     def values(self, seed: int) -> tuple[int, ...]:
@@ -99,7 +99,7 @@ class GeneratedProfile(Part):
 
     kind: Literal["generated"] = "generated"
     evs: Annotated[int, Field(ge=1, le=MOST_EVS, strict=True)] = Field(
-        description="how many of the EVs that the fields can have, chosen at random"
+        description="number of EVs, chosen at random among those that the fields can have"
     )
     fields: tuple[EvField, ...] = Field(
         min_length=1,

@@ -30,7 +30,7 @@ State = Literal["trusted", "degraded", "invalid"]
 _SHOWN = View.REPORT | View.TERMINAL
 
 _FULL = 0.995
-"""From this share of its rate on, a fabric is taken as undamaged in words."""
+"""A fabric with at least this share of its rate is called undamaged in words."""
 
 
 class Integrity(MetricGroup):
@@ -240,9 +240,9 @@ class Expectation(_Record):
         figure: the metric's key in `summary.json`.
         bound: the bound in words.
         where: the flow, fault, ... with the worst value; empty if nothing was measured.
-        value: the worst value, of which NEVER is the worst; None if it does not exist there, or if
-            nothing was measured.
-        holds: whether all values meet the bound; not where nothing was measured.
+        value: the worst value; NEVER is worse than any number; None if it does not exist there, or
+            if nothing was measured.
+        holds: whether all values meet the bound; false if nothing was measured.
     """
 
     scope: str
@@ -254,7 +254,7 @@ class Expectation(_Record):
 
 
 def _in_words(fractions: Sequence[tuple[float, str]], when: str) -> str:
-    """Which of these flows, each with its fraction of what is attainable, take more than that."""
+    """Which of these flows, each with its fraction of what is attainable, took more than that."""
     taking = [(fraction, name) for fraction, name in fractions if fraction > 1 + MORE_THAN_SHARE]
     if not taking:
         return ""
@@ -264,7 +264,7 @@ def _in_words(fractions: Sequence[tuple[float, str]], when: str) -> str:
         text = f"{len(taking)} of {len(fractions)} flows take more than their share{when}, {text}"
     if fmean(fraction for fraction, _ in fractions) > 1 + MORE_THAN_SHARE:
         return f"{text}: marks and trims move load to paths that an even split leaves idle"
-    return f"{text}: others leave theirs"
+    return f"{text}: others do not use theirs"
 
 
 class Summary(MetricGroup):
@@ -332,7 +332,7 @@ class Summary(MetricGroup):
             remarks.append("recovery 0: goodput never fell below 95% of what is attainable")
         if (fault.attainable_fraction or 0.0) > 1 + MORE_THAN_SHARE:
             remarks.append(
-                "more than is attainable: what was under way when it began arrived meanwhile"
+                "more than is attainable: packets that were in flight when it began arrived, too"
             )
         remarks += self._remark_on_waiting(fault)
         if fault.return_last is not None and fault.return_last.rtt != NEVER:
@@ -347,7 +347,7 @@ class Summary(MetricGroup):
         return remarks
 
     def _remark_on_waiting(self, fault: FaultSummary) -> Iterator[str]:
-        """That flows could not recover, since they had not been at the mark before."""
+        """Flows that could not recover, since they had less than 95% before any fault, too."""
         slow = {flow.flow for flow in self.flows if (flow.before_fraction or 1.0) < RECOVERED_SHARE}
         waiting = sum(
             flow.affected
@@ -359,7 +359,7 @@ class Summary(MetricGroup):
         if waiting:
             yield (
                 f"{waiting} of {fault.flows_affected} flows had less than 95% of what is "
-                "attainable before any fault, too: what they did not recover is not its doing"
+                "attainable before any fault, too: this one does not keep them from it"
             )
 
     def _has_one_ev(self, number: int) -> bool:
