@@ -17,7 +17,7 @@ _EXPECTED = "a number, or a mapping with at_least, at_most or both"
 
 
 class Bound(Part):
-    """What a metric may be, both ends included."""
+    """The values that a metric may have, both ends included."""
 
     at_least: Number | None = None
     at_most: Number | None = None
@@ -31,14 +31,14 @@ class Bound(Part):
         return self
 
     def allows(self, value: float | None) -> bool:
-        """Whether a value meets it; one that does not exist, or is NEVER, does not."""
+        """Whether a value meets the bound; a value that does not exist, or is NEVER, does not."""
         if value is None or value == NEVER:
             return False
         above = self.at_least is None or value >= self.at_least
         return above and (self.at_most is None or value <= self.at_most)
 
     def excess(self, value: float) -> float:
-        """How far a value is beyond it, or within it (negative); NEVER is beyond any bound."""
+        """How far a value is beyond the bound; negative within it; infinite for NEVER."""
         if value == NEVER:
             return value
         below = -float("inf") if self.at_least is None else self.at_least - value

@@ -73,7 +73,7 @@ def scenario_schema() -> dict[str, Any]:
 
 def summary_schema() -> dict[str, Any]:
     """The JSON Schema of `summary.json`."""
-    return _schema(Summary, "What a run came to")
+    return _schema(Summary, "The results of a run")
 
 
 def records_schema(reader: TypeAdapter[Any], title: str) -> dict[str, Any]:

@@ -70,7 +70,7 @@ class Scenario(Part):
 
     @property
     def signals(self) -> frozenset[tuple[str, str]]:
-        """Source and destination of the flows that only signal: they have no rate."""
+        """Source and destination of the flows that carry a barrier's signals only, and no data."""
         workload = self.workload
         return workload.signals(self.topology) if isinstance(workload, Training) else frozenset()
 

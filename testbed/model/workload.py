@@ -203,7 +203,7 @@ class Training(_Reducing):
         return tuple(dict.fromkeys((*super().directions(topology), *self._barrier(topology))))
 
     def signals(self, topology: Topology) -> frozenset[tuple[str, str]]:
-        """The directions that have the barrier's bytes only, and no data."""
+        """The directions that carry the barrier's signals only, and no data."""
         return frozenset(self._barrier(topology)) - {*super().directions(topology)}
 
     def _barrier(self, topology: Topology) -> tuple[tuple[str, str], ...]:

@@ -214,12 +214,12 @@ def ordinary_address(topology: Topology, host: Node, plane: int) -> IPv6Address:
 
 
 def dt6_sid(topology: Topology, host: Node, plane: int) -> IPv6Address:
-    """The rest of an ordinary packet's carrier at the host: its End.DT6 SID (RFC 8986, 4.6)."""
+    """The destination of an ordinary packet on arrival: the host's End.DT6 SID (RFC 8986, 4.6)."""
     return address(node_usid(topology, host, plane), DT6_USID)
 
 
 def delivery_sid() -> IPv6Address:
-    """The rest when the NIC's uSID is shifted out as well: the same on every host."""
+    """The same once the NIC's uSID is shifted out as well: alike on every host."""
     return address(DT6_USID)
 
 
@@ -250,7 +250,7 @@ def ev_for_path(path: Path, entropy: int = 0) -> int:
 
 
 def ev_of_halves(flow_label: int, source_port: int) -> int:
-    """The EV of a packet, by the 16 bits each that its flow label and UDP source port have."""
+    """The EV of a packet, from the 16 bits in its flow label and the 16 in its UDP source port."""
     return flow_label << _PORT_BITS | source_port
 
 

@@ -109,7 +109,7 @@ def choose_evs(
 def listed_evs(
     topology: Topology, src: Node, dst: Node, values: Sequence[int], backups: float
 ) -> tuple[EvChoice, ...]:
-    """The EVs of a profile that says which they are; the last of each plane are backups.
+    """The EVs of an explicit or generated profile; the last ones of each plane are backups.
 
     Args:
         topology: the fabric.

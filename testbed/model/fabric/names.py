@@ -67,7 +67,7 @@ def unknown_link(topology: Topology, where: str, name: str) -> Problem | None:
 
 
 def right_spelling(topology: Topology, name: str) -> str:
-    """A remedy that names the node of which a word is another spelling; empty if it is none."""
+    """A remedy that names the node that a word means, such as h3 for `host 3`; empty if none."""
     spelled = re.sub(r"[\s-]+", "_", name.strip().lower())
     number = re.fullmatch(r"(?:h|host|node)?_?0*(\d+)", spelled)
     for node in (spelled, f"h{number[1]}" if number else "", f"p0_{spelled}"):

@@ -70,7 +70,7 @@ class Queues(Part):
 class Pause(Part):
     """Priority flow control (IEEE 802.1Qbb) of the data class; `BDP` is that of the link.
 
-    A switch pauses the sender of a link by the bytes that came over this link and wait in it.
+    A switch pauses the sender of a link when too many bytes that came over this link wait in it.
     """
 
     xoff: QueueDepth = Field(

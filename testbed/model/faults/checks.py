@@ -1,8 +1,8 @@
 """Whether a timeline fits its scenario: names, times, and faults that conflict.
 
-Faults that overlap add up (`impairment`), so most may. Refused are two faults of one kind on one
-link at a time, as nothing would tell them apart. Random targets may bring them together all the
-same, except `ev_loss` of two different paths: a link has room for one path.
+Faults that overlap add up (`impairment`), so most of them may. Two faults of one kind on one link
+at a time are refused, as nothing would tell them apart. Random targets may still bring them
+together, except `ev_loss` of two different paths: a link has room for one path.
 """
 
 from bisect import bisect

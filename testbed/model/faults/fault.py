@@ -37,7 +37,7 @@ class AnyFault(Part):
     Attributes:
         full: the impairment of its places at the fault's full degree, where no key decides it.
         strikes_hosts: whether it strikes endpoints rather than links.
-        needs_process: of those, whether it strikes the process, which a simulated host is not.
+        needs_process: whether it strikes the process of an endpoint; a simulated host has none.
         needs_both_directions: whether it strikes both directions of a link or none.
     """
 

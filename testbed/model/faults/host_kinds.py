@@ -43,8 +43,9 @@ class Busy(TemporaryFault):
     strikes_hosts: ClassVar[bool] = True
     penalty: Annotated[int, Field(ge=1, le=MAX_PENALTY, strict=True)] | None = Field(
         default=None,
-        description="128ths of what a SACK reports that the sender's window shrinks by; when the "
-        "fault heals, the window before it is restored",
+        description="128ths by which SACKs shrink the sender's window: of the window, with "
+        "`nscc: uec` of the bytes that each SACK reports; when the fault heals, the window before "
+        "it is restored",
     )
     refuse: Literal["no_bitmap", "no_pkt_buffer", "no_resource"] | None = Field(
         default=None, description="the reason of the NACKs with which new packets are refused"
@@ -68,7 +69,7 @@ class Busy(TemporaryFault):
         return self
 
     def course(self, random: Random) -> Iterator[tuple[int, Impairment]]:  # noqa: ARG002 - no chance
-        """Busy in this way all the time."""
+        """The same impairment from the beginning to the end."""
         yield (
             0,
             Impairment(

@@ -1,4 +1,4 @@
-"""What the link model's memory has of a fault, in words: `loses 5%`, `drops everything`."""
+"""A fault as the link model's memory has it, in words: `loses 5%`, `drops everything`."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 

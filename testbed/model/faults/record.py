@@ -26,9 +26,9 @@ class StepRecord:
     """One step of a fault's course.
 
     Attributes:
-        asked_ns: when it was due.
-        after_ns: nothing had changed before this.
-        by_ns: it held for every packet from here on.
+        asked_ns: when it was requested: the time at which the timeline has it.
+        after_ns: until then the state before it held.
+        by_ns: from then on the new state held for every packet.
         state: the impairment from then on, as `Impairment.as_record`; empty if healthy.
     """
 
@@ -53,12 +53,12 @@ class FaultRecord:
         target: the names of what it struck, joined by commas.
         places: the directions of links, or the hosts, that it struck.
         actuator: `openflow`, `link`, `endpoint` or `simulator`; several are joined by +.
-        asked_ns: when it was due.
-        effective_after_ns: nothing had changed before this.
-        effective_ns: it held for every packet from here on.
-        heal_asked_ns: when it was due to heal.
-        heal_after_ns: it held until this, at least.
-        healed_ns: the places were healthy again from here on, apart from other faults.
+        asked_ns: when it was requested, by the timeline or by hand.
+        effective_after_ns: until then it had no effect.
+        effective_ns: from then on it affected every packet.
+        heal_asked_ns: when its healing was requested.
+        heal_after_ns: until then, at least, it affected every packet.
+        healed_ns: from then on the places were healthy, apart from other faults.
         steps: every step of its course so far.
         proof: the evidence: carrier at both ends, and counters of the packets meanwhile.
         error: why it did not take effect or did not heal; None if all is well.

@@ -23,8 +23,7 @@ def replayed_timeline(
         scenario: what was run.
         records: its faults.
         t0_ns: the start of the run, on the clock of the records.
-        until_ns: the time of the run from which on nothing has happened yet, no fault and no heal;
-            None: all has.
+        until_ns: faults and healings from this time of the run on are left out; None: none is.
     """
     planned = [
         (fault.at, fault.model_dump(mode="json", by_alias=True, exclude_none=True))
@@ -36,12 +35,12 @@ def replayed_timeline(
 
 
 def _entry(record: FaultRecord, t0_ns: int, until_ns: int | None) -> dict[str, Any]:
-    """The entry of a fault by hand: it lasts as long as it did, or was to last until that time."""
+    """The entry of a fault by hand; if it was healed before `until_ns`, it lasts until then."""
     entry = {**record.entry, "at": exact_duration(record.asked_ns - t0_ns)}
     heal_ns = record.heal_asked_ns
     if "for" in entry and heal_ns is not None and (until_ns is None or heal_ns < t0_ns + until_ns):
         lasted_ns = heal_ns - record.asked_ns
         if lasted_ns < parse_duration(entry["for"]):
-            entry.pop("count", None)  # a flap that was healed did not go down as often
+            entry.pop("count", None)  # a flap that was healed early lost carrier less often
         entry["for"] = exact_duration(lasted_ns)
     return entry

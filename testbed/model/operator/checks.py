@@ -61,7 +61,7 @@ def operator_problems(scenario: Scenario) -> Iterator[Problem]:
 
 
 def _added(topology: Topology, command: TimedCommand) -> EvChoice | None:
-    """The EV that takes another's place by a command."""
+    """The EV that a command puts in another's place; None if it replaces none."""
     ends = flow_ends(command.flow) if isinstance(command, ReplaceEv) else None
     if ends is None or not isinstance(command, ReplaceEv):
         return None
@@ -85,7 +85,7 @@ class Operated(Protocol):
 
     @property
     def operator(self) -> tuple[TimedCommand, ...]:
-        """The commands that it brings along, each with its time."""
+        """The commands of its scenario, each with its time."""
 
 
 def command_problems(

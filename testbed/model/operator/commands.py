@@ -90,7 +90,7 @@ class ProbeEvs(_OnFlow):
 
 
 class DisablePort(_OnPort):
-    """Take a port out of use: its EVs are left, and the peers are told."""
+    """Take a port out of use: its EVs carry nothing, and peers get a port status update."""
 
     kind: Literal["disable"] = "disable"
 

@@ -1,4 +1,4 @@
-"""The content of `health.jsonl`: how processes and the machine did, second by second."""
+"""The content of `health.jsonl`: how busy and how late processes and the machine were."""
 
 import json
 from collections.abc import Collection, Iterable
@@ -17,19 +17,19 @@ PAGE_SERVER = "page server"
 
 
 class HealthSample(BaseModel):
-    """A line of `health.jsonl`: how a process, or the machine, did since its last sample.
+    """A line of `health.jsonl`: load and lateness of a process, or the machine, in an interval.
 
     Attributes:
         t_ns: when the interval ended, on CLOCK_MONOTONIC.
         process: a process's name, or `machine`.
         interval_ns: its length.
         lag_p99_ns: 99th percentile of how late the event loop was.
-        lag_max_ns: the latest that it was.
+        lag_max_ns: its maximum.
         cpu_ns: CPU time that the process used.
         cpus: CPUs of the machine.
         busy_share: busy share of all CPUs, 0 to 1.
         softirq_share: share that the kernel spent on packets and timers.
-        stolen_share: share that the host of a virtual machine gave to others.
+        stolen_share: share that the host of this virtual machine gave to others (steal).
         cores: busy share of each CPU.
         timer_late_ns: how late the latest sleep ended.
         resident_bytes: memory of each process of the run.

@@ -21,7 +21,7 @@ MANIFEST = "manifest.json"
 """What the run was made of (`Manifest`); the first file that is written."""
 
 RUN = "run.json"
-"""What came of the run (`RunRecord`); written when all has been recorded."""
+"""The outcome of the run (`RunRecord`); written when all has been recorded."""
 
 HEALTH = "health.jsonl"
 """A line a second for each process (`HealthSample`)."""
@@ -33,7 +33,7 @@ REPORT = "report.html"
 JUNIT = "junit.xml"
 
 SUMMARY = "summary.json"
-"""What the run came to (`Summary`); the last file that is written."""
+"""The results of the run (`Summary`); the last file that is written."""
 
 
 def table_file(table: str) -> str:

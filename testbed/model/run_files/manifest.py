@@ -17,7 +17,7 @@ class Manifest(BaseModel):
         simulated: whether the run took place in virtual time.
         scenario: the resolved scenario, its topology included, as JSON.
         seed: the scenario's.
-        code: version of the code that decides what a run comes to.
+        code: version of the code that decides the results of a run.
         packages: versions of the packages that it used.
         python: the interpreter's version.
         core: whether the protocol core was Python or built as C.
@@ -30,8 +30,8 @@ class Manifest(BaseModel):
         propagation_delay: where packets are delayed.
         link_model: what links do beside forwarding.
         realtime_offset_ns: CLOCK_REALTIME, the clock of pcap files, minus CLOCK_MONOTONIC, that of
-            all records, as the run began; in ns. Less it and `t0_ns` of `run.json`, a packet's time
-            is the `t` of tables.
+            all records, as the run began; in ns. A packet's time in a pcap file, minus this and
+            minus `t0_ns` of `run.json`, is the `t` of tables.
         capacity: what the machine was measured to carry, and the load to expect.
         git: commit of the checkout, and whether the tree differs from it.
     """

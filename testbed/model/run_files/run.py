@@ -1,4 +1,4 @@
-"""The content of `run.json`: what came of a run, beside its tables."""
+"""The content of `run.json`: the outcome of a run, beside its tables."""
 
 import json
 from collections.abc import Mapping
@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field
 class FlowRecord:
     """What became of one flow: the payload of one requester, from `src` to `dst`.
 
-    A fault may have killed an end, which then reports nothing: a killed sender sent at least what
-    arrived; what a killed receiver had in memory nobody knows, it is unaccounted and not lost.
+    An end that a fault has killed reports nothing. A killed sender counts as having sent what
+    arrived. The payload in the memory of a killed receiver is unaccounted, and not lost.
 
     Attributes:
         flow: its number.
@@ -28,7 +28,7 @@ class FlowRecord:
         bytes_completed: payload of the messages that the sender knows to be complete.
         bytes_verified: payload in place and equal to what was sent.
         bytes_lost: payload that was due and is not in place.
-        bytes_under_way: of that, in messages neither complete nor given up at the end.
+        bytes_under_way: the part of them in messages neither complete nor given up at the end.
         bytes_corrupted: payload in place that differs from what was sent.
         bytes_unaccounted: payload that nobody checked.
         packets_sent: data packets, retransmissions included.
@@ -78,7 +78,7 @@ class LinkCounts:
         peak_bytes: greatest backlog of both queues.
         offered_bytes: bytes of the offered packets, Ethernet header included.
         bytes: bytes of the packets that arrived, Ethernet header included.
-        trimmed_off_bytes: what trimmed packets lost.
+        trimmed_off_bytes: payload bytes that were cut off trimmed packets.
         path_lost: dropped by loss on chosen paths, by the link model.
         cut: dropped, there being no carrier; only the simulator counts them.
         paused: times that the next switch paused its sender; only in the simulator.

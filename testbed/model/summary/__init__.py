@@ -1,4 +1,4 @@
-"""What a run came to, as `summary.json` has it, and the metrics that it consists of."""
+"""The results of a run, as `summary.json` has them, and the metrics that they consist of."""
 
 from testbed.model.summary.faults import FaultEffect, FaultSummary, FlowFault, LossShare
 from testbed.model.summary.flows import EvSummary, FlowSummary, Latency

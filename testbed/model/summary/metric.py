@@ -6,7 +6,7 @@
 
 `FaultEffect.stall` is the declaration, `fault.stall` the value. In `summary.json` a time is one
 number for each of its forms (`stall_ms`, `stall_rtt`, `stall_real_us`), any other metric one number
-of its name. What shows, compares, expects or documents metrics goes through
+of its name. All code that shows, compares, expects or documents metrics takes them from
 `MetricGroup.metrics()`, so that a new declaration appears everywhere.
 
 Values are computed in `testbed/results/analysis`: `MetricGroup.measured` takes each from the
@@ -61,7 +61,7 @@ class View(Flag):
 
 
 NEVER = inf
-"""A time after which something happened that did not happen: worse than any. "never" in JSON."""
+"""The time of what never happened: worse than any number. "never" in JSON."""
 
 MaybeNever = Annotated[
     float,
@@ -72,7 +72,7 @@ MaybeNever = Annotated[
 """A number that may be NEVER, as a field."""
 
 Combine = Callable[[Sequence[Value]], Value]
-"""One value of those of several flows."""
+"""Makes one value of the values of several flows."""
 
 
 def total(values: Sequence[Value]) -> Value:
@@ -104,7 +104,7 @@ class Comparison:
 
 
 REQUIRED, USUAL = object(), object()
-"""The default of a metric that has to be given, and that of its class."""
+"""Defaults of a metric: it has none and must be given; it has the default of its class."""
 
 
 class Metric(Generic[T]):
@@ -120,7 +120,7 @@ class Metric(Generic[T]):
         combine: makes a fault's value of those of the flows that it affected: the worst, or a sum.
         compared: its row in comparisons, if it has one.
         default: its value where none is given; `REQUIRED` if there has to be one.
-        never: what flows did not do of which it is never, as in "15 of 64 did not recover".
+        never: what is said of flows whose value is NEVER, as in "15 of 64 did not recover".
     """
 
     number = TypeAdapter[Any](float)
@@ -243,7 +243,7 @@ class OptionalNumber(Metric[float | None]):
 
 
 class OptionalWait(OptionalNumber):
-    """How much passes until something happens, in another unit than time: perhaps never."""
+    """How long until something happens, in another unit than time, such as rounds; may be NEVER."""
 
     may_be_never = True
 

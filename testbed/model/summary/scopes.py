@@ -1,4 +1,4 @@
-"""What the metrics under a scenario's `expect:` are of."""
+"""The keys of a scenario's `expect:`, and the things whose metrics each of them bounds."""
 
 from dataclasses import dataclass
 
@@ -21,10 +21,10 @@ class Scope:
     """One key of `expect:`.
 
     Attributes:
-        groups: the metrics that can be expected.
-        subject: what they are of, in words.
+        groups: the metrics that can be bounded.
+        subject: the things that have these metrics, in words.
         absent: why nothing was measured, where nothing was.
-        example: an expectation.
+        example: a bound as a scenario writes it.
     """
 
     groups: tuple[type[MetricGroup], ...]
@@ -34,7 +34,7 @@ class Scope:
 
     @property
     def quantities(self) -> dict[str, Quantity]:
-        """The numbers that can be expected, by their keys in `summary.json`."""
+        """The numbers that can be bounded, by their keys in `summary.json`."""
         return {q.key: q for group in self.groups for q in group.quantities()}
 
     @property

@@ -16,9 +16,9 @@ class Spread(BaseModel):
     """How one number is distributed over flows.
 
     Attributes:
-        flows: the flows of which it exists.
-        never: those of them in which what it waits for did not happen.
-        median: the median; never is more than any number.
+        flows: the number of flows that have a value.
+        never: how many of these values are NEVER.
+        median: the median; NEVER is more than any number.
         p99: 99% of the flows are no worse.
         worst: the worst.
         worst_flow: the flow with the worst, as `h0 -> h4`.
