@@ -183,10 +183,10 @@ class DeviceRecords(Closeable):
             records = connection.records
             if any(isinstance(event, Placed) for event in of_core):
                 self._learn_number(connection)
-            for event in records.packets(of_core):
-                records.rarer(event)
+            for event in records.record_packets(of_core):
+                records.record_rare(event)
                 if isinstance(event, EvChanged) and records.sends is not None:
-                    self._operator.note(records.sends, event)
+                    self._operator.record_event(records.sends, event)
         if now_ns >= self._next_sample_ns:
             self._next_sample_ns = now_ns + self._sample_ns
             for connection in self._connections.values():
@@ -231,7 +231,7 @@ class DeviceRecords(Closeable):
             )
         flows = (*self._operated.flows, (*ends, lane))
         self._operated = replace(self._operated, flows=flows)
-        self._operator.now_has(self._operated)
+        self._operator.use_flows_of(self._operated)
         self._operator.add(connection)
         return number
 

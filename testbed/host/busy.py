@@ -1,4 +1,4 @@
-"""Makes a host's queue pairs as busy as a fault of it says."""
+"""Applies faults of the kind `busy` to the queue pairs of a host."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
@@ -24,25 +24,25 @@ class _Connection(Protocol):
 def set_busy(
     topology: Topology, host: Node, connections: Iterable[_Connection], state: Mapping[str, Any]
 ) -> int:
-    """Have every queue pair of a host be so busy from now on.
+    """Set how every queue pair of a host treats arriving packets from now on.
 
     Args:
         topology: the fabric.
         host: the host.
         connections: its queue pairs.
-        state: `Impairment.busy` of it; empty ends it.
+        state: `Impairment.busy` of the host; empty: it is not busy.
 
     Returns:
-        The packets that they have refused so far because of this.
+        The number of packets that the queue pairs have refused so far because they were busy.
 
     Raises:
-        TypeError: they are not MRC's: no other transport says that it is busy.
+        TypeError: they are not MRC's: no other transport can be busy.
     """
     refused = 0
     for connection in connections:
         qp = connection.qp
         if not isinstance(qp, QueuePair):
-            raise TypeError("only MRC's queue pairs say that they are busy")
+            raise TypeError("only MRC's queue pairs can be busy")
         qp.set_busy(_busy_of(topology, host, connection.peer_node, state))
         refused += qp.refused_busy
     return refused

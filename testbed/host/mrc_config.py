@@ -1,4 +1,4 @@
-"""A host's NIC and EVs in the form in which the MRC core takes them."""
+"""A host's NIC and EVs in the form that the MRC core expects."""
 
 from collections.abc import Iterable
 
@@ -27,7 +27,7 @@ def ev_entries(evs: Iterable[EvChoice]) -> tuple[EvEntry, ...]:
 
 
 _KEY_BITS = 32
-"""The key of a path has less."""
+"""More bits than the key of a path has."""
 
 
 def _path_key(ev: EvChoice) -> int:

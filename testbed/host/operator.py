@@ -1,7 +1,7 @@
 """Carries out an operator's commands on the queue pairs of one host, and records them.
 
-They come from the scenario (`operator`), from hand while a run goes on, and from the Clustermapper,
-whose denylist takes the same way. An EV is denied as long as one of them denies it.
+Commands come from the scenario (key `operator`), by hand while a run goes on, and from the
+Clustermapper as its denylist. An EV is denied as long as one of these three denies it.
 """
 
 from collections import deque
@@ -46,7 +46,7 @@ PROBE_RTTS: Final = 4
 """Default of the deadline of a batch of probes, in base RTTs."""
 
 KEPT_EVENTS: Final = 4096
-"""So many events wait to be listed; then the oldest is dropped, and counted."""
+"""The most events that wait to be listed; beyond it the oldest is dropped, and counted."""
 
 Answer = Callable[[dict[str, Any]], None]
 """Takes the answer to a command: its result, or `errors`."""
@@ -57,7 +57,7 @@ class _Connection(Protocol):
 
     @property
     def plan(self) -> QpPlan:
-        """What it was made from."""
+        """The plan that the queue pair was made from."""
 
     @property
     def qp(self) -> object:
@@ -92,12 +92,12 @@ class HostOperator:
         self._disabled: set[int] = set()
         self._t0_ns = 0
 
-    def now_has(self, operated: Operated) -> None:
-        """Take commands for these flows from now on."""
+    def use_flows_of(self, operated: Operated) -> None:
+        """Check commands against the flows of `operated` from now on."""
         self._scenario = operated
 
     def add(self, connection: _Connection) -> None:
-        """Take over a queue pair; other transports than MRC have no EVs to operate."""
+        """Let commands apply to a queue pair; one of another transport than MRC has no EVs."""
         qp, qp_plan = connection.qp, connection.plan
         if isinstance(qp, QueuePair):
             number = -1 if qp_plan.sends is None else qp_plan.sends
@@ -126,7 +126,7 @@ class HostOperator:
         return due_ns
 
     def work(self, now_ns: int) -> None:
-        """Carry out what the scenario has for now, and report probes that are over."""
+        """Carry out the scenario's commands that are due, and report finished batches of probes."""
         while self._commands and self._commands[0][0] <= now_ns:
             self._carry_out(self._commands.popleft()[1], now_ns, _ignore, BY_SCENARIO)
         if self._probing:
@@ -138,12 +138,12 @@ class HostOperator:
         """Carry out a command by hand; `answer` is called when it took effect or was refused."""
         self._carry_out(command, now_ns, answer, BY_HAND)
 
-    def note(self, flow: int, event: EvChanged) -> None:
-        """Keep an event for those who ask for it."""
+    def record_event(self, flow: int, event: EvChanged) -> None:
+        """Keep an event until it is listed."""
         self._keep((flow, event))
 
-    def note_port(self, plane: int, state: str, now_ns: int) -> None:
-        """Keep the new state of a port for those who ask for it."""
+    def record_port(self, plane: int, state: str, now_ns: int) -> None:
+        """Keep the new state of a port until it is listed."""
         self._keep((now_ns, plane, state))
 
     def _keep(self, event: tuple[int, EvChanged] | tuple[int, int, str]) -> None:
@@ -153,7 +153,7 @@ class HostOperator:
     def deny_crossing(self, directions: frozenset[str], now_ns: int) -> None:
         """Have the Clustermapper deny exactly the EVs whose paths cross one of these directions.
 
-        What would leave a flow no path is refused: a faulty path is better than none.
+        A denial that would leave a flow no path is refused: a faulty path is better than none.
         """
         topology, host = self._scenario.topology, self._host
         for flow in self._qps:
@@ -292,7 +292,7 @@ class HostOperator:
         kind = "disable" if disable else "enable"
         self._record(now_ns, by, kind, self._host.name, -1, plane, 0, state, -1)
         if changes:
-            self.note_port(plane, state, now_ns)
+            self.record_port(plane, state, now_ns)
 
     # --- what is answered ---------------------------------------------------------------------
 
@@ -381,4 +381,4 @@ class HostOperator:
 
 
 def _ignore(_result: dict[str, Any]) -> None:
-    """Take the answer to a command of the scenario: its record says what came of it."""
+    """Ignore the answer to a command of the scenario: the record has the result."""

@@ -1,4 +1,4 @@
-"""What is wrong with a class of the user's own, and with an error that its code raises.
+"""Checks a class of the user's own, and describes the errors that its code raises.
 
 It uses the standard library alone: `own_worker.py`, which runs such a class in another process,
 loads this file by its path.
@@ -15,11 +15,11 @@ NO_ERROR: Final = "code that raises no error"
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """What a class of the user's own is made of and has to have.
+    """The interface that a class of the user's own has to have.
 
     Attributes:
         required: the method or attribute that no class may lack.
-        example: how a class gets it.
+        example: how a class defines it.
         methods: the parameters of each method, without `self`.
     """
 
@@ -121,7 +121,7 @@ def _wrong_parameters(own_class: Any, name: str, parameters: str) -> list[Mistak
 
 
 def missing(made: Any, interface: Interface) -> Mistake | None:
-    """What an object lacks of its interface."""
+    """The mistake that an object lacks what its interface requires; None if it has it."""
     required, example = interface.required, interface.example
     if hasattr(made, required):
         return None
@@ -131,8 +131,8 @@ def missing(made: Any, interface: Interface) -> Mistake | None:
     return Mistake(type(made).__name__, f"no {required}", f"a class with {example}", remedy)
 
 
-def said_of(error: BaseException, file: str) -> tuple[str, int | None, str]:
-    """What to say of an error that the class raised.
+def describe_error(error: BaseException, file: str) -> tuple[str, int | None, str]:
+    """Describe an error that the class raised.
 
     Args:
         error: the error.

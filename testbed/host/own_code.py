@@ -19,16 +19,16 @@ from testbed.host.own_class import (
     SELECTOR,
     Interface,
     Mistake,
+    describe_error,
     examine,
     missing,
-    said_of,
 )
 from testbed.model.errors import few
 from testbed.model.own_code import OwnCode
 from testbed.mrc import EvInfo, EvState, LossReport, SackReport
 
 _MOST_NOTHING = 3
-"""How often in a row a selector may pick nothing while nothing is in flight."""
+"""How often in a row a selector may return None while nothing is in flight."""
 
 MOST_BYTES = 1 << 50
 """No window may be larger."""
@@ -100,7 +100,7 @@ class _OwnObject:
         try:
             return action()
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the user's code does
-            text, line, remedy = said_of(error, self._code.file)
+            text, line, remedy = describe_error(error, self._code.file)
             raise self._code.error(what, text, NO_ERROR, line, remedy) from None
 
 
@@ -167,7 +167,9 @@ class OwnSelector:
             self._nothing = 0 if flight else self._nothing + 1
             if self._nothing >= _MOST_NOTHING:
                 expected = "an EV, since nothing is in flight whose answer could wake the sender"
-                remedy = "return None only if flight is above 0; without a return it is None, too"
+                remedy = (
+                    "return None only if flight is above 0; a method without return gives None, too"
+                )
                 self._own.refuse("pick", f"None, {self._nothing} times in a row", expected, remedy)
             return None
         self._nothing = 0
@@ -203,7 +205,7 @@ class OwnController:
     """A congestion controller of the user's own: a `mrc.CongestionController`.
 
     Attributes:
-        window: what the user's object says, but never less than a packet.
+        window: the window of the user's object in bytes, but never less than a packet.
     """
 
     def __init__(self, code: OwnCode, path: CcPath) -> None:

@@ -1,8 +1,8 @@
 """Runs a user's class in a process of its own, which has no access to the run: for grading.
 
 The class gets values and returns values over a pipe. Records, timeline and the other files stay out
-of its reach; what could be taken from its process is in `confinement`. Calls that return nothing
-are sent with the next one that does, so that a packet costs one turn of the pipe.
+of its reach; `confinement` has the restrictions of its process. Calls that return nothing are sent
+with the next one that returns something, so that a packet costs one round trip of the pipe.
 """
 
 import json
@@ -24,18 +24,18 @@ from testbed.mrc import LossReport, SackReport
 WORKER = Path(__file__).with_name("own_worker.py")
 
 CPU_S = 10
-"""CPU time of the process; on a slow machine so many times more as it is slower."""
+"""CPU time of the process in s; multiplied by `slowness`."""
 
 MEMORY_BYTES = 1 << 30
 
 PATIENCE_S = 60.0
-"""How long all calls of an object may take together, beside other load; longer if slow, too."""
+"""How long all calls of an object may take together, waiting included; multiplied by `slowness`."""
 
 MAX_REPLY = 1 << 12
 _ENDING_S = 2.0
 
 confinement: Final[dict[str, None]] = {}
-"""What held for every process so far: a set that keeps its order."""
+"""The restrictions that were in force in the processes so far: a set that keeps its order."""
 
 
 class OwnProcess:
@@ -62,7 +62,7 @@ class OwnProcess:
             bufsize=0,
             cwd="/",
             env={},
-            start_new_session=True,  # a signal to its process group is for itself alone
+            start_new_session=True,  # its process group has no other process
         )
         assert self._process.stdin is not None  # noqa: S101 - both were asked for
         assert self._process.stdout is not None  # noqa: S101
@@ -112,7 +112,7 @@ class OwnProcess:
 
     def close(self) -> None:
         """End the process."""
-        self._process.terminate()  # it takes the one that runs the class along
+        self._process.terminate()  # which ends the process that runs the class, too
         try:
             self._process.wait(_ENDING_S)
         except subprocess.TimeoutExpired:  # without namespaces it can ignore that

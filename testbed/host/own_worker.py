@@ -22,7 +22,7 @@ from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any, NoReturn
 
-try:  # now: once it is nobody's process, it may not be able to read Python's files
+try:  # now: as the user nobody it may not be able to read Python's files
     import resource
 except ImportError:  # Windows, which starts no such process
     assert sys.platform == "win32"  # noqa: S101
@@ -80,16 +80,16 @@ class _PathBeneath(ctypes.Structure):
 
 
 def confine(cpu_s: int, memory_bytes: int) -> list[str]:
-    """Take from this process what an algorithm does not need; return what could be taken."""
+    """Confine this process to what an algorithm needs; return the restrictions in force."""
     held = _no_files() if sys.platform == "linux" else []
     return held + _user() + _limits(cpu_s, memory_bytes)
 
 
 def in_namespaces() -> list[str]:
-    """Have the network, the IPC and the processes that this process starts apart from all others.
+    """Move this process into namespaces of its own: network, IPC, mounts, and PIDs of its children.
 
-    As root, or in a user namespace. Returns what holds then; nothing if the system does not allow
-    it.
+    It needs root or a user namespace. Returns the restrictions in force then; none if the system
+    does not allow namespaces.
     """
     if sys.platform != "linux":
         return []
@@ -206,7 +206,7 @@ def _answer(action: Callable[[], dict[str, Any]], file: str, called: list[str]) 
     try:
         reply = action()
     except BaseException as error:  # noqa: BLE001 - whatever the user's code does
-        text, line, remedy = OWN_CLASS.said_of(error, file)
+        text, line, remedy = OWN_CLASS.describe_error(error, file)
         reply = {"error": text, "line": line, "what": called[-1], "remedy": remedy}
         reply["late"] = isinstance(error, OutOfTimeError)
     return json.dumps(reply).encode() + b"\n"
@@ -217,12 +217,12 @@ def _import_ahead(source: str) -> None:
     try:
         nodes = [*ast.walk(ast.parse(source))]
     except SyntaxError:
-        return  # said when it is compiled
+        return  # reported when it is compiled
     names = [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module]
     names += [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
     for name in names:
         if name.partition(".")[0] in {"testbed", *sys.stdlib_module_names}:
-            with contextlib.suppress(ImportError):  # said when the class imports it
+            with contextlib.suppress(ImportError):  # reported when the class imports it
                 importlib.import_module(name)
 
 
@@ -248,7 +248,7 @@ def serve(held: list[str]) -> None:
     """Make the object, then answer each batch of calls.
 
     Args:
-        held: what was taken from this process already.
+        held: the restrictions that are in force already.
     """
     requests = os.fdopen(os.dup(0), "rb")
     replies = os.fdopen(os.dup(1), "wb", buffering=0)

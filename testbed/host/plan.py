@@ -17,7 +17,7 @@ from testbed.model.units import NS_PER_S
 from testbed.mrc.constants import FIRST_QPN
 
 TICKS_PER_RTT = 40
-"""Rounds of an emulated host per base RTT, at most: waking up is what costs on a small machine."""
+"""Rounds of an emulated host per base RTT, at most: on a small machine each wake-up is costly."""
 
 
 def rtt_timeout_s(topology: Topology) -> float:
@@ -37,7 +37,7 @@ class QpPlan:
         sends: the number of the flow that this end sends; None if it only receives.
         receives: the number of the flow that this end receives; None if it only sends.
         evs: the EVs from this host to the peer.
-        moves: when the fabric's routing puts it on which path, if the fabric chooses the path.
+        moves: the changes of its path by the fabric's routing, if the fabric chooses the path.
     """
 
     peer: Node

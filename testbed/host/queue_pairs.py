@@ -1,6 +1,6 @@
-"""The queue pairs of a host, from its plan: the only place where transports differ for a driver.
+"""The queue pairs of a host, from its plan: the only place that tells transports apart.
 
-Every transport's queue pair has the methods of `ReliableQp`, and its `Demux` takes arriving packets
+Every transport's queue pair has the methods of `ReliableQp`, and its `Demux` hands arriving packets
 to the queue pairs. The emulation and the simulator need nothing else.
 """
 
@@ -52,7 +52,7 @@ class ReliableQp(Poster, Protocol):
 
 
 class Demux(Protocol):
-    """Takes arriving packets to their queue pair; `mrc.Demux` describes it."""
+    """Hands arriving packets to their queue pair; `mrc.Demux` describes it."""
 
     def add(self, qp: Any) -> None:
         """Let a queue pair of this transport receive."""
@@ -74,7 +74,7 @@ class Stack:
     """A host's end of a transport.
 
     Attributes:
-        demux: takes arriving packets to the queue pairs.
+        demux: hands arriving packets to the queue pairs.
         open_qp: makes a queue pair of the plan that receives into a memory table; the caller adds
             it to `demux`.
     """

@@ -55,7 +55,7 @@ class Connection:
     """One queue pair with what posts to it and what checks its arrivals.
 
     Attributes:
-        plan: what it was made from.
+        plan: the plan that the queue pair was made from.
         qp: the queue pair.
         peer: the NIC address of its other end.
         sender: posts its messages, if it sends.
@@ -248,7 +248,7 @@ class Traffic:
 
         Only MRC does: other transports send where the fabric routes them.
         """
-        self.operator.note_port(plane, "up" if up else "no carrier", now_ns)
+        self.operator.record_port(plane, "up" if up else "no carrier", now_ns)
         if not self._remap.holds_back(plane, up=up, now_ns=now_ns):
             self._change_port(plane, up=up, now_ns=now_ns)
 
@@ -259,7 +259,7 @@ class Traffic:
                 qp.port_changed(plane, up=up, now_ns=now_ns)
 
     def set_busy(self, state: Mapping[str, Any]) -> int:
-        """Be as busy as a fault says (see `testbed.host.busy`); returns the packets refused."""
+        """Apply a fault `busy` (see `testbed.host.busy`); returns the number of refused packets."""
         return set_busy(self._plan.scenario.topology, self._plan.host, self._turns, state)
 
     def transmit(self, now_ns: int, room: int) -> int:
@@ -349,8 +349,8 @@ class Traffic:
     def _record_events(self, connection: Connection) -> None:
         """Record the core's events; those that are rarer than a packet are counted as well."""
         records, sender, checker = connection.records, connection.sender, connection.checker
-        for event in records.packets(connection.qp.events()):
-            records.rarer(event)
+        for event in records.record_packets(connection.qp.events()):
+            records.record_rare(event)
             if isinstance(event, MessageDelivered):
                 if checker is not None:
                     verified = checker.check(event)
@@ -362,4 +362,4 @@ class Traffic:
             elif isinstance(event, Lost | Spurious):
                 sender.counts.packets_lost += -1 if isinstance(event, Spurious) else 1
             elif isinstance(event, EvChanged):
-                self.operator.note(sender.flow, event)
+                self.operator.record_event(sender.flow, event)

@@ -7,7 +7,7 @@ class TrafficProgress:
     """Describes how a run goes on: the rate at which data arrives, and what is lost."""
 
     def __init__(self, what: str, duration_ns: int) -> None:
-        """Begin a run of this duration; `what` it is doing."""
+        """Begin a run of this duration; `what` names its step, such as `running`."""
         self._what = what
         self._duration = show_duration(duration_ns)
         self._time_ns = self._bytes = 0

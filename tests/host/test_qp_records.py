@@ -20,11 +20,11 @@ def test_each_event_belongs_to_the_flow_of_its_direction(tmp_path: Path) -> None
     placed = Placed(7, ev, 4096, retransmitted=False, time_ns=20)
     lost = Lost(5, ev, path.plane, sent_ns=2, reason="late", time_ns=30)
     events: list[Event] = [placed, RoundTrip(ev, path.plane, 900, 10), lost]
-    assert records.packets(events) == [lost]
+    assert records.record_packets(events) == [lost]
     records.receives = 4
-    records.packets([placed])
+    records.record_packets([placed])
     for event in (lost, Spurious(5, ev, path.plane, sent_ns=2, time_ns=40)):
-        records.rarer(event)
+        records.record_rare(event)
     tables.close()
 
     def rows(table: Table) -> list[tuple[object, ...]]:

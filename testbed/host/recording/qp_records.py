@@ -1,4 +1,4 @@
-"""Records what the core of a queue pair reports, of the flows that begin and end at it."""
+"""Records the events of a queue pair's core, for the flows that begin and end at it."""
 
 from collections.abc import Iterable
 
@@ -33,7 +33,7 @@ class QpRecords:
         self._host, self._peer = ends
         self._planes: dict[int, int] = {}
 
-    def packets(self, events: Iterable[Event]) -> list[Event]:
+    def record_packets(self, events: Iterable[Event]) -> list[Event]:
         """Record arrivals and round trips, many at once; returns the events that are rarer."""
         sends, receives, planes = self.sends, self.receives, self._planes
         arrived: list[tuple[int, ...]] = []
@@ -64,7 +64,7 @@ class QpRecords:
         self._planes[ev] = plane
         return plane
 
-    def rarer(self, event: Event) -> None:
+    def record_rare(self, event: Event) -> None:
         """Record a loss, or the change of an EV, of the flow that this end sends.
 
         A queue pair that is used one way has events of the other direction too: they are dropped.
