@@ -7,12 +7,12 @@ from testbed.model.flows import Flow, flows_of
 from testbed.model.scenario import Scenario
 
 SAMPLES = 7
-"""Single packets at most: each takes a round trip, as long as a dilated one is."""
+"""The most packets that are measured, one after the other."""
 
 TOLERANCE = 0.05
 """Three samples that differ by no more than this share of a round trip are enough: as late event
 loops may be in a run that is trusted. On a machine that is never late they differ by 4%: loops wake
-up 40 times in a round trip, and the first packet finds everything cold."""
+up 40 times in a round trip, and the first packet finds the CPU's caches cold."""
 
 
 def measure(sample_ns: Callable[[], int]) -> int:
@@ -43,7 +43,7 @@ def agreed(samples: Sequence[int]) -> int | None:
 
 
 def longest_flow(scenario: Scenario) -> Flow:
-    """The flow that it is measured on: the first that crosses a T1, if any does."""
+    """The flow that the base RTT is measured on: the first that crosses a T1, if any does."""
     topology = scenario.topology
     flows = flows_of(scenario)
     across = (flow for flow in flows if topology.rack(flow.src) != topology.rack(flow.dst))

@@ -21,20 +21,20 @@ from testbed.model.workload import WriteBw
 
 _DURATION_NS = parse_duration("3.2 s")
 _WARM_NS = parse_duration("0.6 s")
-"""At first messages are being made."""
+"""Left out at the beginning, while the messages are made."""
 
 DILATIONS = (30_000, 120_000, 480_000)
 """A machine that is too slow for one dilation is measured at the next: it carries fewer packets
 there than it is offered, so what is measured of them is too little."""
 
 _PAIRS = (("h0", "h4"), ("h1", "h5"), ("h2", "h6"), ("h3", "h7"))
-"""About half of what a small machine carries: a packet costs up to twice as much there as on an
-idle one, and less again where endpoints are late and take many at once. With as many hosts as most
-scenarios have: with four of them it costs a fifth less."""
+"""About half of what a small machine carries. At that load a packet costs up to twice as much CPU
+time as on an idle machine; at more load it costs less, as late endpoints handle many at once. Eight
+hosts, as in most scenarios: with four of them a packet costs a fifth less."""
 
 
 def calibrate(progress: Callable[[str, float], None]) -> Capacity:
-    """Measure it with eight hosts at full rate in both directions.
+    """Measure the capacity of this machine, with eight hosts at full rate in both directions.
 
     Raises:
         MachineError: this machine cannot run the testbed, or not even the slowest measurement.
@@ -89,11 +89,11 @@ def _stretched(time_ns: int, dilation: float) -> int:
 
 
 def capacity_of(scenario: Scenario, directory: Path) -> Capacity | None:
-    """What the records say: endpoints by their own CPU time, links by the kernel's softirqs.
+    """The capacity, from the CPU time of endpoints, and of the kernel's softirqs for links.
 
-    So other programs that the machine runs meanwhile are not counted, unless they use the network;
-    nor do they make the lag of the least disturbed endpoint. None if there is no sample of an
-    endpoint or of the machine from within the measurement.
+    So other programs are not counted, unless they use the network. The lag is that of the endpoint
+    that they disturbed least. None if there is no sample of an endpoint or of the machine from
+    within the measurement.
     """
     run = RunRecord.model_validate_json((directory / RUN).read_text())
     warm_ns = _stretched(_WARM_NS, scenario.topology.dilation)

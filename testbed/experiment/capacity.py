@@ -49,8 +49,8 @@ REFUSE_LAG_RTT = 0.25
 """Event loops that run later than this cause losses: `LAG_P99_INVALID_RTT` of the verdict."""
 
 POLL_SHARE = 0.02
-"""CPU time of looking after one more queue pair in a tick of an endpoint, of that which a packet
-costs its two ends: 2 to 4 us where that is 175 us. It tells where hosts have a hundred of them."""
+"""CPU time that one more queue pair takes in each tick of an endpoint, as a share of the time that
+a packet takes at its two ends: 2 to 4 us of 175 us. It matters for hosts with a hundred QPs."""
 
 CALIBRATION = 6
 """The version of the measurement; it increases when the meaning of a value changes."""
@@ -69,8 +69,8 @@ class Capacity:
         endpoint_ns: at the two endpoints together.
         link_ns: on each link.
         cpus: how many CPUs' time may be used.
-        lag_ns: how much later than planned event loops woke meanwhile, at p99: whatever a fabric's
-            round trip is.
+        lag_ns: how late event loops woke during the measurement, 99th percentile, in ns. It does
+            not depend on the fabric's round trip.
     """
 
     endpoint_ns: float
@@ -81,7 +81,7 @@ class Capacity:
     def load(self, scenario: Scenario) -> float:
         """The share of the CPUs that a scenario takes, 1.0 being all of them.
 
-        Where one endpoint needs more of its own CPU than that, its share.
+        If an endpoint takes a larger share of the one CPU that it can use, that share.
         """
         topology = scenario.topology
         whole_ns = 0.0
@@ -134,7 +134,7 @@ def judge_load(scenario: Scenario, capacity: Capacity, *, force: bool) -> str | 
     """Compare a scenario with what the machine carries; returns a warning, or None.
 
     Raises:
-        MachineError: it is far too much, and not forced.
+        MachineError: the scenario is far too much, and not forced.
     """
     if not is_too_much(scenario, capacity):
         return None
@@ -149,10 +149,10 @@ def judge_load(scenario: Scenario, capacity: Capacity, *, force: bool) -> str | 
         remedy = f"{some if fits else f'dilation: {dilation} would fit'} (auto finds it)"
     else:
         rtt = show_duration(scenario.topology.propagation_rtt_ns)
-        what = f"this machine's timers make delays late by {show_load(late)} a round trip of {rtt}"
+        what = f"this machine's timers are late by {show_load(late)} a round trip of {rtt}"
         remedy = f"dilation: {dilation} would fit (auto finds it)"
     if (load > REFUSE_LOAD or late > REFUSE_LAG_RTT) and not force:
-        raise MachineError(what, f"{remedy}; --force runs it all the same")
+        raise MachineError(what, f"{remedy}; --force runs it anyway")
     return f"{what}: expect a verdict below trusted; {remedy}"
 
 
@@ -165,9 +165,9 @@ def is_too_much(scenario: Scenario, capacity: Capacity) -> bool:
 
 
 def load_capacity() -> Capacity | None:
-    """What was measured here before, with this kernel, CPU, version and build of the core.
+    """The measurement saved for this kernel, CPU, version and build of the core.
 
-    None if nothing was, or if it cannot be read.
+    None if there is none, or if it cannot be read.
     """
     for place in _places():
         try:
@@ -178,9 +178,9 @@ def load_capacity() -> Capacity | None:
 
 
 def save_capacity(capacity: Capacity) -> Path:
-    """Keep it in the user's cache: the caller's, where sudo runs this.
+    """Save a measurement in the cache of the user, of the caller where sudo runs this.
 
-    Where that cannot be written, it is kept in the temporary directory.
+    If the cache cannot be written, it is saved in the temporary directory.
 
     Raises:
         OSError: neither can be written.
@@ -208,7 +208,7 @@ def _write(place: Path, capacity: Capacity) -> Path:
 
 
 def _places() -> list[Path]:
-    """Where it may be, the best place first."""
+    """The files in which a measurement may be saved, the best one first."""
     key = (
         CALIBRATION,
         version(DISTRIBUTION),

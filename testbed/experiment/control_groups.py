@@ -71,7 +71,7 @@ def _groups(controller: str) -> Iterator[Path]:
 def _tops() -> dict[str, str]:
     """Which group is the top one of each hierarchy, by where it is mounted (proc(5), mountinfo).
 
-    A container may see no more than its own group and those below it, and yet be told the whole
+    A container may see no more than its own group and those below it, but still be told the whole
     path of its own.
     """
     lines = MOUNTS.read_text(encoding="utf-8").splitlines() if MOUNTS.exists() else []

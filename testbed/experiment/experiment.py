@@ -1,4 +1,4 @@
-"""What one emulated run is to be, and how it is held after its timeline."""
+"""The settings of one emulated run, and the hold after its timeline."""
 
 import os
 import select
@@ -50,9 +50,9 @@ class Experiment:
     Attributes:
         scenario: what to run.
         directory: the run directory, which exists.
-        captured: names of the links whose packets, from both ends, go to `pcaps/<link>.pcap`.
+        captured: names of the links whose packets, from both ends, go to `pcaps/<link>.pcapng`.
         hold: how long the run goes on after its timeline; None: it ends with the timeline.
-        stop_if_late: whether the run ends once it cannot be trusted because the machine was late.
+        stop_if_late: whether the run ends once the machine was too late for it to be trusted.
     """
 
     scenario: Scenario

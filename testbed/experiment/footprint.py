@@ -70,7 +70,7 @@ def require_room(scenario: Scenario) -> None:
     spare = available_processes() - OTHER_PROCESSES
     if endpoints > spare:
         raise MachineError(
-            f"{endpoints} hosts that send or receive are as many processes, {spare} more may run",
+            f"{endpoints} hosts that send or receive need a process each, {spare} more may run",
             f"{max(spare, 0)} such hosts would fit, or a higher limit (pids.max of the cgroup, "
             "kernel.threads-max, kernel.pid_max)",
         )

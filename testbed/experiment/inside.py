@@ -286,7 +286,7 @@ def _run_timeline(run: _Run, t0_ns: int, base_rtt_ns: int) -> int:
 
 
 def _announce_start(raw: Path, start: RunStart) -> None:
-    """Write when the run starts, as a whole, for those who watch it."""
+    """Write `start.json` in one step, for programs that watch the run."""
     new = raw / f".{START}"
     new.write_text(start.model_dump_json())
     new.replace(raw / START)

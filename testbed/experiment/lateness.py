@@ -21,7 +21,7 @@ class LatenessMonitor:
         self._read_bytes = 0
 
     def check(self) -> None:
-        """Read the samples that are new.
+        """Read the samples that were recorded since the last call.
 
         Raises:
             LateError: a process was so late that no later sample can make the run trusted.

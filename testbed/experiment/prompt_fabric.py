@@ -40,7 +40,7 @@ def watched_fabric(fabric: Fabric, directory: Path) -> Iterator[None]:
     """Record a fabric, and take commands by hand for it, while the block runs.
 
     Args:
-        fabric: it, built in this sandbox.
+        fabric: the fabric, built in this sandbox.
         directory: the run directory; programs in the hosts record in it, too.
 
     Raises:
@@ -111,7 +111,7 @@ class _Relay:
         self._refusals: dict[int, Mapping[str, Any]] = {}
 
     def wait(self, watched: list[Any], timeout_s: float) -> list[Any]:
-        """Relay what comes within a time; returns those watched that have something to tell."""
+        """Relay messages for a time; returns those of `watched` that have something to read."""
         ready = select.select([*watched, self._controller, *self._programs], [], [], timeout_s)[0]
         if self._controller in ready:
             for message in self._controller.receive():

@@ -9,11 +9,11 @@ from testbed.model.fabric.topology import Topology
 from testbed.results.records import Recorder
 
 LEAST_STEP_NS = 4_000_000
-"""Not more often: each sample wakes the process that watches over the run."""
+"""The shortest time between two samples: each wakes the first process of the run."""
 
 
 FLUSH_NS = 100_000_000
-"""So often what was recorded is handed on, for those who watch the run."""
+"""The time between two flushes of the records, for programs that watch the run."""
 
 
 def step_ns(topology: Topology) -> int:

@@ -132,7 +132,7 @@ def test_a_soft_limit_of_open_files_is_raised(here: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "files", "message"),
     [
-        ("pids", {"pids.max": "36"}, "are as many processes, "),
+        ("pids", {"pids.max": "36"}, "need a process each, "),
         ("memory", {"memory.max": "200M", "memory.limit_in_bytes": "200M"}, "of memory, "),
     ],
 )

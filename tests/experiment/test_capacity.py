@@ -101,7 +101,7 @@ def test_delays_that_timers_cannot_make_are_warned_of_or_refused() -> None:
     assert warning is not None
     assert "late by 7.65% of a round trip of 26.2 ms" in warning
     assert "dilation: 3100 would fit" in warning
-    with pytest.raises(MachineError, match="timers make delays late by 153% of a round trip"):
+    with pytest.raises(MachineError, match="timers are late by 153% of a round trip"):
         judge_load(_permutation(dilation=100.0), late, force=False)
     assert judge_load(_permutation(dilation=3_100.0), late, force=False) is None
 

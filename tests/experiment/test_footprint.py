@@ -56,7 +56,9 @@ def test_messages_too_large_for_the_memory(machine: Callable[[int, int], None]) 
 
 def test_more_endpoints_than_processes_may_run(machine: Callable[[int, int], None]) -> None:
     machine(400 * MIB, footprint.OTHER_PROCESSES + 5)
-    with pytest.raises(MachineError, match=r"8 hosts .* as many processes, 5 more may") as refused:
+    with pytest.raises(
+        MachineError, match=r"8 hosts .* need a process each, 5 more may"
+    ) as refused:
         require_room(load_scenario("permutation"))
     assert refused.value.remedy.startswith("5 such hosts would fit")
 
