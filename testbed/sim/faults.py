@@ -20,10 +20,10 @@ from testbed.sim.host import Host
 
 
 class FaultInjection:
-    """Brings faults about on a simulated fabric, and records when and with what effect.
+    """Applies faults to a simulated fabric, and records when they took effect, with proof.
 
-    They take effect to the ns. The proof of a fault is the number of packets that were dropped,
-    damaged or refused while it was in force, by direction or host.
+    They take effect exactly at their times. The proof of a fault is the number of packets that were
+    dropped, damaged or refused while it was in force, by direction or host.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class FaultInjection:
         self._refused: dict[str, int] = {}
 
     def schedule(self, fault: ScheduledFault, t0_ns: int) -> None:
-        """Have every step of a fault happen at its time after `t0_ns`."""
+        """Schedule every step of a fault, at its time after `t0_ns`."""
         self._faults[fault.index] = fault
         for step in fault.steps:
             self._engine.at(t0_ns + step.at, self._step, (fault, step))
@@ -56,7 +56,7 @@ class FaultInjection:
         return tuple(record for _, record in sorted(self._records.items()))
 
     def inject(self, fault: Fault, t0_ns: int) -> FaultRecord | Problem:
-        """Begin a fault by hand now; or say with what it conflicts.
+        """Begin a fault by hand now, and return its record, or the problem if it conflicts.
 
         Args:
             fault: the fault.
@@ -134,7 +134,7 @@ class FaultInjection:
         self._records[index] = record
 
     def _announce(self, now_ns: int, direction: str, *, up: bool) -> None:
-        """Tell a host the carrier of its own port, as its NIC would."""
+        """Tell a host that the carrier of its own port changed, as its NIC would."""
         named = direction_named(self._topology, direction)
         if named is not None and named[1].node in self._hosts:
             link, port = named

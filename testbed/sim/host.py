@@ -26,7 +26,7 @@ TICKS_PER_RTT: Final = 24
 
 @dataclass(frozen=True, slots=True)
 class _Destination:
-    """How an EV leads to a peer: the sending port, the route, what takes packets in there."""
+    """How an EV leads to a peer: the sending port, the route, the function that receives there."""
 
     plane: int
     route: tuple[Hop, ...]
@@ -34,16 +34,16 @@ class _Destination:
 
 
 class Host(Event):
-    """One host's ports and what sends through them. As an event, a round is due.
+    """One host's ports and what sends through them. As an event it is the host's next round.
 
-    It does what the emulation's endpoint does, in the same order. But arrivals reach the core at
-    their very time, not in rounds.
+    It does what the emulation's endpoint does, in the same order. But the core gets each arrival at
+    its exact time, not in rounds.
 
     Attributes:
         traffic: its queue pairs.
         deliver: receives what comes out of the fabric: `receive`, or a test's function before it.
         launched: packets handed to the fabric.
-        arrived: whole packets that came out of it.
+        arrived: untrimmed packets that came out of it.
         arrived_trimmed: trimmed packets that came out of it.
     """
 
@@ -93,7 +93,7 @@ class Host(Event):
         self.wake(now_ns)
 
     def set_busy(self, state: Mapping[str, Any]) -> int:
-        """Be as busy as a fault says; returns the packets refused for it so far."""
+        """Apply a fault `busy`; returns the number of packets refused for it so far."""
         refused = self.traffic.set_busy(state)
         self.wake(self._engine.now_ns)
         return refused

@@ -1,8 +1,8 @@
 """One direction of a link: the sending port with its two queues, and the wire behind it.
 
-It decides as the emulation's link model does (testbed/fabric/link_model/bpf/linkmodel.bpf.c). A
-packet sees the bytes before it in its own queue, including what is in service; by them it is
-trimmed, dropped or marked as it arrives. The priority queue is served first. Faults act on the
+It decides as the emulation's link model does (testbed/fabric/link_model/bpf/linkmodel.bpf.c).
+Whether an arriving packet is trimmed, dropped or marked depends on the bytes before it in its own
+queue, those in service included. The priority queue is served first. Faults act on the
 wire, so a lost packet has used its share of the link, and packets that wait when a blackhole begins
 are swallowed as they leave.
 
@@ -42,7 +42,7 @@ _TALLIES: Final = (
 
 
 class LinkDirection(Hop):
-    """A port, its queues and the wire behind it. As an event, the port becomes free.
+    """A port, its queues and the wire behind it. As an event it is the port becoming free.
 
     Attributes:
         name: `p0_t0_0>p0_t1_2`.

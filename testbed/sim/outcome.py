@@ -1,4 +1,4 @@
-"""What a simulated run comes to."""
+"""The outcome of a simulated run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What crosses the simulated fabric, and what it crosses."""
+"""Packets in the simulated fabric, and the hops of their routes."""
 
 from collections.abc import Callable
 from typing import Final
@@ -39,7 +39,7 @@ Deliver = Callable[[int, "Packet"], None]
 
 
 class Packet(Event):
-    """A datagram under way. As an event, it reaches the end of the link that it is on.
+    """A datagram in flight. As an event it is the arrival at the end of the link that it is on.
 
     Attributes:
         datagram: what the core handed over: the inner packet.

@@ -236,7 +236,7 @@ class Simulation:
             engine.at(engine.now_ns, self._sample_links)
 
     def _end_at(self, end_ns: int) -> None:
-        """Have all hosts post no more from then on."""
+        """Schedule the end: from then on no host posts messages."""
         self._end_ns = end_ns
         for host in self.hosts.values():
             self.engine.at(end_ns, host.end)

@@ -22,7 +22,7 @@ def random_stream(seed: int, name: str, purpose: str) -> Random:
 
 
 class Outages:
-    """The periods in which a wire was dark; those long past are forgotten."""
+    """The periods in which a wire lost every packet; those long past are forgotten."""
 
     def __init__(self) -> None:
         self._from_ns: list[int] = []
@@ -41,7 +41,7 @@ class Outages:
         self._until_ns.append(NEVER)
 
     def cover(self, time_ns: int) -> bool:
-        """Whether the wire was dark at that time."""
+        """Whether the wire lost every packet at that time."""
         return any(
             begin <= time_ns < end for begin, end in zip(self._from_ns, self._until_ns, strict=True)
         )
