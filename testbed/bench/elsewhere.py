@@ -59,7 +59,7 @@ def measure(name: str, repeats: int, results: str) -> str:
     """Measure a part here; the fields of its figures as JSON.
 
     Raises:
-        RunFailedError: it did not come to its end.
+        RunFailedError: it did not finish.
     """
     command = [sys.executable, "-m", __name__, name, str(repeats), results]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - ours

@@ -132,7 +132,7 @@ def error_of(record: JobRecord | None, log: Path) -> MachineError | RunFailedErr
         return MachineError(reason, remedy or usual)
     reason = "" if record is None else record.failure
     failure = CrashError if record is not None and record.crashed else RunFailedError
-    return failure(f"{reason or 'the run did not come to its end'}; see {log}")
+    return failure(f"{reason or 'the run did not finish'}; see {log}")
 
 
 class Executor(Protocol):

@@ -23,7 +23,7 @@ def emulate(scenario: "Scenario", results: Path, slower: float) -> RunDirectory:
 
     Raises:
         MachineError: this machine cannot run it; the message says what is missing.
-        RunFailedError: it did not come to its end.
+        RunFailedError: it did not finish.
     """
     planned = planned_run(
         slowed(scenario, slower), "emulated", scenario.name, options=("--no-figures",)

@@ -37,7 +37,7 @@ def simulate(
 
     Raises:
         InputError: the scenario is wrong, or cannot be simulated (kernel TCP and MPTCP).
-        RunFailedError: the run did not come to its end.
+        RunFailedError: the run did not finish.
     """
     from testbed.results.analyse import analyse  # noqa: PLC0415 - these take long
     from testbed.sim import simulate as simulate_run  # noqa: PLC0415
@@ -75,7 +75,7 @@ def emulate(
     Raises:
         InputError: the scenario is wrong.
         MachineError: this machine cannot run it; the message says what is missing.
-        RunFailedError: the run did not come to its end.
+        RunFailedError: the run did not finish.
     """
     checked_scenario = with_seed(checked(scenario), seed)
     run = planned_run(

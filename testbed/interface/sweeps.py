@@ -154,7 +154,7 @@ def sweep(
     Raises:
         InputError: a value is wrong. Nothing was run then.
         MachineError: this machine cannot run it.
-        RunFailedError: a run did not come to its end.
+        RunFailedError: a run did not finish.
     """
     base = checked(scenario)
     if isinstance(seeds, int):

@@ -177,7 +177,7 @@ def test_junit_of_a_series_has_a_suite_for_each_run(summary: Summary) -> None:
     names = {element.get("classname", "").rpartition(".")[0] for element in whole.iter("testcase")}
     assert names == {f"evs=4, seed {seed}" for seed in (1, 2, 3)}
     messages = [element.get("message") for element in whole.iter("error")]
-    assert messages == ["degraded: busy", "the run did not come to its end: the controller ended"]
+    assert messages == ["degraded: busy", "the run did not finish: the controller ended"]
 
 
 @pytest.mark.parametrize("required", [True, False])

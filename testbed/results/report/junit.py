@@ -7,7 +7,7 @@ from testbed.model.summary import Summary
 from testbed.model.summary.scopes import outcome
 
 COUNTED = {"failures": "failure", "errors": "error", "skipped": "skipped"}
-"""What a suite counts, and how a test case is marked that counts there."""
+"""The counts of a suite, each with the element of the test cases that it counts."""
 
 
 def junit(summary: Summary, *, require_trusted: bool = False) -> str:
@@ -25,7 +25,7 @@ def junit_of_series(suites: Sequence[ET.Element]) -> str:
 
 
 def suite_of_failed(name: str, error: str) -> ET.Element:
-    """The test suite of a run that did not come to its end: its verdict is an error.
+    """The test suite of a run that did not finish: its verdict is an error.
 
     Args:
         name: what the run is called.
@@ -33,7 +33,7 @@ def suite_of_failed(name: str, error: str) -> ET.Element:
     """
     suite = ET.Element("testsuite", name=name)
     element = ET.SubElement(suite, "testcase", classname=f"{name}.run", name="verdict", time="0")
-    ET.SubElement(element, "error", message=f"the run did not come to its end: {error}")
+    ET.SubElement(element, "error", message=f"the run did not finish: {error}")
     return _counted(suite)
 
 

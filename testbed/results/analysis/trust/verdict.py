@@ -1,7 +1,7 @@
 """Whether a run can be trusted: trusted, degraded or invalid, with the reasons in plain words.
 
-Degraded: the figures are usable, with the reason in mind. Invalid: what was measured may be the
-machine's doing and not the protocol's.
+Degraded: the figures are usable, with the reason in mind. Invalid: the machine may have caused what
+was measured, and not the protocol.
 """
 
 from collections import Counter
@@ -29,12 +29,12 @@ CPU_INVALID = 0.97
 """Busy share of all CPUs over the run: above it queues form in the machine, not in the fabric."""
 
 COST_OUTDATED = 1.3
-"""A packet took this many times the CPU time of endpoints that was measured of this machine: the
-measurement no longer holds."""
+"""If a packet took this many times the CPU time that was measured on this machine, the measurement
+is outdated."""
 
 COST_MIN_SHARE = 0.2
 """Share of the CPUs that the endpoints' packets should take for their cost to be judged: with fewer
-packets most of the cost is waking up in vain, which the measurement under load has not."""
+packets most of the cost are idle wake-ups, which the measurement under load does not have."""
 
 ONE_CPU_DEGRADED = 0.95
 """Busy share of a single CPU over the run: receive work is pinned, so its links wait for it."""
@@ -143,7 +143,7 @@ def _busy_cpus(samples: Sequence[HealthSample]) -> Reasons:
         if mean > ONE_CPU_DEGRADED:
             yield degraded(
                 f"{name} alone was {show_share(mean)} busy; above "
-                f"{show_share(ONE_CPU_DEGRADED)} the links whose receive work it does wait for it"
+                f"{show_share(ONE_CPU_DEGRADED)} the links whose packets it receives wait for it"
             )
 
 
@@ -168,12 +168,12 @@ def _busy_processes(samples: Sequence[HealthSample]) -> Reasons:
 
 
 def _stolen_time(samples: Sequence[HealthSample]) -> Iterator[str]:
-    """A hint at the host of a virtual machine; no reason by itself, as it may have done no harm."""
+    """A hint that the host of a virtual machine was busy; no reason, as it may do no harm."""
     stolen = mean_stolen(samples)
     if stolen is not None and stolen > STOLEN_MENTIONED:
         yield (
-            f"the machine under this virtual one gave {show_share(stolen)} of its CPUs' time to "
-            "others (steal), which holds up everything: try when it is calm, or on another"
+            f"the host of this virtual machine gave {show_share(stolen)} of its CPUs' time to "
+            "others (steal), which delays everything: try again when it is less busy, or elsewhere"
         )
 
 
@@ -195,7 +195,7 @@ def _outdated_cost(data: RunData, samples: Sequence[HealthSample]) -> Reasons:
     if times > COST_OUTDATED and expected_share >= COST_MIN_SHARE:
         yield degraded(
             f"a packet took {show_duration(cost_ns)} of the endpoints' CPU time, "
-            f"{show_number(times)} times what was measured of this machine: "
+            f"{show_number(times)} times what was measured on this machine: "
             "testbed doctor --measure measures again"
         )
 
@@ -281,7 +281,7 @@ def _busy_stretches(
 
 
 def _open_accounts(data: RunData, packets_sent: int) -> Reasons:
-    """Link directions into which more packets were sent than arrived or were dropped for a cause.
+    """Link directions whose packets neither arrived nor were dropped for a known cause.
 
     Not judged are links on which others drop uncounted: Open vSwitch's flows, and the kernel at a
     port without carrier.
@@ -304,9 +304,9 @@ def _open_accounts(data: RunData, packets_sent: int) -> Reasons:
         worst = max(gaps, key=lambda name: gaps[name])
         counts, share = data.run.links[worst], missing / max(packets_sent, 1)
         yield from graded(
-            f"{missing} packets are in no account of a link ({show_share(share)} of those sent): "
-            f"of {counts.offered} sent into {worst} {counts.packets} arrived and "
-            f"{counts.dropped} were dropped for a cause",
+            f"{missing} packets are unaccounted for ({show_share(share)} of those sent): "
+            f"of {counts.offered} sent into {worst}, {counts.packets} arrived and "
+            f"{counts.dropped} were dropped for a known cause",
             share,
             0,
             DROPS_INVALID,
@@ -336,7 +336,7 @@ def _failed_faults(data: RunData) -> Reasons:
             name = f"fault {fault.index} ({fault.kind} of {fault.target})"
             yield Level.INVALID, f"{name} never took effect{why}"
         elif fault.error is not None:
-            yield Level.INVALID, f"fault {fault.index} did not go as asked: {fault.error}"
+            yield Level.INVALID, f"fault {fault.index} did not go as requested: {fault.error}"
 
 
 def _uncertain_faults(data: RunData) -> Reasons:
