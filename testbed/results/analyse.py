@@ -14,8 +14,8 @@ def analyse(run_directory: Path, *, drawn: bool = True, require_trusted: bool = 
 
     Args:
         run_directory: the run's.
-        drawn: whether with figures and report, which take longer than all else that follows a run.
-        require_trusted: whether `junit.xml` takes a degraded run for an error.
+        drawn: whether to make figures and report, which take longer than the rest of the analysis.
+        require_trusted: whether a degraded run is an error in `junit.xml`.
 
     Raises:
         InputError: the directory is not that of a run, or a file in it is damaged.

@@ -1,4 +1,4 @@
-"""Which code a run was made by: part of what identifies the run. And which code a worker has."""
+"""Digests of the code: of the part that decides a run's results, and of all that a worker has."""
 
 import hashlib
 from functools import cache
@@ -19,14 +19,14 @@ WITHOUT_INFLUENCE = WITH_A_WHEEL | {
     "paper",
     "perftest",
 }
-"""What plans, starts, judges or shows runs, or comes with a wheel: a change changes no run."""
+"""Folders that plan, start, judge or show runs, or come with a wheel: they change no result."""
 
 SUFFIXES = frozenset({".py", ".c", ".h"})
 
 
 @cache
 def code_version() -> str:
-    """A digest of the sources that decide what a run comes to; every manifest holds it."""
+    """A digest of the sources that decide the results of a run; every manifest holds it."""
     return _digest(WITHOUT_INFLUENCE)
 
 

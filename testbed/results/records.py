@@ -189,8 +189,8 @@ CONTROL = Table(
 )
 """A control packet handed to the socket (`sent`), or arrived; only from `CONTROL_DILATION` on.
 
-`kind`: ack, sack and nack are of the receiver of the flow, as is the answer to a probe; probes are
-of its sender. Both rows of a packet have its iCRC. An arrival has no flow, plane and EV: they are
+`kind`: ack, sack, nack and the answer to a probe are sent by the receiver of the flow, probes by
+its sender. Both rows of a packet have its iCRC. An arrival has no flow, plane and EV: they are
 -1, -1 and 0.
 """
 

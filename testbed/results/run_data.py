@@ -51,9 +51,9 @@ class RunData:
 
     @property
     def flows(self) -> tuple[FlowRecord, ...]:
-        """The flows that carry data: those of the run without the ones that only signal.
+        """The flows that carry data, without those that carry only the signals of a barrier.
 
-        A barrier sends a byte a step. It has no rate, and takes none from the others.
+        A barrier sends one byte in each step, so it has no rate and takes none from other flows.
         """
         signals = self.scenario.signals
         return tuple(flow for flow in self.run.flows if (flow.src, flow.dst) not in signals)
@@ -96,7 +96,7 @@ class RunData:
 
     @property
     def fault_times_s(self) -> tuple[tuple[float, float], ...]:
-        """When each fault was in force: from asked to healed or the end, in seconds of the run."""
+        """When each fault was in force: from its request to its healing or the end, in seconds."""
         end = self.run.duration_s
         return tuple(
             (self.seconds(fault.asked_ns) or 0.0, self.seconds(fault.healed_ns) or end)

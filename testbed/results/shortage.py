@@ -19,9 +19,9 @@ _NO_SPACE = errno.ENOSPC, errno.EDQUOT
 def shortage(
     error: BaseException, directory: Path, elsewhere: str = "--results DIR"
 ) -> MachineError | None:
-    """What was short when a run in this directory failed with this error; None if nothing was.
+    """The shortage that made a run in this directory fail with this error; None if there is none.
 
-    Errors of processes arrive as text, or stand in their logs; both have the system's words for the
+    Errors of processes arrive as text, or are in their logs; both have the system's text for the
     error number.
 
     Args:

@@ -12,7 +12,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class FlowDelivery:
-    """What arrived of one flow.
+    """The arrivals of one flow.
 
     Attributes:
         times: arrivals that placed new bytes, in seconds, ascending.
@@ -48,7 +48,7 @@ def delivery(arrivals: pl.DataFrame) -> FlowDelivery:
 
 
 def delivered_point(arrivals: pl.DataFrame) -> tuple[NDArray[np.int64], Floats]:
-    """Which PSN was delivered in order when: PSNs ascending, and their times in seconds.
+    """When each PSN was delivered in order: PSNs ascending, and their times in seconds.
 
     A packet is delivered once it and all packets before it have arrived: at the running maximum of
     the first arrival times in order of PSN. The result ends before the first PSN that never
@@ -75,13 +75,13 @@ class InOrder:
     delivered: Floats
 
     def delays(self, since: float, start: float, end: float, last: float) -> Floats:
-        """From sending to delivery in order, in seconds; none for packets outside of the window.
+        """The times from sending to delivery in order, in seconds, of some packets.
 
         Args:
-            since: packets that were in order before it are left out ...
-            start: ... and so are those that were sent before it ...
-            end: ... or after it.
-            last: ends the delay of packets that were never in order.
+            since: packets that were delivered in order before this time are left out.
+            start: packets that were sent before this time are left out.
+            end: packets that were sent after this time are left out.
+            last: the end of the delay of packets that were never delivered in order.
         """
         inside = (self.delivered >= since) & (self.sent >= start) & (self.sent <= end)
         delays: Floats = np.minimum(self.delivered[inside], last) - self.sent[inside]
@@ -106,7 +106,7 @@ def longest_gap(moments: Floats, start: float, end: float, last: float) -> float
     Args:
         moments: times of the events, ascending.
         start: begins the first gap.
-        end: gaps that begin before it count to their own end.
+        end: gaps that begin after it do not count; those before it count in full.
         last: ends the gap after the last event: the end of the run.
     """
     inside = moments[(moments > start) & (moments <= end)]
@@ -195,7 +195,7 @@ def with_starts(completions: pl.DataFrame, transmissions: pl.DataFrame) -> pl.Da
 
 
 def union(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Spans of time, ascending and apart, that cover what these cover; empty ones are left out."""
+    """Merge spans of time into ascending ones that do not overlap; empty ones are left out."""
     merged: list[tuple[float, float]] = []
     for start, end in sorted(span for span in spans if span[1] > span[0]):
         if merged and start <= merged[-1][1]:

@@ -1,7 +1,7 @@
 """Medians of repeats with confidence intervals from ranks, for any distribution of the samples.
 
-Too few samples for a confidence interval have their range, which is called so. A sample may be
-NEVER, which is worse than any number.
+Where there are too few samples for a confidence interval, their range takes its place, and is
+called a range. A sample may be NEVER, which is worse than any number.
 """
 
 from collections.abc import Sequence
@@ -49,7 +49,7 @@ class Estimate:
 
 
 def estimate(samples: Sequence[float]) -> Estimate:
-    """The median of one sample or more; its interval, between two samples, is the sign test's."""
+    """The median of one or more samples, with the confidence interval of the sign test."""
     count = len(samples)
     return _estimate(samples, count, _below(count))
 
@@ -137,7 +137,7 @@ def _orders(first: int, second: int) -> list[int]:
 
 
 class Percentiles:
-    """How some times are distributed.
+    """Percentiles of some times.
 
     Attributes:
         count: how many there are.

@@ -42,8 +42,8 @@ def was_active(spans: Sequence[Span], start: float, end: float) -> bool:
 def returned(spans: Sequence[Span], healed: float) -> float | None:
     """When an EV was first in state GOOD from `healed` on; None if it was not any more.
 
-    That is `healed` itself if the EV came back while the fault was in force, as between two dark
-    times of a flap.
+    That is `healed` itself if the EV came back while the fault was in force, as between two outages
+    of a flap.
     """
     return next((max(s.start, healed) for s in spans if s.state == "GOOD" and s.end > healed), None)
 

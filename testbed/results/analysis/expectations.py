@@ -1,4 +1,4 @@
-"""Whether a run's metrics are what its scenario expects of them."""
+"""Compares a run's metrics with the bounds that its scenario sets."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -14,9 +14,9 @@ def evaluate(
     """Compare every bound with the worst value of its metric.
 
     A value that does not exist, such as the recovery of a fault from which nothing recovered, is
-    worse than any. Faults that no flow had an active EV through are left out: nothing was
-    measured of them. If nothing at all was measured, the expectation does not hold. Nothing is
-    expected of processes in virtual time, where there are none.
+    worse than any number. Faults that no flow had an active EV through are left out: they have no
+    metrics. If nothing at all was measured, the expectation does not hold. Bounds on processes are
+    left out in simulated runs, which have none.
 
     Args:
         summary: the run's.

@@ -47,7 +47,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class FlowTables:
-    """What one flow recorded.
+    """The records of one flow.
 
     Attributes:
         flow: the flow.
@@ -72,12 +72,12 @@ class FlowTables:
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """What is missing between two times, as time at the rate of the undamaged fabric, in seconds.
+    """Payload missing between two times, divided by the undamaged rate: in seconds.
 
     Attributes:
         capacity_lost_s: what the fabric no longer offered: undamaged less attainable.
         deficit_s: what the transport did not use of what was left: attainable less goodput.
-        undamaged_bps: that rate, of payload, in bits/s.
+        undamaged_bps: the undamaged rate, of payload, in bits/s.
     """
 
     capacity_lost_s: float
@@ -96,7 +96,7 @@ class Shortfall:
 
 
 def shortfall(flow: FlowTables, start: float, end: float, share: float = 1.0) -> Shortfall:
-    """What is missing of a flow's payload; the deficit against a share of what was attainable."""
+    """The shortfall of a flow; the deficit is against `share` of what was attainable."""
     undamaged_bps = flow.attainable.undamaged_bps
     allowed = flow.attainable.mean_bps(start, end) * (end - start)
     placed = flow.delivery.goodput_bps(start, end) * (end - start)
@@ -138,9 +138,9 @@ def run_end(data: RunData) -> float:
     """The end of the measured time in seconds: the planned one, or the last arrival if earlier.
 
     After the planned end senders stop and the fabric drains, which is no part of the experiment.
-    The last arrival does not count if payload was still under way: the run waited for it. Nor does
-    it if a fault that never healed struck before it, or killed a host: that nothing more arrived is
-    to be measured.
+    The planned end counts if payload was still under way, as the run waited for it. It also counts
+    if a fault that never healed began before the last arrival, or killed a host: then the time
+    without arrivals is an effect of the fault.
     """
     last = data.tables["arrivals"]["t"].max()
     waiting = any(flow.bytes_under_way for flow in data.run.flows)
@@ -163,7 +163,7 @@ class FaultMetrics:
         fault: the fault.
         during: when the fault was in force.
         until: the next fault's effect or the end of the run, in seconds: what happens after it is
-            not this fault's doing.
+            not attributed to this fault.
     """
 
     def __init__(
@@ -299,7 +299,7 @@ class FaultMetrics:
 
     @property
     def below_share(self) -> float:
-        """The share of the time in force in which goodput was below the mark."""
+        """The share of the time in force in which goodput was below the mark (see `recovery`)."""
         return self._recovery.below_share
 
     @cached_property

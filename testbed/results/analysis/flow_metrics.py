@@ -13,10 +13,10 @@ from testbed.results.analysis.fault_metrics import FlowTables, fraction, run_end
 from testbed.results.run_data import RunData
 
 WARM_UP_RTTS = 10.0
-"""Left out of the steady goodput at the start: windows open and the first SACKs come back."""
+"""Time left out of the steady goodput: windows open, and the first SACKs come back."""
 
 MAX_WARM_UP_SHARE = 0.3
-"""... but not more than this share of the fault-free time."""
+"""No more than this share of the fault-free time is left out."""
 
 
 class FlowMetrics:

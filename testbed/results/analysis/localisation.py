@@ -69,7 +69,7 @@ def accusations(data: RunData) -> tuple[Accusation, ...]:
 
 
 def localisation(data: RunData) -> Localisation | None:
-    """How well the Clustermapper did; None if none ran."""
+    """How well the Clustermapper located the faults; None if none ran."""
     if data.scenario.clustermapper is None:
         return None
     raised = accusations(data)

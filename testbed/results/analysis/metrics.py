@@ -80,7 +80,7 @@ def jain(shares: Sequence[float]) -> float:
 def integrity_of(flows: Sequence[FlowRecord], expect: Expect) -> Integrity:
     """What became of the payload of all flows.
 
-    A message of a queue pair that failed is not lost unnoticed: its sender was told. Where the
+    A message of a queue pair that failed is not lost unnoticed: its sender got an error. Where the
     scenario expects queue pairs to fail, payload of such messages that is not in place is
     unaccounted; payload of messages that were completed is lost in any case.
     """

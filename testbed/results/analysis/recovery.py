@@ -11,28 +11,31 @@ from testbed.results.analysis.delivery import Floats, FlowDelivery
 from testbed.results.capacity.attainable import AttainableRate
 
 AVERAGED_PACKETS = 200
-"""Goodput is averaged over the time in which the attainable rate carries this many packets ..."""
+"""Goodput is averaged over the time in which the attainable rate carries this many packets."""
 
 AVERAGED_RTTS = (1.0, 3.0)
-"""... but over no less and no more than this: a flow with a small share has fewer packets in it,
-and is given one packet, the resolution of what it is measured by."""
+"""The shortest and the longest time of averaging, in base RTTs. In the longest, a flow with a small
+share has fewer packets. One packet is added to them, which is the resolution of the measurement."""
 
 LEAST_PACKETS = 4
-"""... and over no less than the time of this many: with a packet given, fewer show no fall."""
+"""The time of averaging also has at least this many packets: with one packet added, fewer packets
+show no fall."""
 
 CAUSED_RTTS = 3.0
 """A fall of goodput counts if it begins within this time, and that of averaging, after the fault's
-effect or after a loss of the flow, ..."""
+effect or after a loss of the flow; see also `LASTING_RTTS`."""
 
 LASTING_RTTS = 5.0
-"""... or if it lasts as long as this. A short one without a loss is the machine's doing."""
+"""A fall of goodput counts, whatever its cause, if it lasts as long as this. Short falls without
+losses are caused by the machine."""
 
 HOLD_RTTS = 1.0
-"""Falls with less than this between them are one: a burst is no recovery."""
+"""Falls with less time than this between them count as one: a burst is no recovery."""
 
 STEPS_PER_RTT = 100
 MOST_STEPS = 200_000
-"""Goodput is looked at this often, at most: in a long run less often than every 1/100 RTT."""
+"""Goodput is sampled every 1/100 base RTT; in a long run less often, so that it has at most so many
+samples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class Recovery:
     Attributes:
         seconds: from the fault's effect until goodput was back for good, that is until the next
             change of the fabric; 0 if it never fell; infinite if it did not come back.
-        below_share: share of the time in which the fault was in force with goodput below the mark.
+        below_share: share of the time in force in which goodput was below the mark.
     """
 
     seconds: float

@@ -71,7 +71,7 @@ class Allowed:
     Attributes:
         attainable: its max-min fair share with the split that its endpoint keeps: over the planes
             and in each over its active EVs alike; of a single path, that path.
-        ideal: its share where all flows split over all paths as is best for the least of them.
+        ideal: its share where all flows split over all paths so that the smallest gets the most.
     """
 
     attainable: AttainableRate
@@ -79,7 +79,7 @@ class Allowed:
 
 
 def attainable_rates(data: RunData) -> dict[int, Allowed]:
-    """What the fabric allows every flow of a run: by flow number, stepping with every change."""
+    """What the fabric allows every flow of a run over time, by flow number."""
     flows, events = data.flows, data.tables["ev_events"]
     place_of = {flow.flow: i for i, flow in enumerate(flows)}
     begins = events.filter(pl.col("old") == "")
@@ -156,7 +156,7 @@ class _Rates:
         return Routes(self._topology, self._flows, evs, self._control_bps)
 
     def _routes_of_endpoints(self) -> Routes:
-        # What has left a single path for good is no backup.
+        # An EV that a flow with a single path has left is no backup.
         usable = (item for item in self._evs.items() if item[1] or not self._single_path)
         return self._routes((i, ev, active) for (i, ev), active in usable)
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 FULL = 1e-9
-"""A link is full if this share of its capacity is left: rounding leaves as much."""
+"""A link is full if at most this share of its capacity is left, as rounding may leave it."""
 
 
 @dataclass(frozen=True, slots=True)

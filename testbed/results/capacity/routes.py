@@ -22,7 +22,7 @@ HOPS = 4
 """Most link directions that a path crosses."""
 
 Impaired = Callable[[str], Impairment]
-"""Tells what is wrong with a direction of a link, or a host, by its name."""
+"""Returns the impairment of a direction of a link, or of a host, by its name."""
 
 EvRow = tuple[int, int, bool]
 """An EV: the place of its flow among all flows, its value, whether it is active from the start."""
@@ -107,9 +107,9 @@ class Routes:
         return avoided if avoided.sum() > kept.sum() else kept
 
     def most_rates_bps(self, impaired: Impaired) -> NDArray[np.float64]:
-        """What the ideal rates cannot exceed: the fair shares of the hosts' ports in service.
+        """Upper bounds of the ideal rates: the fair shares of the hosts' ports in service.
 
-        As if a host's ports were one, and no other link a limit.
+        All ports of a host count as one port, and no other link limits the rates.
         """
         capacities, _, usable = self._state(impaired)
         rows = np.flatnonzero(usable)

@@ -22,7 +22,7 @@ class Group:
         name: what differs from other groups.
         runs: their directories.
         summaries: the summary of each.
-        failed: how many further runs did not come to their end.
+        failed: how many further runs did not finish.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Group:
 
     @property
     def planned(self) -> int:
-        """How many runs it was to have."""
+        """How many runs were planned for it."""
         return len(self.runs) + self.failed
 
 
@@ -43,9 +43,9 @@ class Cell:
     Attributes:
         value: the median of the runs in which it was measured; None if in none.
         difference: from the first group's; None of that group, or where one has no value.
-        measured: in how many runs it was measured; in some of them it may have come to NEVER.
-        never: in how many it came to NEVER.
-        runs: how many runs the group was to have.
+        measured: in how many runs it was measured, those with the value NEVER included.
+        never: in how many runs its value is NEVER.
+        runs: how many runs were planned for the group.
     """
 
     value: Estimate | None
@@ -56,7 +56,7 @@ class Cell:
 
     @property
     def basis(self) -> str:
-        """The runs that the value stands on: `2 of 3`, `3 of 3, 1 never`."""
+        """The runs that the value is based on: `2 of 3`, `3 of 3, 1 never`."""
         never = f", {self.never} never" if self.never else ""
         return f"{self.measured} of {self.runs}{never}"
 
@@ -66,7 +66,7 @@ class Row:
     """A metric of all groups.
 
     Attributes:
-        fault: the fault that it is of: `cut of p0_t0_0--p0_t1_1`; empty for one of the whole run.
+        fault: the name of its fault, `cut of p0_t0_0--p0_t1_1`; empty for one of the whole run.
         metric: its name.
         unit: its unit; empty for a plain number.
         cells: a cell for each group.
@@ -172,6 +172,6 @@ def _rows_of_faults(groups: Sequence[Group]) -> Iterator[_RowSource]:
 
 
 def _of_fault(find: FindFault, quantity: Quantity, summary: Summary) -> Value:
-    """The number of a fault; None of one that the run does not have, or that concerned no flow."""
+    """The number of a fault; None if the run does not have the fault, or if it affected no flow."""
     fault = find(summary)
     return None if fault is None or not fault.flows_affected else quantity.of(fault)

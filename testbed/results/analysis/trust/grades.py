@@ -1,4 +1,4 @@
-"""How far something takes the trust in a run, and the sentence that says why."""
+"""The levels of trust in a run, and reasons for them."""
 
 from collections.abc import Iterator
 from enum import IntEnum
@@ -13,7 +13,7 @@ class Level(IntEnum):
 
 
 Reason = tuple[Level, str]
-"""A level, and the sentence that says why it is no better."""
+"""A level, and a sentence that says why the run is no better than that."""
 
 Reasons = Iterator[Reason]
 

@@ -16,8 +16,8 @@ LAG_P99_DEGRADED_RTT = 0.05
 """Lag of an event loop (p99 of a second) that shifts times visibly: they are given to 0.1 RTT."""
 
 LAG_SHARE = 0.05
-"""Share of the endpoints' seconds that may lag more than that while no fault is being measured:
-metrics are means over the run there. Without it a longer run would be judged worse."""
+"""Share of the endpoints' seconds that may lag more than that while no fault is being measured. The
+metrics of that time are means, and without such a share longer runs would be judged worse."""
 
 MEASURED_RTTS = 10.0
 """A fault is being measured for this long after it took effect, and after it was healed."""

@@ -11,7 +11,7 @@ WATCHING_DEGRADED = 0.03
 
 
 def costly_watching(samples: Sequence[HealthSample]) -> Reasons:
-    """A reason for each process that took more than that."""
+    """A reason for each process that used more than `WATCHING_DEGRADED`."""
     for process, share in watching_shares(samples).items():
         if share > WATCHING_DEGRADED:
             yield degraded(

@@ -74,7 +74,7 @@ def _draw(axes: Axes, value: Value, left: float, never_at: float) -> None:
 
 
 def _note_basis(axes: Axes, value: Value, low: float, high: float, *, middle: float) -> None:
-    """Write how many runs a value stands on: left or right of it, or above it if it is wide."""
+    """Write how many runs a value is based on: left or right of it, or above it if it is wide."""
     if low > middle:
         place, offset, aligned = low, (-6, 0), ("right", "center")
     elif high < middle:
