@@ -163,15 +163,16 @@ def _show(records: list[dict[str, Any]], *, as_json: bool) -> None:
 
     console = stdout()
     for record in records:
-        asked_ns, effective = record["asked_ns"], record["effective_ns"]
+        requested_ns, effective_ns = record["asked_ns"], record["effective_ns"]
         if record["error"]:
             state = f"failed: {record['error']}"
         elif record["healed_ns"]:
             state = "healed"
-        elif effective is None:
-            state = "asked for"
+        elif effective_ns is None:
+            state = "requested"
         else:
-            state = f"in force, {show_duration(effective - asked_ns)} after it was asked for"
+            delay = show_duration(effective_ns - requested_ns)
+            state = f"in force, {delay} after it was requested"
         effects = effect_of(record)
         line = f"{record['index']}: {record['kind']} of {record['target']}: {state}"
         console.print(f"{line}; {effects}" if effects else line)

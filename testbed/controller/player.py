@@ -144,7 +144,7 @@ class FaultPlayer:
 
     def heal(self, index: int) -> FaultRecord | None:
         """Heal a fault now; None if it is not in force, or is of a kind that never heals."""
-        asked_ns = self._clock.now_ns()
+        requested_ns = self._clock.now_ns()
         with self._locks[index]:
             record = self._log.records.get(index)
             if record is None or record.effective_ns is None or record.healed_ns is not None:
@@ -152,7 +152,7 @@ class FaultPlayer:
             if any("dead" in step.state for step in record.steps):
                 return None
             self._healed_by_hand.add(index)
-            return self._heal(record, asked_ns)
+            return self._heal(record, requested_ns)
 
     def heal_by_hand(self) -> None:
         """Heal what was injected by hand and is still in force, and inject no more."""
@@ -190,11 +190,11 @@ class FaultPlayer:
             if record.effective_ns is None:
                 return
 
-    def _new_record(self, fault: ScheduledFault, asked_ns: int) -> FaultRecord:
+    def _new_record(self, fault: ScheduledFault, requested_ns: int) -> FaultRecord:
         actuator = self._places.actuators(fault.places)
         entry = self._entries.get(fault.index, {})
         return FaultRecord(
-            fault.index, fault.kind, fault.target, fault.places, actuator, asked_ns, entry=entry
+            fault.index, fault.kind, fault.target, fault.places, actuator, requested_ns, entry=entry
         )
 
     def _heal(self, record: FaultRecord, due_ns: int) -> FaultRecord:

@@ -70,17 +70,15 @@ class FaultEvents:
 
     def _course(self, record: FaultRecord) -> Iterator[FaultChange]:
         """All that is known of a fault, in order of time."""
-        asked_ns = record.asked_ns
-        yield self._change(record, "requested", asked_ns)
+        yield self._change(record, "requested", record.asked_ns)
         for number, step in enumerate(record.steps):
             healed = record.healed_ns is not None and step is record.steps[-1]
             first_phase = "in effect" if number == 0 else "changed"
-            asked_ns = step.asked_ns
             yield self._change(
                 record,
                 "healed" if healed else first_phase,
                 step.by_ns,
-                after_s=(step.by_ns - asked_ns) / NS_PER_S,
+                after_s=(step.by_ns - step.asked_ns) / NS_PER_S,
                 within_s=(step.by_ns - step.after_ns) / NS_PER_S,
                 impairment=dict(step.state),
                 proof=_proof(record.proof, healed=healed, first=number == 0),
