@@ -18,8 +18,8 @@ up 40 times in a round trip, and the first packet finds the CPU's caches cold.""
 def measure(sample_ns: Callable[[], int]) -> int:
     """Take samples one after the other; return the base RTT in ns.
 
-    It ends with the first three that agree, of which the middle one counts; where none do, it is
-    the median of all.
+    It stops at the first three samples that agree, and returns the middle one of them; if no three
+    agree, it returns the median of all.
 
     Args:
         sample_ns: sends a single packet and returns its round trip in ns.

@@ -35,7 +35,7 @@ def fabric_bytes(topology: Topology) -> int:
 
 
 def require_room_for_fabric(topology: Topology, beside: int = 0) -> None:
-    """Check that a fabric fits this machine's memory, with so many bytes beside it.
+    """Check that a fabric fits this machine's memory, with `beside` bytes for other things.
 
     Raises:
         MachineError: it does not; says what would.

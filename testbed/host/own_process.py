@@ -85,7 +85,7 @@ class OwnProcess:
             "memory_bytes": MEMORY_BYTES,
         }
         self._send(code.name, first)
-        confinement.update(dict.fromkeys(self._said(code.name)["held"]))
+        confinement.update(dict.fromkeys(self._next_reply(code.name)["held"]))
         self._is_ready = True
         reply = self._reply(code.name)
         self._lines = _lines_of(reply.get("lines"))
@@ -142,7 +142,7 @@ class OwnProcess:
             self._ended(what)
 
     def _reply(self, what: str) -> dict[str, Any]:
-        reply = self._said(what)
+        reply = self._next_reply(what)
         if "error" in reply:
             line, remedy = reply.get("line"), str(reply.get("remedy", ""))
             found, line = str(reply["error"]), line if isinstance(line, int) else None
@@ -152,15 +152,15 @@ class OwnProcess:
             raise self._code.error(str(reply.get("what", what)), found, NO_ERROR, line, remedy)
         return reply
 
-    def _said(self, what: str) -> dict[str, Any]:
+    def _next_reply(self, what: str) -> dict[str, Any]:
         """The next line of the process, which the user's code may have written itself."""
         try:
-            said = json.loads(self._line(what))
+            reply = json.loads(self._line(what))
         except (ValueError, RecursionError):
-            said = None
-        if not isinstance(said, dict):
+            reply = None
+        if not isinstance(reply, dict):
             self.refuse(what, "no answer but other output", "code that writes to no file")
-        return said
+        return reply
 
     def _line(self, what: str) -> bytes:
         while b"\n" not in self._received:
@@ -188,7 +188,7 @@ class OwnProcess:
             f"no end within {self._cpu_s} s of CPU or {round(self._patience_s, 1):g} s of waiting"
         )
         remedy = "look for a loop that never ends, or for a wait"
-        self.refuse(what, found, "code that comes to its end", remedy, line)
+        self.refuse(what, found, "code that finishes", remedy, line)
 
     def _ended(self, what: str) -> NoReturn:
         """Say that the process has ended, as one that is killed for its limits does.
@@ -228,11 +228,11 @@ def _ended_cpu_s() -> float:
     return times.children_user + times.children_system
 
 
-def _lines_of(said: object) -> dict[str, int]:
+def _lines_of(lines: object) -> dict[str, int]:
     """The lines of methods, from an answer that the user's code may have written itself."""
-    if not isinstance(said, dict):
+    if not isinstance(lines, dict):
         return {}
-    return {str(name): line for name, line in said.items() if isinstance(line, int)}
+    return {str(name): line for name, line in lines.items() if isinstance(line, int)}
 
 
 def _plain(value: object) -> Any:

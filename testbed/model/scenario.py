@@ -29,7 +29,7 @@ class Clustermapper(Part):
         description="time in which every link is probed once",
     )
     denylist: bool = Field(
-        default=True, strict=True, description="whether endpoints are told which EVs to avoid"
+        default=True, strict=True, description="whether endpoints avoid EVs through accused links"
     )
 
 

@@ -48,7 +48,7 @@ class MemoryRegion(Region):
 
 
 class PayloadRegion(Region):
-    """A region of which the payloads themselves are kept, by their offset, uncopied.
+    """A region that keeps the payloads themselves, by their offset, without copying them.
 
     For a simulator: there a payload is a view of what the peer posted, so nothing is stored twice.
     """

@@ -56,7 +56,7 @@ class RequestQueue:
     # Ports
 
     def port_changed(self, plane: int, *, up: bool, now_ns: int) -> None:
-        """Note a change of the own port of `plane`; the peer is told.
+        """Note a change of the own port of `plane`, and queue a port status update to the peer.
 
         Raises:
             ValueError: there is no such port.
@@ -64,7 +64,7 @@ class RequestQueue:
         self._ports.set_local(plane, down=not up, now_ns=now_ns)
 
     def port_disabled(self, plane: int, *, disabled: bool, now_ns: int) -> None:
-        """Note the operator's order about the own port of `plane`; the peer is told.
+        """Note the operator's order about the own port of `plane`, and queue a port status update.
 
         Raises:
             ValueError: there is no such port.

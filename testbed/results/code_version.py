@@ -34,7 +34,7 @@ def code_version() -> str:
 def package_version() -> str:
     """A digest of all sources. A worker is sent calls of any of them, such as a part of the bench.
 
-    Runs do not hold it: a finished run stays what it is when only its report changes.
+    Manifests do not hold it: a change of the report alone does not outdate a finished run.
     """
     return _digest(WITH_A_WHEEL)
 

@@ -22,9 +22,7 @@ from testbed.mrc import EvInfo
 
 EVS = (EvInfo(ev=3, plane=0, path=0, active=True), EvInfo(ev=5, plane=1, path=1, active=True))
 LIMIT_S = 1
-LATE = (
-    r"found no end within \d+ s of CPU or [\d.]+ s of waiting, expected code that comes to its end"
-)
+LATE = r"found no end within \d+ s of CPU or [\d.]+ s of waiting, expected code that finishes"
 """Of a loop, whether a signal, the hard limit or the clock ends it."""
 
 

@@ -189,7 +189,7 @@ class Flap(TemporaryFault):
         return self
 
     def course(self, random: Random) -> Iterator[tuple[int, Impairment]]:
-        """Carrier is down and up by turns, each time varied by the jitter.
+        """Carrier is down and up alternately, for times that the jitter varies.
 
         With a `count` the times are scaled to fill `for`, so that jitter does not change the count.
         """
@@ -205,7 +205,7 @@ class Flap(TemporaryFault):
             time += length * scale
 
     def _intervals(self, random: Random) -> Iterator[tuple[float, Impairment]]:
-        """Yield the lengths of down and up times by turns, in ns, without end."""
+        """Yield the lengths of down and up times alternately, in ns, without end."""
         while True:
             for share, impairment in ((self.duty, Cut.full), (1 - self.duty, HEALTHY)):
                 yield self.period * share * (1 + self.jitter * random.uniform(-1, 1)), impairment

@@ -211,7 +211,7 @@ class FlowFault(FaultEffect):
     evs_lossy = Count(title="lost packets", views=View.FLOWS_OF_FAULT, default=0)
     """Concerned EVs on which packets were lost."""
 
-    evs_noticed = Count(title="of them noticed", views=View.FLOWS_OF_FAULT, default=0)
+    evs_noticed = Count(title="of them taken out", views=View.FLOWS_OF_FAULT, default=0)
     """Those of `evs_lossy` that left the active set while the fault was in force."""
 
     @property
@@ -254,7 +254,7 @@ class FaultSummary(FaultEffect):
     """Affected flows that lost packets to it."""
 
     flows_noticed = Count(default=0)
-    """Those of `flows_lossy` of which an EV left the active set while the fault was in force."""
+    """Flows of `flows_lossy` with an EV that left the active set while the fault was in force."""
 
     evs_lossy = Count(default=0)
     """Concerned EVs, of all affected flows, on which packets were lost."""

@@ -206,7 +206,7 @@ class Localisation(MetricGroup):
     """Share of faults that were named. Null: there were none."""
 
     exact = OptionalNumber()
-    """Share of faults of which all directions, and no others, were named. Null: there were none."""
+    """Share of faults for which exactly their directions were named. Null: there were none."""
 
     naming = OptionalTime((IN_S, IN_RTT))
     """From a fault's effect until it was named, for the fault that took longest. Never: one was not

@@ -1,7 +1,7 @@
 """The two selectors of the project: the rotation of MRC, and blind spraying.
 
 Both go round the planes and, within a plane, round its slots, so that planes carry equal load. They
-use only some of what a selector is told; hence the unused arguments.
+use only some of the inputs of a selector: hence the unused arguments.
 """
 
 from random import Random
@@ -87,7 +87,7 @@ class AdaptiveSpray(_Spray):
 
 
 class BlindSpray(_Spray):
-    """Goes round whatever happens, and avoids nothing.
+    """Rotates over all EVs that are not denied, whatever is lost on them.
 
     A packet that was lost takes its next EV like any other, which may be the EV that it was lost
     on. Each round of a plane has a random order, as in uet-htsim's oblivious spraying: with a fixed

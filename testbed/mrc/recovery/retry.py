@@ -3,7 +3,7 @@
 These steps are a ladder, which restarts with every progress: bytes newly acknowledged, or a trim.
 The first rungs are reliability probes, due when a packet of normal delay would have been judged
 (RFC 8985's tail probe; "reliability probes may replace waiting", MRC transport). Then come
-timeouts: so many of one length (two sources) or, as an option, of linearly growing length (one
+timeouts: some of one length (two sources) or, as an option, of linearly growing length (one
 source), then doubling ones (MRC's structure; its ACK timeout is a constant, ours derives from the
 measured RTT), and in the end the QP fails. Probes continue between the timeouts, so that the end of
 an outage is noticed at once.

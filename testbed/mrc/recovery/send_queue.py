@@ -65,7 +65,7 @@ class SendQueue:
         return min(self._mtu, message.length - message.offset)
 
     def cut(self, seq: int) -> tuple[Message, int, int]:
-        """Cut the next packet, which will be `seq`: its message, and offset and length therein."""
+        """Cut the next packet, number `seq`: return its message, its offset there, its length."""
         message = self._uncut[0]
         offset = message.offset
         length = min(self._mtu, message.length - offset)
@@ -80,7 +80,7 @@ class SendQueue:
         return message, offset, length
 
     def arrived(self, oldest_seq: int) -> Message | None:
-        """Return the newest message of which every packet is older than `oldest_seq`, if any."""
+        """Return the newest message whose packets are all older than `oldest_seq`, if any."""
         newest: Message | None = None
         for message in self._begun:
             if not -1 < message.last_seq < oldest_seq:
@@ -96,7 +96,7 @@ class SendQueue:
         return None
 
     def acknowledged(self, oldest_seq: int) -> None:
-        """Complete the messages of which every packet is older than `oldest_seq`."""
+        """Complete the messages whose packets are all older than `oldest_seq`."""
         begun = self._begun
         while begun and -1 < begun[0].last_seq < oldest_seq:
             message = begun.popleft()

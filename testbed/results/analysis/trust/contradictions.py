@@ -31,8 +31,8 @@ ROUNDED_SHARE = 1e-6
 
 EXCEEDED_SHARE = 0.02
 EXCEEDED_BYTES = 1 << 17
-"""A link's queue discipline may pass so much more than its rate: a burst, or bad pacing, which
-degrades a run by itself."""
+"""A link's queue discipline may pass this much more than its rate allows: a burst, or bad pacing,
+which degrades a run by itself."""
 
 
 def contradictions(

@@ -51,7 +51,7 @@ too late to pace it."""
 
 WAITING_SAMPLES = 8
 WAITING_BDP = 0.25
-"""A link was never idle if so many samples in a row found a queue of at least this length."""
+"""A link was never idle if this many samples in a row found a queue of at least this length."""
 
 CORE_DEGRADED = 0.90
 """CPU share of one endpoint process, which can use one core: close to 1 it is the bottleneck."""
@@ -68,7 +68,7 @@ UNCERTAIN_DEGRADED_RTT = 0.05
 """Length of the interval in which a fault took effect: its times are too short by up to this."""
 
 EARLY_END_RTTS = 2.0
-"""A run ended early if nothing arrived in so many RTTs before its planned end, without a fault."""
+"""A run ended early if nothing arrived in this many RTTs before its planned end without a fault."""
 
 NOTHING_FINISHED = "no operation of the workload was finished"
 """The transport was so slow that no operation was finished."""

@@ -152,7 +152,7 @@ def _of_faults(
 
 
 def _panels(count: int, lines: int) -> tuple[Figure, list[Axes]]:
-    """A figure with so many panels of so many lines each; those of a row share their heights."""
+    """A figure of `count` panels with `lines` lines each; panels of a row share their heights."""
     rows = -(-count // PANELS_A_ROW)
     figure = style.new_figure(0.5 + rows * (0.65 + 0.15 * lines))
     grid = figure.subplots(rows, PANELS_A_ROW, squeeze=False, sharey=True)
