@@ -33,7 +33,7 @@ def usid(lab: Evidence) -> str:
 def carrier(lab: Evidence) -> IPv6Address:
     """The destination address of a packet as it leaves its host."""
     src, dst = _node(lab.drawn["src"]), _node(lab.drawn["dst"])
-    return addressing.carrier(FABRIC, src, dst, _path(lab))
+    return addressing.carrier_address(FABRIC, src, dst, _path(lab))
 
 
 def shifted(lab: Evidence) -> IPv6Address:

@@ -37,7 +37,7 @@ def _paths(topology: "Topology", src: "Node", dst: "Node") -> list[dict[str, Any
             "plane": path.plane,
             "t1": path.t1,
             "ev": addressing.ev_for_path(path),
-            "carrier": str(addressing.carrier(topology, src, dst, path)),
+            "carrier": str(addressing.carrier_address(topology, src, dst, path)),
             "links": [link.name for link in addressing.links_of_path(topology, src, dst, path)],
         }
         for path in addressing.paths(topology, src, dst)

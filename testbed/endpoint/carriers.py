@@ -62,7 +62,7 @@ class Carriers:
         if dst is None:
             raise LookupError(f"no NIC of {topology.name} has the address {peer.hex(':', 2)}")
         path = addressing.path_of_ev(topology, host, dst, ev)
-        address = addressing.carrier(topology, host, dst, path)
+        address = addressing.carrier_address(topology, host, dst, path)
         label = addressing.flow_label_of_ev(ev)
         header = _OUTER.pack(
             6 << 28 | traffic_class << 20 | label,

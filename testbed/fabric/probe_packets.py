@@ -5,7 +5,7 @@ import struct
 from ipaddress import IPv6Address
 
 from testbed.fabric.netlink.namespaces import NodeNamespace
-from testbed.model.fabric.addressing import Path, carrier, nic_address
+from testbed.model.fabric.addressing import Path, carrier_address, nic_address
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
 from testbed.mrc.constants import HOP_LIMIT
@@ -25,7 +25,7 @@ def probe_packet(
     receiver's raw socket delivers it from the inner header on.
     """
     own, peer = nic_address(topology, src), nic_address(topology, dst)
-    destination = carrier(topology, src, dst, path)
+    destination = carrier_address(topology, src, dst, path)
     inner = _header(own, peer, len(payload), IPPROTO_NONE) + payload
     outer = _header(own, destination, len(inner), socket.IPPROTO_IPV6, flow_label)
     return outer + inner, destination

@@ -34,7 +34,7 @@ def test_every_ev_gets_its_own_path(dst: int) -> None:
         assert source == addressing.nic_address(TOPOLOGY, src).packed
         path = addressing.path_of_ev(TOPOLOGY, src, to, ev.value)
         assert path == ev.path
-        assert IPv6Address(destination) == addressing.carrier(TOPOLOGY, src, to, path)
+        assert IPv6Address(destination) == addressing.carrier_address(TOPOLOGY, src, to, path)
         assert carrier.address == (str(IPv6Address(destination)), 0)
         assert carrier.plane == path.plane
 

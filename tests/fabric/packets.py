@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from ipaddress import IPv6Address
 
 from testbed.fabric.link_model.link_control import LinkControl
-from testbed.model.fabric.addressing import Path, carrier, nic_address
+from testbed.model.fabric.addressing import Path, carrier_address, nic_address
 from testbed.model.fabric.names import directions_of
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
@@ -82,7 +82,7 @@ def encapsulated(
     topology: Topology, src: Node, dst: Node, path: Path, payload: bytes
 ) -> tuple[bytes, str]:
     """A packet with its outer header, and the carrier address to send it to."""
-    outer_dst = carrier(topology, src, dst, path)
+    outer_dst = carrier_address(topology, src, dst, path)
     own, peer = nic_address(topology, src), nic_address(topology, dst)
     inner = header(own, peer, len(payload), 59) + payload
     return header(own, outer_dst, len(inner), socket.IPPROTO_IPV6) + inner, str(outer_dst)

@@ -18,7 +18,7 @@ from testbed.model.fabric.addressing import (
     ev_for_path,
     flow_label_of_ev,
     ordinary_address,
-    ordinary_carrier,
+    ordinary_carrier_address,
 )
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
@@ -175,7 +175,7 @@ def test_an_end_of_the_process_is_known_and_nothing_arrives_undelayed(tiny: Topo
 def test_what_is_not_ordinary_traffic_does_not_end_the_process(tiny: Topology) -> None:
     """Packets for End.DT6 with nothing or half a header in them."""
     src, dst = tiny.hosts
-    carrier = ordinary_carrier(tiny, src, dst, Path(0, 0))
+    carrier = ordinary_carrier_address(tiny, src, dst, Path(0, 0))
 
     def act() -> tuple[bool, bool]:
         with delayed_fabric(tiny) as (_, _, delay):

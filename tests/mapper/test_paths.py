@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from testbed.mapper.paths import ProbePath, probe_round, probes_per_round
-from testbed.model.fabric.addressing import Path, carrier
+from testbed.model.fabric.addressing import Path, carrier_address
 from testbed.model.fabric.topology import Topology
 
 FABRICS = [
@@ -57,7 +57,7 @@ def test_a_fabric_loop_is_the_carrier_of_a_loop() -> None:
     topology = fabric(4, 2, 4, 4)
     host, t0, t1 = topology.host(5), topology.t0(2, 1), topology.t1(2, 3)
     way = ProbePath(2, (host, t0, t1, t0, host))
-    assert way.destination(topology) == carrier(topology, host, host, Path(2, 3))
+    assert way.destination(topology) == carrier_address(topology, host, host, Path(2, 3))
     assert way.directions == ("h5>p2_t0_1", "p2_t0_1>p2_t1_3", "p2_t1_3>p2_t0_1", "p2_t0_1>h5")
 
 

@@ -62,7 +62,9 @@ def _walk(topology: Topology, src: Node, plane: int, carrier: IPv6Address) -> li
 def test_every_carrier_leads_along_its_path(drawn: tuple[Topology, Node, Node]) -> None:
     topology, src, dst = drawn
     for path in addressing.paths(topology, src, dst):
-        passed = _walk(topology, src, path.plane, addressing.carrier(topology, src, dst, path))
+        passed = _walk(
+            topology, src, path.plane, addressing.carrier_address(topology, src, dst, path)
+        )
         links = addressing.links_of_path(topology, src, dst, path)
         assert passed[0] == src.name
         assert passed[-1] == dst.name
@@ -74,7 +76,7 @@ def test_every_carrier_leads_along_its_path(drawn: tuple[Topology, Node, Node]) 
 def test_every_carrier_of_a_small_fabric_is_unique() -> None:
     for src in ODD.hosts:
         carriers = [
-            addressing.carrier(ODD, src, dst, path)
+            addressing.carrier_address(ODD, src, dst, path)
             for dst in ODD.hosts
             if dst != src
             for path in addressing.paths(ODD, src, dst)
@@ -88,7 +90,7 @@ def test_a_carrier_names_one_path_to_one_host(
 ) -> None:
     topology, src, dst = drawn
     path = data.draw(st.sampled_from(addressing.paths(topology, src, dst)))
-    carrier = addressing.carrier(topology, src, dst, path)
+    carrier = addressing.carrier_address(topology, src, dst, path)
     assert _end_of(topology, carrier) == (dst, path)
 
 
@@ -174,7 +176,7 @@ def test_real_size_paths_of_a_pair_have_their_own_carriers() -> None:
     src, dst = REAL.host(0), REAL.host(131_071)
     ways = addressing.paths(REAL, src, dst)
     assert len(ways) == len(set(ways)) == 8 * 256
-    assert len({addressing.carrier(REAL, src, dst, way) for way in ways}) == len(ways)
+    assert len({addressing.carrier_address(REAL, src, dst, way) for way in ways}) == len(ways)
     local = addressing.paths(REAL, src, REAL.host(255))
     assert [way.t1 for way in local] == [None] * 8
 
@@ -207,8 +209,8 @@ def test_an_ordinary_carrier_goes_mrcs_way_and_ends_in_end_dt6(
 ) -> None:
     topology, src, dst = drawn
     path = data.draw(st.sampled_from(addressing.paths(topology, src, dst)))
-    ordinary = addressing.ordinary_carrier(topology, src, dst, path)
-    carrier = addressing.carrier(topology, src, dst, path)
+    ordinary = addressing.ordinary_carrier_address(topology, src, dst, path)
+    carrier = addressing.carrier_address(topology, src, dst, path)
     assert ordinary != carrier
     for _ in addressing.links_of_path(topology, src, dst, path)[1:]:  # a switch before each
         assert int(ordinary) >> 64 + 16 == int(carrier) >> 64 + 16  # what switches look at
@@ -258,7 +260,7 @@ def test_evs_reach_every_path(drawn: tuple[Topology, Node, Node], entropy: int) 
 def test_every_ev_takes_a_path_that_exists(drawn: tuple[Topology, Node, Node], ev: int) -> None:
     topology, src, dst = drawn
     path = addressing.path_of_ev(topology, src, dst, ev)
-    carrier = addressing.carrier(topology, src, dst, path)
+    carrier = addressing.carrier_address(topology, src, dst, path)
     assert _end_of(topology, carrier) == (dst, path)
 
 

@@ -18,7 +18,7 @@ def test_a_walk_is_what_the_routes_of_its_nodes_make_of_a_carrier(
     topology, src, dst = drawn
     for path in addressing.paths(topology, src, dst):
         hops = walk(topology, src, dst, path, HOP_LIMIT)
-        assert hops[0].leaves == addressing.carrier(topology, src, dst, path)
+        assert hops[0].leaves == addressing.carrier_address(topology, src, dst, path)
         for hop, following in pairwise(hops):
             assert hop.leaves is not None
             assert hop.port is not None

@@ -49,7 +49,8 @@ def encap_route(layout: Layout, src: Node, dst: Node, path: addressing.Path) -> 
         IPv6Network(addressing.ordinary_address(topology, dst, path.plane)),
         layout.sid_device(src).ifindex,
         action=Encapsulation(
-            SEG6_IPTUN_MODE_ENCAP_RED, (addressing.ordinary_carrier(topology, src, dst, path),)
+            SEG6_IPTUN_MODE_ENCAP_RED,
+            (addressing.ordinary_carrier_address(topology, src, dst, path),),
         ),
         source=addressing.ordinary_address(topology, src, path.plane),
         mtu=inner_mtu(topology) + IPV6_HEADER + SEGMENT_ROUTING_HEADER,

@@ -5,12 +5,12 @@ role, and a path's address is computed from a template by or-ing in its plane an
 (MRC paper, section 2; RFC 9800, NEXT-C-SID). The locator block is 32 bits of 5f00::/16, which
 RFC 9602 reserves for SRv6 SIDs.
 
-    carrier, over a T1:   block | T0 of the source | T1 | T0 of the destination | NIC
-    carrier, T0-local:    block | T0 | NIC
-    carrier of a loop:    block | T0 | T1 | T0 | NIC of the sender itself
+    carrier address, over a T1:   block | T0 of the source | T1 | T0 of the destination | NIC
+    carrier address, T0-local:    block | T0 | NIC
+    carrier address of a loop:    block | T0 | T1 | T0 | NIC of the sender itself
 
 The NIC's uSID is the number of its T0's downlink: local to that T0, as 131,072 NICs times 8 planes
-do not fit in 16 bits. The whole carrier is still unique, and stands for one path.
+do not fit in 16 bits. The whole carrier address is still unique, and stands for one path.
 
 An entropy value (EV) is 32 bits. Its upper half selects the path and travels in the flow labels,
 its lower half travels in the UDP source port. (How the upper half selects a path is defined only
@@ -170,8 +170,8 @@ def carrier_usids(topology: Topology, src: Node, dst: Node, path: Path) -> tuple
     return first, usid_of(Role.T1, path.plane, path.t1), last, nic
 
 
-def carrier(topology: Topology, src: Node, dst: Node, path: Path) -> IPv6Address:
-    """The outer destination address of a packet on a path."""
+def carrier_address(topology: Topology, src: Node, dst: Node, path: Path) -> IPv6Address:
+    """The carrier address of a path: the outer destination address of its packets."""
     return address(*carrier_usids(topology, src, dst, path))
 
 
@@ -223,8 +223,8 @@ def delivery_sid() -> IPv6Address:
     return address(DT6_USID)
 
 
-def ordinary_carrier(topology: Topology, src: Node, dst: Node, path: Path) -> IPv6Address:
-    """The outer destination of ordinary traffic on a path: MRC's carrier, then End.DT6."""
+def ordinary_carrier_address(topology: Topology, src: Node, dst: Node, path: Path) -> IPv6Address:
+    """The carrier address of ordinary traffic on a path: MRC's, followed by End.DT6."""
     return address(*carrier_usids(topology, src, dst, path), DT6_USID)
 
 
