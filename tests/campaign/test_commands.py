@@ -89,7 +89,9 @@ def test_emulations_in_two_network_namespaces_take_turns(tmp_path: Path) -> None
                 wait_until(lambda: any(_waits(log) for log in tmp_path.rglob("scenarios/*.log")))
                 assert not [*tmp_path.rglob("summary.json")]
             assert campaign.wait(WATCHDOG_S) in (ExitStatus.AS_EXPECTED, ExitStatus.UNTRUSTED)
-            assert len([*tmp_path.rglob("summary.json")]) == 2
+            assert (
+                len({*tmp_path.glob("here/tiny/2*/summary.json")}) >= 2
+            )  # made again if not trusted
         finally:
             campaign.terminate()
 
