@@ -126,7 +126,7 @@ class Network(VirtualTime[Flying]):
             memory.register(MemoryRegion(RKEY, VA, memoryview(self.buffers[side])))
             if "mpr" in options:
                 both = Capabilities(options.pop("mpr"), dynamic_mpr=True)  # type: ignore[arg-type]
-                options |= {"capabilities": both, "peer": both}
+                options |= {"capabilities": both, "peer_capabilities": both}
             options.setdefault("sack_bytes", 8 * max(int(options.get("mtu", 4096)), 1024))  # type: ignore[call-overload]
             psns = (options.get("first_psn", 0), options.get("peer_first_psn", 0))
             config = QpConfig(
