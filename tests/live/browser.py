@@ -11,11 +11,13 @@ pytest.importorskip("playwright", reason="no playwright: the group browser is le
 
 from playwright.sync_api import ConsoleMessage, Page, Route, expect, sync_playwright
 
+from tests.waiting import WATCHDOG_S
+
 __all__ = ["Page", "Route", "expect", "needs_browser", "opened"]
 
 CHROMIUM = shutil.which("chromium")
 
-PATIENCE_MS = 300_000
+PATIENCE_MS = round(WATCHDOG_S * 1000)
 """How long a test waits for what the page shall show: no test is about the machine's speed."""
 
 expect.set_options(timeout=PATIENCE_MS)
