@@ -45,7 +45,7 @@ def next_step(work: "Work") -> str:
 def _next_for_score(work: "Work", task: "Task") -> str:
     """What comes next where the student's code is judged."""
     lab = work.assignment.directory.lab
-    files = {code.partition(":")[0] for run in task.after for code in lab.runs[run].code.values()}
+    files = sorted({file for run in task.after for file in lab.runs[run].code_files})
     if work.last("attempt", task=task.id) is None:
         return f"testbed lab check {task.id}"
     steps = (f"testbed lab run {run}" for run in task.after)

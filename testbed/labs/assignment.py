@@ -1,5 +1,6 @@
 """A lab for one student: the seed, the drawn values, the scenarios."""
 
+import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -63,6 +64,13 @@ class Assignment:
             InputError: the lab's scenario is wrong, or the student's code is not Python.
         """
         return self._scenario(run, self.drawn, self.files or self.directory.path / START)
+
+    def code_digest(self, run: str) -> str:
+        """A digest of the student's code that a run uses, as it is now; empty if it uses none."""
+        files = self.directory.lab.runs[run].code_files
+        place = self.files or self.directory.path / START
+        contents = [p.read_bytes() if (p := place / f).is_file() else b"" for f in files]
+        return hashlib.sha256(b"\0".join(contents)).hexdigest() if files else ""
 
     def _scenario(self, run: str, drawn: Mapping[str, Any], files: Path) -> Scenario:
         planned = self.directory.lab.runs[run]

@@ -135,8 +135,7 @@ def _missing_run(task: Task, evidence: Evidence) -> str:
     """What a task still needs before it can be checked; empty if nothing."""
     for run in task.after:
         if run not in evidence.runs:
-            code = evidence.assignment.directory.lab.runs[run].code.values()
-            files = ", ".join(sorted({reference.partition(":")[0] for reference in code}))
+            files = ", ".join(evidence.assignment.directory.lab.runs[run].code_files)
             present = f", made with {files} as it is now" if files else ""
             return f"it needs the run {run}{present}: testbed lab run {run}"
     return ""

@@ -198,6 +198,11 @@ class LabRun(Part):
         default=False, strict=True, description="whether its faults are to be found"
     )
 
+    @property
+    def code_files(self) -> list[str]:
+        """The files of the classes that the student writes, sorted."""
+        return sorted({reference.rpartition(":")[0] for reference in self.code.values()})
+
 
 class Computed(Part):
     """A value that a function of `figures.py` computes from those that were drawn before."""

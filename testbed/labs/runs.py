@@ -93,7 +93,7 @@ def make_run(
     from testbed.results.analyse import analyse  # noqa: PLC0415 - it takes long
 
     hidden = is_hidden(work, name)
-    scenario, code = work.assignment.scenario(name), work.code_digest(name)
+    scenario, code = work.assignment.scenario(name), work.assignment.code_digest(name)
     sealed = work.assignment.directory.lab.runs[name].hidden
     results = work.path / (Path(STATE) / SEALED if sealed else RESULTS)
     progress = _without_counts(progress) if hidden else progress

@@ -4,7 +4,6 @@ The journal says all that was done; what it holds is never changed. So work surv
 moment: a run that was broken off has no entry, and is made again.
 """
 
-import hashlib
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from testbed.labs.answers import ANSWERS, read_answers, template
 from testbed.labs.assignment import Assignment
 from testbed.labs.evidence import Evidence
 from testbed.labs.journal import Entry, Journal, parse_entries
-from testbed.labs.lab import FORMAT_VERSION, LabRun, Task
+from testbed.labs.lab import FORMAT_VERSION, Task
 from testbed.labs.library import (
     GLOSSARY,
     HANDOUT,
@@ -139,17 +138,8 @@ class Work:
         made = self.made_run(run)
         if made is None or not (self.path / str(made.content["directory"]) / SUMMARY).is_file():
             return None
-        code = self.code_digest(run)
+        code = self.assignment.code_digest(run)
         return made if made.content.get("code", code) == code else None
-
-    def code_digest(self, run: str) -> str:
-        """A digest of the files of the student's code that a run uses, as they are now."""
-        files = sorted({c.rpartition(":")[0] for c in self._run(run).code.values()})
-        contents = [p.read_bytes() if (p := self.path / f).is_file() else b"" for f in files]
-        return hashlib.sha256(b"\0".join(contents)).hexdigest() if files else ""
-
-    def _run(self, run: str) -> LabRun:
-        return self.assignment.directory.lab.runs[run]
 
     def is_out_of_date(self, task: Task) -> bool:
         """Whether a run that a task is about was made again, or its code changed, since the check.

@@ -199,7 +199,7 @@ def test_a_task_is_done_only_with_the_code_and_the_run_that_were_checked(
     (results / "summary.json").touch()
 
     def make_run() -> None:
-        digest = find_work(Path.cwd()).code_digest("practice")
+        digest = find_work(Path.cwd()).assignment.code_digest("practice")
         said = {"directory": results.as_posix(), "verdict": "trusted", "code": digest}
         work.journal.append("run", run="practice", **said)
 

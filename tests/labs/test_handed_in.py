@@ -15,7 +15,7 @@ from testbed.labs.work import Work, start
 def own(tmp_path: Path) -> Work:
     """Lab 9, whose runs have code of the student's, with a run that counts."""
     work = start(load_lab(LABS / "09-path-selector"), tmp_path, "ada", trial_key(1))
-    code = work.code_digest("practice")
+    code = work.assignment.code_digest("practice")
     work.journal.append(
         "run", run="practice", directory="results/practice/1", verdict="trusted", code=code
     )

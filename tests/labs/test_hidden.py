@@ -87,7 +87,7 @@ def _run_made(work: Work, name: str, content: bytes) -> None:
     for file in ("losses.parquet", "summary.json", "run.json"):
         (directory / file).write_bytes(content)
     made = {"directory": directory.relative_to(work.path).as_posix(), "verdict": "trusted"}
-    work.journal.append("run", run=name, code=work.code_digest(name), **made)
+    work.journal.append("run", run=name, code=work.assignment.code_digest(name), **made)
 
 
 def test_what_a_crash_broke_off_is_shown_by_the_next_command(tmp_path: Path) -> None:

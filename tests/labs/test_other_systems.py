@@ -57,7 +57,7 @@ def test_grading_on_windows_says_that_code_ran_without_limits(tmp_path: Path) ->
     work = start(lab, tmp_path, "ada", trial_key(1))
     for task in lab.lab.predictions("practice"):
         work.journal.append("prediction", task=task.id, value=1.0, text="1 RTT", within=0.5)
-    work.journal.append("run", run="practice", code=work.code_digest("practice"))
+    work.journal.append("run", run="practice", code=work.assignment.code_digest("practice"))
     selector = work.path / "selector.py"
     selector.write_text(
         "class Selector:\n    def __init__(self, evs, seed):\n        self.evs = evs\n"

@@ -175,7 +175,7 @@ def test_work_is_found_from_below_and_named_from_above(work: Work) -> None:
 
 def test_a_run_counts_with_the_code_that_made_it(tmp_path: Path) -> None:
     work = start(load_lab(LABS / "09-path-selector"), tmp_path, "", trial_key(1))
-    made, directory = work.code_digest("practice"), work.path / "results/x"
+    made, directory = work.assignment.code_digest("practice"), work.path / "results/x"
     directory.mkdir(parents=True)
     (directory / "summary.json").touch()
     work.journal.append("run", run="practice", directory="results/x", verdict="trusted", code=made)

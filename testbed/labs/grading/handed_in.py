@@ -1,10 +1,7 @@
 """The records of runs that were handed in: what they say they are, and when they are believed."""
 
-import hashlib
-from pathlib import Path
-
 from testbed.labs.assignment import Assignment
-from testbed.labs.grading.submission import FILES, Submission
+from testbed.labs.grading.submission import Submission
 from testbed.labs.journal import Entry
 from testbed.model.errors import TestbedError
 from testbed.results.code_version import code_version
@@ -71,14 +68,10 @@ class HandedIn:
 
     def changed_code(self, run: str) -> str:
         """The files of the student's code that are not those that a run was made with."""
-        code = self._assignment.directory.lab.runs[run].code
-        files = sorted({reference.rpartition(":")[0] for reference in code.values()})
         last = self._last(run)
-        if not files or last is None:
+        if last is None or last.content.get("code") == self._assignment.code_digest(run):
             return ""
-        made_with = last.content.get("code")
-        same = made_with == code_digest(self._submission.directory / FILES, files)
-        return "" if same else ", ".join(files)
+        return ", ".join(self._assignment.directory.lab.runs[run].code_files)
 
     def _last(self, run: str) -> Entry | None:
         """The journal's entry of the records that were handed in: as `Work.made_run` takes it."""
@@ -87,9 +80,3 @@ class HandedIn:
         ]
         trusted = [entry for entry in made if entry.content.get("verdict") == "trusted"]
         return next(reversed(trusted or made), None)
-
-
-def code_digest(directory: Path, files: list[str]) -> str:
-    """A digest of a student's code, as the journal has it (`Work.code_digest`)."""
-    contents = [p.read_bytes() if (p := directory / f).is_file() else b"" for f in files]
-    return hashlib.sha256(b"\0".join(contents)).hexdigest()
