@@ -1,10 +1,15 @@
 """The records of runs that were handed in: what they say they are, and when they are believed."""
 
+from typing import TYPE_CHECKING
+
 from testbed.labs.assignment import Assignment
 from testbed.labs.grading.submission import Submission
 from testbed.labs.journal import Entry
 from testbed.model.errors import TestbedError
 from testbed.results.code_version import code_version
+
+if TYPE_CHECKING:
+    from testbed.results.run_data import RunData
 
 _PARTS = ("topology", "workload", "transport", "timeline")
 """What a run's records have to share with the student's scenario."""
@@ -22,6 +27,7 @@ class HandedIn:
         """
         self._submission = submission
         self._assignment = assignment
+        self._loaded: dict[str, RunData | None] = {}
 
     def claims_emulation(self, run: str) -> bool:
         """Whether the journal says that a run was made with real packets."""
@@ -30,25 +36,16 @@ class HandedIn:
 
     def emulated(self, run: str) -> bool:
         """Whether a run was made with real packets, of just this student's scenario."""
-        records = self._submission.run(run)
-        if not self.claims_emulation(run) or not self.whole(run):
+        records = self._records(run) if self.claims_emulation(run) else None
+        if records is None or records.simulated or not self.whole(run):
             return False
-        from testbed.results.run_data import load_run  # noqa: PLC0415 - it takes long
-
-        run_data, expected = load_run(records), self._assignment.scenario(run)
-        expected = expected.at_dilation(run_data.topology.dilation)
-        return not run_data.simulated and all(
-            getattr(run_data.scenario, part) == getattr(expected, part) for part in _PARTS
-        )
+        expected = self._assignment.scenario(run).at_dilation(records.topology.dilation)
+        return all(getattr(records.scenario, part) == getattr(expected, part) for part in _PARTS)
 
     def whole(self, run: str) -> bool:
         """Whether the records of a run can be analysed, and have the student's seed."""
-        from testbed.results.run_data import load_run  # noqa: PLC0415 - it takes long
-
-        try:
-            return load_run(self._submission.run(run)).scenario.seed == self._assignment.seed
-        except TestbedError:
-            return False
+        records = self._records(run)
+        return records is not None and records.scenario.seed == self._assignment.seed
 
     def of_another_version(self, run: str) -> bool:
         """Whether another version of the testbed made a run, by all that names its version."""
@@ -57,13 +54,9 @@ class HandedIn:
 
     def versions(self, run: str) -> set[str]:
         """The versions of the testbed that submission, journal and records of a run name."""
-        from testbed.results.run_data import load_run  # noqa: PLC0415 - it takes long
-
         begun = [str(e.content.get("code")) for e in self._submission.journal if e.kind == "start"]
-        try:
-            recorded = [str(load_run(self._submission.run(run)).manifest.code)]
-        except TestbedError:
-            recorded = []
+        records = self._records(run)
+        recorded = [] if records is None else [str(records.manifest.code)]
         return {self._submission.code, *begun, *recorded}
 
     def changed_code(self, run: str) -> str:
@@ -72,6 +65,17 @@ class HandedIn:
         if last is None or last.content.get("code") == self._assignment.code_digest(run):
             return ""
         return ", ".join(self._assignment.directory.lab.runs[run].code_files)
+
+    def _records(self, run: str) -> "RunData | None":
+        """The records of a run, read once; None if they cannot be analysed."""
+        from testbed.results.run_data import load_run  # noqa: PLC0415 - it takes long
+
+        if run not in self._loaded:
+            try:
+                self._loaded[run] = load_run(self._submission.run(run))
+            except TestbedError:
+                self._loaded[run] = None
+        return self._loaded[run]
 
     def _last(self, run: str) -> Entry | None:
         """The journal's entry of the records that were handed in: as `Work.made_run` takes it."""
