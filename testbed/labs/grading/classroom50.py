@@ -5,7 +5,7 @@ What only the runner knows it passes in environment variables (`run_entrypoint` 
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
 from testbed.labs.grading.grades import Grade
@@ -20,7 +20,7 @@ _REMEDY = "Classroom 50's runner sets it; elsewhere: {name}={example} testbed la
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """What Classroom 50 knows of a submission.
+    """What Classroom 50 knows of a submission, by its own names.
 
     Attributes:
         classroom: the short name of the classroom.
@@ -104,14 +104,7 @@ def to_classroom50(grade: Grade, submitted: Submitted) -> str:
         tests = [{"test-name": name, "passed": False, "score": 0, "max-score": 0}]
     result = {
         "schema": SCHEMA,
-        "classroom": submitted.classroom,
-        "assignment": submitted.assignment,
-        "assignment_type": submitted.assignment_type,
-        "owner": submitted.owner,
-        "submission": submitted.submission,
-        "commit": submitted.commit,
-        "release": submitted.release,
-        "review": submitted.review,
+        **asdict(submitted),
         "datetime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "score": grade.points,
         "max-score": grade.max_points,
