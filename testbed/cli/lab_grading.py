@@ -14,19 +14,18 @@ from testbed.model.errors import ExitStatus, InputError, few
 if TYPE_CHECKING:
     from testbed.labs.grading.grades import Grade
 
+CourseKey = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="The course key; without it keys are not checked."),
+]
+
 
 def grade(
     submissions: Annotated[
         list[Path],
         typer.Argument(metavar="SUBMISSION...", help="Files, or directories with many."),
     ],
-    course_key: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="The course key; without it keys are not checked.",
-        ),
-    ] = None,
+    course_key: CourseKey = None,
     csv: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write CSV with nbgrader's columns.")
     ] = None,
@@ -171,13 +170,7 @@ def autograder(
     archive: Annotated[Path, typer.Argument(metavar="FILE", help="The archive to write, a zip.")],
     lab: Annotated[str, typer.Option(metavar="LAB", help="The lab that it grades, and no other.")],
     wheel: Annotated[Path, typer.Option(metavar="FILE", help="The testbed's wheel.")],
-    course_key: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="The course key; without it keys are not checked.",
-        ),
-    ] = None,
+    course_key: CourseKey = None,
 ) -> None:
     """Make the archive with which Gradescope grades one lab. For instructors."""
     from testbed.labs.grading.autograder import write_autograder
