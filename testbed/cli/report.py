@@ -7,7 +7,7 @@ import typer
 
 from testbed.cli.options import Json, RequireTrusted
 from testbed.cli.screen import print_json, showing_progress, stdout
-from testbed.cli.summary import exit_status, print_status, show, why
+from testbed.cli.summary import print_status, show, why
 
 
 def report(
@@ -29,6 +29,6 @@ def report(
         print_json(summary.model_dump(mode="json"))
     else:
         show(summary, run, stdout())
-    status = exit_status(summary, require_trusted=require_trusted)
+    status = summary.exit_status(require_trusted=require_trusted)
     print_status(status, why(summary, require_trusted=require_trusted))
     raise typer.Exit(status)

@@ -15,7 +15,7 @@ from testbed.cli.placing import executor_at, fetch_finished
 from testbed.cli.run_options import Load, RunOptions
 from testbed.cli.running import naming_shortage, new_run, reporting_how_to_resume, signals_stop
 from testbed.cli.screen import print_error, print_json, showing_progress, stdout
-from testbed.cli.summary import end_with, exit_status, print_status
+from testbed.cli.summary import end_with, print_status
 from testbed.model.errors import ExitStatus, InputError, exit_status_of, few
 
 if TYPE_CHECKING:
@@ -291,7 +291,7 @@ def _statuses(series: "Series", directory: Path, *, require_trusted: bool) -> di
     return {
         f"{run.case}, seed {run.seed}": _unfinished(run)
         if run.error
-        else exit_status(Run(directory / run.run).summary, require_trusted=require_trusted)
+        else Run(directory / run.run).summary.exit_status(require_trusted=require_trusted)
         for run in series.done
     }
 

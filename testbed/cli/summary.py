@@ -19,20 +19,10 @@ if TYPE_CHECKING:
 _VERDICT_STYLES = {"trusted": "bold green", "degraded": "bold yellow", "invalid": "bold red"}
 
 
-def exit_status(summary: "Summary", *, require_trusted: bool = False) -> ExitStatus:
-    """What a finished run means (`Summary.exit_status`).
-
-    Args:
-        summary: the run's.
-        require_trusted: whether a degraded run counts as one that cannot be trusted.
-    """
-    return summary.exit_status(require_trusted=require_trusted)
-
-
 def why(summary: "Summary", *, require_trusted: bool) -> str:
     """What made the exit status of a finished run other than 0, in words; empty if it is 0."""
     integrity = summary.integrity
-    match exit_status(summary, require_trusted=require_trusted):
+    match summary.exit_status(require_trusted=require_trusted):
         case ExitStatus.AS_EXPECTED:
             return ""
         case ExitStatus.UNTRUSTED:
@@ -58,7 +48,7 @@ def end_with(
     require_trusted: bool,
 ) -> NoReturn:
     """Show a finished run, to people or to a program, and end the command with its status."""
-    status = exit_status(summary, require_trusted=require_trusted)
+    status = summary.exit_status(require_trusted=require_trusted)
     if as_json:
         run = {"run": str(directory.path), "exit_status": int(status)}
         print_json({**run, "summary": summary.model_dump(mode="json")})

@@ -389,6 +389,9 @@ class Summary(MetricGroup):
         """What the run means: lost or corrupted data fails it, whatever else it shows.
 
         Expectations count only in a run that can be trusted.
+
+        Args:
+            require_trusted: whether a degraded run counts as one that cannot be trusted.
         """
         if not self.integrity.intact:
             return ExitStatus.FAILED
