@@ -7,12 +7,14 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from testbed.campaign.job import Form, Job, JobRecord
 from testbed.model.run_files.layout import SUMMARY
+from testbed.model.scenario import Scenario
 from tests.campaign.test_engine import _made as made
 
 SCRIPT = Path(__file__).parents[2] / "scripts/soak.py"
@@ -116,6 +118,7 @@ def soak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Soak:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "soak", module)
+    monkeypatch.syspath_prepend(SCRIPT.parent)
     spec.loader.exec_module(module)
 
     def run(
@@ -263,3 +266,38 @@ def test_a_run_that_a_worker_finished_after_the_command_was_killed_is_not_made_a
     assert commands.ran == ["chaos"]
     parts = json.loads((tmp_path / "soak.json").read_text())["done"]
     assert {part["name"]: part["verdict"] for part in parts}["healthy"] == "trusted"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Carries the fabric of one scenario at this dilation, and all others at 10,000."""
+
+    scenario: str
+    least: int
+
+    def fitting_dilation(self, scenario: Scenario) -> int:
+        return self.least if scenario.name == self.scenario else 10_000
+
+
+@pytest.mark.usefixtures("soak")
+def test_one_dilation_for_all_scenarios_with_auto_and_all_machines() -> None:
+    module = sys.modules["soak"]
+    machines = (Machine("matrix", 70_000), Machine("alltoall", 90_000))
+    chosen = module._dilation_for_auto(["matrix", "healthy", "alltoall"], machines)
+    assert chosen == 90_000
+    planned = {name: module._planned(name, chosen) for name in ("matrix", "alltoall", "healthy")}
+    dilations = {name: run.scenario.topology.dilation for name, run in planned.items()}
+    assert dilations == {"matrix": 90_000, "alltoall": 90_000, "healthy": 10_000}
+    assert module._dilation_for_auto(["healthy"], machines) is None
+
+
+def test_a_soak_that_goes_on_keeps_its_dilation(
+    soak: Soak, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = sys.modules["soak"]
+    monkeypatch.setattr(module, "_dilation_for_auto", lambda *_: 50_000)
+    with pytest.raises(KeyboardInterrupt):
+        soak("matrix", "alltoall", alltoall=[])
+    monkeypatch.setattr(module, "_dilation_for_auto", lambda *_: 80_000)
+    soak("matrix", "alltoall")
+    assert json.loads((tmp_path / "soak.json").read_text())["dilation"] == 50_000
