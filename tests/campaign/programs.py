@@ -42,6 +42,10 @@ def scheduler(
         raise AssertionError("the scheduler did not start")
 
 
-def worker_options(address: str, threads: int = 2) -> tuple[str, ...]:
-    """What starts a worker of a scheduler."""
-    return ("dask_worker", address, "--nthreads", str(threads), "--no-dashboard", "--no-nanny")
+def worker_options(
+    address: str, threads: int = 2, host: str | None = "127.0.0.1"
+) -> tuple[str, ...]:
+    """What starts a worker of a scheduler; it listens at an address, or at all of the machine's."""
+    listen = () if host is None else ("--host", host)
+    few = ("--nthreads", str(threads), "--no-dashboard", "--no-nanny")
+    return ("dask_worker", address, *listen, *few)

@@ -135,6 +135,22 @@ def test_a_run_that_is_made_again_is_made_by_another_worker(directory: Path) -> 
         assert known["kernel"].startswith("Linux")
 
 
+def test_a_run_that_a_later_command_makes_again_is_made_by_another_worker(directory: Path) -> None:
+    scenario = load_scenario(str(directory / "tiny.yaml"))
+    options = ("--no-figures",)
+    job = Job("tiny", "simulated", as_recorded(scenario), "tiny/tiny", WATCHDOG_S, options)
+    with scheduler() as (_, address), ExitStack() as workers:
+        for _ in range(2):
+            workers.enter_context(program(*worker_options(address)))
+        place = Place("dask", address)
+        for _ in range(2):
+            with cluster_executor(place, directory, {"simulated": "tiny"}) as executor:
+                wait_until(lambda: len([w for w in executor.workers if w.answered]) == 2)
+                assert executor.submit(job).result(WATCHDOG_S).status == ExitStatus.AS_EXPECTED
+    first, second = _attempts_in(directory / "tiny/scenarios/tiny.attempts")
+    assert first.worker != second.worker
+
+
 def test_a_worker_that_is_killed_loses_no_run(directory: Path) -> None:
     command = _command(4, "here")
     with scheduler() as (_, address), ExitStack() as workers:
@@ -265,7 +281,7 @@ def test_a_worker_that_waits_for_its_turn_to_emulate_is_stopped(directory: Path)
         made = client.submit(make, asdict(job), str(directory), "campaign/call")
         wait_until(lambda: log.is_file() and "another campaign emulates" in log.read_text())
         Event("campaign", client=client).set()
-        _, fields = made.result(WATCHDOG_S)
+        fields = made.result(WATCHDOG_S)
     assert fields["message"] == "stopped before it began"
     assert fields["run"] is None
     (attempt,) = _attempts_in(directory / "tiny/scenarios/tiny.attempts")
@@ -501,6 +517,16 @@ def test_a_worker_that_others_reach_without_tls_makes_no_run(directory: Path) ->
     assert refused.returncode == ExitStatus.MACHINE_CANNOT
     assert f"it speaks plain TCP at tcp://{host}:" in refused.stderr
     assert "start it with TLS" in refused.stderr
+
+
+def test_a_worker_that_listens_everywhere_without_tls_makes_no_run(directory: Path) -> None:
+    """As Dask's do by default, though the scheduler knows it by an address on loopback."""
+    with scheduler() as (_, address), program(*worker_options(address, host=None)):
+        _wait_for_a_worker(address)
+        refused = _call(directory, _command(1, "here", "--on", f"dask:{address}"))
+    assert refused.returncode == ExitStatus.MACHINE_CANNOT
+    assert f"it speaks plain TCP at tcp://{EVERYWHERE}:" in refused.stderr
+    assert "--host 127.0.0.1" in refused.stderr
 
 
 def test_tls_without_a_certificate_is_named(directory: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from testbed.campaign.cluster.attempts import attempts_at
 from testbed.campaign.cluster.calls import WorkerCalls, WorkersLostError
 from testbed.campaign.cluster.files import StoreFiles
 from testbed.campaign.cluster.worker import make
@@ -24,8 +25,9 @@ class ClusterExecutor:
 
     The store is the campaign's directory, which all machines have under one path then, or an fsspec
     address: what workers leave there is copied into the directory. A worker that is lost loses the
-    run that it was making; that is given to another one (`WorkerCalls`). A job that is submitted
-    again, because its run cannot be trusted, goes to a worker that has not made it.
+    run that it was making; that is given to another one (`WorkerCalls`). A job that is made again,
+    because its run cannot be trusted, goes to a machine that has not made it, also if a later
+    command submits it: the attempts in the store say who has.
     """
 
     def __init__(self, calls: WorkerCalls, directory: Path, store: str | None = None) -> None:
@@ -42,7 +44,6 @@ class ClusterExecutor:
         self._store = store or str(directory.resolve())
         self._files = StoreFiles(self._store)
         self._campaign = f"{datetime.now().astimezone():%Y%m%dT%H%M%S}-{uuid4().hex[:8]}"
-        self._makers: dict[str, set[str]] = {}
 
     @property
     def workers(self) -> tuple[Worker, ...]:
@@ -65,12 +66,30 @@ class ClusterExecutor:
     def submit(self, job: Job) -> Future[JobRecord]:
         """Send a job to the workers."""
         result: Future[JobRecord] = Future()
-        avoided = frozenset(self._makers.get(job.key, ()))
+        try:
+            avoided = self._makers(job)
+        except Exception as error:  # noqa: BLE001 - each file system has errors of its own
+            result.set_result(self._without_store(JobRecord(0, 0.0), error))
+            return result
         arguments = asdict(job), self._store, f"{self._campaign}/{uuid4().hex}"
         began = time.monotonic()
         made = self._calls.call(make, *arguments, name=job.name, form=job.form, avoided=avoided)
         made.add_done_callback(lambda made: self._deliver(job, made, result, began))
         return result
+
+    def _makers(self, job: Job) -> frozenset[str]:
+        """The addresses of the workers that do not make a job again, as long as there are others.
+
+        All workers of the machines that have made it; if there is no other machine, only those that
+        have made it themselves.
+        """
+        made = [attempt for attempt in attempts_at(job, self._files) if attempt.verdict is not None]
+        hosts, ids = ({getattr(attempt, each) for attempt in made} for each in ("host", "worker"))
+        able = [worker for worker in self.workers if not worker.reason(job.form)]
+        there = [worker for worker in able if worker.description["host"] in hosts]
+        if len(there) == len(able):
+            there = [worker for worker in able if worker.description["id"] in ids]
+        return frozenset(worker.address for worker in there)
 
     def _deliver(
         self, job: Job, made: Future[Any], result: Future[JobRecord], began: float
@@ -78,9 +97,7 @@ class ClusterExecutor:
         """Hand on what became of a job."""
         error = made.exception()
         if error is None:
-            worker, fields = made.result()
-            self._makers.setdefault(job.key, set()).add(worker)
-            result.set_result(self._fetched(job, JobRecord(**fields)))
+            result.set_result(self._fetched(job, JobRecord(**made.result())))
         elif isinstance(error, MachineError):
             result.set_exception(error)
         elif isinstance(error, WorkersLostError):
@@ -112,10 +129,14 @@ class ClusterExecutor:
             if record.run is not None:
                 self._files.fetch(record.run, self._directory)
         except Exception as error:  # noqa: BLE001 - each file system has errors of its own
-            short = shortage(error, self._directory)
-            message = str(short or f"{self._store}: {type(error).__name__}: {error}")
-            return replace(record, status=ExitStatus.MACHINE_CANNOT, run=None, message=message)
+            return self._without_store(record, error)
         return record
+
+    def _without_store(self, record: JobRecord, error: Exception) -> JobRecord:
+        """The record of a run for which the store, or this directory, could not be used."""
+        short = shortage(error, self._directory)
+        message = str(short or f"{self._store}: {type(error).__name__}: {error}")
+        return replace(record, status=ExitStatus.MACHINE_CANNOT, run=None, message=message)
 
     def stop(self) -> None:
         """End all jobs that are under way, and wait until the workers have ended them."""

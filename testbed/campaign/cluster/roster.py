@@ -105,7 +105,7 @@ class Roster:
                 if worker.directory == infos.get(address, {}).get("local_directory")
             }
             new = [
-                unprotected(unanswered(address, _offers(info), info["local_directory"]))
+                unprotected(unanswered(address, _offers(info), info["local_directory"]), address)
                 for address, info in infos.items()
                 if address not in known
             ]

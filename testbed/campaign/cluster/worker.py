@@ -52,7 +52,11 @@ async def describe(*, emulates: bool, dask_worker: Any) -> dict[str, Any]:
         emulates: whether runs will be emulated: then it is examined as well (`examine`).
         dask_worker: the worker; Dask gives it.
     """
-    description = {"id": dask_worker.id, **await asyncio.to_thread(_description)}
+    description = {
+        "id": dask_worker.id,
+        "listens": dask_worker.listener.listen_address,
+        **await asyncio.to_thread(_description),
+    }
     return description | (await examine(emulates=True) if emulates else {})
 
 
@@ -126,7 +130,7 @@ def _as_root() -> tuple[str, ...]:
     return () if os.geteuid() == 0 else ("sudo", "-n")
 
 
-def make(fields: dict[str, Any], store: str, call: str) -> tuple[str, dict[str, Any]]:
+def make(fields: dict[str, Any], store: str, call: str) -> dict[str, Any]:
     """Make a run and leave it in the store.
 
     Args:
@@ -136,12 +140,11 @@ def make(fields: dict[str, Any], store: str, call: str) -> tuple[str, dict[str, 
             that stops the campaign.
 
     Returns:
-        The address of this worker, and the fields of the `JobRecord`.
+        The fields of the `JobRecord`.
     """
     from distributed import get_worker  # noqa: PLC0415 - an extra, and slow to load
 
-    worker = get_worker()
-    return worker.address, asdict(_record(Job(**fields), store, call, worker.id))
+    return asdict(_record(Job(**fields), store, call, get_worker().id))
 
 
 def require_sound(job: Job) -> None:

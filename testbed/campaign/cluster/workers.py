@@ -78,15 +78,21 @@ def described(worker: Worker, reply: Any) -> Worker:
         ]
         failed = f"testbed doctor fails there: {reply['doctor'].get('error', 'no reason given')}"
         unfit["emulated"] = f"it lacks: {', '.join(missing)}" if missing else failed
-    return replace(worker, description=reply, unfit=unfit)
+    answered = replace(worker, description=reply, unfit=unfit)
+    return answered if version != package_version() else unprotected(answered, reply["listens"])
 
 
-def unprotected(worker: Worker) -> Worker:
-    """A worker that makes no runs if others than its machine's users reach it without TLS."""
-    if is_protected(worker.address):
+def unprotected(worker: Worker, address: str) -> Worker:
+    """A worker that makes no runs if others than its machine's users reach it without TLS.
+
+    Args:
+        worker: it.
+        address: where it is reached, or where it listens, which may be more addresses than one.
+    """
+    if is_protected(address):
         return worker
     reason = (
-        f"it speaks plain TCP at {worker.address}, and {EXECUTES} "
+        f"it speaks plain TCP at {address}, and {EXECUTES} "
         "(start it with TLS, or on the scheduler's machine with --host 127.0.0.1)"
     )
     return replace(worker, unfit=dict.fromkeys(FORMS, reason))
