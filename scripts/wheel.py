@@ -1,6 +1,7 @@
 """What a wheel has beside the package: a build hook of hatchling (pyproject.toml).
 
-- The scenarios, topologies, schemas and glossary of the checkout, and its labs without solutions.
+- The scenarios, topologies, schemas, glossary and algorithms of the checkout, and its labs
+  without solutions.
 - The commit, also in the source distribution.
 - Ryu 4.34. It is pure Python, but only setuptools below 68 builds it, and a user's pip takes the
   newest. The environment in which hatchling runs has the older one, so Ryu is built there, from the
@@ -19,7 +20,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-FROM_CHECKOUT = ("docs/glossary.md", "docs/schema", "scenarios", "topologies")
+FROM_CHECKOUT = ("docs/algorithms.md", "docs/glossary.md", "docs/schema", "scenarios", "topologies")
 NOT_FOR_STUDENTS = ("__pycache__", "instructor.md", "solution")
 """What a wheel does not have of a lab."""
 

@@ -21,7 +21,10 @@ from testbed.model.summary.scopes import SCOPES
 LABS = PROJECT / "labs"
 LAB_FILE, HANDOUT, FIGURES, START = "lab.yaml", "handout.md", "figures.py", "start"
 GLOSSARY = PROJECT / "docs/glossary.md"
-"""The terms, of which each student gets a copy: a wheel has no other documents."""
+"""The terms, of which each student gets a copy."""
+
+ALGORITHMS = PROJECT / "docs/algorithms.md"
+"""How to write classes of one's own, of which students get a copy in labs that begin with code."""
 
 SOLUTION, INSTRUCTOR = "solution", "instructor.md"
 

@@ -18,6 +18,7 @@ from testbed.labs.evidence import Evidence
 from testbed.labs.journal import Entry, Journal, parse_entries
 from testbed.labs.lab import FORMAT_VERSION, Task
 from testbed.labs.library import (
+    ALGORITHMS,
     GLOSSARY,
     HANDOUT,
     LAB_FILE,
@@ -242,6 +243,7 @@ def start(directory: LabDirectory, parent: Path, student: str, key: str | None) 
         new.mkdir(parents=True)
         if (directory.path / START).is_dir():
             shutil.copytree(directory.path / START, new, dirs_exist_ok=True)
+            shutil.copyfile(ALGORITHMS, new / ALGORITHMS.name)
         shutil.copyfile(directory.path / HANDOUT, new / HANDOUT)
         shutil.copyfile(GLOSSARY, new / GLOSSARY.name)
         (new / ANSWERS).write_text(template(assignment), encoding="utf-8")

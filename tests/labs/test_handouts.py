@@ -9,7 +9,7 @@ import pytest
 
 from testbed.cli import command_line
 from testbed.labs.authoring import solution_of
-from testbed.labs.library import HANDOUT, LabDirectory, lab_directories, load_lab
+from testbed.labs.library import HANDOUT, START, LabDirectory, lab_directories, load_lab
 from testbed.labs.predicting import predict
 from testbed.labs.work import find_work, start
 
@@ -54,6 +54,16 @@ def test_it_names_the_glossary_that_a_student_gets(directory: Path, tmp_path: Pa
     assert "`glossary.md` in your directory" in (directory / HANDOUT).read_text(encoding="utf-8")
     work = start(load_lab(directory), tmp_path, "", None)
     assert "goodput" in (work.path / "glossary.md").read_text(encoding="utf-8")
+
+
+@each_lab
+def test_it_names_no_document_that_a_student_lacks(directory: Path, tmp_path: Path) -> None:
+    """Neither does the code that one begins with: a wheel has no other documents."""
+    work = start(load_lab(directory), tmp_path, "", None)
+    for file in (*work.path.glob("*.md"), *work.path.glob("*.py")):
+        if file.name in {HANDOUT, *(code.name for code in (directory / START).glob("*.py"))}:
+            named = set(re.findall(r"[\w/.-]+\.md\b", file.read_text(encoding="utf-8")))
+            assert [name for name in named if not (work.path / name).is_file()] == []
 
 
 @pytest.mark.simulated

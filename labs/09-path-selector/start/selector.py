@@ -1,4 +1,4 @@
-"""Your path selector. docs/algorithms.md lists all methods."""
+"""Your path selector. algorithms.md lists all methods."""
 
 
 class Selector:

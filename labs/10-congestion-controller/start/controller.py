@@ -1,4 +1,4 @@
-"""Your congestion controller. docs/algorithms.md lists all methods, and what they are told."""
+"""Your congestion controller. algorithms.md lists all methods, and what they are told."""
 
 
 class Controller:
