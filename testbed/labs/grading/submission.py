@@ -23,6 +23,7 @@ MAX_BYTES = 64 << 20
 MAX_FILE_BYTES = 16 << 20
 MAX_ENTRIES = 500
 
+_REMEDY = "testbed lab submit makes the file to hand in"
 _SUFFIXES = (".json", ".jsonl", ".parquet")
 _CHUNK = 1 << 16
 
@@ -117,14 +118,13 @@ def unpack(archive: Path, into: Path) -> Submission:
     Raises:
         InputError: it is no submission, is too large, or has files where none may be.
     """
-    remedy = "testbed lab submit makes the file to hand in"
     try:
         with zipfile.ZipFile(archive) as content:
             _check(archive, content.infolist())
             for entry in content.infolist():
                 _extract(archive, content, entry, into)
     except (zipfile.BadZipFile, OSError, RuntimeError, EOFError, ValueError) as error:
-        raise InputError.of(str(archive), str(error), "a submission", remedy) from None
+        raise InputError.of(str(archive), str(error), "a submission", _REMEDY) from None
     return read_submission(archive, into)
 
 
@@ -136,21 +136,33 @@ def read_submission(name: Path, directory: Path) -> Submission:
         directory: its files.
 
     Raises:
-        InputError: a part is missing, or is not what it should be.
+        InputError: a part is missing, is a link, or is not what it should be.
     """
+    _refuse_links(name, directory)
     try:
         facts = json.loads((directory / SUBMISSION).read_text(encoding="utf-8"))
         journal = (directory / JOURNAL).read_text(encoding="utf-8")
         texts = {key: facts[key] for key in ("lab", "student", "key", "code")}
     except (OSError, ValueError, KeyError, TypeError) as error:
-        remedy = "testbed lab submit makes the file to hand in"
-        raise InputError.of(str(name), _shown(error), "a submission", remedy) from None
+        raise InputError.of(str(name), _shown(error), "a submission", _REMEDY) from None
     if not all(isinstance(text, str) for text in texts.values()):
         raise InputError.of(f"{name}: {SUBMISSION}", "", "texts for lab, student, key and code")
     unprintable = [key for key, text in texts.items() if not text.isprintable()]
     if unprintable:
         raise InputError.of(f"{name}: {SUBMISSION}: {unprintable[0]}", "control characters", "text")
     return Submission(directory, journal=tuple(parse_entries(journal, name)), **texts)
+
+
+def _refuse_links(name: Path, directory: Path) -> None:
+    """Refuse links: what they lead to is not the student's, and messages quote what is read.
+
+    Raises:
+        InputError: there is one.
+    """
+    for path in sorted(directory.rglob("*")):
+        if path.is_symlink():
+            found = f"{path.relative_to(directory).as_posix()}, a link"
+            raise InputError.of(str(name), found, "a plain file", _REMEDY)
 
 
 def content_digest(directory: Path) -> str:

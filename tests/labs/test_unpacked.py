@@ -1,0 +1,50 @@
+"""Submissions that are handed over as directories, as Gradescope does: links are refused."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from testbed.labs.grading.course import Course, grade_all
+from testbed.labs.grading.grade import grade
+from testbed.labs.grading.submission import submit
+from testbed.labs.library import LABS
+from testbed.labs.work import Work
+
+SECRET = "0123456789abcdef" * 4
+
+
+@pytest.fixture
+def unpacked(work: Work, tmp_path: Path) -> Path:
+    """Ada's submission as a directory, beside a course key."""
+    (tmp_path / "course.key").write_text(f"{SECRET}\n")
+    shutil.unpack_archive(submit(work, tmp_path), tmp_path / "submission")
+    return tmp_path / "submission"
+
+
+@pytest.mark.parametrize("name", ["answers.yaml", "journal.jsonl", "submission.json", "files/x.py"])
+def test_a_link_is_refused_and_what_it_leads_to_is_not_told(
+    unpacked: Path, tmp_path: Path, name: str
+) -> None:
+    link = unpacked / name
+    link.unlink(missing_ok=True)
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to("../" * len(Path(name).parts) + "course.key")
+    assert link.read_text() == f"{SECRET}\n"
+    graded = grade(unpacked, LABS, None, tmp_path)
+    assert SECRET[:8] not in graded.model_dump_json()
+    assert f"found {name}, a link, expected a plain file" in graded.error
+    assert "remedy: testbed lab submit" in graded.error
+
+
+def test_a_linked_directory_is_refused(unpacked: Path, tmp_path: Path) -> None:
+    (unpacked / "runs").symlink_to(tmp_path)
+    graded = grade(unpacked, LABS, None, tmp_path)
+    assert "found runs, a link, expected a plain file" in graded.error
+
+
+def test_a_cache_of_grades_follows_no_link(unpacked: Path, tmp_path: Path) -> None:
+    (unpacked / "large").symlink_to("/proc/self/mem")  # nobody can read its beginning
+    course = Course(None, cache=tmp_path / "kept")
+    (graded,) = grade_all([unpacked], course, lambda *_: None)
+    assert "found large, a link" in graded.error
