@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from testbed.mrc import LossReport, QpState, ReceiverWindow, SackReport, UecNscc, UecProfile
-from testbed.mrc.constants import EvMark
+from testbed.mrc.congestion.flight import Flight
+from testbed.mrc.constants import RCVD_BYTES_UNIT, EvMark
 from testbed.mrc.ev.ev import Ev
 from testbed.mrc.message import Message
 from testbed.mrc.recovery.transmission import Transmission
@@ -21,6 +22,13 @@ MTU = 4184
 PROFILE = UecProfile.derive(base_rtt_ns=RTT, rate_bps=100e9, mtu=MTU)
 UNTRIMMED = UecProfile.derive(base_rtt_ns=RTT, rate_bps=100e9, mtu=MTU, trimming=False)
 TARGET = PROFILE.target_delay
+SACK = Sack(b"", b"", 7, 0, False, 0, 0, EvMark.NONE, False, 0, 7, 0, 0, 0, 0, 0, 0, False, 0, 0)
+
+
+def transmission(order: int = 0, previous: Transmission | None = None) -> Transmission:
+    """A packet of 4 KiB of payload, sent on EV 7 at 10 ns times its order."""
+    message = Message(0, 0, memoryview(bytes(4096)), 0, 0)
+    return Transmission(0, message, 0, 4096, Ev(7, 0, 0), order, 10 * order, previous)
 
 
 def report(
@@ -128,21 +136,18 @@ def test_rule_4_a_round_trip_of_a_packet_sent_twice_counts() -> None:
 def test_rule_4_a_round_trip_must_be_of_one_transmission() -> None:
     """Never sent again and no echo of that, or sent again once and the echo."""
     packer = Packer(Network(make_profile()).qps[0].config)
-    message, ev = Message(0, 0, memoryview(bytes(4096)), 0, 0), Ev(7, 0, 0)
-    first = Transmission(0, message, 0, 4096, ev, 0, 0, None)
-    second = Transmission(0, message, 0, 4096, ev, 1, 10, first)
-    third = Transmission(0, message, 0, 4096, ev, 2, 20, second)
-    zeros = (0, 0, 0, 0, 0, 0)
-    sack = Sack(b"", b"", 7, 0, False, 0, 1, EvMark.NONE, False, 0, 7, *zeros, False, 0, 0)
-    for transmission, echo, counts in (
+    first = transmission()
+    second = transmission(1, first)
+    third = transmission(2, second)
+    for sent, echo, counts in (
         (first, False, True),
         (first, True, False),
         (second, True, True),
         (second, False, False),
         (third, True, False),
     ):
-        sack = replace(sack, retransmitted=echo)
-        of_it = packer.answers(sack, transmission) and not transmission.ambiguous
+        sack = replace(SACK, cc_type=1, retransmitted=echo)
+        of_it = packer.answers(sack, sent) and not sent.ambiguous
         assert of_it is counts
 
 
@@ -298,10 +303,34 @@ def test_rule_16_an_inferred_loss_takes_its_bytes_and_arms_nothing(profile: UecP
 def test_rule_17_half_a_penalty_for_a_round_trip_halves_the_window() -> None:
     nscc = UecNscc(PROFILE)
     for _ in range(10):
-        nscc.on_sack(report(22_500, 0, penalty=64, flight=227_500))
+        nscc.on_sack(report(22_500, 0, penalty=64, flight=nscc.window - 22_500))
     assert nscc.window == pytest.approx(112_500, rel=0.01)
-    nscc.on_sack(report(0, TARGET, penalty=1, flight=3 * MTU, now=5 * RTT))
-    assert nscc.window == pytest.approx(3 * MTU + PROFILE.eta, abs=1), "at most what is in flight"
+
+
+def test_rule_17_a_penalty_begins_with_what_is_in_flight() -> None:
+    nscc = UecNscc(PROFILE)
+    for flight in (3 * MTU, MTU):
+        nscc.on_sack(report(0, TARGET, penalty=1, flight=flight))
+        assert nscc.window == 3 * MTU, "the sender has not sent again"
+    nscc.on_sack(report(0, TARGET))
+    nscc.on_sack(report(0, TARGET, penalty=1, flight=2 * MTU))
+    assert nscc.window == 2 * MTU
+
+
+@pytest.mark.parametrize("penalty", [1, 16, 64, 127])
+def test_rule_17_a_penalty_takes_its_share_of_what_arrives(penalty: int) -> None:
+    """A sender that always has data: every SACK of a round trip reports two of its packets."""
+    window = ReceiverWindow(lambda: UecNscc(PROFILE))
+    flight = Flight(window, Network(make_profile()).qps[0].config)
+    first, received = window.window, 0
+    while received < first:
+        while flight.has_room(4096, probing=False):
+            flight.sent(transmission())
+        received += 2 * MTU
+        flight.delivered(2 * 4096)
+        sack = replace(SACK, rcv_cwnd_pen=penalty, rcvd_bytes=received // RCVD_BYTES_UNIT)
+        flight.report(sack, 2 * 4096, transmission(), RTT, newest=True)
+    assert window.window == pytest.approx(first * (1 - penalty / 128), abs=2 * MTU)
 
 
 def test_rule_17_a_penalty_stops_increases_and_no_decrease() -> None:

@@ -11,6 +11,9 @@ Where the readings leave a choice:
 - "No delay" (rule 6) is at most B / 12: the 1 us of one reading, at the 12 us that UEC's constants
   are scaled from.
 - A SACK that measured no round trip decides nothing; its bytes count with the next that did.
+- The F that bounds a penalised window (rule 17) is that before the first SACK of the penalty. Each
+  SACK lowers F by r until the sender has sent again: bounded by that F, the window would lose all
+  of r, whatever the penalty.
 """
 
 from dataclasses import dataclass
@@ -124,6 +127,7 @@ class UecNscc:
         self._epoch_ends_ns: int | None = None
         self._to_ignore = 0
         self._ignored = 0
+        self._penalised = False
         self._saved: float | None = None
 
     @property
@@ -190,14 +194,17 @@ class UecNscc:
         if sack.penalty is None:
             return True
         if sack.penalty == 0:
+            self._penalised = False
             if sack.restore and self._saved is not None:
                 self._bound(self._saved)
                 self._saved = None
             return True
         if self._saved is None:
             self._saved = self._window
-        window = min(self._window, float(sack.flight))
-        self._bound(window - (sack.penalty * sack.acked >> _PENALTY_SHIFT))
+        if not self._penalised:
+            self._penalised = True
+            self._bound(min(self._window, sack.flight + sack.acked))
+        self._bound(self._window - (sack.penalty * sack.acked >> _PENALTY_SHIFT))
         self._stop_fast_increase()
         return False
 
