@@ -118,9 +118,9 @@ class Responder:
         self._mpr = mpr
 
     def set_busy(self, busy: BusyState) -> None:
-        """Treat arrivals so from now on; where a penalty ends, the peer's window is restored."""
-        if busy.penalty == 0 and self._busy.penalty:
-            self._restore_cwnd = True
+        """Treat arrivals so from now on; from the end of a penalty to the next, ask to restore."""
+        if bool(busy.penalty) != bool(self._busy.penalty):
+            self._restore_cwnd = busy.penalty == 0
         self._busy = busy
         self._is_busy = busy != NOT_BUSY
 

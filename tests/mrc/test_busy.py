@@ -1,11 +1,13 @@
 """A responder that cannot keep up, and what its sender makes of it."""
 
+from itertools import groupby
+
 import pytest
 
-from testbed.mrc import NOT_BUSY, BusyState, EvState, NackReason
+from testbed.mrc import NOT_BUSY, BusyState, EvState, NackReason, Window
 
-from .harness import Network, make_profile
-from .test_qp import check_success, write_all
+from .harness import RKEY, VA, Network, S, make_profile
+from .test_qp import BODY, RecordingController, check_success, write_all
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5])
@@ -33,6 +35,24 @@ def test_what_is_not_busy_refuses_nothing() -> None:
     write_all(network, 5)
     check_success(network, 5)
     assert network.qps[1].refused_busy == 0
+
+
+def test_restore_is_asked_for_from_the_end_of_a_penalty_to_the_next() -> None:
+    told = RecordingController()
+    network = Network(make_profile(), congestion=lambda: Window(lambda: told))
+    sender, receiver = network.qps
+    for penalty in (0, 64, 32, 0, 64, 0):
+        receiver.set_busy(BusyState(penalty=penalty))
+        sender.post_write(0, memoryview(BODY), VA, RKEY)
+        network.run(network.now_ns + S)
+    assert [report for report, _ in groupby(told.penalties)] == [
+        (0, False),
+        (64, False),
+        (32, False),
+        (0, True),
+        (64, False),
+        (0, True),
+    ]
 
 
 def test_an_ev_that_the_peer_asks_to_leave_carries_nothing_until_it_no_longer_does() -> None:

@@ -221,6 +221,15 @@ def test_restore_brings_back_what_was_before_the_penalty_once() -> None:
     assert nscc.window == 100_000
 
 
+def test_restore_waits_until_the_penalty_is_over() -> None:
+    nscc = window_at(200_000)
+    for restore in (False, True):
+        penalise(nscc, 64, restore=restore)
+        lose(nscc, 100_000, trimmed=True, now_ns=0)
+        penalise(nscc, 0, restore=True)
+        assert nscc.window == 200_000
+
+
 @given(
     steps=st.lists(
         st.tuples(

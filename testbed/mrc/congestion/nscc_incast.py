@@ -238,13 +238,13 @@ class Nscc:
     def _penalise(self, penalty: int, *, restore: bool) -> None:
         """Reduce the window by `penalty` / 128, as long as the responder asks for it.
 
-        A reduced window does not grow. With `restore` it is at least what it was when the penalty
-        began. The exact meaning of the fields is not public.
+        A reduced window does not grow. With `restore` and no penalty it is at least what it was
+        when the last penalty began. The exact meaning of the fields is not public.
         """
         if penalty and not self._penalty:
             self._before_penalty = self._window
         self._penalty = penalty
-        if restore and self._before_penalty:
+        if restore and not penalty and self._before_penalty:
             self._bound(max(self._window, self._before_penalty))
             self._before_penalty = 0.0
 
