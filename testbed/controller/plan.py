@@ -33,7 +33,7 @@ class ControllerPlan:
         run_directory: the directory of `faults.jsonl`.
         switch_directory: Open vSwitch's run directory.
         transport: the kind of the run's transport.
-        ends: the hosts that take part.
+        flows: the run's flows: sender, receiver and lane of each.
         port: TCP port on the loopback on which the controller listens for the switch.
     """
 
@@ -43,7 +43,7 @@ class ControllerPlan:
     run_directory: Path
     switch_directory: Path = RUN_DIRECTORY
     transport: str = "mrc"
-    ends: tuple[str, ...] = ()
+    flows: tuple[tuple[str, str, int], ...] = ()
     port: int = OPENFLOW_PORT
 
     @property

@@ -15,7 +15,7 @@ from testbed.controller.records import FaultLog
 from testbed.fabric.link_model.link_control import LinkControl
 from testbed.model.errors import Problem
 from testbed.model.fabric.names import link_of
-from testbed.model.faults.checks import busy_problems
+from testbed.model.faults.busy import busy_problems
 from testbed.model.faults.conflicts import conflict
 from testbed.model.faults.impairment import HEALTHY, Impairment
 from testbed.model.faults.kinds import Fault
@@ -123,14 +123,15 @@ class FaultPlayer:
                 "a run that has begun and is not over",
                 "inject faults while the run shows running, or held",
             )
-        planned, records = self._plan.faults, self._log.records
+        plan, records = self._plan, self._log.records
+        planned = plan.faults
         index = max([len(planned) - 1, *records]) + 1
         kills_itself = CONTROLLER in fault.target
         start = now_ns - t0_ns + (REPLY_TIME_NS if kills_itself else 0)
-        seed = f"{self._plan.run_directory.name}/{index}"
-        scheduled = schedule_fault(self._plan.topology, fault, index, start, seed)
+        seed = f"{plan.run_directory.name}/{index}"
+        scheduled = schedule_fault(plan.topology, fault, index, start, seed)
         due = (other for other in planned if other.index not in records)
-        busy = busy_problems(self._plan.transport, self._plan.ends, fault, "request")
+        busy = busy_problems(plan.topology, plan.transport, plan.flows, fault, "request")
         problem = next(busy, None) or conflict(scheduled, records.values(), due)
         if problem is not None:
             return problem

@@ -177,14 +177,13 @@ def _build(
     scenario, logs = experiment.scenario, experiment.directory / LOGS
     faults = scenario.scheduled_faults
     wires = choose_wires(faults, openvswitch=openvswitch)
-    ends = sorted({end for src, dst, _ in scenario.flows for end in (src, dst)})
     plan = ControllerPlan(
         scenario.topology,
         faults,
         wires,
         experiment.directory,
         transport=scenario.transport.kind,
-        ends=tuple(ends),
+        flows=scenario.flows,
     )
     controller = ControllerProcess.start(plan, logs)  # loads Ryu while the fabric is built
     fabric = stack.enter_context(Fabric(scenario.topology, wires, seed=scenario.seed))

@@ -7,13 +7,14 @@ from typing import Any
 from testbed.model.errors import Problem
 from testbed.model.fabric.names import direction_named
 from testbed.model.fabric.nodes import Node
-from testbed.model.fabric.topology import Topology
+from testbed.model.faults.busy import busy_problems
 from testbed.model.faults.conflicts import conflict
 from testbed.model.faults.impairment import HEALTHY, ActiveFaults
 from testbed.model.faults.kinds import Fault
 from testbed.model.faults.record import FaultRecord, StepRecord
 from testbed.model.faults.replayed import entry_of
 from testbed.model.faults.schedule import ScheduledFault, Step, schedule_fault
+from testbed.model.scenario import Scenario
 from testbed.sim.engine import Engine
 from testbed.sim.fabric import Fabric
 from testbed.sim.host import Host
@@ -27,10 +28,11 @@ class FaultInjection:
     """
 
     def __init__(
-        self, topology: Topology, engine: Engine, fabric: Fabric, hosts: Mapping[Node, Host]
+        self, scenario: Scenario, engine: Engine, fabric: Fabric, hosts: Mapping[Node, Host]
     ) -> None:
         """Begin without faults; `hosts` learn of the carrier of their own ports."""
-        self._topology = topology
+        self._scenario = scenario
+        self._topology = scenario.topology
         self._engine = engine
         self._fabric = fabric
         self._hosts = hosts
@@ -56,7 +58,7 @@ class FaultInjection:
         return tuple(record for _, record in sorted(self._records.items()))
 
     def inject(self, fault: Fault, t0_ns: int) -> FaultRecord | Problem:
-        """Begin a fault by hand now, and return its record, or the problem if it conflicts.
+        """Begin a fault by hand now, and return its record, or the problem that it has.
 
         Args:
             fault: the fault.
@@ -66,6 +68,10 @@ class FaultInjection:
         if fault.needs_process:
             expected = "another fault: this one strikes a process, and the simulator has none"
             return Problem("request", fault.kind, expected, "testbed run, on the emulated fabric")
+        transport, flows = self._scenario.transport.kind, self._scenario.flows
+        problem = next(busy_problems(self._topology, transport, flows, fault, "request"), None)
+        if problem is not None:
+            return problem
         index = max(self._faults, default=-1) + 1
         scheduled = schedule_fault(self._topology, fault, index, now_ns - t0_ns, f"hand/{index}")
         due = (other for i, other in self._faults.items() if i not in self._records)

@@ -133,7 +133,7 @@ class Simulation:
         self._all_recorders.append(self._recorders)
         self._record_link = self._recorders.open("fabric", records.LINKS).append
         self._flows = flows_of(scenario)
-        self.faults = FaultInjection(scenario.topology, self.engine, self.fabric, self.hosts)
+        self.faults = FaultInjection(scenario, self.engine, self.fabric, self.hosts)
         self._sample_ns = max(scenario.topology.propagation_rtt_ns // SAMPLES_PER_RTT, 1)
         self._link_sample_ns = LINK_SAMPLE_RTTS * scenario.topology.propagation_rtt_ns
 

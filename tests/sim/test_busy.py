@@ -1,13 +1,19 @@
 """A busy host, from the timeline to what is measured."""
 
+import json
 from typing import Any
 
 import pytest
 
+from testbed.files.faults import load_fault
 from testbed.files.topologies import load_topology
 from testbed.model.checks import problems
+from testbed.model.errors import Problem
+from testbed.model.faults.kinds import Fault
+from testbed.model.faults.record import FaultRecord
 from testbed.model.scenario import Scenario
 from testbed.model.summary import Summary
+from testbed.sim.run import Simulation
 
 from .measuring import measured, writes
 
@@ -74,6 +80,7 @@ def test_a_wrong_fault_is_refused(fault: dict[str, Any], expected: str) -> None:
     [
         ({"path": "p9/t1_1", "penalty": None}, "timeline[0].path", "a path of clos-4plane"),
         ({"penalty": 1, "target": "h3"}, "timeline[0].target", "a host that takes part: h0, h4"),
+        ({"penalty": 1, "target": "hosts"}, "timeline[0].target", "a host that takes part: h0, h4"),
         ({"penalty": 1, "target": "p0"}, "timeline[0].target", "a host of clos-4plane"),
     ],
 )
@@ -85,14 +92,35 @@ def test_a_fault_that_does_not_fit_the_run_is_refused(
     assert expected in problem.expected
 
 
+def _roce(*faults: dict[str, Any]) -> Scenario:
+    topology, transport = load_topology("clos-1plane-roce"), {"kind": "roce"}
+    return writes(topology, [("h0", "h4")], faults, duration="7 s", transport=transport)
+
+
 def test_roce_is_never_busy() -> None:
     busy = {"kind": "busy", "target": "h4", "penalty": 1, "at": "2 s", "for": "2 s"}
-    roce = writes(
-        load_topology("clos-1plane-roce"),
-        [("h0", "h4")],
-        [busy],
-        duration="7 s",
-        transport={"kind": "roce"},
-    )
-    (problem,) = problems(roce)
+    (problem,) = problems(_roce(busy))
     assert "only MRC's responders" in problem.expected
+
+
+@pytest.mark.parametrize("target", ["h1", "hosts"])
+def test_by_hand_a_host_that_takes_no_part_is_refused_and_leaves_nothing(target: str) -> None:
+    scenario = _scenario(penalty=1)
+    faults = Simulation(scenario.model_copy(update={"timeline": ()})).faults
+    refused = faults.inject(_by_hand(scenario, target), 0)
+    assert isinstance(refused, Problem)
+    assert refused.expected == "a host that takes part: h0, h4"
+    assert not faults.records()
+    assert isinstance(faults.inject(_by_hand(scenario, "h4"), 0), FaultRecord)
+
+
+def test_by_hand_roce_is_never_busy() -> None:
+    scenario = _roce()
+    refused = Simulation(scenario).faults.inject(_by_hand(scenario, "h4"), 0)
+    assert isinstance(refused, Problem)
+    assert "only MRC's responders" in refused.expected
+
+
+def _by_hand(scenario: Scenario, target: str) -> Fault:
+    text = json.dumps({"kind": "busy", "target": target, "penalty": 64})
+    return load_fault(text, scenario.topology)

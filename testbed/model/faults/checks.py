@@ -6,7 +6,7 @@ together, except `ev_loss` of two different paths: a link has room for one path.
 """
 
 from bisect import bisect
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
 from random import Random
@@ -24,6 +24,7 @@ from testbed.model.fabric.names import (
 )
 from testbed.model.fabric.nodes import Tier
 from testbed.model.fabric.topology import ETHERNET_HEADER, LINK_MTU, LONGEST_WAIT_NS, Topology
+from testbed.model.faults.busy import busy_problems
 from testbed.model.faults.fault import MAX_FAULTS, TemporaryFault
 from testbed.model.faults.host_kinds import Busy, Kill
 from testbed.model.faults.impairment import HEALTHY
@@ -32,7 +33,7 @@ from testbed.model.faults.schedule import repetitions
 from testbed.model.faults.targets import CONTROLLER, GROUPS, expand_groups, target_directions
 from testbed.model.flows import Flow, flows_of
 from testbed.model.scenario import Scenario
-from testbed.model.transport import Mrc, Roce, Tcp
+from testbed.model.transport import Roce, Tcp
 from testbed.model.units import (
     NS_PER_S,
     exact_duration,
@@ -52,13 +53,12 @@ ROOM_RTTS = 10
 def fault_problems(scenario: Scenario) -> Iterator[Problem]:
     """Everything that makes a timeline impossible."""
     valid: dict[int, Fault] = {}
-    ends = {end for src, dst, _ in scenario.flows for end in (src, dst)}
+    topology, transport, flows = scenario.topology, scenario.transport.kind, scenario.flows
     for i, fault in enumerate(scenario.timeline):
         problems = [
-            *single_fault_problems(scenario.topology, fault, f"timeline[{i}]"),
+            *single_fault_problems(topology, fault, f"timeline[{i}]"),
             *_time_problems(scenario, fault, f"timeline[{i}]"),
-            *busy_problems(scenario.transport.kind, ends, fault, f"timeline[{i}]"),
-        ]
+        ] or [*busy_problems(topology, transport, flows, fault, f"timeline[{i}]")]
         yield from problems
         if not problems:
             valid[i] = fault
@@ -67,27 +67,6 @@ def fault_problems(scenario: Scenario) -> Iterator[Problem]:
         yield Problem("timeline", f"{count} faults", f"at most {MAX_FAULTS}, repetitions included")
     else:
         yield from _overlap_problems(scenario, valid)
-
-
-def busy_problems(
-    transport: str, ends: Collection[str], fault: Fault, where: str
-) -> Iterator[Problem]:
-    """What makes a fault `busy` impossible in a run.
-
-    Args:
-        transport: the kind of its transport.
-        ends: its hosts that take part.
-        fault: the fault, of any kind.
-        where: its place, for messages.
-    """
-    if not isinstance(fault, Busy):
-        return
-    if transport != Mrc().kind:
-        expected = f"another fault with {transport}: only MRC's responders say that they are busy"
-        yield Problem(f"{where}.kind", fault.kind, expected)
-    absent = [name for name in fault.target if name not in {*ends, "hosts"}]
-    if absent:
-        yield Problem(f"{where}.target", absent[0], f"a host that takes part: {few(sorted(ends))}")
 
 
 def single_fault_problems(topology: Topology, fault: Fault, where: str) -> Iterator[Problem]:
