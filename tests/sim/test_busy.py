@@ -79,6 +79,7 @@ def test_a_wrong_fault_is_refused(fault: dict[str, Any], expected: str) -> None:
     ("fault", "key", "expected"),
     [
         ({"path": "p9/t1_1", "penalty": None}, "timeline[0].path", "a path of clos-4plane"),
+        ({"path": "p0"}, "timeline[0].path", "a path of a flow to h4, such as p0/t1_0 from h0"),
         ({"penalty": 1, "target": "h3"}, "timeline[0].target", "a host that takes part: h0, h4"),
         ({"penalty": 1, "target": "hosts"}, "timeline[0].target", "a host that takes part: h0, h4"),
         ({"penalty": 1, "target": "p0"}, "timeline[0].target", "a host of clos-4plane"),

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from testbed.model.errors import Problem, few
+from testbed.model.fabric.addressing import Path, path_named, paths
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.host_kinds import Busy
 from testbed.model.faults.kinds import Fault
@@ -37,3 +38,23 @@ def busy_problems(
         found = absent[0] if absent[0] in fault.target else ", ".join(fault.target)
         remedy = "" if found == absent[0] else f"name hosts: {few(absent)} take no part"
         yield Problem(f"{where}.target", found, f"a host that takes part: {few(ends)}", remedy)
+    elif fault.path is not None:
+        yield from _path_problems(topology, flows, fault, fault.path, f"{where}.path")
+
+
+def _path_problems(
+    topology: Topology, flows: Sequence[tuple[str, str, int]], fault: Busy, named: str, where: str
+) -> Iterator[Problem]:
+    """A path that no flow to the target can take: one of a T0 where all flows cross a T1, or so."""
+
+    def paths_of(*ends: str) -> tuple[Path, ...]:
+        src, dst = (topology.host(int(name.removeprefix("h"))) for name in ends)
+        return paths(topology, src, dst)
+
+    targets = expand_groups(topology, fault.target)
+    arriving = [(src, dst) for src, dst, _ in flows if dst in targets]
+    if arriving and all(path_named(named) not in paths_of(*ends) for ends in arriving):
+        src, dst = arriving[0]
+        example = paths_of(src, dst)[0].name
+        expected = f"a path of a flow to {dst}, such as {example} from {src}"
+        yield Problem(where, named, expected, f"testbed paths {topology.name} {src} {dst}")
