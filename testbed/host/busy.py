@@ -59,6 +59,7 @@ def _busy_of(topology: Topology, host: Node, peer: Node, state: Mapping[str, Any
     refusal = state.get("refusal")
     return BusyState(
         penalty=state.get("penalty", 0),
+        restores=not state.get("unrestored", False),
         refusal=NackReason[refusal.upper()] if refusal else None,
         share=state.get("refused", 1.0),
         skips=skips if path else None,

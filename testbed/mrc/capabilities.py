@@ -78,6 +78,7 @@ class BusyState:
     Attributes:
         penalty: the 128ths of its window that the peer gives up with each SACK, 0 to 127
             (OCP MRC 1.0, `rcv_cwnd_pen`).
+        restores: whether it asks, when this penalty is over, for the window from before it.
         refusal: the reason of the NACK that answers a packet instead of placing it; None: none is
             refused.
         share: the share of new packets that it refuses, above 0 to 1.
@@ -88,6 +89,7 @@ class BusyState:
     """
 
     penalty: int = 0
+    restores: bool = True
     refusal: NackReason | None = None
     share: float = 1.0
     skips: Callable[[int], bool] | None = None

@@ -308,7 +308,7 @@ class QueuePair:
         """Set how the responder treats arriving packets from now on; `NOT_BUSY` ends it.
 
         Where a penalty ends, SACKs tell the peer to return to the window that it had before
-        (`restore_cwnd`).
+        (`restore_cwnd`), unless its state says otherwise.
         """
         self._responder.set_busy(busy)
 

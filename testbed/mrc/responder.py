@@ -120,7 +120,7 @@ class Responder:
     def set_busy(self, busy: BusyState) -> None:
         """Treat arrivals so from now on; from the end of a penalty to the next, ask to restore."""
         if bool(busy.penalty) != bool(self._busy.penalty):
-            self._restore_cwnd = busy.penalty == 0
+            self._restore_cwnd = not busy.penalty and self._busy.restores
         self._busy = busy
         self._is_busy = busy != NOT_BUSY
 

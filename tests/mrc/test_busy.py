@@ -41,8 +41,15 @@ def test_restore_is_asked_for_from_the_end_of_a_penalty_to_the_next() -> None:
     told = RecordingController()
     network = Network(make_profile(), congestion=lambda: Window(lambda: told))
     sender, receiver = network.qps
-    for penalty in (0, 64, 32, 0, 64, 0):
-        receiver.set_busy(BusyState(penalty=penalty))
+    for penalty, restores in (
+        (0, True),
+        (64, False),
+        (32, True),
+        (0, True),
+        (64, False),
+        (0, True),
+    ):
+        receiver.set_busy(BusyState(penalty=penalty, restores=restores))
         sender.post_write(0, memoryview(BODY), VA, RKEY)
         network.run(network.now_ns + S)
     assert [report for report, _ in groupby(told.penalties)] == [
@@ -51,7 +58,7 @@ def test_restore_is_asked_for_from_the_end_of_a_penalty_to_the_next() -> None:
         (32, False),
         (0, True),
         (64, False),
-        (0, True),
+        (0, False),
     ]
 
 

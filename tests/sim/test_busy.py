@@ -20,9 +20,10 @@ from .measuring import measured, writes
 pytestmark = pytest.mark.simulated
 
 
-def _scenario(**fault: Any) -> Scenario:
+def _scenario(*, nscc: str = "incast", **fault: Any) -> Scenario:
     busy = {"kind": "busy", "target": "h4", "at": "2 s", "for": "2 s", **fault}
-    return writes(load_topology("clos-4plane"), [("h0", "h4")], [busy], duration="7 s")
+    topology, transport = load_topology("clos-4plane"), {"kind": "mrc", "nscc": nscc}
+    return writes(topology, [("h0", "h4")], [busy], duration="7 s", transport=transport)
 
 
 def _intact(summary: Summary) -> Summary:
@@ -34,15 +35,29 @@ def _intact(summary: Summary) -> Summary:
 
 @pytest.mark.parametrize("nscc", ["incast", "uec"])
 def test_a_penalty_takes_of_the_rate_until_it_ends(nscc: str) -> None:
-    scenario = _scenario(penalty=64)
-    transport = scenario.transport.model_copy(update={"nscc": nscc})
-    summary = _intact(measured(scenario.model_copy(update={"transport": transport})))
+    summary = _intact(measured(_scenario(penalty=64, nscc=nscc)))
     (fault,), (flow,) = summary.faults, summary.flows
     assert fault.attainable_fraction is not None
     assert fault.attainable_fraction < 0.8
     assert flow.before_fraction == pytest.approx(1.0, abs=0.02)
     assert flow.healed_fraction == pytest.approx(1.0, abs=0.03)
     assert flow.packets_retransmitted == 0
+
+
+def test_a_penalty_of_0_takes_nothing() -> None:
+    summary = _intact(measured(_scenario(penalty=0)))
+    (fault,) = summary.faults
+    assert fault.attainable_fraction == pytest.approx(1.0, abs=0.02)
+
+
+def test_without_restore_the_window_has_to_grow_again() -> None:
+    restored, grown = (
+        _intact(measured(_scenario(penalty=127, restore=restore, nscc="uec"))).faults[0]
+        for restore in (True, False)
+    )
+    assert restored.recovery is not None
+    assert grown.recovery is not None
+    assert grown.recovery.rtt > restored.recovery.rtt + 3
 
 
 @pytest.mark.parametrize("refuse", ["no_bitmap", "no_pkt_buffer", "no_resource"])
@@ -63,7 +78,8 @@ def test_a_path_that_the_host_asks_to_leave_is_left_and_used_again() -> None:
     ("fault", "expected"),
     [
         ({"penalty": 128}, "127"),
-        ({"penalty": 0}, "1"),
+        ({"penalty": -1}, "0"),
+        ({"refuse": "no_bitmap", "restore": False}, "penalty beside it"),
         ({}, "one of penalty, refuse and path"),
         ({"penalty": 1, "path": "p0/t1_1"}, "penalty and path"),
         ({"penalty": 1, "share": 0.5}, "refuse beside it"),

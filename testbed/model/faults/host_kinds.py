@@ -41,11 +41,15 @@ class Busy(TemporaryFault):
 
     kind: Literal["busy"] = "busy"
     strikes_hosts: ClassVar[bool] = True
-    penalty: Annotated[int, Field(ge=1, le=MAX_PENALTY, strict=True)] | None = Field(
+    penalty: Annotated[int, Field(ge=0, le=MAX_PENALTY, strict=True)] | None = Field(
         default=None,
         description="128ths by which SACKs shrink the sender's window: of the window, with "
-        "`nscc: uec` of the bytes that each SACK reports; when the fault heals, the window before "
-        "it is restored",
+        "`nscc: uec` of the bytes that each SACK reports; 0 takes nothing",
+    )
+    restore: bool = Field(
+        default=True,
+        strict=True,
+        description="whether SACKs ask, when a penalty is over, for the window from before it",
     )
     refuse: Literal["no_bitmap", "no_pkt_buffer", "no_resource"] | None = Field(
         default=None, description="the reason of the NACKs with which new packets are refused"
@@ -66,6 +70,8 @@ class Busy(TemporaryFault):
             )
         if self.share < 1 and self.refuse is None:
             raise RefusedValueError("the key refuse beside it", key="share")
+        if not self.restore and self.penalty is None:
+            raise RefusedValueError("the key penalty beside it", key="restore")
         return self
 
     def course(self, random: Random) -> Iterator[tuple[int, Impairment]]:  # noqa: ARG002 - no chance
@@ -74,6 +80,7 @@ class Busy(TemporaryFault):
             0,
             Impairment(
                 penalty=self.penalty or 0,
+                unrestored=bool(self.penalty) and not self.restore,
                 refusal=self.refuse or "",
                 refused=self.share if self.refuse else 0.0,
                 skipped_path=self.path or "",

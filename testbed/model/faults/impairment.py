@@ -30,6 +30,7 @@ class Impairment:
         frozen: of a host, its endpoint is stopped for a while.
         dead: of a host, its endpoint has ended.
         penalty: of a host, 128ths of the senders' windows that its SACKs take.
+        unrestored: of a host, whether it does not give them back when the penalty is over.
         refusal: of a host, the reason with which it refuses packets; empty if it does not.
         refused: of a host, the share of new packets that it refuses.
         skipped_path: of a host, the path that its SACKs ask to leave; empty if there is none.
@@ -46,6 +47,7 @@ class Impairment:
     frozen: bool = False
     dead: bool = False
     penalty: int = 0
+    unrestored: bool = False
     refusal: str = ""
     refused: float = 0.0
     skipped_path: str = ""
@@ -93,13 +95,14 @@ class Impairment:
             frozen=self.frozen or other.frozen,
             dead=self.dead or other.dead,
             penalty=max(self.penalty, other.penalty),
+            unrestored=self.unrestored or other.unrestored,
             refusal=self.refusal or other.refusal,
             refused=_either(self.refused, other.refused),
             skipped_path=self.skipped_path or other.skipped_path,
         )
 
 
-_BUSY = ("penalty", "refusal", "refused", "skipped_path")
+_BUSY = ("penalty", "unrestored", "refusal", "refused", "skipped_path")
 
 HEALTHY = Impairment()
 """Nothing is wrong."""
