@@ -23,7 +23,7 @@ class _Connection(Protocol):
 
 def set_busy(
     topology: Topology, host: Node, connections: Iterable[_Connection], state: Mapping[str, Any]
-) -> int:
+) -> None:
     """Set how every queue pair of a host treats arriving packets from now on.
 
     Args:
@@ -32,20 +32,20 @@ def set_busy(
         connections: its queue pairs.
         state: `Impairment.busy` of the host; empty: it is not busy.
 
-    Returns:
-        The number of packets that the queue pairs have refused so far because they were busy.
-
     Raises:
         TypeError: they are not MRC's: no other transport can be busy.
     """
-    refused = 0
     for connection in connections:
         qp = connection.qp
         if not isinstance(qp, QueuePair):
             raise TypeError("only MRC's queue pairs can be busy")
         qp.set_busy(_busy_of(topology, host, connection.peer_node, state))
-        refused += qp.refused_busy
-    return refused
+
+
+def refused_busy(connections: Iterable[_Connection]) -> int:
+    """The number of packets that queue pairs have refused so far because they were busy."""
+    qps = (connection.qp for connection in connections)
+    return sum(qp.refused_busy for qp in qps if isinstance(qp, QueuePair))
 
 
 def _busy_of(topology: Topology, host: Node, peer: Node, state: Mapping[str, Any]) -> BusyState:

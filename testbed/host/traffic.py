@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from testbed.host.busy import set_busy
+from testbed.host.busy import refused_busy, set_busy
 from testbed.host.operator import HostOperator
 from testbed.host.plan import EndpointPlan, QpPlan
 from testbed.host.port_remap import PortRemap
@@ -260,7 +260,13 @@ class Traffic:
 
     def set_busy(self, state: Mapping[str, Any]) -> int:
         """Apply a fault `busy` (see `testbed.host.busy`); returns the number of refused packets."""
-        return set_busy(self._plan.scenario.topology, self._plan.host, self._turns, state)
+        set_busy(self._plan.scenario.topology, self._plan.host, self._turns, state)
+        return self.refused_busy
+
+    @property
+    def refused_busy(self) -> int:
+        """The packets that the host has refused so far because it was busy."""
+        return refused_busy(self._turns)
 
     def transmit(self, now_ns: int, room: int) -> int:
         """Send what is due: control packets at once, data as there is room for full packets.

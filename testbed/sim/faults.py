@@ -42,7 +42,6 @@ class FaultInjection:
         self._dropped_before: dict[int, dict[str, int]] = {}
         self._healed_by_hand: set[int] = set()
         self._entries: dict[int, Mapping[str, Any]] = {}
-        self._refused: dict[str, int] = {}
 
     def schedule(self, fault: ScheduledFault, t0_ns: int) -> None:
         """Schedule every step of a fault, at its time after `t0_ns`."""
@@ -123,7 +122,7 @@ class FaultInjection:
         for place in fault.places:
             state = self._active.impairment_at(place)
             if ">" not in place:
-                self._refused[place] = self._host(place).set_busy(state.busy)
+                self._host(place).set_busy(state.busy)
                 continue
             self._fabric.impair(place, state)
             self._announce(now_ns, place, up=not state.cut)
@@ -157,7 +156,7 @@ class FaultInjection:
                 c = self._fabric.named(place).counts
                 dropped[place] = c.cut + c.blackholed + c.lost + c.corrupted
             else:
-                dropped[place] = self._refused.get(place, 0)
+                dropped[place] = self._host(place).traffic.refused_busy
         return dropped
 
     def _proof(self, fault: ScheduledFault) -> dict[str, int]:

@@ -92,11 +92,10 @@ class Host(Event):
         self.traffic.port_changed(plane, up=up, now_ns=now_ns)
         self.wake(now_ns)
 
-    def set_busy(self, state: Mapping[str, Any]) -> int:
-        """Apply a fault `busy`; returns the number of packets refused for it so far."""
-        refused = self.traffic.set_busy(state)
+    def set_busy(self, state: Mapping[str, Any]) -> None:
+        """Apply a fault `busy`."""
+        self.traffic.set_busy(state)
         self.wake(self._engine.now_ns)
-        return refused
 
     def deny(self, directions: frozenset[str]) -> None:
         """Avoid the EVs that cross these link directions."""

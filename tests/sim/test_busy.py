@@ -13,6 +13,7 @@ from testbed.model.faults.kinds import Fault
 from testbed.model.faults.record import FaultRecord
 from testbed.model.scenario import Scenario
 from testbed.model.summary import Summary
+from testbed.model.units import NS_PER_S
 from testbed.sim.run import Simulation
 
 from .measuring import measured, writes
@@ -136,6 +137,27 @@ def test_by_hand_roce_is_never_busy() -> None:
     refused = Simulation(scenario).faults.inject(_by_hand(scenario, "h4"), 0)
     assert isinstance(refused, Problem)
     assert "only MRC's responders" in refused.expected
+
+
+class _Refuses:
+    """Makes h4 refuse packets by hand, in a run of 1 s."""
+
+    step_ns = NS_PER_S
+
+    def begins(self, simulation: Simulation, t0_ns: int, _base_rtt_ns: int) -> None:
+        text = '{"kind": "busy", "target": "h4", "refuse": "no_bitmap", "share": 0.1}'
+        simulation.faults.inject(load_fault(text, simulation.scenario.topology), t0_ns)
+        self.end_ns = t0_ns + self.step_ns
+
+    def goes_on(self, now_ns: int) -> bool:
+        return now_ns < self.end_ns
+
+
+def test_the_proof_of_a_fault_that_never_heals_counts_until_the_end() -> None:
+    scenario = _scenario(penalty=1).model_copy(update={"timeline": ()})
+    (record,) = Simulation(scenario).run(observer=_Refuses()).faults
+    assert record.healed_ns is None
+    assert record.proof["h4"] > 10
 
 
 def _by_hand(scenario: Scenario, target: str) -> Fault:
