@@ -5,9 +5,11 @@ loads this file by its path.
 """
 
 import inspect
+import sys
 import traceback
 from dataclasses import dataclass
 from difflib import get_close_matches
+from types import ModuleType
 from typing import Any, Final, NamedTuple
 
 NO_ERROR: Final = "code that raises no error"
@@ -64,6 +66,22 @@ class Mistake(NamedTuple):
     found: str
     expected: str
     remedy: str
+
+
+def load(name: str, file: str, source: str) -> Any:
+    """Execute a file, and return a class of it.
+
+    Its module stays in `sys.modules`, where `dataclasses` looks for what annotations name.
+
+    Args:
+        name: the name of the class.
+        file: the file's path, as tracebacks name it.
+        source: the content of the file.
+    """
+    module = ModuleType(f"{file}:{name}")  # no import can mean this name
+    sys.modules[module.__name__] = module
+    exec(compile(source, file, "exec"), module.__dict__)  # noqa: S102 - it is the user's own
+    return getattr(module, name)
 
 
 def examine(own_class: Any, interface: Interface) -> tuple[dict[str, int], Mistake | None]:

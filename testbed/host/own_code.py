@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from types import ModuleType
 from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 from testbed.host.own_class import (
@@ -21,6 +20,7 @@ from testbed.host.own_class import (
     Mistake,
     describe_error,
     examine,
+    load,
     missing,
 )
 from testbed.model.errors import few
@@ -70,9 +70,7 @@ class _OwnObject:
         self, interface: Interface, arguments: tuple[object, ...]
     ) -> tuple[dict[str, int], Mistake | None]:
         code = self._code
-        module = ModuleType(code.name)
-        exec(compile(code.source, code.file, "exec"), module.__dict__)  # noqa: S102
-        own_class = getattr(module, code.name)
+        own_class = load(code.name, code.file, code.source)
         lines, mistake = examine(own_class, interface)
         if mistake is None:
             self._object = own_class(*arguments)

@@ -19,7 +19,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 try:  # now: as the user nobody it may not be able to read Python's files
@@ -262,12 +262,9 @@ def serve(held: list[str]) -> None:
     held += confine(first["cpu_s"], first["memory_bytes"])
     replies.write(json.dumps({"held": held}).encode() + b"\n")
     made: list[Any] = []
-    module = ModuleType(first["name"])
 
     def make() -> dict[str, Any]:
-        code = compile(first["source"], first["file"], "exec")
-        exec(code, module.__dict__)  # noqa: S102 - that is what this process is for
-        own_class = getattr(module, first["name"])
+        own_class = OWN_CLASS.load(first["name"], first["file"], first["source"])
         lines, mistake = OWN_CLASS.examine(own_class, interface)
         if mistake is None:
             made.append(own_class(*_objects(first["arguments"])))

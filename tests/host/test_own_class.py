@@ -193,3 +193,22 @@ def test_an_ev_that_is_denied_may_not_be_picked(where: Where) -> None:
         selector.on_state(3, EvState.DENIED, active=False, now_ns=1)
         with pytest.raises(InputError, match="found 3, which is denied"):
             selector.pick(2, 0, None)
+
+
+@here_and_apart
+def test_it_may_have_dataclasses_with_annotations_as_text(where: Where) -> None:
+    source = (
+        "from __future__ import annotations\n"
+        "from dataclasses import dataclass\n"
+        "@dataclass\n"
+        "class Path:\n"
+        "    ev: int\n"
+        "@dataclass\n"
+        "class Mine:\n"
+        "    evs: list[Path]\n"
+        "    seed: int\n"
+        "    def pick(self, now_ns, flight, avoid): return Path(self.evs[0].ev).ev\n"
+    )
+    with where():
+        code = OwnCode(file="mine.py", name="Mine", source=source)
+        assert OwnSelector(code, EVS, 1).pick(0, 0, None) == 3
