@@ -11,10 +11,14 @@ from testbed.model.errors import Problem
 _NO_BLANK = re.compile(r"\s*(?:- )?([\w.-]+):([^\s:/].*)")
 _OPEN_QUOTE = re.compile(r"""\s*(?:- )?[\w.-]+:\s+(["'])((?!\1).)*""")
 _ENTRY = r"\s*[\w.-]+:\s*"
+_KEY = re.compile(r"(?:- )?([\w.-]+):(?:\s+(.*))?")
 _KEY_AND_VALUE = re.compile(r"([A-Za-z][\w.-]*)\s*[= ]\s*([\w.%/-]+(?: \w+)?)")
 _GENERAL = "check indentation, colons and brackets there and on the line before"
 _LONGEST_ENTRY = 4
 """Words of a line that may be meant as a key and a value."""
+
+_LONGEST_VALUE = 2
+"""Words of a value that is no text, such as a number and its unit."""
 
 _OPENING = {"}": "{", "]": "["}
 
@@ -118,7 +122,7 @@ def _no_colon(failure: _Failure) -> Problem:
 def _no_colon_in(failure: _Failure, line: int) -> Problem:
     """The problem of a line without a colon, which YAML takes for a text."""
     text, place = failure.text(line), f"{failure.name}:{line + 1}"
-    if problem := _no_blank(failure, line):
+    if problem := _no_blank(failure, line) or _text_that_goes_on(failure, line):
         return problem
     above = failure.above_of(line)
     if above >= 0 and failure.text(above).endswith((": >", ": |")):
@@ -140,6 +144,33 @@ def _no_blank(failure: _Failure, line: int) -> Problem | None:
     return Problem(place, failure.text(line), "a blank after the colon", remedy) if remedy else None
 
 
+def _text_that_goes_on(failure: _Failure, line: int) -> Problem | None:
+    """The problem of a line that goes on with the text of the key above; None if it does not.
+
+    YAML takes it only below `key: >`, if it has a colon or is not indented.
+    """
+    text, above = failure.text(line), failure.above_of(line)
+    while above >= 0 and not _KEY.fullmatch(failure.text(above)):
+        above = failure.above_of(above)
+    entry = _KEY.fullmatch(failure.text(above)) if above >= 0 else None
+    if entry is None or not _is_prose(entry[2] or ""):
+        return None
+    if _KEY.fullmatch(text) and failure.indent(line) <= failure.indent(above):
+        return None
+    return Problem(
+        f"{failure.name}:{line + 1}",
+        f"{text}, after the text of {entry[1]}",
+        f"{entry[1]}: > before a text of several lines, or an entry in the column of {entry[1]}",
+        f"write {entry[1]}: > and its whole text on the next lines, indented",
+    )
+
+
+def _is_prose(value: str) -> bool:
+    """Whether a value is a text of several words, without quotes."""
+    words = value.partition(" #")[0].split()
+    return len(words) > _LONGEST_VALUE and value[0] not in "[{|>&*!#\"'"
+
+
 def _is_text_beside(failure: _Failure, line: int) -> bool:
     """Whether a line has no colon, although it stands where an entry is expected."""
     text, indent = failure.text(line), failure.indent(line)
@@ -149,6 +180,8 @@ def _is_text_beside(failure: _Failure, line: int) -> bool:
 def _second_colon(failure: _Failure) -> Problem:
     text, above = failure.text(failure.line), failure.above
     if above >= 0 and (problem := _no_blank(failure, above)):
+        return problem
+    if problem := _text_that_goes_on(failure, failure.line):
         return problem
     if above >= 0 and _is_text_beside(failure, above):
         return _no_colon_in(failure, above)
@@ -174,6 +207,8 @@ def _second_colon(failure: _Failure) -> Problem:
 
 
 def _indentation(failure: _Failure) -> Problem:
+    if "'<scalar>'" in failure.why and (problem := _closed_early(failure)):
+        return problem
     if failure.above >= 0 and (problem := _no_blank(failure, failure.above)):
         return problem
     if failure.above >= 0 and _is_text_beside(failure, failure.above):
@@ -196,6 +231,20 @@ def _bracket(failure: _Failure) -> Problem:
 def _quote(failure: _Failure) -> Problem:
     place = f"{failure.name}:{failure.start + 1}"
     return Problem(place, "a quote that is not closed", "a quote at both ends", "close the quote")
+
+
+def _closed_early(failure: _Failure) -> Problem | None:
+    """The problem of a text that goes on behind its closing quote; None if there is none."""
+    text = failure.lines[failure.line]
+    quote = text[: failure.column].rstrip()[-1:]
+    if quote not in {"'", '"'}:
+        return None
+    return Problem(
+        f"{failure.name}:{failure.line + 1}",
+        f"{text.strip()}, in which the quote {quote} closes before the end",
+        "a text in quotes without the same quote inside",
+        "put > behind the colon, and the text on the next lines, indented and without these quotes",
+    )
 
 
 def _text_behind(failure: _Failure) -> Problem:

@@ -431,6 +431,46 @@ def test_wrong_values(call: Call, right: str, wrong: str, messages: list[str]) -
         ("name: x\nworkload: kind: y\n", ["bad.yaml:2: found workload: kind: y, expected one key"]),
         ('name: "x\nseed: 3\n', ["bad.yaml:1: found a quote that is not closed"]),
         ("name: @x\n", ["bad.yaml:1:7: found a value that begins with @", "put it in quotes"]),
+        # texts
+        (
+            "seed: 3\nname: 'it's x'\n",
+            ["bad.yaml:2: found name: 'it's x', in which the quote ' closes", "put > behind"],
+        ),
+        (
+            'seed: 3\nname: "I said "no" to it"\nduration: 3 s\n',
+            ['bad.yaml:2: found name: "I said "no" to it", in which the quote " closes'],
+        ),
+        (
+            "name: 'the senders\n  wait; it's x'\nseed: 3\n",
+            ["bad.yaml:2: found wait; it's x', in which the quote ' closes before the end"],
+        ),
+        (
+            "name: the sender waits\n  for one thing: x\nseed: 3\n",
+            [
+                "bad.yaml:2: found for one thing: x, after the text of name, expected name: >",
+                "remedy: write name: > and its whole text on the next lines, indented",
+            ],
+        ),
+        (
+            "name: the sender waits\n  for this\n  thing: x\nseed: 3\n",
+            ["bad.yaml:3: found thing: x, after the text of name, expected name: > before a text"],
+        ),
+        (
+            "name: the sender waits\nand not the switches\nseed: 3\n",
+            ["bad.yaml:2: found and not the switches, after the text of name", "write name: >"],
+        ),
+        (
+            "name: the sender waits\n  for x\nand no\nother host\nseed: 3\n",
+            ["bad.yaml:3: found and no, after the text of name, expected name: >"],
+        ),
+        (
+            "name: the sender waits\nseed: 3: 4\n",
+            ["bad.yaml:2: found seed: 3: 4, expected one key and one value"],
+        ),
+        (
+            "name: x\npairs: [[h0, h4], [h1, h5], [h2, h6]]\ndepth 3\n",
+            ["bad.yaml:3: found depth 3, expected a key, a colon and a value", "write depth: 3"],
+        ),
     ],
 )
 def test_what_is_no_yaml_mapping(call: Call, text: str | bytes, messages: list[str]) -> None:
