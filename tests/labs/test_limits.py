@@ -8,6 +8,7 @@ import pytest
 from testbed.labs.grading import course, limits, speed
 from testbed.labs.grading.course import Course, grade_all
 from testbed.labs.grading.submission import submit
+from testbed.labs.runs import make_run
 from testbed.labs.work import Work
 
 LIMITED = """
@@ -49,3 +50,16 @@ def test_grading_tells_its_processes_how_slow_the_machine_is(
     monkeypatch.setattr(course, "slowness", lambda: 1e-3)
     (graded,) = grade_all([archive], Course(None), lambda *_: None)
     assert "took longer than" in graded.error or "grading ended" in graded.error
+
+
+@pytest.mark.simulated
+def test_memory_is_enough_on_a_machine_of_many_cpus(
+    predicted: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By default Polars starts a thread for each CPU, and malloc has arenas for each."""
+    make_run(predicted, "failure", lambda *_: None, drawn=False)
+    archive = submit(predicted, predicted.path.parent)
+    monkeypatch.setenv("POLARS_MAX_THREADS", "64")
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "512")
+    (graded,) = grade_all([archive], Course(None), lambda *_: None)
+    assert not graded.error

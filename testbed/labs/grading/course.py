@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +15,7 @@ from pydantic import ValidationError
 from testbed.installation import PACKAGE
 from testbed.labs.grading.grades import Grade
 from testbed.labs.grading.identity import noting_repeats
+from testbed.labs.grading.limits import FEW_THREADS
 from testbed.labs.grading.speed import slowness
 from testbed.labs.grading.submission import SUBMISSION
 from testbed.labs.library import LABS
@@ -146,6 +148,7 @@ def _grade_apart(path: Path, course: Course) -> Grade:
             capture_output=True,
             text=True,
             timeout=timeout_s,
+            env={**os.environ, **FEW_THREADS},
             check=False,
         )
     except subprocess.TimeoutExpired:

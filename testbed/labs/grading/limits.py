@@ -6,6 +6,10 @@ CPU_S = 60
 """CPU time for the simulations of all runs of a submission, on the machine of `speed.py`."""
 
 MEMORY_BYTES = 4 << 30
+FEW_THREADS = {"POLARS_MAX_THREADS": "2", "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
+"""The environment of such a process: memory is counted by addresses, of which each thread takes
+many, and by default there is one for each CPU."""
+
 FILE_BYTES = 256 << 20
 
 
