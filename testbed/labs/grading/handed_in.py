@@ -78,7 +78,7 @@ class HandedIn:
         return self._loaded[run]
 
     def _last(self, run: str) -> Entry | None:
-        """The journal's entry of the records that were handed in: as `Work.made_run` takes it."""
+        """The journal's entry of a run that was handed in, as `Work.run_to_hand_in` takes it."""
         made = [
             e for e in self._submission.journal if e.kind == "run" and e.content.get("run") == run
         ]

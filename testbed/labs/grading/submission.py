@@ -85,7 +85,7 @@ def submit(work: Work, into: Path) -> Path:
             for file in _files_from_start(work):
                 archive.write(work.path / file, f"{FILES}/{file.as_posix()}")
             for run in directory.lab.runs:
-                entry = work.counted_run(run)
+                entry = work.run_to_hand_in(run)
                 if entry is None:
                     continue
                 for record in sorted((work.path / str(entry.content["directory"])).iterdir()):
