@@ -53,7 +53,7 @@ class CampaignEngine:
             retry: emulated runs that were made before, and may be made again.
             made_before: how many runs of the campaign are there already, for the progress.
         """
-        self.store.clean(runs)
+        self.store.clean((*runs, *retry))
         for form in FORMS:
             due, retried = ([run for run in each if run.job.form == form] for each in (runs, retry))
             self._execute_form(form, due, retried, made_before)

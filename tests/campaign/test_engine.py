@@ -322,6 +322,17 @@ def test_what_a_worker_elsewhere_may_be_making_is_not_removed(
     assert unfinished.exists() == stays
 
 
+def test_what_a_lost_repeat_left_is_removed_when_the_campaign_goes_on(tmp_path: Path) -> None:
+    """The run is there, cannot be trusted, and may be made again."""
+    planned = _runs("emulated")[0]
+    degraded, lost = (_made(planned, tmp_path, number, "degraded") for number in (1, 2))
+    (tmp_path / lost / SUMMARY).unlink()
+    engine = CampaignEngine(Store(tmp_path), ReplayingExecutor(then=FAILED), lambda *_: None)
+    engine.execute([], retry=[planned])
+    assert (tmp_path / degraded).exists()
+    assert not (tmp_path / lost).exists()
+
+
 def _program(code: str) -> tuple[str, ...]:
     """A stand-in for `testbed`."""
     return (sys.executable, "-c", code)
