@@ -75,7 +75,7 @@ class LocalExecutor:
         self._as_root = as_root
         self._running: set[_Command] = set()
         self._stopped = threading.Event()
-        self._threads = ThreadPoolExecutor()
+        self._threads = ThreadPoolExecutor(self.slots("simulated"))
 
     def slots(self, form: Form) -> int:
         """How many jobs of a form it makes at a time."""

@@ -4,6 +4,7 @@ import json
 import os
 import platform
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -336,6 +337,20 @@ def test_what_a_lost_repeat_left_is_removed_when_the_campaign_goes_on(tmp_path: 
 def _program(code: str) -> tuple[str, ...]:
     """A stand-in for `testbed`."""
     return (sys.executable, "-c", code)
+
+
+def test_as_many_simulations_are_made_at_a_time_as_there_are_cpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also on a large machine: none ends before all have begun."""
+    count = 40
+    all_have_begun = threading.Barrier(count)
+    monkeypatch.setattr(os, "cpu_count", lambda: count)
+    monkeypatch.setattr(LocalExecutor, "run", lambda *_: all_have_begun.wait(WATCHDOG_S))
+    executor, job = LocalExecutor(tmp_path), _runs("simulated")[0].job
+    assert executor.slots("simulated") == count
+    begun = [executor.submit(job) for _ in range(count)]
+    assert len({made.result() for made in begun}) == count
 
 
 def test_a_job_is_made_in_a_process_of_its_own(
