@@ -96,12 +96,15 @@ class CampaignEngine:
         self, runs: Sequence[PlannedRun], budget: TimeBudget, what: str, made_before: int = 0
     ) -> Iterator[tuple[str, bool]]:
         """Make each of some runs of one form; yield its key, and whether it may be made again."""
-        slots = self.executor.slots(runs[0].job.form)
-        progress = CampaignProgress(runs, slots, self.progress, what, made_before)
+        form = runs[0].job.form
+        progress = CampaignProgress(
+            runs, self.executor.slots(form), self.progress, what, made_before
+        )
         pending: dict[Future[JobRecord], tuple[PlannedRun, bool]] = {}
         waiting = iter(runs)
         try:
             while True:
+                slots = progress.slots = self.executor.slots(form)  # workers come and go
                 while len(pending) < slots and (planned := next(waiting, None)) is not None:
                     progress.note_start(planned)
                     stop_if_late = self.policy.stop_if_late and budget.allows_retry(planned)

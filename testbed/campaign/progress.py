@@ -21,7 +21,7 @@ class CampaignProgress:
 
     Attributes:
         runs: those that are to be made.
-        slots: how many are made at a time.
+        slots: how many are made at a time now.
         progress: called with the run that was started last, and the share of time passed.
         what: what they are called: `simulated run`.
         made_before: how many others of the campaign are there already; they are counted.

@@ -164,6 +164,31 @@ def test_a_series_on_a_cluster_repeats_what_cannot_be_trusted_twice_at_most(
     assert not policy.may_improve(planned, FAILED, store)
 
 
+def test_workers_that_come_later_are_used(tmp_path: Path) -> None:
+    """There is one when the first run is begun. It ends when the second is under way as well."""
+    under_way: list[Future[JobRecord]] = []
+
+    class GrowingExecutor(ReplayingExecutor):
+        def slots(self, _form: Form) -> int:
+            return 1 + len(under_way)
+
+        def submit(self, _job: Job) -> Future[JobRecord]:
+            under_way.append(Future())
+            if len(under_way) == 2:
+                for future in under_way:
+                    future.set_result(FAILED)
+            return under_way[-1]
+
+    reports = iter(range(10))
+
+    def progress(*_: object) -> None:
+        assert next(reports, None) is not None, "the second run is never begun"
+
+    executor = GrowingExecutor(then=FAILED)
+    CampaignEngine(Store(tmp_path), executor, progress).execute(_runs("simulated"))
+    assert len(under_way) == 2
+
+
 def test_what_cannot_be_trusted_is_made_again_in_the_time_left_the_worst_first(
     tmp_path: Path,
 ) -> None:
