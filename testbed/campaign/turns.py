@@ -2,7 +2,8 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 
 from testbed.results.run_directory import lock_if_free
@@ -13,9 +14,12 @@ MACHINE = Path("/proc/sys/kernel")
 Every user can open it, and all network namespaces see the same; a container has one of its own.
 """
 
+NEXT = Path("/proc/sys/vm")
+"""The directory that is locked by whoever is next: so it has the machine before whoever had it last
+and asks again at once."""
+
 _TRY_S = 0.2
-"""How long a try comes after the one before it, or after the turn before it: so whoever waits has
-the machine before whoever had it last."""
+"""How long a try comes after the one before it."""
 
 
 @contextmanager
@@ -29,13 +33,23 @@ def turn(stopped: threading.Event, on_wait: Callable[[], object]) -> Iterator[bo
     Yields:
         Whether it is this one's turn; False: it was stopped.
     """
-    waits = False
-    while not stopped.wait(_TRY_S):
-        with lock_if_free(MACHINE) as is_ours:
+    note_wait = cache(on_wait)  # so it is called once
+    with ExitStack() as machine:
+        with _lock(NEXT, stopped, note_wait):
+            is_ours = machine.enter_context(_lock(MACHINE, stopped, note_wait))
+        yield is_ours
+
+
+@contextmanager
+def _lock(
+    directory: Path, stopped: threading.Event, on_wait: Callable[[], object]
+) -> Iterator[bool]:
+    """Lock a directory for a block, as soon as it is free; yields False if that is stopped."""
+    while not stopped.is_set():
+        with lock_if_free(directory) as is_ours:
             if is_ours:
                 yield True
                 return
-        if not waits:
-            waits = True
-            on_wait()
+        on_wait()
+        stopped.wait(_TRY_S)
     yield False
