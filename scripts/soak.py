@@ -4,9 +4,10 @@ With names, only these parts: `faults`, and scenarios. No part that fails ends t
 cannot be trusted are made again when all have been made once, while there is time, the shortest
 first; the runs of ten minutes (MUST_BE_TRUSTED) also if they are only degraded. All parts once take
 forty minutes, twenty of which are those of `chaos-long` and `clustermapper-long`. The table is also
-in RESULTS/soak.md, and in RESULTS/soak.json for programs. A soak that was interrupted is resumed by
-the same command, as long as the code is the same; one that was finished begins anew. Exit status: 0
-all was as expected, 1 something was not, or could not be trusted, 2 wrong arguments.
+in RESULTS/soak.md, and in RESULTS/soak.json for programs; stderr says how far it is. A soak that
+was interrupted is resumed by the same command, as long as the code is the same; one that was
+finished begins anew. Exit status: 0 all was as expected, 1 something was not, or could not be
+trusted, 2 wrong arguments.
 """
 
 import argparse
@@ -33,6 +34,7 @@ from testbed.cli.placing import executor_at
 from testbed.experiment.capacity import Capacity, load_capacity
 from testbed.files.scenarios import load_scenario, nominal
 from testbed.model.errors import ExitStatus, TestbedError, did_you_mean
+from testbed.model.progress import where_it_changes
 from testbed.model.scenario import Scenario
 from testbed.results.code_version import code_version
 from testbed.results.run_directory import RunDirectory
@@ -152,10 +154,12 @@ def main() -> int:
             if run.job.name not in soak.parts and (record := store.record(run)) is not None:
                 soak.add_run(run, record)
         finished = [run for run in planned if run.job.name in soak.parts]
-        engine = CampaignEngine(store, executor, lambda *_: None, policy, soak.add_run)
+        progress = where_it_changes(_print_progress)
+        engine = CampaignEngine(store, executor, progress, policy, soak.add_run)
         engine.execute(
             [run for run in planned if run not in finished],
             [run for run in finished if policy.may_improve(run, None, store)],
+            made_before=len(finished),
         )
     soak.write(over=True)
     wrong = [name for name, part in soak.parts.items() if not part.fine]
@@ -271,6 +275,10 @@ def _run(
     except subprocess.TimeoutExpired:
         return ExitStatus.FAILED, "", f"did not end within {TIMEOUT_S // 60} min, and was killed"
     return done.returncode, done.stdout, done.stderr
+
+
+def _print_progress(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
 
 
 def _print_row(cells: tuple[str, ...]) -> None:

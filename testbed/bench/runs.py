@@ -10,7 +10,7 @@ from testbed.bench.measure import Setting
 from testbed.experiment.calibration import calibrate
 from testbed.experiment.capacity import Capacity, load_capacity
 from testbed.model.errors import RunFailedError
-from testbed.model.progress import Progress
+from testbed.model.progress import where_it_changes
 from testbed.model.scenario import Scenario
 from testbed.model.summary import Summary
 
@@ -78,7 +78,9 @@ def make_runs(
         folder = f"bench-{scenario.name}{suffix}"
         planned.append(planned_run(scenario, "emulated", folder, options=("--force",)))
     policy = RetryPolicy(math.inf, factors=(1.0,) * tries, stop_if_late=False)
-    engine = CampaignEngine(store, LocalExecutor(setting.results), _lines(setting), policy)
+    engine = CampaignEngine(
+        store, LocalExecutor(setting.results), where_it_changes(setting.progress), policy
+    )
     engine.execute(planned)
     results = []
     for run in planned:
@@ -86,19 +88,6 @@ def make_runs(
             raise RunFailedError(f"{run.job.name}: {engine.failures[run.job.key].failure}")
         results.append(BenchRun(best, len(store.attempts(run))))
     return results
-
-
-def _lines(setting: Setting) -> Progress:
-    """Progress that is reported only where its text changes."""
-    last = ""
-
-    def progress(text: str, _done: float) -> None:
-        nonlocal last
-        if text != last:
-            last = text
-            setting.progress(text)
-
-    return progress
 
 
 def seeded(scenario: Scenario, setting: Setting) -> list[Scenario]:

@@ -7,3 +7,16 @@ Progress = Callable[[str, float], None]
 
 What follows a colon in the description may change at each call.
 """
+
+
+def where_it_changes(report: Callable[[str], object]) -> Progress:
+    """Progress of which only each new description is reported."""
+    last = ""
+
+    def progress(text: str, _share: float) -> None:
+        nonlocal last
+        if text != last:
+            last = text
+            report(text)
+
+    return progress

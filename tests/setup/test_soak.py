@@ -232,6 +232,20 @@ def test_a_soak_that_was_broken_off_goes_on(soak: Soak) -> None:
     assert commands.ran == [*names], "one that came to its end begins anew"
 
 
+def test_progress_says_how_many_runs_are_done_and_what_time_is_left(
+    soak: Soak, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Runs that were made before a soak was broken off are counted."""
+    names = ("healthy", "chaos", "incast")
+    with pytest.raises(KeyboardInterrupt):
+        soak(*names, chaos=[])
+    assert "\nemulated run 2/3 (about " in capsys.readouterr().err
+    soak(*names)
+    progress = capsys.readouterr().err
+    assert progress.startswith("emulated run 2/3 (about ")
+    assert "left; 1 done, 1 trusted): incast\n" in progress
+
+
 def test_what_other_code_did_does_not_count(soak: Soak) -> None:
     with pytest.raises(KeyboardInterrupt):
         soak("healthy", "chaos", chaos=[])
