@@ -6,6 +6,7 @@ import json
 import shutil
 import zipfile
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -123,6 +124,27 @@ def test_a_submission_that_cannot_be_read_ends_no_other_grading(
     locked, fine = grade_all(paths, Course(COURSE_KEY), _ignore)
     assert "Permission denied" in locked.error
     assert not fine.error
+
+
+def test_two_equal_files_are_graded_and_kept_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both, rename = Barrier(2, timeout=60), Path.replace
+
+    def after_both_were_written(self: Path, target: Path) -> Path:
+        both.wait()
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "replace", after_both_were_written)
+    monkeypatch.setattr(
+        "testbed.labs.grading.course._grade_apart", lambda path, _: Grade(file=path.name)
+    )
+    paths = [tmp_path / "ada.zip", tmp_path / "bob.zip"]
+    for path in paths:
+        path.write_bytes(b"the same")
+    grades = grade_all(paths, Course(COURSE_KEY, cache=tmp_path / "kept", jobs=2), _ignore)
+    assert [given.error for given in grades] == ["", ""]
+    assert len([*(tmp_path / "kept").iterdir()]) == 1
 
 
 @pytest.mark.simulated

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import uuid4
 
 from pydantic import ValidationError
 
@@ -121,11 +122,11 @@ def _grade(path: Path, course: Course, code: str) -> Grade:
             grade = Grade.model_validate_json(cached.read_text(encoding="utf-8"))
             return grade.model_copy(update={"file": printable(path.name)})
         except (ValidationError, ValueError):
-            cached.unlink()  # it was not written to its end
+            cached.unlink(missing_ok=True)  # it was not written to its end
     graded = _grade_apart(path, course)
     if cached is not None and not graded.error:
         cached.parent.mkdir(parents=True, exist_ok=True)
-        temporary = cached.with_suffix(".part")
+        temporary = cached.with_suffix(f".{uuid4().hex}.part")  # equal files are graded at a time
         temporary.write_text(graded.model_dump_json(), encoding="utf-8")
         temporary.replace(cached)
     return graded
