@@ -178,7 +178,7 @@ CHANGES: Mapping[str, tuple[Change, int, str]] = {
     "perfect": (lambda _: None, FULL, ""),
     "empty answers": (lambda f: f.update({"answers.yaml": b"{}\n"}), PREDICTED, "no answer yet"),
     "a wrong choice": (lambda f: _answer(f, why_longer="a"), FULL - 2, "cannot have stopped"),
-    "a wrong PSN": (lambda f: _answer(f, awaited=10**9), FULL - 2, "not the first"),
+    "a wrong PSN": (lambda f: _answer(f, awaited=10**9), FULL - 2, "is not what your"),
     "a PSN in words": (lambda f: _answer(f, awaited="many"), FULL - 2, "a number in PSN"),
     "a short text": (lambda f: _answer(f, explain="it was dead"), FULL - 4, "60 words or more"),
     "a text without figures": (

@@ -295,9 +295,9 @@ class _Grading:
         return " ".join(("it cannot be trusted", *self._summaries[run].reasons[:1]))
 
     def _wrong(self, task: Task, answers: Document, evidence: Evidence) -> str:
-        """What is wrong with an answer; empty if it is right."""
+        """What is wrong with an answer, but not in which direction; empty if it is right."""
         try:
-            return checking.check(task, answers, evidence).reason
+            return checking.check(task, answers, evidence, attempts=checking.DIRECTED).reason
         except InputError as error:
             return self._said(error)
         except RunFailedError as error:  # what the student's code did leaves no such figure
