@@ -4,6 +4,7 @@ import hashlib
 import hmac
 import secrets
 from pathlib import Path
+from unicodedata import normalize
 
 from testbed.model.errors import InputError
 from testbed.model.scenario import MAX_SEED
@@ -13,8 +14,17 @@ _LEAST_SECRET = 16
 
 
 def student_key(course_key: bytes, student: str) -> str:
-    """The key of a student: only who has the course key can compute it (HMAC-SHA256)."""
-    return hmac.new(course_key, student.encode(), hashlib.sha256).hexdigest()[:KEY_DIGITS]
+    """The key of a student: only who has the course key can compute it (HMAC-SHA256).
+
+    It is the same for each spelling of a name.
+    """
+    name = plain_name(student).encode()
+    return hmac.new(course_key, name, hashlib.sha256).hexdigest()[:KEY_DIGITS]
+
+
+def plain_name(name: str) -> str:
+    """A name as it is compared: in lower case, with single blanks, each letter one code (NFKC)."""
+    return " ".join(normalize("NFKC", name).lower().split())
 
 
 def own_key() -> str:

@@ -137,7 +137,7 @@ def test_submissions_that_are_there_twice_have_remarks() -> None:
     grades = [
         Grade(file="x.zip", student="ada", content="1", **lab),
         Grade(file="x.zip", student="ada", content="1", **lab),
-        Grade(file="later.zip", student="ada", content="2", **lab),
+        Grade(file="later.zip", student=" Ada", content="2", **lab),
         Grade(file="eve.zip", student="eve", content="3", **lab),
         Grade(file="e.zip", error="no zip"),
     ]

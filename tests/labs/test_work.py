@@ -154,6 +154,20 @@ def test_students_differ_and_each_stays_the_same(tmp_path: Path) -> None:
     assert len({json.dumps(dict(values)) for values in drawn}) > 1
 
 
+@pytest.mark.parametrize(
+    ("name", "spelt", "key"),
+    [
+        ("ada", ["Ada", "ada ", "ADA"], "bbb52608f513f452"),
+        ("ada lovelace", [" Ada  Lovelace", "ada\N{NO-BREAK SPACE}lovelace"], "75150afa32034496"),
+        ("jos\u00e9 gro\u00df", ["Jose\u0301 Gro\u00df"], "5e052d8b37db6838"),
+    ],
+)
+def test_a_key_is_that_of_the_name_in_any_spelling(name: str, spelt: list[str], key: str) -> None:
+    """A key that was handed out to a name in lower case is still the same."""
+    keys = {student_key(b"the key of a whole course", each) for each in (name, *spelt)}
+    assert keys == {key}
+
+
 def test_a_lab_is_found_by_number_name_and_path() -> None:
     for name in ("2", "02", "02-first-failure", "first-failure", str(FIRST_FAILURE)):
         assert find_lab(name).resolve() == FIRST_FAILURE.resolve()

@@ -5,9 +5,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
-from unicodedata import normalize
 
 from testbed.labs.grading.grades import Grade
+from testbed.labs.students import plain_name
 from testbed.model.errors import few, printable
 
 
@@ -25,7 +25,8 @@ def remark_on_users(student: str, metadata: Path) -> str:
     except (OSError, ValueError) as error:
         found = (error.strerror or str(error)).lower() if isinstance(error, OSError) else str(error)
         return f"{metadata.name} cannot be read ({found}): look who handed this in"
-    if not users or _plain(student) in {_plain(name) for user in users for name in _names(user)}:
+    names = {plain_name(name) for user in users for name in _names(user)}
+    if not users or plain_name(student) in names:
         return ""
     handed_in = ", ".join(" ".join(map(str, filter(None, _shown(user)))) for user in users)
     whose = f"made by {student}" if student else "a submission that names no student"
@@ -45,11 +46,11 @@ def noting_repeats(paths: Sequence[Path], grades: Sequence[Grade]) -> list[Grade
     by_content, by_student = defaultdict[str, set[int]](set), defaultdict[Any, set[int]](set)
     for place, grade in enumerate(grades):
         by_content[grade.content].add(place)
-        by_student[grade.student, grade.lab].add(place)
+        by_student[_whose(grade)].add(place)
     noted = []
     for place, grade in enumerate(grades):
         same = by_content[grade.content] - {place} if grade.content else set()
-        several = by_student[grade.student, grade.lab] - {place} if grade.student else set()
+        several = by_student[_whose(grade)] - {place} if grade.student else set()
         remarks = []
         if same:
             remarks.append(
@@ -77,8 +78,8 @@ def _shown(user: dict[str, Any]) -> tuple[Any, ...]:
     return user.get("name"), user.get("email") or user.get("id")
 
 
-def _plain(name: str) -> str:
-    return " ".join(normalize("NFKC", name).casefold().split())
+def _whose(grade: Grade) -> tuple[str, str]:
+    return plain_name(grade.student), grade.lab
 
 
 def _called(paths: Sequence[Path]) -> list[str]:
