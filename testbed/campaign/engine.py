@@ -118,7 +118,9 @@ class CampaignEngine:
                     planned, stop_if_late = pending.pop(future)
                     record = future.result()
                     self._note_end(planned, record)
-                    retry = self.policy.may_improve(planned, record, self.store)
+                    retry = form == "emulated" and self.policy.may_improve(
+                        planned, record, self.store
+                    )
                     budget.deadline.note_end(record, slots)
                     budget.note_end(planned, record, retry=retry, stop_if_late=stop_if_late)
                     state = self.store.state(planned, record)

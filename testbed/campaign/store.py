@@ -36,13 +36,6 @@ class Run:
         self.summary = Summary.model_validate_json((directory / SUMMARY).read_text())
 
     @property
-    def identity(self) -> str:
-        """What decided its result (see `identity`)."""
-        manifest = Manifest.model_validate_json((self.directory / MANIFEST).read_text())
-        form: Form = "simulated" if manifest.simulated else "emulated"
-        return identity(form, manifest.scenario, manifest.code)
-
-    @property
     def seconds(self) -> float:
         """How long it took, from its manifest to its summary."""
         first, last = (self.directory / name for name in (MANIFEST, SUMMARY))
@@ -61,6 +54,13 @@ class Run:
         from testbed.results.analysis.metrics import flow_tables  # noqa: PLC0415 - as above
 
         return flow_tables(self.data)
+
+
+def _identity_of(run: Path) -> str:
+    """What decided the result of a finished run (see `identity`)."""
+    manifest = Manifest.model_validate_json((run / MANIFEST).read_text())
+    form: Form = "simulated" if manifest.simulated else "emulated"
+    return identity(form, manifest.scenario, manifest.code)
 
 
 def machine_of(run: Path) -> str:
@@ -94,6 +94,7 @@ class Store:
         self.directory = directory
         self._exclusive = exclusive
         self._since = "" if since is None else since.strftime("%Y%m%dT%H%M%S")
+        self._identities: dict[Path, str] = {}
 
     def attempts(self, planned: PlannedRun) -> tuple[Run, ...]:
         """The finished runs of just this scenario, form and code, oldest first.
@@ -107,12 +108,11 @@ class Store:
             )
             for factor in SLOWED
         }
-        runs = (
+        return tuple(
             Run(directory.path)
             for directory in self._directories(planned)
-            if directory.finished and directory.path.name >= self._since
+            if directory.path.name >= self._since and self._identity(directory) in identities
         )
-        return tuple(run for run in runs if run.identity in identities)
 
     def best(self, planned: PlannedRun) -> Run | None:
         """The run that counts: that with the best verdict, of these the newest."""
@@ -160,6 +160,14 @@ class Store:
         folder = self.directory / planned.job.folder
         unended = unended_in(folder.parent, folder.name)
         return any(attempt.host != platform.node() for attempt in unended)
+
+    def _identity(self, directory: RunDirectory) -> str | None:
+        """That of a run; None if it is not finished. It is read once: large campaigns ask often."""
+        if directory.path not in self._identities:
+            if not directory.finished:
+                return None
+            self._identities[directory.path] = _identity_of(directory.path)
+        return self._identities[directory.path]
 
     def _directories(self, planned: PlannedRun) -> list[RunDirectory]:
         paths = sorted((self.directory / planned.job.folder).glob("[0-9]*"))

@@ -281,6 +281,18 @@ def test_runs_of_other_code_or_another_form_or_seed_do_not_count(tmp_path: Path)
     assert Store(tmp_path, later + timedelta(seconds=1)).best(planned) is None
 
 
+def test_a_finished_run_is_read_once_and_only_if_it_may_count(tmp_path: Path) -> None:
+    """A campaign looks for each of its many runs often."""
+    planned, store = _runs("emulated")[0], Store(tmp_path)
+    counts = tmp_path / _made(planned, tmp_path, 0, "trusted")
+    other = tmp_path / _made(planned, tmp_path, 1, "trusted", code="other")
+    (other / SUMMARY).write_text("whatever it was")
+    assert [run.directory for run in store.attempts(planned)] == [counts]
+    for run in (counts, other):
+        (run / "manifest.json").unlink()
+    assert [run.directory for run in store.attempts(planned)] == [counts]
+
+
 def test_every_scenario_is_recognised_when_it_has_been_run() -> None:
     """What its file says is, to the last digit, what is looked for."""
     for file in SCENARIOS.rglob("*.yaml"):
