@@ -1,9 +1,11 @@
 """What Gradescope runs: one lab, one submission, and who handed it in."""
 
 import json
+import os
 import shlex
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,24 @@ def test_the_archive_has_what_gradescope_runs(tmp_path: Path) -> None:
     with zipfile.ZipFile(_archive(tmp_path, "02-first-failure")) as archive:
         names = {"setup.sh", "run_autograder", "mrc_testbed-0.1.0-py3-none-any.whl", "course.key"}
         assert {*archive.namelist()} == names
+
+
+def test_the_setup_wants_a_python_that_the_wheel_can_use(tmp_path: Path) -> None:
+    """Whatever the image has: uv gets one if that is too old."""
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    place, log = tmp_path / "autograder", tmp_path / "log"
+    programs = [tmp_path / name for name in ("bin/apt-get", "bin/python3")]
+    programs += [place / "uv/bin" / name for name in ("pip", "uv")]
+    for program in programs:
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text(f'#!/bin/sh\necho {program.name} "$@" >> {log}\n')
+        program.chmod(0o755)
+    with zipfile.ZipFile(_archive(tmp_path, "02-first-failure")) as archive:
+        setup = archive.read("setup.sh").decode().replace("/autograder", str(place))
+    path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
+    subprocess.run(["sh", "-c", setup], check=True, env={"PATH": path})
+    asked = f"uv venv --quiet --python {project['requires-python']} {place / 'venv'}"
+    assert asked in log.read_text().splitlines()
 
 
 def _run_autograder(

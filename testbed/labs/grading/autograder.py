@@ -5,12 +5,18 @@ from pathlib import Path
 
 from testbed.model.errors import InputError
 
-SETUP = """#!/bin/sh
-# Installs the testbed where run_autograder finds it.
+PYTHON = ">=3.11,<3.15"
+"""Which Python the wheel needs; Ubuntu 22.04, Gradescope's usual image, has 3.10."""
+
+SETUP = f"""#!/bin/sh
+# Installs the testbed where run_autograder finds it, with the image's Python or else a newer one.
 set -e
 apt-get update && apt-get install -y --no-install-recommends python3-venv
-python3 -m venv /autograder/venv
-/autograder/venv/bin/pip install --quiet /autograder/source/*.whl
+python3 -m venv /autograder/uv
+/autograder/uv/bin/pip install --quiet uv
+export UV_PYTHON_INSTALL_DIR=/autograder/python # every user can read it, as students' code has to
+/autograder/uv/bin/uv venv --quiet --python "{PYTHON}" /autograder/venv
+/autograder/uv/bin/uv pip install --quiet --python /autograder/venv /autograder/source/*.whl
 """
 
 RUN = """#!/bin/sh
