@@ -167,8 +167,6 @@ def describe_error(error: BaseException, file: str) -> tuple[str, int | None, st
     if isinstance(error, AttributeError):
         given = type(error.obj)
         fields = getattr(given, "_fields", ()) or getattr(given, "__dataclass_fields__", ())
-        if given.__name__ == "SimpleNamespace":
-            fields = tuple(vars(error.obj))
         remedy = f"it has {', '.join(fields)}" if fields else ""
     text = f"{type(error).__name__}: {error}".removesuffix(": ")[:500]
     return text, lines[-1] if lines else None, remedy

@@ -236,9 +236,10 @@ def _lines_of(lines: object) -> dict[str, int]:
 
 
 def _plain(value: object) -> Any:
-    """Dataclasses and named tuples as mappings."""
+    """Dataclasses and named tuples as mappings, of which the process makes the same again."""
+    name = type(value).__name__
     if is_dataclass(value) and not isinstance(value, type):
-        return asdict(value)
+        return {"name": name, "kind": "dataclass", "fields": asdict(value)}
     if isinstance(value, LossReport | SackReport):
-        return value._asdict()
+        return {"name": name, "kind": "named tuple", "fields": value._asdict()}
     return [_plain(part) for part in value] if isinstance(value, list | tuple) else value

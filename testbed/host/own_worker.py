@@ -18,8 +18,10 @@ import os
 import signal
 import subprocess
 import sys
+from collections import namedtuple
 from collections.abc import Callable
-from types import SimpleNamespace
+from dataclasses import make_dataclass
+from functools import cache
 from typing import Any, NoReturn
 
 try:  # now: as the user nobody it may not be able to read Python's files
@@ -185,14 +187,23 @@ def _plain(value: Any) -> Any:
 
 
 def _objects(values: list[Any]) -> list[Any]:
-    """Arguments of a method: mappings become objects with these attributes."""
+    """Arguments of a method: mappings become what they were before they were sent."""
     return [_object(value) for value in values]
 
 
 def _object(value: Any) -> Any:
     if isinstance(value, dict):
-        return SimpleNamespace(**value)
+        fields = value["fields"]
+        return _type(value["name"], value["kind"], tuple(fields))(**fields)
     return [_object(part) for part in value] if isinstance(value, list) else value
+
+
+@cache
+def _type(name: str, kind: str, fields: tuple[str, ...]) -> Any:
+    """A type like the testbed's own of this name, which the class may compare, copy or hash."""
+    if kind == "named tuple":
+        return namedtuple(name, fields)  # noqa: PYI024 - the fields come with the value
+    return make_dataclass(name, fields, frozen=True, slots=True)
 
 
 def _answer(action: Callable[[], dict[str, Any]], file: str, called: list[str]) -> bytes:

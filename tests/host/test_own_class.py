@@ -212,3 +212,29 @@ def test_it_may_have_dataclasses_with_annotations_as_text(where: Where) -> None:
     with where():
         code = OwnCode(file="mine.py", name="Mine", source=source)
         assert OwnSelector(code, EVS, 1).pick(0, 0, None) == 3
+
+
+@here_and_apart
+def test_what_it_is_given_can_be_hashed_copied_and_unpacked(where: Where) -> None:
+    selector = INIT + (
+        "    def pick(self, now_ns, flight, avoid):\n"
+        "        from dataclasses import replace\n"
+        "        other = replace(self.evs[0], ev=5, plane=1, path=1)\n"
+        "        assert {*self.evs} == {self.evs[0], other}\n"
+        "        assert str(other) == 'EvInfo(ev=5, plane=1, path=1, active=True)'\n"
+        "        return other.ev\n"
+    )
+    controller = MADE + (
+        "    def on_sack(self, sack):\n"
+        "        acked, *_, now_ns = sack\n"
+        "        self.window = acked + now_ns\n"
+        "    def on_loss(self, loss):\n"
+        "        self.window = loss._replace(lost=9000).lost\n"
+    )
+    with where():
+        assert OwnSelector(_code(selector), EVS, 1).pick(0, 0, None) == 5
+        made = OwnController(_code(controller), PATH)
+        made.on_sack(SACK)
+        assert made.window == 4096 + 7
+        made.on_loss(LOSS)
+        assert made.window == 9000

@@ -92,7 +92,7 @@ def test_an_error_names_the_method_that_raised_it() -> None:
             "return 4",
             r"mine\.py:5: Mine\.pick: found 4, expected an EV that __init__ gets \(3, 5\)",
         ),
-        ("return self.evs[0]", r"found namespace\(ev=3.*expected an EV"),
+        ("return self.evs[0]", r"found EvInfo\(ev=3.*expected an EV"),
         ("input()", r"mine\.py:6: Mine\.pick: found EOFError"),
         ("return 10 ** 5000", "more than 63 bits"),
         ("return [0] * (1 << 30)", "MemoryError"),
