@@ -192,7 +192,7 @@ def run(
         raise InputError.of("--slower", f"{slower:g}", "it with --emulate", remedy)
     factor = (slower or 1.0) if emulated else None
     with (
-        reporting_how_to_resume("nothing is kept; the same command makes the run"),
+        reporting_how_to_resume("the same command makes the run; nothing is kept"),
         signals_stop(),
         showing_progress() as progress,
     ):

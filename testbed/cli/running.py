@@ -14,6 +14,7 @@ import typer
 from testbed.cli.screen import print_error, print_warning, showing_progress
 from testbed.model.errors import (
     SIGNALLED,
+    ClusterLostError,
     CrashError,
     InputError,
     LateError,
@@ -136,9 +137,15 @@ def naming_shortage(directory: Path) -> Iterator[None]:
 
 @contextmanager
 def reporting_how_to_resume(how: str) -> Iterator[None]:
-    """If the block is stopped, report how to make what is left of it."""
+    """If the block is stopped, or the machine fails it, report how to make what is left of it."""
     try:
         yield
+    except ClusterLostError as error:
+        error.remedy = how
+        raise
+    except MachineError as error:
+        error.remedy = f"{error.remedy}; then {how}" if error.remedy else how
+        raise
     except _Stopped as stopped:
         name = signal.Signals(stopped.number).name
         print_error(f"interrupted by {name}; {how}")

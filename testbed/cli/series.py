@@ -128,8 +128,8 @@ def _make_series(
     resuming = f"the same command with --into {directory} makes the remaining runs"
     with (
         locked(directory),
-        naming_shortage(directory),
         reporting_how_to_resume(resuming),
+        naming_shortage(directory),
         signals_stop(),
     ):
         wanted: dict[job.Form, str] = {"simulated" if fitting is None else "emulated": plan.first}

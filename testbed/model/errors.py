@@ -216,6 +216,16 @@ class MachineError(TestbedError):
         return f"{self.what}\n  remedy: {self.remedy}" if self.remedy else self.what
 
 
+@dataclass(eq=False)
+class ClusterLostError(MachineError):
+    """The cluster that makes runs has lost its scheduler, or all workers that can make them.
+
+    What is finished is kept. Commands that can make the rest say how (`reporting_how_to_resume`).
+    """
+
+    remedy: str = "give the command again"
+
+
 class RunFailedError(TestbedError):
     """A process of the run died or a fault did not take effect: its result cannot be trusted."""
 

@@ -333,7 +333,7 @@ def test_a_scheduler_that_is_killed_costs_no_finished_run(directory: Path) -> No
         _, err = series.communicate(timeout=WATCHDOG_S)
         assert series.returncode == ExitStatus.MACHINE_CANNOT, err
         assert "the scheduler of the cluster is gone" in err
-        assert "the same command" in err
+        assert "remedy: the same command with --into here makes the remaining runs" in err
     finished = _runs(directory / "here")
     assert finished
     resumed = _call(directory, _command(8, "here", "--on", "local"))
@@ -381,7 +381,8 @@ def test_a_scheduler_that_dies_while_a_result_is_fetched_fails_no_run() -> None:
 
     call = calls._Call("tiny", "simulated", fetch, (), frozenset())
     calls._settle(call, fetch)
-    with pytest.raises(MachineError, match="the scheduler of the cluster is gone"):
+    gone = "the scheduler of the cluster is gone\n  remedy: give the command again"
+    with pytest.raises(MachineError, match=gone):
         call.result.result()
 
 

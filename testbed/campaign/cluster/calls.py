@@ -14,7 +14,7 @@ from testbed.campaign.cluster.attempts import MOST_LOSSES, lost_times
 from testbed.campaign.cluster.roster import Roster
 from testbed.campaign.cluster.workers import EMULATION, Worker
 from testbed.campaign.job import FORMS, Form
-from testbed.model.errors import MachineError, RunFailedError
+from testbed.model.errors import ClusterLostError, RunFailedError
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -28,7 +28,7 @@ _LOOK_S = 2.0
 _STOP_S = 60.0
 """How long workers may take to end what they are making."""
 
-_RESUMES = "the same command resumes"
+_NO_SCHEDULER = "the scheduler of the cluster is gone"
 
 
 class WorkersLostError(RunFailedError):
@@ -38,10 +38,6 @@ class WorkersLostError(RunFailedError):
         """So many workers were lost that made what is called this."""
         super().__init__(f"{name}: {lost_times(losses)}")
         self.losses = losses
-
-
-class NoWorkerError(MachineError):
-    """No worker can make a call any more."""
 
 
 @dataclass(slots=True, eq=False)
@@ -140,9 +136,9 @@ class WorkerCalls:
             avoided: the addresses of workers that do not make it as long as there are others.
 
         Returns:
-            Its result, or its error; or the error that no worker can make it (`NoWorkerError`),
-            that those who made it were lost (`WorkersLostError`), or that the scheduler is gone
-            (`MachineError`).
+            Its result, or its error; or the error that those who made it were lost
+            (`WorkersLostError`), or that no worker can make it, or the scheduler is gone
+            (`ClusterLostError`).
         """
         call = _Call(name, form, function, arguments, avoided)
         with self._lock:
@@ -227,9 +223,7 @@ class WorkerCalls:
                 error = WorkersLostError(call.name, call.losses + error.allowed_failures + 1)
             call.result.set_exception(error)
         else:
-            call.result.set_exception(
-                MachineError("the scheduler of the cluster is gone", _RESUMES)
-            )
+            call.result.set_exception(ClusterLostError(_NO_SCHEDULER))
         self._fill()
 
     def _watch(self) -> None:
@@ -244,7 +238,7 @@ class WorkerCalls:
                 self._waiting.clear()
                 self._sent.clear()
             for call in calls:
-                call.result.set_exception(MachineError(what, _RESUMES))
+                call.result.set_exception(ClusterLostError(what))
 
     def _keep_watching(self) -> None:
         """Look for workers that came or went; give up calls that none can make any more."""
@@ -294,7 +288,7 @@ class WorkerCalls:
         reason = self._roster.no_worker(form)
         for call in (*sent.values(), *waiting):
             what = f"{call.name}: {reason} (waited {PATIENCE_S:.0f} s for one)"
-            call.result.set_exception(NoWorkerError(what, _RESUMES))
+            call.result.set_exception(ClusterLostError(what))
 
     def _lose_scheduler(self) -> None:
         """Fail the calls that wait, as nothing takes them any more."""
@@ -302,9 +296,7 @@ class WorkerCalls:
             waiting = [*self._waiting]
             self._waiting.clear()
         for call in waiting:
-            call.result.set_exception(
-                MachineError("the scheduler of the cluster is gone", _RESUMES)
-            )
+            call.result.set_exception(ClusterLostError(_NO_SCHEDULER))
 
 
 def _settle(call: _Call, value: Callable[[], Any]) -> None:
@@ -312,6 +304,6 @@ def _settle(call: _Call, value: Callable[[], Any]) -> None:
     try:
         call.result.set_result(value())
     except OSError:  # the connection, while the value was fetched; no error of the call
-        call.result.set_exception(MachineError("the scheduler of the cluster is gone", _RESUMES))
+        call.result.set_exception(ClusterLostError(_NO_SCHEDULER))
     except Exception as error:  # noqa: BLE001 - whoever waits for the call raises it
         call.result.set_exception(error)
