@@ -42,7 +42,7 @@ def false_alarms(lab: Evidence) -> int:
 
 def shrunk(lab: Evidence) -> float:
     """How many times as large all windows together were at the start as at 2 s."""
-    rows = lab.frame(TRIM, "qp").filter(pl.col("t") < END_S).sort("t")
+    rows = lab.frame(TRIM, "qp").filter(pl.col("t") < END_S * lab.stretch(TRIM)).sort("t")
     flows = rows.group_by("flow", maintain_order=True)
     first, last = (part["cwnd_bytes"].sum() for part in (flows.first(), flows.last()))
     return float(first / last)
