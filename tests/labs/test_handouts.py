@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from testbed.cli import command_line
+from testbed.files.catalog import find_scenario
 from testbed.labs.authoring import solution_of
-from testbed.labs.library import HANDOUT, START, LabDirectory, lab_directories, load_lab
+from testbed.labs.library import HANDOUT, LAB_FILE, START, LabDirectory, lab_directories, load_lab
 from testbed.labs.predicting import predict
 from testbed.labs.work import find_work, start
 
@@ -30,6 +31,13 @@ def _call(words: list[str]) -> int:
     with pytest.raises(SystemExit) as ended:
         command_line()(words, prog_name="testbed")
     return int(ended.value.code or 0)
+
+
+@each_lab
+def test_a_scenario_that_a_student_is_told_of_is_one_that_ships(directory: Path) -> None:
+    texts = [(directory / file).read_text(encoding="utf-8") for file in (LAB_FILE, HANDOUT)]
+    told = re.findall(r"(?:testbed simulate|the scenario)\s+([\w-]+)", "\n".join(texts))
+    assert all(find_scenario(name).is_file() for name in told)
 
 
 @pytest.mark.parametrize(
