@@ -202,6 +202,8 @@ def run(
         console.print(f"All times of this run are {factor:g} times those of the handout.")
     if made.hidden:
         console.print(f"{name}: done. What hosts could see is in {made.directory.path}")
+        for reason in made.reasons:
+            console.print(f"  {reason}")
     else:
         show(made.summary, made.directory, console, drawn=not no_figures)
     if made.summary.verdict != "trusted":

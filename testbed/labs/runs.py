@@ -8,6 +8,7 @@ command.
 import filecmp
 import shutil
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -40,11 +41,13 @@ class MadeRun:
         summary: its metrics.
         directory: where its files are for the student.
         hidden: whether its fault is to be found yet.
+        reasons: why it cannot be trusted, as far as the student may know.
     """
 
     summary: "Summary"
     directory: RunDirectory
     hidden: bool
+    reasons: tuple[str, ...]
 
 
 def checked_run(work: Work, name: str | None) -> str:
@@ -114,7 +117,8 @@ def make_run(
     if sealed:
         _show(directory.path, shown_directory(work, name), whole=not hidden)
         directory = RunDirectory(shown_directory(work, name))
-    return MadeRun(summary, directory, hidden)
+    reasons = _without_faults(summary.reasons, scenario) if hidden else summary.reasons
+    return MadeRun(summary, directory, hidden, tuple(reasons))
 
 
 def _emulated(
@@ -164,6 +168,12 @@ def _without_counts(progress: Progress) -> Progress:
         progress(what.partition(",")[0], share)
 
     return tell
+
+
+def _without_faults(reasons: Sequence[str], scenario: "Scenario") -> list[str]:
+    """The reasons that name neither a fault nor a place of the fabric."""
+    names = ("fault", *scenario.topology.nodes)
+    return [reason for reason in reasons if not any(name in reason for name in names)]
 
 
 def _within_limit(progress: Progress, runs: int) -> Progress:

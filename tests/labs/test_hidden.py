@@ -4,11 +4,15 @@ import os
 import signal
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
 
+from testbed.cli import command_line
+from testbed.labs import runs
 from testbed.labs.authoring import solution_of, trial_key
 from testbed.labs.checking import check
 from testbed.labs.grading.grade import grade
@@ -16,6 +20,8 @@ from testbed.labs.grading.submission import submit
 from testbed.labs.library import LABS, load_lab
 from testbed.labs.runs import unseal
 from testbed.labs.work import SEALED, STATE, Work, start
+from testbed.results.analysis.trust.verdict import NOT_DELIVERED
+from testbed.results.run_directory import RunDirectory
 from tests.waiting import wait_until
 
 COMMAND = [sys.executable, "-m", "testbed", "lab"]
@@ -110,6 +116,33 @@ def test_what_a_crash_broke_off_is_shown_by_the_next_command(tmp_path: Path) -> 
     _call(work, "status")
     assert (shown / "run.json").read_bytes() == b"second"
     assert unseal(work) == []
+
+
+def test_a_hidden_run_that_does_not_count_says_why_and_not_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    work = start(load_lab(LABS / "09-path-selector"), tmp_path, "", trial_key(1))
+    link = str(work.assignment.drawn["dead"])
+    told = f"fault 0 (blackhole of {link}) never took effect"
+    reasons = (NOT_DELIVERED, told, f"{link} carried 9% of its rate")
+    monkeypatch.setattr(
+        runs,
+        "_simulated",
+        lambda _, run, results, __: RunDirectory.create(results, run.name, 1, datetime.now(UTC)),
+    )
+    monkeypatch.setattr(
+        "testbed.results.analyse.analyse",
+        lambda *_, **__: SimpleNamespace(verdict="invalid", reasons=reasons),
+    )
+    monkeypatch.chdir(work.path)
+    with pytest.raises(SystemExit) as ended:
+        command_line()(["lab", "run", "hidden-dead"], prog_name="testbed")
+    said = " ".join(capsys.readouterr().out.split())
+    assert ended.value.code == 4
+    assert NOT_DELIVERED in said
+    assert "Change your code." in said
+    assert link not in said
+    assert "fault 0" not in said
 
 
 @pytest.mark.simulated
