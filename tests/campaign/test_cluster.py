@@ -149,6 +149,7 @@ def test_a_run_that_a_later_command_makes_again_is_made_by_another_worker(direct
                 assert executor.submit(job).result(WATCHDOG_S).status == ExitStatus.AS_EXPECTED
     first, second = _attempts_in(directory / "tiny/scenarios/tiny.attempts")
     assert first.worker != second.worker
+    assert (first.reason, second.reason) == ("first", "not trusted")
 
 
 def test_a_worker_that_is_killed_loses_no_run(directory: Path) -> None:

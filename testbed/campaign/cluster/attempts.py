@@ -43,6 +43,7 @@ class Attempt(BaseModel):
         worker: whose machine it is (a file of this name in `workers/` says more).
         host: the machine's name.
         pid: the worker's process there.
+        code: the version of the code that makes it.
         began: when (UNIX time, seconds).
         ended: when; None if the worker was lost, or is still at it.
         status: the exit status of the run.
@@ -59,6 +60,7 @@ class Attempt(BaseModel):
     worker: str
     host: str
     pid: int
+    code: str = ""
     began: float
     ended: float | None = None
     status: int | None = None
@@ -158,8 +160,11 @@ def begin(
         call: by which call; its campaign is what stands before the last `/`.
         worker: who makes it.
     """
-    campaign = call.rpartition("/")[0]
-    again = any(attempt.campaign == campaign for attempt in earlier)
+    campaign, code = call.rpartition("/")[0], code_version()
+    again = any(
+        attempt.campaign == campaign or (attempt.verdict is not None and attempt.code == code)
+        for attempt in earlier
+    )
     reason: Reason = "not trusted" if again else "first"
     if lost_in(earlier, call):
         reason = "worker lost"
@@ -170,6 +175,7 @@ def begin(
         worker=worker,
         host=platform.node(),
         pid=os.getpid(),
+        code=code,
         began=time.time(),
     )
     write(job, files, attempt)
