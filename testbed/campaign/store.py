@@ -88,12 +88,13 @@ class Store:
 
         Args:
             directory: the campaign's.
-            since: look only for runs that were started after this time.
+            since: look only for runs that were started after this time. (Their names do not say
+                that: they are in the time of the machine that made them.)
             exclusive: whether no others but the campaign's runs are made there.
         """
         self.directory = directory
         self._exclusive = exclusive
-        self._since = "" if since is None else since.strftime("%Y%m%dT%H%M%S")
+        self._since_s = 0 if since is None else int(since.timestamp())
         self._identities: dict[Path, str] = {}
 
     def attempts(self, planned: PlannedRun) -> tuple[Run, ...]:
@@ -111,7 +112,7 @@ class Store:
         return tuple(
             Run(directory.path)
             for directory in self._directories(planned)
-            if directory.path.name >= self._since and self._identity(directory) in identities
+            if self._identity(directory) in identities
         )
 
     def best(self, planned: PlannedRun) -> Run | None:
@@ -162,9 +163,13 @@ class Store:
         return any(attempt.host != platform.node() for attempt in unended)
 
     def _identity(self, directory: RunDirectory) -> str | None:
-        """That of a run; None if it is not finished. It is read once: large campaigns ask often."""
+        """That of a run; None if it is not finished, or was started before the campaign.
+
+        It is read once: large campaigns ask often.
+        """
         if directory.path not in self._identities:
-            if not directory.finished:
+            manifest = directory.path / MANIFEST
+            if not directory.finished or manifest.stat().st_mtime < self._since_s:
                 return None
             self._identities[directory.path] = _identity_of(directory.path)
         return self._identities[directory.path]

@@ -1,16 +1,24 @@
 """The attempts at runs in the store: why each is made, and what a lost worker had finished."""
 
 import time
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
-from testbed.campaign.cluster.attempts import begin, finish_lost
+from testbed.campaign.cluster.attempts import attempts_at, begin, finish_lost
 from testbed.campaign.cluster.files import StoreFiles
 from testbed.results.run_directory import TIME_FORMAT
 from tests.campaign.test_engine import _made as made
 from tests.campaign.test_engine import _runs as runs
+
+
+@pytest.fixture(autouse=True)
+def _home() -> Iterator[None]:
+    """Back to this machine's time zone after each test."""
+    yield
+    time.tzset()
 
 
 def test_an_attempt_says_whether_this_code_has_made_the_run_before(tmp_path: Path) -> None:
@@ -22,3 +30,23 @@ def test_an_attempt_says_whether_this_code_has_made_the_run_before(tmp_path: Pat
     assert begin(job, files, [finished], "two/1", "b").reason == "not trusted"
     of_other_code = finished.model_copy(update={"code": "another"})
     assert begin(job, files, [of_other_code], "two/2", "b").reason == "first"
+
+
+def test_what_a_lost_worker_had_finished_is_found_from_another_time_zone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Run directories are named by the time of the machine that makes them."""
+    planned, files = runs("emulated")[0], StoreFiles(str(tmp_path))
+    _go_to("UTC+12", monkeypatch)
+    begin(planned.job, files, [], "one/1", "a")
+    place = tmp_path / made(planned, tmp_path, 0, "trusted")
+    run = place.rename(place.with_name(f"{datetime.now().astimezone():{TIME_FORMAT}}-1"))
+    _go_to("UTC-12", monkeypatch)
+    attempt = finish_lost(planned.job, files, attempts_at(planned.job, files), "one/1")
+    assert attempt is not None
+    assert attempt.run == str(run.relative_to(tmp_path))
+
+
+def _go_to(zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()

@@ -27,7 +27,7 @@ from testbed.files.catalog import SCENARIOS
 from testbed.files.documents import Document
 from testbed.files.scenarios import load_scenario, scenario_of
 from testbed.model.errors import ExitStatus
-from testbed.model.run_files.layout import SUMMARY
+from testbed.model.run_files.layout import MANIFEST, SUMMARY
 from testbed.model.summary import State
 from testbed.results.analyse import analyse
 from testbed.results.code_version import code_version
@@ -276,9 +276,16 @@ def test_runs_of_other_code_or_another_form_or_seed_do_not_count(tmp_path: Path)
     seeded = planned.scenario.model_copy(update={"seed": 2})
     assert store.best(planned_run(seeded, "emulated", folder)) is None
     assert store.best(planned_run(planned.scenario, "simulated", folder)) is None
-    later = datetime.fromisoformat("2026-01-01T00:00:01")
-    assert Store(tmp_path, later).best(planned) is not None
-    assert Store(tmp_path, later + timedelta(seconds=1)).best(planned) is None
+
+
+def test_runs_that_were_started_before_a_time_do_not_count(tmp_path: Path) -> None:
+    """Whatever their names say, which are in the time of another machine."""
+    planned = _runs("emulated")[0]
+    manifest = tmp_path / _made(planned, tmp_path, 1, "trusted") / MANIFEST
+    started = datetime.now().astimezone()
+    os.utime(manifest, (started.timestamp(), started.timestamp()))
+    assert Store(tmp_path, started).best(planned) is not None
+    assert Store(tmp_path, started + timedelta(seconds=1)).best(planned) is None
 
 
 def test_a_finished_run_is_read_once_and_only_if_it_may_count(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ class Commands:
             "base_rtt_us": 130.0,
             "base_rtt_real_us": 13.0,
         }
-        run = f"{job.folder}/0-{len(self.ran)}"  # of a soak before
+        run = f"{job.folder}/run-{len(self.ran)}"  # not one that the store finds
         (self.directory / run).mkdir(parents=True, exist_ok=True)
         (self.directory / run / SUMMARY).write_text(json.dumps(summary))
         return JobRecord(status, 0.0, run)

@@ -45,6 +45,7 @@ class Attempt(BaseModel):
         pid: the worker's process there.
         code: the version of the code that makes it.
         began: when (UNIX time, seconds).
+        stamp: when, as run directories of the machine are named: in its time zone.
         ended: when; None if the worker was lost, or is still at it.
         status: the exit status of the run.
         run: its run directory, relative to the store; None if it was not finished.
@@ -62,6 +63,7 @@ class Attempt(BaseModel):
     pid: int
     code: str = ""
     began: float
+    stamp: str = ""
     ended: float | None = None
     status: int | None = None
     run: str | None = None
@@ -117,10 +119,9 @@ def finish_lost(
     """
     known = {attempt.run for attempt in earlier}
     for attempt in reversed(lost_in(earlier, call)):
-        since = datetime.fromtimestamp(attempt.began).astimezone().strftime(TIME_FORMAT)
         for name in reversed(files.names(job.folder)):
             run = f"{job.folder}/{name}"
-            if not name[0].isdigit() or name < since or run in known:
+            if not name[0].isdigit() or name < attempt.stamp or run in known:
                 continue
             if (summary := _summary_of(job, files, run)) is not None:
                 status = summary.exit_status(require_trusted=REQUIRE_TRUSTED in job.options)
@@ -168,6 +169,7 @@ def begin(
     reason: Reason = "not trusted" if again else "first"
     if lost_in(earlier, call):
         reason = "worker lost"
+    began = datetime.now().astimezone()
     attempt = Attempt(
         campaign=campaign,
         call=call,
@@ -176,7 +178,8 @@ def begin(
         host=platform.node(),
         pid=os.getpid(),
         code=code,
-        began=time.time(),
+        began=began.timestamp(),
+        stamp=began.strftime(TIME_FORMAT),
     )
     write(job, files, attempt)
     return attempt
@@ -184,8 +187,8 @@ def begin(
 
 def write(job: Job, files: StoreFiles, attempt: Attempt) -> None:
     """Write an attempt into the store."""
-    stamp = f"{attempt.began:.3f}-{attempt.worker}"
-    files.write(f"{_folder(job)}/{stamp}.json", attempt.model_dump_json(indent=1) + "\n")
+    name = f"{attempt.began:.3f}-{attempt.worker}"
+    files.write(f"{_folder(job)}/{name}.json", attempt.model_dump_json(indent=1) + "\n")
 
 
 def _folder(job: Job) -> str:
