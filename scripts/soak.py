@@ -75,10 +75,14 @@ class Soak:
         _print_row(part.cells)
 
     def add_run(self, planned: PlannedRun, record: JobRecord) -> None:
-        """Add a scenario's run that has ended."""
-        before = self.parts.get(planned.job.name)
-        tries = before.tries + 1 if before else 1
-        self.add(part_of_run(planned.job.name, record, tries, self._directory))
+        """Add a scenario's run that has ended, unless it is known."""
+        name = planned.job.name
+        before = self.parts.get(name)
+        tries, runs = (before.tries, before.runs) if before else (0, ())
+        if record.run in runs:
+            return
+        part = part_of_run(name, record, tries + 1, self._directory)
+        self.add(replace(part, runs=(*runs, record.run) if record.run else runs))
 
     def write(self, *, over: bool = False) -> None:
         """Write `soak.md` and `soak.json`."""
@@ -151,7 +155,7 @@ def main() -> int:
         planned = [_planned(name, soak.dilation) for name in scenarios]
         keep_slower_out(executor, planned)
         for run in planned:  # made by a worker after the command was killed
-            if run.job.name not in soak.parts and (record := store.record(run)) is not None:
+            for record in store.records(run):
                 soak.add_run(run, record)
         finished = [run for run in planned if run.job.name in soak.parts]
         progress = where_it_changes(_print_progress)

@@ -44,6 +44,7 @@ class Part:
         qps_in_error: flows of which a message failed.
         growth: how much the memory of the process that grew most did; None if not measured.
         code: the version of the code that was tested.
+        runs: the directories of its runs, in the order of the tries that came to an end.
         faults: of a scenario with faults of links: how many, and the worst effects of any, as a row
             of FAULT_HEADINGS.
     """
@@ -60,6 +61,7 @@ class Part:
     qps_in_error: int | None = None
     growth: float | None = None
     code: str = ""
+    runs: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
 
     @property

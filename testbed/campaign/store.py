@@ -128,8 +128,14 @@ class Store:
 
         Of several attempts, that which counts.
         """
-        if (run := self.best(planned)) is None:
-            return None
+        run = self.best(planned)
+        return None if run is None else self._record(planned, run)
+
+    def records(self, planned: PlannedRun) -> tuple[JobRecord, ...]:
+        """What became of all attempts at a run that were finished, oldest first."""
+        return tuple(self._record(planned, run) for run in self.attempts(planned))
+
+    def _record(self, planned: PlannedRun, run: Run) -> JobRecord:
         required = REQUIRE_TRUSTED in planned.job.options
         status = run.summary.exit_status(require_trusted=required)
         return JobRecord(status, run.seconds, str(run.directory.relative_to(self.directory)))

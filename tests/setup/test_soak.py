@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pytest
@@ -280,6 +280,24 @@ def test_a_run_that_a_worker_finished_after_the_command_was_killed_is_not_made_a
     assert commands.ran == ["chaos"]
     parts = json.loads((tmp_path / "soak.json").read_text())["done"]
     assert {part["name"]: part["verdict"] for part in parts}["healthy"] == "trusted"
+
+
+def test_a_repeat_that_a_worker_finished_after_the_command_was_killed_is_not_made_again(
+    soak: Soak, tmp_path: Path
+) -> None:
+    """It counts as a try, the first of which is known."""
+    module = sys.modules["soak"]
+    planned = module._planned("healthy", None)
+    first = made(planned, tmp_path, 1, "invalid")
+    late = module.Part("healthy", False, 1, 9, "invalid", "", True, code="one", runs=(first,))
+    content = {"wanted": ["healthy", "chaos"], "over": False, "began": "2025-12-31T00:00:00+00:00"}
+    (tmp_path / "soak.json").write_text(json.dumps(content | {"done": [asdict(late)]}))
+    second = made(planned, tmp_path, 2, "trusted")
+    _, commands = soak("healthy", "chaos")
+    assert commands.ran == ["chaos"]
+    healthy, _ = json.loads((tmp_path / "soak.json").read_text())["done"]
+    assert (healthy["tries"], healthy["verdict"]) == (2, "trusted")
+    assert healthy["runs"] == [first, second]
 
 
 @dataclass(frozen=True)
