@@ -1,9 +1,11 @@
 """The files of a campaign's store, which is a directory or an fsspec address."""
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory, gettempdir
+from typing import Any
 from uuid import uuid4
 
 from testbed.model.errors import InputError, MachineError
@@ -54,8 +56,27 @@ def shortage_for(error: Exception, store: str) -> MachineError | None:
     return shortage(error, here, "TMPDIR=DIR, for this worker")
 
 
+class _OneAtATime:
+    """A file system of fsspec that one thread at a time uses: that of sftp stands no more."""
+
+    def __init__(self, system: Any) -> None:
+        self._system, self._lock = system, threading.Lock()
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = getattr(self._system, name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with self._lock:
+                return method(*args, **kwargs)
+
+        return call
+
+
 class StoreFiles:
-    """Reads and writes files of a store, named by their paths relative to it."""
+    """Reads and writes files of a store, named by their paths relative to it.
+
+    Any thread may do so. Each instance has a connection of its own to the store.
+    """
 
     def __init__(self, store: str) -> None:
         """Use a store.
@@ -74,7 +95,8 @@ class StoreFiles:
         if self._local:
             self._system, self._root = LocalFileSystem(), str(Path(store).absolute())
         else:
-            self._system, self._root = url_to_fs(store)
+            system, self._root = url_to_fs(store, skip_instance_cache=True)
+            self._system = _OneAtATime(system)
 
     def write(self, path: str, content: str) -> None:
         """Write a file as a whole."""

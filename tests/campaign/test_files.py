@@ -1,0 +1,55 @@
+"""The files of a store, with a file system that is as particular as sftp's."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+from testbed.campaign.cluster.files import StoreFiles
+from tests.waiting import WATCHDOG_S
+
+THREADS, OVERLAP_S = 3, 0.2
+
+
+class OneThreadSystem(LocalFileSystem):
+    """A file system of which an instance stands one thread at a time.
+
+    It gives others time to come while it is used.
+    """
+
+    protocol = "onethread"
+    cachable = True
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.in_use, self.shared = threading.Lock(), threading.Event()
+
+    def pipe_file(self, path: str, value: bytes, **options: Any) -> None:
+        if not self.in_use.acquire(blocking=False):
+            self.shared.set()
+            raise OSError("two threads at a time")
+        try:
+            self.shared.wait(OVERLAP_S)
+            super().pipe_file(path, value, **options)
+        finally:
+            self.in_use.release()
+
+
+fsspec.register_implementation("onethread", OneThreadSystem, clobber=True)
+
+
+def test_threads_use_a_store_in_turn(tmp_path: Path) -> None:
+    """Both that share an object and those that have objects of their own for it."""
+    store = f"onethread://{tmp_path}"
+    one, other = StoreFiles(store), StoreFiles(store)
+    with ThreadPoolExecutor(THREADS) as threads:
+        written = [
+            threads.submit(files.write, f"{number}.json", "x")
+            for number, files in enumerate((one, one, other))
+        ]
+        for each in written:
+            each.result(WATCHDOG_S)
+    assert one.names("") == ["0.json", "1.json", "2.json"]
