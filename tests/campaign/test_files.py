@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import fsspec
+import pytest
 from fsspec.implementations.local import LocalFileSystem
 
 from testbed.campaign.cluster.files import StoreFiles
@@ -14,7 +15,7 @@ from tests.waiting import WATCHDOG_S
 THREADS, OVERLAP_S = 3, 0.2
 
 
-class OneThreadSystem(LocalFileSystem):
+class OneThreadSystem(LocalFileSystem):  # type: ignore[misc]
     """A file system of which an instance stands one thread at a time.
 
     It gives others time to come while it is used.
@@ -53,3 +54,34 @@ def test_threads_use_a_store_in_turn(tmp_path: Path) -> None:
         for each in written:
             each.result(WATCHDOG_S)
     assert one.names("") == ["0.json", "1.json", "2.json"]
+
+
+class OvertakenSystem(LocalFileSystem):  # type: ignore[misc]
+    """A file system on which another machine is always the first to make a directory."""
+
+    protocol = "overtaken"
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        assert exist_ok
+        for directory in reversed((Path(path), *Path(path).parents)):
+            if not directory.exists():
+                directory.mkdir()
+                raise OSError("Failure")
+
+
+fsspec.register_implementation("overtaken", OvertakenSystem, clobber=True)
+
+
+def test_workers_make_the_directories_of_a_store_at_the_same_time(tmp_path: Path) -> None:
+    files = StoreFiles(f"overtaken://{tmp_path}/store")
+    files.write("figures/scenarios/a.attempts/1.json", "x")
+    (tmp_path / "run/logs").mkdir(parents=True)
+    (tmp_path / "run/logs/one.log").write_text("y")
+    assert files.keep_run(tmp_path / "run", "figures/a/1") == "figures/a/1"
+    assert files.read("figures/a/1/logs/one.log") == "y"
+
+
+def test_a_directory_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="file"):
+        StoreFiles(f"file://{tmp_path}/file").write("a/b.json", "x")

@@ -101,7 +101,7 @@ class StoreFiles:
     def write(self, path: str, content: str) -> None:
         """Write a file as a whole."""
         place, temporary = self._place(path), self._place(f"{path}.{uuid4().hex}")
-        self._system.makedirs(str(PurePosixPath(place).parent), exist_ok=True)
+        self._make_directory(str(PurePosixPath(place).parent))
         self._system.pipe_file(temporary, content.encode())
         self._system.mv(temporary, place)
         if self._local:
@@ -145,11 +145,11 @@ class StoreFiles:
             number += 1
             unique = f"{path}-{number}"
         place = self._place(unique)
-        self._system.makedirs(place, exist_ok=True)
+        self._make_directory(place)
         for file in sorted(run.rglob("*"), key=lambda file: (file.name == SUMMARY, file)):
             target = f"{place}/{file.relative_to(run).as_posix()}"
             if file.is_dir():
-                self._system.makedirs(target, exist_ok=True)
+                self._make_directory(target)
             else:
                 self._system.put_file(str(file), target)
         return unique
@@ -168,6 +168,20 @@ class StoreFiles:
             self._system.get(self._place(path), str(copy), recursive=True)
             copy.replace(place)
         RunDirectory(place).give_to_user()
+
+    def _make_directory(self, place: str) -> None:
+        """Make a directory with its parents, while other machines may make them as well.
+
+        On some file systems, such as sftp's, that fails if another machine makes one of them just
+        after it was not found. So it is tried once for each of them.
+        """
+        for left in reversed(range(len(PurePosixPath(place).parts))):
+            try:
+                self._system.makedirs(place, exist_ok=True)
+                break
+            except OSError:
+                if not left:
+                    raise
 
     def _place(self, path: str) -> str:
         return f"{self._root}/{path}"
