@@ -346,7 +346,8 @@ def _drain(run: _Run, base_rtt_ns: int) -> dict[str, Any]:
     run.progress("draining", 0.9)
     run.check_alive()
     run.send_to_endpoints({"killed": sorted(run.controller.killed)})
-    receive_within(run.endpoints, "drained", run.scenario.drain_ns(base_rtt_ns) / NS_PER_S)
+    undrained = {host: run.endpoints[host] for host in run.endpoints.keys() - run.operator.drained}
+    receive_within(undrained, "drained", run.scenario.drain_ns(base_rtt_ns) / NS_PER_S)
     reports = finish(run.endpoints, REPLY_TIMEOUT_S)
     if run.mapper is not None:
         finish({"mapper": run.mapper}, REPLY_TIMEOUT_S)

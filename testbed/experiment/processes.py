@@ -97,13 +97,18 @@ def finish(children: Mapping[str, Child], timeout_s: float) -> dict[str, Any]:
 
 
 class OperatorRelay:
-    """Passes the operator's commands from the controller to endpoints, and their answers back."""
+    """Passes the operator's commands from the controller to endpoints, and their answers back.
+
+    Attributes:
+        drained: the hosts whose endpoints have said so, among their answers.
+    """
 
     def __init__(self, controller: ControllerProcess, endpoints: Mapping[str, Child]) -> None:
         """Relay between a controller and endpoints; an endpoint may end."""
         self._controller = controller
         self._endpoints = endpoints
         self._waiting: dict[int, str] = {}
+        self.drained: set[str] = set()
 
     @property
     def waiting(self) -> list[Child]:
@@ -129,9 +134,9 @@ class OperatorRelay:
                 self._waiting[number] = host
 
     def answer(self, endpoint: Child) -> None:
-        """Pass on the answers of an endpoint."""
+        """Pass on the answers that an endpoint has sent; it does not wait for them."""
         try:
-            messages = endpoint.receive()
+            messages = endpoint.receive(0)
         except RunFailedError:
             for number, host in [*self._waiting.items()]:
                 if self._endpoints.get(host) is endpoint:
@@ -141,6 +146,8 @@ class OperatorRelay:
             if "operated" in message:
                 self._waiting.pop(message["operated"], None)
                 self._controller.process.send(message)
+            elif "drained" in message:
+                self.drained |= {host for host, it in self._endpoints.items() if it is endpoint}
 
     def _refuse(self, number: int, host: str) -> None:
         self._waiting.pop(number, None)
