@@ -171,7 +171,7 @@ class HostOperator:
                 refusal = "refused: it leaves the flow no path"
                 number, name = flow.number, host.name
                 self._record(now_ns, BY_MAPPER, "deny", name, number, -1, 0, refusal, -1)
-            self._allow(flow, sorted(denied - crossing), now_ns, BY_MAPPER)
+            self._allow(flow, sorted(denied - crossing), {BY_MAPPER}, now_ns, BY_MAPPER)
 
     # --- commands -----------------------------------------------------------------------------
 
@@ -208,8 +208,7 @@ class HostOperator:
                 self._deny(flow, flow.values(command.ev), now_ns, by)
             case AllowEvs():
                 values = flow.values(command.ev)
-                self._allow(flow, values, now_ns, BY_HAND)
-                self._allow(flow, values, now_ns, BY_SCENARIO)
+                self._allow(flow, values, {BY_HAND, BY_SCENARIO}, now_ns, by)
             case ReplaceEv():
                 self._replace(flow, command, ends, now_ns, by)
             case ProbeEvs():
@@ -256,14 +255,17 @@ class HostOperator:
             denials.add(by)
             self._record_ev(flow, "deny", value, now_ns, by)
 
-    def _allow(self, flow: OperatedFlow, values: Sequence[int], now_ns: int, by: str) -> None:
+    def _allow(
+        self, flow: OperatedFlow, values: Sequence[int], deniers: set[str], now_ns: int, by: str
+    ) -> None:
+        """Lift the denials of EVs by `deniers`; the order to do so is of `by`."""
         for value in values:
             denials = flow.denials.get(value, set())
-            if by in denials:
-                denials.remove(by)
+            if denials:
+                denials -= deniers
                 if not denials:
                     flow.qp.allow_ev(value, now_ns)
-                self._record_ev(flow, "allow", value, now_ns, by)
+            self._record_ev(flow, "allow", value, now_ns, by)
 
     def _replace(
         self,

@@ -119,6 +119,27 @@ def test_commands_by_hand_and_what_they_answer() -> None:
     assert events["dropped"] == 0
 
 
+def test_an_allow_is_recorded_as_of_whoever_gave_it(tmp_path: Path) -> None:
+    """Whoever had denied the EV, and even if nobody had."""
+    scenario = healthy(
+        {"kind": "deny", "ev": "p1/t1_0", "at": "0.5 s"},
+        {"kind": "allow", "ev": "p3/t1_0", "at": "3.5 s"},
+    )
+    nothing = {"kind": "ports", "host": "h0"}
+    by_hand = Commands(
+        {"kind": "deny", "flow": FLOW, "ev": "p3/t1_0"},
+        {"kind": "allow", "flow": FLOW, "ev": ["p1/t1_0", "p2/t1_0"]},
+        nothing,
+        nothing,
+    )
+    simulate(scenario, tmp_path, observer=by_hand)
+    assert [ev["denied_by"] for ev in by_hand.answers[1]["evs"] if ev["path"] == "p1/t1_0"] == [[]]
+    rows = pl.read_parquet(tmp_path / "operator.parquet").filter(pl.col("kind") == "allow")
+    assert rows["plane"].to_list() == [1, 2, 3]
+    assert rows["by"].to_list() == ["hand", "hand", "scenario"]
+    assert rows["result"].to_list() == ["ASSUMED_BAD", "GOOD", "ASSUMED_BAD"]
+
+
 def test_a_port_that_is_enabled_already_has_no_event() -> None:
     again = [{"kind": kind, "host": "h0", "plane": 1} for kind in ("enable", "disable", "disable")]
     *_, events = answers(*again, {"kind": "events", "host": "h0"})
