@@ -11,6 +11,7 @@ from testbed.model.checks import problems
 from testbed.model.operator.commands import parse_command
 from testbed.model.operator.replayed import replayed_operator
 from testbed.model.scenario import Scenario
+from testbed.model.transport import Mrc
 from testbed.sim import simulate
 from testbed.sim.run import Simulation
 
@@ -256,6 +257,16 @@ def test_commands_that_together_leave_a_flow_no_path_are_refused() -> None:
     assert wrong_orders(deny, disable | {"plane": 1}) == []
     rest = {"kind": "deny", "flow": FLOW, "ev": "p3", "at": "1.5 s"}
     assert wrong_orders(deny, rest) == ["operator[1].ev"]
+
+
+def test_a_port_cannot_be_disabled_with_blind_spraying() -> None:
+    """It would go on carrying its share; the message tells what helps instead."""
+    operator = tuple(parse_command(port_order(kind, "1 s")) for kind in ("disable", "enable"))
+    scenario = healthy(operator=operator, transport=Mrc(spray="blind"))
+    found = [*problems(scenario)]
+    assert [problem.where for problem in found] == ["operator[0].kind", "operator[1].kind"]
+    assert "testbed ev deny RUN FLOW p2" in found[0].remedy
+    assert [*problems(healthy(operator=operator))] == []
 
 
 def test_an_ev_that_took_the_place_of_another_can_be_denied() -> None:

@@ -18,6 +18,8 @@ from testbed.model.operator.commands import (
     AllowEvs,
     Command,
     DenyEvs,
+    DisablePort,
+    EnablePort,
     ListEvs,
     ProbeEvs,
     ReplaceEv,
@@ -197,3 +199,9 @@ def _port_problems(scenario: Operated, command: Command, where: str) -> Iterator
     if plane >= scenario.topology.planes:
         expected = f"a plane of the fabric, 0 to {scenario.topology.planes - 1}"
         yield Problem(f"{where}.plane", str(plane), expected)
+    is_blind = isinstance(scenario.transport, Mrc) and scenario.transport.spray == "blind"
+    if is_blind and isinstance(command, DisablePort | EnablePort):
+        found = f"{command.kind}, with transport.spray: blind"
+        expected = "adaptive spraying: blind spraying uses all EVs, whatever the state of a port"
+        remedy = f"deny the EVs of the plane: testbed ev deny RUN FLOW p{plane}"
+        yield Problem(f"{where}.kind", found, expected, remedy)

@@ -8,7 +8,7 @@ Two limits keep congestion, which without trimming looks like path death, from e
 set: a condemnation that would leave fewer than `ev_min_active` EVs, or that would be more than
 `max_condemned_share` of the slots within one smoothed RTT, is withheld: the EV is skipped once.
 
-An engine that is not adaptive probes nothing; only administrative commands change what it uses.
+An engine that is not adaptive probes nothing and ignores ports; only denials change what it uses.
 """
 
 from random import Random
