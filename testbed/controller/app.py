@@ -104,7 +104,7 @@ class Controller(_ryu.RyuApp):
                 self._get_ready()
             case {"start": int(t0_ns), "endpoints": dict(pids)}:
                 self._endpoints.pids = {**pids, CONTROLLER: os.getpid()}
-                self._operator.begin()
+                self._operator.begin(t0_ns)
                 _ryu.hub.spawn(self._play, t0_ns)
             case {"operated": int(number), "content": dict(content)}:
                 self._operator.receive(number, content)

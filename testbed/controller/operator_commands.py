@@ -4,6 +4,7 @@ The experiment takes a command to the endpoint and its answer back, as endpoints
 share no channel.
 """
 
+import time
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any, Protocol
@@ -16,6 +17,8 @@ from testbed.model.units import NS_PER_S
 
 REPLY_TIMEOUT_S = 10.0
 """How long an endpoint may take to answer, beside the deadline of the command itself."""
+
+_OVER = "a run that is over"
 
 
 class _Waiting(Protocol):
@@ -44,36 +47,40 @@ class OperatorCommands:
         topology: Topology,
         send: Callable[[Mapping[str, Any]], None],
         new_event: Callable[[], _Waiting],
+        now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        """Refuse everything until `begin`.
+        """Refuse everything until the run begins.
 
         Args:
             topology: the fabric.
             send: sends a message to the experiment.
             new_event: makes an event that green threads wait for.
+            now_ns: reads the clock.
         """
         self._topology = topology
         self._send = send
         self._new_event = new_event
+        self._now_ns = now_ns
         self._pending: dict[int, _Pending] = {}
         self._count = 0
-        self._state = "a run that has not begun"
+        self._begins_ns: int | None = None
+        self._is_over = False
 
-    def begin(self) -> None:
-        """Accept commands from now on."""
-        self._state = ""
+    def begin(self, t0_ns: int) -> None:
+        """Accept commands from the start of the run on."""
+        self._begins_ns = t0_ns
 
     def end(self) -> None:
         """Accept no more commands; those that wait are refused."""
-        self._state = "a run that is over"
+        self._is_over = True
         for pending in self._pending.values():
             pending.event.set()
 
     def answer(self, body: str) -> Answer:
         """Carry out the command of a request, or say why not."""
-        if self._state:
-            expected = "a run that is under way"
-            return refused_request(HTTPStatus.CONFLICT, self._state, expected)
+        if self._is_over or self._begins_ns is None or self._now_ns() < self._begins_ns:
+            found = _OVER if self._is_over else "a run that has not begun"
+            return refused_request(HTTPStatus.CONFLICT, found, "a run that is under way")
         try:
             return operate(body, self._topology, self._carry)
         except TimeoutError as error:
@@ -102,7 +109,8 @@ class OperatorCommands:
         pending.event.wait(patience_s)
         del self._pending[number]
         if pending.content is None:
-            raise TimeoutError(f"{host} has not answered: {self._state or 'it may be busy'}")
+            reason = _OVER if self._is_over else "it may be busy"
+            raise TimeoutError(f"{host} has not answered: {reason}")
         return pending.content
 
     def receive(self, number: int, content: dict[str, Any]) -> None:

@@ -34,7 +34,7 @@ from testbed.model.operator.commands import (
     flow_name,
     host_of,
 )
-from testbed.model.operator.replayed import BY_HAND
+from testbed.model.operator.replayed import BY_HAND, asked
 from testbed.model.units import NS_PER_S
 from testbed.mrc import NEVER, EvChanged, QueuePair
 from testbed.mrc.ev.probe_batch import ProbeBatch
@@ -216,6 +216,8 @@ class HostOperator:
                 values = flow.values(command.ev) or [ev.value for ev in flow.evs]
                 within_ns = command.within or PROBE_RTTS * rtt_ns
                 batch = flow.qp.probe_evs(values, within_ns, now_ns)
+                for value in values:
+                    self._record_ev(flow, "probe", value, now_ns, by, asked(within_ns))
                 self._probing.append(_Probing(flow, batch, by, answer))
                 return
         answer({"evs": self._listing(flow, now_ns)})

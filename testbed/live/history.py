@@ -59,6 +59,7 @@ class RunHistory:
         flows = [
             f"{src}->{dst}{f'#{lane}' if lane else ''}" for src, dst, lane in self.scenario.flows
         ]
+        until_ns = end_ns if until_ns is None else min(until_ns, end_ns)
         operator = replayed_operator(self.scenario, self.operator, flows, until_ns)
         again.pop("operator", None)
         return {**again, "operator": operator} if operator else again

@@ -11,6 +11,7 @@ import pytest
 from testbed.controller.operator_commands import OperatorCommands
 from testbed.files.topologies import load_topology
 
+T0_NS = 1_000_000_000
 DENY = json.dumps({"kind": "deny", "flow": "h0->h1", "ev": ["p0"]})
 
 
@@ -20,19 +21,28 @@ class Experiment:
     def __init__(self) -> None:
         self.sent: list[Mapping[str, Any]] = []
         self.taken = threading.Event()
-        self.commands = OperatorCommands(load_topology("clos-tiny"), self.send, threading.Event)
+        self.now_ns = T0_NS
+        self.commands = OperatorCommands(
+            load_topology("clos-tiny"), self.send, threading.Event, lambda: self.now_ns
+        )
 
     def send(self, message: Mapping[str, Any]) -> None:
         self.sent.append(message)
         self.taken.set()
 
 
-@pytest.mark.parametrize(("ended", "said"), [(False, "has not begun"), (True, "is over")])
-def test_a_command_before_and_after_the_run_is_refused(ended: bool, said: str) -> None:
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [("getting ready", "has not begun"), ("about to begin", "has not begun"), ("over", "is over")],
+)
+def test_a_command_before_and_after_the_run_is_refused(state: str, said: str) -> None:
     """With the reason; no host is told of it."""
     experiment = Experiment()
-    if ended:
-        experiment.commands.begin()
+    if state != "getting ready":
+        experiment.commands.begin(T0_NS)
+        experiment.now_ns = T0_NS - 1
+    if state == "over":
+        experiment.now_ns = T0_NS
         experiment.commands.end()
     status, answer = experiment.commands.answer(DENY)
     assert status == HTTPStatus.CONFLICT
@@ -43,7 +53,7 @@ def test_a_command_before_and_after_the_run_is_refused(ended: bool, said: str) -
 def test_a_command_that_waits_when_the_run_ends_is_refused() -> None:
     """By its end, and not only when the host's patience is over."""
     experiment = Experiment()
-    experiment.commands.begin()
+    experiment.commands.begin(T0_NS)
     answers: list[Any] = []
     waiting = threading.Thread(target=lambda: answers.append(experiment.commands.answer(DENY)))
     waiting.start()

@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 from testbed.files.scenarios import load_scenario
+from testbed.live.history import RunHistory
 from testbed.model.checks import problems
 from testbed.model.operator.commands import parse_command
 from testbed.model.operator.replayed import replayed_operator
@@ -72,7 +73,9 @@ def test_a_scenario_denies_probes_and_allows_at_its_times(tmp_path: Path) -> Non
     assert denied["t"].to_list() == pytest.approx([2.0] * 4, abs=0.01)
     assert set(denied["result"]) == {"DENIED"}
     assert set(denied["plane"]) == {1}
-    probed = rows.filter(pl.col("kind") == "probe")
+    asked, probed = rows.filter(pl.col("kind") == "probe").partition_by("result")
+    assert asked["t"].to_list() == pytest.approx([3.0] * 16, abs=0.01)
+    assert asked["result"][0].startswith("asked, within ")
     assert set(probed["result"]) == {"answered"}
     assert len(probed) == 16
     assert 0.1e9 < probed["rtt_ns"].min() <= probed["rtt_ns"].max() < 0.3e9  # type: ignore[operator]
@@ -237,6 +240,24 @@ def test_the_commands_of_a_run_can_be_replayed() -> None:
     assert again[1]["by"] == "6"
     healthy(*(entry for entry in again if "flow" in entry))
     assert len(replayed_operator(scenario, rows, [FLOW], until_ns=2 * S)) == 1
+
+
+def test_a_batch_of_probes_is_replayed_as_it_was_asked_for(tmp_path: Path) -> None:
+    """One command, at the time at which it was asked for, which may be long before its end."""
+    probe = {"kind": "probe", "flow": FLOW, "ev": ["p0/t1_1", "p3"], "within": "1.5 s"}
+    simulate(healthy(), tmp_path, observer=Commands({"kind": "ports", "host": "h0"}, probe))
+    rows = pl.read_parquet(tmp_path / "operator.parquet").to_dicts()
+    evs = [str(row["ev"]) for row in rows if row["result"] == "answered"]
+    assert len(evs) == 5
+    assert replayed_operator(healthy(), rows, [FLOW]) == [{**probe, "ev": evs, "at": "1 s"}]
+
+
+def test_what_was_asked_before_or_after_a_run_can_be_replayed() -> None:
+    """The first is done at the start, the last not at all: they would be refused."""
+    row = {"by": "hand", "kind": "disable", "host": "h0", "flow": -1, "plane": 2, "ev": 0}
+    rows = tuple({**row, "t": t, "result": "disabled", "rtt_ns": -1} for t in (-0.1, 5.9, 6.0, 6.1))
+    history = RunHistory(healthy(), {}, (), rows, 0, 6 * S)
+    assert [entry["at"] for entry in history.as_scenario()["operator"]] == ["0 s", "5.9 s"]
 
 
 def wrong_orders(*orders: dict[str, Any]) -> list[str]:
