@@ -5,8 +5,7 @@ slowed down.
 """
 
 import os
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,85 +22,19 @@ _CHUNK_BYTES = 1 << 22
 
 @dataclass(slots=True)
 class _RawFile:
-    """One raw file, with what of it has been read.
-
-    Attributes:
-        table: whose rows it has.
-        descriptor: of the open file.
-        words_path: the file with the words that its rows use.
-        t0_ns: the start of the run on the rows' clock.
-        offset: up to which byte it has been read.
-        later: rows that have been read, but not returned yet.
-        words: those that have been read.
-        dtype: the form of a row.
-    """
+    """One raw file, with what of it has been read."""
 
     table: Table
     descriptor: int
     words_path: Path
-    t0_ns: int
     offset: int = 0
     words: list[str] = field(default_factory=list)
     dtype: "np.dtype[np.void]" = field(init=False)
-    later: np.ndarray = field(init=False)
 
     def __post_init__(self) -> None:
         """Take the form of a row from the table."""
         columns = self.table.columns.items()
         self.dtype = np.dtype([(name, kind.numpy_type) for name, kind in columns])
-        self.later = np.empty(0, self.dtype)
-
-    def rows_before(self, end_s: float) -> np.ndarray:
-        """The rows before a time of the run that have not been returned yet, as they were read."""
-        rows = np.concatenate([self.later, *self._new_rows()])
-        ripe = self.column(rows, "t") < end_s
-        self.later = rows[~ripe]
-        due: np.ndarray = rows[ripe]
-        return due
-
-    def _new_rows(self) -> Iterator[np.ndarray]:
-        """The rows that are new; one that is written only in part comes next time."""
-        is_more = True
-        while is_more:
-            raw = os.pread(self.descriptor, _CHUNK_BYTES, self.offset)
-            is_more = len(raw) == _CHUNK_BYTES
-            rows = np.frombuffer(raw, self.dtype, count=len(raw) // self.dtype.itemsize)
-            self.offset += rows.nbytes
-            yield rows
-
-    def column(self, rows: np.ndarray, name: str) -> np.ndarray:
-        """A column of rows of this file: times in seconds of the run, words as texts."""
-        kind, values = self.table.columns[name], rows[name]
-        if kind is Kind.TIME:
-            return (values - self.t0_ns) / NS_PER_S
-        if kind is not Kind.WORD:
-            return values
-        if len(self.words) <= values.max():  # each word is written before the rows that use it
-            self.words = self.words_path.read_text(encoding="utf-8").split("\n")[:-1]
-        words: np.ndarray = np.array(self.words, dtype=object)[values]
-        return words
-
-
-class _DueRows(Mapping[str, np.ndarray]):
-    """Rows of one table, out of several files. A column is made when it is asked for."""
-
-    def __init__(self, parts: Sequence[tuple[_RawFile, np.ndarray]]) -> None:
-        self._parts = parts
-        self._columns = parts[0][0].table.columns
-        self._made: dict[str, np.ndarray] = {}
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        if name not in self._made:
-            self._made[name] = np.concatenate(
-                [file.column(rows, name) for file, rows in self._parts]
-            )
-        return self._made[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._columns)
-
-    def __len__(self) -> int:
-        return len(self._columns)
 
 
 class RawTail(Closeable):
@@ -115,6 +48,7 @@ class RawTail(Closeable):
         self._changed_ns = 0
         self._is_settled = False
         self._files: dict[str, _RawFile] = {}
+        self._later: dict[str, list[dict[str, np.ndarray]]] = {}
 
     def close(self) -> None:
         """Close all files."""
@@ -125,12 +59,17 @@ class RawTail(Closeable):
     def rows_before(self, end_s: float) -> Tables:
         """The rows before a time of the run that have not been returned yet."""
         self._open_new()
-        parts: dict[str, list[tuple[_RawFile, np.ndarray]]] = defaultdict(list)
         for file in self._files.values():
-            rows = file.rows_before(end_s)
-            if len(rows):
-                parts[file.table.name].append((file, rows))
-        return {name: _DueRows(of_table) for name, of_table in parts.items()}
+            for rows in self._new_rows(file):
+                self._later.setdefault(file.table.name, []).append(rows)
+        due: dict[str, dict[str, np.ndarray]] = {}
+        for name, parts in self._later.items():
+            rows = {column: np.concatenate([p[column] for p in parts]) for column in parts[0]}
+            ripe = rows["t"] < end_s
+            if ripe.any():
+                due[name] = {column: values[ripe] for column, values in rows.items()}
+            self._later[name] = [{column: values[~ripe] for column, values in rows.items()}]
+        return due
 
     def _open_new(self) -> None:
         """Open new files: twice after a change, as the time of a change is coarse."""
@@ -144,4 +83,28 @@ class RawTail(Closeable):
             if path.name not in self._files and table is not None and table.name in self._names:
                 descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
                 words = path.with_suffix(WORDS_SUFFIX)
-                self._files[path.name] = _RawFile(table, descriptor, words, self._t0_ns)
+                self._files[path.name] = _RawFile(table, descriptor, words)
+
+    def _new_rows(self, file: _RawFile) -> Iterator[dict[str, np.ndarray]]:
+        """The rows that are new in a file; one that is written only in part comes next time."""
+        is_more = True
+        while is_more:
+            raw = os.pread(file.descriptor, _CHUNK_BYTES, file.offset)
+            is_more = len(raw) == _CHUNK_BYTES
+            dtype = file.dtype
+            rows = np.frombuffer(raw, dtype=dtype, count=len(raw) // dtype.itemsize)
+            if not len(rows):
+                return
+            file.offset += len(rows) * dtype.itemsize
+            kinds = file.table.columns
+            yield {name: self._column(file, kinds[name], rows[name]) for name in kinds}
+
+    def _column(self, file: _RawFile, kind: Kind, values: np.ndarray) -> np.ndarray:
+        if kind is Kind.TIME:
+            return (values - self._t0_ns) / NS_PER_S
+        if kind is not Kind.WORD:
+            return values.copy()
+        if len(file.words) <= values.max():  # each word is written before the rows that use it
+            file.words = file.words_path.read_text(encoding="utf-8").split("\n")[:-1]
+        words: np.ndarray = np.array(file.words, dtype=object)[values]
+        return words
