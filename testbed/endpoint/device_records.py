@@ -5,7 +5,7 @@ adds a line to `flows.jsonl`, and the receiver of the packet finds it there.
 """
 
 import fcntl
-import json
+import select
 import socket
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -32,17 +32,16 @@ from testbed.model.run_files.flows import FLOWS, OpenedFlow
 from testbed.model.transport import Mrc, Transport
 from testbed.mrc import Datagram, EvChanged, Event, Placed, QueuePair
 from testbed.mrc.wire.datagram import Outbound
+from testbed.sandbox.channel import Channel
 from testbed.sandbox.sockets import socket_name
 
 SOCKET_SUFFIX = ".sock"
 """A device takes commands on a UNIX socket, `<host>-<time>.sock` beside its raw files."""
 
-_MOST_BYTES = 1 << 16
-
 
 @dataclass(frozen=True, slots=True)
 class _Flows:
-    """What commands apply to: the flows that one program sends."""
+    """What commands apply to: the flows that one program sends or receives."""
 
     topology: Topology
     flows: tuple[tuple[str, str, int], ...] = ()
@@ -52,11 +51,16 @@ class _Flows:
 
 @dataclass(slots=True)
 class _Connection:
-    """A queue pair with its records."""
+    """A queue pair with its records.
+
+    Attributes:
+        is_operated: whether commands apply to it: it has sent or received data.
+    """
 
     qp: QueuePair
     plan: QpPlan
     records: QpRecords
+    is_operated: bool = False
 
 
 class DeviceRecords(Closeable):
@@ -98,12 +102,11 @@ class DeviceRecords(Closeable):
         self._lock = (raw / f"{name}.lock").open("wb")
         fcntl.flock(self._lock, fcntl.LOCK_EX)  # until the program ends, however it does
         self._socket_file = raw / f"{name}{SOCKET_SUFFIX}"
-        self._commands = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._commands.setblocking(False)
+        self._commands = socket.socket(socket.AF_UNIX)
         with socket_name(self._socket_file) as path:
             self._commands.bind(path)
         self._commands.listen()
-        self._callers: list[socket.socket] = []
+        self._callers: list[Channel] = []
 
     @property
     def deadline_ns(self) -> int:
@@ -112,36 +115,40 @@ class DeviceRecords(Closeable):
 
     def close(self) -> None:
         """Finish the records."""
-        for open_socket in (self._commands, *self._callers):
-            open_socket.close()
+        self._commands.close()
+        for caller in self._callers:
+            caller.close()
         self._socket_file.unlink(missing_ok=True)
         self._tables.close()
         self._lock.close()
 
     def work(self, now_ns: int) -> None:
         """Carry out commands, and report probes that are over."""
-        with suppress(BlockingIOError):
-            caller, _ = self._commands.accept()
-            caller.setblocking(False)
-            self._callers.append(caller)
-        for caller in [*self._callers]:
-            with suppress(BlockingIOError):
-                message = caller.recv(_MOST_BYTES)
-                if message:
-                    self._carry_out(json.loads(message), caller, now_ns)
-                else:
-                    self._callers.remove(caller)
-                    caller.close()
-        self._operator.work(now_ns)
+        watched: list[socket.socket | Channel] = [self._commands, *self._callers]
+        ready = select.select(watched, [], [], 0)[0]
+        for caller in [each for each in self._callers if each in ready]:
+            requests = caller.receive()
+            if requests is None:
+                self._callers.remove(caller)
+                caller.close()
+            for request in requests or ():
+                self._carry_out(request, caller, now_ns)
+        if self._commands in ready:
+            self._callers.append(Channel(self._commands.accept()[0].detach()))
+        with suppress(ConnectionError):  # nobody waits for the answer any more
+            self._operator.work(now_ns)
 
-    def _carry_out(self, request: dict[str, Any], caller: socket.socket, now_ns: int) -> None:
+    def _carry_out(self, request: dict[str, Any], caller: Channel, now_ns: int) -> None:
         number = request["operate"]
 
         def answer(content: dict[str, Any]) -> None:
-            with suppress(OSError):  # nobody waits for it any more
-                caller.send(json.dumps({"operated": number, "content": content}).encode())
+            try:
+                caller.send({"operated": number, "content": content})
+            except OSError as error:  # closed at one end or the other
+                raise ConnectionError("nobody waits for the answer") from error
 
-        self._operator.handle(parse_command(request["command"]), now_ns, answer)
+        with suppress(ConnectionError):  # nobody waits for the answer any more
+            self._operator.handle(parse_command(request["command"]), now_ns, answer)
 
     def arrived(self, packet: memoryview, rx_ns: int) -> None:
         """Record an inner packet that has arrived, if it is a control packet."""
@@ -182,7 +189,7 @@ class DeviceRecords(Closeable):
             connection = self._connections.get(core) or self._connect(core)
             records = connection.records
             if any(isinstance(event, Placed) for event in of_core):
-                self._learn_number(connection)
+                self._receive(connection, now_ns)
             for event in records.record_packets(of_core):
                 records.record_rare(event)
                 if isinstance(event, EvChanged) and records.sends is not None:
@@ -229,11 +236,22 @@ class DeviceRecords(Closeable):
             self._tables.ev_events(
                 now_ns, number, ev.path.plane, ev.value, "", "GOOD", ev.active, "start"
             )
-        flows = (*self._operated.flows, (*ends, lane))
-        self._operated = replace(self._operated, flows=flows)
-        self._operator.use_flows_of(self._operated)
-        self._operator.add(connection)
+        self._operate(connection, (*ends, lane), now_ns)
         return number
+
+    def _operate(self, connection: _Connection, flow: tuple[str, str, int], now_ns: int) -> None:
+        """Have commands apply to a queue pair that sends or receives a flow."""
+        self._operated = replace(self._operated, flows=(*self._operated.flows, flow))
+        self._operator.use_flows_of(self._operated)
+        self._operator.add(connection, now_ns)
+        connection.is_operated = True
+
+    def _receive(self, connection: _Connection, now_ns: int) -> None:
+        """Note that data of a flow arrives on a queue pair."""
+        self._learn_number(connection)
+        if not connection.is_operated:
+            ends = connection.plan.peer.name, self._host.name
+            self._operate(connection, (*ends, connection.plan.lane), now_ns)
 
     def _learn_number(self, connection: _Connection) -> None:
         """Find the number of the flow that arrives; its sender records it before it sends."""

@@ -4,12 +4,12 @@ A process beside the prompt does that, so that the prompt is free for the user. 
 controller, which takes faults by hand, and passes commands for EVs and ports on to the programs.
 """
 
-import json
 import os
 import select
 import socket
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,6 @@ from testbed.sandbox.sockets import socket_name
 LINK_SAMPLE_S = 0.25
 STARTS_S = 30.0
 ENDS_S = 5.0
-_MOST_BYTES = 1 << 20
 
 
 @contextmanager
@@ -83,7 +82,7 @@ def _record(fabric: Fabric, directory: Path, channel: Channel) -> int:
         counters = fabric.counters()
         queues = QueueSampler(topology, model, waiting) if model is not None else None
         step_s = step_ns(topology) / NS_PER_S if queues else LINK_SAMPLE_S
-        relay = _Relay(controller, raw)
+        relay = Relay(controller, raw)
         due_ns = 0
         while channel not in relay.wait([channel], step_s):
             now = now_ns()
@@ -97,18 +96,19 @@ def _record(fabric: Fabric, directory: Path, channel: Channel) -> int:
     return os.EX_OK
 
 
-class _Relay:
+class Relay:
     """Passes the operator's commands on to the programs of a host, and their answers back.
 
-    Where several programs run in a host each gets the command; the first that does not refuse it
-    answers.
+    Where several programs run in a host each gets the command. The first that does not refuse it
+    answers, but the events of all are listed together.
     """
 
     def __init__(self, controller: ControllerProcess, raw: Path) -> None:
+        """Relay between a controller and the programs that record in the directory `raw`."""
         self._controller = controller
         self._raw = raw
-        self._programs: dict[socket.socket, int] = {}
-        self._refusals: dict[int, Mapping[str, Any]] = {}
+        self._programs: dict[Channel, int] = {}
+        self._answers: dict[int, list[dict[str, Any]]] = {}
 
     def wait(self, watched: list[Any], timeout_s: float) -> list[Any]:
         """Relay messages for a time; returns those of `watched` that have something to read."""
@@ -124,13 +124,14 @@ class _Relay:
     def _ask(self, message: dict[str, Any]) -> None:
         number, host = message["operate"], message.pop("host")
         for file in sorted(self._raw.glob(f"{host}-*{SOCKET_SUFFIX}")):
-            program = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            connection = socket.socket(socket.AF_UNIX)
             try:
                 with socket_name(file) as name:
-                    program.connect(name)
-                program.send(json.dumps(message).encode())
+                    connection.connect(name)
+                program = Channel(connection.detach())
+                program.send(message)
             except OSError:  # the program was killed
-                program.close()
+                connection.close()
                 file.unlink(missing_ok=True)
             else:
                 self._programs[program] = number
@@ -140,26 +141,31 @@ class _Relay:
             "expected": "a host in which a program with a device runs",
             "remedy": f"at the prompt: {host} write_bw, and in another host: write_bw {host}",
         }
-        self._refusals[number] = {"errors": [problem]}
+        self._answers[number] = [{"errors": [problem]}]
         self._conclude(number)
 
-    def _answered(self, program: socket.socket) -> None:
-        message = b""
-        with suppress(OSError):
-            message = program.recv(_MOST_BYTES)
+    def _answered(self, program: Channel) -> None:
+        messages = program.receive()
+        if messages == []:  # a part of one
+            return
         number = self._programs.pop(program)
         program.close()
-        if message and number in self._refusals:
-            answer = json.loads(message)
-            if "errors" in answer["content"]:
-                self._refusals[number] = answer["content"]
-            else:
-                del self._refusals[number]
-                self._controller.process.send(answer)
+        if messages and number in self._answers:
+            self._answers[number].append(messages[0]["content"])
         self._conclude(number)
 
     def _conclude(self, number: int) -> None:
-        """Refuse a command if all programs have refused it, or there are none."""
-        if number in self._refusals and number not in self._programs.values():
-            content = self._refusals.pop(number)
-            self._controller.process.send({"operated": number, "content": content})
+        """Answer a command if nothing that is still to come can change the answer."""
+        answers = self._answers.get(number, [])
+        results = [content for content in answers if "errors" not in content]
+        lists_events = bool(results) and "events" in results[0]
+        is_waited_for = number in self._programs.values() and (lists_events or not results)
+        if not answers or is_waited_for:
+            return
+        del self._answers[number]
+        content = results[0] if results else answers[-1]
+        if lists_events:
+            events = [event for result in results for event in result["events"]]
+            events.sort(key=itemgetter("t"))
+            content = {"events": events, "dropped": sum(result["dropped"] for result in results)}
+        self._controller.process.send({"operated": number, "content": content})

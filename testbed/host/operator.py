@@ -49,7 +49,7 @@ KEPT_EVENTS: Final = 4096
 """The most events that wait to be listed; beyond it the oldest is dropped, and counted."""
 
 Answer = Callable[[dict[str, Any]], None]
-"""Takes the answer to a command: its result, or `errors`."""
+"""Takes the answer to a command: its result, or `errors`. It may raise that nobody waits for it."""
 
 
 class _Connection(Protocol):
@@ -96,13 +96,18 @@ class HostOperator:
         """Check commands against the flows of `operated` from now on."""
         self._scenario = operated
 
-    def add(self, connection: _Connection) -> None:
-        """Let commands apply to a queue pair; one of another transport than MRC has no EVs."""
+    def add(self, connection: _Connection, now_ns: int) -> None:
+        """Let commands apply to a queue pair; one of another transport than MRC has no EVs.
+
+        One that was added when it only received may be added again when it sends.
+        """
         qp, qp_plan = connection.qp, connection.plan
         if isinstance(qp, QueuePair):
             number = -1 if qp_plan.sends is None else qp_plan.sends
             flow = OperatedFlow(number, qp, qp_plan, [*qp_plan.evs], {})
-            self._qps.append(flow)
+            self._qps = [*(other for other in self._qps if other.qp is not qp), flow]
+            for plane in self._disabled:
+                qp.set_port_disabled(plane, disabled=True, now_ns=now_ns)
             if qp_plan.sends is not None:
                 ends = self._host.name, qp_plan.peer.name, qp_plan.lane
                 self._flows[ends] = flow
@@ -196,7 +201,9 @@ class HostOperator:
             case ListPorts():
                 answer({"ports": self._ports()})
             case ListEvents():
-                answer({"events": self._listed_events(), "dropped": self._dropped})
+                events = [self._listed_event(event) for event in self._events]
+                answer({"events": events, "dropped": self._dropped})
+                self._events.clear()
                 self._dropped = 0
 
     def _operate_flow(self, command: OnFlow, now_ns: int, answer: Answer, by: str) -> None:
@@ -361,11 +368,6 @@ class HostOperator:
 
     def _port_state(self, plane: int) -> str:
         return "disabled" if plane in self._disabled else "enabled"
-
-    def _listed_events(self) -> list[dict[str, Any]]:
-        events = [self._listed_event(event) for event in self._events]
-        self._events.clear()
-        return events
 
     def _listed_event(self, event: tuple[int, EvChanged] | tuple[int, int, str]) -> dict[str, Any]:
         if len(event) == 3:  # noqa: PLR2004 - of a port

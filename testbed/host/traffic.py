@@ -127,7 +127,7 @@ class Traffic:
         self._control = control_log(plan.scenario.topology, tables, received)
         self.operator = HostOperator(plan.scenario, plan.host, tables)
         for connection in self._turns:
-            self.operator.add(connection)
+            self.operator.add(connection, now_ns)
         self._begun = self._running = False
         self._written_off: frozenset[str] = frozenset()
         self._moves: list[tuple[int, int, Path]] = []

@@ -1,0 +1,114 @@
+"""Commands to the programs of a watched prompt: what their devices carry out and answer."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+from testbed.endpoint.device_records import SOCKET_SUFFIX, DeviceRecords
+from testbed.files.scenarios import load_scenario
+from testbed.host.operator import KEPT_EVENTS
+from testbed.host.traffic import Connection
+from testbed.model.fabric.nodes import Node
+from testbed.mrc import EvChanged, EvState, Placed, QueuePair
+from testbed.sandbox.channel import Channel
+from testbed.sandbox.sockets import socket_name
+from testbed.sim import Simulation
+
+NOW_NS = 1_000_000_000
+
+
+def incast() -> Iterator[tuple[Node, list[Connection]]]:
+    """The hosts of an incast with their queue pairs, of which all but one host's have one end."""
+    hosts = Simulation(load_scenario("incast")).hosts
+    for node, host in sorted(hosts.items(), key=lambda each: -len(each[1].traffic.connections)):
+        yield node, [*host.traffic.connections.values()]
+
+
+@contextmanager
+def recording(
+    raw: Path, host: Node, connections: list[Connection]
+) -> Iterator[tuple[DeviceRecords, list[QueuePair]]]:
+    """The records of a device of a host, and its queue pairs."""
+    evs = {connection.plan.peer: connection.plan.evs for connection in connections}
+    topology = load_scenario("incast").topology
+    with DeviceRecords(raw, topology, host, evs.__getitem__) as records:
+        qps = [connection.qp for connection in connections]
+        yield records, [qp for qp in qps if isinstance(qp, QueuePair)]
+
+
+def calling(raw: Path, command: dict[str, Any]) -> Channel:
+    """A connection to the device on which it is sent a command."""
+    (file,) = raw.glob(f"*{SOCKET_SUFFIX}")
+    connection = socket.socket(socket.AF_UNIX)
+    with socket_name(file) as name:
+        connection.connect(name)
+    channel = Channel(connection.detach())
+    channel.send({"operate": 1, "command": command})
+    return channel
+
+
+def answer(raw: Path, records: DeviceRecords, command: dict[str, Any]) -> dict[str, Any]:
+    """What the device answers to a command."""
+    channel = calling(raw, command)
+    answers: list[dict[str, Any]] = []
+
+    def read() -> None:
+        while not answers:
+            answers.extend(channel.receive() or ())
+
+    reader = Thread(target=read)
+    reader.start()
+    while not answers:
+        records.work(NOW_NS)
+    reader.join()
+    channel.close()
+    records.work(NOW_NS)
+    content: dict[str, Any] = answers[0]["content"]
+    return content
+
+
+def receives(records: DeviceRecords, qp: QueuePair) -> None:
+    """Data arrives on a queue pair."""
+    ev = next(iter(qp.ev_states()))
+    records.end_round([(qp, [Placed(0, ev, 100, False, NOW_NS)])], NOW_NS)
+
+
+def test_the_ports_of_a_program_that_only_receives_can_be_disabled(tmp_path: Path) -> None:
+    """For queue pairs that are used later, too."""
+    host, connections = next(incast())
+    with recording(tmp_path, host, connections) as (records, (first, second, *_)):
+        receives(records, first)
+        disable = {"kind": "disable", "host": host.name, "plane": 1}
+        states = [port["state"] for port in answer(tmp_path, records, disable)["ports"]]
+        assert states == ["enabled", "disabled", "enabled", "enabled"]
+        receives(records, second)
+        assert first.down_planes() == second.down_planes() == {1}
+
+
+def sends(records: DeviceRecords, connection: Connection, qp: QueuePair) -> None:
+    """A queue pair sends data."""
+    assert connection.sender is not None
+    connection.sender.post(100)
+    (datagram, *_) = [each for each in qp.transmit(NOW_NS, 1) if each.is_data]
+    records.sent(qp, datagram, 0, NOW_NS)
+
+
+def test_all_events_are_answered_and_those_that_nobody_took_are_kept(tmp_path: Path) -> None:
+    """As many as are kept are more than a packet of a UNIX socket holds."""
+    host, connections = [*incast()][1]
+    with recording(tmp_path, host, connections) as (records, (qp, *_)):
+        sends(records, connections[0], qp)
+        ev = next(iter(qp.ev_states()))
+        change = EvChanged(ev, 0, EvState.GOOD, EvState.SKIP, "an ECN mark", True, NOW_NS)
+        records.end_round([(qp, [change] * KEPT_EVENTS)], NOW_NS)
+        events = {"kind": "events", "host": host.name}
+        calling(tmp_path, events).close()
+        for _ in range(3):
+            records.work(NOW_NS)
+        listed = answer(tmp_path, records, events)
+        assert len(listed["events"]) == KEPT_EVENTS
+        assert listed["dropped"] == 0
+        assert answer(tmp_path, records, events)["events"] == []

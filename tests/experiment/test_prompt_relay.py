@@ -1,0 +1,83 @@
+"""The operator's commands on their way to the programs of a watched prompt's host, and back."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+from testbed.endpoint.device_records import SOCKET_SUFFIX
+from testbed.experiment.prompt_fabric import Relay
+from testbed.sandbox.channel import Channel
+from testbed.sandbox.sockets import socket_name
+
+if TYPE_CHECKING:
+    from testbed.controller.process import ControllerProcess
+
+REFUSAL = {"errors": [{"where": "command", "found": "", "expected": "", "remedy": ""}]}
+
+
+@contextmanager
+def program(raw: Path, name: str, content: dict[str, Any]) -> Iterator[None]:
+    """A program in h0 that answers one command."""
+    listener = socket.socket(socket.AF_UNIX)
+    with socket_name(raw / f"h0-{name}{SOCKET_SUFFIX}") as path:
+        listener.bind(path)
+    listener.listen()
+
+    def answer() -> None:
+        with Channel(listener.accept()[0].detach()) as caller:
+            (request,) = caller.receive() or [{}]
+            caller.send({"operated": request["operate"], "content": content})
+
+    thread = Thread(target=answer)
+    thread.start()
+    yield
+    thread.join()
+    listener.close()
+
+
+def relayed(raw: Path) -> dict[str, Any]:
+    """What the controller is answered to a command for h0."""
+    here, there = Channel.pair()
+    sent: list[dict[str, Any]] = []
+    controller = SimpleNamespace(
+        fileno=there.fileno, receive=there.receive, process=SimpleNamespace(send=sent.append)
+    )
+    relay = Relay(cast("ControllerProcess", controller), raw)
+    here.send({"operate": 1, "host": "h0", "command": {"kind": "events", "host": "h0"}})
+    while not sent:
+        relay.wait([], 1)
+    here.close()
+    there.close()
+    content: dict[str, Any] = sent[0]["content"]
+    return content
+
+
+def events(*times: float) -> dict[str, Any]:
+    """An answer with so many events that it takes several reads."""
+    return {"events": [{"t": t, "reason": "long" * 500} for t in times], "dropped": 1}
+
+
+def test_the_events_of_all_programs_of_a_host_are_listed_in_order(tmp_path: Path) -> None:
+    odd, even = range(1, 400, 2), range(0, 400, 2)
+    with (
+        program(tmp_path, "1", events(*odd)),
+        program(tmp_path, "2", REFUSAL),
+        program(tmp_path, "3", events(*even)),
+    ):
+        content = relayed(tmp_path)
+    assert [event["t"] for event in content["events"]] == [*range(400)]
+    assert content["dropped"] == 2
+
+
+def test_the_program_that_does_not_refuse_a_command_answers(tmp_path: Path) -> None:
+    with program(tmp_path, "1", REFUSAL), program(tmp_path, "2", {"evs": []}):
+        assert relayed(tmp_path) == {"evs": []}
+
+
+def test_without_a_program_a_command_is_refused(tmp_path: Path) -> None:
+    (problem,) = relayed(tmp_path)["errors"]
+    assert (problem["found"], problem["expected"][:6]) == ("h0", "a host")
