@@ -18,6 +18,9 @@ from testbed.model.units import NS_PER_S
 REPLY_TIMEOUT_S = 10.0
 """How long an endpoint may take to answer, beside the deadline of the command itself."""
 
+BEGIN_TIMEOUT_S = 8.0
+"""When an endpoint must have begun with a command; later it drops it, for nobody waits for it."""
+
 _OVER = "a run that is over"
 
 
@@ -105,11 +108,12 @@ class OperatorCommands:
         self._count += 1
         number = self._count
         pending = self._pending[number] = _Pending(self._new_event())
-        self._send({"operate": number, "host": host, **message})
+        until_ns = self._now_ns() + round(BEGIN_TIMEOUT_S * NS_PER_S)
+        self._send({"operate": number, "host": host, "until_ns": until_ns, **message})
         pending.event.wait(patience_s)
         del self._pending[number]
         if pending.content is None:
-            reason = _OVER if self._is_over else "it may be busy"
+            reason = _OVER if self._is_over else "it may be busy; what it has not begun, it drops"
             raise TimeoutError(f"{host} has not answered: {reason}")
         return pending.content
 

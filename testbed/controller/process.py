@@ -14,8 +14,9 @@ The controller sends:
     {"listening": port}             with wires: connect the switch to this port now
     {"ready": true, "datapath": id} wires are installed; id is null without wires
     {"fault": {...}}                a fault's record has changed (see `FaultRecord`)
-    {"operate": n, "host": name, "command": {...}}
-                                    a command of the operator, for the endpoint of a host
+    {"operate": n, "host": name, "until_ns": t, "command": {...}}
+                                    a command of the operator, for the endpoint of a host, which
+                                    drops it if it has not begun by then
     {"ends": name}                  a fault kills this process now: a host's, or the controller
     {"healed": true}                no fault by hand is in force
     {"done": true, "failed": bool}  the timeline is over

@@ -27,7 +27,7 @@ from testbed.model.fabric.addressing import host_of_nic
 from testbed.model.fabric.ev_set import EvChoice
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
-from testbed.model.operator.commands import TimedCommand, parse_command
+from testbed.model.operator.commands import TOO_LATE, TimedCommand, parse_command
 from testbed.model.run_files.flows import FLOWS, OpenedFlow
 from testbed.model.transport import Mrc, Transport
 from testbed.mrc import Datagram, EvChanged, Event, Placed, QueuePair
@@ -148,7 +148,10 @@ class DeviceRecords(Closeable):
                 raise ConnectionError("nobody waits for the answer") from error
 
         with suppress(ConnectionError):  # nobody waits for the answer any more
-            self._operator.handle(parse_command(request["command"]), now_ns, answer)
+            if now_ns > request["until_ns"]:
+                answer(TOO_LATE)
+            else:
+                self._operator.handle(parse_command(request["command"]), now_ns, answer)
 
     def arrived(self, packet: memoryview, rx_ns: int) -> None:
         """Record an inner packet that has arrived, if it is a control packet."""

@@ -15,7 +15,7 @@ from testbed.host.queue_pairs import Stack, sans_io_stack
 from testbed.host.recording import Tables
 from testbed.host.traffic import SAMPLES_PER_RTT, Traffic, slot_bytes
 from testbed.model.fabric.topology import PAYLOAD_MTU
-from testbed.model.operator.commands import parse_command
+from testbed.model.operator.commands import TOO_LATE, parse_command
 from testbed.model.run_files.layout import HEALTH
 from testbed.model.transport import KernelTransport
 from testbed.model.units import NS_PER_S
@@ -119,6 +119,8 @@ class Endpoint:
             case {"deny": directions}:
                 now = self._loop.time_ns()
                 self._traffic.operator.deny_crossing(frozenset(directions), now)
+            case {"operate": number, "until_ns": until} if self._loop.time_ns() > until:
+                self._channel.send({"operated": number, "content": TOO_LATE})
             case {"operate": number, "command": values}:
                 self._operate(number, values)
             case {"operate": number, "busy": state}:

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from testbed.controller.operator_commands import OperatorCommands
+from testbed.controller.operator_commands import REPLY_TIMEOUT_S, OperatorCommands
 from testbed.files.topologies import load_topology
+from testbed.model.units import NS_PER_S
 
 T0_NS = 1_000_000_000
 DENY = json.dumps({"kind": "deny", "flow": "h0->h1", "ev": ["p0"]})
@@ -58,6 +59,8 @@ def test_a_command_that_waits_when_the_run_ends_is_refused() -> None:
     waiting = threading.Thread(target=lambda: answers.append(experiment.commands.answer(DENY)))
     waiting.start()
     experiment.taken.wait()
+    (message,) = experiment.sent
+    assert T0_NS < message["until_ns"] < T0_NS + REPLY_TIMEOUT_S * NS_PER_S, "the host drops it"
     experiment.commands.end()
     waiting.join()
     ((status, answer),) = answers

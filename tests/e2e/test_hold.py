@@ -132,6 +132,24 @@ def _operate(testbed: CommandLine, *words: str | Path) -> tuple[int, Any]:
     return process.returncode, json.loads(out) if answered else err
 
 
+def test_a_stopped_host_obeys_no_command_late_and_does_not_hold_up_the_end(
+    testbed: CommandLine,
+) -> None:
+    deny = "ev", "deny"
+    with _held(testbed, "--hold", UNDRAWN) as (process, run):
+        assert _say(testbed, "inject", run, "freeze", "h0")[0] == 0
+        status, said = _operate(testbed, *deny, run, "h0-h1", "p0")
+        assert status > ExitStatus.WRONG_INPUT
+        assert "h0 has not answered" in said
+        assert _say(testbed, "heal", run, "all")[0] == 0
+        _, listed = _operate(testbed, "ev", "list", run, "h0-h1")
+        assert not any(ev["denied_by"] for ev in listed)
+        assert _say(testbed, "inject", run, "freeze", "h0")[0] == 0
+        assert _operate(testbed, *deny, run, "h0-h1", "p0")[0] > ExitStatus.WRONG_INPUT
+        process.send_signal(signal.SIGINT)
+        _summary(process)
+
+
 def test_an_operator_denies_probes_and_disables_while_real_packets_flow(
     testbed: CommandLine,
 ) -> None:

@@ -39,20 +39,22 @@ def recording(
         yield records, [qp for qp in qps if isinstance(qp, QueuePair)]
 
 
-def calling(raw: Path, command: dict[str, Any]) -> Channel:
+def calling(raw: Path, command: dict[str, Any], until_ns: int = NOW_NS) -> Channel:
     """A connection to the device on which it is sent a command."""
     (file,) = raw.glob(f"*{SOCKET_SUFFIX}")
     connection = socket.socket(socket.AF_UNIX)
     with socket_name(file) as name:
         connection.connect(name)
     channel = Channel(connection.detach())
-    channel.send({"operate": 1, "command": command})
+    channel.send({"operate": 1, "until_ns": until_ns, "command": command})
     return channel
 
 
-def answer(raw: Path, records: DeviceRecords, command: dict[str, Any]) -> dict[str, Any]:
+def answer(
+    raw: Path, records: DeviceRecords, command: dict[str, Any], until_ns: int = NOW_NS
+) -> dict[str, Any]:
     """What the device answers to a command."""
-    channel = calling(raw, command)
+    channel = calling(raw, command, until_ns)
     answers: list[dict[str, Any]] = []
 
     def read() -> None:
@@ -86,6 +88,16 @@ def test_the_ports_of_a_program_that_only_receives_can_be_disabled(tmp_path: Pat
         assert states == ["enabled", "disabled", "enabled", "enabled"]
         receives(records, second)
         assert first.down_planes() == second.down_planes() == {1}
+
+
+def test_a_command_that_comes_after_its_sender_gave_up_changes_nothing(tmp_path: Path) -> None:
+    host, connections = next(incast())
+    with recording(tmp_path, host, connections) as (records, (qp, *_)):
+        receives(records, qp)
+        disable = {"kind": "disable", "host": host.name, "plane": 1}
+        refusal = answer(tmp_path, records, disable, until_ns=NOW_NS - 1)
+        assert "too late" in refusal["errors"][0]["found"]
+        assert qp.down_planes() == frozenset()
 
 
 def sends(records: DeviceRecords, connection: Connection, qp: QueuePair) -> None:

@@ -7,7 +7,7 @@ with their times. `testbed ev` and `testbed port` give commands to a run that is
 
 import re
 from collections.abc import Iterable
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -146,6 +146,19 @@ class _Holder(Part):
     """Holds a command, for its checks."""
 
     command: Command
+
+
+TOO_LATE: Final = {
+    "errors": [
+        {
+            "where": "command",
+            "found": "one that arrived too late",
+            "expected": "one that is begun before its sender has stopped waiting",
+            "remedy": "give it again",
+        }
+    ]
+}
+"""The answer to a command that arrived after `until_ns` of its message."""
 
 
 def parse_command(values: object) -> Command:
