@@ -14,7 +14,7 @@ from testbed.files.documents import Document, read_document
 from testbed.files.scenarios import scenario_of
 from testbed.model.errors import InputError, did_you_mean
 from testbed.paper.figure import PaperFigure, Variant
-from testbed.paper.fitting import Machine, factor_for
+from testbed.paper.fitting import FACTORS, Machine, factor_for
 from testbed.paper.registry import FIGURES
 
 PAPER_SCENARIOS = SCENARIOS / "paper"
@@ -45,7 +45,11 @@ def forms_of(figure: PaperFigure, requested: Sequence[Form]) -> tuple[Form, ...]
 
 
 def plan_variant(
-    variant: Variant, form: Form, seed: int = FIRST_SEED, machine: Machine | None = None
+    variant: Variant,
+    form: Form,
+    seed: int = FIRST_SEED,
+    machine: Machine | None = None,
+    store: Store | None = None,
 ) -> PlannedRun:
     """Plan the run of a variant.
 
@@ -55,18 +59,33 @@ def plan_variant(
         seed: with which seed.
         machine: the machine that is to carry it, if known: an emulated run that would be too much
             for it is slowed down until it is not.
+        store: where emulated runs may be that other machines made: one that can be trusted is
+            planned as it was made, however much it was slowed down.
 
     Raises:
         InputError: its scenario is wrong.
     """
-    scenario, load = scenario_of(_document(variant, form, seed)), None
-    if form == "emulated" and machine is not None:
-        scenario = slowed(scenario, factor_for(scenario, machine, variant.slowed))
-        load = machine.load(scenario)
-    folder, may_stall = f"{form}/{variant.name}", variant.may_stall
-    return planned_run(
-        scenario, form, folder, may_stall=may_stall, carries=variant.carries, load=load
-    )
+    as_written = scenario_of(_document(variant, form, seed))
+
+    def planned(factor: float) -> PlannedRun:
+        scenario = slowed(as_written, factor)
+        return planned_run(
+            scenario,
+            form,
+            f"{form}/{variant.name}",
+            may_stall=variant.may_stall,
+            carries=variant.carries,
+            load=None if machine is None or form == "simulated" else machine.load(scenario),
+        )
+
+    if form == "simulated":
+        return planned(1.0)
+    factor = 1.0 if machine is None else factor_for(as_written, machine, variant.slowed)
+    if store is not None:
+        for run in map(planned, (factor, *reversed(FACTORS))):
+            if not _is_due(run, store):
+                return run
+    return planned(factor)
 
 
 def _document(variant: Variant, form: Form, seed: int) -> Document:
@@ -144,7 +163,8 @@ def plan(
                 for variant in figure.variants_in(form):
                     key = form, variant.name, seed
                     if key not in all_runs:
-                        all_runs[key] = plan_variant(variant, form, seed, machine)
+                        known = None if again else store
+                        all_runs[key] = plan_variant(variant, form, seed, machine, known)
                     runs.append(all_runs[key])
     due = [run for run in all_runs.values() if again or _is_due(run, store)]
     return Plan(store, by_figure, due)

@@ -28,6 +28,7 @@ from testbed.paper.planning import PAPER_SCENARIOS, forms_of, plan, plan_variant
 from testbed.paper.registry import FIGURES
 from testbed.paper.report import ReportRow, as_markdown, render
 from testbed.paper.reproduction import reproduce
+from tests.campaign.test_engine import _made as made
 
 from .made_up import VARIANTS
 
@@ -307,6 +308,21 @@ def test_where_faults_are_measured_runs_are_slowed_down_on_any_machine(
 ) -> None:
     made = plan_variant(VARIANTS[name], "emulated", machine=Known(0.6, late=0.02))
     assert made.scenario.topology.dilation == dilation
+
+
+def test_a_run_that_a_faster_machine_made_counts_if_it_can_be_trusted(tmp_path: Path) -> None:
+    figures, fast, slow = (_twelve(),), Known(0.3), Known(3.0)
+    (first,) = plan(figures, tmp_path, ("emulated",), machine=fast).due
+    made(first, tmp_path, 1, "degraded")
+    (again,) = plan(figures, tmp_path, ("emulated",), machine=slow).due
+    assert again.scenario.topology.dilation == 2 * first.scenario.topology.dilation
+    made(first, tmp_path, 2, "trusted")
+    resumed = plan(figures, tmp_path, ("emulated",), machine=slow)
+    assert not resumed.due
+    ((planned,),) = resumed.runs.values()
+    assert planned.scenario == first.scenario
+    (anew,) = plan(figures, tmp_path, ("emulated",), machine=slow, again=True).due
+    assert anew.scenario == again.scenario
 
 
 def test_a_form_that_is_impossible_says_why() -> None:
