@@ -1,7 +1,6 @@
 """Calls of functions on the workers of a Dask cluster that can make them, watched to their end."""
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -21,7 +20,8 @@ if TYPE_CHECKING:
     from distributed import Future as Task
 
 PATIENCE_S = 50.0
-"""How long a campaign waits, at its start and later, while no worker can make its runs."""
+"""How long a campaign waits, at its start and later, while no worker can make its runs. Later that
+begins when one was last heard of."""
 
 _LOOK_S = 2.0
 
@@ -94,7 +94,6 @@ class WorkerCalls:
         self._sent: dict[str, _Call] = {}
         self._lock = threading.RLock()
         self._stopped = threading.Event()
-        self._stuck_since: dict[Form, float] = {}
         roster.look(self._fill)
         roster.wait(patience_s)
         self._watcher = threading.Thread(target=self._watch, daemon=True)
@@ -250,11 +249,8 @@ class WorkerCalls:
             self._take_back()
             self._fill()
             for form in FORMS:
-                if self._roster.able(form):
-                    self._stuck_since.pop(form, None)
-                    continue
-                since = self._stuck_since.setdefault(form, time.monotonic())
-                if time.monotonic() - since > PATIENCE_S:
+                is_stuck = not self._roster.able(form)
+                if is_stuck and self._roster.silence_s(form) > PATIENCE_S:
                     self._give_up(form)
 
     def _take_back(self) -> None:

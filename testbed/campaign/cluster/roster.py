@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -52,6 +52,8 @@ class Roster:
         self._workers: dict[str, Worker] = {}
         self._unfit: Callable[[Worker], str] = lambda _: ""
         self._threads: list[threading.Thread] = []
+        self._signs: dict[str, float] = {}
+        self._heard: dict[Form, float] = dict.fromkeys(FORMS, time.monotonic())
 
     @property
     def workers(self) -> tuple[Worker, ...]:
@@ -79,6 +81,14 @@ class Roster:
             return "the cluster has no worker"
         reasons = {f"{worker.name}: {worker.reason(form)}": None for worker in self.workers}
         return f"no worker can make {form} runs: {'; '.join(reasons)}"
+
+    def silence_s(self, form: Form) -> float:
+        """How long nothing has been heard of the workers that make runs of a form, in seconds.
+
+        Of a machine that has lost power that is longer ago than its worker has been gone: its
+        scheduler waits for it.
+        """
+        return time.monotonic() - self._heard[form]
 
     def require(self, unfit: Callable[[Worker], str]) -> None:
         """Require more of the workers that come from now on.
@@ -110,6 +120,9 @@ class Roster:
                 if address not in known
             ]
             self._workers = known | {worker.address: worker for worker in new}
+            signs = {address: info["last_seen"] for address, info in infos.items()}
+            self._note_heard({each for each in signs if signs[each] != self._signs.get(each)})
+            self._signs = signs
         self._threads = [thread for thread in self._threads if thread.is_alive()]
         for worker in new:
             if worker.answered:
@@ -145,12 +158,19 @@ class Roster:
             if self._workers.get(worker.address) is not worker:
                 return  # it is gone
             self._workers[worker.address] = answered
+            self._note_heard({worker.address})
         on_answer()
         if not emulates and self._on_worker is not None and not answered.reason("simulated"):
             with suppress(OSError):  # the scheduler is gone
                 found = self._call(worker, examine, emulates=False)
                 if isinstance(found, Mapping):
                     self._kept(replace(answered, description={**answered.description, **found}))
+
+    def _note_heard(self, addresses: Container[str]) -> None:
+        """Take note of workers that have been heard of just now."""
+        for form in FORMS:
+            if any(worker.address in addresses for worker in self.able(form)):
+                self._heard[form] = time.monotonic()
 
     def _call(self, worker: Worker, function: Callable[..., Any], **arguments: Any) -> Any:
         """What a function returns on a worker, or its error."""
