@@ -706,7 +706,7 @@ def test_slurm_that_is_not_there_is_named(directory: Path) -> None:
         command, cwd=directory, capture_output=True, text=True, check=False, env={"PATH": "/none"}
     )
     assert refused.returncode == ExitStatus.MACHINE_CANNOT
-    assert "no sbatch and no scancel here" in refused.stderr
+    assert "no sbatch and no scancel and no squeue here" in refused.stderr
 
 
 def test_options_of_slurm_are_checked_before_anything_starts(directory: Path) -> None:

@@ -1,6 +1,8 @@
 """Workers that Slurm starts: one job for each, by dask-jobqueue."""
 
+import os
 import shutil
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +17,9 @@ from testbed.model.errors import MachineError
 from testbed.model.part import Part
 from testbed.model.units import NS_PER_S, Duration, Size, parse_duration, parse_size
 
-_COMMANDS = ("sbatch", "scancel")
+_COMMANDS = ("sbatch", "scancel", "squeue")
+_ANSWER_S = 10.0
+"""How long Slurm may take to say which jobs there are."""
 _GRACE_S = "60"
 """How long a worker goes on that has lost its scheduler, in seconds."""
 
@@ -72,6 +76,40 @@ def slurm_options(file: Path | None) -> SlurmOptions:
     return validated(SlurmOptions, document.data, document)
 
 
+def logs_of(directory: Path) -> Path:
+    """Where the jobs of a campaign write what they print."""
+    return directory.resolve() / "slurm"
+
+
+def why_ended(cluster: Any, directory: Path) -> str:
+    """Why no worker comes any more: all jobs have ended. Empty if some have not, or may not have.
+
+    Args:
+        cluster: that of `slurm_cluster`.
+        directory: the campaign's.
+    """
+    jobs = {str(job.job_id) for job in cluster.workers.values() if job.job_id}
+    if not jobs or len(jobs) < len(cluster.worker_spec):
+        return ""  # not all are submitted
+    command = ("squeue", "--noheader", "--format=%A", f"--user={os.getuid()}")
+    try:
+        queue = subprocess.run(  # noqa: S603 - Slurm's own
+            command, capture_output=True, text=True, timeout=_ANSWER_S, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""  # Slurm may answer the next time
+    if jobs & {*queue.stdout.split()}:
+        return ""
+    printed = [
+        text.splitlines()[-1]
+        for job in sorted(jobs)
+        for file in sorted(logs_of(directory).glob(f"*-{job}.*"))
+        if (text := file.read_text(errors="replace").strip())
+    ]
+    last = f"; the last line of one: {printed[0]}" if printed else ""
+    return f"all jobs of Slurm ({', '.join(sorted(jobs))}) ended before a worker came{last}"
+
+
 @contextmanager
 def slurm_cluster(
     options: SlurmOptions, directory: Path, resources: dict[str, int]
@@ -98,7 +136,7 @@ def slurm_cluster(
         raise MachineError(f"slurm: no {' and no '.join(missing)} here", remedy)
     hours, rest = divmod(round(options.walltime / NS_PER_S), 3600)
     offered = ["--resources", " ".join(f"{name}={n}" for name, n in resources.items())]
-    logs = directory.resolve() / "slurm"
+    logs = logs_of(directory)
     with (
         TemporaryDirectory(prefix=".tls-", dir=directory.resolve()) as keys,
         SLURMCluster(

@@ -5,8 +5,9 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from testbed.campaign.cluster.files import StoreFiles, require_store
 from testbed.campaign.cluster.place import Place, require_protected
 from testbed.campaign.cluster.pool import WorkerPool
 from testbed.campaign.cluster.roster import Roster
-from testbed.campaign.cluster.slurm import slurm_cluster, slurm_options
+from testbed.campaign.cluster.slurm import logs_of, slurm_cluster, slurm_options, why_ended
 from testbed.campaign.cluster.ssh import ssh_cluster
 from testbed.campaign.cluster.workers import EMULATION, Worker
 from testbed.model.errors import MachineError
@@ -30,6 +31,9 @@ _CONNECT_S = 15.0
 
 _LEAST_S = 5.0
 """How long a step of the start may take, however long those before it took."""
+
+_ASK_S = 5.0
+"""How often it is asked whether a worker may still come."""
 
 _RESTART = "60s"
 """How long a worker of a local cluster may take to start again, on a machine that is busy."""
@@ -47,11 +51,13 @@ class _Scheduler:
         address: what a client connects to.
         wait_s: how long its first worker may take to come; None: it is part of the start.
         remedy: what to do if none comes.
+        ended: why none comes any more; empty as long as one may.
     """
 
     address: Any
     wait_s: float | None = None
     remedy: str = "docs/campaigns.md says how workers are started"
+    ended: Callable[[], str] = str
 
 
 @contextmanager
@@ -144,12 +150,9 @@ def _calls(
         reached = client.scheduler_info(n_workers=0)["address"]
         require_protected(reached, f"{place}, whose scheduler is reached at {reached} as well")
         wait_s = scheduler.wait_s or left_s()
-        try:
-            client.wait_for_workers(1, timeout=wait_s)
-        except TimeoutError:
+        if reason := _no_worker(client, scheduler, wait_s):
             (name, *_) = wanted.values()
-            reason = f"{name}: {place}: no worker came in {wait_s:.0f} s"
-            raise MachineError(reason, scheduler.remedy) from None
+            raise MachineError(f"{name}: {place}: {reason}", scheduler.remedy)
         if scheduler.wait_s is not None:
             until = time.monotonic() + PATIENCE_S
         roster = Roster(client, wanted, on_worker)
@@ -160,6 +163,18 @@ def _calls(
                 what = f"{name}: {place}: {reason}"
                 raise MachineError(what, "docs/campaigns.md says what each needs")
         yield calls
+
+
+def _no_worker(client: Any, scheduler: _Scheduler, wait_s: float) -> str:
+    """Wait for the first worker, so many seconds at most; why none came, empty if one did."""
+    end = time.monotonic() + wait_s
+    while (left_s := end - time.monotonic()) > 0:
+        with suppress(TimeoutError):
+            client.wait_for_workers(1, timeout=min(left_s, _ASK_S))
+            return ""
+        if reason := scheduler.ended():
+            return reason
+    return f"no worker came in {wait_s:.0f} s"
 
 
 def _require_extra() -> None:
@@ -187,8 +202,10 @@ def _start(
         case "slurm":
             options = slurm_options(Path(place.target) if place.target else None)
             cluster = stack.enter_context(slurm_cluster(options, directory, _EMULATES))
-            remedy = f"squeue says what the jobs wait for; {directory}/slurm has what they print"
-            return _Scheduler(cluster, options.wait_s, remedy)
+            remedy = f"squeue says what jobs wait for; {logs_of(directory)} has what they print"
+            return _Scheduler(
+                cluster, options.wait_s, remedy, partial(why_ended, cluster, directory)
+            )
 
 
 def _local_cluster(workers: int, stack: ExitStack) -> Any:
