@@ -152,6 +152,35 @@ def test_a_run_that_a_later_command_makes_again_is_made_by_another_worker(direct
     assert (first.reason, second.reason) == ("first", "not trusted")
 
 
+@pytest.mark.root
+@pytest.mark.e2e
+def test_an_emulated_run_that_cannot_be_trusted_is_repeated_by_another_worker(
+    directory: Path,
+) -> None:
+    """Twice at most, at the same dilation: one that no machine carries. All attempts are kept."""
+    too_fast = TINY.replace("300 ms", "2 s").replace("16 KiB", "1 MiB")
+    (directory / "tiny.yaml").write_text(too_fast)
+    options = ("--resources", "emulation=1")
+    series = ("--repeat", "1", "--into", "here", "--no-figures", "--force")
+    setting = ("--set", "topology.dilation=100")
+    with scheduler() as (_, address), ExitStack() as workers:
+        for _ in range(2):
+            workers.enter_context(program(*worker_options(address), *options))
+        place = ("--on", f"dask:{address}")
+        command = [str(TESTBED), "run", "tiny.yaml", *series, *setting, *place]
+        _wait_for_workers(address, 2)
+        done = _call(directory, command)
+    assert done.returncode == ExitStatus.UNTRUSTED, done.stderr
+    attempts = _every_attempt(directory / "here")
+    attempts.sort(key=lambda attempt: attempt.began)
+    assert [attempt.reason for attempt in attempts] == ["first", "not trusted", "not trusted"]
+    assert all(attempt.verdict == "invalid" for attempt in attempts)
+    assert attempts[0].worker != attempts[1].worker
+    runs = {attempt.run for attempt in attempts}
+    assert len(runs) == len(attempts)
+    assert all((directory / "here" / str(run) / "summary.json").is_file() for run in runs)
+
+
 def test_a_worker_that_is_killed_loses_no_run(directory: Path) -> None:
     command = _command(4, "here")
     with scheduler() as (_, address), ExitStack() as workers:
@@ -470,7 +499,7 @@ def test_a_start_without_an_answer_names_the_run(
         ):
             pass
         with program(*worker_options(address)) as worker:
-            _wait_for_a_worker(address)
+            _wait_for_workers(address)
             worker.send_signal(signal.SIGSTOP)
             with (
                 pytest.raises(MachineError, match=r"tiny, seed 3: .* has not answered yet"),
@@ -479,9 +508,9 @@ def test_a_start_without_an_answer_names_the_run(
                 pass
 
 
-def _wait_for_a_worker(address: str) -> None:
+def _wait_for_workers(address: str, count: int = 1) -> None:
     with Client(address) as client:
-        client.wait_for_workers(1, timeout=WATCHDOG_S)
+        client.wait_for_workers(count, timeout=WATCHDOG_S)
 
 
 def test_others_than_this_machines_user_do_not_reach_a_local_cluster(directory: Path) -> None:
@@ -514,7 +543,7 @@ def test_a_worker_that_others_reach_without_tls_makes_no_run(directory: Path) ->
     if host == "127.0.0.1":
         pytest.skip("this machine has no other address than loopback")
     with scheduler() as (_, address), program(*worker_options(address), "--host", host):
-        _wait_for_a_worker(address)
+        _wait_for_workers(address)
         refused = _call(directory, _command(1, "here", "--on", f"dask:{address}"))
     assert refused.returncode == ExitStatus.MACHINE_CANNOT
     assert f"it speaks plain TCP at tcp://{host}:" in refused.stderr
@@ -524,7 +553,7 @@ def test_a_worker_that_others_reach_without_tls_makes_no_run(directory: Path) ->
 def test_a_worker_that_listens_everywhere_without_tls_makes_no_run(directory: Path) -> None:
     """As Dask's do by default, though the scheduler knows it by an address on loopback."""
     with scheduler() as (_, address), program(*worker_options(address, host=None)):
-        _wait_for_a_worker(address)
+        _wait_for_workers(address)
         refused = _call(directory, _command(1, "here", "--on", f"dask:{address}"))
     assert refused.returncode == ExitStatus.MACHINE_CANNOT
     assert f"it speaks plain TCP at tcp://{EVERYWHERE}:" in refused.stderr
