@@ -658,6 +658,11 @@ def test_a_store_at_an_address_has_the_runs_and_a_command_resumes_from_it(direct
     assert again.returncode == ExitStatus.AS_EXPECTED, again.stderr
     assert {run.name for run in _runs(directory / "here").values()} == runs
     assert _attempts(directory / "store") == [1, 1]
+    index = json.loads((directory / "here/sweep.json").read_text())
+    took_s = {run["run"]: run["seconds"] for run in index["done"]}
+    attempts = _every_attempt(directory / "store")
+    lasted_s = {a.run: (a.ended or 0.0) - a.began for a in attempts}
+    assert took_s == pytest.approx(lasted_s, abs=0.2), "not how long copying took"
 
 
 @pytest.mark.parametrize(

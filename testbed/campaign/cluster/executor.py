@@ -1,5 +1,6 @@
 """Makes the jobs of a campaign on the workers of a Dask cluster."""
 
+import os
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
@@ -16,7 +17,7 @@ from testbed.campaign.cluster.worker import make
 from testbed.campaign.cluster.workers import Worker
 from testbed.campaign.job import Form, Job, JobRecord
 from testbed.model.errors import ExitStatus, MachineError
-from testbed.model.run_files.layout import SUMMARY
+from testbed.model.run_files.layout import MANIFEST, SUMMARY
 from testbed.results.shortage import shortage
 
 
@@ -112,11 +113,14 @@ class ClusterExecutor:
         """Copy the finished runs of jobs that are in the store only: a command may have died."""
         if not self._copies:
             return
+        jobs = [*jobs]
+        attempts = [attempt for job in jobs for attempt in attempts_at(job, self._files)]
+        lasted_s = {a.run: a.ended - a.began for a in attempts if a.ended is not None}
         for folder in {job.folder for job in jobs}:
             for name in self._files.names(folder):
                 run = f"{folder}/{name}"
                 if name[0].isdigit() and SUMMARY in self._files.names(run):
-                    self._files.fetch(run, self._directory)
+                    self._fetch_run(run, lasted_s.get(run))
 
     def _fetched(self, job: Job, record: JobRecord) -> JobRecord:
         """The record of a run whose files are copied from the store."""
@@ -127,10 +131,18 @@ class ClusterExecutor:
                 if path.name in self._files.names(str(path.parent)):
                     self._files.fetch(str(path), self._directory)
             if record.run is not None:
-                self._files.fetch(record.run, self._directory)
+                self._fetch_run(record.run, record.seconds)
         except Exception as error:  # noqa: BLE001 - each file system has errors of its own
             return self._without_store(record, error)
         return record
+
+    def _fetch_run(self, run: str, lasted_s: float | None) -> None:
+        """Copy a run from the store; if that is known, with the time it took (`Run.seconds`)."""
+        self._files.fetch(run, self._directory)
+        manifest, summary = (self._directory / run / name for name in (MANIFEST, SUMMARY))
+        if lasted_s is not None:
+            began_s = manifest.stat().st_mtime
+            os.utime(summary, (began_s, began_s + lasted_s))
 
     def _without_store(self, record: JobRecord, error: Exception) -> JobRecord:
         """The record of a run for which the store, or this directory, could not be used."""
