@@ -72,12 +72,11 @@ def test_a_host_file_without_hosts_or_with_more_is_refused(tmp_path: Path, conte
         hosts_in(file)
 
 
+ANSWER = {"host": "n1", "package": package_version(), "listens": "tcp://127.0.0.1:1"}
+
+
 def _able(*, able: bool, **finding: object) -> dict[str, object]:
-    return {
-        "host": "n1",
-        "package": package_version(),
-        "doctor": {"able": able, "findings": [finding]},
-    }
+    return {**ANSWER, "doctor": {"able": able, "findings": [finding]}}
 
 
 def _reasons(worker: Worker) -> tuple[str, str]:
@@ -85,18 +84,16 @@ def _reasons(worker: Worker) -> tuple[str, str]:
 
 
 def test_a_worker_says_why_it_makes_no_runs() -> None:
-    assert _reasons(
-        described(unanswered("a", OFFERS), {"host": "n1", "package": package_version()})
-    ) == ("", "")
+    assert _reasons(described(unanswered("a", OFFERS), ANSWER)) == ("", "")
     without_root = _able(able=False, name="root", ok=False, required=True)
     assert _reasons(described(unanswered("a", OFFERS), without_root)) == ("it lacks: root", "")
     other = described(unanswered("a", OFFERS), {"host": "n1", "package": "0" * 16})
     assert all("another version of the testbed (0000" in reason for reason in _reasons(other))
     broken = described(unanswered("a", OFFERS), ModuleNotFoundError("No module named 'testbed'"))
     assert all("No module named 'testbed'" in reason for reason in _reasons(broken))
-    no_resource = described(
-        unanswered("a", OFFERS | {"emulated": 0}), {"host": "n1", "package": package_version()}
-    )
+    everywhere = described(unanswered("a", OFFERS), {**ANSWER, "listens": "tcp://10.0.0.1:1"})
+    assert all("plain TCP at tcp://10.0.0.1:1" in reason for reason in _reasons(everywhere))
+    no_resource = described(unanswered("a", OFFERS | {"emulated": 0}), ANSWER)
     assert _reasons(no_resource) == ("it does not offer the resource 'emulation'", "")
 
 
@@ -108,7 +105,7 @@ def test_a_worker_that_cannot_become_root_says_what_sudo_needs(
     sudo.write_text("#!/bin/sh\necho 'sudo: a password is required' >&2\nexit 1\n")
     sudo.chmod(0o755)
     found = _doctor(str(sudo), "-n")
-    reply = {"host": "n1", "package": package_version(), "doctor": found}
+    reply = {**ANSWER, "doctor": found}
     reason = described(unanswered("a", OFFERS), reply).reason("emulated")
     assert reason.startswith(
         "testbed doctor fails there: exit status 1: sudo: a password is required; "
