@@ -93,7 +93,7 @@ def hosts_named(topology: "Topology", **names: str) -> "list[Node]":
     for argument, name in names.items():
         if [*names.values()].count(name) > 1:
             raise InputError.of(argument, name, "two different hosts: a path has two ends")
-    return [topology.host(int(name.removeprefix("h"))) for name in names.values()]
+    return [topology.host_named(name) for name in names.values()]
 
 
 def links_named(topology: "Topology", names: list[str]) -> list[str]:

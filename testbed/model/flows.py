@@ -38,13 +38,9 @@ class Flow:
 
 def flows_of(scenario: Scenario) -> tuple[Flow, ...]:
     """The flows of a scenario, numbered in order."""
-    ends = ((_host(scenario, src), _host(scenario, dst), lane) for src, dst, lane in scenario.flows)
+    host = scenario.topology.host_named
+    ends = ((host(src), host(dst), lane) for src, dst, lane in scenario.flows)
     return tuple(Flow(number, *end) for number, end in enumerate(ends))
-
-
-def _host(scenario: Scenario, name: str) -> Node:
-    """The host of a name; nothing builds the whole fabric for it."""
-    return scenario.topology.host(int(name.removeprefix("h")))
 
 
 def links_crossed(topology: Topology, flow: Flow) -> int:

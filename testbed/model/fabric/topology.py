@@ -263,6 +263,10 @@ class Topology(Part):
         """The host with this number."""
         return Node(Tier.HOST, 0, index)
 
+    def host_named(self, name: str) -> Node:
+        """The host with a name, which is right; nothing builds the whole fabric for it."""
+        return self.host(int(name.removeprefix("h")))
+
     def t0(self, plane: int, index: int) -> Node:
         """The T0 switch with this number in a plane."""
         return Node(Tier.T0, plane, index)

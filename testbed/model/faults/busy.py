@@ -48,7 +48,7 @@ def _path_problems(
     """A path that no flow to the target can take: one of a T0 where all flows cross a T1, or so."""
 
     def paths_of(*ends: str) -> tuple[Path, ...]:
-        src, dst = (topology.host(int(name.removeprefix("h"))) for name in ends)
+        src, dst = map(topology.host_named, ends)
         return paths(topology, src, dst)
 
     targets = expand_groups(topology, fault.target)

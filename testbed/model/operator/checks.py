@@ -12,7 +12,6 @@ from testbed.model.fabric.addressing import (
     paths,
 )
 from testbed.model.fabric.ev_set import EvChoice
-from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
 from testbed.model.operator.commands import (
     AllowEvs,
@@ -45,7 +44,11 @@ def operator_problems(scenario: Scenario) -> Iterator[Problem]:
     def evs_of(src: str, dst: str, lane: int) -> Sequence[EvChoice]:
         topology = scenario.topology
         return scenario.transport.choose_evs(
-            topology, _host(topology, src), _host(topology, dst), lane=lane, seed=scenario.seed
+            topology,
+            topology.host_named(src),
+            topology.host_named(dst),
+            lane=lane,
+            seed=scenario.seed,
         )
 
     remaining = RemainingPaths(tuple(dict.fromkeys(scenario.flows)), evs_of)
@@ -173,7 +176,7 @@ def replacement(topology: Topology, ends: tuple[str, str, int], name: str) -> Ev
         ends: source, destination and lane of the flow.
         name: the name of a path, or the number of an EV.
     """
-    src, dst = (_host(topology, name_of_host) for name_of_host in ends[:2])
+    src, dst = (topology.host_named(name_of_host) for name_of_host in ends[:2])
     path = path_named(name)
     if path is not None:
         return (
@@ -183,10 +186,6 @@ def replacement(topology: Topology, ends: tuple[str, str, int], name: str) -> Ev
     if value is None:
         return None
     return EvChoice(value, path_of_ev(topology, src, dst, value), True)
-
-
-def _host(topology: Topology, name: str) -> Node:
-    return topology.host(int(name.removeprefix("h")))
 
 
 def _port_problems(scenario: Operated, command: Command, where: str) -> Iterator[Problem]:
