@@ -29,13 +29,12 @@ from testbed.campaign.engine import CampaignEngine
 from testbed.campaign.job import JobRecord
 from testbed.campaign.plan import PlannedRun, planned_run
 from testbed.campaign.store import Store
-from testbed.cli.fitting import capacities_of, keep_slower_out
+from testbed.cli.fitting import Fitting, capacities_of, keep_slower_out
 from testbed.cli.placing import executor_at
-from testbed.experiment.capacity import Capacity, load_capacity
+from testbed.experiment.capacity import Capacity
 from testbed.files.scenarios import load_scenario, nominal
-from testbed.model.errors import ExitStatus, TestbedError, did_you_mean
+from testbed.model.errors import ExitStatus, MachineError, TestbedError, did_you_mean
 from testbed.model.progress import where_it_changes
-from testbed.model.scenario import Scenario
 from testbed.results.code_version import code_version
 from testbed.results.run_directory import RunDirectory
 
@@ -148,9 +147,9 @@ def main() -> int:
         parts=soak.parts,
     )
     store = Store(directory, soak.began, exclusive=False)
-    first = next((name for name in names if name != MATRIX), MATRIX)
+    scenarios = [name for name in names if name != MATRIX]
+    first = next(iter(scenarios), MATRIX)
     with executor_at(arguments.on, directory, {"emulated": first}) as executor:
-        scenarios = [name for name in names if name != MATRIX]
         soak.dilation = soak.dilation or _dilation_for_auto(scenarios, capacities_of(executor))
         planned = [_planned(name, soak.dilation) for name in scenarios]
         keep_slower_out(executor, planned)
@@ -182,17 +181,15 @@ def _dilation_for_auto(names: Sequence[str], machines: tuple[Capacity, ...] | No
     Returns:
         None if no scenario has `auto`, or if what this machine carries is not known.
     """
-    here = load_capacity() if machines is None else None
-    capacities = machines or (() if here is None else (here,))
-    fitting: list[float] = []
-
-    def collect(scenario: Scenario) -> float:
-        fitting.extend(capacity.fitting_dilation(scenario) for capacity in capacities)
-        return nominal(scenario)
-
-    for name in names:
-        load_scenario(name, collect)
-    return max(fitting, default=None)
+    fitting = Fitting(force=True, machines=machines)
+    with fitting.collecting() as scenarios:
+        for name in names:
+            load_scenario(name, fitting.dilation_of)
+    try:
+        fitting.choose(scenarios, known=None)
+    except MachineError:  # it is not known what this machine carries: each run says so
+        return None
+    return fitting.dilation
 
 
 def _planned(name: str, dilation: float | None) -> PlannedRun:

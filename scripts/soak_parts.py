@@ -147,9 +147,11 @@ def _error(text: str) -> str:
 
 
 def last_line(text: str) -> str:
+    """The last line of what a command printed."""
     return (text.strip().splitlines() or ["no output"])[-1]
 
 
 def table_of(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown."""
     lines = [headings, ("---",) * len(headings), *rows]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
