@@ -15,6 +15,7 @@ from testbed.model.errors import (
     RunFailedError,
     exit_status_of,
 )
+from testbed.model.run_files.manifest import Manifest
 
 Form = Literal["emulated", "simulated"]
 """How a run is made: with real packets through the kernel, or in virtual time."""
@@ -38,6 +39,12 @@ def identity(form: Form, scenario: Any, code: str | None) -> str:
     """
     content = json.dumps([form, scenario, code], sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()
+
+
+def identity_of(manifest: Manifest) -> str:
+    """The identity of a run that was made, from its manifest."""
+    form: Form = "simulated" if manifest.simulated else "emulated"
+    return identity(form, manifest.scenario, manifest.code)
 
 
 @dataclass(frozen=True, slots=True)

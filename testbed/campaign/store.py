@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from testbed.campaign.cluster.attempts import unended_in
-from testbed.campaign.job import REQUIRE_TRUSTED, Form, JobRecord, identity
+from testbed.campaign.job import REQUIRE_TRUSTED, JobRecord, identity, identity_of
 from testbed.campaign.plan import SLOWED, STATES, PlannedRun, as_recorded, slowed
 from testbed.model.run_files.layout import MANIFEST, SUMMARY
 from testbed.model.run_files.manifest import Manifest
@@ -54,13 +54,6 @@ class Run:
         from testbed.results.analysis.metrics import flow_tables  # noqa: PLC0415 - as above
 
         return flow_tables(self.data)
-
-
-def _identity_of(run: Path) -> str:
-    """What decided the result of a finished run (see `identity`)."""
-    manifest = Manifest.model_validate_json((run / MANIFEST).read_text())
-    form: Form = "simulated" if manifest.simulated else "emulated"
-    return identity(form, manifest.scenario, manifest.code)
 
 
 def machine_of(run: Path) -> str:
@@ -177,7 +170,8 @@ class Store:
             manifest = directory.path / MANIFEST
             if not directory.finished or manifest.stat().st_mtime < self._since_s:
                 return None
-            self._identities[directory.path] = _identity_of(directory.path)
+            content = Manifest.model_validate_json(manifest.read_text())
+            self._identities[directory.path] = identity_of(content)
         return self._identities[directory.path]
 
     def _directories(self, planned: PlannedRun) -> list[RunDirectory]:

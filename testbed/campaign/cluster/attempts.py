@@ -16,7 +16,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from testbed.campaign.cluster.files import StoreFiles
-from testbed.campaign.job import REQUIRE_TRUSTED, Form, Job, identity
+from testbed.campaign.job import REQUIRE_TRUSTED, Job, identity, identity_of
 from testbed.model.run_files.layout import MANIFEST, SUMMARY
 from testbed.model.run_files.manifest import Manifest
 from testbed.model.summary import Summary
@@ -137,9 +137,7 @@ def _summary_of(job: Job, files: StoreFiles, run: str) -> Summary | None:
     if not {MANIFEST, SUMMARY} <= {*files.names(run)}:
         return None
     manifest = Manifest.model_validate_json(files.read(f"{run}/{MANIFEST}"))
-    form: Form = "simulated" if manifest.simulated else "emulated"
-    made = identity(form, manifest.scenario, manifest.code)
-    if made != identity(job.form, job.scenario, code_version()):
+    if identity_of(manifest) != identity(job.form, job.scenario, code_version()):
         return None
     return Summary.model_validate_json(files.read(f"{run}/{SUMMARY}"))
 
