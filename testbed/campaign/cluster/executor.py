@@ -114,13 +114,21 @@ class ClusterExecutor:
         if not self._copies:
             return
         jobs = [*jobs]
+        folders = {job.folder for job in jobs}
+        runs = [f"{folder}/{name}" for folder in folders for name in self._files.names(folder)]
+        missing = [
+            run
+            for run in runs
+            if Path(run).name[0].isdigit()
+            and not (self._directory / run).is_dir()
+            and SUMMARY in self._files.names(run)
+        ]
+        if not missing:
+            return
         attempts = [attempt for job in jobs for attempt in attempts_at(job, self._files)]
         lasted_s = {a.run: a.ended - a.began for a in attempts if a.ended is not None}
-        for folder in {job.folder for job in jobs}:
-            for name in self._files.names(folder):
-                run = f"{folder}/{name}"
-                if name[0].isdigit() and SUMMARY in self._files.names(run):
-                    self._fetch_run(run, lasted_s.get(run))
+        for run in missing:
+            self._fetch_run(run, lasted_s.get(run))
 
     def _fetched(self, job: Job, record: JobRecord) -> JobRecord:
         """The record of a run whose files are copied from the store."""
