@@ -176,6 +176,7 @@ def _end(series: "Series", directory: Path, *, require_trusted: bool, as_json: b
 
 def _directory(plan: "SeriesPlan", results: Path, into: Path | None) -> Path:
     """The directory of a new series, which is made, or of the one that is continued."""
+    from testbed.campaign.cluster.files import is_of_start
     from testbed.campaign.series import INDEX, PREFIX, SEVERAL
     from testbed.results.run_directory import give_to_user
 
@@ -185,7 +186,8 @@ def _directory(plan: "SeriesPlan", results: Path, into: Path | None) -> Path:
     directory = parent / f"{PREFIX}{stamp}" if into is None else into
     if (directory / INDEX).is_file():
         return directory
-    if directory.is_dir() and any(directory.iterdir()):
+    there = directory.iterdir() if directory.is_dir() else ()
+    if not all(is_of_start(path.name) for path in there):
         raise InputError.of("--into", str(directory), "an empty directory or a series")
     option = "--results" if into is None else "--into"
     with writing(option, directory, "a directory to write to"):

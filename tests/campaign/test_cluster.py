@@ -455,6 +455,25 @@ def test_a_worker_that_comes_later_is_asked_as_well(directory: Path) -> None:
     assert "another version" in kept["unfit"]["simulated"]
 
 
+def test_a_start_that_failed_leaves_a_directory_for_the_same_command(directory: Path) -> None:
+    """As its message says, though it leaves the records of workers, and a killed one its keys."""
+    with (
+        scheduler() as (_, address),
+        program(*worker_options(address), environment=_another_version(directory, "cli/run.py")),
+    ):
+        refused = _call(directory, _command(1, "here", "--on", f"dask:{address}"))
+    assert "the same command with --into here makes the remaining runs" in refused.stderr
+    assert [*(directory / "here/workers").iterdir()]
+    (directory / "here/.tls-killed").mkdir()
+    done = _call(directory, _command(1, "here"))
+    assert done.returncode == ExitStatus.AS_EXPECTED, done.stderr
+    (directory / "other/slurm").mkdir(parents=True)
+    (directory / "other/notes.txt").touch()
+    foreign = _call(directory, _command(1, "other"))
+    assert foreign.returncode == ExitStatus.WRONG_INPUT
+    assert "expected an empty directory or a series" in foreign.stderr
+
+
 @pytest.mark.root
 def test_a_worker_that_comes_later_without_root_emulates_nothing(directory: Path) -> None:
     directory.chmod(0o777)

@@ -6,6 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from testbed.campaign.cluster.files import KEYS
 from testbed.model.errors import MachineError
 
 _TLS = "distributed.comm.tls"
@@ -51,7 +52,7 @@ def certificates(directory: Path) -> Iterator[None]:
     from distributed import Security  # noqa: PLC0415
 
     security = Security.temporary()
-    with TemporaryDirectory(prefix=".tls-", dir=directory.resolve()) as place:
+    with TemporaryDirectory(prefix=KEYS, dir=directory.resolve()) as place:
         files = {"ca.pem": security.tls_ca_file, "key.pem": security.tls_client_key}
         files["cert.pem"] = security.tls_client_cert
         for name, content in files.items():

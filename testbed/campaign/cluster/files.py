@@ -15,6 +15,10 @@ from testbed.results.shortage import has_no_space, is_full, shortage
 
 OPTION = "--store"
 
+WORKERS, SLURM, KEYS = "workers", "slurm", ".tls-"
+"""What the start of a cluster leaves in a campaign's directory: records of workers, the logs of
+Slurm's jobs, and certificates in directories whose names begin like this."""
+
 _OF_A_PROCESS = ("memory",)
 """File systems of fsspec that no other process sees."""
 
@@ -38,6 +42,14 @@ def require_store(store: str) -> None:
         what = f"{OPTION} {store}: {type(error).__name__}: {error}"
         remedy = "this machine and all workers have to reach it, without a question"
         raise MachineError(what, remedy) from error
+
+
+def is_of_start(name: str) -> bool:
+    """Whether what is called this in a campaign's directory may be left by the start of a cluster.
+
+    It is there before any run, also if the start fails.
+    """
+    return name in {WORKERS, SLURM} or name.startswith(KEYS)
 
 
 def is_address(store: str) -> bool:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from testbed.campaign.cluster.files import KEYS, SLURM
 from testbed.files.documents import read_document
 from testbed.files.validation import validated
 from testbed.model.errors import MachineError
@@ -78,7 +79,7 @@ def slurm_options(file: Path | None) -> SlurmOptions:
 
 def logs_of(directory: Path) -> Path:
     """Where the jobs of a campaign write what they print."""
-    return directory.resolve() / "slurm"
+    return directory.resolve() / SLURM
 
 
 def why_ended(cluster: Any, directory: Path) -> str:
@@ -138,7 +139,7 @@ def slurm_cluster(
     offered = ["--resources", " ".join(f"{name}={n}" for name, n in resources.items())]
     logs = logs_of(directory)
     with (
-        TemporaryDirectory(prefix=".tls-", dir=directory.resolve()) as keys,
+        TemporaryDirectory(prefix=KEYS, dir=directory.resolve()) as keys,
         SLURMCluster(
             cores=options.cores,
             memory=f"{options.memory} B",

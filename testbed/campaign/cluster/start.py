@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from testbed.campaign.cluster.calls import PATIENCE_S, WorkerCalls
 from testbed.campaign.cluster.certificates import certificates, require_certificate
 from testbed.campaign.cluster.executor import ClusterExecutor
-from testbed.campaign.cluster.files import StoreFiles, require_store
+from testbed.campaign.cluster.files import WORKERS, StoreFiles, require_store
 from testbed.campaign.cluster.place import Place, require_protected
 from testbed.campaign.cluster.pool import WorkerPool
 from testbed.campaign.cluster.roster import Roster
@@ -91,7 +91,7 @@ def cluster_executor(
     def record(worker: Worker) -> None:
         if worker.description:
             content = json.dumps(worker.as_record(), indent=1) + "\n"
-            files.write(f"workers/{worker.description['id']}.json", content)
+            files.write(f"{WORKERS}/{worker.description['id']}.json", content)
 
     with _calls(place, directory, wanted, workers, record) as calls:
         executor = ClusterExecutor(calls, directory, store)
