@@ -108,9 +108,11 @@ class Controller(_ryu.RyuApp):
                 _ryu.hub.spawn(self._play, t0_ns)
             case {"operated": int(number), "content": dict(content)}:
                 self._operator.receive(number, content)
-            case {"heal": True}:
+            case {"heal": int(end_ns)}:
                 self._operator.end()
-                _ryu.hub.spawn(self._heal)  # endpoints may have to answer, which is received here
+                _ryu.hub.spawn(
+                    self._heal, end_ns
+                )  # endpoints may have to answer, which is received here
             case {"stop": True}:
                 return False
             case _:
@@ -127,8 +129,9 @@ class Controller(_ryu.RyuApp):
         else:
             self._channel.send({"ready": True, "datapath": None})
 
-    def _heal(self) -> None:
+    def _heal(self, end_ns: int) -> None:
         self._player.heal_by_hand()
+        self._player.await_healing(end_ns)
         self._channel.send({"healed": True})
 
     def _play(self, t0_ns: int) -> None:

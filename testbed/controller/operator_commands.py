@@ -35,10 +35,11 @@ class _Waiting(Protocol):
 
 
 class _Pending:
-    """A command whose answer has not come."""
+    """A command, or a fault's request, whose answer has not come."""
 
-    def __init__(self, event: _Waiting) -> None:
+    def __init__(self, event: _Waiting, *, is_command: bool) -> None:
         self.event = event
+        self.is_command = is_command
         self.content: dict[str, Any] | None = None
 
 
@@ -74,10 +75,11 @@ class OperatorCommands:
         self._begins_ns = t0_ns
 
     def end(self) -> None:
-        """Accept no more commands; those that wait are refused."""
+        """Accept no more commands; those that wait are refused. Faults may still have to heal."""
         self._is_over = True
         for pending in self._pending.values():
-            pending.event.set()
+            if pending.is_command:
+                pending.event.set()
 
     def answer(self, body: str) -> Answer:
         """Carry out the command of a request, or say why not."""
@@ -107,13 +109,15 @@ class OperatorCommands:
     def _ask(self, host: str, message: Mapping[str, Any], patience_s: float) -> dict[str, Any]:
         self._count += 1
         number = self._count
-        pending = self._pending[number] = _Pending(self._new_event())
+        is_command = "command" in message
+        pending = self._pending[number] = _Pending(self._new_event(), is_command=is_command)
         until_ns = self._now_ns() + round(BEGIN_TIMEOUT_S * NS_PER_S)
         self._send({"operate": number, "host": host, "until_ns": until_ns, **message})
         pending.event.wait(patience_s)
         del self._pending[number]
         if pending.content is None:
-            reason = _OVER if self._is_over else "it may be busy; what it has not begun, it drops"
+            ended = is_command and self._is_over
+            reason = _OVER if ended else "it may be busy; what it has not begun, it drops"
             raise TimeoutError(f"{host} has not answered: {reason}")
         return pending.content
 

@@ -66,6 +66,7 @@ class FaultPlayer:
         self._entries: dict[int, Mapping[str, Any]] = {}
         self._locks = defaultdict[int, Any](hub.Semaphore)
         self._is_over = False
+        self._playing: list[tuple[ScheduledFault, Any]] = []
 
     @property
     def has_errors(self) -> bool:
@@ -81,7 +82,20 @@ class FaultPlayer:
         """Play the timeline from a time on, its faults beside each other; return at its end."""
         self._t0_ns = t0_ns
         gc.freeze()  # Ryu's objects stay: examining them would delay a fault
-        hub.joinall([hub.spawn(self._play, fault, t0_ns) for fault in self._plan.faults])
+        faults = self._plan.faults
+        self._playing = [(fault, hub.spawn(self._play, fault, t0_ns)) for fault in faults]
+        hub.joinall([thread for _, thread in self._playing])
+
+    def await_healing(self, end_ns: int) -> None:
+        """Wait until the faults of the timeline have healed that heal until a time."""
+        t0_ns = self._t0_ns or 0
+        hub.joinall(
+            [
+                thread
+                for fault, thread in self._playing
+                if fault.heals_at is not None and t0_ns + fault.heals_at <= end_ns
+            ]
+        )
 
     def conclude(self) -> None:
         """Prove the faults that have not healed, and record those that never began."""

@@ -6,7 +6,8 @@ The experiment sends to the controller:
     {"start": t0_ns, "endpoints": {host: pid}}
                                     begin the timeline at this time of CLOCK_MONOTONIC
     {"operated": n, "content": {}}  the answer to a command of the operator
-    {"heal": true}                  heal what was injected by hand, and inject no more
+    {"heal": end_ns}                heal what was injected by hand, and inject no more; what the
+                                    timeline heals until then has healed, too, at the answer
     {"stop": true}                  the run is over; closing the channel says the same
 
 The controller sends:
@@ -18,7 +19,7 @@ The controller sends:
                                     a command of the operator, for the endpoint of a host, which
                                     drops it if it has not begun by then
     {"ends": name}                  a fault kills this process now: a host's, or the controller
-    {"healed": true}                no fault by hand is in force
+    {"healed": true}                no fault is in force that had to be healed
     {"done": true, "failed": bool}  the timeline is over
 """
 
@@ -63,7 +64,7 @@ DEATH_TIMEOUT_S = 1.0
 
 HEAL_TIMEOUT_S = 15.0
 RELAY_S = 0.01
-"""How long healing by hand may take, and how often messages are relayed meanwhile."""
+"""How long healing may take at the end, and how often messages are relayed meanwhile."""
 
 TRIAL_TIMEOUT_S = 60.0
 """For a trial on a busy machine; a controller that ends is noticed at once."""
@@ -187,10 +188,13 @@ class ControllerProcess:
         """
         self.process.send({"start": t0_ns, "endpoints": dict(endpoints)})
 
-    def heal_by_hand(self, relay: Callable[[Sequence[Mapping[str, Any]]], None]) -> None:
-        """Heal the faults injected by hand; from now on none is accepted.
+    def heal(self, end_ns: int, relay: Callable[[Sequence[Mapping[str, Any]]], None]) -> None:
+        """Heal the faults injected by hand, and wait for those that the timeline heals.
+
+        From now on no fault is accepted.
 
         Args:
+            end_ns: what heals later is not waited for.
             relay: called again and again with the controller's messages, to pass those on that are
                 for endpoints, and their answers.
 
@@ -200,14 +204,14 @@ class ControllerProcess:
         relay(self.receive())
         if CONTROLLER in self.killed:
             return
-        self.process.send({"heal": True})
+        self.process.send({"heal": end_ns})
         deadline = time.monotonic() + HEAL_TIMEOUT_S
         while time.monotonic() < deadline and not self.is_dead:
             messages = self.receive(RELAY_S)
             relay(messages)
             if any("healed" in message for message in messages):
                 return
-        raise RunFailedError(f"{self.process.title} did not heal the faults by hand in time")
+        raise RunFailedError(f"{self.process.title} did not heal the faults in time")
 
     def stop(self, timeout_s: float = 10.0) -> None:
         """End the controller, which completes `faults.jsonl`. Faults that are not healed stay.

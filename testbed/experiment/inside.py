@@ -164,7 +164,7 @@ def run_in_sandbox(
         base_rtt_ns = _measure_base_rtt(run)
         t0_ns = now_ns() + round(START_DELAY_S * NS_PER_S)
         end_ns = _run_timeline(run, t0_ns, base_rtt_ns)
-        run.controller.heal_by_hand(run.relay)
+        run.controller.heal(end_ns, run.relay)
         reports = _drain(run, base_rtt_ns)
         run.controller.stop()
         _write_run(run, reports, t0_ns, end_ns - t0_ns, base_rtt_ns)

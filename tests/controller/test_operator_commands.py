@@ -51,6 +51,23 @@ def test_a_command_before_and_after_the_run_is_refused(state: str, said: str) ->
     assert experiment.sent == []
 
 
+def test_a_fault_heals_although_the_run_is_over() -> None:
+    """It is not a command: the endpoint still answers, and the run waits for it."""
+    experiment = Experiment()
+    experiment.commands.begin(T0_NS)
+    answers: list[Any] = []
+    healing = threading.Thread(
+        target=lambda: answers.append(experiment.commands.set_busy("h1", {}))
+    )
+    healing.start()
+    experiment.taken.wait()
+    experiment.commands.end()
+    (message,) = experiment.sent
+    experiment.commands.receive(message["operate"], {"busy": {}, "refused": 3})
+    healing.join()
+    assert answers == [{"busy": {}, "refused": 3}]
+
+
 def test_a_command_that_waits_when_the_run_ends_is_refused() -> None:
     """By its end, and not only when the host's patience is over."""
     experiment = Experiment()

@@ -65,7 +65,7 @@ def test_a_death_is_recorded_with_its_proof(tmp_path: Path, seen: str) -> None:
                 controller.receive(5)
         else:
             controller.receive(5)
-        controller.heal_by_hand(lambda _messages: None)
+        controller.heal(0, lambda _messages: None)
         controller.stop()
         assert controller.receive() == []
     other, record = _records(tmp_path)

@@ -8,7 +8,7 @@ import pytest
 from testbed.model.faults.record import FAULTS
 from testbed.model.run_files.layout import SUMMARY
 from testbed.model.summary import Summary
-from tests.e2e.conftest import CommandLine
+from tests.e2e.conftest import TINY, CommandLine
 
 pytestmark = [pytest.mark.root, pytest.mark.e2e]
 
@@ -36,3 +36,13 @@ def test_a_busy_host_refuses_packets_and_says_how_many(testbed: CommandLine) -> 
     assert [record["error"] for record in records] == [None, None]
     sent_again = sum(flow.packets_retransmitted for flow in summary.flows)
     assert sent_again >= refusing["healed"]["refused"]
+
+
+def test_a_busy_host_recovers_when_the_run_ends(testbed: CommandLine) -> None:
+    """The fault lasts as long as the run: its host has to answer after the senders have stopped."""
+    busy = {"kind": "busy", "target": "h1", "penalty": 64, "at": "500 ms", "for": "1500 ms"}
+    run = testbed.run(testbed.scenario(duration="2 s", timeline=[busy], **TINY), timed=False)
+    (line,) = Path(run["run"], FAULTS).read_text().splitlines()
+    record = json.loads(line)
+    assert record["error"] is None
+    assert record["proof"]["healed"]["busy"] == {}

@@ -1,0 +1,59 @@
+"""Faults that heal at the end of a run."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from testbed.controller._ryu import HubClock, hub
+from testbed.controller.actuators.state import Effect
+from testbed.controller.plan import ControllerPlan
+from testbed.controller.player import FaultPlayer
+from testbed.model.faults.impairment import HEALTHY, Impairment
+from testbed.model.units import NS_PER_S
+from tests.controller.test_plan import FABRIC_LINK, TINY, fault, struck
+
+if TYPE_CHECKING:
+    from testbed.controller.places import Places
+    from testbed.fabric.link_model.link_control import LinkControl
+
+MS = 1_000_000
+
+
+class SlowPlaces:
+    """Places that take a while to heal, as an endpoint does that has to answer first."""
+
+    def actuators(self, _places: Any) -> str:
+        return "endpoint"
+
+    def put(self, _fault: int, _places: Any, state: Impairment) -> tuple[Effect, dict[str, Any]]:
+        if state == HEALTHY:
+            hub.sleep(0.2)
+        now_ns = HubClock().now_ns()
+        return Effect(now_ns, now_ns), {}
+
+    def prove(self, _places: Any) -> dict[str, Any]:
+        return {}
+
+
+def test_what_heals_with_the_end_of_the_run_is_waited_for(tmp_path: Path) -> None:
+    """It needs the endpoints, which end afterwards. What heals later is not."""
+    faults = struck(
+        fault(FABRIC_LINK, "0 ms", "50 ms", "cut"),
+        fault(FABRIC_LINK, "60 s", "1 s", "cut"),
+    )
+    clock = HubClock()
+    player = FaultPlayer(
+        ControllerPlan(TINY, faults, (), tmp_path),
+        cast("Places", SlowPlaces()),
+        cast("LinkControl", None),
+        clock,
+        lambda _record: None,
+    )
+    t0_ns = clock.now_ns()
+    playing = hub.spawn(player.play, t0_ns)
+    end_ns = t0_ns + 50 * MS
+    clock.sleep((end_ns - clock.now_ns()) / NS_PER_S)
+    player.heal_by_hand()
+    player.await_healing(end_ns)
+    assert player.records()[0].healed_ns is not None
+    assert 1 not in player.records()
+    hub.kill(playing)
