@@ -126,14 +126,27 @@ def run_command(commands: "Callable[[], typer.Typer]", name: str, run: Path, lin
     """Carry out `testbed fault`, `ev` or `port` for the fabric of this prompt."""
     from testbed.model.errors import TestbedError
 
-    words = shlex.split(line)
-    arguments = [words[0], str(run), *words[1:]] if words else ["--help"]
     try:
+        words = _words(line)
+        arguments = [words[0], str(run), *words[1:]] if words else ["--help"]
         commands()(arguments, prog_name=name, standalone_mode=False)
     except TestbedError as wrong:
         stderr().print(f"error: {wrong}", markup=False)
     except typer.TyperException as wrong:
         stderr().print(f"error: {wrong.format_message()}", markup=False)
+
+
+def _words(line: str) -> list[str]:
+    """The words of a line, of which some may be quoted.
+
+    Raises:
+        InputError: a quote is not closed, or the line ends with a backslash.
+    """
+    try:
+        return shlex.split(line)
+    except ValueError as wrong:
+        expected = "a line in which every quote is closed and something follows every backslash"
+        raise InputError.of("the line", line, expected) from wrong
 
 
 _LINK_WORDS = 3

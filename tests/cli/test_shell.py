@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.cli import fault
+from testbed.cli import fault, operating
 from testbed.cli.shell import run_command
 from testbed.fabric.interfaces import TUN_DEVICE
 from testbed.files.topologies import load_topology
@@ -257,3 +257,11 @@ def test_a_wrong_option_at_a_watched_prompt_is_an_error_message(
     run_command(fault.commands, "fault", tmp_path, "inject --nonsense")
     printed = capsys.readouterr().err
     assert "error: No such option: --nonsense" in printed
+
+
+def test_an_unclosed_quote_at_a_prompt_is_an_error_message(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_command(operating.ev_commands, "ev", tmp_path, "list 'h0->h4")
+    printed = capsys.readouterr().err
+    assert "error: the line: found list 'h0->h4, expected a line in which every quote is" in printed
