@@ -120,3 +120,16 @@ def test_the_prompt_writes_no_history(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("HOME", str(tmp_path))
     FabricCLI.initReadline()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "left"),
+    [
+        ("ev list h0-h4#1", "ev list h0-h4#1"),
+        ("ev list h0-h4#1 # the second", "ev list h0-h4#1 "),
+        ("# nothing", ""),
+    ],
+)
+def test_a_comment_begins_with_a_word(line: str, left: str) -> None:
+    """The name of a second queue pair has a # within."""
+    assert FabricCLI.precmd(FabricCLI.__new__(FabricCLI), line) == left

@@ -1,5 +1,6 @@
 """The fabric as a Mininet network: its topology, its nodes and links, its prompt."""
 
+import re
 from functools import partial
 
 from mininet.cli import CLI
@@ -99,8 +100,16 @@ class FabricNet(Mininet):  # type: ignore[misc] # Mininet is untyped
         change(names.pop())
 
 
+_COMMENT = re.compile(r"(?<!\S)#.*")
+"""From a # that begins a word to the end of the line."""
+
+
 class FabricCLI(CLI):  # type: ignore[misc] # Mininet is untyped
     """Mininet's prompt, without a history file in the user's home directory."""
+
+    def precmd(self, line: str) -> str:
+        """Remove a comment; the # of h0-h4#1 begins none."""
+        return _COMMENT.sub("", line)
 
     @classmethod
     def initReadline(cls) -> None:  # noqa: N802 - Mininet's name
