@@ -14,8 +14,9 @@ from typing import Any
 from testbed.files.documents import parse_request
 from testbed.files.fault_requests import Answer, refused, refused_request
 from testbed.files.validation import validated
-from testbed.model.errors import InputError, Problem
+from testbed.model.errors import InputError, Problem, did_you_mean, few
 from testbed.model.fabric.topology import Topology
+from testbed.model.operator.checks import OnFlow
 from testbed.model.operator.commands import Command, host_of
 from testbed.model.part import Part
 
@@ -51,7 +52,25 @@ def load_command(text: str, topology: Topology) -> Command:
     if command.at:
         expected = "no such key: a command by hand is carried out now"
         raise InputError([document.located(Problem("command.at", str(values["at"]), expected))])
+    _check_host(command, topology)
     return command
+
+
+def _check_host(command: Command, topology: Topology) -> None:
+    """Check that the host which is to carry a command out is one of the fabric.
+
+    Raises:
+        InputError: it is none.
+    """
+    hosts = [host.name for host in topology.hosts]
+    name = host_of(command)
+    if name in hosts:
+        return
+    if isinstance(command, OnFlow):
+        expected = f"a flow between hosts of {topology.name}, such as {hosts[0]}->{hosts[-1]}"
+        raise InputError.of("command.flow", command.flow, expected)
+    expected = f"a host of {topology.name}: {few(hosts)}"
+    raise InputError.of("command.host", name, expected, did_you_mean(name, hosts))
 
 
 def operate(text: str, topology: Topology, carry: Carry) -> Answer:
@@ -60,9 +79,6 @@ def operate(text: str, topology: Topology, carry: Carry) -> Answer:
         command = load_command(text, topology)
     except InputError as error:
         return refused(HTTPStatus.BAD_REQUEST, *error.problems)
-    if not host_of(command):
-        expected = "a flow of the run, such as h0->h4"
-        return refused_request(HTTPStatus.BAD_REQUEST, getattr(command, "flow", ""), expected)
     try:
         content = carry(command)
     except KeyError:

@@ -10,6 +10,7 @@ import pytest
 
 from testbed.controller.operator_commands import REPLY_TIMEOUT_S, OperatorCommands
 from testbed.files.topologies import load_topology
+from testbed.model.errors import Problem
 from testbed.model.units import NS_PER_S
 
 T0_NS = 1_000_000_000
@@ -48,6 +49,32 @@ def test_a_command_before_and_after_the_run_is_refused(state: str, said: str) ->
     status, answer = experiment.commands.answer(DENY)
     assert status == HTTPStatus.CONFLICT
     assert said in json.dumps(answer)
+    assert experiment.sent == []
+
+
+A_HOST = "expected a host of clos-tiny: h0, h1"
+A_FLOW = "expected a flow between hosts of clos-tiny, such as h0->h1"
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ({"kind": "ports", "host": "**"}, f"command.host: found **, {A_HOST}"),
+        ({"kind": "disable", "host": "/x", "plane": 1}, f"command.host: found /x, {A_HOST}"),
+        ({"kind": "events", "host": ""}, f"command.host: {A_HOST}"),
+        ({"kind": "list", "flow": "h7->h1"}, f"command.flow: found h7->h1, {A_FLOW}"),
+        ({"kind": "list", "flow": "x"}, f"command.flow: found x, {A_FLOW}"),
+    ],
+)
+def test_a_host_that_the_fabric_does_not_have_is_refused(
+    command: dict[str, Any], said: str
+) -> None:
+    """Here: who carries commands on takes a host's name for that of a process, or of files."""
+    experiment = Experiment()
+    experiment.commands.begin(T0_NS)
+    status, answer = experiment.commands.answer(json.dumps(command))
+    assert status == HTTPStatus.BAD_REQUEST
+    assert [str(Problem(**problem)) for problem in answer["errors"]] == [said]
     assert experiment.sent == []
 
 
