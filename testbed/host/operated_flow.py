@@ -27,13 +27,27 @@ class OperatedFlow:
     evs: list[EvChoice]
     denials: dict[int, set[str]]
 
-    def remaining(self, *, denied: Collection[int] = (), disabled: int | None = None) -> list[int]:
-        """The EVs that would remain in use if these EVs were denied and this port was disabled."""
+    def remaining(
+        self,
+        *,
+        denied: Collection[int] = (),
+        freed: Collection[int] = (),
+        disabled: int | None = None,
+    ) -> list[int]:
+        """The EVs that would remain in use after a change.
+
+        Args:
+            denied: these EVs are denied.
+            freed: nobody denies these any more.
+            disabled: this port is disabled.
+        """
         down = self.qp.down_planes() | {disabled}
         return [
             ev.ev
             for ev in self.qp.evs()
-            if ev.state is not EvState.DENIED and ev.plane not in down and ev.ev not in denied
+            if (ev.state is not EvState.DENIED or ev.ev in freed)
+            and ev.plane not in down
+            and ev.ev not in denied
         ]
 
     def values(self, names: Sequence[str]) -> list[int]:

@@ -170,7 +170,8 @@ class HostOperator:
                 )
             }
             denied = {ev for ev, by in flow.denials.items() if BY_MAPPER in by}
-            if flow.remaining(denied=crossing) or not crossing - denied or denied - crossing:
+            freed = {ev for ev in denied - crossing if flow.denials[ev] == {BY_MAPPER}}
+            if flow.remaining(denied=crossing, freed=freed) or not crossing - denied:
                 self._deny(flow, sorted(crossing - denied), now_ns, BY_MAPPER)
             else:
                 refusal = "refused: it leaves the flow no path"

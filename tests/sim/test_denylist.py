@@ -6,7 +6,9 @@ import polars as pl
 import pytest
 
 from testbed.files.scenarios import load_scenario
-from testbed.sim import simulate
+from testbed.model.operator.commands import parse_command
+from testbed.mrc import EvState, QueuePair
+from testbed.sim import Simulation, simulate
 
 pytestmark = pytest.mark.simulated
 
@@ -33,3 +35,23 @@ def test_a_denial_that_leaves_a_flow_no_path_is_refused(tmp_path: Path) -> None:
     assert set(refused["result"]) == {"refused: it leaves the flow no path"}
     sent = pl.read_parquet(run / "transmissions.parquet").filter(pl.col("flow") == 0)
     assert max(sent["t"].to_list()) > min(refused["t"].to_list()) + 1
+
+
+@pytest.mark.parametrize("taken", ["denied by hand", "on a port that is down"])
+def test_a_path_that_the_clustermapper_releases_may_be_out_of_use_all_the_same(taken: str) -> None:
+    """So what it denies instead may be the last path."""
+    scenario = load_scenario("healthy")
+    host = Simulation(scenario).hosts[scenario.topology.host_named("h0")]
+    operator, (connection, *_) = host.traffic.operator, host.traffic.connections.values()
+    qp = connection.qp
+    assert isinstance(qp, QueuePair)
+    first, *others = (f"h0>p{plane}_t0_0" for plane in range(scenario.topology.planes))
+    operator.deny_crossing(frozenset({first}), 1)
+    if taken == "denied by hand":
+        deny = parse_command({"kind": "deny", "flow": "h0->h4", "ev": ["p0"]})
+        operator.handle(deny, 2, lambda _answer: None)
+    else:
+        host.traffic.port_changed(0, up=False, now_ns=2)
+    operator.deny_crossing(frozenset(others), 3)
+    usable = [ev.plane for ev in qp.evs() if ev.state is not EvState.DENIED]
+    assert {*usable} - qp.down_planes() == {1, 2, 3}
