@@ -6,7 +6,7 @@ from typing import Final
 
 from testbed.mrc.config import QpConfig, RecoveryProbe
 from testbed.mrc.congestion.rtt import RttEstimator
-from testbed.mrc.constants import REQUEST_ID_MASK, EndpointOp
+from testbed.mrc.constants import REQUEST_ID_MASK, EndpointOp, EvMark
 from testbed.mrc.counters import Counters
 from testbed.mrc.endpoint import Answered, Endpoint
 from testbed.mrc.ev.engine import EvEngine
@@ -153,15 +153,16 @@ class RequestQueue:
         self._probe(ev.value, probe_id, now_ns)
         return True
 
-    def probe_answered(self, probe_id: int, now_ns: int) -> tuple[int, int] | None:
-        """Process the answer to a reliability probe.
+    def probe_answered(self, probe_id: int, mark: EvMark, now_ns: int) -> tuple[int, int] | None:
+        """Process the answer to a reliability probe, which may mark its EV.
 
         Returns the order of a probe of the tail, and when it was sent; None for others.
         """
         probe_id &= REQUEST_ID_MASK
         ev_value = self._ev_probes.pop(probe_id, None)
         if ev_value is not None:
-            self._engine.probe_answered(ev_value, probe_id, now_ns)
+            unwanted = mark is EvMark.ALWAYS_SKIP
+            self._engine.probe_answered(ev_value, probe_id, now_ns, unwanted=unwanted)
             return None
         return self._tail_probes.pop(probe_id, None)
 

@@ -107,7 +107,7 @@ class Requester:
             self._window = sack.mpr * MPR_UNIT
         acked = scoreboard.acknowledged(cack, start, sack.bitmap)
         if sack.probe_reply:
-            probe = self.requests.probe_answered(sack.ack_psn_offset, now_ns)
+            probe = self.requests.probe_answered(sack.ack_psn_offset, sack.mark, now_ns)
             if probe is not None:
                 self._detector.probe_answered(*probe, now_ns)
                 self._retry.answered(now_ns)

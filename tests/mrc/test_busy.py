@@ -4,7 +4,7 @@ from itertools import groupby
 
 import pytest
 
-from testbed.mrc import NOT_BUSY, BusyState, EvState, NackReason, Window
+from testbed.mrc import NOT_BUSY, BusyState, EvChanged, EvState, NackReason, Window
 
 from .harness import RKEY, VA, Network, S, make_profile
 from .test_qp import BODY, RecordingController, check_success, write_all
@@ -71,6 +71,26 @@ def test_an_ev_that_the_peer_asks_to_leave_carries_nothing_until_it_no_longer_do
     assert sender.ev_states()[left] is EvState.ASSUMED_BAD
     assert left not in sender.active_evs()
     check_success(network, 20)
+
+
+def test_an_ev_that_the_peer_asks_to_leave_does_not_return_however_many_probes_it_answers() -> None:
+    """The answers to its probes ask for it, too. When they no longer do, it returns."""
+    network = Network(make_profile(grey_probe_successes=6), port_bps=10e6)
+    sender, receiver = network.qps
+    left = min(sender.active_evs())
+    receiver.set_busy(BusyState(skips=lambda ev: ev == left))
+
+    def use(seconds: int) -> list[EvChanged]:
+        for _ in range(5 * seconds):
+            sender.post_write(0, memoryview(BODY), VA, RKEY)
+            network.run(network.now_ns + S // 5)
+        changes = [event for event in network.events[0] if isinstance(event, EvChanged)]
+        network.events[0].clear()
+        return [change for change in changes if change.ev == left]
+
+    assert [change.new for change in use(20)] == [EvState.ASSUMED_BAD]
+    receiver.set_busy(NOT_BUSY)
+    assert [change.new for change in use(20)] == [EvState.GOOD]
 
 
 @pytest.mark.parametrize("share", [0.0, 1.1])

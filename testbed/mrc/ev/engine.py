@@ -290,8 +290,10 @@ class EvEngine:
         """Return an id for a probe that no other recent probe has."""
         return self._probes.take_id()
 
-    def probe_answered(self, value: int, probe_id: int, now_ns: int) -> None:
-        """Process the answer to a probe."""
+    def probe_answered(
+        self, value: int, probe_id: int, now_ns: int, *, unwanted: bool = False
+    ) -> None:
+        """Process the answer to a probe; no success if it asks to leave the EV (`unwanted`)."""
         ev = self._evs.get(value)
         if ev is None or ev.probe_id != probe_id or ev.deadline_ns == NEVER:
             self._probes.answered_late(probe_id, now_ns)
@@ -299,6 +301,10 @@ class EvEngine:
         ev.probe_id = None
         if self._trust.compares and ev.slot is not None:
             ev.stop_probing()
+            return
+        if unwanted:
+            ev.answers = 0
+            self._probes.schedule_next(ev, now_ns)
             return
         ev.answers += 1
         ev.lost_port = False
