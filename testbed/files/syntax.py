@@ -20,6 +20,14 @@ _LONGEST_ENTRY = 4
 _LONGEST_VALUE = 2
 """Words of a value that is no text, such as a number and its unit."""
 
+_REMARK = "put # before it if it is a remark"
+_OUTDENT = "remove the blanks that indent it further"
+_BLOCK = ">|"
+"""How a text begins that has its lines below its key."""
+
+_NO_TEXT = "[{&*!\"'"
+"""How a value begins that is not a text of several lines without quotes."""
+
 _OPENING = {"}": "{", "]": "["}
 
 
@@ -121,17 +129,15 @@ def _no_colon(failure: _Failure) -> Problem:
 
 def _no_colon_in(failure: _Failure, line: int) -> Problem:
     """The problem of a line without a colon, which YAML takes for a text."""
-    text, place = failure.text(line), f"{failure.name}:{line + 1}"
-    if problem := _no_blank(failure, line) or _text_that_goes_on(failure, line):
+    text, owner = failure.text(line), _text_above(failure, line)
+    if problem := _no_blank(failure, line):
         return problem
-    above = failure.above_of(line)
-    if above >= 0 and failure.text(above).endswith((": >", ": |")):
-        key = failure.text(above).partition(":")[0]
-        return Problem(place, text, f"the text of {key}, indented", "put blanks before each line")
+    if owner and (owner.is_open or len(text.split()) > _LONGEST_ENTRY):
+        return _goes_on(failure, line, owner, entry=_short_entry(text))
     remedy = entry_remedy(text) or f"write {text}: and its value"
     if len(text.split()) > _LONGEST_ENTRY:
-        remedy = "put # before it if it is a remark"
-    return Problem(place, text, "a key, a colon and a value", remedy)
+        remedy = _REMARK
+    return Problem(f"{failure.name}:{line + 1}", text, "a key, a colon and a value", remedy)
 
 
 def _no_blank(failure: _Failure, line: int) -> Problem | None:
@@ -144,31 +150,71 @@ def _no_blank(failure: _Failure, line: int) -> Problem | None:
     return Problem(place, failure.text(line), "a blank after the colon", remedy) if remedy else None
 
 
-def _text_that_goes_on(failure: _Failure, line: int) -> Problem | None:
-    """The problem of a line that goes on with the text of the key above; None if it does not.
+@dataclass(frozen=True, slots=True)
+class _Owner:
+    """The key above a line, whose text that line may go on with.
+
+    Attributes:
+        key: the key.
+        line: the number of its line.
+        value: what is behind its colon.
+    """
+
+    key: str
+    line: int
+    value: str
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its value has several words, or none yet: no number or name."""
+        return self.value[:1] in {"", *_BLOCK} or len(self.value.split()) > _LONGEST_VALUE
+
+
+def _text_above(failure: _Failure, line: int) -> _Owner | None:
+    """The nearest key above a line; None if there is none, or if it holds a list or a mapping."""
+    above = failure.above_of(line)
+    while above >= 0 and not (entry := _KEY.fullmatch(failure.text(above))):
+        if failure.text(above).startswith(("- {", "- [")):
+            return None
+        above = failure.above_of(above)
+    if above < 0 or entry is None:
+        return None
+    value = (entry[2] or "").partition("#")[0].strip()
+    return None if value and value[0] in _NO_TEXT else _Owner(entry[1], above, value)
+
+
+def _goes_on(failure: _Failure, line: int, owner: _Owner, *, entry: str) -> Problem:
+    """The problem of a line that goes on with the text of a key.
 
     YAML takes it only below `key: >`, if it has a colon or is not indented.
+
+    Args:
+        failure: of the file.
+        line: the number of the line.
+        owner: the key above, with the text.
+        entry: what to do with the line if it is an entry; empty if it is none.
     """
-    text, above = failure.text(line), failure.above_of(line)
-    while above >= 0 and not _KEY.fullmatch(failure.text(above)):
-        above = failure.above_of(above)
-    entry = _KEY.fullmatch(failure.text(above)) if above >= 0 else None
-    if entry is None or not _is_prose(entry[2] or ""):
-        return None
-    if _KEY.fullmatch(text) and failure.indent(line) <= failure.indent(above):
-        return None
+    key = owner.key
+    remedy = f"write {key}: > and put its whole text below, with blanks before each line"
+    if entry:
+        remedy = f"{entry}; if it is text, {remedy}"
+    elif not owner.is_open:
+        remedy = f"{remedy}; {_REMARK}"
     return Problem(
         f"{failure.name}:{line + 1}",
-        f"{text}, after the text of {entry[1]}",
-        f"{entry[1]}: > before a text of several lines, or an entry in the column of {entry[1]}",
-        f"write {entry[1]}: > and its whole text on the next lines, indented",
+        f"{failure.text(line)}, after the text of {key}",
+        f"{key}: > before a text of several lines, or an entry in the column of {key}",
+        remedy,
     )
 
 
-def _is_prose(value: str) -> bool:
-    """Whether a value is a text of several words, without quotes."""
-    words = value.partition(" #")[0].split()
-    return len(words) > _LONGEST_VALUE and value[0] not in "[{|>&*!#\"'"
+def _short_entry(text: str) -> str:
+    """What to write in place of a line that is a key and a value rather than words of a text."""
+    words = text.split()
+    if len(words) == 1:
+        return f"write {text}: and its value"
+    is_entry = "=" in text or len(words) == _LONGEST_VALUE or words[1][0].isdecimal()
+    return entry_remedy(text) if is_entry else ""
 
 
 def _is_text_beside(failure: _Failure, line: int) -> bool:
@@ -177,11 +223,22 @@ def _is_text_beside(failure: _Failure, line: int) -> bool:
     return ":" not in text and not text.startswith("- ") and indent == failure.indent(failure.line)
 
 
+def _text_with_colon(failure: _Failure) -> Problem | None:
+    """The problem of a line with a colon that goes on with a text; None if it does not."""
+    entry, owner = _KEY.fullmatch(failure.text(failure.line)), _text_above(failure, failure.line)
+    if owner is None or not owner.value or not owner.is_open:
+        return None
+    if entry and failure.indent(failure.line) <= failure.indent(owner.line):
+        return None
+    is_short = entry and len((entry[2] or "").split()) <= _LONGEST_VALUE
+    return _goes_on(failure, failure.line, owner, entry=_OUTDENT if is_short else "")
+
+
 def _second_colon(failure: _Failure) -> Problem:
     text, above = failure.text(failure.line), failure.above
     if above >= 0 and (problem := _no_blank(failure, above)):
         return problem
-    if problem := _text_that_goes_on(failure, failure.line):
+    if problem := _text_with_colon(failure):
         return problem
     if above >= 0 and _is_text_beside(failure, above):
         return _no_colon_in(failure, above)
@@ -200,7 +257,7 @@ def _second_colon(failure: _Failure) -> Problem:
         expected = (
             f"it in the column of line {above + 1} ({failure.text(above)}), which has a value"
         )
-        return Problem(place, text, expected, "remove the blanks that indent it further")
+        return Problem(place, text, expected, _OUTDENT)
     expected = "one key and one value on a line"
     remedy = "put what follows the first colon on the next line, indented, or in quotes if text"
     return Problem(place, text, expected, remedy)

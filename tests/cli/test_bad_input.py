@@ -373,6 +373,9 @@ def test_wrong_values(call: Call, right: str, wrong: str, messages: list[str]) -
     _refused(call, RIGHT.replace(right, wrong, 1), *messages)
 
 
+WRITE_A_TEXT = "write name: > and put its whole text below, with blanks before each line"
+
+
 @pytest.mark.parametrize(
     ("text", "messages"),
     [
@@ -448,7 +451,7 @@ def test_wrong_values(call: Call, right: str, wrong: str, messages: list[str]) -
             "name: the sender waits\n  for one thing: x\nseed: 3\n",
             [
                 "bad.yaml:2: found for one thing: x, after the text of name, expected name: >",
-                "remedy: write name: > and its whole text on the next lines, indented",
+                "remedy: write name: > and put its whole text below, with blanks before each line",
             ],
         ),
         (
@@ -462,6 +465,59 @@ def test_wrong_values(call: Call, right: str, wrong: str, messages: list[str]) -
         (
             "name: the sender waits\n  for x\nand no\nother host\nseed: 3\n",
             ["bad.yaml:3: found and no, after the text of name, expected name: >"],
+        ),
+        (
+            "name:\nThe stall is longer than the detection because of it.\nAnd more.\n",
+            ["bad.yaml:2: found The stall is longer than", WRITE_A_TEXT],
+        ),
+        (
+            "name:\n\nThe stall is longer than the detection because of it.\n\nAnd more.\n",
+            ["bad.yaml:3: found The stall is longer than", WRITE_A_TEXT],
+        ),
+        (
+            "name: >\n  The stall is longer\nthan the detection was in my run\n",
+            ["bad.yaml:3: found than the detection was in my run", WRITE_A_TEXT],
+        ),
+        (
+            "name: >\nThe stall is longer: than\nthe detection was in my run\n",
+            ["bad.yaml:3: found the detection was in my run", WRITE_A_TEXT],
+        ),
+        (
+            "name: The stall\nis longer than the detection since it waits\n",
+            ["bad.yaml:2: found is longer than the", WRITE_A_TEXT, "# before it if it is a remark"],
+        ),
+        (
+            "this is a remark of mine\nseed: 3\n",
+            ["bad.yaml:1: found this is a remark", "remedy: put # before it if it is a remark"],
+        ),
+        (
+            "timeline:\n  - {kind: cut}\nthis is a remark of mine\n",
+            ["bad.yaml:3: found this is a remark", "remedy: put # before it if it is a remark"],
+        ),
+        # entries below a text
+        (
+            "name: One host writes to another.\ntopology clos-4plane\n",
+            ["bad.yaml:2: found topology clos-4plane", "remedy: write topology: clos-4plane; if"],
+        ),
+        (
+            "name: One host writes to another.\nduration = 2 s\nseed: 3\n",
+            ["remedy: write duration: 2 s; if it is text, write name: >"],
+        ),
+        (
+            "name: One host writes to another.\nduration 2 s\nseed: 3\n",
+            ["remedy: write duration: 2 s; if it is text, write name: >"],
+        ),
+        (
+            "name: I think the sender stops early\nwhy-longer b\n",
+            ["remedy: write why-longer: b; if it is text, write name: >"],
+        ),
+        (
+            "name: One host writes to another.\nduration\nseed: 3\n",
+            ["remedy: write duration: and its value; if it is text, write name: >"],
+        ),
+        (
+            "name: One host writes to another.\n  duration: 2 s\nseed: 3\n",
+            ["remedy: remove the blanks that indent it further; if it is text, write name: >"],
         ),
         (
             "name: the sender waits\nseed: 3: 4\n",

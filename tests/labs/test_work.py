@@ -266,7 +266,7 @@ def test_reset_keeps_the_old_work(work: Work) -> None:
         ("awaited: *4", "put it in quotes"),
         ("What was missing? (2 points)\nawaited: 3", "put # before it if it is a remark"),
         ("explain: > Loss", "nothing behind > or |\n.*on the next line, indented"),
-        ("explain: >\nLoss was 3", "the text of explain, indented"),
+        ("explain: >\nLoss was 3", "write explain: > and put its whole text below, with blanks"),
         ("notes: x", "remove it, or put # before it"),
         ("explain: " + "the " * 70, "not the same few words again"),
         ("why-longer: e", "one of a, b, c, d"),
