@@ -9,6 +9,7 @@ from testbed.files.faults import load_fault
 from testbed.files.topologies import load_topology
 from testbed.model.checks import problems
 from testbed.model.errors import Problem
+from testbed.model.faults.busy import busy_problems
 from testbed.model.faults.kinds import Fault
 from testbed.model.faults.record import FaultRecord
 from testbed.model.scenario import Scenario
@@ -130,6 +131,16 @@ def test_by_hand_a_host_that_takes_no_part_is_refused_and_leaves_nothing(target:
     assert refused.expected == "a host that takes part: h0, h4"
     assert not faults.records()
     assert isinstance(faults.inject(_by_hand(scenario, "h4"), 0), FaultRecord)
+
+
+def test_without_a_scenario_no_host_is_busy() -> None:
+    """As at a prompt, whose programs come and go."""
+    scenario = _scenario(penalty=1)
+    fault = _by_hand(scenario, "h4")
+    (problem,) = busy_problems(scenario.topology, "mrc", (), fault, "request")
+    assert (problem.where, problem.found) == ("request.kind", "busy")
+    assert "a scenario's run" in problem.expected
+    assert problem.remedy == "testbed run SCENARIO --hold"
 
 
 def test_by_hand_roce_is_never_busy() -> None:

@@ -32,6 +32,10 @@ def busy_problems(
     if transport != Mrc().kind:
         expected = f"another fault with {transport}: only MRC's responders say that they are busy"
         yield Problem(f"{where}.kind", fault.kind, expected)
+    if not flows:
+        expected = "another fault: only the endpoints of a scenario's run can be busy"
+        yield Problem(f"{where}.kind", fault.kind, expected, "testbed run SCENARIO --hold")
+        return
     ends = sorted({end for src, dst, _ in flows for end in (src, dst)})
     absent = [name for name in expand_groups(topology, fault.target) if name not in ends]
     if absent:
