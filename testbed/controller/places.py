@@ -103,9 +103,11 @@ class Places:
     def _prove(self, places: Sequence[str]) -> dict[str, Any]:
         links, proof = self._link_states(places), dict[str, Any]()
         if not links:
+            refused = 0
             for host in places:
                 proof |= self._on_endpoints.prove(host, self._active.impairment_at(host))
-            return proof
+                refused += proof.pop("refused", 0)
+            return {**proof, "refused": refused} if "busy" in proof else proof
         for link, state in self._beside_wires(links).items():
             _add(proof, self._on_links.prove(link, state))
             if link in self._wires:

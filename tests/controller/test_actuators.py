@@ -1,5 +1,6 @@
 """The order in which the OpenFlow actuator works, and what it takes for proof."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from testbed.controller.actuators import openflow
 from testbed.controller.actuators.openflow import OpenFlowActuator
 from testbed.controller.actuators.state import FaultError, LinkImpairments
+from testbed.controller.places import Places
 from testbed.controller.plan import DROP_PRIORITY, PATCH_PRIORITY
 from testbed.fabric.layout import Layout
 from testbed.fabric.openvswitch.wires import wires_of
@@ -197,3 +199,20 @@ def test_a_healed_cut_puts_routes_back_and_looks_for_its_flows(switch: FakeSwitc
     del switch.table[PATCH_PRIORITY, 1]
     with pytest.raises(FaultError, match="flows"):
         actuator.apply(FABRIC_LINK, LinkImpairments())
+
+
+class BusyEndpoints:
+    """Two endpoints that have refused packets, and one that was never busy."""
+
+    def prove(self, host: str, _state: Impairment) -> dict[str, Any]:
+        refused = {"h0": 3, "h1": 4}
+        busy = {"busy": {"refusal": "no_bitmap"}, "refused": refused.get(host)}
+        return {"stopped": False, **(busy if host in refused else {})}
+
+
+def test_the_proof_of_a_fault_at_several_hosts_counts_what_all_have_refused() -> None:
+    fake: Any = BusyEndpoints()
+    places = Places(fake, fake, fake, (), nullcontext)
+    shown = places.prove(("h0", "h1"))
+    assert shown == {"stopped": False, "busy": {"refusal": "no_bitmap"}, "refused": 7}
+    assert places.prove(("h2",)) == {"stopped": False}
