@@ -51,8 +51,9 @@ class OperatedFlow:
         ]
 
     def values(self, names: Sequence[str]) -> list[int]:
-        """The EVs with these names: paths, planes, numbers."""
-        return [value for name in names for value in evs_named(self.evs, name)]
+        """The EVs with these names (paths, planes, numbers), each once."""
+        named = (value for name in names for value in evs_named(self.evs, name))
+        return list(dict.fromkeys(named))
 
     def plane(self, value: int) -> int:
         """The plane of an EV."""

@@ -123,6 +123,13 @@ def test_commands_by_hand_and_what_they_answer() -> None:
     assert events["dropped"] == 0
 
 
+def test_an_ev_that_is_named_twice_is_probed_once() -> None:
+    """By its plane and by its path: the batch is over when each EV has answered."""
+    probe = {"kind": "probe", "flow": FLOW, "ev": ["p0", "p0/t1_0", "p0"], "within": "2 s"}
+    (probed,) = answers(probe)
+    assert sorted(ev["path"] for ev in probed["evs"]) == [f"p0/t1_{t1}" for t1 in range(4)]
+
+
 def test_an_allow_is_recorded_as_of_whoever_gave_it(tmp_path: Path) -> None:
     """Whoever had denied the EV, and even if nobody had."""
     scenario = healthy(
