@@ -29,6 +29,8 @@ from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
 from testbed.model.operator.commands import TOO_LATE, TimedCommand, parse_command
 from testbed.model.run_files.flows import FLOWS, OpenedFlow
+from testbed.model.run_files.layout import START
+from testbed.model.run_files.start import RunStart
 from testbed.model.transport import Mrc, Transport
 from testbed.mrc import Datagram, EvChanged, Event, Placed, QueuePair
 from testbed.mrc.wire.datagram import Outbound
@@ -80,7 +82,7 @@ class DeviceRecords(Closeable):
         """Create the raw files.
 
         Args:
-            raw: their directory.
+            raw: their directory; `start.json` in it says when the fabric's records begin.
             topology: the fabric.
             host: the device's.
             evs_of: the EVs to a peer.
@@ -99,6 +101,8 @@ class DeviceRecords(Closeable):
         self._next_sample_ns = 0
         self._operated = _Flows(topology)
         self._operator = HostOperator(self._operated, host, self._tables)
+        start = RunStart.model_validate_json((raw / START).read_text(encoding="utf-8"))
+        self._operator.begin(start.t0_ns)
         self._lock = (raw / f"{name}.lock").open("wb")
         fcntl.flock(self._lock, fcntl.LOCK_EX)  # until the program ends, however it does
         self._socket_file = raw / f"{name}{SOCKET_SUFFIX}"

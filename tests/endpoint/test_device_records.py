@@ -12,11 +12,14 @@ from testbed.files.scenarios import load_scenario
 from testbed.host.operator import KEPT_EVENTS
 from testbed.host.traffic import Connection
 from testbed.model.fabric.nodes import Node
+from testbed.model.run_files.layout import START
+from testbed.model.run_files.start import RunStart
 from testbed.mrc import EvChanged, EvState, Placed, QueuePair
 from testbed.sandbox.channel import Channel
 from testbed.sandbox.sockets import socket_name
 from testbed.sim import Simulation
 
+T0_NS = 400_000_000
 NOW_NS = 1_000_000_000
 
 
@@ -34,6 +37,7 @@ def recording(
     """The records of a device of a host, and its queue pairs."""
     evs = {connection.plan.peer: connection.plan.evs for connection in connections}
     topology = load_scenario("incast").topology
+    (raw / START).write_text(RunStart(t0_ns=T0_NS, base_rtt_ns=1).model_dump_json())
     with DeviceRecords(raw, topology, host, evs.__getitem__) as records:
         qps = [connection.qp for connection in connections]
         yield records, [qp for qp in qps if isinstance(qp, QueuePair)]
@@ -122,5 +126,6 @@ def test_all_events_are_answered_and_those_that_nobody_took_are_kept(tmp_path: P
             records.work(NOW_NS)
         listed = answer(tmp_path, records, events)
         assert len(listed["events"]) == KEPT_EVENTS
+        assert {event["t"] for event in listed["events"]} == {0.6}, "from the start of the fabric"
         assert listed["dropped"] == 0
         assert answer(tmp_path, records, events)["events"] == []
