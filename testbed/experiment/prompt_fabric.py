@@ -9,6 +9,7 @@ import select
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -96,11 +97,25 @@ def _record(fabric: Fabric, directory: Path, channel: Channel) -> int:
     return os.EX_OK
 
 
+@dataclass(frozen=True, slots=True)
+class _Command:
+    """A command that has not been answered.
+
+    Attributes:
+        until_ns: a program that has not begun with it by then drops it.
+        answers: what programs have answered; first that none can.
+    """
+
+    until_ns: int
+    answers: list[dict[str, Any]]
+
+
 class Relay:
     """Passes the operator's commands on to the programs of a host, and their answers back.
 
     Where several programs run in a host each gets the command. The first that does not refuse it
-    answers, but the events of all are listed together.
+    answers, but the events of all are listed together: of all that answer in time, as one may be
+    stopped.
     """
 
     def __init__(self, controller: ControllerProcess, raw: Path) -> None:
@@ -108,7 +123,7 @@ class Relay:
         self._controller = controller
         self._raw = raw
         self._programs: dict[Channel, int] = {}
-        self._answers: dict[int, list[dict[str, Any]]] = {}
+        self._commands: dict[int, _Command] = {}
 
     def wait(self, watched: list[Any], timeout_s: float) -> list[Any]:
         """Relay messages for a time; returns those of `watched` that have something to read."""
@@ -119,6 +134,8 @@ class Relay:
                     self._ask(message)
         for program in [each for each in self._programs if each in ready]:
             self._answered(program)
+        for number in [*self._commands]:
+            self._conclude(number)
         return [each for each in watched if each in ready]
 
     def _ask(self, message: dict[str, Any]) -> None:
@@ -141,8 +158,7 @@ class Relay:
             "expected": "a host in which a program with a device runs",
             "remedy": f"at the prompt: {host} write_bw, and in another host: write_bw {host}",
         }
-        self._answers[number] = [{"errors": [problem]}]
-        self._conclude(number)
+        self._commands[number] = _Command(message["until_ns"], [{"errors": [problem]}])
 
     def _answered(self, program: Channel) -> None:
         messages = program.receive()
@@ -150,20 +166,19 @@ class Relay:
             return
         number = self._programs.pop(program)
         program.close()
-        if messages and number in self._answers:
-            self._answers[number].append(messages[0]["content"])
-        self._conclude(number)
+        if messages and number in self._commands:
+            self._commands[number].answers.append(messages[0]["content"])
 
     def _conclude(self, number: int) -> None:
         """Answer a command if nothing that is still to come can change the answer."""
-        answers = self._answers.get(number, [])
-        results = [content for content in answers if "errors" not in content]
+        command = self._commands[number]
+        results = [content for content in command.answers if "errors" not in content]
         lists_events = bool(results) and "events" in results[0]
-        is_waited_for = number in self._programs.values() and (lists_events or not results)
-        if not answers or is_waited_for:
+        more_events = lists_events and now_ns() < command.until_ns
+        if number in self._programs.values() and (more_events or not results):
             return
-        del self._answers[number]
-        content = results[0] if results else answers[-1]
+        del self._commands[number]
+        content = results[0] if results else command.answers[-1]
         if lists_events:
             events = [event for result in results for event in result["events"]]
             events.sort(key=itemgetter("t"))

@@ -8,8 +8,10 @@ from threading import Thread
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
+from testbed.endpoint.clock import now_ns
 from testbed.endpoint.device_records import SOCKET_SUFFIX
 from testbed.experiment.prompt_fabric import Relay
+from testbed.model.units import NS_PER_S
 from testbed.sandbox.channel import Channel
 from testbed.sandbox.sockets import socket_name
 
@@ -39,17 +41,19 @@ def program(raw: Path, name: str, content: dict[str, Any]) -> Iterator[None]:
     listener.close()
 
 
-def relayed(raw: Path) -> dict[str, Any]:
-    """What the controller is answered to a command for h0."""
+def relayed(raw: Path, within_s: float = 60) -> dict[str, Any]:
+    """What the controller is answered to a command for h0 that has to be begun within a time."""
     here, there = Channel.pair()
     sent: list[dict[str, Any]] = []
     controller = SimpleNamespace(
         fileno=there.fileno, receive=there.receive, process=SimpleNamespace(send=sent.append)
     )
     relay = Relay(cast("ControllerProcess", controller), raw)
-    here.send({"operate": 1, "host": "h0", "command": {"kind": "events", "host": "h0"}})
+    until_ns = now_ns() + round(within_s * NS_PER_S)
+    command = {"kind": "events", "host": "h0"}
+    here.send({"operate": 1, "host": "h0", "until_ns": until_ns, "command": command})
     while not sent:
-        relay.wait([], 1)
+        relay.wait([], 0.1)
     here.close()
     there.close()
     content: dict[str, Any] = sent[0]["content"]
@@ -81,3 +85,15 @@ def test_the_program_that_does_not_refuse_a_command_answers(tmp_path: Path) -> N
 def test_without_a_program_a_command_is_refused(tmp_path: Path) -> None:
     (problem,) = relayed(tmp_path)["errors"]
     assert (problem["found"], problem["expected"][:6]) == ("h0", "a host")
+
+
+def test_the_events_of_a_program_are_listed_although_another_is_stopped(tmp_path: Path) -> None:
+    """They are forgotten once the program has answered, so they must not be lost."""
+    stopped = socket.socket(socket.AF_UNIX)
+    with socket_name(tmp_path / f"h0-2{SOCKET_SUFFIX}") as path:
+        stopped.bind(path)
+    stopped.listen()
+    with program(tmp_path, "1", events(1, 2)):
+        content = relayed(tmp_path, within_s=1)
+    stopped.close()
+    assert [event["t"] for event in content["events"]] == [1, 2]
