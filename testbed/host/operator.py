@@ -19,6 +19,7 @@ from testbed.model.fabric.ev_set import EvChoice
 from testbed.model.fabric.nodes import Node
 from testbed.model.operator.checks import OnFlow, Operated, command_problems, replacement
 from testbed.model.operator.commands import (
+    OVER,
     AllowEvs,
     Command,
     DenyEvs,
@@ -75,7 +76,11 @@ class _Probing:
 
 
 class HostOperator:
-    """The operator's side of one host. Times in ns."""
+    """The operator's side of one host. Times in ns.
+
+    Attributes:
+        end_ns: when the run ends: commands by hand are refused from then on.
+    """
 
     def __init__(self, operated: Operated, host: Node, tables: Tables) -> None:
         """Have no queue pairs yet; `operated` has the flows, and the scenario's commands if any."""
@@ -91,6 +96,7 @@ class HostOperator:
         self._dropped = 0
         self._disabled: set[int] = set()
         self._t0_ns = 0
+        self.end_ns = NEVER
 
     def use_flows_of(self, operated: Operated) -> None:
         """Check commands against the flows of `operated` from now on."""
@@ -141,7 +147,10 @@ class HostOperator:
 
     def handle(self, command: Command, now_ns: int, answer: Answer) -> None:
         """Carry out a command by hand; `answer` is called when it took effect or was refused."""
-        self._carry_out(command, now_ns, answer, BY_HAND)
+        if now_ns >= self.end_ns:
+            answer(OVER)
+        else:
+            self._carry_out(command, now_ns, answer, BY_HAND)
 
     def record_event(self, flow: int, event: EvChanged) -> None:
         """Keep an event until it is listed."""
@@ -175,8 +184,7 @@ class HostOperator:
                 self._deny(flow, sorted(crossing - denied), now_ns, BY_MAPPER)
             else:
                 refusal = "refused: it leaves the flow no path"
-                number, name = flow.number, host.name
-                self._record(now_ns, BY_MAPPER, "deny", name, number, -1, 0, refusal, -1)
+                self._record(now_ns, BY_MAPPER, "deny", host.name, flow.number, -1, 0, refusal, -1)
             self._allow(flow, sorted(denied - crossing), {BY_MAPPER}, now_ns, BY_MAPPER)
 
     # --- commands -----------------------------------------------------------------------------

@@ -130,6 +130,19 @@ def test_an_ev_that_is_named_twice_is_probed_once() -> None:
     assert sorted(ev["path"] for ev in probed["evs"]) == [f"p0/t1_{t1}" for t1 in range(4)]
 
 
+def test_a_command_at_or_after_the_end_changes_nothing() -> None:
+    """It may have been on its way when the run ended, and its sender is told that it is over."""
+    scenario = healthy()
+    host = Simulation(scenario).hosts[scenario.topology.host_named("h0")]
+    operator, told = host.traffic.operator, list[dict[str, Any]]()
+    operator.end_ns = 6 * S
+    deny = parse_command({"kind": "deny", "flow": FLOW, "ev": ["p0"]})
+    operator.handle(deny, 6 * S, told.append)
+    assert [problem["found"] for problem in told[0]["errors"]] == ["a run that is over"]
+    operator.handle(deny, 6 * S - 1, told.append)
+    assert {ev["state"] for ev in told[1]["evs"] if ev["port"] == 0} == {"DENIED"}
+
+
 def test_an_allow_is_recorded_as_of_whoever_gave_it(tmp_path: Path) -> None:
     """Whoever had denied the EV, and even if nobody had."""
     scenario = healthy(

@@ -160,6 +160,18 @@ TOO_LATE: Final = {
 }
 """The answer to a command that arrived after `until_ns` of its message."""
 
+OVER: Final = {
+    "errors": [
+        {
+            "where": "command",
+            "found": "a run that is over",
+            "expected": "a run that is under way",
+            "remedy": "",
+        }
+    ]
+}
+"""The answer to a command that arrived at or after the end of the run."""
+
 
 def parse_command(values: object) -> Command:
     """The command with these values, which were checked before.
