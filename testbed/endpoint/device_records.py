@@ -5,9 +5,10 @@ adds a line to `flows.jsonl`, and the receiver of the packet finds it there.
 """
 
 import fcntl
+import json
 import select
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -39,6 +40,9 @@ from testbed.sandbox.sockets import socket_name
 
 SOCKET_SUFFIX = ".sock"
 """A device takes commands on a UNIX socket, `<host>-<time>.sock` beside its raw files."""
+
+PORTS_SUFFIX = ".ports"
+"""`<host>.ports` has the ports that are disabled, for programs that are used later in the host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +106,8 @@ class DeviceRecords(Closeable):
         self._operated = _Flows(topology)
         self._operator = HostOperator(self._operated, host, self._tables)
         start = RunStart.model_validate_json((raw / START).read_text(encoding="utf-8"))
-        self._operator.begin(start.t0_ns)
+        self._t0_ns = start.t0_ns
+        self._ports_file = raw / f"{host.name}{PORTS_SUFFIX}"
         self._lock = (raw / f"{name}.lock").open("wb")
         fcntl.flock(self._lock, fcntl.LOCK_EX)  # until the program ends, however it does
         self._socket_file = raw / f"{name}{SOCKET_SUFFIX}"
@@ -146,6 +151,8 @@ class DeviceRecords(Closeable):
         number = request["operate"]
 
         def answer(content: dict[str, Any]) -> None:
+            if "ports" in content and request["command"]["kind"] != "ports":
+                self._keep_ports(content["ports"])
             try:
                 caller.send({"operated": number, "content": content})
             except OSError as error:  # closed at one end or the other
@@ -156,6 +163,21 @@ class DeviceRecords(Closeable):
                 answer(TOO_LATE)
             else:
                 self._operator.handle(parse_command(request["command"]), now_ns, answer)
+
+    def _keep_ports(self, ports: Iterable[Mapping[str, Any]]) -> None:
+        """Write which ports are disabled, in one step."""
+        disabled = [port["port"] for port in ports if port["state"] == "disabled"]
+        new = self._socket_file.with_suffix(PORTS_SUFFIX)
+        new.write_text(json.dumps(disabled), encoding="utf-8")
+        new.replace(self._ports_file)
+
+    def _disabled_ports(self) -> list[int]:
+        """The ports that commands to this or other programs of the host have disabled."""
+        try:
+            disabled: list[int] = json.loads(self._ports_file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return []
+        return disabled
 
     def arrived(self, packet: memoryview, rx_ns: int) -> None:
         """Record an inner packet that has arrived, if it is a control packet."""
@@ -248,6 +270,8 @@ class DeviceRecords(Closeable):
 
     def _operate(self, connection: _Connection, flow: tuple[str, str, int], now_ns: int) -> None:
         """Have commands apply to a queue pair that sends or receives a flow."""
+        if not self._operated.flows:
+            self._operator.begin(self._t0_ns, self._disabled_ports())
         self._operated = replace(self._operated, flows=(*self._operated.flows, flow))
         self._operator.use_flows_of(self._operated)
         self._operator.add(connection, now_ns)

@@ -5,7 +5,7 @@ Clustermapper as its denylist. An EV is denied as long as one of these three den
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Protocol
 
@@ -119,8 +119,9 @@ class HostOperator:
                 self._flows[ends] = flow
                 self._profiles[number] = flow_name(*ends)
 
-    def begin(self, t0_ns: int) -> None:
-        """Carry out the scenario's commands for this host from now on, each at its time."""
+    def begin(self, t0_ns: int, disabled: Collection[int] = ()) -> None:
+        """Carry out the scenario's commands at their times; these ports are disabled already."""
+        self._disabled.update(disabled)
         self._t0_ns = t0_ns
         own = (each for each in self._scenario.operator if host_of(each) == self._host.name)
         self._commands.extend(

@@ -19,6 +19,7 @@ from testbed.sandbox.channel import Channel
 from testbed.sandbox.sockets import socket_name
 from testbed.sim import Simulation
 
+PORT_KINDS = ("disable", "enable")
 T0_NS = 400_000_000
 NOW_NS = 1_000_000_000
 
@@ -92,6 +93,27 @@ def test_the_ports_of_a_program_that_only_receives_can_be_disabled(tmp_path: Pat
         assert states == ["enabled", "disabled", "enabled", "enabled"]
         receives(records, second)
         assert first.down_planes() == second.down_planes() == {1}
+
+
+def test_a_port_stays_disabled_for_programs_that_are_used_later(tmp_path: Path) -> None:
+    """Started before or after the command; until it is enabled."""
+    host, connections = next(incast())
+    disable, enable = ({"kind": kind, "host": host.name, "plane": 1} for kind in PORT_KINDS)
+    with recording(tmp_path, host, connections[1:]) as (idle, (idle_qp, *_)):
+        socket_of_idle = next(tmp_path.glob(f"*{SOCKET_SUFFIX}"))
+        hidden = socket_of_idle.rename(socket_of_idle.with_suffix(".hidden"))
+        with recording(tmp_path, host, connections[:1]) as (first, (qp,)):
+            receives(first, qp)
+            answer(tmp_path, first, disable)
+        receives(idle, idle_qp)
+        assert idle_qp.down_planes() == {1}
+        hidden.rename(socket_of_idle)
+        listed = answer(tmp_path, idle, {"kind": "ports", "host": host.name})["ports"]
+        assert [port["state"] for port in listed] == ["enabled", "disabled", "enabled", "enabled"]
+        answer(tmp_path, idle, enable)
+    with recording(tmp_path, host, connections[2:]) as (last, (last_qp, *_)):
+        receives(last, last_qp)
+        assert last_qp.down_planes() == frozenset()
 
 
 def test_a_command_that_comes_after_its_sender_gave_up_changes_nothing(tmp_path: Path) -> None:
