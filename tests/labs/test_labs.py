@@ -1,6 +1,7 @@
 """Every lab that ships: its texts, and for some students that starters fail and solutions pass."""
 
 import io
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -97,6 +98,25 @@ def _printed(work: Work) -> str:
             assert entry is not None
             print(outcome(task, entry, evidence), file=text)
     return " ".join(text.getvalue().replace("%", " % ").replace(":", " : ").split())
+
+
+@pytest.mark.parametrize("directory", lab_directories(), ids=lambda path: str(path.name))
+def test_an_example_in_a_question_is_an_answer_of_the_right_form(directory: Path) -> None:
+    for task in load_lab(directory).lab.questions:
+        examples = re.findall(r"\blike ([\w/>-]*\d[\w/>-]*)", task.question)
+        if isinstance(task.answer, NamesAnswer):
+            assert all(map(task.answer.has_form, [*examples, task.answer.like])), task.id
+
+
+def test_every_direction_is_a_guess_at_where_packets_wait() -> None:
+    """Also a wrong one, which opens a hint; and the example does not tell which ones are right."""
+    task = load_lab(LABS / "05-congestion").lab.task("where")
+    assert task is not None
+    assert isinstance(task.answer, NamesAnswer)
+    for direction in ("p0_t1_0>p0_t0_1", "p0_t0_1>p0_t1_0", "p0_t0_1>h6", "h6>p0_t0_1"):
+        assert task.answer.has_form(direction)
+    assert not task.answer.has_form("p0_t0_1")
+    assert "h" not in task.answer.like
 
 
 def _assignments(lab: str, students: int) -> list[Assignment]:
