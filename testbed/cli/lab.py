@@ -133,7 +133,8 @@ def predict(
         typer.Argument(metavar="VALUE", help="What you expect, such as 1.5 RTT, or an option."),
     ] = None,
     within: Annotated[
-        str | None, typer.Option(metavar="TOLERANCE", help="How far off you may be: 0.5 RTT, 20%.")
+        str | None,
+        typer.Option(metavar="TOLERANCE", help='How far off you may be: "0.5 RTT", 20%.'),
     ] = None,
 ) -> None:
     """Say what a run will show, before it is made; without a value it shows the question."""

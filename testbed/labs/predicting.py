@@ -29,6 +29,7 @@ def predict(work: Work, task: Task, text: str, within: str | None) -> Entry:
         expected = f"a prediction before the run {task.before}, which was made"
         remedy = f"keep the one you made; {AGAIN}"
         raise InputError.of(task.id, text, expected, remedy)
+    text, within = _with_blank(task, text, within)
     try:
         value = parse_answer(text, task.answer)
     except RefusedValueError as error:
@@ -83,5 +84,28 @@ def _example(task: Task) -> str:
             return f'"{example(unit)}"'
         case ChoiceAnswer(options=options):
             return next(iter(options))
+def _with_blank(task: Task, text: str, within: str | None) -> tuple[str, str | None]:
+    """What is expected, and a tolerance that was given as two words: `3 RTT --within 0.5 RTT`.
+
+    The command line takes the second one for a part of what is expected.
+    """
+    if within is None or _is_right(task, text):
+        return text, within
+    words = text.split()
+    for unit, others in ((words[-1], words[:-1]), (words[0], words[1:])):
+        if not unit[0].isdecimal() and _is_right(task, " ".join(others)):
+            return " ".join(others), f"{within} {unit}"
+    return text, within
+
+
+def _is_right(task: Task, text: str) -> bool:
+    """Whether a text has the form that a task asks for."""
+    try:
+        parse_answer(text, task.answer)
+    except RefusedValueError:
+        return False
+    return True
+
+
         case _:
             return "..."

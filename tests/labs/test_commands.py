@@ -67,6 +67,21 @@ def test_a_negative_number_is_no_option(at_work: Call) -> None:
         assert "-2 RTT" in called.out
 
 
+@pytest.mark.parametrize(
+    ("words", "within"),
+    [
+        ("3 RTT --within 0.5 RTT", "0.5 RTT"),
+        ("--within 0.5 RTT 3 RTT", "0.5 RTT"),
+        ("3RTT --within 0.5 RTT", "0.5 RTT"),
+        ("3 RTT --within 20 %", "0.6 RTT"),
+    ],
+)
+def test_a_tolerance_is_written_with_a_blank(at_work: Call, words: str, within: str) -> None:
+    called = at_work("lab", "predict", "detection", *words.split())
+    assert called.status == 0, called.err
+    assert f"3 RTT, within {within}" in called.out
+
+
 @pytest.mark.simulated
 def test_a_student_who_mistypes_rows_and_answers(at_work: Call, work: Work) -> None:
     for task in PREDICTED:
