@@ -126,6 +126,17 @@ def test_a_submission_that_cannot_be_read_ends_no_other_grading(
     assert not fine.error
 
 
+def test_a_letter_outside_the_encoding_of_the_system_loses_no_grade(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "cp1252")
+    name = "\N{LATIN CAPITAL LETTER L WITH STROKE}ukasz.zip"
+    (tmp_path / name).write_bytes(b"not a zip")
+    (graded,) = grade_all([tmp_path / name], Course(None), _ignore)
+    assert graded.file == name
+    assert "expected a submission" in graded.error
+
+
 def test_two_equal_files_are_graded_and_kept_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

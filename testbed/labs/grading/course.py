@@ -147,9 +147,9 @@ def _grade_apart(path: Path, course: Course) -> Grade:
             [sys.executable, "-m", "testbed.labs.grading.worker"],
             input=json.dumps(request),
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             timeout=timeout_s,
-            env={**os.environ, **FEW_THREADS},
+            env={**os.environ, **FEW_THREADS, "PYTHONIOENCODING": "utf-8"},
             check=False,
         )
     except subprocess.TimeoutExpired:
