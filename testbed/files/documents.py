@@ -31,6 +31,10 @@ _PATHS_SHOWN = 8
 REQUEST = "request"
 """The place that messages name for a document that is no file."""
 
+_REMARK = re.compile(" +#")
+_RESERVED = re.compile("[!&]")
+"""How a value may begin, of which YAML then drops the first word."""
+
 _MERGE = "tag:yaml.org,2002:merge"
 _TEXT = "tag:yaml.org,2002:str"
 
@@ -53,6 +57,7 @@ class Document:
         texts: each part as the user wrote it, shortened, by key path.
         origins: the option that gave a part which is not from the file, by key path.
         problems: what is wrong with it as YAML: a key given twice, a number that cannot be read.
+        remarked: the key paths of values without quotes that end at a remark (`#`).
     """
 
     file: Path | None
@@ -61,6 +66,7 @@ class Document:
     texts: dict[str, str] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
+    remarked: frozenset[str] = frozenset()
 
     @property
     def directory(self) -> Path:
@@ -200,6 +206,7 @@ class _Reader:
         self.problems: list[Problem] = []
         self._loader = loader
         self._values = 0
+        self.remarked: set[str] = set()
         self._open: list[int] = []
         self._merged: set[int] = set()
 
@@ -250,7 +257,13 @@ class _Reader:
         return str(key.value)
 
     def _scalar(self, node: yaml.Node, path: str) -> Any:
+        if getattr(node, "style", None) is None and _at(node.end_mark, _REMARK):
+            self.remarked.add(path)
         if self._as_text:
+            if beginning := _at(node.start_mark, _RESERVED):
+                where, found = self.document.where(path), f"a value that begins with {beginning}"
+                expected = "a value that begins otherwise: this character is reserved in YAML"
+                self.problems.append(Problem(where, found, expected, "put it in quotes"))
             return node.value
         try:
             return self._loader.construct_object(node)
@@ -259,6 +272,12 @@ class _Reader:
             remedy = f'write text in quotes: "{node.value}"'
             self.problems.append(Problem(where, found, "a number that YAML can read", remedy))
             return None
+
+
+def _at(mark: yaml.Mark, pattern: re.Pattern[str]) -> str:
+    """What stands at a place in a file, if it is of a form; else empty."""
+    found = None if mark.buffer is None else pattern.match(mark.buffer, mark.pointer)
+    return found[0] if found else ""
 
 
 def _shown(node: yaml.Node) -> str:
@@ -370,4 +389,9 @@ def _parse(
         expected = "a mapping of keys to values"
         first, _, _ = text.strip().partition("\n")
         raise InputError.of(_place(file), found, expected, entry_remedy(first) or remedy)
-    return replace(reader.document, data=data, problems=tuple(reader.problems))
+    return replace(
+        reader.document,
+        data=data,
+        problems=tuple(reader.problems),
+        remarked=frozenset(reader.remarked),
+    )

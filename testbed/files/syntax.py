@@ -311,7 +311,14 @@ def _text_behind(failure: _Failure) -> Problem:
 
 
 def _alias(failure: _Failure) -> Problem:
-    return Problem(failure.place, "a value that begins with *", "another value", "put it in quotes")
+    found = "a value that begins with * or &"
+    expected = "a value that begins otherwise: this character is reserved in YAML"
+    return Problem(failure.place, found, expected, "put it in quotes")
+
+
+def _list_behind(failure: _Failure) -> Problem:
+    remedy = "put each entry on a line of its own below the key; if it is text, put it in quotes"
+    return Problem(failure.place, "- behind a colon", "a list on the lines below its key", remedy)
 
 
 def _character(failure: _Failure) -> Problem:
@@ -329,8 +336,9 @@ _EXPLAINED: dict[str, Callable[[_Failure], Problem]] = {
     "could not find expected ':'": _no_colon,
     "mapping values are not allowed": _second_colon,
     "<block end>|'<document start>', but found '<": _indentation,
-    "expected a comment or a line break": _text_behind,
-    "found undefined alias": _alias,
+    "expected a comment or a line break|expected chomping": _text_behind,
+    "found undefined alias|expected alphabetic or numeric": _alias,
+    "sequence entries are not allowed": _list_behind,
     r"expected ',' or '.'": _bracket,
     "unexpected end of stream": _quote,
     "cannot start any token": _character,

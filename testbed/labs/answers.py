@@ -201,6 +201,16 @@ def show_answer(value: Value, answer: Answer) -> str:
     return ", ".join(value) if isinstance(value, tuple) else str(value)
 
 
+def remark_remedy(document: Document, task: Task) -> str:
+    """What to do about a text of which YAML takes a part for a remark; empty if it takes none."""
+    if not isinstance(task.answer, TextAnswer) or task.id not in document.remarked:
+        return ""
+    return (
+        "the text ends where # begins a remark: write > behind the colon, and the whole text "
+        "below it, indented"
+    )
+
+
 def parsed(document: Document, task: Task) -> Value | None:
     """The answer to a task; None if there is none yet.
 
@@ -215,4 +225,5 @@ def parsed(document: Document, task: Task) -> Value | None:
     except RefusedValueError as error:
         found = document.texts.get(task.id, "")
         where = document.where(task.id)
-        raise InputError.of(where, found, error.expected, error.remedy) from None
+        remedy = error.remedy or remark_remedy(document, task)
+        raise InputError.of(where, found, error.expected, remedy) from None

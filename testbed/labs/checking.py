@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from testbed.files.documents import Document
-from testbed.labs.answers import ANSWERS, Value, parsed, show_answer
+from testbed.labs.answers import ANSWERS, Value, parsed, remark_remedy, show_answer
 from testbed.labs.evidence import Evidence, canonical
 from testbed.labs.lab import (
     ChoiceAnswer,
@@ -83,6 +83,8 @@ def check(task: Task, document: Document, evidence: Evidence, *, attempts: int =
         _refuse_misspelt(task.id, document, answer, _listed(right_answer(task, evidence)))
         _refuse_other_form(task.id, document, answer, task.answer)
     reason = _wrong(task, answer, evidence, directed=attempts < DIRECTED)
+    if reason and (remedy := remark_remedy(document, task)):
+        reason = f"{reason} Look: {remedy}."
     return CheckResult(task, shown, passed=not reason, reason=reason)
 
 

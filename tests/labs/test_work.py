@@ -116,6 +116,9 @@ def test_a_student_works_through_the_lab(predicted: Work) -> None:
     _answers(work, explain=quoting_nothing)
     unquoted = check(work.task("explain"), work.read_answers(), evidence)
     assert unquoted.reason == "The text does not quote the figure detection_rtt of your run."
+    work.answers.write_text(f"explain: {quoting_nothing} flow #2 lost 12 packets\n")
+    cut = check(work.task("explain"), work.read_answers(), evidence).reason
+    assert cut.startswith(f"{unquoted.reason} Look: the text ends where # begins a remark")
 
 
 def _solution() -> Any:
@@ -287,6 +290,13 @@ def test_an_answer_is_read_as_it_was_written() -> None:
         document = parse_document(None, f"usid: {text}", as_text=True)
         assert parse_answer(document.data["usid"], names) == ("24e3",)
     document = parse_document(None, "usid: 0203", as_text=True)
+        ("explain: flow #2 lost 12 packets", "not 1\n.*where # begins a remark: write > behind"),
+        ("explain: in my run\n  flow #2 lost 12", "not 4\n.*where # begins a remark: write >"),
+        ("explain: *bold* text", "a value that begins with .*\n.*put it in quotes"),
+        ("explain: - the stall", "- behind a colon.*\n.*if it is text, put it in quotes"),
+        ("explain: !The text", "a value that begins with !.*\n.*put it in quotes"),
+        ("explain: &The text", "a value that begins with &.*\n.*put it in quotes"),
+        ("explain: >text", "nothing behind > or |"),
     assert parse_answer(document.data["usid"], names) == ("0203",)
 
 
