@@ -324,6 +324,14 @@ def submit(
     work = work_here()
     path = submit_work(work, into)
     try:
+    problems: dict[str, None] = {}
+    for run in work.assignment.directory.lab.runs:
+        try:
+            work.assignment.scenario(run)
+        except InputError as error:  # of the student's code, which several runs may use
+            problems[str(error.problems[0])] = None
+    for problem in problems:
+        stdout().print(f"No run of your code counts before {problem}", style="yellow")
         work.read_answers()
     except InputError as error:
         stdout().print(f"No answer counts before {error.problems[0]}", style="yellow")
