@@ -183,7 +183,7 @@ def run(
     """
     from testbed.cli.running import reporting_how_to_resume, signals_stop
     from testbed.cli.summary import show
-    from testbed.labs.predicting import outcome
+    from testbed.labs.predicting import outcomes
     from testbed.labs.runs import checked_run, make_run
 
     work = work_here()
@@ -215,11 +215,8 @@ def run(
             "simulated run does not depend on the machine. Change your code."
         )
         raise typer.Exit(ExitStatus.UNTRUSTED)
-    for task in work.assignment.directory.lab.predictions(name):
-        entry = work.last("prediction", task=task.id)
-        said = "" if entry is None or made.hidden else outcome(task, entry, work.evidence())
-        if said:
-            console.print(f"{task.id}: {said}", style="bold")
+    for said in [] if made.hidden else outcomes(work, name):
+        console.print(said, style="bold")
     console.print(f"next: {next_step(work)}")
 
 
@@ -324,6 +321,9 @@ def submit(
     work = work_here()
     path = submit_work(work, into)
     try:
+        work.read_answers()
+    except InputError as error:
+        stdout().print(f"No answer counts before {error.problems[0]}", style="yellow")
     problems: dict[str, None] = {}
     for run in work.assignment.directory.lab.runs:
         try:
@@ -332,9 +332,6 @@ def submit(
             problems[str(error.problems[0])] = None
     for problem in problems:
         stdout().print(f"No run of your code counts before {problem}", style="yellow")
-        work.read_answers()
-    except InputError as error:
-        stdout().print(f"No answer counts before {error.problems[0]}", style="yellow")
     stale = [
         run
         for run in work.assignment.directory.lab.runs

@@ -53,6 +53,23 @@ def show_prediction(task: Task, entry: Entry) -> str:
     return f"{shown}" if not within else f"{shown}, within {show_quantity(within, unit_of(task))}"
 
 
+def outcomes(work: Work, run: str) -> list[str]:
+    """What a run says to each prediction that it was made for: of a student's code the first run.
+
+    Later ones have other code than what the prediction is about.
+    """
+    lab = work.assignment.directory.lab
+    made = [*work.entries("run", run=run, verdict="trusted")]
+    if lab.runs[run].code and len(made) > 1:
+        return []
+    evidence, said = work.evidence(), []
+    for task in lab.predictions(run):
+        entry = work.last("prediction", task=task.id)
+        if entry is not None and (text := outcome(task, entry, evidence)):
+            said.append(f"{task.id}: {text}")
+    return said
+
+
 def outcome(task: Task, entry: Entry, evidence: Evidence) -> str:
     """What a run says to a prediction of a number; empty if the task names no figure."""
     if task.figure is None:
@@ -67,23 +84,6 @@ def outcome(task: Task, entry: Entry, evidence: Evidence) -> str:
     return f"you predicted {shown}; your run shows {measured}: {'right' if right else 'not so'}"
 
 
-def _tolerance(task: Task, within: str | None) -> Tolerance | None:
-    if not isinstance(task.answer, NumberAnswer):
-        if within is not None:
-            raise RefusedValueError("no tolerance: this is no number", remedy="leave it out")
-        return None
-    if within is None:
-        return task.answer.within
-    number = within.strip().removesuffix(task.answer.unit) if task.answer.unit != "%" else within
-    return parse_tolerance(number.strip())
-
-
-def _example(task: Task) -> str:
-    match task.answer:
-        case NumberAnswer(unit=unit):
-            return f'"{example(unit)}"'
-        case ChoiceAnswer(options=options):
-            return next(iter(options))
 def _with_blank(task: Task, text: str, within: str | None) -> tuple[str, str | None]:
     """What is expected, and a tolerance that was given as two words: `3 RTT --within 0.5 RTT`.
 
@@ -107,5 +107,22 @@ def _is_right(task: Task, text: str) -> bool:
     return True
 
 
+def _tolerance(task: Task, within: str | None) -> Tolerance | None:
+    if not isinstance(task.answer, NumberAnswer):
+        if within is not None:
+            raise RefusedValueError("no tolerance: this is no number", remedy="leave it out")
+        return None
+    if within is None:
+        return task.answer.within
+    number = within.strip().removesuffix(task.answer.unit) if task.answer.unit != "%" else within
+    return parse_tolerance(number.strip())
+
+
+def _example(task: Task) -> str:
+    match task.answer:
+        case NumberAnswer(unit=unit):
+            return f'"{example(unit)}"'
+        case ChoiceAnswer(options=options):
+            return next(iter(options))
         case _:
             return "..."

@@ -24,7 +24,7 @@ from testbed.labs.hints import hints
 from testbed.labs.journal import Journal
 from testbed.labs.lab import NamesAnswer
 from testbed.labs.library import LABS, find_lab, load_lab
-from testbed.labs.predicting import outcome, predict
+from testbed.labs.predicting import outcome, outcomes, predict
 from testbed.labs.runs import checked_run, make_run
 from testbed.labs.students import seed_of, student_key
 from testbed.labs.work import Work, find_work, set_aside, start
@@ -128,6 +128,21 @@ def _solution() -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def test_the_outcome_is_that_of_the_code_that_the_prediction_is_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("testbed.labs.predicting.outcome", lambda *_: "right")
+    work = start(load_lab(LABS / "09-path-selector"), tmp_path, "", trial_key(1))
+    work.journal.append("prediction", task="starter-deficit", value=2, text="", within=0.5)
+    for verdict, said in (
+        ("invalid", ["starter-deficit: right"]),
+        ("trusted", ["starter-deficit: right"]),
+        ("trusted", []),
+    ):
+        work.journal.append("run", run="practice", directory="results/x", verdict=verdict)
+        assert outcomes(work, "practice") == said
 
 
 def test_hints_open_with_different_attempts(work: Work) -> None:
@@ -275,6 +290,13 @@ def test_reset_keeps_the_old_work(work: Work) -> None:
         ("why-longer: e", "one of a, b, c, d"),
         ("awaited: many", "a number in PSN"),
         ("explain: too short", "60 words or more"),
+        ("explain: flow #2 lost 12 packets", "not 1\n.*where # begins a remark: write > behind"),
+        ("explain: in my run\n  flow #2 lost 12", "not 4\n.*where # begins a remark: write >"),
+        ("explain: *bold* text", "a value that begins with .*\n.*put it in quotes"),
+        ("explain: - the stall", "- behind a colon.*\n.*if it is text, put it in quotes"),
+        ("explain: !The text", "a value that begins with !.*\n.*put it in quotes"),
+        ("explain: &The text", "a value that begins with &.*\n.*put it in quotes"),
+        ("explain: >text", "nothing behind > or |"),
     ],
 )
 def test_wrong_answers_files_are_one_clear_error(work: Work, text: str, message: str) -> None:
@@ -290,13 +312,6 @@ def test_an_answer_is_read_as_it_was_written() -> None:
         document = parse_document(None, f"usid: {text}", as_text=True)
         assert parse_answer(document.data["usid"], names) == ("24e3",)
     document = parse_document(None, "usid: 0203", as_text=True)
-        ("explain: flow #2 lost 12 packets", "not 1\n.*where # begins a remark: write > behind"),
-        ("explain: in my run\n  flow #2 lost 12", "not 4\n.*where # begins a remark: write >"),
-        ("explain: *bold* text", "a value that begins with .*\n.*put it in quotes"),
-        ("explain: - the stall", "- behind a colon.*\n.*if it is text, put it in quotes"),
-        ("explain: !The text", "a value that begins with !.*\n.*put it in quotes"),
-        ("explain: &The text", "a value that begins with &.*\n.*put it in quotes"),
-        ("explain: >text", "nothing behind > or |"),
     assert parse_answer(document.data["usid"], names) == ("0203",)
 
 
