@@ -20,7 +20,7 @@ from distributed.comm import CommClosedError
 from distributed.utils import get_ip
 
 import testbed
-from testbed.campaign.cluster import calls, start
+from testbed.campaign.cluster import calls, slurm, start
 from testbed.campaign.cluster.attempts import MOST_LOSSES, Attempt, begin, write
 from testbed.campaign.cluster.files import StoreFiles
 from testbed.campaign.cluster.place import Place
@@ -760,6 +760,61 @@ def test_slurm_that_is_not_there_is_named(directory: Path) -> None:
     )
     assert refused.returncode == ExitStatus.MACHINE_CANNOT
     assert "no sbatch and no scancel and no squeue here" in refused.stderr
+
+
+def test_jobs_that_slurm_refuses_are_named_with_its_reason(directory: Path) -> None:
+    """At once, and without a traceback."""
+    refused = _call_with_slurm(directory, "echo 'sbatch: error: invalid partition' >&2; exit 1")
+    assert refused.returncode == ExitStatus.MACHINE_CANNOT
+    assert "slurm: the jobs are refused: sbatch: error: invalid partition" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_slurm_that_does_not_answer_is_named(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _commands_of_slurm(directory, "exec sleep 10")
+    monkeypatch.setenv("PATH", f"{directory}/commands:{os.environ['PATH']}")
+    monkeypatch.setattr(slurm, "_SUBMIT_S", 1.0)
+    with (
+        pytest.raises(MachineError, match="sbatch has not taken the jobs in 1 s"),
+        cluster_executor(Place("slurm"), directory, {"simulated": "tiny"}),
+    ):
+        pass
+
+
+def test_an_interface_that_is_not_there_is_named(directory: Path) -> None:
+    refused = _call_with_slurm(directory, "exit 1", "interface: none9\n")
+    assert refused.returncode == ExitStatus.MACHINE_CANNOT
+    assert "'none9' is not a valid network interface" in refused.stderr
+    assert "check the interface" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def _call_with_slurm(
+    directory: Path, sbatch: str, options: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """A series on Slurm, of which `sbatch` is this script and the other commands do nothing."""
+    (directory / "slurm.yaml").write_text(f"workers: 2\n{options}")
+    _commands_of_slurm(directory, sbatch)
+    return subprocess.run(
+        _command(1, "here", "--on", "slurm:slurm.yaml"),
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=WATCHDOG_S,
+        check=False,
+        env=os.environ | {"PATH": f"{directory}/commands:{os.environ['PATH']}"},
+    )
+
+
+def _commands_of_slurm(directory: Path, sbatch: str) -> None:
+    """Make `sbatch` of a script, and other commands that do nothing."""
+    (directory / "commands").mkdir()
+    for name in ("sbatch", "scancel", "squeue"):
+        command = directory / "commands" / name
+        command.write_text(f"#!/bin/sh\n{sbatch if name == 'sbatch' else ''}\n")
+        command.chmod(0o755)
 
 
 def test_options_of_slurm_are_checked_before_anything_starts(directory: Path) -> None:

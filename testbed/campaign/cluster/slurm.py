@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
@@ -21,6 +21,8 @@ from testbed.model.units import NS_PER_S, Duration, Size, parse_duration, parse_
 _COMMANDS = ("sbatch", "scancel", "squeue")
 _ANSWER_S = 10.0
 """How long Slurm may take to say which jobs there are."""
+_SUBMIT_S = 40.0
+"""How long Slurm may take to take the jobs."""
 _GRACE_S = "60"
 """How long a worker goes on that has lost its scheduler, in seconds."""
 
@@ -126,7 +128,8 @@ def slurm_cluster(
         resources: the Dask resources of a worker that may emulate.
 
     Raises:
-        MachineError: Slurm's commands are missing, or refuse the jobs.
+        MachineError: Slurm's commands are missing, or refuse the jobs; or no scheduler can be
+            started here.
     """
     from dask_jobqueue import SLURMCluster  # noqa: PLC0415 - an extra
     from distributed import Security  # noqa: PLC0415
@@ -137,35 +140,63 @@ def slurm_cluster(
         raise MachineError(f"slurm: no {' and no '.join(missing)} here", remedy)
     hours, rest = divmod(round(options.walltime / NS_PER_S), 3600)
     offered = ["--resources", " ".join(f"{name}={n}" for name, n in resources.items())]
-    logs = logs_of(directory)
-    with (
-        TemporaryDirectory(prefix=KEYS, dir=directory.resolve()) as keys,
-        SLURMCluster(
-            cores=options.cores,
-            memory=f"{options.memory} B",
-            processes=1,
-            walltime=f"{hours:02}:{rest // 60:02}:{rest % 60:02}",
-            queue=options.queue,
-            account=options.account,
-            job_name="testbed",
-            job_extra_directives=[*options.directives],
-            job_script_prologue=[*options.prologue],
-            worker_extra_args=[
-                "--no-dashboard",
-                "--dashboard-address",
-                INFO,
-                *(offered if options.emulates else ()),
-            ],
-            interface=options.interface,
-            log_directory=str(logs),
-            death_timeout=_GRACE_S,
-            security=Security.temporary(),
-            shared_temp_directory=keys,
-            scheduler_options={"dashboard": False, "dashboard_address": INFO},
-        ) as cluster,
-    ):
+    with ExitStack() as stack:
+        keys = stack.enter_context(TemporaryDirectory(prefix=KEYS, dir=directory.resolve()))
         try:
-            cluster.scale(jobs=options.workers)
-        except RuntimeError as error:
-            raise MachineError(f"slurm: {error}", f"see {logs}") from error
+            cluster = SLURMCluster(
+                cores=options.cores,
+                memory=f"{options.memory} B",
+                processes=1,
+                walltime=f"{hours:02}:{rest // 60:02}:{rest % 60:02}",
+                queue=options.queue,
+                account=options.account,
+                job_name="testbed",
+                job_extra_directives=[*options.directives],
+                job_script_prologue=[*options.prologue],
+                worker_extra_args=[
+                    "--no-dashboard",
+                    "--dashboard-address",
+                    INFO,
+                    *(offered if options.emulates else ()),
+                ],
+                interface=options.interface,
+                log_directory=str(logs_of(directory)),
+                death_timeout=_GRACE_S,
+                security=Security.temporary(),
+                shared_temp_directory=keys,
+                scheduler_options={"dashboard": False, "dashboard_address": INFO},
+            )
+        except RuntimeError as error:  # it says itself that the cluster failed to start
+            remedy = "check the interface in the file of its options"
+            raise MachineError(f"slurm: {error}", remedy) from error
+        stack.enter_context(cluster)
+        _submit(cluster, options.workers)
         yield cluster
+
+
+def _submit(cluster: Any, count: int) -> None:
+    """Submit the jobs of a cluster.
+
+    `cluster.scale` does so later, and tells nobody that a job was refused.
+    """
+    from distributed.core import Status  # noqa: PLC0415 - an extra
+
+    async def submit() -> None:
+        for _ in range(count):
+            cluster.worker_spec.update(cluster.new_worker_spec())
+        try:
+            await cluster._correct_state()  # noqa: SLF001 - nothing public submits and waits
+        except BaseException:
+            for job in cluster._created:  # noqa: SLF001 - else the cluster's end fails as well
+                job.status = Status.failed
+            raise
+
+    remedy = "check the file of --on slurm:FILE (docs/campaigns.md), and that sbatch works here"
+    try:
+        cluster.sync(submit, callback_timeout=_SUBMIT_S)
+    except TimeoutError as error:
+        what = f"sbatch has not taken the jobs in {_SUBMIT_S:.0f} s"
+        raise MachineError(f"slurm: {what}", remedy) from error
+    except (RuntimeError, ValueError, OSError) as error:  # dask-jobqueue quotes what it printed
+        (*_, said) = [line for line in str(error).splitlines() if line.strip()]
+        raise MachineError(f"slurm: the jobs are refused: {said}", remedy) from error
