@@ -6,11 +6,13 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -22,6 +24,7 @@ from distributed.utils import get_ip
 import testbed
 from testbed.campaign.cluster import calls, slurm, start
 from testbed.campaign.cluster.attempts import MOST_LOSSES, Attempt, begin, write
+from testbed.campaign.cluster.executor import ClusterExecutor
 from testbed.campaign.cluster.files import StoreFiles
 from testbed.campaign.cluster.place import Place
 from testbed.campaign.cluster.start import cluster_executor, worker_pool
@@ -44,6 +47,8 @@ from tests.waiting import WATCHDOG_S, wait_until
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
+
+    from distributed import Future as Task
 
 pytestmark = pytest.mark.simulated
 
@@ -68,6 +73,12 @@ def directory(tmp_path: Path) -> Path:
 def _command(seeds: int, into: str, *options: str) -> list[str]:
     series = ("--repeat", str(seeds), "--into", into, "--no-figures", *options)
     return [str(TESTBED), "simulate", "tiny.yaml", *series]
+
+
+def _job(directory: Path, folder: str = "tiny/tiny") -> Job:
+    """A simulated run."""
+    scenario = as_recorded(load_scenario(str(directory / "tiny.yaml")))
+    return Job("tiny", "simulated", scenario, folder, WATCHDOG_S, ("--no-figures",))
 
 
 def _call(directory: Path, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
@@ -409,11 +420,59 @@ def test_a_scheduler_that_dies_while_a_result_is_fetched_fails_no_run() -> None:
     def fetch() -> None:
         raise CommClosedError("Stream is closed")
 
-    call = calls._Call("tiny", "simulated", fetch, (), frozenset())
-    calls._settle(call, fetch)
-    gone = "the scheduler of the cluster is gone\n  remedy: give the command again"
-    with pytest.raises(MachineError, match=gone):
-        call.result.result()
+    value, error = calls._outcome(SimpleNamespace(status="finished", result=fetch))
+    assert value is None
+    assert isinstance(error, MachineError)
+    assert str(error) == "the scheduler of the cluster is gone\n  remedy: give the command again"
+
+
+def test_a_result_that_is_lost_with_its_worker_is_fetched_from_another(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The scheduler lives. What was finished is not made again."""
+    job = _job(directory)
+    deliver = calls.WorkerCalls._deliver
+    with scheduler() as (_, address), ExitStack() as workers:
+        first = workers.enter_context(program(*worker_options(address)))
+
+        def late(each: calls.WorkerCalls, task: "Task") -> None:
+            if first.poll() is None:
+                first.kill()
+                wait_until(lambda: task.status == "lost")
+                workers.enter_context(program(*worker_options(address)))
+            deliver(each, task)
+
+        monkeypatch.setattr(calls.WorkerCalls, "_deliver", late)
+        place = Place("dask", address)
+        with cluster_executor(place, directory, {"simulated": "tiny"}) as executor:
+            record = executor.submit(job).result(WATCHDOG_S)
+    assert record.status == ExitStatus.AS_EXPECTED, record.failure
+    assert _attempts(directory / "tiny") == [1]
+
+
+def test_no_result_waits_until_the_run_of_another_is_copied(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be lost if its worker died meanwhile."""
+    copied, copy = threading.Event(), ClusterExecutor._fetched
+
+    def slowly(executor: ClusterExecutor, job: Job, record: JobRecord) -> JobRecord:
+        if job.folder == "tiny/one":
+            copied.wait(WATCHDOG_S)
+        return copy(executor, job, record)
+
+    monkeypatch.setattr(ClusterExecutor, "_fetched", slowly)
+    wanted: dict[Form, str] = {"simulated": "tiny"}
+    store = f"file://{directory}/store"
+    with cluster_executor(Place("local"), directory, wanted, store=store) as executor:
+        one = executor.submit(_job(directory, "tiny/one"))
+        folder = directory / "store/tiny/scenarios/one.attempts"
+        wait_until(lambda: [each for each in _attempts_in(folder) if each.ended is not None])
+        other = executor.submit(_job(directory, "tiny/other"))
+        assert other.result(WATCHDOG_S).status == ExitStatus.AS_EXPECTED
+        assert not one.done()
+        copied.set()
+        assert one.result(WATCHDOG_S).status == ExitStatus.AS_EXPECTED
 
 
 @pytest.mark.parametrize("file", ["mrc/constants.py", "bench/parts.py"])

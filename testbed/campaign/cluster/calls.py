@@ -92,6 +92,7 @@ class WorkerCalls:
         self._roster = roster
         self._waiting = deque[_Call]()
         self._sent: dict[str, _Call] = {}
+        self._delivering = set[threading.Thread]()
         self._lock = threading.RLock()
         self._stopped = threading.Event()
         roster.look(self._fill)
@@ -173,9 +174,13 @@ class WorkerCalls:
                 wait(under_way, timeout=_STOP_S)
 
     def join(self) -> None:
-        """Wait until nothing is watched any more, and the workers are recorded."""
+        """Wait until nothing is watched, all is handed on, and the workers are recorded."""
         self._watcher.join()
         self._roster.join()
+        with self._lock:
+            delivering = tuple(self._delivering)
+        for thread in delivering:
+            thread.join(_STOP_S)
 
     def _fill(self) -> None:
         """Send calls that wait, as many as the workers have room for."""
@@ -204,26 +209,29 @@ class WorkerCalls:
             pure=False,
         )
         self._sent[key] = call
-        call.task.add_done_callback(self._deliver)
+        call.task.add_done_callback(self._note_done)
+
+    def _note_done(self, task: "Task") -> None:
+        """Hand on what became of a call, in a thread of its own.
+
+        Dask has one thread for all of them, and what is done with a result may take long.
+        """
+        threading.Thread(target=self._deliver, args=(task,), daemon=True).start()
 
     def _deliver(self, task: "Task") -> None:
-        """Hand on what became of a call."""
-        from distributed import KilledWorker  # noqa: PLC0415 - an extra, and slow to load
-
+        """Wait until the result of a call is here, which is made again if its worker is lost."""
+        value, error = _outcome(task)
         with self._lock:
             call = self._sent.pop(task.key, None)
-        if call is None:
-            return  # given up, or sent again
-        if task.status == "finished":
-            _settle(call, task.result)
-        elif task.status == "error":
-            error = task.exception()
-            if isinstance(error, KilledWorker):
-                error = WorkersLostError(call.name, call.losses + error.allowed_failures + 1)
-            call.result.set_exception(error)
-        else:
-            call.result.set_exception(ClusterLostError(_NO_SCHEDULER))
-        self._fill()
+            if call is None:
+                return  # given up, or sent again
+            self._delivering.add(threading.current_thread())
+        try:
+            _settle(call, value, error)
+            self._fill()
+        finally:
+            with self._lock:
+                self._delivering.discard(threading.current_thread())
 
     def _watch(self) -> None:
         """Watch the calls until the end; if that fails, so do all calls: none waits for ever."""
@@ -295,11 +303,23 @@ class WorkerCalls:
             call.result.set_exception(ClusterLostError(_NO_SCHEDULER))
 
 
-def _settle(call: _Call, value: Callable[[], Any]) -> None:
-    """Give a call its result, unless its worker is lost before it hands that over."""
+def _outcome(task: "Task") -> tuple[Any, BaseException | None]:
+    """The result of a task, or why there is none."""
     try:
-        call.result.set_result(value())
-    except OSError:  # the connection, while the value was fetched; no error of the call
-        call.result.set_exception(ClusterLostError(_NO_SCHEDULER))
-    except Exception as error:  # noqa: BLE001 - whoever waits for the call raises it
+        return task.result(), None
+    except BaseException as error:  # noqa: BLE001 - whoever waits for the call raises it
+        if task.status == "error":
+            return None, error
+        return None, ClusterLostError(_NO_SCHEDULER)  # the connection, and no error of the call
+
+
+def _settle(call: _Call, value: Any, error: BaseException | None) -> None:
+    """Give a call its result, or its error."""
+    from distributed import KilledWorker  # noqa: PLC0415 - an extra, and slow to load
+
+    if isinstance(error, KilledWorker):
+        error = WorkersLostError(call.name, call.losses + error.allowed_failures + 1)
+    if error is None:
+        call.result.set_result(value)
+    else:
         call.result.set_exception(error)
