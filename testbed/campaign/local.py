@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -94,8 +94,13 @@ class LocalExecutor:
             command.stop()
         self._threads.shutdown()
 
-    def run(self, job: Job) -> JobRecord:
-        """Make a run, and wait for its end."""
+    def run(self, job: Job, is_wanted: Callable[[], bool] = lambda: True) -> JobRecord:
+        """Make a run, and wait for its end.
+
+        Args:
+            job: the run.
+            is_wanted: asked when it is its turn; False: it is not begun.
+        """
         file = self._directory / job.file
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(yaml.safe_dump(dict(job.scenario), sort_keys=False, allow_unicode=True))
@@ -104,7 +109,7 @@ class LocalExecutor:
                 give_to_user(path)
             with self._turn(job, log) as may_begin:
                 began = time.monotonic()
-                if not may_begin:
+                if not (may_begin and is_wanted()):
                     return JobRecord(_STOPPED, 0.0, message="stopped before it began")
                 status, output = self._call(job, file, log)
                 seconds = time.monotonic() - began

@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -43,6 +43,7 @@ from testbed.model.errors import SIGNALLED, ExitStatus, MachineError
 from testbed.results.code_version import code_version, package_version
 from testbed.results.run_directory import locked
 from tests.campaign.programs import program, scheduler, worker_options
+from tests.campaign.test_engine import _made as finished_run
 from tests.waiting import WATCHDOG_S, wait_until
 
 if TYPE_CHECKING:
@@ -252,11 +253,86 @@ def test_a_run_that_was_finished_before_its_worker_was_lost_is_not_made_again(
     begin(job, files, [known], "campaign/1", "two")
     finished = executor.submit(job).result(WATCHDOG_S)
     executor.stop()
-    record = _record(job, str(directory), "campaign/1", "three")
+    record = _record(job, str(directory), "campaign/1", "three", [str(before.run)])
     assert (record.status, record.run) == (ExitStatus.AS_EXPECTED, finished.run)
     (attempt,) = (each for each in _every_attempt(directory / "tiny") if each.worker != "one")
     assert (attempt.worker, attempt.run, attempt.verdict) == ("two", finished.run, "trusted")
     assert attempt.ended is not None
+
+
+def test_a_run_that_a_worker_finishes_for_a_command_that_was_killed_is_not_made_again(
+    directory: Path,
+) -> None:
+    """The worker goes on, and the same command is given again at once."""
+    with scheduler() as (_, address), program(*worker_options(address, 1)):
+        _wait_for_workers(address)
+        command = _command(1, "here", "--on", f"dask:{address}")
+        killed = subprocess.Popen(
+            command, cwd=directory, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        wait_until(lambda: _under_way_in(directory / "here"))
+        (made,) = _under_way_in(directory / "here")
+        os.kill(made, signal.SIGSTOP)  # it ends when the next command has sent its call
+        with Client(address) as client:
+            before = _tasks_of(client)
+        killed.kill()
+        killed.wait(WATCHDOG_S)
+        again = subprocess.Popen(
+            command, cwd=directory, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        with Client(address) as client:
+            wait_until(lambda: _tasks_of(client) - before)
+        os.kill(made, signal.SIGCONT)
+        _, err = again.communicate(timeout=WATCHDOG_S)
+    assert again.returncode == ExitStatus.AS_EXPECTED, err
+    assert _attempts(directory / "here") == [1]
+    assert len(_runs(directory / "here")) == 1
+
+
+def _under_way_in(series: Path) -> list[int]:
+    """The processes that make runs of a series."""
+    return [
+        int(place.parent.name)
+        for place in Path("/proc").glob("[0-9]*/cmdline")
+        if f"{series}/scenarios/tiny.yaml" in _words_of(place)
+    ]
+
+
+def _words_of(command: Path) -> list[str]:
+    try:
+        return command.read_bytes().decode().split("\0")
+    except OSError:
+        return []  # it has ended
+
+
+def _tasks_of(client: Client) -> set[str]:
+    """The tasks that the scheduler of a client knows."""
+    return {*client.run_on_scheduler(lambda dask_scheduler: [*dask_scheduler.tasks])}
+
+
+@pytest.mark.root
+def test_an_emulated_run_that_was_made_while_it_waited_for_its_turn_is_not_made_again(
+    directory: Path,
+) -> None:
+    """By a worker that an earlier command has left on this machine."""
+    job = replace(_job(directory), form="emulated")
+    files, log = StoreFiles(str(directory)), directory / job.log
+    with (
+        scheduler() as (_, address),
+        program(*worker_options(address)),
+        Client(address) as client,
+    ):
+        with locked(MACHINE):
+            made = client.submit(make, asdict(job), str(directory), "campaign/call")
+            wait_until(lambda: log.is_file() and "another campaign emulates" in log.read_text())
+            earlier = begin(job, files, [], "earlier/call", "other")
+            scenario = load_scenario(str(directory / "tiny.yaml"))
+            planned = planned_run(scenario, "emulated", "tiny/tiny")
+            run = finished_run(planned, directory, 0, "trusted")
+            end = {"ended": earlier.began + 1, "status": 0, "run": run, "verdict": "trusted"}
+            write(job, files, earlier.model_copy(update=end))
+        fields = made.result(WATCHDOG_S)
+    assert (fields["status"], fields["run"]) == (ExitStatus.AS_EXPECTED, run)
 
 
 def _has_begun(attempts: Path, number: int, made: "Future[JobRecord]") -> bool:

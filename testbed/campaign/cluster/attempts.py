@@ -6,7 +6,7 @@ Of a worker that is lost nothing else remains, so it is written before the run b
 import os
 import platform
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from glob import escape
@@ -101,6 +101,27 @@ def unended_in(folder: Path, name: str) -> Iterator[Attempt]:
             attempt = Attempt.model_validate_json(file.read_text(encoding="utf-8"))
             if attempt.ended is None:
                 yield attempt
+
+
+def made_meanwhile(
+    job: Job, files: StoreFiles, attempts: Sequence[Attempt], known: Collection[str]
+) -> Attempt | None:
+    """The newest attempt that has finished a job, of those that the command does not know.
+
+    An earlier command has begun it, and was killed or lost its connection.
+
+    Args:
+        job: the run.
+        files: the store.
+        attempts: all at it so far.
+        known: the runs that the command knows, relative to the store.
+    """
+    for attempt in reversed(attempts):
+        if attempt.run is None or attempt.run in known:
+            continue
+        if _summary_of(job, files, attempt.run) is not None:
+            return attempt
+    return None
 
 
 def finish_lost(

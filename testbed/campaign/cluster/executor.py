@@ -44,6 +44,7 @@ class ClusterExecutor:
         self._calls = calls
         self._store = store or str(directory.resolve())
         self._files = StoreFiles(self._store)
+        self._known: dict[str, set[str]] = {}
         self._campaign = f"{datetime.now().astimezone():%Y%m%dT%H%M%S}-{uuid4().hex[:8]}"
 
     @property
@@ -72,7 +73,8 @@ class ClusterExecutor:
         except Exception as error:  # noqa: BLE001 - each file system has errors of its own
             result.set_result(self._without_store(JobRecord(0, 0.0), error))
             return result
-        arguments = asdict(job), self._store, f"{self._campaign}/{uuid4().hex}"
+        known = [run for run in self._known_in(job.folder) if _seed_of(run) == str(job.seed)]
+        arguments = asdict(job), self._store, f"{self._campaign}/{uuid4().hex}", known
         began = time.monotonic()
         made = self._calls.call(make, *arguments, name=job.name, form=job.form, avoided=avoided)
         made.add_done_callback(lambda made: self._deliver(job, made, result, began))
@@ -92,13 +94,26 @@ class ClusterExecutor:
             there = [worker for worker in able if worker.description["id"] in ids]
         return frozenset(worker.address for worker in there)
 
+    def _known_in(self, folder: str) -> set[str]:
+        """The finished runs of a folder that the command knows, relative to its directory.
+
+        What workers finish that an earlier command has left is not among them.
+        """
+        if folder not in self._known:
+            finished = (self._directory / folder).glob(f"[0-9]*/{SUMMARY}")
+            self._known[folder] = {f"{folder}/{summary.parent.name}" for summary in finished}
+        return self._known[folder]
+
     def _deliver(
         self, job: Job, made: Future[Any], result: Future[JobRecord], began: float
     ) -> None:
         """Hand on what became of a job."""
         error = made.exception()
         if error is None:
-            result.set_result(self._fetched(job, JobRecord(**made.result())))
+            record = self._fetched(job, JobRecord(**made.result()))
+            if record.run is not None:
+                self._known_in(job.folder).add(record.run)
+            result.set_result(record)
         elif isinstance(error, MachineError):
             result.set_exception(error)
         elif isinstance(error, WorkersLostError):
@@ -110,11 +125,19 @@ class ClusterExecutor:
             result.set_result(JobRecord(ExitStatus.FAILED, 0.0, message=message))
 
     def fetch_finished(self, jobs: Iterable[Job]) -> None:
-        """Copy the finished runs of jobs that are in the store only: a command may have died."""
-        if not self._copies:
-            return
+        """Copy the finished runs of jobs that are in the store only: a command may have died.
+
+        The command knows those that are finished now, and looks at them next.
+        """
         jobs = [*jobs]
         folders = {job.folder for job in jobs}
+        if self._copies:
+            self._fetch_missing(jobs, folders)
+        for folder in folders:
+            self._known_in(folder)
+
+    def _fetch_missing(self, jobs: Iterable[Job], folders: Iterable[str]) -> None:
+        """Copy the finished runs in folders of the store that are not here."""
         runs = [f"{folder}/{name}" for folder in folders for name in self._files.names(folder)]
         missing = [
             run
@@ -162,3 +185,8 @@ class ClusterExecutor:
         """End all jobs that are under way, and wait until the workers have ended them."""
         self._calls.stop(self._campaign)
         self._calls.join()
+
+
+def _seed_of(run: str) -> str:
+    """The seed of a run, from the name of its directory: TIME-SEED, or TIME-SEED-NUMBER."""
+    return run.rpartition("/")[2].split("-")[1]

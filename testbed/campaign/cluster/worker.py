@@ -9,7 +9,7 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, replace
 from pathlib import PurePosixPath
 from typing import Any
@@ -22,6 +22,7 @@ from testbed.campaign.cluster.attempts import (
     finish_lost,
     lost_in,
     lost_times,
+    made_meanwhile,
     write,
 )
 from testbed.campaign.cluster.files import StoreFiles, shortage_for
@@ -130,7 +131,9 @@ def _as_root() -> tuple[str, ...]:
     return () if os.geteuid() == 0 else ("sudo", "-n")
 
 
-def make(fields: dict[str, Any], store: str, call: str) -> dict[str, Any]:
+def make(
+    fields: dict[str, Any], store: str, call: str, known: Collection[str] = ()
+) -> dict[str, Any]:
     """Make a run and leave it in the store.
 
     Args:
@@ -138,13 +141,15 @@ def make(fields: dict[str, Any], store: str, call: str) -> dict[str, Any]:
         store: the campaign's: a directory, the same for all machines, or an fsspec address.
         call: what tells this call from all others; before its last `/` stands the name of the event
             that stops the campaign.
+        known: its finished runs that the command knows: one that is not among them is not made
+            again, whatever command had asked for it.
 
     Returns:
         The fields of the `JobRecord`.
     """
     from distributed import get_worker  # noqa: PLC0415 - an extra, and slow to load
 
-    return asdict(_record(Job(**fields), store, call, get_worker().id))
+    return asdict(_record(Job(**fields), store, call, get_worker().id, known))
 
 
 def require_sound(job: Job) -> None:
@@ -166,7 +171,7 @@ def require_sound(job: Job) -> None:
             raise ValueError(f"a job has the option {option!r}, which campaigns do not use")
 
 
-def _record(job: Job, store: str, call: str, worker: str) -> JobRecord:
+def _record(job: Job, store: str, call: str, worker: str, known: Collection[str] = ()) -> JobRecord:
     """What became of a job that was made here."""
     try:
         require_sound(job)
@@ -174,34 +179,49 @@ def _record(job: Job, store: str, call: str, worker: str) -> JobRecord:
         earlier = attempts_at(job, files)
         lost = lost_in(earlier, call)
         made = next((a for a in earlier if a.call == call and a.ended is not None), None)
-        made = made or finish_lost(job, files, earlier, call)
-        if made is not None:  # its worker was lost before it handed that on
-            seconds = (made.ended or made.began) - made.began
-            record = JobRecord(made.status or 0, seconds, made.run, made.message)
-            return _counting_losses(record, made, [a for a in lost if a.began != made.began])
+        made = made or finish_lost(job, files, earlier, call)  # before it handed that on
+        made = made or made_meanwhile(job, files, earlier, known)
+        if made is not None:
+            return _record_of(made, lost)
         if len(lost) >= MOST_LOSSES:
             seconds, message = time.time() - lost[0].began, f"{job.name}: {lost_times(len(lost))}"
             record = JobRecord(ExitStatus.MACHINE_CANNOT, seconds, message=message)
             return replace(record, lost=len(lost), lost_s=seconds)
         attempt = begin(job, files, earlier, call, worker)
+
+        def is_wanted() -> bool:
+            nonlocal made
+            if job.form == "emulated":  # it may have waited for its turn
+                made = made_meanwhile(job, files, attempts_at(job, files), known)
+            return made is None
+
         try:
-            record, verdict = _made(job, files, call)
+            record, verdict = _made(job, files, call, is_wanted)
         except Exception as error:  # noqa: BLE001 - as below
             record, verdict = _cannot(error, store), None
         ended = {"ended": time.time(), "verdict": verdict}
         ended |= {name: getattr(record, name) for name in ("status", "run", "message")}
         write(job, files, attempt.model_copy(update=ended))
-        return _counting_losses(record, attempt, lost)
+        return _counting_losses(record, attempt, lost) if made is None else _record_of(made, lost)
     except Exception as error:  # noqa: BLE001 - each file system of a store has errors of its own
         return _cannot(error, store)
 
 
-def _made(job: Job, files: StoreFiles, call: str) -> tuple[JobRecord, State | None]:
+def _record_of(made: Attempt, lost: Sequence[Attempt]) -> JobRecord:
+    """The record of a job that another call of this function has made, by its attempt."""
+    seconds = (made.ended or made.began) - made.began
+    record = JobRecord(made.status or 0, seconds, made.run, made.message)
+    return _counting_losses(record, made, [a for a in lost if a.began != made.began])
+
+
+def _made(
+    job: Job, files: StoreFiles, call: str, is_wanted: Callable[[], bool]
+) -> tuple[JobRecord, State | None]:
     """Make a run and keep it in the store; its record, and whether it can be trusted."""
     with files.workplace() as directory:
         executor = LocalExecutor(directory, as_root=_as_root())
         with stopped_by(call.rpartition("/")[0], executor.stop):
-            record = executor.run(job)
+            record = executor.run(job, is_wanted)
         for path in (job.file, job.log):
             files.keep(directory / path, str(path))
         if record.run is None:
