@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory, gettempdir
 from typing import Any
@@ -149,7 +149,11 @@ class StoreFiles:
             self.write(path, file.read_text(encoding="utf-8"))
 
     def keep_run(self, run: Path, path: str) -> str:
-        """Copy a run into the store, its summary last; returns its path there, which is new."""
+        """Copy a run into the store; returns its path there, which is new.
+
+        Its summary comes last and as a whole, so a run that is finished there is whole. What cannot
+        be copied leaves nothing.
+        """
         if self._local:
             return path
         unique, number = path, 1
@@ -158,12 +162,18 @@ class StoreFiles:
             unique = f"{path}-{number}"
         place = self._place(unique)
         self._make_directory(place)
-        for file in sorted(run.rglob("*"), key=lambda file: (file.name == SUMMARY, file)):
-            target = f"{place}/{file.relative_to(run).as_posix()}"
-            if file.is_dir():
-                self._make_directory(target)
-            else:
-                self._system.put_file(str(file), target)
+        try:
+            for file in sorted(run.rglob("*")):
+                target = f"{place}/{file.relative_to(run).as_posix()}"
+                if file.is_dir():
+                    self._make_directory(target)
+                elif file != run / SUMMARY:
+                    self._system.put_file(str(file), target)
+            self.write(f"{unique}/{SUMMARY}", (run / SUMMARY).read_text(encoding="utf-8"))
+        except Exception:
+            with suppress(Exception):  # the store may be gone
+                self._system.rm(place, recursive=True)
+            raise
         return unique
 
     def fetch(self, path: str, directory: Path) -> None:
