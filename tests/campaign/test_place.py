@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from testbed.campaign.cluster.place import Host, Place, hosts_in, place_of
+from testbed.campaign.cluster.ssh import ssh_cluster
 from testbed.campaign.cluster.worker import _doctor, require_sound
 from testbed.campaign.cluster.workers import Worker, described, unanswered
 from testbed.campaign.job import Form, Job
-from testbed.model.errors import InputError
+from testbed.model.errors import InputError, MachineError
 from testbed.results.code_version import package_version
+from tests.waiting import WATCHDOG_S
 
 OFFERS: dict[Form, int] = {"emulated": 1, "simulated": 4}
 
@@ -64,12 +66,23 @@ def test_a_host_file_has_a_host_on_each_line(tmp_path: Path) -> None:
     assert hosts[1].options == {"port": 2222, "username": "me"}
 
 
-@pytest.mark.parametrize("content", ["", "# none\n", "node1 ssh\n", "node1 22 23\n"])
+@pytest.mark.parametrize(
+    "content",
+    ["", "# none\n", "node1 ssh\n", "node1 22 23\n", "node1 99999\n", "node1 0\n", "n\xf6de1\n"],
+)
 def test_a_host_file_without_hosts_or_with_more_is_refused(tmp_path: Path, content: str) -> None:
+    """Or one of another encoding than UTF-8."""
     file = tmp_path / "hosts"
-    file.write_text(content)
+    file.write_text(content, "latin-1")
     with pytest.raises(InputError, match="hosts"):
         hosts_in(file)
+
+
+def test_an_address_that_is_none_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "hosts"
+    file.write_text("a..b\n")
+    with pytest.raises(MachineError, match=r"hosts: a\.\.b: Unicode(Encode)?Error"):
+        ssh_cluster(file, {}, lambda: WATCHDOG_S)
 
 
 ANSWER = {"host": "n1", "package": package_version(), "listens": "tcp://127.0.0.1:1"}

@@ -17,6 +17,8 @@ _OPTION = "--on"
 _WORDS = 2
 """On a line of a host file: an address and a port."""
 
+_PORTS = range(1, 1 << 16)
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -127,17 +129,23 @@ def hosts_in(file: Path) -> list[Host]:
     """The hosts of a host file: one on each line, [USER@]ADDRESS[ PORT]; `#` begins a comment.
 
     Raises:
-        InputError: it names none, or a port is no number.
+        InputError: it cannot be read, names none, or a port is no number of one.
     """
+    try:
+        lines = file.read_text("utf-8").splitlines()
+    except (OSError, UnicodeError) as error:
+        expected = f"a file of text with a host on each line ({error})"
+        raise InputError.of(str(file), "", expected) from None
     hosts = []
-    for number, line in enumerate(file.read_text("utf-8").splitlines(), 1):
+    for number, line in enumerate(lines, 1):
         words = line.partition("#")[0].split()
         if not words:
             continue
         user, _, address = words[0].rpartition("@")
         port = words[1] if len(words) > 1 else "22"
-        if len(words) > _WORDS or not port.isdecimal():
-            raise InputError.of(f"{file}:{number}", line.strip(), "[USER@]ADDRESS [PORT]")
+        if len(words) > _WORDS or not (port.isdecimal() and int(port) in _PORTS):
+            expected = f"[USER@]ADDRESS [PORT], the port from {_PORTS[0]} to {_PORTS[-1]}"
+            raise InputError.of(f"{file}:{number}", line.strip(), expected)
         hosts.append(Host(address, user, int(port)))
     if not hosts:
         raise InputError.of(str(file), "no host", "a host on each line, such as user@node1")

@@ -74,7 +74,7 @@ async def _failure(host: Host, limit_s: float) -> str:
     except TimeoutError:
         taken = "it takes the login, but did not answer" if has_logged_in else "no login"
         return f"{taken} in {limit_s:.0f} s"
-    except (OSError, asyncssh.Error) as error:
+    except (OSError, ValueError, asyncssh.Error) as error:  # of its configuration or keys, too
         return f"{type(error).__name__}: {error}"
     said = str(done.stderr or "").strip().splitlines()
     return "" if done.exit_status == 0 else (said or [f"exit status {done.exit_status}"])[-1]
