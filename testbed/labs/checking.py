@@ -17,7 +17,7 @@ from testbed.labs.lab import (
     Task,
     TextAnswer,
 )
-from testbed.labs.quantities import Tolerance, names_a_thing, show_quantity
+from testbed.labs.quantities import Tolerance, names_a_thing, show_apart, show_quantity
 from testbed.model.errors import InputError
 
 QUOTED = Tolerance(0.02, relative=True)
@@ -159,8 +159,8 @@ def _scored(task: Task, bound: ScoreAnswer, evidence: Evidence) -> CheckResult:
     if passed:
         return CheckResult(task, shown, passed=True)
     look = f" {evidence.assignment.text(task.look)}" if task.look else ""
-    wanted = f"{side} {show_quantity(limit, bound.unit)}"
-    reason = f"{evidence.called(task.figure)} is {shown}; {wanted} passes.{look}"
+    shown, wanted = show_apart(number, limit, bound.unit)
+    reason = f"{evidence.called(task.figure)} is {shown}; {side} {wanted} passes.{look}"
     return CheckResult(task, shown, passed=False, reason=reason)
 
 

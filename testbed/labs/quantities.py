@@ -44,6 +44,7 @@ _SPELLINGS = {
 """Other ways to write a unit, in lower case."""
 
 _LARGEST = 1e15
+_FEW_DIGITS, _MOST_DIGITS = 3, 18
 _GROUPED = r"\d{1,3}(?:,\d{3})+"
 _DIGITS = r"\d[\d_]*"
 _NUMBER = re.compile(
@@ -164,14 +165,23 @@ def _names(given: str, unit: str) -> bool:
     return unit.lower().startswith(given.lower().rstrip("s"))
 
 
-def show_quantity(number: float, unit: str) -> str:
-    """A number with its unit, to three digits: `1.28 RTT`, `12%`, `PSN 2204`."""
+def show_quantity(number: float, unit: str, digits: int = _FEW_DIGITS) -> str:
+    """A number with its unit, to three digits or others: `1.28 RTT`, `12%`, `PSN 2204`."""
     if number == float("inf"):
         return "never"
     if names_a_thing(unit):
         return f"{unit} {number:.0f}"
-    shown = f"{number:,.0f}" if float(number).is_integer() else show_number(number)
+    shown = f"{number:,.0f}" if float(number).is_integer() else show_number(number, digits)
     return f"{shown}%" if unit == "%" else f"{shown} {unit}".rstrip()
+
+
+def show_apart(number: float, bound: float, unit: str) -> tuple[str, str]:
+    """Two numbers that differ, with as many digits as it takes to see that."""
+    for digits in range(_FEW_DIGITS, _MOST_DIGITS):
+        shown = show_quantity(number, unit, digits), show_quantity(bound, unit, digits)
+        if shown[0] != shown[1]:
+            break
+    return shown
 
 
 def example(unit: str) -> str:

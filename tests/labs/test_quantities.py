@@ -2,7 +2,13 @@
 
 import pytest
 
-from testbed.labs.quantities import Tolerance, parse_number, parse_tolerance, show_quantity
+from testbed.labs.quantities import (
+    Tolerance,
+    parse_number,
+    parse_tolerance,
+    show_apart,
+    show_quantity,
+)
 from testbed.model.errors import RefusedValueError
 
 
@@ -72,3 +78,10 @@ def test_numbers_are_shown_with_their_unit() -> None:
     assert show_quantity(12, "%") == "12%"
     assert show_quantity(2329, "PSN") == "PSN 2329"
     assert show_quantity(float("inf"), "RTT") == "never"
+
+
+def test_a_number_beside_its_bound_has_the_digits_that_tell_them_apart() -> None:
+    assert show_apart(0.3004, 0.3, "RTT") == ("0.3004 RTT", "0.3 RTT")
+    assert show_apart(0.294, 0.3, "RTT") == ("0.294 RTT", "0.3 RTT")
+    assert show_apart(89.9996, 90, "%") == ("89.9996%", "90%")
+    assert show_apart(float("inf"), 0.3, "RTT") == ("never", "0.3 RTT")
