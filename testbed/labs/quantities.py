@@ -142,13 +142,21 @@ def parse_number(text: str, unit: str) -> float:
             raise RefusedValueError(expected, remedy="no such number is negative")
         return number
     if not given:
-        raise RefusedValueError(expected, remedy=f"add the unit: '{digits} {unit}'")
+        raise RefusedValueError(expected, remedy=_unit_to_add(digits, number, unit))
     if _UNITS.get(given, ("", 0.0))[0] != _UNITS[unit][0]:
         remedy = ""
         if unit == "RTT" and _UNITS.get(given, ("", 0.0))[0] == "time":
             remedy = "divide by the base RTT, which the run prints"
         raise RefusedValueError(expected, remedy=remedy)
     return number * _UNITS[given][1] / _UNITS[unit][1]
+
+
+def _unit_to_add(digits: str, number: float, unit: str) -> str:
+    """What to write in place of a number without its unit."""
+    remedy = f"add the unit: '{digits} {unit}'"
+    if unit == "%" and 0 < abs(number) < 1:
+        remedy += f", or '{show_number(number * 100)}%' if it is a share of 1"
+    return remedy
 
 
 def _decimal_point(text: str) -> str:

@@ -41,6 +41,7 @@ def test_numbers_are_converted(text: str, unit: str, value: float) -> None:
     ("text", "unit", "remedy"),
     [
         ("1.3", "RTT", "add the unit: '1.3 RTT'"),
+        ("0.094", "%", "add the unit: '0.094 %', or '9.4%' if it is a share of 1"),
         ("150 ms", "RTT", "divide by the base RTT"),
         ("many", "packets", ""),
         ("3 ms", "packets", "count the packets"),
