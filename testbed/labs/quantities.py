@@ -170,7 +170,8 @@ def _names(given: str, unit: str) -> bool:
     """Whether a word is a unit of things that are counted, also in the singular."""
     if unit == "times" and given.lower() in _TIMES:
         return True
-    return unit.lower().startswith(given.lower().rstrip("s"))
+    forms = (unit, f"{unit}s", unit.removesuffix("s"), unit.removesuffix("es"))
+    return given.lower() in map(str.lower, forms)
 
 
 def show_quantity(number: float, unit: str, digits: int = _FEW_DIGITS) -> str:
