@@ -10,6 +10,7 @@ _UNITS: dict[str, tuple[str, float]] = {
     "ns": ("time", 1e-9),
     "us": ("time", 1e-6),
     "µs": ("time", 1e-6),
+    "\N{GREEK SMALL LETTER MU}s": ("time", 1e-6),
     "ms": ("time", 1e-3),
     "s": ("time", 1.0),
     "bit/s": ("rate", 1.0),

@@ -29,6 +29,8 @@ from testbed.model.errors import RefusedValueError
         ("2 PSNs", "PSN", 2),
         ("1 switch", "switches", 1),
         ("2x", "times", 2),
+        ("1.5 \N{MICRO SIGN}s", "us", 1.5),
+        ("1.5 \N{GREEK SMALL LETTER MU}s", "us", 1.5),
         (".5 RTT", "RTT", 0.5),
         ("-2 RTT", "RTT", -2),
         ("\N{MINUS SIGN}2 RTT", "RTT", -2),
