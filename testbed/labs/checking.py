@@ -34,6 +34,7 @@ _IN_TEXT = re.compile(r"\d+(?:\.\d+)?")
 _NAME_IN_TEXT = re.compile(r"(?<!\w)(?!x\d)[a-z]\w*", re.IGNORECASE)
 """A word or a name such as p0_t1_2, whose digits are no numbers; in x4 the 4 is one."""
 
+_DECIMAL_COMMA = re.compile(r"(\d+),(\d+)")
 _GROUPING_COMMA = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 
 
@@ -272,9 +273,16 @@ def _unquoted(task: Task, text: str, evidence: Evidence) -> str:
             if missing:
                 return f"The text does not name {evidence.called(figure)} of your run."
             continue
-        if not any(_quotes(number, float(value)) for number in numbers):
-            return f"The text does not quote {evidence.called(figure)} of your run."
+        if not any(_quotes(number, abs(float(value))) for number in numbers):
+            reason = f"The text does not quote {evidence.called(figure)} of your run."
+            return f"{reason}{_decimal_point(text)}"
     return ""
+
+
+def _decimal_point(text: str) -> str:
+    """What to write in place of the first number with a decimal comma; empty if there is none."""
+    found = _DECIMAL_COMMA.search(_GROUPING_COMMA.sub("", _NAME_IN_TEXT.sub(" ", text)))
+    return f" Write {found[1]}.{found[2]}, with a decimal point." if found else ""
 
 
 def _numbers_in(text: str) -> list[float]:
@@ -284,7 +292,10 @@ def _numbers_in(text: str) -> list[float]:
 
 
 def _quotes(number: float, value: float) -> bool:
-    """Whether a number is a figure, as such, in percent, or in thousands; also if rounded."""
+    """Whether a number is a figure, as such, in percent, or in thousands; also if rounded.
+
+    Both are without sign: a text says that something is less, or lost.
+    """
     if any(QUOTED.allows(number, value * scale) for scale in (1, 100, 1e-3, 1e-6)):
         return True
     return any(

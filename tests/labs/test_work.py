@@ -18,8 +18,10 @@ from testbed.labs.checking import (
     _numbers_in,
     _quotes,
     _refuse_misspelt,
+    _unquoted,
     check,
 )
+from testbed.labs.evidence import Evidence
 from testbed.labs.hints import hints
 from testbed.labs.journal import Journal
 from testbed.labs.lab import NamesAnswer
@@ -116,6 +118,9 @@ def test_a_student_works_through_the_lab(predicted: Work) -> None:
     _answers(work, explain=quoting_nothing)
     unquoted = check(work.task("explain"), work.read_answers(), evidence)
     assert unquoted.reason == "The text does not quote the figure detection_rtt of your run."
+    _answers(work, explain=f"{quoting_nothing} after 1,28 RTT")
+    decimal = check(work.task("explain"), work.read_answers(), evidence).reason
+    assert decimal.endswith(" of your run. Write 1.28, with a decimal point.")
     work.answers.write_text(f"explain: {quoting_nothing} flow #2 lost 12 packets\n")
     cut = check(work.task("explain"), work.read_answers(), evidence).reason
     assert cut.startswith(f"{unquoted.reason} Look: the text ends where # begins a remark")
@@ -351,6 +356,14 @@ def test_a_name_without_numbers_is_not_taken_for_a_misspelt_one() -> None:
 def test_a_number_of_a_name_is_not_quoted() -> None:
     text = "h0 over p0_t1_2--p0_t0_1, T0, t0_0, p0/t1_2 and IPv6: 16 of 1,234, x4, 2.5RTT, h1,7"
     assert _numbers_in(text) == [16, 1234, 4, 2.5, 7]
+
+
+def test_a_figure_below_zero_is_quoted_without_its_sign(
+    work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Evidence, "value", lambda *_: -4.2)
+    for text in ("It is 4.2 RTT less.", "It is -4.2 RTT."):
+        assert _unquoted(work.task("explain"), text, work.evidence()) == ""
 
 
 @pytest.mark.parametrize(
