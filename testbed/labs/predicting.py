@@ -24,8 +24,7 @@ def predict(work: Work, task: Task, text: str, within: str | None) -> Entry:
     Raises:
         InputError: it has not the form that was asked for, or comes too late.
     """
-    made = work.made_run(task.before)
-    if made is not None:
+    if work.last("run", run=task.before) is not None:  # trusted or not: it has shown figures
         expected = f"a prediction before the run {task.before}, which was made"
         remedy = f"keep the one you made; {AGAIN}"
         raise InputError.of(task.id, text, expected, remedy)

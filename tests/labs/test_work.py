@@ -54,8 +54,10 @@ def test_a_run_without_its_prediction_is_refused(work: Work) -> None:
     assert checked_run(work, None) == "failure"
 
 
-def test_a_prediction_after_the_run_is_refused(predicted: Work) -> None:
-    predicted.journal.append("run", run="failure", directory="results/x", verdict="trusted")
+@pytest.mark.parametrize("verdict", ["trusted", "invalid"])
+def test_a_prediction_after_the_run_is_refused(predicted: Work, verdict: str) -> None:
+    """Also after one that does not count: its figures were shown, too."""
+    predicted.journal.append("run", run="failure", directory="results/x", verdict=verdict)
     with pytest.raises(InputError, match="a prediction before the run failure"):
         predict(predicted, predicted.task("stall"), "1.2 RTT", None)
 
@@ -63,7 +65,7 @@ def test_a_prediction_after_the_run_is_refused(predicted: Work) -> None:
 def test_an_untrusted_run_does_not_count(predicted: Work) -> None:
     predicted.journal.append("run", run="failure", directory="results/x", verdict="invalid")
     assert predicted.counted_run("failure") is None
-    predict(predicted, predicted.task("stall"), "1.2 RTT", None)  # so it may still be changed
+    assert checked_run(predicted, None) == "failure"
 
 
 def test_a_student_works_through_the_lab(predicted: Work) -> None:
