@@ -26,6 +26,8 @@ GLOSSARY = PROJECT / "docs/glossary.md"
 ALGORITHMS = PROJECT / "docs/algorithms.md"
 """How to write classes of one's own, of which students get a copy in labs that begin with code."""
 
+_LINK = re.compile(r"\[([^\]]+)\]\([^)]*\)")
+
 SOLUTION, INSTRUCTOR = "solution", "instructor.md"
 
 _NUMBERED = re.compile(r"(\d+)-.+")
@@ -60,6 +62,17 @@ class LabDirectory:
         module = util.module_from_spec(spec)
         spec.loader.exec_module(module)
         return module
+
+
+def algorithms_for_students() -> str:
+    """How to write a class: the interfaces, without what only a checkout has.
+
+    The part before them is about scenarios and examples; links lead to other documents.
+    """
+    text = ALGORITHMS.read_text(encoding="utf-8")
+    title, _, rest = text.partition("\n")
+    interfaces = _LINK.sub(r"\1", rest[rest.index("## ") :])
+    return f"{title}\n\n{interfaces}"
 
 
 def lab_directories(labs: Path = LABS) -> tuple[Path, ...]:

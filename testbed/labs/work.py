@@ -25,6 +25,7 @@ from testbed.labs.library import (
     LABS,
     START,
     LabDirectory,
+    algorithms_for_students,
     find_lab,
     load_lab,
 )
@@ -253,7 +254,7 @@ def start(directory: LabDirectory, parent: Path, student: str, key: str | None) 
         new.mkdir(parents=True)
         if (directory.path / START).is_dir():
             shutil.copytree(directory.path / START, new, dirs_exist_ok=True)
-            shutil.copyfile(ALGORITHMS, new / ALGORITHMS.name)
+            (new / ALGORITHMS.name).write_text(algorithms_for_students(), encoding="utf-8")
         shutil.copyfile(directory.path / HANDOUT, new / HANDOUT)
         shutil.copyfile(GLOSSARY, new / GLOSSARY.name)
         (new / ANSWERS).write_text(template(assignment), encoding="utf-8")

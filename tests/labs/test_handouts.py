@@ -10,7 +10,14 @@ import pytest
 from testbed.cli import command_line
 from testbed.files.catalog import find_scenario
 from testbed.labs.authoring import solution_of
-from testbed.labs.library import HANDOUT, LAB_FILE, START, LabDirectory, lab_directories, load_lab
+from testbed.labs.library import (
+    GLOSSARY,
+    HANDOUT,
+    LAB_FILE,
+    LabDirectory,
+    lab_directories,
+    load_lab,
+)
 from testbed.labs.predicting import predict
 from testbed.labs.work import find_work, start
 
@@ -69,9 +76,21 @@ def test_it_names_no_document_that_a_student_lacks(directory: Path, tmp_path: Pa
     """Neither does the code that one begins with: a wheel has no other documents."""
     work = start(load_lab(directory), tmp_path, "", None)
     for file in (*work.path.glob("*.md"), *work.path.glob("*.py")):
-        if file.name in {HANDOUT, *(code.name for code in (directory / START).glob("*.py"))}:
-            named = set(re.findall(r"[\w/.-]+\.md\b", file.read_text(encoding="utf-8")))
+        if file.name != GLOSSARY.name:
+            text = file.read_text(encoding="utf-8")
+            named = set(re.findall(r"[\w/.-]+\.md\b|examples/[\w/.-]+", text))
             assert [name for name in named if not (work.path / name).is_file()] == []
+
+
+def test_the_copy_of_algorithms_has_the_interfaces_and_their_errors(tmp_path: Path) -> None:
+    work = start(load_lab(lab_directories()[8]), tmp_path, "", None)
+    text = (work.path / "algorithms.md").read_text(encoding="utf-8")
+    headings = re.findall(r"^#.*", text, re.MULTILINE)
+    assert headings == [
+        *("# Your own algorithms", "## Path selector", "## Congestion controller", "## Errors")
+    ]
+    assert "profiles of NSCC (" in text
+    assert "testbed simulate link-failure --sweep" not in text
 
 
 @pytest.mark.simulated
