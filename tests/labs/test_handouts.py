@@ -82,6 +82,23 @@ def test_it_names_no_document_that_a_student_lacks(directory: Path, tmp_path: Pa
             assert [name for name in named if not (work.path / name).is_file()] == []
 
 
+@pytest.mark.simulated
+@pytest.mark.parametrize("lab", [9, 10])
+def test_a_student_who_writes_code_is_told_where_print_shows(
+    lab: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    work = start(load_lab(lab_directories()[lab - 1]), tmp_path, "", None)
+    text = (work.path / HANDOUT).read_text(encoding="utf-8")
+    advice = re.search(r"`print\(\)` shows nothing.*?`(testbed simulate [^`]*)`", text, re.DOTALL)
+    assert advice is not None
+    (code,) = work.path.glob("*.py")
+    code.write_text(f"{code.read_text(encoding='utf-8')}\n\nprint('seen')\n", encoding="utf-8")
+    monkeypatch.chdir(work.path)
+    _call([*shlex.split(advice[1])[1:], "--no-figures"])
+    assert "seen" in capsys.readouterr().out
+    assert "`print()` shows nothing" in (work.path / "algorithms.md").read_text(encoding="utf-8")
+
+
 def test_the_copy_of_algorithms_has_the_interfaces_and_their_errors(tmp_path: Path) -> None:
     work = start(load_lab(lab_directories()[8]), tmp_path, "", None)
     text = (work.path / "algorithms.md").read_text(encoding="utf-8")
