@@ -100,6 +100,7 @@ class JobRecord:
         message: the end of what its command printed, where it was not finished.
         lost: how many workers were lost while they made it, on a cluster.
         lost_s: how long it took until the last of them was lost, in seconds.
+        worker: which worker of a cluster made it, or could not.
     """
 
     status: int
@@ -108,6 +109,7 @@ class JobRecord:
     message: str = ""
     lost: int = 0
     lost_s: float = 0.0
+    worker: str = ""
 
     @property
     def failure(self) -> str:

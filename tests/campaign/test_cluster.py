@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -213,6 +214,33 @@ def test_a_worker_that_is_killed_loses_no_run(directory: Path) -> None:
     assert max(_attempts(directory / "here")) > 1
     reasons = {attempt.reason: attempt.ended for attempt in _every_attempt(directory / "here")}
     assert reasons["worker lost"] is not None
+
+
+def test_a_run_that_a_machine_cannot_make_is_made_by_another(directory: Path) -> None:
+    """It fails when none can, with the reasons of all."""
+    wanted: dict[Form, str] = {"simulated": "tiny"}
+    store = f"file://{directory}/store"
+    with scheduler() as (_, address), ExitStack() as workers:
+        for name in ("one", "other"):
+            temporary = {"TMPDIR": str(directory / name)}
+            (directory / name).mkdir()
+            options = (*worker_options(address, 1), "--local-directory", str(directory / "dask"))
+            workers.enter_context(program(*options, environment=temporary))
+        _wait_for_workers(address, 2)
+        with Client(address) as client:
+            client.run(tempfile.gettempdir)  # each keeps it from now on
+        with cluster_executor(Place("dask", address), directory, wanted, store=store) as executor:
+            (directory / "one").rmdir()
+            sent = [executor.submit(_job(directory, f"tiny/{number}")) for number in range(4)]
+            records = [each.result(WATCHDOG_S) for each in sent]
+            assert all(record.status == ExitStatus.AS_EXPECTED for record in records), records
+            (directory / "other").rmdir()
+            failed = executor.submit(_job(directory, "tiny/failed")).result(WATCHDOG_S)
+    assert failed.status == ExitStatus.MACHINE_CANNOT
+    assert f"{directory}/one" in failed.message
+    assert f"{directory}/other" in failed.message
+    attempts = _every_attempt(directory / "store/tiny")
+    assert {"first", "machine cannot"} == {attempt.reason for attempt in attempts}
 
 
 @pytest.mark.parametrize("workers", [1, 2])

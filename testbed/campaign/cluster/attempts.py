@@ -17,13 +17,14 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from testbed.campaign.cluster.files import StoreFiles
 from testbed.campaign.job import REQUIRE_TRUSTED, Job, identity, identity_of
+from testbed.model.errors import ExitStatus
 from testbed.model.run_files.layout import MANIFEST, SUMMARY
 from testbed.model.run_files.manifest import Manifest
 from testbed.model.summary import Summary
 from testbed.results.code_version import code_version
 from testbed.results.run_directory import TIME_FORMAT
 
-Reason = Literal["first", "worker lost", "not trusted"]
+Reason = Literal["first", "worker lost", "not trusted", "machine cannot"]
 """Why a run is made: each reason for making it again has a budget of its own."""
 
 MOST_LOSSES = 4
@@ -69,6 +70,11 @@ class Attempt(BaseModel):
     run: str | None = None
     verdict: str | None = None
     message: str = ""
+
+    @property
+    def refused(self) -> bool:
+        """Whether the machine could not make it."""
+        return self.run is None and self.status == ExitStatus.MACHINE_CANNOT
 
 
 def attempts_at(job: Job, files: StoreFiles) -> list[Attempt]:
@@ -186,6 +192,8 @@ def begin(
         for attempt in earlier
     )
     reason: Reason = "not trusted" if again else "first"
+    if earlier and earlier[-1].campaign == campaign and earlier[-1].refused:
+        reason = "machine cannot"
     if lost_in(earlier, call):
         reason = "worker lost"
     began = datetime.now().astimezone()

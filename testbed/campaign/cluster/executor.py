@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, replace
 from datetime import datetime
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from testbed.campaign.cluster.attempts import attempts_at
+from testbed.campaign.cluster.attempts import MOST_LOSSES, attempts_at
 from testbed.campaign.cluster.calls import WorkerCalls, WorkersLostError
 from testbed.campaign.cluster.files import StoreFiles
 from testbed.campaign.cluster.worker import make
@@ -28,7 +28,8 @@ class ClusterExecutor:
     address: what workers leave there is copied into the directory. A worker that is lost loses the
     run that it was making; that is given to another one (`WorkerCalls`). A job that is made again,
     because its run cannot be trusted, goes to a machine that has not made it, also if a later
-    command submits it: the attempts in the store say who has.
+    command submits it: the attempts in the store say who has. One that a machine cannot make goes
+    to the others, and fails if none of them can.
     """
 
     def __init__(self, calls: WorkerCalls, directory: Path, store: str | None = None) -> None:
@@ -68,19 +69,42 @@ class ClusterExecutor:
     def submit(self, job: Job) -> Future[JobRecord]:
         """Send a job to the workers."""
         result: Future[JobRecord] = Future()
-        try:
-            avoided = self._makers(job)
-        except Exception as error:  # noqa: BLE001 - each file system has errors of its own
-            result.set_result(self._without_store(JobRecord(0, 0.0), error))
-            return result
-        known = [run for run in self._known_in(job.folder) if _seed_of(run) == str(job.seed)]
-        arguments = asdict(job), self._store, f"{self._campaign}/{uuid4().hex}", known
-        began = time.monotonic()
-        made = self._calls.call(make, *arguments, name=job.name, form=job.form, avoided=avoided)
-        made.add_done_callback(lambda made: self._deliver(job, made, result, began))
+        self._send(job, result, time.monotonic(), {})
         return result
 
-    def _makers(self, job: Job) -> frozenset[str]:
+    def _send(
+        self, job: Job, result: Future[JobRecord], began: float, refusals: dict[str, str]
+    ) -> None:
+        """Send a job to the workers.
+
+        Args:
+            job: it.
+            result: what becomes of it.
+            began: when it was submitted (`time.monotonic()`).
+            refusals: why workers cannot make it, by their ids.
+        """
+        try:
+            avoided = self._avoided(job, refusals)
+        except Exception as error:  # noqa: BLE001 - each file system has errors of its own
+            result.set_result(self._without_store(JobRecord(0, 0.0), error))
+            return
+        known = [run for run in self._known_in(job.folder) if _seed_of(run) == str(job.seed)]
+        arguments = asdict(job), self._store, f"{self._campaign}/{uuid4().hex}", known
+        made = self._calls.call(make, *arguments, name=job.name, form=job.form, avoided=avoided)
+        made.add_done_callback(lambda made: self._deliver(job, made, result, began, refusals))
+
+    def _able(self, form: Form) -> list[Worker]:
+        return [worker for worker in self.workers if not worker.reason(form)]
+
+    def _avoided(self, job: Job, refusals: Container[str]) -> frozenset[str]:
+        """The addresses of the workers that do not make a job, as long as there are others."""
+        able = self._able(job.form)
+        makers = self._makers(job, able)
+        refused = {worker.address for worker in able if worker.description["id"] in refusals}
+        all_avoided = refused.union(makers)
+        return frozenset(all_avoided if len(all_avoided) < len(able) else refused)
+
+    def _makers(self, job: Job, able: Sequence[Worker]) -> frozenset[str]:
         """The addresses of the workers that do not make a job again, as long as there are others.
 
         All workers of the machines that have made it; if there is no other machine, only those that
@@ -88,7 +112,6 @@ class ClusterExecutor:
         """
         made = [attempt for attempt in attempts_at(job, self._files) if attempt.verdict is not None]
         hosts, ids = ({getattr(attempt, each) for attempt in made} for each in ("host", "worker"))
-        able = [worker for worker in self.workers if not worker.reason(job.form)]
         there = [worker for worker in able if worker.description["host"] in hosts]
         if len(there) == len(able):
             there = [worker for worker in able if worker.description["id"] in ids]
@@ -105,12 +128,25 @@ class ClusterExecutor:
         return self._known[folder]
 
     def _deliver(
-        self, job: Job, made: Future[Any], result: Future[JobRecord], began: float
+        self,
+        job: Job,
+        made: Future[Any],
+        result: Future[JobRecord],
+        began: float,
+        refusals: dict[str, str],
     ) -> None:
         """Hand on what became of a job."""
         error = made.exception()
         if error is None:
-            record = self._fetched(job, JobRecord(**made.result()))
+            record = JobRecord(**made.result())
+            if record.run is None and record.status == ExitStatus.MACHINE_CANNOT:
+                refusals[record.worker] = record.message
+                others = {each.description["id"] for each in self._able(job.form)} - {*refusals}
+                if others and record.lost < MOST_LOSSES:
+                    self._send(job, result, began, refusals)
+                    return
+                record = replace(record, message=_joined(refusals.values()))
+            record = self._fetched(job, record)
             if record.run is not None:
                 self._known_in(job.folder).add(record.run)
             result.set_result(record)
@@ -185,6 +221,11 @@ class ClusterExecutor:
         """End all jobs that are under way, and wait until the workers have ended them."""
         self._calls.stop(self._campaign)
         self._calls.join()
+
+
+def _joined(reasons: Iterable[str]) -> str:
+    """Why machines cannot make a run, each reason once."""
+    return "\n".join(dict.fromkeys(reasons))
 
 
 def _seed_of(run: str) -> str:

@@ -149,7 +149,9 @@ def make(
     """
     from distributed import get_worker  # noqa: PLC0415 - an extra, and slow to load
 
-    return asdict(_record(Job(**fields), store, call, get_worker().id, known))
+    worker = get_worker().id
+    record = _record(Job(**fields), store, call, worker, known)
+    return asdict(replace(record, worker=record.worker or worker))
 
 
 def require_sound(job: Job) -> None:
@@ -241,4 +243,4 @@ def _cannot(error: Exception, store: str) -> JobRecord:
 def _counting_losses(record: JobRecord, attempt: Attempt, lost: Sequence[Attempt]) -> JobRecord:
     """A record with how many workers were lost before this attempt, and how much time with them."""
     lost_s = attempt.began - min((each.began for each in lost), default=attempt.began)
-    return replace(record, lost=len(lost), lost_s=lost_s)
+    return replace(record, lost=len(lost), lost_s=lost_s, worker=attempt.worker)
