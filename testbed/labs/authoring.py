@@ -13,7 +13,16 @@ import yaml
 
 from testbed.files.documents import Document
 from testbed.labs import checking
-from testbed.labs.library import HANDOUT, INSTRUCTOR, LAB_FILE, SOLUTION, START, LabDirectory
+from testbed.labs.library import (
+    FIGURES,
+    HANDOUT,
+    INSTRUCTOR,
+    LAB_FILE,
+    SOLUTION,
+    START,
+    LabDirectory,
+    naming_line_of,
+)
 from testbed.labs.predicting import predict
 from testbed.labs.runs import checked_run, make_run, unseal
 from testbed.labs.students import KEY_DIGITS
@@ -94,9 +103,10 @@ def try_lab(
     solve = solution_of(directory)
     for seed in range(1, seeds + 1):
         progress(f"{directory.name}, student {seed}", (seed - 1) / seeds)
-        work = start(directory, scratch / str(seed), "", trial_key(seed))
         try:
-            findings += [*_seed_findings(work, solve, f"student {seed}", emulated=emulated)]
+            with naming_line_of(directory.path / FIGURES), naming_line_of(solution_file(directory)):
+                work = start(directory, scratch / str(seed), "", trial_key(seed))
+                findings += [*_seed_findings(work, solve, f"student {seed}", emulated=emulated)]
         except TestbedError as error:
             findings.append(LabProblem(f"student {seed}", str(error)))
     return findings
@@ -203,11 +213,17 @@ def solution_of(directory: LabDirectory) -> ModuleType:
     Raises:
         InputError: it has none.
     """
-    file = directory.path / SOLUTION / SOLVE
+    file = solution_file(directory)
     spec = util.spec_from_file_location(f"solution_of_{directory.name.replace('-', '_')}", file)
     if not file.is_file() or spec is None or spec.loader is None:
         remedy = "labs are tested in a checkout: a wheel has no solutions"
         raise InputError.of(str(file), "no such file", f"the solution of {LAB_FILE}", remedy)
     module = util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with naming_line_of(file):
+        spec.loader.exec_module(module)
     return module
+
+
+def solution_file(directory: LabDirectory) -> Path:
+    """The file of a lab's solution."""
+    return directory.path / SOLUTION / SOLVE

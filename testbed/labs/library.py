@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import util
@@ -11,11 +12,12 @@ from types import ModuleType
 from testbed.files.catalog import relative_to_here
 from testbed.files.documents import read_document
 from testbed.files.validation import validated
+from testbed.host.own_class import describe_error
 from testbed.installation import PROJECT
 from testbed.labs.draws import placeholders
-from testbed.labs.lab import Lab, NumberAnswer, StudentFigure
+from testbed.labs.lab import Lab, NumberAnswer, StudentFigure, Task
 from testbed.labs.quantities import counts_things, factor
-from testbed.model.errors import InputError, Problem, did_you_mean, raise_any
+from testbed.model.errors import InputError, Problem, TestbedError, did_you_mean, raise_any
 from testbed.model.summary.scopes import SCOPES
 
 LABS = PROJECT / "labs"
@@ -60,8 +62,27 @@ class LabDirectory:
         if spec is None or spec.loader is None:
             return None
         module = util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        with naming_line_of(file):
+            spec.loader.exec_module(module)
         return module
+
+
+@contextmanager
+def naming_line_of(file: Path) -> Iterator[None]:
+    """Report an error that an author's code raises as one of its file and line.
+
+    Raises:
+        InputError: the code raised one, or is not Python. Other errors are raised as they are.
+    """
+    try:
+        yield
+    except TestbedError:
+        raise
+    except Exception as error:
+        text, line, remedy = describe_error(error, str(file.absolute()))
+        if line is None:
+            raise
+        raise InputError.of(f"{file}:{line}", text, "code that raises no error", remedy) from error
 
 
 def algorithms_for_students() -> str:
@@ -131,6 +152,7 @@ def _problems(directory: LabDirectory) -> Iterator[Problem]:
             if run not in lab.runs:
                 key = f"{where}.{'before' if run == task.before else 'after'}"
                 yield Problem(key, run, f"one of the lab's runs: {', '.join(lab.runs)}")
+        yield from _mistake_problems(where, task)
         for figure in task.figures:
             yield from _figure_problems(directory, where, figure)
         if task.figure is not None and isinstance(task.answer, NumberAnswer):
@@ -139,6 +161,14 @@ def _problems(directory: LabDirectory) -> Iterator[Problem]:
         for key, value in run_.set.items():
             for unknown in sorted(placeholders(value) - lab.draw.keys()):
                 yield Problem(f"runs.{name}.set.{key}", f"{{{unknown}}}", "a name under draw")
+
+
+def _mistake_problems(where: str, task: Task) -> Iterator[Problem]:
+    for i, mistake in enumerate(task.mistakes):
+        key = "above" if mistake.above else "below" if mistake.below else ""
+        if key and not isinstance(task.answer, NumberAnswer):
+            expected = f"equals or figure: an answer of kind {task.answer.kind} is no number"
+            yield Problem(f"{where}.mistakes[{i}].{key}", key, expected)
 
 
 def _figure_problems(

@@ -77,6 +77,55 @@ def test_a_wrong_lab_file_is_one_clear_error(
     assert "lab.yaml:" in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("file", "old", "new", "message"),
+    [
+        ("figures.py", "def lost", "def lost(:", "figures.py:8: found SyntaxError"),
+        ("figures.py", "import polars", "import polarz", "figures.py:3: found ModuleNotFoundError"),
+        ("solution/solve.py", "def predictions(", "def (", "solve.py:9: found SyntaxError"),
+    ],
+)
+def test_code_of_an_author_that_cannot_be_read_is_named(
+    tmp_path: Path, file: str, old: str, new: str, message: str
+) -> None:
+    lab = new_lab("11-mine", tmp_path)
+    _replaced(lab / file, old, new)
+    with pytest.raises(InputError, match=message):
+        _findings(lab, tmp_path / "s")
+
+
+@pytest.mark.simulated
+@pytest.mark.parametrize(
+    ("file", "old", "new", "message"),
+    [
+        ("figures.py", "lab.frame", "lob.frame", "figures.py:10: found NameError"),
+        ("solution/solve.py", '"1.3 RTT"', "1 / 0", "solve.py:11: found ZeroDivisionError"),
+        ("solution/solve.py", "losses.height", "losses.hight", "solve.py:21: found AttributeErr"),
+    ],
+)
+def test_an_error_of_an_authors_code_is_found_with_its_line(
+    tmp_path: Path, file: str, old: str, new: str, message: str
+) -> None:
+    lab = new_lab("11-mine", tmp_path)
+    _replaced(lab / file, old, new)
+    (found,) = _findings(lab, tmp_path / "s")
+    assert message in found
+
+
+def test_more_and_less_are_said_of_numbers_only(tmp_path: Path) -> None:
+    lab = new_lab("11-mine", tmp_path)
+    mistake = "mistakes: [{above: {name: lost}, because: x}]"
+    _replaced(
+        lab / "lab.yaml", "unit: packets, within: 0}", f"unit: packets, within: 0}}\n    {mistake}"
+    )
+    load_lab(lab)
+    _replaced(lab / "lab.yaml", "{kind: number, unit: packets, within: 0}", "{kind: names}")
+    with pytest.raises(
+        InputError, match=r"mistakes\[0\].above: .*an answer of kind names is no num"
+    ):
+        load_lab(lab)
+
+
 @pytest.mark.simulated
 def test_an_emulated_run_that_fails_is_made_again_and_slower(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
