@@ -66,6 +66,7 @@ def choose(page: Page, name: str) -> None:
     page.keyboard.press("Enter")
 
 
+@pytest.mark.alone  # a fork takes only the CPU time that others leave, so it would wait for them
 def test_a_person_cuts_heals_looks_back_forks_and_ends(
     run: "subprocess.Popen[str]", directory: Path
 ) -> None:
@@ -189,11 +190,18 @@ def _server_of(command: int) -> int:
     """The PID of the page's server, a grandchild of the command; 0 if there is none."""
     for watcher in _children(command):
         for child in _children(watcher):
-            if Path(f"/proc/{child}/comm").read_text().strip() == "live":
+            if _read(child, "comm").strip() == "live":
                 return child
     return 0
 
 
 def _children(pid: int) -> list[int]:
-    file = Path(f"/proc/{pid}/task/{pid}/children")
-    return [int(child) for child in file.read_text().split()] if file.exists() else []
+    return [int(child) for child in _read(pid, f"task/{pid}/children").split()]
+
+
+def _read(pid: int, file: str) -> str:
+    """A file of a process; empty if the process has ended, which may be while it is read."""
+    try:
+        return Path(f"/proc/{pid}/{file}").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
