@@ -47,7 +47,7 @@ def test_every_packet_of_a_faulty_and_overloaded_fabric_is_accounted_for(
             "t1_per_plane": 2,
             "hosts_per_t0": 2,
             "fabric_rate": "50 Gbit/s",
-            "dilation": 2_500,
+            "dilation": 20_000,  # a busy machine, too, sends faster than its links carry
         }
     )
     *sources, sink = topology.hosts
