@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.optimize import linprog
-from scipy.sparse import coo_array, hstack, vstack
 
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import HEALTHY, Impairment
@@ -24,62 +23,62 @@ FABRICS = 1_000
 def reference(
     flows: int, path_flow: Sequence[int], loads: Loads, capacities: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """The definition, flow by flow: raise the least rate, then find who can have more than it.
+    """The definition: raise the least rate, then find who can have more than it.
 
-    Slow and without duals: whether a flow can have more is asked by a program of its own.
+    Slow and without duals: programs of their own ask which flows can have more. While the sum of
+    the rates of those in question can be more than so many times the least, one of them can.
     """
     unit = capacities.max()
-    paths, links = len(path_flow), len(capacities)
-    load = coo_array((loads.shares, (loads.links, loads.flows)), shape=(links, paths))
-    of_flow = coo_array((np.ones(paths), (path_flow, np.arange(paths))), shape=(flows, paths))
+    load = np.zeros((len(capacities), len(path_flow)))
+    np.add.at(load, (loads.links, loads.flows), loads.shares)
+    of_flow = np.zeros((flows, len(path_flow)))
+    of_flow[path_flow, np.arange(len(path_flow))] = 1.0
     fixed: dict[int, float] = {}
     unfixed = set(path_flow)
     while unfixed:
-        least = _solve(load, of_flow, capacities / unit, fixed, unfixed, None)
-        bound = {
-            flow
-            for flow in unfixed
-            if _solve(load, of_flow, capacities / unit, fixed, unfixed, (flow, least))
-            <= least + 1e-6
-        }
+        least, _ = _solve(load, of_flow, capacities / unit, fixed, unfixed, None)
+        bound = set(unfixed)
+        while bound:
+            _, rates = _solve(load, of_flow, capacities / unit, fixed, unfixed, (bound, least))
+            rising = {flow for flow in bound if rates[flow] > least + 1e-6}
+            if not rising:
+                break
+            bound -= rising
         assert bound
         fixed |= dict.fromkeys(bound, least)
         unfixed -= bound
-    rates: NDArray[np.float64] = unit * np.array([fixed.get(flow, 0.0) for flow in range(flows)])
-    return rates
+    exact: NDArray[np.float64] = unit * np.array([fixed.get(flow, 0.0) for flow in range(flows)])
+    return exact
 
 
 def _solve(
-    load: coo_array,
-    of_flow: coo_array,
+    load: NDArray[np.float64],
+    of_flow: NDArray[np.float64],
     capacities: NDArray[np.float64],
     fixed: Mapping[int, float],
     unfixed: Collection[int],
-    candidate: tuple[int, float] | None,
-) -> float:
-    """The greatest least rate; with a candidate (flow, least rate of all) that flow's greatest."""
+    candidates: tuple[Collection[int], float] | None,
+) -> tuple[float, NDArray[np.float64]]:
+    """The greatest least rate, and the rates of all flows with it.
+
+    With candidates (flows, least rate of all) the greatest sum of the candidates' rates.
+    """
     flows, paths = of_flow.shape
-    rising = np.array(
-        [1.0 if flow in unfixed and candidate is None else 0.0 for flow in range(flows)]
-    )
-    least = candidate[1] * (1 - 1e-9) if candidate else 0.0
+    rising = np.array([float(f in unfixed and candidates is None) for f in range(flows)])
+    least = candidates[1] * (1 - 1e-9) if candidates else 0.0
     floor = np.array(
         [fixed.get(f, least if f in unfixed else 0.0) * (1 - 1e-9) for f in range(flows)]
     )
-    matrix = vstack(
-        [
-            hstack([load, coo_array((len(capacities), 1))]),
-            hstack([-of_flow, coo_array(rising[:, None])]),
-        ]
-    )
+    unused = np.zeros((len(capacities), 1))
+    matrix = np.block([[load, unused], [-of_flow, rising[:, None]]])
     cost = np.zeros(paths + 1)
-    if candidate is None:
+    if candidates is None:
         cost[-1] = -1.0
     else:
-        cost[:-1] = -of_flow.tocsr()[[candidate[0]], :].toarray()[0]
+        cost[:-1] = -of_flow[[*candidates[0]], :].sum(axis=0)
     solved = linprog(cost, A_ub=matrix, b_ub=np.concatenate([capacities, -floor]), method="highs")
     assert solved.status == 0, solved.message
-    return -float(solved.fun)
+    return -float(solved.fun), of_flow @ solved.x[:-1]
 
 
 def random_case(seed: int) -> tuple[Routes, dict[str, Impairment], int]:
