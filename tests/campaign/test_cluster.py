@@ -412,6 +412,27 @@ def test_ctrl_c_ends_the_runs_on_the_workers_and_keeps_the_finished_ones(directo
     assert runs.items() >= finished.items()
 
 
+def test_ctrl_c_at_a_terminal_reaches_no_worker_of_a_local_cluster(directory: Path) -> None:
+    """The terminal sends it to the command and all that it has started; the runs end in order."""
+    series = subprocess.Popen(
+        _command(8, "here", "--on", "local"),
+        cwd=directory,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    index = directory / "here/sweep.json"
+    wait_until(lambda: index.is_file() and json.loads(index.read_text())["done"])
+    os.killpg(series.pid, signal.SIGINT)
+    _, err = series.communicate(timeout=WATCHDOG_S)
+    assert series.returncode == SIGNALLED + signal.SIGINT, err
+    assert _runs(directory / "here")
+    attempts = _every_attempt(directory / "here")
+    assert all(attempt.ended is not None for attempt in attempts)
+    assert len(attempts) < 8
+
+
 def test_a_worker_that_waits_for_its_turn_to_emulate_is_stopped(directory: Path) -> None:
     """At once, and it does not begin its run when its turn comes."""
     scenario = load_scenario(str(directory / "tiny.yaml"))
