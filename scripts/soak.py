@@ -151,6 +151,7 @@ def main() -> int:
     first = next(iter(scenarios), MATRIX)
     with executor_at(arguments.on, directory, {"emulated": first}) as executor:
         soak.dilation = soak.dilation or _dilation_for_auto(scenarios, capacities_of(executor))
+        soak.write()  # one that is resumed has the same dilation
         planned = [_planned(name, soak.dilation) for name in scenarios]
         keep_slower_out(executor, planned)
         for run in planned:  # made by a worker after the command was killed

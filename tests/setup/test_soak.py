@@ -333,3 +333,13 @@ def test_a_soak_that_goes_on_keeps_its_dilation(
     monkeypatch.setattr(module, "_dilation_for_auto", lambda *_: 80_000)
     soak("matrix", "alltoall")
     assert json.loads((tmp_path / "soak.json").read_text())["dilation"] == 50_000
+
+
+def test_a_soak_that_is_killed_before_a_run_has_ended_keeps_its_dilation(
+    soak: Soak, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = sys.modules["soak"]
+    monkeypatch.setattr(module, "_dilation_for_auto", lambda *_: 50_000)
+    with pytest.raises(KeyboardInterrupt):
+        soak("matrix", matrix=[])
+    assert json.loads((tmp_path / "soak.json").read_text())["dilation"] == 50_000
