@@ -9,11 +9,13 @@ import pytest
 
 from testbed.campaign.cluster.place import Host, Place, hosts_in, place_of
 from testbed.campaign.cluster.ssh import ssh_cluster
-from testbed.campaign.cluster.worker import _doctor, require_sound
+from testbed.campaign.cluster.worker import _doctor, _measured, require_sound
 from testbed.campaign.cluster.workers import Worker, described, unanswered
 from testbed.campaign.job import Form, Job
+from testbed.campaign.turns import MACHINE
 from testbed.model.errors import InputError, MachineError
 from testbed.results.code_version import package_version
+from testbed.results.run_directory import locked
 from tests.waiting import WATCHDOG_S
 
 OFFERS: dict[Form, int] = {"emulated": 1, "simulated": 4}
@@ -124,6 +126,15 @@ def test_a_worker_that_cannot_become_root_says_what_sudo_needs(
         "testbed doctor fails there: exit status 1: sudo: a password is required; "
     )
     assert f"ALL=(root) NOPASSWD: {sys.executable} -P -m testbed run *" in reason
+
+
+def test_a_machine_where_others_emulate_is_not_measured_at_the_start() -> None:
+    """The campaign waits for the answer, so it comes soon, with the reason."""
+    with locked(MACHINE):
+        found = _measured({"able": True}, (), turn_s=0.1)
+    reply = {**ANSWER, "doctor": found}
+    reason = described(unanswered("a", OFFERS), reply).reason("emulated")
+    assert "another campaign emulates there" in reason
 
 
 OPTIONS = ("--force", "--pcap", "h0", "--no-figures")

@@ -52,6 +52,7 @@ class Roster:
         self._workers: dict[str, Worker] = {}
         self._unfit: Callable[[Worker], str] = lambda _: ""
         self._threads: list[threading.Thread] = []
+        self._has_waited = False
         self._signs: dict[str, float] = {}
         self._heard: dict[Form, float] = dict.fromkeys(FORMS, time.monotonic())
 
@@ -136,6 +137,7 @@ class Roster:
         end = time.monotonic() + seconds
         while not all(worker.answered for worker in self.workers) and time.monotonic() < end:
             time.sleep(_LOOK_S)
+        self._has_waited = True
 
     def join(self) -> None:
         """Wait until workers have said what they find out about their machines."""
@@ -147,7 +149,8 @@ class Roster:
         """Ask a worker what it can do; it may never answer."""
         emulates = "emulated" in self._forms
         try:
-            answer = self._call(worker, describe, emulates=emulates)
+            at_start = not self._has_waited
+            answer = self._call(worker, describe, emulates=emulates, at_start=at_start)
         except OSError:
             return  # the scheduler is gone
         answered = described(worker, answer)

@@ -8,6 +8,7 @@ import json
 import os
 import platform
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, replace
@@ -29,12 +30,11 @@ from testbed.campaign.cluster.files import StoreFiles, shortage_for
 from testbed.campaign.cluster.stopping import stopped_by
 from testbed.campaign.job import FORMS, REQUIRE_TRUSTED, STOP_IF_LATE, Job, JobRecord
 from testbed.campaign.local import WITHIN_ROOT, LocalExecutor
-from testbed.campaign.turns import MACHINE
+from testbed.campaign.turns import turn
 from testbed.model.errors import ExitStatus
 from testbed.model.run_files.layout import SUMMARY
 from testbed.model.summary import State, Summary
 from testbed.results.code_version import code_version, package_version
-from testbed.results.run_directory import locked
 
 _FLAGS = ("--no-figures", REQUIRE_TRUSTED, "--force", STOP_IF_LATE)
 _WITH_VALUE = ("--pcap",)
@@ -45,12 +45,19 @@ _KEPT_CHARACTERS = 200
 
 _DOCTOR_S = 25.0
 
+_TURN_S = 20.0
+"""How long a worker waits for its turn to measure what its machine carries, while the command waits
+for its answer."""
 
-async def describe(*, emulates: bool, dask_worker: Any) -> dict[str, Any]:
+_TAKEN = "another campaign emulates there, so what the machine carries cannot be measured now"
+
+
+async def describe(*, emulates: bool, at_start: bool, dask_worker: Any) -> dict[str, Any]:
     """What this worker's machine is, and what it can do.
 
     Args:
         emulates: whether runs will be emulated: then it is examined as well (`examine`).
+        at_start: whether the campaign waits for the answer.
         dask_worker: the worker; Dask gives it.
     """
     description = {
@@ -58,17 +65,19 @@ async def describe(*, emulates: bool, dask_worker: Any) -> dict[str, Any]:
         "listens": dask_worker.listener.listen_address,
         **await asyncio.to_thread(_description),
     }
-    return description | (await examine(emulates=True) if emulates else {})
+    examined = await examine(emulates=True, at_start=at_start) if emulates else {}
+    return description | examined
 
 
-async def examine(*, emulates: bool) -> dict[str, Any]:
+async def examine(*, emulates: bool, at_start: bool = False) -> dict[str, Any]:
     """What `testbed doctor` finds on this worker's machine, its CPU, and what it carries.
 
     Args:
         emulates: whether runs will be emulated: then that is tried as root, and what the machine
             carries is measured unless it is known. Else both are as they are known without.
+        at_start: whether the campaign waits for the answer.
     """
-    return await asyncio.to_thread(_examination, emulates)
+    return await asyncio.to_thread(_examination, emulates, _TURN_S if at_start else None)
 
 
 def _description() -> dict[str, Any]:
@@ -83,15 +92,35 @@ def _description() -> dict[str, Any]:
     }
 
 
-def _examination(emulates: bool) -> dict[str, Any]:
+def _examination(emulates: bool, turn_s: float | None) -> dict[str, Any]:
     as_root = _as_root() if emulates else ()
     doctor = _doctor(*as_root)
     if emulates and doctor["able"] and "capacity" not in doctor:
-        with locked(MACHINE):
-            measured = _doctor(*as_root, options=("--measure",))
-        doctor = measured if measured["able"] else doctor
+        doctor = _measured(doctor, as_root, turn_s)
     machine, calibration = doctor.pop("machine", {}), doctor.pop("capacity", None)
     return {"cpu": machine.get("cpu", ""), "calibration": calibration, "doctor": doctor}
+
+
+def _measured(
+    doctor: dict[str, Any], as_root: Sequence[str], turn_s: float | None
+) -> dict[str, Any]:
+    """What `testbed doctor` finds here, with what the machine carries, when no other emulates.
+
+    Args:
+        doctor: what it finds without.
+        as_root: what comes before a command that needs root.
+        turn_s: how long to wait for others that emulate, in seconds; None: as long as it takes.
+    """
+    stopped = threading.Event()
+    if turn_s is not None:
+        timer = threading.Timer(turn_s, stopped.set)
+        timer.daemon = True
+        timer.start()
+    with turn(stopped, lambda: None) as is_ours:
+        if not is_ours:
+            return doctor | {"able": False, "error": _TAKEN}
+        measured = _doctor(*as_root, options=("--measure",))
+    return measured if measured["able"] else doctor
 
 
 def _doctor(*as_root: str, options: Sequence[str] = ()) -> dict[str, Any]:
