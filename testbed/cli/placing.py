@@ -82,6 +82,25 @@ def fetch_finished(executor: "Executor", runs: "Iterable[PlannedRun]") -> bool:
     return True
 
 
+def keep_in_store(executor: "Executor", file: "Path") -> None:
+    """Keep a file of a campaign's directory in the store of a cluster as well, if it has another.
+
+    Raises:
+        MachineError: the store cannot be used.
+    """
+    from testbed.campaign.cluster.executor import ClusterExecutor
+
+    if isinstance(executor, ClusterExecutor):
+        executor.keep(file.name, file.read_text(encoding="utf-8"))
+
+
+def kept_in_store(executor: "Executor", name: str) -> str | None:
+    """What was kept of such a file; None if there is none."""
+    from testbed.campaign.cluster.executor import ClusterExecutor
+
+    return executor.kept(name) if isinstance(executor, ClusterExecutor) else None
+
+
 @contextmanager
 def pool_at(on: str | None, name: str, directory: Path) -> "Iterator[Pool | None]":
     """Workers for calls of functions of the testbed during a block; None: this machine's threads.

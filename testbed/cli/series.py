@@ -11,7 +11,7 @@ import typer
 
 from testbed.cli.fitting import capacities_of, keep_slower_out
 from testbed.cli.options import REQUIRE_TRUSTED, writing
-from testbed.cli.placing import executor_at, fetch_finished
+from testbed.cli.placing import executor_at, fetch_finished, keep_in_store, kept_in_store
 from testbed.cli.run_options import Load, RunOptions
 from testbed.cli.running import naming_shortage, new_run, reporting_how_to_resume, signals_stop
 from testbed.cli.screen import print_error, print_json, showing_progress, stdout
@@ -136,9 +136,11 @@ def _make_series(
         with executor_at(options.on, directory, wanted, options.store) as executor:
             if fitting is not None and options.on is not None:
                 fitting.machines = capacities_of(executor)
-                fitting.choose(to_fit, _chosen_before(options.into))
+                fitting.choose(
+                    to_fit, _chosen_before(options.into) or _chosen_in_store(executor, plan)
+                )
                 plan, scenarios = _fitted(options, load, fitting)
-            _begin_or_continue(plan, directory)
+            _begin_or_continue(plan, directory, executor)
             runs = planned_runs(plan, scenarios, for_each)
             keep_slower_out(executor, runs)
             fetch_finished(executor, runs)
@@ -214,11 +216,31 @@ def _chosen_before(into: Path | None) -> float | None:
     return load_series(into).plan.dilation
 
 
-def _begin_or_continue(plan: "SeriesPlan", directory: Path) -> None:
+def _chosen_in_store(executor: "job.Executor", plan: "SeriesPlan") -> float | None:
+    """The dilation that was chosen for `auto` when a series was begun of which the store is left.
+
+    Args:
+        executor: of a cluster.
+        plan: the series, at the nominal dilation. Another one may have used the store before.
+    """
+    from pydantic import ValidationError
+
+    from testbed.campaign.series import INDEX, Series
+
+    try:
+        begun = Series.model_validate_json(kept_in_store(executor, INDEX) or "").plan
+    except ValidationError:  # there is none, or it is of another version
+        return None
+    is_other = {*plan.differences(begun)} - {"dilation", "content"}
+    return None if is_other else begun.dilation
+
+
+def _begin_or_continue(plan: "SeriesPlan", directory: Path, executor: "job.Executor") -> None:
     """Write the index of a new series; require that one that is there is the same.
 
     Raises:
         InputError: it is another one.
+        MachineError: the store of a cluster cannot be used.
     """
     from testbed.campaign.series import INDEX, Series, load_series
 
@@ -227,6 +249,7 @@ def _begin_or_continue(plan: "SeriesPlan", directory: Path) -> None:
     elif different := plan.differences(load_series(directory).plan):
         expected = f"the series that it holds (different here: {', '.join(different)})"
         raise InputError.of("--into", str(directory), expected, "another directory")
+    keep_in_store(executor, directory / INDEX)
 
 
 _MEANINGS = {

@@ -6,10 +6,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
-from testbed.campaign.series import load_series
+from testbed.campaign.cluster.executor import ClusterExecutor
+from testbed.campaign.local import LocalExecutor
+from testbed.campaign.series import SeriesCase, SeriesPlan, load_series
+from testbed.cli.series import _begin_or_continue, _chosen_in_store
 from testbed.files.scenarios import load_scenario
 from testbed.model.errors import ExitStatus, InputError
 from testbed.model.run_files.layout import SUMMARY
@@ -305,3 +309,19 @@ def test_results_that_cannot_be_written_are_named_by_their_option(call: Call) ->
     assert "--into" not in called.err
     called = call("simulate", "tiny.yaml", "--repeat", "2", "--into", "file/r")
     assert "--into: found file/r, expected a directory to write to" in called.err
+
+
+def test_a_series_whose_directory_is_lost_keeps_its_dilation(tmp_path: Path) -> None:
+    """Else what is finished in the store would be made again."""
+    case = SeriesCase(name="x", scenario="x", settings={}, seeds=[1, 2], content="nominal")
+    nominal = SeriesPlan(name="x", simulated=False, settings={}, cases=[case])
+    fitted = case.model_copy(update={"content": "fitted"})
+    chosen = nominal.model_copy(update={"dilation": 50_000.0, "cases": [fitted]})
+    with_store = ClusterExecutor(cast("Any", None), tmp_path, f"file://{tmp_path}/store")
+    assert _chosen_in_store(with_store, nominal) is None
+    _begin_or_continue(chosen, tmp_path, with_store)
+    (tmp_path / "sweep.json").unlink()
+    assert _chosen_in_store(with_store, nominal) == 50_000.0
+    other = nominal.model_copy(update={"settings": {"duration": 1}})
+    assert _chosen_in_store(with_store, other) is None
+    assert _chosen_in_store(LocalExecutor(tmp_path), nominal) is None

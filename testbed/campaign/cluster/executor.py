@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from testbed.campaign.cluster.attempts import MOST_LOSSES, attempts_at
 from testbed.campaign.cluster.calls import WorkerCalls, WorkersLostError
-from testbed.campaign.cluster.files import StoreFiles
+from testbed.campaign.cluster.files import StoreFiles, shortage_for
 from testbed.campaign.cluster.worker import make
 from testbed.campaign.cluster.workers import Worker
 from testbed.campaign.job import Form, Job, JobRecord
@@ -188,6 +188,27 @@ class ClusterExecutor:
         lasted_s = {a.run: a.ended - a.began for a in attempts if a.ended is not None}
         for run in missing:
             self._fetch_run(run, lasted_s.get(run))
+
+    def keep(self, name: str, content: str) -> None:
+        """Keep a file of the campaign in its store as well, if that is not its directory.
+
+        Raises:
+            MachineError: the store cannot be used.
+        """
+        if not self._copies:
+            return
+        try:
+            self._files.write(name, content)
+        except Exception as error:  # each file system has errors of its own
+            what = f"{self._store}: {type(error).__name__}: {error}"
+            remedy = "this machine and all workers write there"
+            raise shortage_for(error, self._store) or MachineError(what, remedy) from error
+
+    def kept(self, name: str) -> str | None:
+        """What was kept of a file in the store; None if it is not there."""
+        if not self._copies or name not in self._files.names(""):
+            return None
+        return self._files.read(name)
 
     def _fetched(self, job: Job, record: JobRecord) -> JobRecord:
         """The record of a run whose files are copied from the store."""
