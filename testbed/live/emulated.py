@@ -28,7 +28,11 @@ from testbed.model.units import NS_PER_S
 from testbed.sandbox.channel import Channel
 
 POLL_S, MOST_POLL_S = 0.05, 0.1
-"""Shortest and longest time between two looks at the records."""
+"""Shortest and longest time between two looks at the records, on a machine that is quick enough."""
+
+CPU_SHARE, SLOW_POLL_S = 0.02, 0.5
+"""The share of a CPU that looks take. On a slow machine they come less often, at least this often,
+and each writes several steps."""
 
 LAG_NS = 200_000_000
 """The stream is so far behind: by then every process has written what it recorded."""
@@ -58,6 +62,7 @@ class EmulatedRun:
     _writer: StreamWriter | None = None
     _t0_ns: int = 0
     _has_ended: bool = False
+    _cost_s: float = 0.0
     _faults: bytes = b""
     _of_faults: Sequence[FaultRecord] = ()
     _forks: Forks = field(init=False)
@@ -90,15 +95,18 @@ class EmulatedRun:
         if self._writer is None:
             self._begin()
         if self._writer is not None:
+            began_s = time.process_time()
             ripe_ns = self.now_ns() - LAG_NS - self._t0_ns
             self._writer.advance(ripe_ns / NS_PER_S, self._records())
+            self._cost_s = time.process_time() - began_s
 
     def _poll_s(self) -> float:
-        """The time until the next step can be written."""
+        """How long to wait: for the next step, and longer where a look takes much CPU time."""
         if self._writer is None:
             return POLL_S
         ripe_ns = self._t0_ns + LAG_NS + round(self._writer.next_s * NS_PER_S)
-        return min(max((ripe_ns - self.now_ns()) / NS_PER_S, POLL_S), MOST_POLL_S)
+        until_ripe_s = min(max((ripe_ns - self.now_ns()) / NS_PER_S, POLL_S), MOST_POLL_S)
+        return max(until_ripe_s, min(self._cost_s / CPU_SHARE, SLOW_POLL_S))
 
     def _answer(self, method: str, path: str, body: str) -> tuple[int, Any]:
         answer = None

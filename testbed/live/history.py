@@ -85,6 +85,7 @@ def history_of_live_run(
     """What has been done so far in a run that goes on."""
     manifest = Manifest.model_validate_json((directory / MANIFEST).read_text(encoding="utf-8"))
     with RawTail(directory / RAW, ("operator",), t0_ns) as tail:
+        tail.read()
         columns = tail.rows_before(float("inf")).get("operator", {})
     lists = {name: values.tolist() for name, values in columns.items()}
     rows = [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from testbed.files.scenarios import load_scenario
-from testbed.live.emulated import LAG_NS, EmulatedRun
+from testbed.live.emulated import CPU_SHARE, LAG_NS, MOST_POLL_S, SLOW_POLL_S, EmulatedRun
 from testbed.live.serving import Listening
 from testbed.live.stream.recorded import recorded_stream
 from testbed.live.stream.records import RECORD, Detection, EvChange, FaultChange, StreamRecord
@@ -27,12 +27,20 @@ TABLES = {table.name: table for table in records.TABLES}
 
 
 class NobodyAsks:
-    """A site that nobody looks at."""
+    """A site that nobody looks at.
+
+    Attributes:
+        waits_s: how long it was waited for requests each time.
+    """
 
     wants_end = False
 
-    def handle_requests(self, *_: object) -> None:
+    def __init__(self) -> None:
+        self.waits_s: list[float] = []
+
+    def handle_requests(self, _: object, timeout_s: float) -> None:
         """Nothing is asked."""
+        self.waits_s.append(timeout_s)
 
 
 @pytest.fixture
@@ -100,6 +108,34 @@ def rare(stream: list[StreamRecord]) -> list[dict[str, object]]:
     kinds = (EvChange, Detection, FaultChange)
     chosen = [record for record in stream if isinstance(record, kinds)]
     return sorted((r.model_dump(exclude={"id"}) for r in chosen), key=json.dumps)
+
+
+def test_the_more_cpu_time_a_look_takes_the_longer_it_waits(
+    recorded: tuple[Path, RunStart, Pieces], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory, start, pieces = recorded
+    cpu_s, look_s = [0.0], [0.001]
+
+    def process_time() -> float:
+        cpu_s[0] += look_s[0]
+        return cpu_s[0]
+
+    monkeypatch.setattr("testbed.live.emulated.time.process_time", process_time)
+    scenario = load_scenario(str(tmp_path / "failure.yaml"))
+    run = EmulatedRun(
+        scenario, directory, Listening(), lambda *_: (404, {}), lambda: None, lambda: start.t0_ns
+    )
+    site: Any = NobodyAsks()
+    grown(directory, pieces, start.t0_ns)
+    (directory / RAW / START).write_text(start.model_dump_json())
+    run.look(site)
+    run.look(site)
+    assert site.waits_s[-1] == MOST_POLL_S
+    for look_s[0] in (0.004, 1.0):
+        run.look(site)
+        run.look(site)
+        assert site.waits_s[-1] == pytest.approx(min(look_s[0] / CPU_SHARE, SLOW_POLL_S))
+    run.finish()
 
 
 def test_the_end_of_the_run_is_asked_for_once(tmp_path: Path) -> None:

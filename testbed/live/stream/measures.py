@@ -150,11 +150,7 @@ class Measures:
             if before is not None and t > before[0]:
                 rate_bps = 8 * (count - before[1]) / (t - before[0])
                 latest["load"] = round(rate_bps / self._rates_bps[direction], 3)
-        largest: dict[str, int] = {}
-        for direction, backlog in _rows(tables, "queues", "direction", "backlog_bytes"):
-            if backlog > largest.get(direction, -1):
-                largest[direction] = backlog
-        for direction, backlog in largest.items():
+        for direction, backlog in _largest(tables, "queues", "direction", "backlog_bytes"):
             latest = values["link", direction]
             latest["queue_bytes"] = max(backlog, latest.get("queue_bytes", 0))
 
@@ -170,6 +166,16 @@ class Measures:
 def _rows(tables: Tables, table: str, *columns: str) -> Iterable[tuple[Any, ...]]:
     rows = tables.get(table)
     return () if rows is None else zip(*(rows[name].tolist() for name in columns), strict=True)
+
+
+def _largest(tables: Tables, table: str, key: str, value: str) -> Iterable[tuple[Any, Any]]:
+    """The largest value of each key."""
+    rows = tables.get(table)
+    if rows is None:
+        return ()
+    order = np.argsort(rows[value], kind="stable")
+    keys, values = (rows[name][order].tolist() for name in (key, value))
+    return dict(zip(keys, values, strict=True)).items()  # of each key the last remains
 
 
 def _ev_keys(rows: Rows) -> np.ndarray:

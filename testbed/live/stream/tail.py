@@ -37,6 +37,13 @@ class _RawFile:
         self.dtype = np.dtype([(name, kind.numpy_type) for name, kind in columns])
 
 
+def _joined(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """The rows of several parts of one table, of which there is at least one."""
+    if len(parts) == 1:
+        return parts[0]
+    return {column: np.concatenate([part[column] for part in parts]) for column in parts[0]}
+
+
 class RawTail(Closeable):
     """Reads the raw files below a directory from where it stopped."""
 
@@ -56,19 +63,27 @@ class RawTail(Closeable):
             os.close(file.descriptor)
         self._files.clear()
 
-    def rows_before(self, end_s: float) -> Tables:
-        """The rows before a time of the run that have not been returned yet."""
+    def read(self) -> None:
+        """Read all rows that are new."""
         self._open_new()
         for file in self._files.values():
             for rows in self._new_rows(file):
                 self._later.setdefault(file.table.name, []).append(rows)
+
+    def rows_before(self, end_s: float) -> Tables:
+        """Of the rows that were read, those before a time that have not been returned yet."""
         due: dict[str, dict[str, np.ndarray]] = {}
         for name, parts in self._later.items():
-            rows = {column: np.concatenate([p[column] for p in parts]) for column in parts[0]}
+            rows = _joined(parts)
             ripe = rows["t"] < end_s
-            if ripe.any():
+            if ripe.all():
+                due[name], self._later[name] = rows, []
+            elif ripe.any():
                 due[name] = {column: values[ripe] for column, values in rows.items()}
-            self._later[name] = [{column: values[~ripe] for column, values in rows.items()}]
+                self._later[name] = [{column: values[~ripe] for column, values in rows.items()}]
+            else:
+                self._later[name] = [rows]
+        self._later = {name: parts for name, parts in self._later.items() if parts}
         return due
 
     def _open_new(self) -> None:

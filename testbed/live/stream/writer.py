@@ -52,6 +52,7 @@ class StreamWriter(Closeable):
         self._flows = _Lines(directory / RAW / FLOWS)
         self._programs: dict[int, Path] = {}
         self._steps = 0
+        self._tail.read()
         rows = self._tail.rows_before(0.0)
         self._write([self._stream.snapshot(first_states(rows))])
 
@@ -77,6 +78,8 @@ class StreamWriter(Closeable):
             until_s: the time.
             faults: the newest record of every fault so far.
         """
+        if self.next_s <= until_s:
+            self._tail.read()
         while (end_s := self.next_s) <= until_s:
             tables, health = self._tail.rows_before(end_s), self._new_health()
             times = self.end_s, end_s
