@@ -88,9 +88,9 @@ def _with_blank(task: Task, text: str, within: str | None) -> tuple[str, str | N
 
     The command line takes the second one for a part of what is expected.
     """
-    if within is None or _is_right(task, text):
-        return text, within
     words = text.split()
+    if within is None or not words or _is_right(task, text):
+        return text, within
     for unit, others in ((words[-1], words[:-1]), (words[0], words[1:])):
         if not unit[0].isdecimal() and _is_right(task, " ".join(others)):
             return " ".join(others), f"{within} {unit}"

@@ -1,5 +1,6 @@
 """The commands of a lab, with the mistakes that students make when they type them."""
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,8 @@ def at_work(work: Work, call: Call, monkeypatch: pytest.MonkeyPatch) -> Call:
         ("predict stall -2", "add the unit: '-2 RTT'"),
         ("predict stall 2 RTT --witin 3", "the option --within"),
         ("predict stall 2 RTT --within much", "such as --within 20%"),
+        ('predict stall "" --within 20%', "expected a number in RTT, such as '1.5 RTT'"),
+        ('predict stall " " --within 20%', "expected a number in RTT, such as '1.5 RTT'"),
         ("predict stall --within much", "testbed lab predict stall VALUE --within much"),
         ("predict --within much", "testbed lab status shows what is next"),
         ("predict foo", "testbed lab status shows what is next"),
@@ -52,7 +55,7 @@ def at_work(work: Work, call: Call, monkeypatch: pytest.MonkeyPatch) -> Call:
     ],
 )
 def test_a_mistyped_command_says_what_to_type(at_work: Call, words: str, message: str) -> None:
-    called = at_work("lab", *words.split())
+    called = at_work("lab", *shlex.split(words))
     assert called.status == 2
     assert message in called.err
     assert called.err.count("error:") == 1
