@@ -220,12 +220,15 @@ def _check_repeatable(scenario: "Scenario", directory: Path) -> None:
 
 
 def shown_directory(work: Work, name: str) -> Path:
-    """The directory of a run's latest files that a student may see."""
-    latest = work.path / RESULTS / name / LATEST
+    """The directory of a run's latest files that a student may see.
+
+    Of a hidden run it is a copy; else the run itself. A link to it may be missing, or lead to
+    another run of a scenario of the same name.
+    """
     made = work.made_run(name)
-    if made is None or latest.exists() or work.assignment.directory.lab.runs[name].hidden:
-        return latest
-    return work.path / str(made.content["directory"])  # where the system makes no links
+    if made is None or work.assignment.directory.lab.runs[name].hidden:
+        return work.path / RESULTS / name / LATEST
+    return work.path / str(made.content["directory"])
 
 
 def is_hidden(work: Work, name: str) -> bool:

@@ -19,7 +19,7 @@ from testbed.labs.library import (
     load_lab,
 )
 from testbed.labs.predicting import predict
-from testbed.labs.work import find_work, start
+from testbed.labs.work import RESULTS, find_work, start
 
 each_lab = pytest.mark.parametrize("directory", lab_directories(), ids=lambda path: str(path.name))
 
@@ -96,6 +96,7 @@ def test_a_student_who_writes_code_is_told_where_print_shows(
     monkeypatch.chdir(work.path)
     _call([*shlex.split(advice[1])[1:], "--no-figures"])
     assert "seen" in capsys.readouterr().out
+    assert not (work.path / RESULTS).exists()  # where the lab's own runs are
     assert "`print()` shows nothing" in (work.path / "algorithms.md").read_text(encoding="utf-8")
 
 

@@ -27,7 +27,7 @@ from testbed.labs.journal import Journal
 from testbed.labs.lab import NamesAnswer
 from testbed.labs.library import LABS, find_lab, load_lab
 from testbed.labs.predicting import outcome, outcomes, predict
-from testbed.labs.runs import checked_run, make_run
+from testbed.labs.runs import checked_run, make_run, shown_directory
 from testbed.labs.students import seed_of, student_key
 from testbed.labs.work import Work, find_work, set_aside, start
 from testbed.model.errors import InputError
@@ -231,6 +231,16 @@ def test_a_run_counts_with_the_code_that_made_it(tmp_path: Path) -> None:
     assert work.counted_run("practice") is not None
     shutil.rmtree(directory)
     assert work.counted_run("practice") is None
+
+
+def test_a_run_outside_the_lab_is_not_taken_for_one_of_the_lab(work: Work) -> None:
+    """It moves the link `latest` of a run of the same name."""
+    runs = work.path / "results/failure"
+    for name in ("made", "other"):
+        (runs / name).mkdir(parents=True)
+    work.journal.append("run", run="failure", directory="results/failure/made", verdict="trusted")
+    (runs / "latest").symlink_to("other")
+    assert shown_directory(work, "failure") == runs / "made"
 
 
 class _KilledError(BaseException):
