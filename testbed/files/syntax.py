@@ -21,6 +21,7 @@ _LONGEST_VALUE = 2
 """Words of a value that is no text, such as a number and its unit."""
 
 _REMARK = "put # before it if it is a remark"
+_REMARK_IN_TEXT = re.compile(r"(?:^|\s)#")
 _OUTDENT = "remove the blanks that indent it further"
 _BLOCK = ">|"
 """How a text begins that has its lines below its key."""
@@ -158,11 +159,13 @@ class _Owner:
         key: the key.
         line: the number of its line.
         value: what is behind its colon.
+        is_cut: whether `#` begins a remark in the text.
     """
 
     key: str
     line: int
     value: str
+    is_cut: bool
 
     @property
     def is_open(self) -> bool:
@@ -180,7 +183,13 @@ def _text_above(failure: _Failure, line: int) -> _Owner | None:
     if above < 0 or entry is None:
         return None
     value = (entry[2] or "").partition("#")[0].strip()
-    return None if value and value[0] in _NO_TEXT else _Owner(entry[1], above, value)
+    if value and value[0] in _NO_TEXT:
+        return None
+    indent = failure.indent(above)
+    inside = (i for i in range(above, line) if i == above or failure.indent(i) > indent)
+    is_text = value[:1] not in {*_BLOCK}
+    is_cut = is_text and any(_REMARK_IN_TEXT.search(failure.lines[i]) for i in inside)
+    return _Owner(entry[1], above, value, is_cut)
 
 
 def _goes_on(failure: _Failure, line: int, owner: _Owner, *, entry: str) -> Problem:
@@ -196,9 +205,11 @@ def _goes_on(failure: _Failure, line: int, owner: _Owner, *, entry: str) -> Prob
     """
     key = owner.key
     remedy = f"write {key}: > and put its whole text below, with blanks before each line"
+    if owner.is_cut:
+        remedy = f"{remedy}: otherwise # begins a remark in it"
     if entry:
         remedy = f"{entry}; if it is text, {remedy}"
-    elif not owner.is_open:
+    elif not owner.is_open and not owner.is_cut:
         remedy = f"{remedy}; {_REMARK}"
     return Problem(
         f"{failure.name}:{line + 1}",
@@ -234,6 +245,15 @@ def _text_with_colon(failure: _Failure) -> Problem | None:
     return _goes_on(failure, failure.line, owner, entry=_OUTDENT if is_short else "")
 
 
+def _text_behind_remark(failure: _Failure) -> Problem | None:
+    """The problem of a text that goes on behind a remark in it; None if it does not."""
+    line, owner = failure.line, _text_above(failure, failure.line)
+    if owner is None or not owner.is_cut or failure.indent(line) <= failure.indent(owner.line):
+        return None
+    is_entry = _KEY.fullmatch(failure.text(line))
+    return _goes_on(failure, line, owner, entry=_OUTDENT if is_entry else "")
+
+
 def _second_colon(failure: _Failure) -> Problem:
     text, above = failure.text(failure.line), failure.above
     if above >= 0 and (problem := _no_blank(failure, above)):
@@ -267,6 +287,8 @@ def _indentation(failure: _Failure) -> Problem:
     if "'<scalar>'" in failure.why and (problem := _closed_early(failure)):
         return problem
     if failure.above >= 0 and (problem := _no_blank(failure, failure.above)):
+        return problem
+    if problem := _text_behind_remark(failure):
         return problem
     if failure.above >= 0 and _is_text_beside(failure, failure.above):
         return _no_colon_in(failure, failure.above)

@@ -374,6 +374,7 @@ def test_wrong_values(call: Call, right: str, wrong: str, messages: list[str]) -
 
 
 WRITE_A_TEXT = "write name: > and put its whole text below, with blanks before each line"
+CUT_TEXT = f"{WRITE_A_TEXT}: otherwise # begins a remark in it"
 
 
 @pytest.mark.parametrize(
@@ -493,6 +494,31 @@ WRITE_A_TEXT = "write name: > and put its whole text below, with blanks before e
         (
             "timeline:\n  - {kind: cut}\nthis is a remark of mine\n",
             ["bad.yaml:3: found this is a remark", "remedy: put # before it if it is a remark"],
+        ),
+        # a text that ends at a remark
+        (
+            "name: the flow #2 lost 12 packets and\n  then it goes on here\nseed: 3\n",
+            ["bad.yaml:2: found then it goes on here, after the text of name", CUT_TEXT],
+        ),
+        (
+            "name: the flow\n  #2 lost 12 packets and\n  then it goes on here\nseed: 3\n",
+            ["bad.yaml:3: found then it goes on here, after the text of name", CUT_TEXT],
+        ),
+        (
+            "name:\n  the flow #2 lost 12 packets and\n  then it goes on here\nseed: 3\n",
+            ["bad.yaml:3: found then it goes on here, after the text of name", CUT_TEXT],
+        ),
+        (
+            "name: the flow\n  is #2 that lost\n  then it goes on here\nseed: 3\n",
+            ["bad.yaml:3: found then it goes on here, after the text of name", CUT_TEXT],
+        ),
+        (
+            "name: the flow #2 lost 12 packets and\nthen it goes on here\nseed: 3\n",
+            ["bad.yaml:2: found then it goes on here, after the text of name", f"{CUT_TEXT}\n"],
+        ),
+        (
+            "duration: 3 s  # enough\n  seed: 3\n",
+            ["bad.yaml:2: found seed: 3", "remove the blanks that indent it further; if it is"],
         ),
         # entries below a text
         (
