@@ -75,6 +75,8 @@ def check(task: Task, document: Document, evidence: Evidence, *, attempts: int =
     answer = parsed(document, task)
     if answer is None:
         reason = f"no answer yet: write it behind {task.id}: in {ANSWERS}"
+        if remedy := remark_remedy(document, task):
+            reason = f"{reason}. Look: {remedy}."
         return CheckResult(task, "", passed=False, missing=True, reason=reason)
     shown = show_answer(answer, task.answer)
     missing = _missing_run(task, evidence)

@@ -322,6 +322,16 @@ def test_wrong_answers_files_are_one_clear_error(work: Work, text: str, message:
         _check_all(work)
 
 
+def test_a_text_that_is_a_remark_as_a_whole_is_no_answer_yet(work: Work) -> None:
+    task = work.task("explain")
+    for text, said in {"#2 of the paths was lost": True, "": False}.items():
+        work.answers.write_text(f"explain: {text}\n\n# the next question\n")
+        result = check(task, work.read_answers(), work.evidence())
+        assert result.missing
+        assert result.reason.startswith("no answer yet: write it behind explain:")
+        assert ("Look: the text ends where # begins a remark: write >" in result.reason) == said
+
+
 def test_an_answer_is_read_as_it_was_written() -> None:
     """And not as the number that YAML finds in it."""
     names = NamesAnswer(kind="names", of="uSIDs")
