@@ -275,16 +275,19 @@ def _unquoted(task: Task, text: str, evidence: Evidence) -> str:
             if missing:
                 return f"The text does not name {evidence.called(figure)} of your run."
             continue
-        if not any(_quotes(number, abs(float(value))) for number in numbers):
+        size = abs(float(value))
+        if not any(_quotes(number, size) for number in numbers):
             reason = f"The text does not quote {evidence.called(figure)} of your run."
-            return f"{reason}{_decimal_point(text)}"
+            return f"{reason}{_decimal_point(text, size)}"
     return ""
 
 
-def _decimal_point(text: str) -> str:
-    """What to write in place of the first number with a decimal comma; empty if there is none."""
-    found = _DECIMAL_COMMA.search(_GROUPING_COMMA.sub("", _NAME_IN_TEXT.sub(" ", text)))
-    return f" Write {found[1]}.{found[2]}, with a decimal point." if found else ""
+def _decimal_point(text: str, value: float) -> str:
+    """What to write where a text quotes a figure with a decimal comma; empty if it does not."""
+    found = _DECIMAL_COMMA.findall(_NAME_IN_TEXT.sub(" ", text))
+    meant = (f"{whole}.{decimals}" for whole, decimals in found)
+    quoted = next((number for number in meant if _quotes(float(number), value)), "")
+    return f" Write {quoted}, with a decimal point." if quoted else ""
 
 
 def _numbers_in(text: str) -> list[float]:

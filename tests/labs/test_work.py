@@ -120,9 +120,6 @@ def test_a_student_works_through_the_lab(predicted: Work) -> None:
     _answers(work, explain=quoting_nothing)
     unquoted = check(work.task("explain"), work.read_answers(), evidence)
     assert unquoted.reason == "The text does not quote the figure detection_rtt of your run."
-    _answers(work, explain=f"{quoting_nothing} after 1,28 RTT")
-    decimal = check(work.task("explain"), work.read_answers(), evidence).reason
-    assert decimal.endswith(" of your run. Write 1.28, with a decimal point.")
     work.answers.write_text(f"explain: {quoting_nothing} flow #2 lost 12 packets\n")
     cut = check(work.task("explain"), work.read_answers(), evidence).reason
     assert cut.startswith(f"{unquoted.reason} Look: the text ends where # begins a remark")
@@ -386,6 +383,22 @@ def test_a_figure_below_zero_is_quoted_without_its_sign(
     monkeypatch.setattr(Evidence, "value", lambda *_: -4.2)
     for text in ("It is 4.2 RTT less.", "It is -4.2 RTT."):
         assert _unquoted(work.task("explain"), text, work.evidence()) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        *(("after 1,28 RTT", "1.28"), ("after 1,285 RTT", "1.285"), ("4,5, 6 or 1,3", "1.3")),
+        *(("the EVs 4,5 and 6", ""), ("it took 7,9 RTT", ""), ("h1,28", "")),
+    ],
+)
+def test_a_figure_with_a_decimal_comma_is_told_to_have_a_point(
+    work: Work, monkeypatch: pytest.MonkeyPatch, text: str, meant: str
+) -> None:
+    monkeypatch.setattr(Evidence, "value", lambda *_: 1.285)
+    said = _unquoted(work.task("explain"), text, work.evidence())
+    assert said.startswith("The text does not quote the figure ")
+    assert said.endswith(f" Write {meant}, with a decimal point." if meant else " of your run.")
 
 
 @pytest.mark.parametrize(
