@@ -20,7 +20,12 @@ RTT_NS = 100 * MS
 
 
 class Bench:
-    """An engine, its events, and a network that answers the probes of living EVs at once."""
+    """An engine, its events, and a network that answers the probes of living EVs at once.
+
+    Attributes:
+        dead: the EVs whose probes are lost.
+        left: the EVs that the answers ask to leave.
+    """
 
     def __init__(self, profile: EvProfile) -> None:
         self.profile = profile
@@ -29,6 +34,7 @@ class Bench:
         self.engine = EvEngine(profile, self.rtt, Random(1), self.events)
         self.now_ns = 0
         self.dead: set[int] = set()
+        self.left: set[int] = set()
         self.probed: list[tuple[int, int]] = []
 
     def live(self, rtts: float) -> None:
@@ -37,7 +43,8 @@ class Bench:
             for ev, probe_id in self.engine.due_probes(self.now_ns):
                 self.probed.append((self.now_ns, ev))
                 if ev not in self.dead:
-                    self.engine.probe_answered(ev, probe_id, self.now_ns)
+                    left = ev in self.left
+                    self.engine.probe_answered(ev, probe_id, self.now_ns, unwanted=left)
             self.now_ns += RTT_NS // 10
 
     def picks(self, number: int) -> list[int]:

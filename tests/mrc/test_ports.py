@@ -13,7 +13,7 @@ from testbed.mrc.wire.control import EndpointRequest
 from testbed.mrc.wire.decoding import decode
 
 from .harness import MS, RKEY, VA, Network, PathModel, S, make_profile
-from .test_ev import Bench, started
+from .test_ev import Bench, answers_needed, started
 from .test_qp import RTT_NS
 
 PLANE = 2
@@ -156,6 +156,18 @@ def test_a_good_ev_returns_with_the_first_answer_even_if_a_probe_was_lost_before
     bench.dead = set()
     bench.live(2)
     assert own <= set(bench.engine.active())
+
+
+def test_an_ev_that_the_peer_asks_to_leave_has_to_prove_itself_after_its_port_was_down() -> None:
+    bench = started(make_profile(backups=0))
+    bench.engine.set_down(frozenset({1}), bench.now_ns)
+    bench.left = {1}
+    bench.engine.set_down(frozenset(), bench.now_ns)
+    bench.live(0.5)
+    bench.left, bench.dead = set(), {1}
+    bench.live(2)
+    bench.dead = set()
+    assert answers_needed(bench, 1) >= 2, "one answer is not enough"
 
 
 def test_with_every_port_down_nothing_is_picked() -> None:

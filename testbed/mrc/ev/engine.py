@@ -302,12 +302,14 @@ class EvEngine:
         if self._trust.compares and ev.slot is not None:
             ev.stop_probing()
             return
+        ev.lost_port = False
+        if ev.state is EvState.ASSUMED_BAD and ev.greyness is Greyness.UNDECIDED:
+            ev.greyness = Greyness.GREY
         if unwanted:
             ev.answers = 0
             self._probes.schedule_next(ev, now_ns)
             return
         ev.answers += 1
-        ev.lost_port = False
         if ev.state is not EvState.ASSUMED_BAD:
             ev.verified = True
             self._rotation.apply(ev, EvEvent.PROBE_ANSWERED, now_ns)
@@ -315,8 +317,6 @@ class EvEngine:
             self._fill(self._planes[ev.plane], now_ns)
             self._condemn_tolerated(now_ns)
             return
-        if ev.greyness is Greyness.UNDECIDED:
-            ev.greyness = Greyness.GREY
         if ev.answers >= self._trust.answers_needed(ev, self._rotation.active):
             ev.returned_ns = now_ns
             self._bring_back(ev, EvEvent.ENOUGH_PROBES_ANSWERED, now_ns)
