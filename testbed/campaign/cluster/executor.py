@@ -1,6 +1,7 @@
 """Makes the jobs of a campaign on the workers of a Dask cluster."""
 
 import os
+import threading
 import time
 from collections.abc import Callable, Container, Iterable, Sequence
 from concurrent.futures import Future
@@ -45,7 +46,8 @@ class ClusterExecutor:
         self._calls = calls
         self._store = store or str(directory.resolve())
         self._files = StoreFiles(self._store)
-        self._known: dict[str, set[str]] = {}
+        self._known: dict[str, frozenset[str]] = {}
+        self._lock = threading.Lock()
         self._campaign = f"{datetime.now().astimezone():%Y%m%dT%H%M%S}-{uuid4().hex[:8]}"
 
     @property
@@ -117,17 +119,38 @@ class ClusterExecutor:
             there = [worker for worker in able if worker.description["id"] in ids]
         return frozenset(worker.address for worker in there)
 
-    def _known_in(self, folder: str) -> set[str]:
+    def _known_in(self, folder: str, further: Iterable[str] = ()) -> frozenset[str]:
         """The finished runs of a folder that the command knows, relative to its directory.
 
-        What workers finish that an earlier command has left is not among them.
+        What workers finish that an earlier command has left is not among them. Any thread may ask.
+
+        Args:
+            folder: it.
+            further: runs that it knows from now on.
         """
-        if folder not in self._known:
-            finished = (self._directory / folder).glob(f"[0-9]*/{SUMMARY}")
-            self._known[folder] = {f"{folder}/{summary.parent.name}" for summary in finished}
-        return self._known[folder]
+        with self._lock:
+            if folder not in self._known:
+                finished = (self._directory / folder).glob(f"[0-9]*/{SUMMARY}")
+                names = (summary.parent.name for summary in finished)
+                self._known[folder] = frozenset(f"{folder}/{name}" for name in names)
+            self._known[folder] = self._known[folder].union(further)
+            return self._known[folder]
 
     def _deliver(
+        self,
+        job: Job,
+        made: Future[Any],
+        result: Future[JobRecord],
+        began: float,
+        refusals: dict[str, str],
+    ) -> None:
+        """Hand on what became of a job, or the error that this meets: else nothing says it."""
+        try:
+            self._hand_on(job, made, result, began, refusals)
+        except Exception as error:  # noqa: BLE001 - whoever waits for the job raises it
+            result.set_exception(error)
+
+    def _hand_on(
         self,
         job: Job,
         made: Future[Any],
@@ -148,7 +171,7 @@ class ClusterExecutor:
                 record = replace(record, message=_joined(refusals.values()))
             record = self._fetched(job, record)
             if record.run is not None:
-                self._known_in(job.folder).add(record.run)
+                self._known_in(job.folder, [record.run])
             result.set_result(record)
         elif isinstance(error, MachineError):
             result.set_exception(error)
