@@ -30,6 +30,22 @@ class Client:
         return {ADDRESS: {"package": package_version(), "listens": ADDRESS}}
 
 
+class OtherClient(Client):
+    """A scheduler whose worker has another version, which is called with other arguments."""
+
+    def run(self, *called: object, **__: object) -> dict[str, Any]:
+        refused = TypeError("describe() got an unexpected keyword argument 'at_start'")
+        return {ADDRESS: "0" * 16 if called[0] is package_version else refused}
+
+
+def test_a_worker_of_another_version_says_so_though_it_is_called_otherwise() -> None:
+    roster = Roster(OtherClient(), ["simulated"])
+    roster.look(lambda: None)
+    roster.join()
+    (worker,) = roster.workers
+    assert worker.reason("simulated").startswith("it has another version of the testbed (0000")
+
+
 def test_a_worker_that_is_gone_was_heard_of_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a machine that loses power the scheduler says only after a while that it is gone."""
     clock = [0.0]

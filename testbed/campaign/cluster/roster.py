@@ -16,6 +16,7 @@ from testbed.campaign.cluster.workers import (
     unprotected,
 )
 from testbed.campaign.job import FORMS, Form
+from testbed.results.code_version import package_version
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -151,6 +152,10 @@ class Roster:
         try:
             at_start = not self._has_waited
             answer = self._call(worker, describe, emulates=emulates, at_start=at_start)
+            if isinstance(answer, Exception):  # another version may be called otherwise
+                version = self._call(worker, package_version)
+                if isinstance(version, str) and version != package_version():
+                    answer = {"package": version}
         except OSError:
             return  # the scheduler is gone
         answered = described(worker, answer)

@@ -90,7 +90,7 @@ def cluster_executor(
     files = StoreFiles(store or str(directory))
 
     def record(worker: Worker) -> None:
-        if worker.description:
+        if "id" in worker.description:
             content = json.dumps(worker.as_record(), indent=1) + "\n"
             files.write(f"{WORKERS}/{worker.description['id']}.json", content)
 

@@ -52,13 +52,14 @@ for its answer."""
 _TAKEN = "another campaign emulates there, so what the machine carries cannot be measured now"
 
 
-async def describe(*, emulates: bool, at_start: bool, dask_worker: Any) -> dict[str, Any]:
+async def describe(*, emulates: bool, dask_worker: Any, at_start: bool = True) -> dict[str, Any]:
     """What this worker's machine is, and what it can do.
 
     Args:
         emulates: whether runs will be emulated: then it is examined as well (`examine`).
-        at_start: whether the campaign waits for the answer.
         dask_worker: the worker; Dask gives it.
+        at_start: whether the campaign waits for the answer; a command of an earlier version does
+            not say.
     """
     description = {
         "id": dask_worker.id,
