@@ -1,4 +1,4 @@
-"""Jobs of Slurm that end before a worker comes; `squeue` is a program of the test."""
+"""Jobs of Slurm that bring no worker; its commands are programs of the test."""
 
 import os
 from pathlib import Path
@@ -6,8 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from testbed.campaign.cluster import start
-from testbed.campaign.cluster.slurm import logs_of, why_ended
+from testbed.campaign.cluster import slurm, start
+from testbed.campaign.cluster.slurm import SlurmOptions, logs_of, slurm_cluster, why_ended
+from testbed.model.errors import MachineError
+from tests.waiting import WATCHDOG_S
 
 CLUSTER = SimpleNamespace(
     workers={0: SimpleNamespace(job_id="7"), 1: SimpleNamespace(job_id="8")},
@@ -15,14 +17,21 @@ CLUSTER = SimpleNamespace(
 )
 
 
+def _commands(directory: Path, monkeypatch: pytest.MonkeyPatch, **scripts: str) -> None:
+    """Commands of Slurm that are these scripts."""
+    place = directory / "bin"
+    place.mkdir()
+    for name, script in scripts.items():
+        (place / name).write_text(f"#!/bin/sh\n{script}\n")
+        (place / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{place}:{os.environ['PATH']}")
+
+
 @pytest.fixture
 def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What `squeue` prints; it fails without it."""
-    squeue, printed = tmp_path / "bin/squeue", tmp_path / "queue"
-    squeue.parent.mkdir()
-    squeue.write_text(f"#!/bin/sh\ncat {printed}\n")
-    squeue.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{squeue.parent}:{os.environ['PATH']}")
+    printed = tmp_path / "queue"
+    _commands(tmp_path, monkeypatch, squeue=f"cat {printed}")
     return printed
 
 
@@ -51,3 +60,20 @@ def test_no_worker_is_waited_for_that_cannot_come_any_more() -> None:
     reasons = iter(["", "all jobs ended"])
     scheduler = start._Scheduler("address", 600.0, ended=lambda: next(reasons))
     assert start._no_worker(client, scheduler, 600.0) == "all jobs ended"
+
+
+def test_jobs_that_slurm_has_taken_are_cancelled_if_it_does_not_take_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that it takes when the command has given up."""
+    late = f"mkdir {tmp_path}/first 2>/dev/null && exec echo job 7; sleep 3; echo job 8"
+    ended = tmp_path / "ended"
+    _commands(tmp_path, monkeypatch, sbatch=late, scancel=f"echo $* >> {ended}", squeue="exit 1")
+    monkeypatch.setattr(slurm, "_SUBMIT_S", 1.0)
+    monkeypatch.setattr(slurm, "_LATE_S", WATCHDOG_S)
+    with (
+        pytest.raises(MachineError, match="sbatch has not taken the jobs"),
+        slurm_cluster(SlurmOptions(), tmp_path, {}),
+    ):
+        pass
+    assert {*ended.read_text().split()} == {"7", "8"}

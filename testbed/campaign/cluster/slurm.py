@@ -1,5 +1,6 @@
 """Workers that Slurm starts: one job for each, by dask-jobqueue."""
 
+import asyncio
 import os
 import shutil
 import subprocess
@@ -23,6 +24,8 @@ _ANSWER_S = 10.0
 """How long Slurm may take to say which jobs there are."""
 _SUBMIT_S = 40.0
 """How long Slurm may take to take the jobs."""
+_LATE_S = 10.0
+"""How long it is waited then for those that it may be taking just now, to cancel them as well."""
 _GRACE_S = "60"
 """How long a worker goes on that has lost its scheduler, in seconds."""
 
@@ -181,19 +184,30 @@ def _submit(cluster: Any, count: int) -> None:
     """
     from distributed.core import Status  # noqa: PLC0415 - an extra
 
+    under_way: list[asyncio.Task[None]] = []
+
     async def submit() -> None:
         for _ in range(count):
             cluster.worker_spec.update(cluster.new_worker_spec())
-        try:
-            await cluster._correct_state()  # noqa: SLF001 - nothing public submits and waits
-        except BaseException:
-            for job in cluster._created:  # noqa: SLF001 - else the cluster's end fails as well
-                job.status = Status.failed
-            raise
+        under_way.append(cluster._correct_state())  # noqa: SLF001 - nothing public waits for it
+        await asyncio.shield(under_way[0])
+
+    async def take_back() -> None:
+        if under_way:
+            await asyncio.wait(under_way, timeout=_LATE_S)
+            under_way[0].cancel()  # the cluster does not end before
+        jobs = [*cluster._created]  # noqa: SLF001 - it knows its jobs only when all are taken
+        await asyncio.gather(*(job.close() for job in jobs), return_exceptions=True)
+        for job in jobs:
+            job.status = Status.failed  # else the cluster's end fails as well
 
     remedy = "check the file of --on slurm:FILE (docs/campaigns.md), and that sbatch works here"
     try:
-        cluster.sync(submit, callback_timeout=_SUBMIT_S)
+        try:
+            cluster.sync(submit, callback_timeout=_SUBMIT_S)
+        except BaseException:  # a signal as well
+            cluster.sync(take_back)
+            raise
     except TimeoutError as error:
         what = f"sbatch has not taken the jobs in {_SUBMIT_S:.0f} s"
         raise MachineError(f"slurm: {what}", remedy) from error
