@@ -1,12 +1,15 @@
 """Where runs are made, as `--on` says it, and what is refused before anything starts."""
 
 import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from testbed.campaign.cluster import worker
 from testbed.campaign.cluster.place import Host, Place, hosts_in, place_of
 from testbed.campaign.cluster.ssh import ssh_cluster
 from testbed.campaign.cluster.worker import _doctor, _measured, require_sound
@@ -94,8 +97,8 @@ def _able(*, able: bool, **finding: object) -> dict[str, object]:
     return {**ANSWER, "doctor": {"able": able, "findings": [finding]}}
 
 
-def _reasons(worker: Worker) -> tuple[str, str]:
-    return worker.reason("emulated"), worker.reason("simulated")
+def _reasons(of: Worker) -> tuple[str, str]:
+    return of.reason("emulated"), of.reason("simulated")
 
 
 def test_a_worker_says_why_it_makes_no_runs() -> None:
@@ -135,6 +138,27 @@ def test_a_machine_where_others_emulate_is_not_measured_at_the_start() -> None:
     reply = {**ANSWER, "doctor": found}
     reason = described(unanswered("a", OFFERS), reply).reason("emulated")
     assert "another campaign emulates there" in reason
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_what_another_worker_of_the_machine_has_measured_is_taken(
+    monkeypatch: pytest.MonkeyPatch, is_ours: bool
+) -> None:
+    """Each would need so long again that the next ones had no time left."""
+    found = {"able": True, "capacity": {"cpus": 2}}
+
+    @contextmanager
+    def turn(_: object, on_wait: Callable[[], object]) -> Iterator[bool]:
+        on_wait()
+        yield is_ours
+
+    def doctor(*_: str, options: Sequence[str] = ()) -> dict[str, object]:
+        assert not options
+        return found
+
+    monkeypatch.setattr(worker, "turn", turn)
+    monkeypatch.setattr(worker, "_doctor", doctor)
+    assert _measured({"able": True}, (), turn_s=None) == found
 
 
 OPTIONS = ("--force", "--pcap", "h0", "--no-figures")
