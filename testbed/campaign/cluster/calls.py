@@ -1,6 +1,7 @@
 """Calls of functions on the workers of a Dask cluster that can make them, watched to their end."""
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -179,8 +180,9 @@ class WorkerCalls:
         self._roster.join()
         with self._lock:
             delivering = tuple(self._delivering)
+        end = time.monotonic() + _STOP_S
         for thread in delivering:
-            thread.join(_STOP_S)
+            thread.join(max(end - time.monotonic(), 0))
 
     def _fill(self) -> None:
         """Send calls that wait, as many as the workers have room for."""
