@@ -83,3 +83,12 @@ def test_an_error_while_a_result_is_handed_on_reaches_who_waits_for_it(tmp_path:
     calls.made[0].set_result(asdict(cannot))
     with pytest.raises(ValueError, match="no call"):
         result.result(WATCHDOG_S)
+
+
+def test_a_directory_of_another_name_is_no_run_of_a_campaign(tmp_path: Path) -> None:
+    """Such as a copy that a user has made."""
+    calls = Calls()
+    again = _finished(tmp_path, "20260101T000000-1-2")
+    _finished(tmp_path, "1")
+    ClusterExecutor(calls, tmp_path).submit(JOB)
+    assert calls.known == [[again]]

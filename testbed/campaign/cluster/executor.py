@@ -273,5 +273,8 @@ def _joined(reasons: Iterable[str]) -> str:
 
 
 def _seed_of(run: str) -> str:
-    """The seed of a run, from the name of its directory: TIME-SEED, or TIME-SEED-NUMBER."""
-    return run.rpartition("/")[2].split("-")[1]
+    """The seed of a run, from the name of its directory: TIME-SEED, or TIME-SEED-NUMBER.
+
+    Empty if a user has given it another name.
+    """
+    return run.rpartition("/")[2].partition("-")[2].partition("-")[0]
