@@ -73,7 +73,16 @@ def test_a_host_file_has_a_host_on_each_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    ["", "# none\n", "node1 ssh\n", "node1 22 23\n", "node1 99999\n", "node1 0\n", "n\xf6de1\n"],
+    [
+        "",
+        "# none\n",
+        "node1 ssh\n",
+        "node1 22 23\n",
+        "node1 99999\n",
+        "node1 0\n",
+        "lab@ 22\n",
+        "n\xf6de1\n",
+    ],
 )
 def test_a_host_file_without_hosts_or_with_more_is_refused(tmp_path: Path, content: str) -> None:
     """Or one of another encoding than UTF-8."""

@@ -129,7 +129,7 @@ def hosts_in(file: Path) -> list[Host]:
     """The hosts of a host file: one on each line, [USER@]ADDRESS[ PORT]; `#` begins a comment.
 
     Raises:
-        InputError: it cannot be read, names none, or a port is no number of one.
+        InputError: it cannot be read, names none, or a line has no address or a wrong port.
     """
     try:
         lines = file.read_text("utf-8").splitlines()
@@ -143,7 +143,8 @@ def hosts_in(file: Path) -> list[Host]:
             continue
         user, _, address = words[0].rpartition("@")
         port = words[1] if len(words) > 1 else "22"
-        if len(words) > _WORDS or not (port.isdecimal() and int(port) in _PORTS):
+        is_port = port.isdecimal() and int(port) in _PORTS
+        if len(words) > _WORDS or not address or not is_port:
             expected = f"[USER@]ADDRESS [PORT], the port from {_PORTS[0]} to {_PORTS[-1]}"
             raise InputError.of(f"{file}:{number}", line.strip(), expected)
         hosts.append(Host(address, user, int(port)))
