@@ -9,6 +9,7 @@ import pytest
 
 from testbed.campaign.cluster.attempts import attempts_at, begin, finish_lost
 from testbed.campaign.cluster.files import StoreFiles
+from testbed.campaign.cluster.worker import _record_of
 from testbed.results.run_directory import TIME_FORMAT
 from tests.campaign.test_engine import _made as made
 from tests.campaign.test_engine import _runs as runs
@@ -45,6 +46,14 @@ def test_what_a_lost_worker_had_finished_is_found_from_another_time_zone(
     attempt = finish_lost(planned.job, files, attempts_at(planned.job, files), "one/1")
     assert attempt is not None
     assert attempt.run == str(run.relative_to(tmp_path))
+
+
+def test_no_time_went_with_workers_that_were_lost_after_a_run_had_begun(tmp_path: Path) -> None:
+    """An earlier command had begun it, and its worker finished it meanwhile."""
+    lost = begin(runs("simulated")[0].job, StoreFiles(str(tmp_path)), [], "two/1", "b")
+    made_before = lost.model_copy(update={"began": lost.began - 60, "ended": lost.began + 1})
+    record = _record_of(made_before, [lost])
+    assert (record.lost, record.lost_s) == (1, 0.0)
 
 
 def _go_to(zone: str, monkeypatch: pytest.MonkeyPatch) -> None:

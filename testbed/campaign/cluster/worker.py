@@ -275,4 +275,5 @@ def _cannot(error: Exception, store: str) -> JobRecord:
 def _counting_losses(record: JobRecord, attempt: Attempt, lost: Sequence[Attempt]) -> JobRecord:
     """A record with how many workers were lost before this attempt, and how much time with them."""
     lost_s = attempt.began - min((each.began for each in lost), default=attempt.began)
+    lost_s = max(lost_s, 0.0)  # an earlier command's may have begun before
     return replace(record, lost=len(lost), lost_s=lost_s, worker=attempt.worker)
