@@ -131,7 +131,7 @@ def _no_colon(failure: _Failure) -> Problem:
 def _no_colon_in(failure: _Failure, line: int) -> Problem:
     """The problem of a line without a colon, which YAML takes for a text."""
     text, owner = failure.text(line), _text_above(failure, line)
-    if problem := _no_blank(failure, line):
+    if problem := _no_blank(failure, line) or _no_dash(failure, line):
         return problem
     if owner and (owner.is_open or len(text.split()) > _LONGEST_ENTRY):
         return _goes_on(failure, line, owner, entry=_short_entry(text))
@@ -149,6 +149,18 @@ def _no_blank(failure: _Failure, line: int) -> Problem | None:
     remedy = blank_remedy(failure.text(line))
     place = f"{failure.name}:{line + 1}"
     return Problem(place, failure.text(line), "a blank after the colon", remedy) if remedy else None
+
+
+def _no_dash(failure: _Failure, line: int) -> Problem | None:
+    """The problem of a line in the column of the dash above it; None if there is none."""
+    text, above = failure.text(line), failure.above_of(line)
+    item = failure.text(above) if above >= 0 else ""
+    is_item = item.startswith("- ") and not _KEY.fullmatch(item)
+    if not is_item or failure.indent(above) != failure.indent(line):
+        return None
+    other = entry_remedy(text) or (_REMARK if len(text.split()) > _LONGEST_ENTRY else "")
+    remedy = f"put - before it; if it is not of the list, {other}" if other else "put - before it"
+    return Problem(f"{failure.name}:{line + 1}", text, "a dash before each entry of a list", remedy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,15 +187,14 @@ class _Owner:
 
 def _text_above(failure: _Failure, line: int) -> _Owner | None:
     """The nearest key above a line; None if there is none, or if it holds a list or a mapping."""
-    above = failure.above_of(line)
+    above, is_list = failure.above_of(line), False
     while above >= 0 and not (entry := _KEY.fullmatch(failure.text(above))):
-        if failure.text(above).startswith(("- {", "- [")):
-            return None
+        is_list = is_list or failure.text(above).startswith("- ")
         above = failure.above_of(above)
     if above < 0 or entry is None:
         return None
     value = (entry[2] or "").partition("#")[0].strip()
-    if value and value[0] in _NO_TEXT:
+    if value[0] in _NO_TEXT if value else is_list:
         return None
     indent = failure.indent(above)
     inside = (i for i in range(above, line) if i == above or failure.indent(i) > indent)

@@ -495,6 +495,23 @@ CUT_TEXT = f"{WRITE_A_TEXT}: otherwise # begins a remark in it"
             "timeline:\n  - {kind: cut}\nthis is a remark of mine\n",
             ["bad.yaml:3: found this is a remark", "remedy: put # before it if it is a remark"],
         ),
+        # a list
+        (
+            "pairs:\n  - p0_t0_1\n  p0_t0_2\nseed: 3\n",
+            ["bad.yaml:3: found p0_t0_2, expected a dash before each", "remedy: put - before it\n"],
+        ),
+        (
+            "pairs:\n- p0_t0_1\nduration 2 s\nseed: 3\n",
+            ["remedy: put - before it; if it is not of the list, write duration: 2 s\n"],
+        ),
+        (
+            "pairs:\n  - p0_t0_1\nduration 2 s\nseed: 3\n",
+            ["bad.yaml:3: found duration 2 s, expected a key", "remedy: write duration: 2 s\n"],
+        ),
+        (
+            "timeline:\n  - kind: cut\n  at 3 s\nseed: 3\n",
+            ["bad.yaml:3: found at 3 s, expected a key, a colon and a value", "write at: 3 s"],
+        ),
         # a text that ends at a remark
         (
             "name: the flow #2 lost 12 packets and\n  then it goes on here\nseed: 3\n",
