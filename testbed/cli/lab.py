@@ -321,7 +321,8 @@ def submit(
     work = work_here()
     path = submit_work(work, into)
     try:
-        work.read_answers()
+        for problem in work.read_answers().cut.values():
+            stdout().print(f"This answer does not count before {problem}", style="yellow")
     except InputError as error:
         stdout().print(f"No answer counts before {error.problems[0]}", style="yellow")
     problems: dict[str, None] = {}

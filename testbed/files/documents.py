@@ -58,6 +58,7 @@ class Document:
         origins: the option that gave a part which is not from the file, by key path.
         problems: what is wrong with it as YAML: a key given twice, a number that cannot be read.
         remarked: the key paths of values without quotes that end at a remark (`#`).
+        cut: what is wrong with texts of which YAML drops the first word, by key path.
     """
 
     file: Path | None
@@ -67,6 +68,7 @@ class Document:
     origins: dict[str, str] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
     remarked: frozenset[str] = frozenset()
+    cut: dict[str, Problem] = field(default_factory=dict)
 
     @property
     def directory(self) -> Path:
@@ -263,7 +265,7 @@ class _Reader:
             if beginning := _at(node.start_mark, _RESERVED):
                 where, found = self.document.where(path), f"a value that begins with {beginning}"
                 expected = "a value that begins otherwise: this character is reserved in YAML"
-                self.problems.append(Problem(where, found, expected, "put it in quotes"))
+                self.document.cut[path] = Problem(where, found, expected, "put it in quotes")
             return node.value
         try:
             return self._loader.construct_object(node)

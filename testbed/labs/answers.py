@@ -218,6 +218,7 @@ def parsed(document: Document, task: Task) -> Value | None:
         InputError: it has not the form that was asked for.
     """
     data: Mapping[str, Any] = document.data
+    raise_any(cut for path, cut in document.cut.items() if path.partition("[")[0] == task.id)
     if is_empty(data.get(task.id)):
         return None
     try:

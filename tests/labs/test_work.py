@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from testbed.files.documents import Document, parse_document
-from testbed.labs.answers import parse_answer
+from testbed.labs.answers import parse_answer, parsed
 from testbed.labs.authoring import trial_key
 from testbed.labs.checking import (
     _names_difference,
@@ -327,6 +327,15 @@ def test_a_text_that_is_a_remark_as_a_whole_is_no_answer_yet(work: Work) -> None
         assert result.missing
         assert result.reason.startswith("no answer yet: write it behind explain:")
         assert ("Look: the text ends where # begins a remark: write >" in result.reason) == said
+
+
+def test_a_text_that_cannot_be_read_costs_no_other_answer(work: Work) -> None:
+    work.answers.write_text("awaited: 3\nexplain: !The text\nsubstitute: [&a, p0/t1_1]\n")
+    document = work.read_answers()
+    assert parsed(document, work.task("awaited")) == 3
+    for task, beginning in {"explain": "!", "substitute": "&"}.items():
+        with pytest.raises(InputError, match=f"{task}.*found a value that begins with {beginning}"):
+            parsed(document, work.task(task))
 
 
 def test_an_answer_is_read_as_it_was_written() -> None:
