@@ -7,7 +7,13 @@ from testbed.labs.checking import unit_of
 from testbed.labs.evidence import Evidence
 from testbed.labs.journal import Entry
 from testbed.labs.lab import ChoiceAnswer, NumberAnswer, Task
-from testbed.labs.quantities import Tolerance, example, parse_tolerance, show_quantity
+from testbed.labs.quantities import (
+    Tolerance,
+    example,
+    parse_number,
+    parse_tolerance,
+    show_quantity,
+)
 from testbed.labs.work import AGAIN, Work
 from testbed.model.errors import InputError, RefusedValueError
 
@@ -113,8 +119,22 @@ def _tolerance(task: Task, within: str | None) -> Tolerance | None:
         return None
     if within is None:
         return task.answer.within
-    number = within.strip().removesuffix(task.answer.unit) if task.answer.unit != "%" else within
-    return parse_tolerance(number.strip())
+    try:
+        return parse_tolerance(within)
+    except RefusedValueError as refused:
+        return _in_unit(within, task.answer.unit, refused.expected)
+
+
+def _in_unit(within: str, unit: str, expected: str) -> Tolerance:
+    """A tolerance that is written as an answer is: `0.5 rtt`, `1 packet`.
+
+    Raises:
+        RefusedValueError: it is none; `expected` says what is.
+    """
+    try:
+        return parse_tolerance(parse_number(within, unit))
+    except RefusedValueError as error:
+        raise RefusedValueError(expected, remedy=error.remedy) from None
 
 
 def _example(task: Task) -> str:

@@ -34,6 +34,8 @@ def at_work(work: Work, call: Call, monkeypatch: pytest.MonkeyPatch) -> Call:
         ("predict stall 2 RTT --within much", "such as --within 20%"),
         ('predict stall "" --within 20%', "expected a number in RTT, such as '1.5 RTT'"),
         ('predict stall " " --within 20%', "expected a number in RTT, such as '1.5 RTT'"),
+        ("predict stall 2 RTT --within 50 ms", "divide by the base RTT"),
+        ("predict stall 2 RTT --within '-1 RTT'", "such as --within 20%"),
         ("predict stall --within much", "testbed lab predict stall VALUE --within much"),
         ("predict --within much", "testbed lab status shows what is next"),
         ("predict foo", "testbed lab status shows what is next"),
@@ -77,6 +79,8 @@ def test_a_negative_number_is_no_option(at_work: Call) -> None:
         ("--within 0.5 RTT 3 RTT", "0.5 RTT"),
         ("3RTT --within 0.5 RTT", "0.5 RTT"),
         ("3 RTT --within 20 %", "0.6 RTT"),
+        ("3 RTT --within 0.5 rtt", "0.5 RTT"),
+        ("3 RTT --within 0.5", "0.5 RTT"),
     ],
 )
 def test_a_tolerance_is_written_with_a_blank(at_work: Call, words: str, within: str) -> None:
