@@ -29,6 +29,8 @@ ALGORITHMS = PROJECT / "docs/algorithms.md"
 """How to write classes of one's own, of which students get a copy in labs that begin with code."""
 
 _LINK = re.compile(r"\[([^\]]+)\]\([^)]*\)")
+_MODULE = re.compile(r",? in `testbed/[^`]*`,?| \(`\w+\.py`(?:, `\w+\.py`)*\)")
+"""Where in the project something is: `in testbed/mrc/ev/spray.py`, `(window.py)`."""
 
 SOLUTION, INSTRUCTOR = "solution", "instructor.md"
 
@@ -92,7 +94,7 @@ def algorithms_for_students() -> str:
     """
     text = ALGORITHMS.read_text(encoding="utf-8")
     title, _, rest = text.partition("\n")
-    interfaces = _LINK.sub(r"\1", rest[rest.index("## ") :])
+    interfaces = _MODULE.sub("", _LINK.sub(r"\1", rest[rest.index("## ") :]))
     return f"{title}\n\n{interfaces}"
 
 

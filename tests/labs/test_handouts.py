@@ -78,7 +78,7 @@ def test_it_names_no_document_that_a_student_lacks(directory: Path, tmp_path: Pa
     for file in (*work.path.glob("*.md"), *work.path.glob("*.py")):
         if file.name != GLOSSARY.name:
             text = file.read_text(encoding="utf-8")
-            named = set(re.findall(r"[\w/.-]+\.md\b|examples/[\w/.-]+", text))
+            named = set(re.findall(r"[\w/.-]+\.md\b|(?:examples|testbed)/[\w/.-]+", text))
             assert [name for name in named if not (work.path / name).is_file()] == []
 
 
@@ -107,7 +107,8 @@ def test_the_copy_of_algorithms_has_the_interfaces_and_their_errors(tmp_path: Pa
     assert headings == [
         *("# Your own algorithms", "## Path selector", "## Congestion controller", "## Errors")
     ]
-    assert "profiles of NSCC (" in text
+    assert "profiles of NSCC and the fixed window. The code around them counts\n" in text
+    assert "The interface is `PathSelector`. The two selectors of the project\nhave" in text
     assert "testbed simulate link-failure --sweep" not in text
 
 
