@@ -248,12 +248,14 @@ def _is_text_beside(failure: _Failure, line: int) -> bool:
 def _text_with_colon(failure: _Failure) -> Problem | None:
     """The problem of a line with a colon that goes on with a text; None if it does not."""
     entry, owner = _KEY.fullmatch(failure.text(failure.line)), _text_above(failure, failure.line)
-    if owner is None or not owner.value or not owner.is_open:
+    value = (entry[2] or "") if entry else ""
+    is_long = len(value.split()) > _LONGEST_VALUE and value[0] not in _NO_TEXT
+    if owner is None or not owner.value or not (owner.is_open or is_long):
         return None
     if entry and failure.indent(failure.line) <= failure.indent(owner.line):
         return None
-    is_short = entry and len((entry[2] or "").split()) <= _LONGEST_VALUE
-    return _goes_on(failure, failure.line, owner, entry=_OUTDENT if is_short else "")
+    is_text = owner.is_open and (is_long or not entry)
+    return _goes_on(failure, failure.line, owner, entry="" if is_text else _OUTDENT)
 
 
 def _text_behind_remark(failure: _Failure) -> Problem | None:

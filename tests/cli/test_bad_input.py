@@ -495,6 +495,14 @@ CUT_TEXT = f"{WRITE_A_TEXT}: otherwise # begins a remark in it"
             "timeline:\n  - {kind: cut}\nthis is a remark of mine\n",
             ["bad.yaml:3: found this is a remark", "remedy: put # before it if it is a remark"],
         ),
+        (
+            "name: Packets wait\n  because: the queue of the last hop is full\nseed: 3\n",
+            [f"remedy: remove the blanks that indent it further; if it is text, {WRITE_A_TEXT}"],
+        ),
+        (
+            "duration: 3 s\n  pairs: [h0, h4, h5]\nseed: 3\n",
+            ["which has a value\n  remedy: remove the blanks that indent it further\n"],
+        ),
         # a list
         (
             "pairs:\n  - p0_t0_1\n  p0_t0_2\nseed: 3\n",
