@@ -30,7 +30,7 @@ from testbed.campaign.job import JobRecord
 from testbed.campaign.plan import PlannedRun, planned_run
 from testbed.campaign.store import Store
 from testbed.cli.fitting import Fitting, capacities_of, keep_slower_out
-from testbed.cli.placing import executor_at
+from testbed.cli.placing import executor_at, fetch_finished
 from testbed.experiment.capacity import Capacity
 from testbed.files.scenarios import load_scenario, nominal
 from testbed.model.errors import ExitStatus, MachineError, TestbedError, did_you_mean
@@ -154,6 +154,7 @@ def main() -> int:
         soak.write()  # one that is resumed has the same dilation
         planned = [_planned(name, soak.dilation) for name in scenarios]
         keep_slower_out(executor, planned)
+        fetch_finished(executor, planned)
         for run in planned:  # made by a worker after the command was killed
             for record in store.records(run):
                 soak.add_run(run, record)
