@@ -35,6 +35,7 @@ class Fitting:
     machines: "tuple[Capacity, ...] | None" = None
     dilation: float | None = None
     _collected: "list[Scenario] | None" = field(default=None, init=False)
+    _meanwhile: float | None = field(default=None, init=False)
 
     @property
     def is_collecting(self) -> bool:
@@ -42,9 +43,13 @@ class Fitting:
         return self._collected is not None
 
     @contextmanager
-    def collecting(self) -> "Iterator[list[Scenario]]":
-        """Collect the scenarios that have `dilation: auto`, during a block; nothing is fitted."""
-        self._collected = []
+    def collecting(self, dilation: float | None = None) -> "Iterator[list[Scenario]]":
+        """Collect the scenarios that have `dilation: auto`, during a block; nothing is fitted.
+
+        Args:
+            dilation: what is loaded there instead of `auto`; None: the nominal one.
+        """
+        self._collected, self._meanwhile = [], dilation
         try:
             yield self._collected
         finally:
@@ -63,6 +68,16 @@ class Fitting:
         if scenarios:
             self.dilation = known or max(map(self._fitting, scenarios))
 
+    def carries(self, scenarios: "Iterable[Scenario]", dilation: float) -> bool:
+        """Whether all machines carry scenarios at a dilation."""
+        from testbed.experiment.capacity import is_too_much
+
+        return not any(
+            is_too_much(scenario.at_dilation(dilation), machine)
+            for scenario in scenarios
+            for machine in self._capacities()
+        )
+
     def dilation_of(self, scenario: "Scenario") -> float:
         """The dilation for `auto` of a scenario.
 
@@ -71,7 +86,7 @@ class Fitting:
         """
         if self._collected is not None:
             self._collected.append(scenario)
-            return scenario.topology.dilation
+            return self._meanwhile or scenario.topology.dilation
         return self.dilation or self._fitting(scenario)
 
     def require(self, name: str, scenario: "Scenario") -> None:

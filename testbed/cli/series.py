@@ -4,6 +4,7 @@ import gc
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -136,9 +137,12 @@ def _make_series(
         with executor_at(options.on, directory, wanted, options.store) as executor:
             if fitting is not None and options.on is not None:
                 fitting.machines = capacities_of(executor)
-                fitting.choose(
-                    to_fit, _chosen_before(options.into) or _chosen_in_store(executor, plan)
+                known = _chosen_before(options.into) or _chosen_in_store(
+                    executor,
+                    partial(_planned_at, options, load, fitting),
+                    partial(fitting.carries, to_fit),
                 )
+                fitting.choose(to_fit, known)
                 plan, scenarios = _fitted(options, load, fitting)
             _begin_or_continue(plan, directory, executor)
             runs = planned_runs(plan, scenarios, for_each)
@@ -216,12 +220,27 @@ def _chosen_before(into: Path | None) -> float | None:
     return load_series(into).plan.dilation
 
 
-def _chosen_in_store(executor: "job.Executor", plan: "SeriesPlan") -> float | None:
+def _planned_at(
+    options: RunOptions, load: Load, fitting: "Fitting", dilation: float
+) -> "SeriesPlan":
+    """The plan of a series with a dilation for `auto`; it is not judged whether that is carried."""
+    with fitting.collecting(dilation):
+        plan, _ = options.plan(load, simulated=False)
+    return plan.model_copy(update={"dilation": dilation})
+
+
+def _chosen_in_store(
+    executor: "job.Executor",
+    planned_at: Callable[[float], "SeriesPlan"],
+    carried: Callable[[float], bool],
+) -> float | None:
     """The dilation that was chosen for `auto` when a series was begun of which the store is left.
 
     Args:
         executor: of a cluster.
-        plan: the series, at the nominal dilation. Another one may have used the store before.
+        planned_at: the plan of the series with a dilation for `auto`. Another one may have used the
+            store before, or its scenarios may have changed.
+        carried: whether the machines carry it at that dilation.
     """
     from pydantic import ValidationError
 
@@ -231,8 +250,10 @@ def _chosen_in_store(executor: "job.Executor", plan: "SeriesPlan") -> float | No
         begun = Series.model_validate_json(kept_in_store(executor, INDEX) or "").plan
     except ValidationError:  # there is none, or it is of another version
         return None
-    is_other = {*plan.differences(begun)} - {"dilation", "content"}
-    return None if is_other else begun.dilation
+    dilation = begun.dilation
+    if dilation is None or planned_at(dilation).differences(begun) or not carried(dilation):
+        return None
+    return dilation
 
 
 def _begin_or_continue(plan: "SeriesPlan", directory: Path, executor: "job.Executor") -> None:

@@ -46,6 +46,13 @@ def test_a_series_that_is_continued_keeps_its_dilation() -> None:
     assert _fitted("permutation", fitting) == 4_000
 
 
+def test_a_dilation_is_carried_if_the_slowest_machine_does() -> None:
+    scenario = load_scenario("permutation")
+    least = QUICK.fitting_dilation(scenario)
+    assert Fitting(force=False, machines=(QUICK,)).carries([scenario], least)
+    assert not Fitting(force=False, machines=(QUICK, SLOW)).carries([scenario], least)
+
+
 def test_nothing_is_chosen_where_no_case_has_auto() -> None:
     fitting = Fitting(force=False, machines=(SLOW,))
     with fitting.collecting() as scenarios:
