@@ -79,7 +79,7 @@ class HostOperator:
     """The operator's side of one host. Times in ns.
 
     Attributes:
-        end_ns: when the run ends: commands by hand are refused from then on.
+        end_ns: when the run ends: no command that comes or is due then, or later, is carried out.
     """
 
     def __init__(self, operated: Operated, host: Node, tables: Tables) -> None:
@@ -140,7 +140,9 @@ class HostOperator:
     def work(self, now_ns: int) -> None:
         """Carry out the scenario's commands that are due, and report finished batches of probes."""
         while self._commands and self._commands[0][0] <= now_ns:
-            self._carry_out(self._commands.popleft()[1], now_ns, _ignore, BY_SCENARIO)
+            due_ns, command = self._commands.popleft()
+            if due_ns < self.end_ns:
+                self._carry_out(command, now_ns, _ignore, BY_SCENARIO)
         if self._probing:
             for probing in [p for p in self._probing if p.batch.is_over(now_ns)]:
                 self._probing.remove(probing)
@@ -220,6 +222,7 @@ class HostOperator:
         ends = flow_ends(command.flow)
         assert ends is not None  # noqa: S101 - it was checked
         flow = self._flows[ends]
+        rtt_ns = self._scenario.topology.propagation_rtt_ns
         match command:
             case DenyEvs():
                 self._deny(flow, flow.values(command.ev), now_ns, by)
@@ -229,7 +232,6 @@ class HostOperator:
             case ReplaceEv():
                 self._replace(flow, command, ends, now_ns, by)
             case ProbeEvs():
-                rtt_ns = self._scenario.topology.propagation_rtt_ns
                 values = flow.values(command.ev) or [ev.value for ev in flow.evs]
                 within_ns = command.within or PROBE_RTTS * rtt_ns
                 batch = flow.qp.probe_evs(values, within_ns, now_ns)
@@ -237,7 +239,7 @@ class HostOperator:
                     self._record_ev(flow, "probe", value, now_ns, by, asked(within_ns))
                 self._probing.append(_Probing(flow, batch, by, answer))
                 return
-        answer({"evs": self._listing(flow, now_ns)})
+        answer({"evs": flow.listing(now_ns, rtt_ns)})
 
     def _evs_of(self, src: str, dst: str, lane: int) -> Sequence[EvChoice]:
         return self._flows[src, dst, lane].evs
@@ -330,27 +332,6 @@ class HostOperator:
         plane = flow.plane(value)
         result = result or flow.qp.ev_states()[value].value
         self._record(now_ns, by, kind, self._host.name, flow.number, plane, value, result, rtt_ns)
-
-    def _listing(self, flow: OperatedFlow, now_ns: int) -> list[dict[str, Any]]:
-        paths = {ev.value: ev.path.name for ev in flow.evs}
-        rtt_ns = self._scenario.topology.propagation_rtt_ns
-        return [
-            {
-                "ev": ev.ev,
-                "path": paths[ev.ev],
-                "port": ev.plane,
-                "state": ev.state.value,
-                "active": ev.active,
-                "losses": ev.losses,
-                "condemnations": ev.condemnations,
-                "denied_by": sorted(flow.denials.get(ev.ev, ())),
-                "changed_rtts_ago": (
-                    round((now_ns - ev.changed_ns) / rtt_ns, 2) if ev.changed_ns else None
-                ),
-                "reason": ev.reason,
-            }
-            for ev in flow.qp.evs()
-        ]
 
     def _probed(self, probing: _Probing, now_ns: int) -> list[dict[str, Any]]:
         flow, batch = probing.flow, probing.batch

@@ -83,7 +83,8 @@ class Host(Event):
         self.wake(now_ns)
 
     def end(self, now_ns: int, _: object) -> None:
-        """Post no more messages."""
+        """Post no more messages, and carry out no more commands."""
+        self.traffic.operator.end_ns = now_ns
         self.traffic.end()
         self.wake(now_ns)
 

@@ -13,6 +13,7 @@ from testbed.model.operator.commands import parse_command
 from testbed.model.operator.replayed import replayed_operator
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
+from testbed.mrc import NEVER
 from testbed.sim import simulate
 from testbed.sim.run import Simulation
 
@@ -141,6 +142,21 @@ def test_a_command_at_or_after_the_end_changes_nothing() -> None:
     assert [problem["found"] for problem in told[0]["errors"]] == ["a run that is over"]
     operator.handle(deny, 6 * S - 1, told.append)
     assert {ev["state"] for ev in told[1]["evs"] if ev["port"] == 0} == {"DENIED"}
+
+
+def test_a_command_of_the_scenario_that_is_due_at_or_after_the_end_changes_nothing() -> None:
+    """The run was ended by hand: it only waits for the last messages."""
+    scenario = healthy({"kind": "deny", "ev": "p0", "at": "2 s"})
+    for at_end, expected in ((2 * S, "GOOD"), (2 * S + 1, "DENIED")):
+        host = Simulation(scenario).hosts[scenario.topology.host_named("h0")]
+        operator, told = host.traffic.operator, list[dict[str, Any]]()
+        operator.begin(0)
+        operator.end_ns = at_end
+        operator.work(3 * S)
+        assert operator.deadline_ns == NEVER
+        operator.end_ns = NEVER
+        operator.handle(parse_command({"kind": "list", "flow": FLOW}), 3 * S, told.append)
+        assert {ev["state"] for ev in told[0]["evs"] if ev["port"] == 0} == {expected}
 
 
 def test_an_allow_is_recorded_as_of_whoever_gave_it(tmp_path: Path) -> None:
