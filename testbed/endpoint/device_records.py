@@ -5,10 +5,9 @@ adds a line to `flows.jsonl`, and the receiver of the packet finds it there.
 """
 
 import fcntl
-import json
 import select
 import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -28,7 +27,13 @@ from testbed.model.fabric.addressing import host_of_nic
 from testbed.model.fabric.ev_set import EvChoice
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
-from testbed.model.operator.commands import TOO_LATE, TimedCommand, parse_command
+from testbed.model.operator.commands import (
+    TOO_LATE,
+    DisablePort,
+    EnablePort,
+    TimedCommand,
+    parse_command,
+)
 from testbed.model.run_files.flows import FLOWS, OpenedFlow
 from testbed.model.run_files.layout import START
 from testbed.model.run_files.start import RunStart
@@ -41,8 +46,8 @@ from testbed.sandbox.sockets import socket_name
 SOCKET_SUFFIX = ".sock"
 """A device takes commands on a UNIX socket, `<host>-<time>.sock` beside its raw files."""
 
-PORTS_SUFFIX = ".ports"
-"""`<host>.ports` has the ports that are disabled, for programs that are used later in the host."""
+DISABLED_SUFFIX = ".disabled"
+"""While a port is disabled there is `<host>.<plane>.disabled`, for all programs of the host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +112,6 @@ class DeviceRecords(Closeable):
         self._operator = HostOperator(self._operated, host, self._tables)
         start = RunStart.model_validate_json((raw / START).read_text(encoding="utf-8"))
         self._t0_ns = start.t0_ns
-        self._ports_file = raw / f"{host.name}{PORTS_SUFFIX}"
         self._lock = (raw / f"{name}.lock").open("wb")
         fcntl.flock(self._lock, fcntl.LOCK_EX)  # until the program ends, however it does
         self._socket_file = raw / f"{name}{SOCKET_SUFFIX}"
@@ -148,11 +152,11 @@ class DeviceRecords(Closeable):
             self._operator.work(now_ns)
 
     def _carry_out(self, request: dict[str, Any], caller: Channel, now_ns: int) -> None:
-        number = request["operate"]
+        number, command = request["operate"], parse_command(request["command"])
 
         def answer(content: dict[str, Any]) -> None:
-            if "ports" in content and request["command"]["kind"] != "ports":
-                self._keep_ports(content["ports"])
+            if isinstance(command, DisablePort | EnablePort) and "ports" in content:
+                self._mark_port(command)
             try:
                 caller.send({"operated": number, "content": content})
             except OSError as error:  # closed at one end or the other
@@ -162,22 +166,20 @@ class DeviceRecords(Closeable):
             if now_ns > request["until_ns"]:
                 answer(TOO_LATE)
             else:
-                self._operator.handle(parse_command(request["command"]), now_ns, answer)
+                self._operator.handle(command, now_ns, answer)
 
-    def _keep_ports(self, ports: Iterable[Mapping[str, Any]]) -> None:
-        """Write which ports are disabled, in one step."""
-        disabled = [port["port"] for port in ports if port["state"] == "disabled"]
-        new = self._socket_file.with_suffix(PORTS_SUFFIX)
-        new.write_text(json.dumps(disabled), encoding="utf-8")
-        new.replace(self._ports_file)
+    def _mark_port(self, command: DisablePort | EnablePort) -> None:
+        """Mark a port as disabled, or not, whichever of the host's programs disabled it."""
+        file = self._raw / f"{self._host.name}.{command.plane}{DISABLED_SUFFIX}"
+        if isinstance(command, DisablePort):
+            file.touch()
+        else:
+            file.unlink(missing_ok=True)
 
     def _disabled_ports(self) -> list[int]:
         """The ports that commands to this or other programs of the host have disabled."""
-        try:
-            disabled: list[int] = json.loads(self._ports_file.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return []
-        return disabled
+        files = self._raw.glob(f"{self._host.name}.*{DISABLED_SUFFIX}")
+        return [int(file.stem.rpartition(".")[2]) for file in files]
 
     def arrived(self, packet: memoryview, rx_ns: int) -> None:
         """Record an inner packet that has arrived, if it is a control packet."""

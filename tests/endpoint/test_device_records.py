@@ -116,6 +116,24 @@ def test_a_port_stays_disabled_for_programs_that_are_used_later(tmp_path: Path) 
         assert last_qp.down_planes() == frozenset()
 
 
+def test_ports_that_different_programs_have_disabled_stay_disabled(tmp_path: Path) -> None:
+    """One may have missed a command, because it was stopped."""
+    host, connections = next(incast())
+    first, second = ({"kind": "disable", "host": host.name, "plane": plane} for plane in (1, 2))
+    with recording(tmp_path, host, connections[1:]) as (stopped, (qp, *_)):
+        receives(stopped, qp)
+        own_socket = next(tmp_path.glob(f"*{SOCKET_SUFFIX}"))
+        hidden = own_socket.rename(own_socket.with_suffix(".hidden"))
+        with recording(tmp_path, host, connections[:1]) as (other, (other_qp,)):
+            receives(other, other_qp)
+            answer(tmp_path, other, first)
+        hidden.rename(own_socket)
+        answer(tmp_path, stopped, second)
+    with recording(tmp_path, host, connections[2:]) as (last, (last_qp, *_)):
+        receives(last, last_qp)
+        assert last_qp.down_planes() == {1, 2}
+
+
 def test_a_command_that_comes_after_its_sender_gave_up_changes_nothing(tmp_path: Path) -> None:
     host, connections = next(incast())
     with recording(tmp_path, host, connections) as (records, (qp, *_)):
