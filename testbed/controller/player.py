@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -66,6 +67,7 @@ class FaultPlayer:
         self._entries: dict[int, Mapping[str, Any]] = {}
         self._locks = defaultdict[int, Any](hub.Semaphore)
         self._is_over = False
+        self._asks_until_ns: float = math.inf
         self._playing: list[tuple[ScheduledFault, Any]] = []
 
     @property
@@ -87,7 +89,12 @@ class FaultPlayer:
         hub.joinall([thread for _, thread in self._playing])
 
     def await_healing(self, end_ns: int) -> None:
-        """Wait until the faults of the timeline have healed that heal until a time."""
+        """Wait until the faults of the timeline have healed that heal until a time.
+
+        What has begun by then has taken effect, too. From then on nobody takes messages to
+        endpoints, so faults `busy` stay as they are.
+        """
+        self._asks_until_ns = end_ns
         t0_ns = self._t0_ns or 0
         hub.joinall(
             [
@@ -96,6 +103,9 @@ class FaultPlayer:
                 if fault.heals_at is not None and t0_ns + fault.heals_at <= end_ns
             ]
         )
+        for fault, _ in self._playing:
+            with self._locks[fault.index]:
+                pass  # a step that had begun is over
 
     def conclude(self) -> None:
         """Prove the faults that have not healed, and record those that never began."""
@@ -191,6 +201,8 @@ class FaultPlayer:
             wait_until(self._clock, due_ns)
             with self._locks[fault.index]:
                 if fault.index in self._healed_by_hand:
+                    return
+                if fault.kind == "busy" and due_ns > self._asks_until_ns:
                     return
                 if fault.is_healed_by(step):
                     self._heal(record, due_ns)

@@ -1,4 +1,4 @@
-"""Faults that heal at the end of a run."""
+"""Faults at the end of a run."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -7,7 +7,8 @@ from testbed.controller._ryu import HubClock, hub
 from testbed.controller.actuators.state import Effect
 from testbed.controller.plan import ControllerPlan
 from testbed.controller.player import FaultPlayer
-from testbed.model.faults.impairment import HEALTHY, Impairment
+from testbed.model.faults.impairment import Impairment
+from testbed.model.faults.schedule import ScheduledFault
 from testbed.model.units import NS_PER_S
 from tests.controller.test_plan import FABRIC_LINK, TINY, fault, struck
 
@@ -19,19 +20,28 @@ MS = 1_000_000
 
 
 class SlowPlaces:
-    """Places that take a while to heal, as an endpoint does that has to answer first."""
+    """Places that take a while, as an endpoint does that has to answer first."""
 
     def actuators(self, _places: Any) -> str:
         return "endpoint"
 
-    def put(self, _fault: int, _places: Any, state: Impairment) -> tuple[Effect, dict[str, Any]]:
-        if state == HEALTHY:
-            hub.sleep(0.2)
+    def put(self, _fault: int, _places: Any, _state: Impairment) -> tuple[Effect, dict[str, Any]]:
+        hub.sleep(0.2)
         now_ns = HubClock().now_ns()
         return Effect(now_ns, now_ns), {}
 
     def prove(self, _places: Any) -> dict[str, Any]:
         return {}
+
+
+def player_of(faults: tuple[ScheduledFault, ...], directory: Path) -> FaultPlayer:
+    return FaultPlayer(
+        ControllerPlan(TINY, faults, (), directory),
+        cast("Places", SlowPlaces()),
+        cast("LinkControl", None),
+        HubClock(),
+        lambda _record: None,
+    )
 
 
 def test_what_heals_with_the_end_of_the_run_is_waited_for(tmp_path: Path) -> None:
@@ -40,14 +50,7 @@ def test_what_heals_with_the_end_of_the_run_is_waited_for(tmp_path: Path) -> Non
         fault(FABRIC_LINK, "0 ms", "50 ms", "cut"),
         fault(FABRIC_LINK, "60 s", "1 s", "cut"),
     )
-    clock = HubClock()
-    player = FaultPlayer(
-        ControllerPlan(TINY, faults, (), tmp_path),
-        cast("Places", SlowPlaces()),
-        cast("LinkControl", None),
-        clock,
-        lambda _record: None,
-    )
+    clock, player = HubClock(), player_of(faults, tmp_path)
     t0_ns = clock.now_ns()
     playing = hub.spawn(player.play, t0_ns)
     end_ns = t0_ns + 50 * MS
@@ -57,3 +60,19 @@ def test_what_heals_with_the_end_of_the_run_is_waited_for(tmp_path: Path) -> Non
     assert player.records()[0].healed_ns is not None
     assert 1 not in player.records()
     hub.kill(playing)
+
+
+def test_a_host_that_is_busy_at_the_end_of_the_run_stays_so(tmp_path: Path) -> None:
+    """It is waited for until it is, and not asked again: nobody takes messages to it any more."""
+    faults = struck(fault("h0", "0 ms", "2 s", "busy", penalty=64))
+    clock, player = HubClock(), player_of(faults, tmp_path)
+    t0_ns = clock.now_ns()
+    playing = hub.spawn(player.play, t0_ns)
+    clock.sleep(0.05)
+    player.await_healing(clock.now_ns())
+    assert player.records()[0].effective_ns is not None
+    playing.wait()
+    player.conclude()
+    record = player.records()[0]
+    assert (record.healed_ns, record.error) == (None, None)
+    assert "until_end" in record.proof
