@@ -109,10 +109,7 @@ class Controller(_ryu.RyuApp):
             case {"operated": int(number), "content": dict(content)}:
                 self._operator.receive(number, content)
             case {"heal": int(end_ns)}:
-                self._operator.end()
-                _ryu.hub.spawn(
-                    self._heal, end_ns
-                )  # endpoints may have to answer, which is received here
+                _ryu.hub.spawn(self._heal, end_ns)  # endpoints answer, which is received here
             case {"stop": True}:
                 return False
             case _:
@@ -130,8 +127,10 @@ class Controller(_ryu.RyuApp):
             self._channel.send({"ready": True, "datapath": None})
 
     def _heal(self, end_ns: int) -> None:
+        commands = _ryu.hub.spawn(self._operator.end)
         self._player.heal_by_hand()
         self._player.await_healing(end_ns)
+        _ryu.hub.joinall([commands])
         self._channel.send({"healed": True})
 
     def _play(self, t0_ns: int) -> None:

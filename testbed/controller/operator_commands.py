@@ -21,6 +21,9 @@ REPLY_TIMEOUT_S = 10.0
 BEGIN_TIMEOUT_S = 8.0
 """When an endpoint must have begun with a command; later it drops it, for nobody waits for it."""
 
+END_TIMEOUT_S = 0.2
+"""How long the end of a run waits for answers to commands that hosts have begun before it."""
+
 _OVER = "a run that is over"
 
 
@@ -75,11 +78,16 @@ class OperatorCommands:
         self._begins_ns = t0_ns
 
     def end(self) -> None:
-        """Accept no more commands; those that wait are refused. Faults may still have to heal."""
+        """Accept no more commands; soon those that wait are refused, if no answer has come.
+
+        Faults may still have to heal.
+        """
         self._is_over = True
-        for pending in self._pending.values():
-            if pending.is_command:
-                pending.event.set()
+        commands = [pending for pending in self._pending.values() if pending.is_command]
+        deadline_ns = self._now_ns() + round(END_TIMEOUT_S * NS_PER_S)
+        for pending in commands:
+            pending.event.wait(max(deadline_ns - self._now_ns(), 0) / NS_PER_S)
+            pending.event.set()
 
     def answer(self, body: str) -> Answer:
         """Carry out the command of a request, or say why not."""

@@ -110,3 +110,27 @@ def test_a_command_that_waits_when_the_run_ends_is_refused() -> None:
     ((status, answer),) = answers
     assert status == HTTPStatus.GATEWAY_TIMEOUT
     assert "a run that is over" in json.dumps(answer)
+
+
+def test_a_command_whose_answer_is_on_its_way_when_the_run_ends_is_answered() -> None:
+    """The host has carried it out, so its sender is not told that the run is over."""
+    experiment = Experiment()
+
+    class Event(threading.Event):
+        """The answer comes while the end waits for it."""
+
+        def wait(self, timeout: float | None = None) -> bool:
+            if threading.current_thread() is threading.main_thread():
+                experiment.commands.receive(1, {"evs": []})
+            return super().wait(timeout)
+
+    topology = load_topology("clos-tiny")
+    experiment.commands = OperatorCommands(topology, experiment.send, Event, lambda: T0_NS)
+    experiment.commands.begin(T0_NS)
+    answers: list[Any] = []
+    waiting = threading.Thread(target=lambda: answers.append(experiment.commands.answer(DENY)))
+    waiting.start()
+    experiment.taken.wait()
+    experiment.commands.end()
+    waiting.join()
+    assert answers == [(HTTPStatus.OK, {"evs": []})]
