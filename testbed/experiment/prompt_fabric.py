@@ -34,6 +34,9 @@ LINK_SAMPLE_S = 0.25
 STARTS_S = 30.0
 ENDS_S = 5.0
 
+ANSWER_NS = NS_PER_S // 2
+"""How long the answer of a program may take that has begun in time. The sender waits for longer."""
+
 
 @contextmanager
 def watched_fabric(fabric: Fabric, directory: Path) -> Iterator[None]:
@@ -174,7 +177,7 @@ class Relay:
         command = self._commands[number]
         results = [content for content in command.answers if "errors" not in content]
         lists_events = bool(results) and "events" in results[0]
-        more_events = lists_events and now_ns() < command.until_ns
+        more_events = lists_events and now_ns() < command.until_ns + ANSWER_NS
         if number in self._programs.values() and (more_events or not results):
             return
         del self._commands[number]

@@ -1,6 +1,7 @@
 """The operator's commands on their way to the programs of a watched prompt's host, and back."""
 
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,8 +23,8 @@ REFUSAL = {"errors": [{"where": "command", "found": "", "expected": "", "remedy"
 
 
 @contextmanager
-def program(raw: Path, name: str, content: dict[str, Any]) -> Iterator[None]:
-    """A program in h0 that answers one command."""
+def program(raw: Path, name: str, content: dict[str, Any], after_ns: int = 0) -> Iterator[None]:
+    """A program in h0 that answers one command, perhaps so long after it had to begin."""
     listener = socket.socket(socket.AF_UNIX)
     with socket_name(raw / f"h0-{name}{SOCKET_SUFFIX}") as path:
         listener.bind(path)
@@ -32,6 +33,8 @@ def program(raw: Path, name: str, content: dict[str, Any]) -> Iterator[None]:
     def answer() -> None:
         with Channel(listener.accept()[0].detach()) as caller:
             (request,) = caller.receive() or [{}]
+            if after_ns:
+                time.sleep(max(request["until_ns"] + after_ns - now_ns(), 0) / NS_PER_S)
             caller.send({"operated": request["operate"], "content": content})
 
     thread = Thread(target=answer)
@@ -96,4 +99,14 @@ def test_the_events_of_a_program_are_listed_although_another_is_stopped(tmp_path
     with program(tmp_path, "1", events(1, 2)):
         content = relayed(tmp_path, within_s=1)
     stopped.close()
+    assert [event["t"] for event in content["events"]] == [1, 2]
+
+
+def test_the_events_of_a_program_that_began_just_in_time_are_listed(tmp_path: Path) -> None:
+    """Its answer comes a little after the time until which it may begin."""
+    with (
+        program(tmp_path, "1", events(1)),
+        program(tmp_path, "2", events(2), after_ns=NS_PER_S // 20),
+    ):
+        content = relayed(tmp_path, within_s=0.5)
     assert [event["t"] for event in content["events"]] == [1, 2]
