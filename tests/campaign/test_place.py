@@ -140,8 +140,11 @@ def test_a_worker_that_cannot_become_root_says_what_sudo_needs(
     assert f"ALL=(root) NOPASSWD: {sys.executable} -P -m testbed run *" in reason
 
 
-def test_a_machine_where_others_emulate_is_not_measured_at_the_start() -> None:
+def test_a_machine_where_others_emulate_is_not_measured_at_the_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The campaign waits for the answer, so it comes soon, with the reason."""
+    monkeypatch.setattr(worker, "_doctor", lambda *_: {"able": True})  # nobody has measured it yet
     with locked(MACHINE):
         found = _measured({"able": True}, (), turn_s=0.1)
     reply = {**ANSWER, "doctor": found}
