@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Container, Iterable, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,23 @@ from testbed.campaign.job import Form, Job, JobRecord
 from testbed.model.errors import ExitStatus, MachineError
 from testbed.model.run_files.layout import MANIFEST, SUMMARY
 from testbed.results.shortage import shortage
+
+
+@dataclass(frozen=True, slots=True)
+class _Submitted:
+    """A job that has no result yet.
+
+    Attributes:
+        job: it.
+        result: what becomes of it.
+        began: when it was submitted (`time.monotonic()`).
+        refusals: why workers cannot make it, by their ids.
+    """
+
+    job: Job
+    result: Future[JobRecord]
+    began: float
+    refusals: dict[str, str] = field(default_factory=dict)
 
 
 class ClusterExecutor:
@@ -71,29 +88,21 @@ class ClusterExecutor:
     def submit(self, job: Job) -> Future[JobRecord]:
         """Send a job to the workers."""
         result: Future[JobRecord] = Future()
-        self._send(job, result, time.monotonic(), {})
+        self._send(_Submitted(job, result, time.monotonic()))
         return result
 
-    def _send(
-        self, job: Job, result: Future[JobRecord], began: float, refusals: dict[str, str]
-    ) -> None:
-        """Send a job to the workers.
-
-        Args:
-            job: it.
-            result: what becomes of it.
-            began: when it was submitted (`time.monotonic()`).
-            refusals: why workers cannot make it, by their ids.
-        """
+    def _send(self, submitted: _Submitted) -> None:
+        """Send a job to the workers."""
+        job = submitted.job
         try:
-            avoided = self._avoided(job, refusals)
+            avoided = self._avoided(job, submitted.refusals)
         except Exception as error:  # noqa: BLE001 - each file system has errors of its own
-            result.set_result(self._without_store(JobRecord(0, 0.0), error))
+            submitted.result.set_result(self._without_store(JobRecord(0, 0.0), error))
             return
         known = [run for run in self._known_in(job.folder) if _seed_of(run) == str(job.seed)]
         arguments = asdict(job), self._store, f"{self._campaign}/{uuid4().hex}", known
         made = self._calls.call(make, *arguments, name=job.name, form=job.form, avoided=avoided)
-        made.add_done_callback(lambda made: self._deliver(job, made, result, began, refusals))
+        made.add_done_callback(lambda made: self._deliver(submitted, made))
 
     def _able(self, form: Form) -> list[Worker]:
         return [worker for worker in self.workers if not worker.reason(form)]
@@ -136,29 +145,16 @@ class ClusterExecutor:
             self._known[folder] = self._known[folder].union(further)
             return self._known[folder]
 
-    def _deliver(
-        self,
-        job: Job,
-        made: Future[Any],
-        result: Future[JobRecord],
-        began: float,
-        refusals: dict[str, str],
-    ) -> None:
+    def _deliver(self, submitted: _Submitted, made: Future[Any]) -> None:
         """Hand on what became of a job, or the error that this meets: else nothing says it."""
         try:
-            self._hand_on(job, made, result, began, refusals)
+            self._hand_on(submitted, made)
         except Exception as error:  # noqa: BLE001 - whoever waits for the job raises it
-            result.set_exception(error)
+            submitted.result.set_exception(error)
 
-    def _hand_on(
-        self,
-        job: Job,
-        made: Future[Any],
-        result: Future[JobRecord],
-        began: float,
-        refusals: dict[str, str],
-    ) -> None:
+    def _hand_on(self, submitted: _Submitted, made: Future[Any]) -> None:
         """Hand on what became of a job."""
+        job, result, refusals = submitted.job, submitted.result, submitted.refusals
         error = made.exception()
         if error is None:
             record = JobRecord(**made.result())
@@ -166,7 +162,7 @@ class ClusterExecutor:
                 refusals[record.worker] = record.message
                 others = {each.description["id"] for each in self._able(job.form)} - {*refusals}
                 if others and record.lost < MOST_LOSSES:
-                    self._send(job, result, began, refusals)
+                    self._send(submitted)
                     return
                 record = replace(record, message=_joined(refusals.values()))
             record = self._fetched(job, record)
@@ -176,7 +172,7 @@ class ClusterExecutor:
         elif isinstance(error, MachineError):
             result.set_exception(error)
         elif isinstance(error, WorkersLostError):
-            seconds, message = time.monotonic() - began, str(error)
+            seconds, message = time.monotonic() - submitted.began, str(error)
             record = JobRecord(ExitStatus.MACHINE_CANNOT, seconds, message=message)
             result.set_result(replace(record, lost=error.losses, lost_s=seconds))
         else:
