@@ -73,17 +73,18 @@ class RawTail(Closeable):
     def rows_before(self, end_s: float) -> Tables:
         """Of the rows that were read, those before a time that have not been returned yet."""
         due: dict[str, dict[str, np.ndarray]] = {}
+        later: dict[str, list[dict[str, np.ndarray]]] = {}
         for name, parts in self._later.items():
             rows = _joined(parts)
             ripe = rows["t"] < end_s
             if ripe.all():
-                due[name], self._later[name] = rows, []
-            elif ripe.any():
+                due[name] = rows
+                continue
+            if ripe.any():
                 due[name] = {column: values[ripe] for column, values in rows.items()}
-                self._later[name] = [{column: values[~ripe] for column, values in rows.items()}]
-            else:
-                self._later[name] = [rows]
-        self._later = {name: parts for name, parts in self._later.items() if parts}
+                rows = {column: values[~ripe] for column, values in rows.items()}
+            later[name] = [rows]
+        self._later = later
         return due
 
     def _open_new(self) -> None:
