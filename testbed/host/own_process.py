@@ -29,7 +29,13 @@ CPU_S = 10
 MEMORY_BYTES = 1 << 30
 
 PATIENCE_S = 60.0
-"""How long all calls of an object may take together, waiting included; multiplied by `slowness`."""
+"""How long all calls of an object may take together, waiting included; multiplied by `slowness`.
+
+Time in which the machine held up this process as well does not count.
+"""
+
+_SLICE_S = 0.1
+"""A wait counts in parts of this length: of one that ends late, only this much."""
 
 MAX_REPLY = 1 << 12
 _ENDING_S = 2.0
@@ -176,11 +182,13 @@ class OwnProcess:
         """Wait until a pipe is ready; the time counts."""
         pipes: tuple[list[Any], list[Any]] = ([], [self._requests])
         read, write = pipes if writing else ([self._replies], [])
-        began = time.monotonic()
-        ready = any(select.select(read, write, [], max(self._left_s, 0)))
-        self._left_s -= time.monotonic() - began
-        if not ready:
-            self._refuse_late(what)
+        ready = False
+        while not ready:
+            if self._left_s <= 0:
+                self._refuse_late(what)
+            began = time.monotonic()
+            ready = any(select.select(read, write, [], _SLICE_S))
+            self._left_s -= min(time.monotonic() - began, _SLICE_S)
 
     def _refuse_late(self, what: str, line: int | None = None) -> NoReturn:
         """Say that the user's code takes too long, whatever ended it: a signal, a kill, a clock."""

@@ -2,13 +2,17 @@
 
 import json
 import os
+import select
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -142,6 +146,31 @@ def test_waiting_ends_although_it_uses_no_cpu(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(own_process, "PATIENCE_S", 0.5)
     with pytest.raises(InputError, match=LATE):
         _picked(_code("import time; time.sleep(1000)"))
+
+
+def test_time_in_which_the_machine_stood_still_does_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As when other programs, or the host of a virtual machine, take the CPUs for minutes."""
+    monkeypatch.setattr(own_process, "PATIENCE_S", 5.0)
+
+    def held_up(*arguments: Any) -> Any:
+        clock.ahead_s += 100
+        return select.select(*arguments)
+
+    clock = _Clock()
+    monkeypatch.setattr(own_process, "time", clock)
+    monkeypatch.setattr(own_process, "select", SimpleNamespace(select=held_up))
+    assert _picked(_code("return 3")) == 3
+
+
+class _Clock:
+    """A clock of which each wait takes as long as it says."""
+
+    ahead_s = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.ahead_s
 
 
 def test_a_process_that_cannot_start_is_no_fault_of_the_code(
