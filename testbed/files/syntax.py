@@ -326,17 +326,19 @@ def _quote(failure: _Failure) -> Problem:
 
 
 def _closed_early(failure: _Failure) -> Problem | None:
-    """The problem of a text that goes on behind its closing quote; None if there is none."""
-    text = failure.lines[failure.line]
-    quote = text[: failure.column].rstrip()[-1:]
-    if quote not in {"'", '"'}:
-        return None
-    return Problem(
-        f"{failure.name}:{failure.line + 1}",
-        f"{text.strip()}, in which the quote {quote} closes before the end",
-        "a text in quotes without the same quote inside",
-        "put > behind the colon, and the text on the next lines, indented and without these quotes",
-    )
+    """The problem of a value that goes on behind its quotes or brackets; None if it does not."""
+    text, place = failure.lines[failure.line], f"{failure.name}:{failure.line + 1}"
+    remedy = "put > behind the colon, and the text on the next lines, indented"
+    match text[: failure.column].rstrip()[-1:]:
+        case ("'" | '"') as quote:
+            found = f"{text.strip()}, in which the quote {quote} closes before the end"
+            expected = "a text in quotes without the same quote inside"
+            return Problem(place, found, expected, f"{remedy} and without these quotes")
+        case ("]" | "}") as bracket:
+            found = f"{text.strip()}, which goes on behind {bracket}"
+            expected = "a text that does not begin with a bracket, or nothing behind the last one"
+            return Problem(place, found, expected, f"if it is text, {remedy}")
+    return None
 
 
 def _text_behind(failure: _Failure) -> Problem:
@@ -346,9 +348,7 @@ def _text_behind(failure: _Failure) -> Problem:
 
 
 def _alias(failure: _Failure) -> Problem:
-    found = "a value that begins with * or &"
-    expected = "a value that begins otherwise: this character is reserved in YAML"
-    return Problem(failure.place, found, expected, "put it in quotes")
+    return _reserved(failure, "* or &")
 
 
 def _list_behind(failure: _Failure) -> Problem:
@@ -356,15 +356,22 @@ def _list_behind(failure: _Failure) -> Problem:
     return Problem(failure.place, "- behind a colon", "a list on the lines below its key", remedy)
 
 
+def _question_mark(failure: _Failure) -> Problem:
+    return _reserved(failure, "?")
+
+
 def _character(failure: _Failure) -> Problem:
     character = failure.why.split("'")[1]
     if character == "\\t":
         remedy = "YAML indents with spaces: replace the tab by spaces"
         return Problem(failure.place, "a tab", "spaces", remedy)
+    return _reserved(failure, character)
+
+
+def _reserved(failure: _Failure, character: str) -> Problem:
     expected = "a value that begins otherwise: this character is reserved in YAML"
-    return Problem(
-        failure.place, f"a value that begins with {character}", expected, "put it in quotes"
-    )
+    found = f"a value that begins with {character}"
+    return Problem(failure.place, found, expected, "put it in quotes")
 
 
 _EXPLAINED: dict[str, Callable[[_Failure], Problem]] = {
@@ -376,6 +383,7 @@ _EXPLAINED: dict[str, Callable[[_Failure], Problem]] = {
     "sequence entries are not allowed": _list_behind,
     r"expected ',' or '.'": _bracket,
     "unexpected end of stream": _quote,
+    "mapping keys are not allowed": _question_mark,
     "cannot start any token": _character,
 }
 """By what PyYAML says."""

@@ -449,6 +449,17 @@ CUT_TEXT = f"{WRITE_A_TEXT}: otherwise # begins a remark in it"
             ["bad.yaml:2: found wait; it's x', in which the quote ' closes before the end"],
         ),
         (
+            "seed: 3\nname: [sic] the sender waits\n",
+            [
+                "bad.yaml:2: found name: [sic] the sender waits, which goes on behind ]",
+                "if it is text",
+            ],
+        ),
+        (
+            "name: ? unknown\n",
+            ["bad.yaml:1:7: found a value that begins with ?", "put it in quotes"],
+        ),
+        (
             "name: the sender waits\n  for one thing: x\nseed: 3\n",
             [
                 "bad.yaml:2: found for one thing: x, after the text of name, expected name: >",
