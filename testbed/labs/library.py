@@ -98,6 +98,14 @@ def algorithms_for_students() -> str:
     return f"{title}\n\n{interfaces}"
 
 
+def glossary_for_students() -> str:
+    """The glossary without links, as the documents that it names are not beside it."""
+    text = _LINK.sub(r"\1", GLOSSARY.read_text(encoding="utf-8"))
+    title, _, rest = text.partition("\n")
+    note = "Documents that it names, such as metrics.md, are in `docs/` of the testbed's source."
+    return f"{title}\n\n{note}\n{rest}"
+
+
 def lab_directories(labs: Path = LABS) -> tuple[Path, ...]:
     """The directories of all labs, in order."""
     return tuple(sorted(file.parent for file in labs.glob(f"*/{LAB_FILE}")))

@@ -27,6 +27,7 @@ from testbed.labs.library import (
     LabDirectory,
     algorithms_for_students,
     find_lab,
+    glossary_for_students,
     load_lab,
 )
 from testbed.labs.students import checked_key, own_key
@@ -256,7 +257,7 @@ def start(directory: LabDirectory, parent: Path, student: str, key: str | None) 
             shutil.copytree(directory.path / START, new, dirs_exist_ok=True)
             (new / ALGORITHMS.name).write_text(algorithms_for_students(), encoding="utf-8")
         shutil.copyfile(directory.path / HANDOUT, new / HANDOUT)
-        shutil.copyfile(GLOSSARY, new / GLOSSARY.name)
+        (new / GLOSSARY.name).write_text(glossary_for_students(), encoding="utf-8")
         (new / ANSWERS).write_text(template(assignment), encoding="utf-8")
         Work(new, directory.path.parent).journal.append(
             "start",

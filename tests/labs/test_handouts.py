@@ -68,7 +68,10 @@ def test_words_are_explained_where_they_come_first(lab: int, words: list[str]) -
 def test_it_names_the_glossary_that_a_student_gets(directory: Path, tmp_path: Path) -> None:
     assert "`glossary.md` in your directory" in (directory / HANDOUT).read_text(encoding="utf-8")
     work = start(load_lab(directory), tmp_path, "", None)
-    assert "goodput" in (work.path / "glossary.md").read_text(encoding="utf-8")
+    glossary = (work.path / GLOSSARY.name).read_text(encoding="utf-8")
+    assert "goodput" in glossary
+    assert "](" not in glossary
+    assert "are in `docs/` of the testbed's source" in glossary
 
 
 @each_lab
