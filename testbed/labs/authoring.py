@@ -12,6 +12,7 @@ from types import ModuleType
 import yaml
 
 from testbed.files.documents import Document
+from testbed.host.own_class import describe_error
 from testbed.labs import checking
 from testbed.labs.library import (
     FIGURES,
@@ -33,6 +34,9 @@ SOLVE = "solve.py"
 TEMPLATE = Path(__file__).parent / "template"
 SEEDS = 5
 """For how many students a lab is tested."""
+
+_FUNCTIONS = {"predictions": "", "answers": "work: Path"}
+"""What a solution has, with their arguments."""
 
 SLOWER = (1.0, 2.0, 4.0, 8.0)
 """How many times slower each attempt at an emulated run is, until it can be trusted."""
@@ -108,8 +112,17 @@ def try_lab(
                 work = start(directory, scratch / str(seed), "", trial_key(seed))
                 findings += [*_seed_findings(work, solve, f"student {seed}", emulated=emulated)]
         except TestbedError as error:
-            findings.append(LabProblem(f"student {seed}", str(error)))
+            findings.append(LabProblem(f"student {seed}", f"{error}{_cause(error, directory)}"))
     return findings
+
+
+def _cause(error: TestbedError, directory: LabDirectory) -> str:
+    """The error of the author's `figures.py` behind one that students are shown; else empty."""
+    if isinstance(error, InputError) or not isinstance(error.__cause__, Exception):
+        return ""
+    file = directory.path / FIGURES
+    text, line, _ = describe_error(error.__cause__, str(file.absolute()))
+    return "" if line is None else f"\n  cause: {file}:{line}: {text}"
 
 
 def _text_findings(directory: LabDirectory) -> Iterator[LabProblem]:
@@ -211,7 +224,7 @@ def solution_of(directory: LabDirectory) -> ModuleType:
     """A lab's solution, with the functions `predictions` and `answers`.
 
     Raises:
-        InputError: it has none.
+        InputError: it has none, or lacks one of them.
     """
     file = solution_file(directory)
     spec = util.spec_from_file_location(f"solution_of_{directory.name.replace('-', '_')}", file)
@@ -221,6 +234,10 @@ def solution_of(directory: LabDirectory) -> ModuleType:
     module = util.module_from_spec(spec)
     with naming_line_of(file):
         spec.loader.exec_module(module)
+    for name, argument in _FUNCTIONS.items():
+        if not callable(getattr(module, name, None)):
+            remedy = "testbed lab new makes a lab that has it"
+            raise InputError.of(str(file), f"no {name}", f"def {name}({argument})", remedy)
     return module
 
 

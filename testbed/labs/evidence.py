@@ -110,13 +110,19 @@ class Evidence:
 
         try:
             return getattr(self.assignment.directory.functions, name)(self)
-        except (pl.exceptions.PolarsError, ArithmeticError, LookupError, TypeError, ValueError):
+        except (
+            pl.exceptions.PolarsError,
+            ArithmeticError,
+            LookupError,
+            TypeError,
+            ValueError,
+        ) as error:
             runs = ", ".join(self.runs)
             shown = name.replace("_", " ")
             remedy = "make the run again; if your code made it, let it send on all paths"
             raise RunFailedError(
                 f"the records of {runs} have no {shown}\n  remedy: {remedy}"
-            ) from None
+            ) from error
 
     def called(self, figure: StudentFigure) -> str:
         """A figure in words: `the figure stall_rtt`; of a function, its name."""

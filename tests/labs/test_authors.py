@@ -83,6 +83,7 @@ def test_a_wrong_lab_file_is_one_clear_error(
         ("figures.py", "def lost", "def lost(:", "figures.py:8: found SyntaxError"),
         ("figures.py", "import polars", "import polarz", "figures.py:3: found ModuleNotFoundError"),
         ("solution/solve.py", "def predictions(", "def (", "solve.py:9: found SyntaxError"),
+        ("solution/solve.py", "def answers(", "def answer(", r"no answers, expected def answers\("),
     ],
 )
 def test_code_of_an_author_that_cannot_be_read_is_named(
@@ -99,6 +100,7 @@ def test_code_of_an_author_that_cannot_be_read_is_named(
     ("file", "old", "new", "message"),
     [
         ("figures.py", "lab.frame", "lob.frame", "figures.py:10: found NameError"),
+        ("figures.py", '"spurious"', '"spurios"', "figures.py:10: ColumnNotFoundError"),
         ("solution/solve.py", '"1.3 RTT"', "1 / 0", "solve.py:11: found ZeroDivisionError"),
         ("solution/solve.py", "losses.height", "losses.hight", "solve.py:21: found AttributeErr"),
     ],
