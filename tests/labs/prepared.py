@@ -275,9 +275,11 @@ def _picking(body: str, head: str = "") -> str:
     )
 
 
+LOOP = "an endless loop"
+
 CODE: Mapping[str, tuple[str | None, str]] = {
     "perfect": (None, ""),
-    "an endless loop": (
+    LOOP: (
         _picking("while True: pass"),
         "selector.py:6: Selector.pick: found no end within",
     ),

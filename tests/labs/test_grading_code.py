@@ -5,11 +5,12 @@ from tempfile import gettempdir
 
 import pytest
 
+from testbed.labs.grading import course
 from testbed.labs.grading.course import Course, grade_all
 from testbed.labs.grading.grades import Grade
 from testbed.labs.grading.submission import submit
 
-from .prepared import CODE, COURSE_KEY, FORGED, FULL_CODE, changed, solved_code, with_code
+from .prepared import CODE, COURSE_KEY, FORGED, FULL_CODE, LOOP, changed, solved_code, with_code
 
 
 def _ignore(*_: object) -> None:
@@ -25,9 +26,13 @@ def perfect(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.simulated
 def test_whatever_code_is_handed_in_it_is_graded(perfect: Path, tmp_path: Path) -> None:
-    files = {name: with_code(perfect, tmp_path, name, code) for name, (code, _) in CODE.items()}
-    course = Course(COURSE_KEY, jobs=2)
-    first = grade_all([*files.values()], course, _ignore)
+    files = {
+        name: with_code(perfect, tmp_path, name, code)
+        for name, (code, _) in CODE.items()
+        if name != LOOP
+    }
+    two = Course(COURSE_KEY, jobs=2)
+    first = grade_all([*files.values()], two, _ignore)
     for name, graded in zip(files, first, strict=True):
         said = " ".join([graded.error, *graded.remarks, *(task.reason for task in graded.tasks)])
         assert not graded.error, (name, said)
@@ -37,17 +42,31 @@ def test_whatever_code_is_handed_in_it_is_graded(perfect: Path, tmp_path: Path) 
     forged = {
         name: changed(perfect, tmp_path, name, change) for name, (change, _) in FORGED.items()
     }
-    for name, graded in zip(forged, grade_all([*forged.values()], course, _ignore), strict=True):
+    for name, graded in zip(forged, grade_all([*forged.values()], two, _ignore), strict=True):
         said = " ".join([*graded.remarks, *(task.reason for task in graded.tasks)])
         assert FORGED[name][1] in said, (name, said)
         assert (graded.points == FULL_CODE) == (name == "code changed after the run"), said
         assert ("was emulated with code" in said) == (name == "a forged emulated run")
     assert not next(graded for graded in first if graded.file == "perfect.zip").remarks
     some = [files[name] for name in ("perfect", "a fork bomb", "an error")]
-    again = grade_all(some, course, _ignore)
+    again = grade_all(some, two, _ignore)
     kept = [graded for graded in first if graded.file in {file.name for file in some}]
     for one, other in zip(again, kept, strict=True):
         assert _without_cpu(one).model_dump() == _without_cpu(other).model_dump()
+
+
+@pytest.mark.simulated
+def test_an_endless_loop_is_ended_in_each_run(
+    perfect: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a fifth of the time that code has otherwise."""
+    monkeypatch.setattr(course, "slowness", lambda: 0.2)
+    code, reason = CODE[LOOP]
+    (graded,) = grade_all([with_code(perfect, tmp_path, LOOP, code)], Course(COURSE_KEY), _ignore)
+    assert not graded.error
+    assert graded.points < FULL_CODE
+    late = [task.reason for task in graded.tasks if reason in task.reason]
+    assert len(late) > 1, graded.tasks
 
 
 @pytest.mark.simulated
