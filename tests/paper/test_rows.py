@@ -27,16 +27,16 @@ SHORT = {
         Short("19a", 0.8),
         Short("19b", 1.0),
         Short("19c", 1.0),
-        Short("unequal-links", 1.0),
+        Short("unequal-links", 0.6),
         Short(
             "text-planes",
             1.0,
             misses=("one plane has a quarter of its uplinks: throughput, of that before",),
         ),
         Short("text-remap", 1.0),
-        Short("text-lossy-nic", 1.0),
-        Short("text-probes", 1.0),
-        Short("text-ecmp", 1.0, misses=("throughput over hash ECMP, of that over SRv6",)),
+        Short("text-lossy-nic", 0.6),
+        Short("text-probes", 0.6),
+        Short("text-ecmp", 0.6, misses=("throughput over hash ECMP, of that over SRv6",)),
         Short("20", 0.34, misses=("RoCE with PFC, 8 QPs over 1, mean of hosts",)),
     )
 }
