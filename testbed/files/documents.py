@@ -15,7 +15,8 @@ from typing import Any
 import yaml
 
 from testbed.files.scalars import Loader
-from testbed.files.syntax import entry_remedy, syntax_problem
+from testbed.files.syntax.failure import entry_remedy
+from testbed.files.syntax.problems import syntax_problem
 from testbed.model.errors import InputError, Problem, raise_any, similar_word
 from testbed.model.units import is_in_rtts
 

@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails
 
 from testbed.files.documents import Document, key_path
 from testbed.files.scalars import number_remedy, truth_remedy
-from testbed.files.syntax import blank_remedy
+from testbed.files.syntax.failure import blank_remedy
 from testbed.model.errors import (
     InputError,
     Problem,
