@@ -126,11 +126,15 @@ class Fitting:
         return () if capacity is None else (capacity,)
 
 
-def capacities_of(executor: "Executor") -> "tuple[Capacity, ...] | None":
+def capacities_of(executor: "Executor", *, force: bool = False) -> "tuple[Capacity, ...] | None":
     """What each machine of a cluster carries that emulates; None if it is no cluster.
 
+    Args:
+        executor: of a cluster, or of this machine.
+        force: whether machines that have not been measured are left out, and are no error.
+
     Raises:
-        MachineError: one of them has not been measured.
+        MachineError: one of them has not been measured, and not forced.
     """
     from testbed.campaign.cluster.executor import ClusterExecutor
     from testbed.experiment.capacity import Capacity
@@ -142,6 +146,8 @@ def capacities_of(executor: "Executor") -> "tuple[Capacity, ...] | None":
         if worker.reason("emulated"):
             continue
         calibration = worker.description["calibration"]
+        if calibration is None and force:
+            continue
         if calibration is None:
             raise MachineError(
                 f"{worker.name}: it is not known what this machine carries",
@@ -151,16 +157,19 @@ def capacities_of(executor: "Executor") -> "tuple[Capacity, ...] | None":
     return tuple(capacities)
 
 
-def keep_slower_out(executor: "Executor", runs: "Iterable[PlannedRun]") -> None:
+def keep_slower_out(
+    executor: "Executor", runs: "Iterable[PlannedRun]", *, force: bool = False
+) -> None:
     """Let no worker of a cluster emulate that comes later, and is too slow for what is planned.
 
     Args:
         executor: of a cluster; of this machine, there is nothing to do.
         runs: what is planned for the machines that are there. An emulated run that is too much for
             one of these keeps no worker out.
+        force: whether workers that have not been measured make runs, too.
 
     Raises:
-        MachineError: one of the machines has not been measured.
+        MachineError: one of the machines has not been measured, and not forced.
     """
     from testbed.campaign.cluster.executor import ClusterExecutor
     from testbed.experiment.capacity import Capacity, is_too_much
@@ -168,7 +177,7 @@ def keep_slower_out(executor: "Executor", runs: "Iterable[PlannedRun]") -> None:
     emulated = [run.scenario for run in runs if run.job.form == "emulated"]
     if not isinstance(executor, ClusterExecutor) or not emulated:
         return
-    machines = capacities_of(executor) or ()
+    machines = capacities_of(executor, force=force) or ()
     carried = [
         scenario
         for scenario in emulated
@@ -177,6 +186,8 @@ def keep_slower_out(executor: "Executor", runs: "Iterable[PlannedRun]") -> None:
 
     def unfit(worker: "Worker") -> str:
         calibration = worker.description["calibration"]
+        if calibration is None and force:
+            return ""
         if calibration is None:
             return "it is not known what it carries (there, as root: testbed doctor --measure)"
         capacity = Capacity(**calibration)

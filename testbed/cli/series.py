@@ -136,7 +136,8 @@ def _make_series(
         wanted: dict[job.Form, str] = {"simulated" if fitting is None else "emulated": plan.first}
         with executor_at(options.on, directory, wanted, options.store) as executor:
             if fitting is not None and options.on is not None:
-                fitting.machines = capacities_of(executor)
+                # `auto` needs what each machine carries, whether forced or not
+                fitting.machines = capacities_of(executor, force=fitting.force and not to_fit)
                 known = _chosen_before(options.into) or _chosen_in_store(
                     executor,
                     partial(_planned_at, options, load, fitting),
@@ -146,7 +147,7 @@ def _make_series(
                 plan, scenarios = _fitted(options, load, fitting)
             _begin_or_continue(plan, directory, executor)
             runs = planned_runs(plan, scenarios, for_each)
-            keep_slower_out(executor, runs)
+            keep_slower_out(executor, runs, force=fitting is not None and fitting.force)
             fetch_finished(executor, runs)
             made = {run.job.key: store.record(run) for run in runs}
             records = {key: record for key, record in made.items() if record is not None}

@@ -110,6 +110,7 @@ def test_the_machines_of_a_cluster_are_those_that_emulate(tmp_path: Path) -> Non
     unmeasured = ClusterExecutor(_Calls(_worker("a", QUICK), _worker("d", None)), tmp_path)
     with pytest.raises(MachineError, match="d: it is not known"):
         capacities_of(unmeasured)
+    assert capacities_of(unmeasured, force=True) == (QUICK,)
 
 
 def test_a_worker_that_comes_later_and_is_too_slow_is_kept_out(tmp_path: Path) -> None:
@@ -128,6 +129,8 @@ def test_a_worker_that_comes_later_and_is_too_slow_is_kept_out(tmp_path: Path) -
     assert f"too slow for permutation with dilation {fitting.topology.dilation:g}" in reason
     assert f"it carries {least}" in reason
     assert "it is not known what it carries" in calls.unfit(_worker("d", None))
+    keep_slower_out(executor, [planned_run(fitting, "emulated", "runs/a")], force=True)
+    assert calls.unfit(_worker("d", None)) == ""
     too_much = scenario.at_dilation(QUICK.fitting_dilation(scenario) / 2)
     keep_slower_out(executor, [planned_run(too_much, "emulated", "runs/a")])
     assert calls.unfit(_worker("c", SLOW)) == ""
