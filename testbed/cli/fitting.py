@@ -146,14 +146,13 @@ def capacities_of(executor: "Executor", *, force: bool = False) -> "tuple[Capaci
         if worker.reason("emulated"):
             continue
         calibration = worker.description["calibration"]
-        if calibration is None and force:
-            continue
-        if calibration is None:
+        if calibration is not None:
+            capacities.append(Capacity(**calibration))
+        elif not force:
             raise MachineError(
                 f"{worker.name}: it is not known what this machine carries",
                 "there, as root: testbed doctor --measure",
             )
-        capacities.append(Capacity(**calibration))
     return tuple(capacities)
 
 
@@ -186,10 +185,9 @@ def keep_slower_out(
 
     def unfit(worker: "Worker") -> str:
         calibration = worker.description["calibration"]
-        if calibration is None and force:
-            return ""
         if calibration is None:
-            return "it is not known what it carries (there, as root: testbed doctor --measure)"
+            unknown = "it is not known what it carries (there, as root: testbed doctor --measure)"
+            return "" if force else unknown
         capacity = Capacity(**calibration)
         for scenario in carried:
             if is_too_much(scenario, capacity):

@@ -9,9 +9,6 @@ _KEY_AND_VALUE = re.compile(r"([A-Za-z][\w.-]*)\s*[= ]\s*([\w.%/-]+(?: \w+)?)")
 KEY = re.compile(r"(?:- )?([\w.-]+):(?:\s+(.*))?")
 """An entry: its key, and what is behind the colon."""
 
-LONGEST_ENTRY = 4
-"""Words of a line that may be meant as a key and a value."""
-
 LONGEST_VALUE = 2
 """Words of a value that is no text, such as a number and its unit."""
 

@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Callable
+from functools import partial
 
 import yaml
 
 from testbed.files.syntax.failure import (
     KEY,
-    LONGEST_ENTRY,
     OUTDENT,
     REMARK,
     Failure,
@@ -27,6 +27,9 @@ from testbed.files.syntax.texts import (
 from testbed.model.errors import Problem
 
 _GENERAL = "check indentation, colons and brackets there and on the line before"
+_LONGEST_ENTRY = 4
+"""Words of a line that may be meant as a key and a value."""
+
 _OPENING = {"}": "{", "]": "["}
 
 
@@ -61,10 +64,10 @@ def _no_colon_in(failure: Failure, line: int) -> Problem:
     text, owner = failure.text(line), text_above(failure, line)
     if problem := _no_blank(failure, line) or _no_dash(failure, line):
         return problem
-    if owner and (owner.is_open or len(text.split()) > LONGEST_ENTRY):
+    if owner and (owner.is_open or len(text.split()) > _LONGEST_ENTRY):
         return goes_on(failure, line, owner, entry=short_entry(text))
     remedy = entry_remedy(text) or f"write {text}: and its value"
-    if len(text.split()) > LONGEST_ENTRY:
+    if len(text.split()) > _LONGEST_ENTRY:
         remedy = REMARK
     return Problem(f"{failure.name}:{line + 1}", text, "a key, a colon and a value", remedy)
 
@@ -86,7 +89,7 @@ def _no_dash(failure: Failure, line: int) -> Problem | None:
     is_item = item.startswith("- ") and not KEY.fullmatch(item)
     if not is_item or failure.indent(above) != failure.indent(line):
         return None
-    other = entry_remedy(text) or (REMARK if len(text.split()) > LONGEST_ENTRY else "")
+    other = entry_remedy(text) or (REMARK if len(text.split()) > _LONGEST_ENTRY else "")
     remedy = f"put - before it; if it is not of the list, {other}" if other else "put - before it"
     return Problem(f"{failure.name}:{line + 1}", text, "a dash before each entry of a list", remedy)
 
@@ -156,17 +159,9 @@ def _text_behind(failure: Failure) -> Problem:
     return Problem(place, text, "nothing behind > or |", remedy)
 
 
-def _alias(failure: Failure) -> Problem:
-    return _reserved(failure, "* or &")
-
-
 def _list_behind(failure: Failure) -> Problem:
     remedy = "put each entry on a line of its own below the key; if it is text, put it in quotes"
     return Problem(failure.place, "- behind a colon", "a list on the lines below its key", remedy)
-
-
-def _question_mark(failure: Failure) -> Problem:
-    return _reserved(failure, "?")
 
 
 def _character(failure: Failure) -> Problem:
@@ -188,11 +183,11 @@ _EXPLAINED: dict[str, Callable[[Failure], Problem]] = {
     "mapping values are not allowed": _second_colon,
     "<block end>|'<document start>', but found '<": _indentation,
     "expected a comment or a line break|expected chomping": _text_behind,
-    "found undefined alias|expected alphabetic or numeric": _alias,
+    "found undefined alias|expected alphabetic or numeric": partial(_reserved, character="* or &"),
     "sequence entries are not allowed": _list_behind,
     r"expected ',' or '.'": _bracket,
     "unexpected end of stream": quote_problem,
-    "mapping keys are not allowed": _question_mark,
+    "mapping keys are not allowed": partial(_reserved, character="?"),
     "cannot start any token": _character,
 }
 """By what PyYAML says."""
