@@ -67,6 +67,7 @@ def test_an_endless_loop_is_ended_in_each_run(
     assert graded.points < FULL_CODE
     late = [task.reason for task in graded.tasks if reason in task.reason]
     assert len(late) > 1, graded.tasks
+    assert not [task for task in graded.tasks if str(tmp_path) in task.reason]
 
 
 @pytest.mark.simulated
