@@ -171,7 +171,7 @@ def test_an_emulated_run_that_cannot_be_trusted_is_repeated_by_another_worker(
     directory: Path,
 ) -> None:
     """Twice at most, at the same dilation: one that no machine carries. All attempts are kept."""
-    too_fast = TINY.replace("300 ms", "2 s").replace("16 KiB", "1 MiB")
+    too_fast = TINY.replace("300 ms", "2 s").replace("16 KiB", "256 KiB")
     (directory / "tiny.yaml").write_text(too_fast)
     options = ("--resources", "emulation=1")
     series = ("--repeat", "1", "--into", "here", "--no-figures", "--force")
