@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from enum import StrEnum
 
-from testbed.model.fabric.addressing import links_of_path, path_of_ev
+from testbed.model.fabric.addressing import Path, links_of_path
 from testbed.model.fabric.names import direction_named
 from testbed.model.fabric.nodes import Link, Node, Port
 from testbed.model.fabric.shape import shape_of
@@ -44,11 +44,13 @@ class Fabric:
 
     def direction(self, link: Link, sender: Port) -> LinkDirection:
         """The direction of a link that leaves one of its ports."""
-        receiver = link.upper if sender == link.lower else link.lower
-        name = f"{sender.node.name}>{receiver.node.name}"
+        return self._direction(link, up=sender == link.lower)
+
+    def _direction(self, link: Link, *, up: bool) -> LinkDirection:
+        name = link.directions[not up]
         direction = self._directions.get(name)
         if direction is None:
-            shape = shape_of(self._topology, link, sender)
+            shape = shape_of(self._topology, link, link.lower if up else link.upper)
             if self._timing is Timing.EMULATED:
                 shape = replace(shape, before_ns=0, behind_ns=0, at_once=True)
             direction = LinkDirection(name, shape, self._engine, self._dscp, self._seed)
@@ -67,15 +69,11 @@ class Fabric:
             raise KeyError(name)
         return self.direction(*link_and_sender)
 
-    def route(self, src: Node, dst: Node, ev: int) -> tuple[LinkDirection, ...]:
-        """The directions that a packet with that EV crosses."""
-        path = path_of_ev(self._topology, src, dst, ev)
+    def route(self, src: Node, dst: Node, path: Path) -> tuple[LinkDirection, ...]:
+        """The directions that a packet on a path crosses."""
         links = links_of_path(self._topology, src, dst, path)
         hops_up = len(links) // 2
-        return tuple(
-            self.direction(link, link.lower if i < hops_up else link.upper)
-            for i, link in enumerate(links)
-        )
+        return tuple(self._direction(link, up=i < hops_up) for i, link in enumerate(links))
 
     def held_back_ns(self, links: int) -> int:
         """How long a receiver holds back a packet that has crossed `links` links: see `Timing`."""

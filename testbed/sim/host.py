@@ -174,8 +174,8 @@ class Host(Event):
     def _add_destination(self, peer: bytes, ev: int) -> _Destination:
         host = self._hosts[peer]
         src, dst = self.plan.host, host.plan.host
-        plane = path_of_ev(self.plan.scenario.topology, src, dst, ev).plane
-        route = self._fabric.route(src, dst, ev)
+        path = path_of_ev(self.plan.scenario.topology, src, dst, ev)
+        route = self._fabric.route(src, dst, path)
         deliver = host.deliver_after(self._fabric.held_back_ns(len(route)))
-        destination = self._destinations[peer, ev] = _Destination(plane, route, deliver)
+        destination = self._destinations[peer, ev] = _Destination(path.plane, route, deliver)
         return destination

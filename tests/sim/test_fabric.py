@@ -3,7 +3,7 @@
 import pytest
 
 from testbed.files.topologies import load_topology
-from testbed.model.fabric.addressing import ev_for_path, paths
+from testbed.model.fabric.addressing import Path, ev_for_path, paths
 from testbed.model.fabric.shape import NEVER, NIC_QUEUE_BDP
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import Impairment
@@ -13,12 +13,12 @@ from testbed.sim.fabric import Fabric, Timing
 from testbed.sim.packet import Packet
 
 
-def _transit_ns(topology: Topology, src: int, dst: int, ev: int) -> tuple[int, Packet]:
+def _transit_ns(topology: Topology, src: int, dst: int, path: Path) -> tuple[int, Packet]:
     engine = Engine()
     fabric = Fabric(topology, engine, seed=1)
     arrived: list[int] = []
-    route = fabric.route(topology.host(src), topology.host(dst), ev)
-    datagram = Datagram(ev, DscpClasses().control, bytes(84), b"", b"")
+    route = fabric.route(topology.host(src), topology.host(dst), path)
+    datagram = Datagram(ev_for_path(path), DscpClasses().control, bytes(84), b"", b"")
     packet = Packet(datagram, route, lambda now_ns, _: arrived.append(now_ns))
     route[0].offer(0, packet)
     engine.run(1 << 40)
@@ -32,7 +32,7 @@ def test_delays_add_up_to_the_topologys(dilation: int, dst: int) -> None:
     src_node, dst_node = topology.host(0), topology.host(dst)
     switches = 1 if dst == 1 else 3
     for path in paths(topology, src_node, dst_node):
-        transit_ns, packet = _transit_ns(topology, 0, dst, ev_for_path(path))
+        transit_ns, packet = _transit_ns(topology, 0, dst, path)
         serialisation_ns = (switches + 1) * packet.size * 8e9 / topology.port_rate_bps
         expected = topology.one_way_ns(switches) + serialisation_ns
         assert transit_ns == pytest.approx(expected, abs=switches + 1)
@@ -42,7 +42,7 @@ def test_delays_add_up_to_the_topologys(dilation: int, dst: int) -> None:
 def test_in_the_emulations_timing_only_the_receiver_delays(dst: int, switches: int) -> None:
     topology = load_topology("clos-4plane")
     fabric = Fabric(topology, Engine(), seed=1, timing=Timing.EMULATED)
-    route = fabric.route(topology.host(0), topology.host(dst), 0)
+    route = fabric.route(topology.host(0), topology.host(dst), Path(0, None if dst == 1 else 0))
     assert {(one.shape.before_ns, one.shape.behind_ns) for one in route} == {(0, 0)}
     assert all(one.shape.at_once for one in route)
     assert fabric.held_back_ns(len(route)) == topology.one_way_ns(switches)
@@ -52,7 +52,7 @@ def test_in_the_emulations_timing_only_the_receiver_delays(dst: int, switches: i
 def test_a_route_names_its_directions() -> None:
     topology = load_topology("clos-4plane")
     fabric = Fabric(topology, Engine(), seed=1)
-    route = fabric.route(topology.host(0), topology.host(4), (2 | 3 << 3) << 16)
+    route = fabric.route(topology.host(0), topology.host(4), Path(2, 3))
     names = ["h0>p2_t0_0", "p2_t0_0>p2_t1_3", "p2_t1_3>p2_t0_1", "p2_t0_1>h4"]
     assert [direction.name for direction in route] == names
     assert [link for link, _ in fabric] == [
@@ -61,7 +61,7 @@ def test_a_route_names_its_directions() -> None:
         "p2_t0_1--p2_t1_3",
         "h4--p2_t0_1",
     ]
-    back = fabric.route(topology.host(4), topology.host(0), (2 | 3 << 3) << 16)
+    back = fabric.route(topology.host(4), topology.host(0), Path(2, 3))
     assert [d.name for d in back] == [">".join(reversed(n.split(">"))) for n in reversed(names)]
 
 
@@ -69,7 +69,8 @@ def test_queues_are_the_models() -> None:
     topology = load_topology("clos-4plane")
     fabric = Fabric(topology, Engine(), seed=1)
     nic, up, down, last = (
-        direction.shape for direction in fabric.route(topology.host(0), topology.host(4), 0)
+        direction.shape
+        for direction in fabric.route(topology.host(0), topology.host(4), Path(0, 0))
     )
     bdp = topology.bdp_bytes
     assert (nic.limit_bytes, nic.trim_bytes, nic.ecn_min_bytes) == (
