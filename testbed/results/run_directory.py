@@ -170,12 +170,9 @@ def locked(directory: Path) -> Iterator[None]:
     if not CAN_LOCK:
         yield
         return
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with _opened(directory) as descriptor:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager
@@ -187,11 +184,8 @@ def lock_if_free(directory: Path) -> Iterator[bool]:
     if not CAN_LOCK or not directory.is_dir():
         yield True
         return
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with _opened(directory) as descriptor:
         yield _lock_at_once(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def is_locked(path: Path) -> bool:
@@ -201,9 +195,16 @@ def is_locked(path: Path) -> bool:
     """
     if not CAN_LOCK:
         return False
+    with _opened(path) as descriptor:
+        return not _lock_at_once(descriptor)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    """A descriptor of a directory or file, to lock it; its lock ends when it is closed."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return not _lock_at_once(descriptor)
+        yield descriptor
     finally:
         os.close(descriptor)
 
