@@ -86,7 +86,7 @@ class KeptOutcome(Outcome):
     @property
     def verdict(self) -> State:
         """The worst verdict of its runs."""
-        return max((one.verdict for one in self.results), key=STATES.index, default="trusted")
+        return max((result.verdict for result in self.results), key=STATES.index, default="trusted")
 
     @property
     def doubt(self) -> str:
@@ -96,12 +96,12 @@ class KeptOutcome(Outcome):
     @property
     def machines(self) -> tuple[str, ...]:
         """The machines of emulated runs."""
-        return tuple(one.machine for one in self.results if one.machine)
+        return tuple(result.machine for result in self.results if result.machine)
 
     @property
     def commits(self) -> tuple[str, ...]:
         """The commits of emulated runs."""
-        return tuple(one.commit for one in self.results if one.machine)
+        return tuple(result.commit for result in self.results if result.machine)
 
 
 class KeptFigure(_Model):
@@ -124,13 +124,13 @@ class KeptFigure(_Model):
     @property
     def seeds(self) -> tuple[int, ...]:
         """All its seeds."""
-        return tuple(sorted(seed for one in self.results for seed in one.seeds))
+        return tuple(sorted(seed for result in self.results for seed in result.seeds))
 
     @property
     def outcome(self) -> KeptOutcome:
         """It as documents show it."""
         checks = tuple(
-            check.of([value for one in self.results for value in one.values[place]])
+            check.of([value for result in self.results for value in result.values[place]])
             for place, check in enumerate(self.checks)
         )
         return KeptOutcome(
@@ -178,7 +178,9 @@ def _kept_seeds(
     emulated = outcome.form == "emulated"
     return KeptSeeds(
         seeds=seeds,
-        values=tuple(tuple(float(f"{one:.{_DIGITS}g}") for one in same) for same in values),
+        values=tuple(
+            tuple(float(f"{value:.{_DIGITS}g}") for value in of_check) for of_check in values
+        ),
         verdict=max((run.verdict for run in runs), key=STATES.index, default="trusted"),
         runs=len(runs),
         trusted=sum(run.verdict == "trusted" for run in runs),
@@ -197,7 +199,7 @@ def merged(known: KeptFigure, made: KeptFigure, *, compares_seeds: bool) -> Kept
     Raises:
         InputError: a bound moved while all else stayed as it was.
     """
-    names = [[check.what for check in one.checks] for one in (known, made)]
+    names = [[check.what for check in figure.checks] for figure in (known, made)]
     if known.setup != made.setup or names[0] != names[1]:
         return made
     if compares_seeds:
@@ -208,11 +210,11 @@ def merged(known: KeptFigure, made: KeptFigure, *, compares_seeds: bool) -> Kept
             expected = f"{before.bound}, as in the results that are kept"
             remedy = "bounds do not move after a run: a new setup of the runs gets new bounds"
             raise InputError.of(place, after.bound, expected, remedy)
-    results = {one.seeds: one for one in known.results}
-    for one in made.results:
-        old = results.get(one.seeds)
-        if old is None or STATES.index(one.verdict) <= STATES.index(old.verdict):
-            results[one.seeds] = one
+    results = {result.seeds: result for result in known.results}
+    for new in made.results:
+        old = results.get(new.seeds)
+        if old is None or STATES.index(new.verdict) <= STATES.index(old.verdict):
+            results[new.seeds] = new
     single = {seeds for seeds in results if len(seeds) == 1}
     covered = {seed for seeds in single for seed in seeds}
     groups = [seeds for seeds in results if len(seeds) > 1 and not covered.issuperset(seeds)]
@@ -236,11 +238,11 @@ class KeptResults:
         """These results and others (see `merged`)."""
         all_figures = dict(self.figures)
         comparing = {figure.number for figure in FIGURES if figure.compares_seeds}
-        for one in made:
-            key = one.figure, one.form
+        for new in made:
+            key = new.figure, new.form
             known = all_figures.get(key)
-            compares = one.figure in comparing
-            all_figures[key] = one if known is None else merged(known, one, compares_seeds=compares)
+            compares = new.figure in comparing
+            all_figures[key] = new if known is None else merged(known, new, compares_seeds=compares)
         return KeptResults(all_figures)
 
 
@@ -249,7 +251,7 @@ def read_results(file: Path) -> KeptResults:
     if not file.is_file():
         return KeptResults({})
     figures = map(KeptFigure.model_validate, json.loads(file.read_text()))
-    return KeptResults({(one.figure, one.form): one for one in figures})
+    return KeptResults({(figure.figure, figure.form): figure for figure in figures})
 
 
 def write_results(file: Path, results: KeptResults) -> None:
