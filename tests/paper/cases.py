@@ -313,6 +313,8 @@ CASES: Mapping[str, Case] = {
             ("MRC over RoCE", AS_GOOD),
             ("16 QPs over 1 QP", {"roce-16": 0.44}),
             ("1 QP, of MRC's", {"roce-1": 0.7, "roce-16": 0.8}),
+            ("at 0.1% loss", {"mrc-loss-0.001": 0.7}),
+            ("at 1% loss", {"mrc-loss-0.01": 0.5}),
         ),
     ),
     "scale": Case(

@@ -113,13 +113,6 @@ def _variant(kind: str, sender: Sender, loss: float, size_mib: int) -> Variant:
     if loss == max(LOSSES):  # long enough for MRC at a third of its rate, as in the paper
         seconds = 3 * seconds if sender is MRC else ROCE_1.seconds[place]
     workload = {"kind": kind, "hosts": list(RING), "size": f"{size_mib} MiB"}
-    lossy = {
-        "kind": "loss",
-        "target": _last_hops(kind, sender),
-        "probability": loss,
-        "at": "300 ms",  # goodput is compared with that before a fault
-        "for": f"{seconds * 1000 - 301} ms",  # a fault must be healed within the run
-    }
     may_stall = bool(loss) and sender is not MRC
     return Variant(
         _name(kind, sender, loss, size_mib),
@@ -130,11 +123,28 @@ def _variant(kind: str, sender: Sender, loss: float, size_mib: int) -> Variant:
             "workload": workload,
             "duration": f"{seconds} s",
             "drain": DRAIN if may_stall else None,
-            "timeline": [lossy] if loss else [],
+            "timeline": [lossy_until(seconds, _last_hops(kind, sender), loss)] if loss else [],
         },
         may_stall=may_stall,
         excluded=_excluded(kind, sender, loss, size_mib),
     )
+
+
+def lossy_until(seconds: int, directions: list[str], loss: float) -> dict[str, Any]:
+    """A fault: directions lose a share of their packets nearly from the start to the end of a run.
+
+    Args:
+        seconds: how long the run lasts.
+        directions: which.
+        loss: the share.
+    """
+    return {
+        "kind": "loss",
+        "target": directions,
+        "probability": loss,
+        "at": "300 ms",  # goodput is compared with that before a fault
+        "for": f"{seconds * 1000 - 301} ms",  # a fault must be healed within the run
+    }
 
 
 def _excluded(kind: str, sender: Sender, loss: float, size_mib: int) -> dict[Form, str]:

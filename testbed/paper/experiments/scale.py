@@ -8,9 +8,19 @@ from matplotlib.figure import Figure
 
 from testbed.campaign.job import Form
 from testbed.campaign.store import Run, Runs
-from testbed.paper.checks import Check, at_least
+from testbed.paper.checks import Check, at_least, between
 from testbed.paper.experiments import drawing, throughput
-from testbed.paper.experiments.collectives import MRC, ROCE_1, ROCE_16, Sender, in_order
+from testbed.paper.experiments.collectives import (
+    LITTLE_LOSS,
+    LOSSES,
+    MRC,
+    ROCE_1,
+    ROCE_16,
+    Sender,
+    in_order,
+    lossy_until,
+)
+from testbed.paper.experiments.lossless import PFC
 from testbed.paper.figure import PaperFigure, Variant
 from testbed.results.analysis.fault_metrics import run_end
 from testbed.results.report.figures import style
@@ -35,41 +45,63 @@ _CLOS: Mapping[str, Any] = {
     "t1_per_plane": _HOSTS_PER_RACK,
     "hosts_per_t0": _HOSTS_PER_RACK,
 }
-_LOSSLESS = {"base": "clos-1plane-roce", "name": "clos-64host-roce", **_CLOS}
+_LOSSLESS = {**PFC, "name": "clos-64host-pfc", **_CLOS}
 _PLANES = {"name": "clos-64host", "planes": 4, **_CLOS, "port_rate": "100 Gbit/s"}
+
+_MRC = {**MRC.transport, "evs": 256}
+"""With as many EVs as the paper's QPs have."""
 
 SHARING = 3
 """Flows of RoCE with 1 QP on the fullest link, with the hash of the first seed."""
 
 
 def _all_reduce(
-    name: str, transport: dict[str, Any], topology: dict[str, Any], seconds: int, carries: float
+    name: str,
+    transport: dict[str, Any],
+    topology: dict[str, Any],
+    seconds: int,
+    carries: float,
+    loss: float = 0.0,
 ) -> Variant:
+    last_hops = [
+        f"p{plane}_t0_{host // _HOSTS_PER_RACK}>h{host}"
+        for plane in range(topology["planes"] if loss else 0)
+        for host in range(len(_RING))
+    ]
     changes = {
         "description": "Ring all-reduce among 64 hosts, every hop of the ring between racks.",
         "topology": topology,
         "transport": transport,
         "workload": {"kind": "allreduce", "hosts": _RING, "size": SIZE, "slices": SLICES},
         "duration": f"{seconds} s",
+        "timeline": [lossy_until(seconds, last_hops, loss)] if loss else [],
     }
     return Variant(name, "collective", changes, excluded=_TOO_LARGE, carries=carries)
 
 
 _ALL_REDUCES = (
-    _all_reduce("allreduce-64-mrc", {"kind": "mrc"}, _PLANES, 16, 0.85),
+    _all_reduce("allreduce-64-mrc", _MRC, _PLANES, 16, 0.85),
     _all_reduce("allreduce-64-roce-16", {"kind": "roce", "qps": 16}, _LOSSLESS, 24, 0.75),
     _all_reduce("allreduce-64-roce-1", {"kind": "roce"}, _LOSSLESS, 68, 0.25),
+    _all_reduce("allreduce-64-mrc-loss-0.001", _MRC, _PLANES, 18, 0.75, LITTLE_LOSS),
+    _all_reduce("allreduce-64-mrc-loss-0.01", _MRC, _PLANES, 36, 0.35, max(LOSSES)),
 )
-"""Long enough for one all-reduce each."""
+"""Long enough for one all-reduce each; for most of one where MRC keeps a third, with 1% loss."""
 
 
-def _rate(runs: Runs, sender: Sender) -> float:
-    return throughput.bus_gbps(runs[f"allreduce-64-{sender.name}"])
+def _rate(runs: Runs, sender: Sender, loss: float = 0.0) -> float:
+    suffix = f"-loss-{loss:g}" if loss else ""
+    return throughput.bus_gbps(runs[f"allreduce-64-{sender.name}{suffix}"])
 
 
 def _judge_all_reduce(runs: Runs) -> tuple[Check, ...]:
     mrc, roce_1, roce_16 = (_rate(runs, sender) for sender in (MRC, ROCE_1, ROCE_16))
-    return tuple(in_order(mrc, roce_1, roce_16, FULLEST_LINK))
+    little, much = (_rate(runs, MRC, loss) / mrc for loss in (LITTLE_LOSS, max(LOSSES)))
+    return (
+        *in_order(mrc, roce_1, roce_16, FULLEST_LINK),
+        at_least("MRC at 0.1% loss, of its rate", little, 0.85, "{:.0%}"),
+        between("MRC at 1% loss, of its rate", much, 0.2, 0.5, "{:.0%}"),
+    )
 
 
 FULLEST_LINK = (
@@ -81,9 +113,10 @@ FULLEST_LINK = (
 
 
 def _draw_all_reduce(runs: Runs) -> Figure:
-    figure, (axes,) = drawing.new_panels(2.0)
-    for sender in (ROCE_1, ROCE_16, MRC):
-        bars = axes.barh(sender.label, _rate(runs, sender), color=sender.colour, height=0.6)
+    figure, (axes,) = drawing.new_panels(2.6)
+    for sender, loss in ((ROCE_1, 0.0), (ROCE_16, 0.0), *((MRC, loss) for loss in LOSSES)):
+        label = f"{sender.label}, {100 * loss:g}% loss" if loss else sender.label
+        bars = axes.barh(label, _rate(runs, sender, loss), color=sender.colour, height=0.6)
         axes.bar_label(bars, fmt="%.0f", padding=4, fontsize=7)
     axes.axvline(throughput.PORTS_GBPS, color=style.BLACK, linestyle=drawing.DASHED)
     axes.set_xlabel("bus bandwidth per host (Gb/s, real-equivalent)")
