@@ -1,5 +1,9 @@
-"""Water-filling and HiGHS's linear programs agree with SciPy's, over random fabrics with faults."""
+"""Water-filling and HiGHS's linear programs agree with SciPy's, over random fabrics with faults.
 
+`TESTBED_SOAK=1 pytest tests/results/capacity/test_fair_share.py` compares a thousand fabrics.
+"""
+
+import os
 import random
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
@@ -17,7 +21,7 @@ from testbed.results.capacity.fair_share import Loads, max_min_rates
 from testbed.results.capacity.ideal import ideal_rates
 from testbed.results.capacity.routes import Routes
 
-FABRICS = 1_000
+FABRICS = 1_000 if os.environ.get("TESTBED_SOAK") else 200
 
 
 def reference(
