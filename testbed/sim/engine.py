@@ -8,9 +8,6 @@ _pop: Final = heappop
 _push: Final = heappush
 """Constants: compiled code finds them faster than imported names."""
 
-SLICES_PER_RTT: Final = 128
-"""Slices of time in a base RTT (see `Engine`)."""
-
 Call = Callable[[int, Any], None]
 """Called at its time, with the time and the argument that it was scheduled with."""
 
@@ -45,24 +42,19 @@ class _Callback(Event):
 class Engine:
     """Runs events in the order of their times, and of scheduling for equal times.
 
-    The events of one time are in a list, and the times of one slice of time in a dictionary. Only
-    the slice under way is in order, as a heap of its times: it fits a cache, while a heap of all
-    events of a thousand hosts would not.
+    The events of one time are in a list. The heap holds only the times: numbers, which compare
+    without access to other objects. A heap of a thousand hosts' events would not fit a cache.
 
     Attributes:
         now_ns: the time.
     """
 
-    __slots__ = ("_due", "_number", "_numbers", "_slice_ns", "_slices", "_times", "now_ns")
+    __slots__ = ("_due", "_times", "now_ns")
 
-    def __init__(self, slice_ns: int = 1_000_000) -> None:
-        """Begin at time 0 without events; `slice_ns`, the length of a slice, decides only speed."""
-        self._slice_ns = slice_ns
-        self._number = -1
-        self._due: dict[int, list[Event]] = {}
+    def __init__(self) -> None:
+        """Begin at time 0 without events."""
         self._times: list[int] = []
-        self._slices: dict[int, dict[int, list[Event]]] = {}
-        self._numbers: list[int] = []
+        self._due: dict[int, list[Event]] = {}
         self.now_ns = 0
 
     def at(self, time_ns: int, call: Call, argument: object = None) -> None:
@@ -71,23 +63,10 @@ class Engine:
 
     def schedule(self, time_ns: int, event: Event) -> None:
         """Schedule an event."""
-        number = time_ns // self._slice_ns
-        if number <= self._number:
-            due = self._due.get(time_ns)
-            if due is None:
-                self._due[time_ns] = [event]
-                _push(self._times, time_ns)
-            else:
-                due.append(event)
-            return
-        later = self._slices.get(number)
-        if later is None:
-            self._slices[number] = {time_ns: [event]}
-            _push(self._numbers, number)
-            return
-        due = later.get(time_ns)
+        due = self._due.get(time_ns)
         if due is None:
-            later[time_ns] = [event]
+            self._due[time_ns] = [event]
+            _push(self._times, time_ns)
         else:
             due.append(event)
 
@@ -97,28 +76,14 @@ class Engine:
         Raises:
             IndexError: no event is scheduled.
         """
-        if self._times or self._begin_slice():
-            self.run(self._times[0])
-        else:
-            raise IndexError("no event is scheduled")
+        now_ns = self.now_ns = _pop(self._times)
+        for event in self._due[now_ns]:  # including those added meanwhile
+            event.happen(now_ns)
+        del self._due[now_ns]
 
     def run(self, until_ns: int) -> None:
         """Advance to a time, and run all events up to it."""
-        while self._times or self._begin_slice():
-            times = self._times
-            while times and times[0] <= until_ns:
-                now_ns = self.now_ns = _pop(times)
-                for event in self._due.pop(now_ns):  # what they schedule for this time comes next
-                    event.happen(now_ns)
-            if times:
-                break
+        times = self._times
+        while times and times[0] <= until_ns:
+            self.step()
         self.now_ns = max(self.now_ns, until_ns)
-
-    def _begin_slice(self) -> bool:
-        """Put the times of the next slice in order; returns whether there is one."""
-        if not self._numbers:
-            return False
-        self._number = _pop(self._numbers)
-        self._due = self._slices.pop(self._number)
-        self._times = sorted(self._due)  # which is a heap
-        return True

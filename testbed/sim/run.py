@@ -30,7 +30,7 @@ from testbed.model.units import NS_PER_S
 from testbed.results import records
 from testbed.results.code_version import code_version
 from testbed.results.records import collect
-from testbed.sim.engine import SLICES_PER_RTT, Engine
+from testbed.sim.engine import Engine
 from testbed.sim.fabric import Fabric, Timing
 from testbed.sim.faults import FaultInjection
 from testbed.sim.host import Host
@@ -114,7 +114,7 @@ class Simulation:
         require_simulated(scenario)
         self.scenario = scenario
         self._raw = raw
-        self.engine = Engine(max(scenario.topology.propagation_rtt_ns // SLICES_PER_RTT, 1))
+        self.engine = Engine()
         self.fabric = Fabric(scenario.topology, self.engine, scenario.seed, timing)
         self.hosts: dict[Node, Host] = {}
         self._files = ExitStack()

@@ -32,7 +32,7 @@ MS = 1_000_000
 class PlainEngine(Engine):
     """A heap of events, each with its time and the number in which it was scheduled."""
 
-    def __init__(self, _slice_ns: int) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self._heap: list[tuple[int, int, Event]] = []
         self._scheduled = 0
