@@ -359,7 +359,7 @@ def test_the_lossy_ev_is_one_that_carries_data(seed: int) -> None:
     assert len(of_plane) == 2, "its partner stands by"
 
 
-MAX_PACKET_HOPS = 30e6
+MAX_PACKET_HOPS = 35e6
 """Packet-hops of all simulated runs of a figure together, with one seed, at most."""
 
 

@@ -80,10 +80,10 @@ def _all_reduce(
 
 
 _ALL_REDUCES = (
-    _all_reduce("allreduce-64-mrc", _MRC, _PLANES, 16, 0.85),
+    _all_reduce("allreduce-64-mrc", _MRC, _PLANES, 20, 0.85),
     _all_reduce("allreduce-64-roce-16", {"kind": "roce", "qps": 16}, _LOSSLESS, 24, 0.75),
     _all_reduce("allreduce-64-roce-1", {"kind": "roce"}, _LOSSLESS, 68, 0.25),
-    _all_reduce("allreduce-64-mrc-loss-0.001", _MRC, _PLANES, 18, 0.75, LITTLE_LOSS),
+    _all_reduce("allreduce-64-mrc-loss-0.001", _MRC, _PLANES, 22, 0.75, LITTLE_LOSS),
     _all_reduce("allreduce-64-mrc-loss-0.01", _MRC, _PLANES, 36, 0.35, max(LOSSES)),
 )
 """Long enough for one all-reduce each; for most of one where MRC keeps a third, with 1% loss."""
