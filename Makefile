@@ -70,7 +70,7 @@ figures: setup ## make the paper's figures and a report of them (root); FIG=9a: 
 	@$(OWNED) "$(RESULTS)" . -- .venv/bin/testbed figures $(FIG) --results "$(RESULTS)" $(ARGS)
 
 .PHONY: figures-full
-figures-full: setup ## the same emulated and simulated, the large ones too, three seeds each (root)
+figures-full: setup ## the same emulated (3 seeds) and simulated (5), the large ones too (root)
 	@$(OWNED) "$(RESULTS)" . -- .venv/bin/testbed figures $(FIG) --full --results "$(RESULTS)" $(ARGS)
 
 .PHONY: test-vm

@@ -14,7 +14,7 @@ from testbed.cli.summary import print_status
 from testbed.model.errors import ExitStatus, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from rich.table import Table
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 _DIRECTORY = "paper"
 
-FULL_SEEDS = 3
-"""The number of seeds with which --full makes each run."""
+FULL_SEEDS: "Mapping[Form, int]" = {"emulated": 3, "simulated": 5}
+"""With how many seeds --full makes each run, by its form; some figures have more of their own."""
 
 
 def figures(
@@ -42,7 +42,8 @@ def figures(
     full: Annotated[
         bool,
         typer.Option(
-            "--full", help="Emulated and simulated, also the large ones, with three seeds each."
+            "--full",
+            help="Emulated, with three seeds each, and simulated, with five; also the large ones.",
         ),
     ] = False,
     again: Annotated[
@@ -93,12 +94,13 @@ def figures(
     if simulate or full:
         forms = ("simulated",) if simulate else ("emulated", "simulated")
     chosen = select_figures(numbers or [], large=full)
-    count = seeds or (FULL_SEEDS if full else 1)
-    policy = RetryPolicy(REPEAT_S * count if minutes is None else 60.0 * minutes)
+    counts = seed_counts(seeds, full=full)
+    repeat_s = REPEAT_S * counts["emulated"] if minutes is None else 60.0 * minutes
+    policy = RetryPolicy(repeat_s)
     directory = results / _DIRECTORY
 
     def planned_for(machine: "Machine | None") -> "Plan":
-        return plan(chosen, directory, forms, seeds=count, again=again, machine=machine)
+        return plan(chosen, directory, forms, seeds=counts, again=again, machine=machine)
 
     if list_:
         screen.stdout().print(_requirements(chosen, planned_for(load_capacity())))
@@ -139,6 +141,13 @@ def figures(
         reason = "not every figure holds, see the table"
         print_status(status, "the program crashed" if status is ExitStatus.CRASHED else reason)
     raise typer.Exit(status)
+
+
+def seed_counts(requested: int | None, *, full: bool) -> "Mapping[Form, int]":
+    """With how many seeds runs are made in each form: as many as requested, else by `--full`."""
+    if requested is None and full:
+        return FULL_SEEDS
+    return dict.fromkeys(FULL_SEEDS, requested or 1)
 
 
 def _machine() -> "Capacity":

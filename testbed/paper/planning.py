@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from testbed.campaign.job import FIRST_SEED, FORMS, Form
 from testbed.campaign.plan import PlannedRun, planned_run, slowed
@@ -18,6 +19,7 @@ from testbed.paper.fitting import FACTORS, Machine, factor_for
 from testbed.paper.registry import FIGURES
 
 PAPER_SCENARIOS = SCENARIOS / "paper"
+ONE_SEED: Mapping[Form, int] = MappingProxyType(dict.fromkeys(FORMS, 1))
 
 
 def select_figures(numbers: Sequence[str], *, large: bool = False) -> tuple[PaperFigure, ...]:
@@ -131,7 +133,7 @@ def plan(
     directory: Path,
     forms: Sequence[Form],
     *,
-    seeds: int = 1,
+    seeds: Mapping[Form, int] = ONE_SEED,
     again: bool = False,
     machine: Machine | None = None,
 ) -> Plan:
@@ -141,7 +143,7 @@ def plan(
         figures: which.
         directory: where everything goes.
         forms: how their runs are made; a figure that can be made in none of them, in the other.
-        seeds: with how many seeds, from 1 on, at least; figures may need more.
+        seeds: with how many seeds in each form, from 1 on, at least; figures may need more.
         again: whether to make also runs that are there and can be trusted.
         machine: the machine, if known (see `plan_variant`).
 
@@ -159,7 +161,7 @@ def plan(
     for figure in figures:
         for form in forms_of(figure, forms):
             runs = by_figure.setdefault((figure.number, form), [])
-            for seed in figure.seeds_in(form, seeds):
+            for seed in figure.seeds_in(form, seeds[form]):
                 for variant in figure.variants_in(form):
                     key = form, variant.name, seed
                     if key not in all_runs:
