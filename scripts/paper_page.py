@@ -18,7 +18,7 @@ from PIL import Image
 from testbed.campaign.job import FORMS
 from testbed.paper.kept import KeptResults, kept_figure, read_results, write_results
 from testbed.paper.outcome import OutcomeStore
-from testbed.paper.page import Row, as_document, counts_of, picture_name
+from testbed.paper.page import Row, as_document, picture_name, sums_of
 from testbed.paper.registry import FIGURES
 from testbed.paper.report import ReportRow
 
@@ -30,7 +30,7 @@ COLOURS = 64
 """Of a picture in the document: lines and text need no more, and files are a third as large."""
 
 _ROWS = re.compile(r"(<!-- rows -->\n).*(<!-- end -->)", re.DOTALL)
-_SUM = re.compile(r"\[\d+ of \d+ rows hold\]\(docs/paper\.md\), \d+ do not")
+_SUM = re.compile(r"\[[^]]* hold\]\(docs/paper\.md\);[^|]*own studies: \d+ of \d+ hold")
 
 
 def rows_of(results: KeptResults) -> list[Row]:
@@ -50,9 +50,8 @@ def with_rows(document: str, rows: Sequence[Row]) -> str:
 
 def with_sum(readme: str, rows: Sequence[Row]) -> str:
     """The README with the sum of these rows."""
-    counts = counts_of(rows)
-    said = f"[{counts['yes']} of {len(rows)} rows hold](docs/paper.md), {counts['no']} do not"
-    return _SUM.sub(said, readme)
+    hold, others, own = sums_of(rows)
+    return _SUM.sub("; ".join(filter(None, (f"[{hold}](docs/paper.md)", others, own))), readme)
 
 
 def added(results: KeptResults, directory: Path) -> KeptResults:

@@ -89,6 +89,7 @@ class PaperFigure:
         seeds: with how many seeds its runs are made at least.
         emulated_seeds: with which ones it is emulated instead, unless more are requested.
         large: whether it is made only by its number, or with everything (`make figures-full`).
+        is_own: whether it is a study of our own, which no row of the paper corresponds to.
     """
 
     number: str
@@ -99,6 +100,7 @@ class PaperFigure:
     seeds: int = 1
     emulated_seeds: tuple[int, ...] = ()
     large: bool = False
+    is_own: bool = False
 
     @property
     def text(self) -> FigureText:

@@ -1,14 +1,16 @@
 """The rows of the paper as a document: claim, commands, figures, verdict."""
 
 from collections.abc import Collection, Sequence
-from typing import get_args
+from typing import TYPE_CHECKING
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from testbed.campaign.job import Form
 from testbed.paper.kept import KeptOutcome
-from testbed.paper.outcome import Answer
-from testbed.paper.report import ReportRow
+from testbed.paper.report import ReportRow, apart, counts_of
+
+if TYPE_CHECKING:
+    from testbed.paper.outcome import Answer
 
 Row = ReportRow[KeptOutcome]
 
@@ -18,10 +20,20 @@ def picture_name(number: str, form: Form) -> str:
     return f"{number}-{form}.png"
 
 
-def counts_of(rows: Sequence[Row]) -> dict[Answer, int]:
-    """How many rows have each answer."""
-    answers = [row.holds for row in rows]
-    return {answer: answers.count(answer) for answer in get_args(Answer)}
+def sums_of(rows: Sequence[Row]) -> tuple[str, str, str]:
+    """How many rows of the paper hold, how many do not, and how many of our own studies hold."""
+    paper, own = apart(rows)
+    counts, of_own = counts_of(paper), counts_of(own)
+    others: dict[Answer, str] = {
+        "no": "do not",
+        "not trusted": "cannot be trusted",
+        "not run": "were not made",
+    }
+    return (
+        f"{counts['yes']} of {len(paper)} rows of the paper hold",
+        ", ".join(f"{counts[answer]} {word}" for answer, word in others.items() if counts[answer]),
+        f"own studies: {of_own['yes']} of {len(own)} hold",
+    )
 
 
 def as_document(rows: Sequence[Row], pictures: str, drawn: Collection[str]) -> str:
@@ -51,7 +63,8 @@ def as_document(rows: Sequence[Row], pictures: str, drawn: Collection[str]) -> s
         rows=rows,
         pictures=pictures,
         drawn=drawn,
-        counts=counts_of(rows),
+        sums=sums_of(rows),
+        groups=dict(zip(("row of the paper", "own study"), apart(rows), strict=True)),
         machines=_each_once([machine for outcome in kept for machine in outcome.machines]),
         commits=_each_once([commit for outcome in kept for commit in outcome.commits]),
     )

@@ -102,6 +102,22 @@ class ReportRow(Generic[OutcomeT_co]):
         return "made by `make figures-full`" if self.figure.large else "not run"
 
 
+def apart(
+    rows: Sequence[ReportRow[OutcomeT_co]],
+) -> tuple[Sequence[ReportRow[OutcomeT_co]], Sequence[ReportRow[OutcomeT_co]]]:
+    """The rows of the paper, and those of our own studies."""
+    return (
+        [row for row in rows if not row.figure.is_own],
+        [row for row in rows if row.figure.is_own],
+    )
+
+
+def counts_of(rows: Sequence[ReportRow[OutcomeT_co]]) -> dict[Answer, int]:
+    """How many rows have each answer."""
+    answers = [row.holds for row in rows]
+    return {answer: answers.count(answer) for answer in get_args(Answer)}
+
+
 def render(rows: Sequence[ReportRow[FigureOutcome]]) -> str:
     """The report as HTML."""
     loaders = [PackageLoader(name) for name in ("testbed.paper", "testbed.results.report")]
@@ -113,13 +129,13 @@ def render(rows: Sequence[ReportRow[FigureOutcome]]) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {"inlined": _inlined}
-    answers = [row.holds for row in rows]
+    counts, own = (counts_of(some) for some in apart(rows))
     runs = [run for row in rows for outcome in row.existing for run in outcome.runs]
     return environment.get_template("paper.html.j2").render(
         rows=rows,
         forms=FORMS,
-        made=len(answers) - answers.count("not run"),
-        counts={answer: answers.count(answer) for answer in get_args(Answer)},
+        counts=counts,
+        own=own,
         machines=machines_of(runs),
         commits=commits_of(runs),
     )

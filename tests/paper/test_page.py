@@ -52,7 +52,7 @@ def test_a_row_has_claim_commands_figures_and_verdict() -> None:
     rows = [_row("9a", share=0.95), _row("10", share=0.5)]
     document = as_document(rows, "images/paper", {"9a-simulated.png"})
     lines = document.splitlines()
-    assert lines[0] == "1 of 2 rows hold; 1 do not."
+    assert lines[0] == "1 of 2 rows of the paper hold; 1 do not; own studies: 0 of 0 hold."
     assert "| [10](#10-a-t0-goes-down) | A T0 goes down | **does not hold** | - |" in lines
     assert "### 10: A T0 goes down" in lines
     assert "sudo testbed figures 9a --seeds 1" in lines
@@ -64,13 +64,29 @@ def test_a_row_has_claim_commands_figures_and_verdict() -> None:
     assert "![10, simulated](images/paper/10-simulated.png)" not in lines
 
 
+def test_our_own_studies_are_not_counted_as_rows_of_the_paper() -> None:
+    rows = [_row("9a", share=0.5), _row("failover", share=0.95), _row("scale", share=0.95)]
+    document = as_document(rows, "images/paper", set())
+    assert document.startswith(
+        "0 of 1 rows of the paper hold; 1 do not; own studies: 2 of 2 hold.\n"
+    )
+    paper, own = document.split("### ")[0].split("| own study | what | simulated | emulated |")
+    assert "| row of the paper | what | simulated | emulated |" in paper
+    assert "[9a]" in paper
+    assert "[failover]" not in paper
+    assert own.count("\n| [") == 2
+    assert document.count("**Our own study**") == 2
+
+
 def test_the_documents_are_those_of_the_kept_results() -> None:
     """`python scripts/paper_page.py` would change neither."""
     rows = paper_page.rows_of(read_results(paper_page.RESULTS))
     page, readme = DOCUMENT.read_text(), (paper_page.ROOT / "README.md").read_text()
     assert paper_page.with_rows(page, rows) == page
     assert paper_page.with_sum(readme, rows) == readme
-    assert paper_page.with_sum("[0 of 1 rows hold](docs/paper.md), 1 do not", rows) in readme
+    for before in ("; 1 do not", ""):
+        said = f"[0 of 1 rows of the paper hold](docs/paper.md){before}; own studies: 0 of 1 hold"
+        assert paper_page.with_sum(said, rows) in readme
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -185,4 +185,5 @@ ABLATION = PaperFigure(
     compares_seeds=True,
     seeds=3,
     emulated_seeds=(1, 2, 3),
+    is_own=True,
 )

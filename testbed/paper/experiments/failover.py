@@ -209,4 +209,5 @@ FAILOVER = PaperFigure(
     compares_seeds=True,
     seeds=6,
     emulated_seeds=(1, 2, 3),
+    is_own=True,
 )

@@ -176,5 +176,5 @@ def _draw_many(runs: Runs) -> Figure:
 
 SCALE = (
     PaperFigure("16x64", _ALL_REDUCES, _judge_all_reduce, _draw_all_reduce, large=True),
-    PaperFigure("scale", (MANY,), _judge_many, _draw_many, large=True),
+    PaperFigure("scale", (MANY,), _judge_many, _draw_many, large=True, is_own=True),
 )

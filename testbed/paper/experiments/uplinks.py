@@ -94,4 +94,6 @@ UPLINKS = (
     _figure("19b", "thin-uplinks", TRACKED, _ONE_STEP),
     _figure("19c", "thin-uplinks-together", TRACKED, _TAKES_TURNS),
 )
-UNEQUAL_LINKS = PaperFigure("unequal-links", (FIXED, NSCC), measure=_both_follow, draw=_draw_both)
+UNEQUAL_LINKS = PaperFigure(
+    "unequal-links", (FIXED, NSCC), measure=_both_follow, draw=_draw_both, is_own=True
+)
