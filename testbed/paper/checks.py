@@ -22,7 +22,6 @@ class Check:
         low: the least value with which the check holds.
         high: the largest value with which it holds.
         form: how values are shown, with their unit.
-        why_not: why it does not hold here, where the reason is known; else empty.
         equal: the ranges of two transports that cannot be told apart; the check then does not
             hold, whatever the median is. Empty for all other checks.
     """
@@ -32,7 +31,6 @@ class Check:
     low: float
     high: float
     form: str
-    why_not: str = ""
     equal: str = ""
 
     @property
@@ -70,11 +68,9 @@ class Check:
         return self.low <= self.value <= self.high and not self.equal
 
 
-def at_least(
-    what: str, value: float, bound: float, form: str = "{:.1%}", why_not: str = ""
-) -> Check:
+def at_least(what: str, value: float, bound: float, form: str = "{:.1%}") -> Check:
     """Check that a value is not below a bound, both shown in the same form."""
-    return Check(what, (value,), bound, inf, form, why_not)
+    return Check(what, (value,), bound, inf, form)
 
 
 def at_most(what: str, value: float, bound: float, form: str = "{:.1%}") -> Check:
@@ -82,11 +78,9 @@ def at_most(what: str, value: float, bound: float, form: str = "{:.1%}") -> Chec
     return Check(what, (value,), -inf, bound, form)
 
 
-def between(
-    what: str, value: float, low: float, high: float, form: str = "{:.1%}", why_not: str = ""
-) -> Check:
+def between(what: str, value: float, low: float, high: float, form: str = "{:.1%}") -> Check:
     """Check that a value is within bounds, all shown in the same form."""
-    return Check(what, (value,), low, high, form, why_not)
+    return Check(what, (value,), low, high, form)
 
 
 def shown(what: str, value: float, form: str) -> Check:

@@ -61,6 +61,7 @@ class FigureText:
         setup: what is run here, and what differs: scale, compressed times.
         caption: how to read the drawing.
         cannot_show: what emulation cannot show; empty if there is nothing.
+        reasons: why checks do not hold here, by what they measure; those that hold may have one.
     """
 
     title: str
@@ -68,6 +69,7 @@ class FigureText:
     setup: str
     caption: str
     cannot_show: str = ""
+    reasons: Mapping[str, str] = field(default_factory=dict)
 
 
 @cache
@@ -106,6 +108,10 @@ class PaperFigure:
     def text(self) -> FigureText:
         """What the report says of it."""
         return _texts()[self.number]
+
+    def reason(self, what: str) -> str:
+        """Why the check of something does not hold here; empty if that is not known."""
+        return self.text.reasons.get(what, "")
 
     def variants_in(self, form: Form) -> tuple[Variant, ...]:
         """The runs that are made in a form."""

@@ -88,7 +88,7 @@ def _measure(
     with style():
         drawing = figure.draw(*(by_seed[seed] for seed in seeds))
         save(drawing, outcome_store.directory, figure.stem, worst)
-    checked = tuple(CheckOutcome.model_validate(check, from_attributes=True) for check in checks)
+    checked = tuple(CheckOutcome.of(figure, check) for check in checks)
     return {"checks": checked, "seeds": tuple(complete), "drawn": drawn}
 
 

@@ -25,6 +25,7 @@ from testbed.paper.outcome import CheckOutcome, FigureOutcome, Outcome, doubt_of
 from testbed.paper.registry import FIGURES
 from testbed.paper.report import commits_of, machines_of
 
+_FIGURES = {figure.number: figure for figure in FIGURES}
 _DIGITS = 6
 """Of a value in the file: more than documents show."""
 
@@ -34,7 +35,11 @@ class _Model(BaseModel):
 
 
 class KeptCheck(_Model):
-    """What a check measures, and its bounds (see `Check`); null where it has none."""
+    """What a check measures, and its bounds (see `Check`); null where it has none.
+
+    `why_not` is in results that were kept while reasons were kept with them. It is not shown: the
+    reasons of today are in `figures.yaml`.
+    """
 
     what: str
     low: float | None
@@ -43,12 +48,12 @@ class KeptCheck(_Model):
     why_not: str = ""
     equal: str = ""
 
-    def of(self, values: Sequence[float]) -> CheckOutcome:
-        """Its result with these values."""
+    def of(self, figure: PaperFigure, values: Sequence[float]) -> CheckOutcome:
+        """Its result with these values, of a figure."""
         low = -float("inf") if self.low is None else self.low
         high = float("inf") if self.high is None else self.high
-        check = Check(self.what, tuple(values), low, high, self.form, self.why_not, self.equal)
-        return CheckOutcome.model_validate(check, from_attributes=True)
+        check = Check(self.what, tuple(values), low, high, self.form, self.equal)
+        return CheckOutcome.of(figure, check)
 
 
 class KeptSeeds(_Model):
@@ -129,8 +134,9 @@ class KeptFigure(_Model):
     @property
     def outcome(self) -> KeptOutcome:
         """It as documents show it."""
+        figure = _FIGURES[self.figure]
         checks = tuple(
-            check.of([value for result in self.results for value in result.values[place]])
+            check.of(figure, [value for result in self.results for value in result.values[place]])
             for place, check in enumerate(self.checks)
         )
         return KeptOutcome(
@@ -152,8 +158,9 @@ def kept_figure(figure: PaperFigure, outcome: FigureOutcome) -> KeptFigure:
             for place, seed in enumerate(outcome.seeds)
         }
     results = tuple(_kept_seeds(outcome, seeds, values) for seeds, values in parts.items())
+    kept = {*KeptCheck.model_fields} - {"why_not"}
     checks = tuple(
-        KeptCheck.model_validate(check.model_dump(mode="json", include={*KeptCheck.model_fields}))
+        KeptCheck.model_validate(check.model_dump(mode="json", include=kept))
         for check in outcome.checks
     )
     return KeptFigure(

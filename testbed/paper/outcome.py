@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections import Counter
 from math import inf, isinf
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer
 
@@ -13,6 +13,7 @@ from testbed.campaign.plan import STATES
 from testbed.model.run_files.layout import MANIFEST
 from testbed.model.summary import State
 from testbed.model.summary.metric import MaybeNever
+from testbed.paper.checks import Check
 from testbed.paper.figure import PaperFigure
 from testbed.results.run_directory import give_to_user
 
@@ -27,7 +28,10 @@ _FINITE = PlainSerializer(lambda bound: None if isinf(bound) else bound)
 
 
 class CheckOutcome(_Model):
-    """The result of a check (see `Check`); a bound that it does not have is null in JSON."""
+    """The result of a check (see `Check`); a bound that it does not have is null in JSON.
+
+    `why_not` is why it does not hold, as far as the figure's text says so.
+    """
 
     what: str
     measured: str
@@ -39,6 +43,12 @@ class CheckOutcome(_Model):
     holds: bool
     why_not: str = ""
     equal: str = ""
+
+    @classmethod
+    def of(cls, figure: PaperFigure, check: Check) -> Self:
+        """The result of a check of a figure."""
+        result = cls.model_validate(check, from_attributes=True)
+        return result.model_copy(update={"why_not": figure.reason(check.what)})
 
     @property
     def reason(self) -> str:

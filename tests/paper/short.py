@@ -157,8 +157,8 @@ def assert_row(short: Short, directory: Path) -> None:
     checks = checks_of(short, directory)
     missed = [check for check in checks if not check.holds]
     assert {check.what for check in missed} == {*short.misses}, missed
-    assert all(check.why_not or check.equal for check in missed)
-    checked = tuple(CheckOutcome.model_validate(check, from_attributes=True) for check in checks)
+    assert all(short.figure.reason(check.what) or check.equal for check in missed)
+    checked = tuple(CheckOutcome.of(short.figure, check) for check in checks)
     outcome = FigureOutcome(number=short.number, form="simulated", checks=checked)
     assert outcome.holds == EXPECTED[short.number]
     assert len(outcome.reasons) == len(missed)

@@ -20,7 +20,6 @@ from testbed.model.transport import Mrc
 from testbed.model.workload import Training
 from testbed.paper.checks import Check, ahead, at_least, at_most
 from testbed.paper.experiments.failover import FAILOVER
-from testbed.paper.experiments.scale import SHARING
 from testbed.paper.figure import PaperFigure, Variant
 from testbed.paper.judging import judge
 from testbed.paper.outcome import CheckOutcome, FigureOutcome, FigureRun, OutcomeStore
@@ -199,7 +198,7 @@ def _row(
         _run("same-ev", "trusted", tmp_path, commits[0], modified=False),
         _run("same-ev-no-skip", second, tmp_path, commits[1], modified=commits[1] == "b" * 40),
     )
-    checked = tuple(CheckOutcome.model_validate(check, from_attributes=True) for check in checks)
+    checked = tuple(CheckOutcome.of(figure, check) for check in checks)
     outcome = FigureOutcome(number="14", form="emulated", runs=runs, checks=checked)
     stores = {form: OutcomeStore(tmp_path, form) for form in FORMS}
     stores["emulated"].directory.mkdir()
@@ -242,12 +241,18 @@ def test_only_trusted_runs_tell_that_something_does_not_hold(
     assert row.holds == holds
 
 
-def test_a_row_that_does_not_hold_says_why_or_that_it_is_not_known(tmp_path: Path) -> None:
+def test_a_row_that_does_not_hold_says_why_or_that_it_is_not_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     checks = (
-        replace(at_least("share", 0.5, 0.9), why_not="half of the links are slow"),
+        at_least("share", 0.5, 0.9),
         at_most("stall", 9.0, 5.0, "{:.0f} RTT"),
-        replace(at_most("deficit", 1.0, 5.0), why_not="never told"),
+        at_most("deficit", 1.0, 5.0),
     )
+    (figure,) = select_figures(["14"])
+    said = {"share": "half of the links are slow", "deficit": "never told"}
+    texts = {"14": replace(figure.text, reasons=said)}
+    monkeypatch.setattr("testbed.paper.figure._texts", lambda: texts)
     row = _row(tmp_path, checks, ("a" * 40, "a" * 40), "trusted")
     reasons = (
         "share: 50.0%, half of the links are slow",
@@ -381,7 +386,8 @@ def test_the_fullest_link_of_64_hosts_is_shared_by_as_many_as_the_row_says() -> 
         )
         sharing[f"from rack {topology.rack(flow.src)} to T1 {ev.path.t1}"] += 1
         sharing[f"from T1 {ev.path.t1} to rack {topology.rack(flow.dst)}"] += 1
-    assert max(sharing.values()) == SHARING
+    reason = figure.reason("RoCE with 1 QP, of MRC's rate")
+    assert f"puts {max(sharing.values())} of a rack's 8 flows on one" in reason
 
 
 @pytest.mark.parametrize(

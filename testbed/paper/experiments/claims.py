@@ -1,7 +1,6 @@
 """What the paper says in its text: about planes, ports that fail, and probes that locate."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from math import inf
 from typing import Any
@@ -47,20 +46,12 @@ def _bps(run: Run, start: float, end: float) -> float:
     return sum(flow.delivery.goodput_bps(start, end) for flow in run.flows)
 
 
-_ON_OTHERS = (
-    "a packet that is trimmed in the short plane is sent again in another one, and marks and "
-    "losses take its EVs out of the rotation, so that most of the load moves; without both (blind "
-    "spraying, no trimming) it is 33% (docs/paper-studies.md)"
-)
-"""Why a plane that is short of uplinks is no bottleneck here."""
-
-
 def _planes(runs: Runs) -> tuple[Check, ...]:
     expected = (
         (HALF, "one plane has half its rate", 1 / 2),
         (THIN, "one plane has a quarter of its uplinks", 1 / 4),
     )
-    checks = (
+    return tuple(
         between(
             f"{what}: throughput, of that before",
             _in_force(runs[variant.name]),
@@ -69,7 +60,6 @@ def _planes(runs: Runs) -> tuple[Check, ...]:
         )
         for variant, what, least in expected
     )
-    return tuple(replace(check, why_not=_ON_OTHERS) for check in checks)
 
 
 # --- section 3: a NIC needs time to leave a port ------------------------------------------------
@@ -191,14 +181,6 @@ AS_WELL = 0.95
 a flow's share over a fabric full of others varies by a few percent from seed to seed."""
 
 
-_UNEVEN = (
-    "all uplinks are just full here, and a hash puts up to 1.4 times as many EVs on some of them: "
-    "with T0-T1 links that are a tenth faster it is 98%, with a quarter 100% "
-    "(docs/paper-studies.md)"
-)
-"""Why throughput over hash ECMP is lower here."""
-
-
 def _total_bps(run: Run) -> float:
     return _bps(run, SETTLE_RTTS * run.data.base_rtt_s, run_end(run.data))
 
@@ -208,7 +190,7 @@ def _hash_ecmp(runs: Runs) -> tuple[Check, ...]:
     (fault,) = runs[DEAD_LINK.name].summary.faults
     what = "interruption where a link dies silently, over hash ECMP"
     return (
-        at_least("throughput over hash ECMP, of that over SRv6", share, AS_WELL, why_not=_UNEVEN),
+        at_least("throughput over hash ECMP, of that over SRv6", share, AS_WELL),
         at_most(what, stall_rtts(fault), MAX_STALL_RTTS, "{:.1f} RTT"),
     )
 

@@ -36,45 +36,24 @@ def follows(run: Run, least: float) -> tuple[Check, ...]:
     )
 
 
-def _figure(number: str, scenario: str, least: float, why_not: str = "") -> PaperFigure:
-    def measure(runs: Runs) -> tuple[Check, ...]:
-        return tuple(replace(check, why_not=why_not) for check in follows(only(runs), least))
-
+def _figure(number: str, scenario: str, least: float) -> PaperFigure:
     return PaperFigure(
-        number, (Variant(scenario, scenario),), measure, lambda runs: draw_flows(only(runs))
+        number,
+        (Variant(scenario, scenario),),
+        lambda runs: follows(only(runs), least),
+        lambda runs: draw_flows(only(runs)),
     )
-
-
-_TAKES_TURNS = (
-    "a marked EV is skipped once, and with it goes the load of its uplink: the two uplinks that "
-    "are left are full in turn, each idle meanwhile; without this (ecn_skip: false) 97% is used"
-)
-"""Why two uplinks are not used as well as one (docs/paper-studies.md)."""
-
-
-_ONE_STEP = (
-    "one of the steps is 19c's, two uplinks that are left, and has its cause, ECN skip: without "
-    "it (ecn_skip: false) every simulated seed has 92% or more (docs/paper-studies.md)"
-)
-"""Why a step may not follow as closely as in the paper."""
 
 
 FIXED = Variant("unequal-links", "unequal-links")
 _NSCC = {"kind": "mrc", "evs": 32, "congestion": "nscc"}
 NSCC = Variant("unequal-links-nscc", "unequal-links", {"transport": _NSCC})
 
-_SHRINKS = (
-    "marks at most halve the load of a slow link, and a QP has one window for all its paths, which "
-    "trims on the slow ones, and packets late there that are declared lost, shrink; with a window "
-    "that stays it follows"
-)
-"""Why throughput falls below what slow links leave, with NSCC."""
-
 
 def _both_follow(runs: Runs) -> tuple[Check, ...]:
     return tuple(
-        replace(check, what=f"{check.what}, {window}", why_not=why_not)
-        for window, variant, why_not in (("a fixed window", FIXED, ""), ("NSCC", NSCC, _SHRINKS))
+        replace(check, what=f"{check.what}, {window}")
+        for window, variant in (("a fixed window", FIXED), ("NSCC", NSCC))
         for check in follows(runs[variant.name], FOLLOWED)
     )
 
@@ -91,8 +70,8 @@ def _draw_both(runs: Runs) -> Figure:
 
 UPLINKS = (
     _figure("19a", "uplinks-fail", UNIMPAIRED),
-    _figure("19b", "thin-uplinks", TRACKED, _ONE_STEP),
-    _figure("19c", "thin-uplinks-together", TRACKED, _TAKES_TURNS),
+    _figure("19b", "thin-uplinks", TRACKED),
+    _figure("19c", "thin-uplinks-together", TRACKED),
 )
 UNEQUAL_LINKS = PaperFigure(
     "unequal-links", (FIXED, NSCC), measure=_both_follow, draw=_draw_both, is_own=True
