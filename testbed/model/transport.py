@@ -257,10 +257,10 @@ class Roce(_HashedPath):
     )
     dcqcn: Literal["default", "aggressive", "most-aggressive", "off"] = Field(
         default="default",
-        description="congestion control: `default`: at most one CNP in 50 us, and alpha as in "
-        "common NICs; `aggressive`: a CNP each 4 us, as these NICs send them; `most-aggressive`: "
-        "also alpha as in the DCQCN paper, so that each CNP cuts deeper; `off`: only the fabric's "
-        "priority flow control holds senders back",
+        description="congestion control: `default`: at most one CNP in 50 us, as in the DCQCN "
+        "paper, and alpha as in ConnectX NICs; `aggressive`: a CNP each 4 us, as these NICs send "
+        "them; `most-aggressive`: also alpha as in the DCQCN paper, so that each CNP cuts deeper; "
+        "`off`: only the fabric's priority flow control holds senders back",
     )
 
     @property
