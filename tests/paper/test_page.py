@@ -54,9 +54,9 @@ def test_a_row_has_claim_commands_figures_and_verdict() -> None:
     document = as_document(rows, "images/paper", {"9a-simulated.png"})
     lines = document.splitlines()
     assert lines[0] == "1 of 2 rows of the paper hold; 1 do not; own studies: 0 of 0 hold."
-    assert "| [10](#10-a-t0-goes-down) | A T0 goes down | **does not hold** | - |" in lines
+    assert "| [10](#10-a-t0-goes-down) | A T0 goes down | **does not hold** | not made |" in lines
     assert "### 10: A T0 goes down" in lines
-    assert "sudo testbed figures 9a --seeds 1" in lines
+    assert "sudo testbed figures 9a --seeds 1    # not made here" in lines
     assert "testbed figures 9a --simulate --seeds 2" in lines
     assert "| share / of it | ≥ 90.0% | 95.0% (95.0% to 95.0%) | - |" in lines
     assert "| share / of it | ≥ 90.0% | 50.0% (50.0% to 50.0%) **no** | - |" in lines
@@ -64,6 +64,13 @@ def test_a_row_has_claim_commands_figures_and_verdict() -> None:
     assert f"- share / of it: 50.0% (50.0% to 50.0%), {reason}" in lines
     assert "![9a, simulated](images/paper/9a-simulated.png)" in lines
     assert "![10, simulated](images/paper/10-simulated.png)" not in lines
+
+
+def test_a_row_that_cannot_be_emulated_has_no_command_that_does() -> None:
+    document = as_document([_row("22", share=0.95)], "images/paper", set())
+    assert "figures 22 --simulate" in document
+    assert "sudo" not in document
+    assert "| holds | - |" in document
 
 
 def test_our_own_studies_are_not_counted_as_rows_of_the_paper() -> None:
