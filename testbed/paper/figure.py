@@ -61,6 +61,7 @@ class FigureText:
         setup: what is run here, and what differs: scale, compressed times.
         caption: how to read the drawing.
         cannot_show: what emulation cannot show; empty if there is nothing.
+        not_shown: what the row does not show, even if its checks hold; empty if there is nothing.
         reasons: why checks do not hold here, by what they measure; those that hold may have one.
     """
 
@@ -69,6 +70,7 @@ class FigureText:
     setup: str
     caption: str
     cannot_show: str = ""
+    not_shown: str = ""
     reasons: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -131,3 +131,4 @@ def test_the_document_says_of_a_row_what_the_code_does(figure: object) -> None:
     assert f"### {known.number}: {text.title}\n" in document
     assert f"**The paper**: {text.observed}." in document
     assert f"**Here**: {text.setup}\n" in document
+    assert not text.not_shown or f"**What this row does not show**: {text.not_shown}\n" in document
