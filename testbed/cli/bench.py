@@ -31,7 +31,10 @@ def bench(
     results: Results = Path("results"),
     htsim: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="A checkout of uet-htsim, built, for the part htsim."),
+        typer.Option(
+            metavar="DIR",
+            help="A checkout of uet-htsim, which is built if it is not, for the part htsim.",
+        ),
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the parts and exit.")] = False,
     on: On = None,

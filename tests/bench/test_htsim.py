@@ -7,7 +7,7 @@ import pytest
 from testbed.bench.simulated import htsim
 from testbed.bench.simulated.simulator import permutation
 from testbed.files.matrices import read_matrix
-from testbed.model.errors import InputError
+from testbed.model.errors import InputError, MachineError
 
 SCENARIO = permutation(2, 2, seed=1)
 
@@ -55,7 +55,39 @@ def test_a_program_that_fails_is_no_result(tmp_path: Path, script: str) -> None:
 
 @pytest.mark.parametrize("checkout", [None, Path("/nowhere")])
 def test_where_it_is_absent_the_remedy_is_named(checkout: Path | None) -> None:
-    with pytest.raises(InputError, match="a checkout of uet-htsim in which htsim_uec is built"):
+    with pytest.raises(InputError, match="a checkout of uet-htsim"):
+        htsim.find(checkout)
+
+
+def sources(directory: Path, monkeypatch: pytest.MonkeyPatch, cmake: str) -> Path:
+    """A checkout in which nothing is built, and a cmake."""
+    datacenter = directory / "htsim/sim/datacenter"
+    datacenter.mkdir(parents=True)
+    (datacenter / "CMakeLists.txt").touch()
+    file = directory / "bin" / "cmake"
+    file.parent.mkdir()
+    file.write_text(f"#!/bin/sh\n{cmake}\n")
+    file.chmod(0o755)
+    monkeypatch.setenv("PATH", str(file.parent), prepend=":")
+    return directory / "htsim"
+
+
+def test_it_is_built_where_only_its_sources_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build = 'if [ "$1" = --build ]; then cp /bin/true "$2/htsim_uec"; else mkdir "$4"; fi'
+    checkout = sources(tmp_path, monkeypatch, build)
+    assert htsim.find(checkout) == checkout / "sim/build/htsim_uec"
+
+
+def test_a_build_that_fails_says_how(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkout = sources(tmp_path, monkeypatch, "echo no compiler; exit 1")
+    with pytest.raises(MachineError, match=r"ended with 1:\nno compiler\n  remedy: build it"):
+        htsim.find(checkout)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(
+        MachineError, match=r"no cmake to build .*\n  remedy: apt-get install cmake"
+    ):
         htsim.find(checkout)
 
 

@@ -1,14 +1,16 @@
 """The simulator beside uet-htsim: the same permutation on the same fabric, one after the other.
 
-htsim is a program of its own: the user names a checkout in which it is built. Both get the same
-fabric (leaf-spine, links of 100 Gbit/s) and the same matrix (every host sends 2 MB to another one),
-and congestion control by NSCC. htsim is run as its README does, without logs. Both have one thread
-for the simulation, and their times are CPU times: so other work on the machine changes them little.
+htsim is a program of its own: the user names a checkout, in which it is built if it is not. Both
+get the same fabric (leaf-spine, links of 100 Gbit/s) and the same matrix (every host sends 2 MB to
+another one), and congestion control by NSCC. htsim is run as its README does, without logs. Both
+have one thread for the simulation, and their times are CPU times: so other work on the machine
+changes them little.
 """
 
 import os
 import re
 import resource
+import shutil
 import subprocess
 import tempfile
 import time
@@ -20,7 +22,7 @@ from pathlib import Path
 from testbed.bench.measure import Figure, Setting, at_most, no_target
 from testbed.bench.simulated.cost import MEGABYTE, in_new_process, recorded
 from testbed.bench.simulated.simulator import completions, ideal_ns, permutation
-from testbed.model.errors import InputError
+from testbed.model.errors import InputError, MachineError
 from testbed.model.scenario import Scenario
 
 PROGRAM = "htsim_uec"
@@ -31,6 +33,13 @@ NS_PER_US = 1000
 
 ALONE, WHOLE, MEMORY_MB = 2.0, 4.0, 1000.0
 """Targets: CPU time in that of htsim, without records and with records and report; megabytes."""
+
+_PROJECT = "datacenter/CMakeLists.txt"
+"""A file by which htsim's sources are known; they are in the directory above its own."""
+
+_BY_HAND = "build it as its README says, then give the command again"
+_SHOWN_LINES = 10
+"""Of the output of a build that failed."""
 
 _FINISHED = re.compile(r"^Flow .* finished at ([\d.]+) ", re.MULTILINE)
 """A line that htsim prints for each flow: its end in us."""
@@ -49,7 +58,8 @@ def htsim(setting: Setting) -> list[Figure]:
     """Run both on each fabric; with 1,024 hosts a minute or two for each repeat.
 
     Raises:
-        InputError: there is no built htsim where the user said.
+        InputError: there is no htsim where the user said.
+        MachineError: it is there, and cannot be built.
     """
     program = find(setting.htsim)
     figures: list[Figure] = []
@@ -93,23 +103,59 @@ def compare(name: str, samples: Sequence[tuple[Sample, Sample, float]]) -> list[
 
 
 def find(checkout: Path | None) -> Path:
-    """The program in a checkout in which it is built.
+    """The program in a checkout, where it is built first if it is not.
 
     Raises:
-        InputError: none was named, or it has no such program.
+        InputError: no checkout was named, or it is none of uet-htsim.
+        MachineError: it cannot be built; the message says why.
     """
-    expected = f"a checkout of uet-htsim in which {PROGRAM} is built, as its README says"
     if checkout is None:
-        raise InputError.of("--htsim", "", expected)
-    built = (
-        path
-        for path in checkout.resolve().rglob(PROGRAM)
-        if path.is_file() and os.access(path, os.X_OK)
-    )
-    program = next(built, None)
+        raise InputError.of("--htsim", "", f"a checkout of uet-htsim, which has {PROGRAM}")
+    program = _built(checkout)
     if program is None:
-        raise InputError.of("--htsim", str(checkout), expected)
+        _build(checkout)
+        program = _built(checkout)
+    if program is None:
+        raise MachineError(f"{checkout} was built, and there is no {PROGRAM} in it", _BY_HAND)
     return program
+
+
+def _built(checkout: Path) -> Path | None:
+    return next(
+        (
+            path
+            for path in checkout.resolve().rglob(PROGRAM)
+            if path.is_file() and os.access(path, os.X_OK)
+        ),
+        None,
+    )
+
+
+def _build(checkout: Path) -> None:
+    """Build htsim as its README says."""
+    project = next((file for file in sorted(checkout.rglob(_PROJECT)) if file.is_file()), None)
+    if project is None:
+        expected = (
+            f"a checkout of uet-htsim (it has {_PROJECT}), or one in which {PROGRAM} is built"
+        )
+        raise InputError.of("--htsim", str(checkout), expected)
+    if shutil.which("cmake") is None:
+        remedy = "apt-get install cmake g++"
+        raise MachineError(f"there is no cmake to build {checkout} with", remedy)
+    sources = project.parent.parent
+    build = sources / "build"
+    for command in (
+        ("cmake", "-S", str(sources), "-B", str(build), "-DCMAKE_BUILD_TYPE=Release"),
+        ("cmake", "--build", str(build), "--parallel", str(os.cpu_count() or 1)),
+    ):
+        done = subprocess.run(  # noqa: S603 - what builds the checkout that the user named
+            command, capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            said = "\n".join((done.stdout + done.stderr).strip().splitlines()[-_SHOWN_LINES:])
+            raise MachineError(
+                f"{' '.join(command)} ended with {done.returncode}:\n{said}", _BY_HAND
+            )
 
 
 def simulated(scenario: Scenario) -> Sample:
