@@ -105,7 +105,7 @@ PARTS: Mapping[str, BenchPart] = {
     "simulator-growth": BenchPart(
         "CPU time of a packet and hop at 8 to 4096 hosts, simulated",
         "simulated.growth",
-        1,
+        3,
         root=False,
     ),
     "htsim": BenchPart(
