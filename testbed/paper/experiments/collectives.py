@@ -123,28 +123,48 @@ def _variant(kind: str, sender: Sender, loss: float, size_mib: int) -> Variant:
             "workload": workload,
             "duration": f"{seconds} s",
             "drain": DRAIN if may_stall else None,
-            "timeline": [lossy_until(seconds, _last_hops(kind, sender), loss)] if loss else [],
+            "timeline": losses_at_nics(
+                loss,
+                seconds,
+                planes=4 if sender is MRC else 1,
+                hosts=len(RING),
+                hosts_per_t0=RACKS_OF_TWO["hosts_per_t0"] if kind == "alltoall" else 4,
+            ),
         },
         may_stall=may_stall,
         excluded=_excluded(kind, sender, loss, size_mib),
     )
 
 
-def lossy_until(seconds: int, directions: list[str], loss: float) -> dict[str, Any]:
-    """A fault: directions lose a share of their packets nearly from the start to the end of a run.
+def losses_at_nics(
+    loss: float, seconds: int, *, planes: int, hosts: int, hosts_per_t0: int
+) -> list[dict[str, Any]]:
+    """A timeline in which every NIC loses a share of the packets that arrive; empty without loss.
+
+    Each packet crosses one of the directions into the hosts, which lose it. They do so nearly from
+    the start to the end of a run.
 
     Args:
-        seconds: how long the run lasts.
-        directions: which.
         loss: the share.
+        seconds: how long the run lasts.
+        planes: of the fabric.
+        hosts: of the fabric.
+        hosts_per_t0: of the fabric.
     """
-    return {
+    if not loss:
+        return []
+    last_hops = [
+        f"p{plane}_t0_{host // hosts_per_t0}>h{host}"
+        for plane, host in product(range(planes), range(hosts))
+    ]
+    lossy = {
         "kind": "loss",
-        "target": directions,
+        "target": last_hops,
         "probability": loss,
         "at": "300 ms",  # goodput is compared with that before a fault
         "for": f"{seconds * 1000 - 301} ms",  # a fault must be healed within the run
     }
+    return [lossy]
 
 
 def _excluded(kind: str, sender: Sender, loss: float, size_mib: int) -> dict[Form, str]:
@@ -162,15 +182,6 @@ def _fabric(kind: str, sender: Sender) -> str | dict[str, Any]:
     if kind != "alltoall":
         return sender.topology
     return {"base": sender.topology, "name": f"{sender.topology}-racks-of-two", **RACKS_OF_TWO}
-
-
-def _last_hops(kind: str, sender: Sender) -> list[str]:
-    """The directions into the hosts, in every plane: each packet crosses one of them."""
-    planes = 4 if sender is MRC else 1
-    per_t0 = RACKS_OF_TWO["hosts_per_t0"] if kind == "alltoall" else 4
-    return [
-        f"p{plane}_t0_{host // per_t0}>h{host}" for plane, host in product(range(planes), range(8))
-    ]
 
 
 @dataclass(frozen=True, slots=True)

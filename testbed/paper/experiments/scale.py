@@ -18,7 +18,7 @@ from testbed.paper.experiments.collectives import (
     ROCE_16,
     Sender,
     in_order,
-    lossy_until,
+    losses_at_nics,
 )
 from testbed.paper.experiments.lossless import PFC
 from testbed.paper.figure import PaperFigure, Variant
@@ -45,7 +45,7 @@ _CLOS: Mapping[str, Any] = {
     "t1_per_plane": _HOSTS_PER_RACK,
     "hosts_per_t0": _HOSTS_PER_RACK,
 }
-_LOSSLESS = {**PFC, "name": "clos-64host-pfc", **_CLOS}
+_LOSSLESS = {**PFC, "name": "clos-64host-pfc", "planes": 1, **_CLOS}
 _PLANES = {"name": "clos-64host", "planes": 4, **_CLOS, "port_rate": "100 Gbit/s"}
 
 _MRC = {**MRC.transport, "evs": 256}
@@ -60,18 +60,19 @@ def _all_reduce(
     carries: float,
     loss: float = 0.0,
 ) -> Variant:
-    last_hops = [
-        f"p{plane}_t0_{host // _HOSTS_PER_RACK}>h{host}"
-        for plane in range(topology["planes"] if loss else 0)
-        for host in range(len(_RING))
-    ]
     changes = {
         "description": "Ring all-reduce among 64 hosts, every hop of the ring between racks.",
         "topology": topology,
         "transport": transport,
         "workload": {"kind": "allreduce", "hosts": _RING, "size": SIZE, "slices": SLICES},
         "duration": f"{seconds} s",
-        "timeline": [lossy_until(seconds, last_hops, loss)] if loss else [],
+        "timeline": losses_at_nics(
+            loss,
+            seconds,
+            planes=topology["planes"],
+            hosts=len(_RING),
+            hosts_per_t0=_HOSTS_PER_RACK,
+        ),
     }
     return Variant(name, "collective", changes, excluded=_TOO_LARGE, carries=carries)
 
