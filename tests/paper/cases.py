@@ -148,7 +148,8 @@ CASES: Mapping[str, Case] = {
     "14": Case(
         same_ev_runs,
         (
-            ("slower of the two", {"slower": 0.9}),
+            ("second flow is forced", {"forced": 0.66}),
+            ("share of line rate, the slower of the two", {"slower": 0.9}),
             ("without ECN skip", {"unskipped": 0.95}),
             ("EV that both have", {"both_have": 0.5}),
         ),
@@ -259,6 +260,16 @@ CASES: Mapping[str, Case] = {
             ("interruption, the NIC needs 30 RTT", {"stalls": {30: 36.0}}),
             ("interruption, the NIC needs 100 RTT", {"stalls": {100: 106.0}}),
             *((f"after {rtts} RTT", {"kept": {rtts: 0.9}}) for rtts in (0, 10, 30, 100)),
+            *(
+                (f"figure 6, {rtts} RTT: {what}", {"jobs": {rtts: change}})
+                for rtts in (0, 10, 30, 100)
+                for what, change in (
+                    ("steps per time during the flaps", {"during_s": 2.0}),
+                    ("steps per time during the flaps", {"during_s": 1.0}),
+                    ("steps per time right after", {"after_s": 1.5}),
+                    ("queue pairs in error", {"errors": 1}),
+                )
+            ),
         ),
     ),
     "text-lossy-nic": Case(

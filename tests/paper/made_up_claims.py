@@ -14,6 +14,7 @@ from testbed.results.analysis.delivery import Floats
 from testbed.results.analysis.ev_states import Span
 
 from .made_up import LINE_BPS, faults_of, flow, run, scenario_of
+from .made_up_figures import transceiver_flaps_runs
 
 Runs = dict[str, Run]
 
@@ -27,9 +28,11 @@ def planes_runs(half: float = 0.5, thin: float = 0.25) -> Runs:
 
 
 def remap_runs(
-    stalls: Mapping[int, float] | None = None, kept: Mapping[int, float] | None = None
+    stalls: Mapping[int, float] | None = None,
+    kept: Mapping[int, float] | None = None,
+    jobs: Mapping[int, Mapping[str, Any]] | None = None,
 ) -> Runs:
-    """By the base RTTs that the NIC needs: the stall, and what is used of what is left."""
+    """By the base RTTs that the NIC needs: the stall, what is used of what is left, the job."""
     made = {}
     for rtts in REMAP_RTTS:
         name = f"port-remap-{rtts}"
@@ -37,6 +40,9 @@ def remap_runs(
         share = {**dict.fromkeys(REMAP_RTTS, 0.99), **(kept or {})}[rtts]
         faults = faults_of(scenario_of(name), stall=Time({"rtt": stall}))
         made[name] = run(_steady(share), faults=faults)
+        job = transceiver_flaps_runs(**(jobs or {}).get(rtts, {}))
+        made[f"job-remap-{rtts}"] = job.pop("job-transceiver-flaps")
+        made |= job
     return made
 
 

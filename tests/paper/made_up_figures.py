@@ -84,7 +84,7 @@ def transceiver_flaps_runs(during_s: float = 1.3, after_s: float = 1.0, **broken
         return 1.0 if t < fault.effective_s else during_s if t < fault.healed_s else after_s
 
     return {
-        "job-undisturbed": job_runs(lambda _: 1.0),
+        "job-of-seven-undisturbed": job_runs(lambda _: 1.0),
         "job-transceiver-flaps": job_runs(length_s, faults=[fault], **broken),
     }
 
@@ -122,9 +122,10 @@ def lossy_ev_runs(out_rtts: float = 1.3, rate: float = 1.0, *, backup: bool = Tr
     return {one.name: run(made, faults=faults, data=data) for one in LOSSY_VARIANTS}
 
 
-def same_ev_runs(slower: float = 0.99, unskipped: float = 0.75, both_have: float = 0.375) -> Runs:
+def same_ev_runs(
+    forced: float = 0.97, slower: float = 0.99, unskipped: float = 0.75, both_have: float = 0.375
+) -> Runs:
     """EV 1 goes over the T1 that both flows reach their peers by."""
-    faults = faults_of(scenario_of("same-ev"))
     data = {"path_of": lambda _flow, ev: SimpleNamespace(plane=0, t1=ev)}
     sent = pl.DataFrame(
         {
@@ -133,11 +134,12 @@ def same_ev_runs(slower: float = 0.99, unskipped: float = 0.75, both_have: float
         }
     )
 
-    def two(rate: float) -> Run:
+    def two(name: str, rate: float) -> Run:
         flows = (flow(rate=[(0, one)], spans={0: (), 1: ()}, sent=sent) for one in (1.0, rate))
-        return run(*flows, faults=faults, data=data)
+        return run(*flows, faults=faults_of(scenario_of(name)), data=data)
 
-    return {"same-ev": two(slower), "same-ev-no-skip": two(unskipped)}
+    rates = {"forced-ev": forced, "same-ev": slower, "same-ev-no-skip": unskipped}
+    return {name: two(name, rate) for name, rate in rates.items()}
 
 
 def send_receive_runs(share: float = 0.92) -> Runs:

@@ -55,7 +55,7 @@ EXPECTED: Mapping[str, Answer] = {
     "10": "yes",
     "11": "yes",
     "12-13": "yes",
-    "14": "yes",
+    "14": "no",
     "15": "yes",
     "16": "no",
     "17": "no",

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from testbed.paper.experiments.claims import REMAPS
+from testbed.paper.experiments.paths import FORCED_RATE
 from testbed.paper.figure import PaperFigure
 from testbed.results.report.figures.style import new_figure
 
@@ -17,14 +19,21 @@ pytestmark = pytest.mark.simulated
 
 
 def _shortest_and_longest(figure: PaperFigure) -> PaperFigure:
-    """The first and the last of a figure's runs; those between are made up, and none is drawn."""
+    """The shortest and the longest delay of a NIC; other runs are made up, and none is drawn."""
     made_up = CASES[figure.number].runs()
     return replace(
         figure,
-        variants=(figure.variants[0], figure.variants[-1]),
+        variants=(REMAPS[0], REMAPS[-1]),
         measure=lambda runs: figure.measure({**made_up, **runs}),
         draw=lambda _: new_figure(1.0),
     )
+
+
+def _with_little_traffic(figure: PaperFigure) -> PaperFigure:
+    """One packet in each round trip: what probes find does not depend on the rate."""
+    (probed,) = figure.variants
+    workload = {"kind": "write_bw", "pairs": [["h0", "h4"]], "message_size": "4 KiB", "depth": 1}
+    return replace(figure, variants=(replace(probed, changes={"workload": workload}),))
 
 
 SHORT = {
@@ -40,7 +49,7 @@ SHORT = {
         Short("10", 0.6),
         Short("11", 0.6),
         Short("12-13", 0.6),
-        Short("14", 0.8),
+        Short("14", 0.8, misses=(FORCED_RATE,)),
         Short("19a", 0.8),
         Short("19b", 1.0),
         Short("19c", 1.0),
@@ -52,7 +61,7 @@ SHORT = {
         ),
         Short("text-remap", 1.0, only=_shortest_and_longest),
         Short("text-lossy-nic", 0.6),
-        Short("text-probes", 0.6),
+        Short("text-probes", 0.6, only=_with_little_traffic),
         Short("text-ecmp", 0.6, misses=("throughput over hash ECMP, of that over SRv6",)),
     )
 }

@@ -1,6 +1,7 @@
 """What the paper says in its text: about planes, ports that fail, and probes that locate."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from math import inf
 from typing import Any
@@ -14,6 +15,12 @@ from testbed.model.fabric.names import link_of
 from testbed.paper.checks import Check, at_least, at_most, between
 from testbed.paper.experiments.drawing import legend_below, new_panels, plot_flows
 from testbed.paper.experiments.failover import dead_link
+from testbed.paper.experiments.jobs import (
+    FLAPPING_JOB,
+    JOB_IN_FLAPS,
+    SEVEN_UNDISTURBED,
+    steps_during_and_after,
+)
 from testbed.paper.experiments.throughput import MAX_STALL_RTTS, SETTLE_RTTS, share, stall_rtts
 from testbed.paper.figure import PaperFigure, Variant
 from testbed.results.analysis.fault_metrics import run_end
@@ -76,6 +83,19 @@ def _remap(rtts: int) -> Variant:
 REMAPS = tuple(map(_remap, REMAP_RTTS))
 
 
+def _job_remap(rtts: int) -> Variant:
+    return replace(
+        FLAPPING_JOB,
+        name=f"job-remap-{rtts}",
+        changes={"transport": {"kind": "mrc", "remap_delay": f"{rtts} RTT"}},
+        excluded={"emulated": "in 6-7 the job is emulated, with a NIC that needs no time"},
+    )
+
+
+JOB_REMAPS = tuple(map(_job_remap, REMAP_RTTS))
+CALM_JOB = replace(SEVEN_UNDISTURBED, excluded=JOB_REMAPS[0].excluded)
+
+
 def _delays(runs: Runs) -> tuple[Check, ...]:
     checks: list[Check] = []
     for rtts, variant in zip(REMAP_RTTS, REMAPS, strict=True):
@@ -89,7 +109,20 @@ def _delays(runs: Runs) -> tuple[Check, ...]:
             at_most(f"interruption, the NIC needs {delay}", stall, most, "{:.1f} RTT"),
             at_least(f"share of what is left, after {delay}", after, 0.95),
         )
+    if CALM_JOB.name in runs:
+        checks += _delays_in_job(runs)
     return tuple(checks)
+
+
+def _delays_in_job(runs: Runs) -> Iterator[Check]:
+    """What the delay costs the job of figures 6 and 7, with their bounds."""
+    for rtts, variant in zip(REMAP_RTTS, JOB_REMAPS, strict=True):
+        run = runs[variant.name]
+        during, after = steps_during_and_after(run, runs[CALM_JOB.name])
+        delay = f"the job of figure 6, {rtts} RTT"
+        yield between(f"{delay}: steps per time during the flaps", during, *JOB_IN_FLAPS)
+        yield at_least(f"{delay}: steps per time right after them", after, 0.95)
+        yield between(f"{delay}: queue pairs in error", run.summary.qps_in_error, 0, 0, "{:.0f}")
 
 
 # --- section 4: a lossy link between NIC and T0 -------------------------------------------------
@@ -251,11 +284,12 @@ def _claim(
     number: str,
     panels: Sequence[tuple[Variant, str]],
     measure: Callable[[Runs], tuple[Check, ...]],
+    more: Sequence[Variant] = (),
 ) -> PaperFigure:
-    """A claim, with the title of each of its runs."""
+    """A claim, with the title of each run that is drawn, and `more` runs that are not."""
     titles = {variant.name: title for variant, title in panels}
     draw = partial(_draw, titles=titles)
-    variants = tuple(variant for variant, _ in panels)
+    variants = (*(variant for variant, _ in panels), *more)
     return PaperFigure(
         number, variants, measure, draw, seeds=5, emulated_seeds=EMULATED_SEEDS, large=True
     )
@@ -271,6 +305,7 @@ CLAIMS = (
         "text-remap",
         [(one, f"{rtts} base RTTs") for rtts, one in zip(REMAP_RTTS, REMAPS, strict=True)],
         _delays,
+        more=(CALM_JOB, *JOB_REMAPS),
     ),
     _claim("text-lossy-nic", ((ALONE, "MRC alone"), (LOCATED, "with a deny list")), _lossy_nic),
     _claim("text-probes", ((PROBED, "two silent links"),), _probes),

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from testbed.campaign.store import Run, Runs
-from testbed.paper.checks import Check, at_least, at_most, between
+from testbed.paper.checks import Check, at_least, at_most, between, shown
 from testbed.paper.experiments import drawing
 from testbed.paper.experiments.throughput import gbps, share, us_per_s
 from testbed.paper.figure import PaperFigure, Variant
@@ -53,6 +53,7 @@ LOSSY_VARIANTS = tuple(map(_lossy_variant, RATES))
 _NO_SKIP = {"transport": {"kind": "mrc", "congestion": "nscc", "ecn_skip": False}}
 SHARED = Variant("same-ev", "same-ev")
 UNMOVED = Variant("same-ev-no-skip", "same-ev", _NO_SKIP)
+FORCED = Variant("forced-ev", "forced-ev")
 
 AT_ONCE_RTTS = 2.0
 """"At once": a packet that is lost shows after a round trip, and some reordering is waited for."""
@@ -140,9 +141,15 @@ def _plot_evs(
 
 
 def _same_ev(runs: Runs) -> tuple[Check, ...]:
-    run, unmoved = runs[SHARED.name], runs[UNMOVED.name]
+    run, unmoved, forced = runs[SHARED.name], runs[UNMOVED.name], runs[FORCED.name]
     return (
-        at_least("share of line rate, the slower of the two", slower_rate(run), 0.95),
+        at_least(FORCED_RATE, slower_rate(forced), NEAR),
+        shown(
+            "of the first flow's packets on the EV that it then shares",
+            _share_on(forced, forced.flows[0], FORCED_T1, *_settled(forced)),
+            "{:.1%}",
+        ),
+        at_least("share of line rate, the slower of the two", slower_rate(run), NEAR),
         at_most("the same without ECN skip", slower_rate(unmoved), 0.85),
         at_most(
             f"of a flow's packets on the EV that both have, at most ({CARRIED:.1%} are carried)",
@@ -151,6 +158,14 @@ def _same_ev(runs: Runs) -> tuple[Check, ...]:
         ),
     )
 
+
+FORCED_RATE = "the second flow is forced: the slower of the two, of line rate"
+
+NEAR = 0.95
+"""What is "near line rate"."""
+
+FORCED_T1 = 0
+"""The only one by which the forced flow reaches its peer."""
 
 SHARED_T1 = 1
 """The one that both flows still reach their peer by."""
@@ -163,7 +178,7 @@ SHARING_RTTS = 8.0
 
 
 def _settled(run: Run) -> tuple[float, float]:
-    """From when the flows, forced together, have moved apart until they no longer must."""
+    """From when the flows, forced together, have moved apart until their paths are back."""
     (fault,) = run.summary.faults
     start = fault.effective_s or 0.0
     return start + SHARING_RTTS * run.data.base_rtt_s, fault.healed_s or 0.0
@@ -186,13 +201,14 @@ def _evs_over(run: Run, flow: FlowTables, *t1s: int) -> list[int]:
     return [ev for ev in flow.spans if run.data.path_of(flow.flow, ev).t1 in t1s]
 
 
-def _draw_shared(runs: Runs) -> Figure:
-    run = runs[SHARED.name]
-    drawn = [(flow, _evs_over(run, flow, 2 * i, SHARED_T1)) for i, flow in enumerate(run.flows)]
+def _draw_forced(runs: Runs) -> Figure:
+    run = runs[FORCED.name]
+    first, second = run.flows
+    drawn = [(first, list(first.spans)), (second, _evs_over(run, second, FORCED_T1))]
     return _draw_with_evs(run, drawn, 2, 4)
 
 
 PATHS = (
     PaperFigure("12-13", LOSSY_VARIANTS, _lossy_evs, _draw_lossy),
-    PaperFigure("14", (SHARED, UNMOVED), _same_ev, _draw_shared),
+    PaperFigure("14", (FORCED, SHARED, UNMOVED), _same_ev, _draw_forced),
 )
