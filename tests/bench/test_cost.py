@@ -12,6 +12,7 @@ pytestmark = pytest.mark.simulated
 
 STAGES = (
     "simulating without records",
+    "starting",
     "simulating with records",
     "collecting records",
     "analysing",

@@ -3,8 +3,8 @@
 htsim is a program of its own: the user names a checkout, in which it is built if it is not. Both
 get the same fabric (leaf-spine, links of 100 Gbit/s) and the same matrix (every host sends 2 MB to
 another one), and congestion control by NSCC. htsim is run as its README does, without logs. Both
-have one thread for the simulation, and their times are CPU times: so other work on the machine
-changes them little.
+have one thread for the simulation. Times are CPU times, from the start of each program: on a core
+of its own a program takes as long, and other work on the machine changes them little.
 """
 
 import os
@@ -159,10 +159,9 @@ def _build(checkout: Path) -> None:
 
 
 def simulated(scenario: Scenario) -> Sample:
-    """Simulate it here, without records, in this process."""
-    began = time.process_time()
+    """Simulate it here, without records, in this process, which was started for it."""
     in_ideal, _ = completions(scenario)
-    seconds = time.process_time() - began
+    seconds = time.process_time()
     peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     ideal_us = ideal_ns(scenario) / NS_PER_US
     return Sample([taken * ideal_us for taken in in_ideal], seconds, peak_kib * 1024 / MEGABYTE)
