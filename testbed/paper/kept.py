@@ -35,17 +35,12 @@ class _Model(BaseModel):
 
 
 class KeptCheck(_Model):
-    """What a check measures, and its bounds (see `Check`); null where it has none.
-
-    `why_not` is in results that were kept while reasons were kept with them. It is not shown: the
-    reasons of today are in `figures.yaml`.
-    """
+    """What a check measures, and its bounds (see `Check`); null where it has none."""
 
     what: str
     low: float | None
     high: float | None
     form: str
-    why_not: str = ""
     equal: str = ""
 
     def of(self, figure: PaperFigure, values: Sequence[float]) -> CheckOutcome:
@@ -158,7 +153,7 @@ def kept_figure(figure: PaperFigure, outcome: FigureOutcome) -> KeptFigure:
             for place, seed in enumerate(outcome.seeds)
         }
     results = tuple(_kept_seeds(outcome, seeds, values) for seeds, values in parts.items())
-    kept = {*KeptCheck.model_fields} - {"why_not"}
+    kept = set(KeptCheck.model_fields)
     checks = tuple(
         KeptCheck.model_validate(check.model_dump(mode="json", include=kept))
         for check in outcome.checks
