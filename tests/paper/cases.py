@@ -29,6 +29,7 @@ from .made_up_figures import (
     incast_without_dcqcn_runs,
     lossy_ev_runs,
     many_hosts_runs,
+    many_to_many_runs,
     permutation_runs,
     same_ev_runs,
     send_receive_runs,
@@ -326,6 +327,15 @@ CASES: Mapping[str, Case] = {
             ("1 QP, of MRC's", {"roce-1": 0.7, "roce-16": 0.8}),
             ("at 0.1% loss", {"mrc-loss-0.001": 0.7}),
             ("at 1% loss", {"mrc-loss-0.01": 0.5}),
+        ),
+    ),
+    "17x64": Case(
+        many_to_many_runs,
+        (
+            ("MRC over the better", {"roce-1": 0.95}),
+            ("16 QPs over 1 QP", {"roce-16": 0.45}),
+            ("16 QPs over 1 QP", {"roce-16": 0.65}),
+            ("at 0.1% loss", {"mrc-loss-0.001": 0.5}),
         ),
     ),
     "scale": Case(

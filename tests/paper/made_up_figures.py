@@ -318,6 +318,11 @@ def many_hosts_runs(**wrong: float) -> Runs:
     return {f"allreduce-64-{name}": collective(share) for name, share in shares.items()}
 
 
+def many_to_many_runs(**wrong: float) -> Runs:
+    shares = {"mrc": 0.9, "roce-16": 0.55, "roce-1": 0.6, "mrc-loss-0.001": 0.8, **wrong}
+    return {f"alltoall-64-{name}": collective(share) for name, share in shares.items()}
+
+
 def t1_death_runs(before: float = 0.96, after: float = 0.96, slowest: float = 0.95) -> Runs:
     rates = [*[(before, after)] * 49, (before, slowest)]
     flows = [flow(rate=[(0, one), (3, other)]) for one, other in rates]

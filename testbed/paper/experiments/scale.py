@@ -1,6 +1,7 @@
-"""Beyond emulation: an all-reduce of the paper's 64 hosts, and 512 hosts that lose a T1."""
+"""Beyond emulation: collectives of the paper's 64 hosts, and 512 hosts that lose a T1."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from testbed.paper.experiments.collectives import (
     MRC,
     ROCE_1,
     ROCE_16,
+    SLIGHTLY_WORSE,
     Sender,
     in_order,
     losses_at_nics,
@@ -35,10 +37,17 @@ _RING = [
 ]
 """The ring of 64 hosts: every hop is between racks."""
 
-SIZE = "32 MiB"
-
 SLICES = 4
 """Slices of each chunk: with fewer, hosts wait for one another more than they send."""
+
+_WORKLOADS: Mapping[str, Mapping[str, Any]] = {
+    "allreduce": {"hosts": _RING, "size": "32 MiB", "slices": SLICES},
+    "alltoall": {"hosts": _RING, "size": "16 MiB"},
+}
+_DESCRIPTIONS = {
+    "allreduce": "Ring all-reduce among 64 hosts, every hop of the ring between racks.",
+    "alltoall": "All-to-all among 64 hosts.",
+}
 
 _CLOS: Mapping[str, Any] = {
     "t0_per_plane": _RACKS,
@@ -52,7 +61,8 @@ _MRC = {**MRC.transport, "evs": 256}
 """With as many EVs as the paper's QPs have."""
 
 
-def _all_reduce(
+def _collective(
+    kind: str,
     name: str,
     transport: dict[str, Any],
     topology: dict[str, Any],
@@ -61,10 +71,10 @@ def _all_reduce(
     loss: float = 0.0,
 ) -> Variant:
     changes = {
-        "description": "Ring all-reduce among 64 hosts, every hop of the ring between racks.",
+        "description": _DESCRIPTIONS[kind],
         "topology": topology,
         "transport": transport,
-        "workload": {"kind": "allreduce", "hosts": _RING, "size": SIZE, "slices": SLICES},
+        "workload": {"kind": kind, **_WORKLOADS[kind]},
         "duration": f"{seconds} s",
         "timeline": losses_at_nics(
             loss,
@@ -74,27 +84,40 @@ def _all_reduce(
             hosts_per_t0=_HOSTS_PER_RACK,
         ),
     }
+    suffix = f"-loss-{loss:g}" if loss else ""
+    name = f"{kind}-64-{name}{suffix}"
     return Variant(name, "collective", changes, excluded=_TOO_LARGE, carries=carries)
 
 
+_ROCE_1, _ROCE_16 = {"kind": "roce"}, {"kind": "roce", "qps": 16}
+
 _ALL_REDUCES = (
-    _all_reduce("allreduce-64-mrc", _MRC, _PLANES, 20, 0.85),
-    _all_reduce("allreduce-64-roce-16", {"kind": "roce", "qps": 16}, _LOSSLESS, 24, 0.75),
-    _all_reduce("allreduce-64-roce-1", {"kind": "roce"}, _LOSSLESS, 68, 0.25),
-    _all_reduce("allreduce-64-mrc-loss-0.001", _MRC, _PLANES, 22, 0.75, LITTLE_LOSS),
-    _all_reduce("allreduce-64-mrc-loss-0.01", _MRC, _PLANES, 36, 0.35, max(LOSSES)),
+    _collective("allreduce", "mrc", _MRC, _PLANES, 20, 0.85),
+    _collective("allreduce", "roce-16", _ROCE_16, _LOSSLESS, 24, 0.75),
+    _collective("allreduce", "roce-1", _ROCE_1, _LOSSLESS, 68, 0.25),
+    _collective("allreduce", "mrc", _MRC, _PLANES, 22, 0.75, LITTLE_LOSS),
+    _collective("allreduce", "mrc", _MRC, _PLANES, 36, 0.35, max(LOSSES)),
 )
 """Long enough for one all-reduce each; for most of one where MRC keeps a third, with 1% loss."""
 
+_ALL_TO_ALLS = (
+    _collective("alltoall", "mrc", _MRC, _PLANES, 6, 0.85),
+    _collective("alltoall", "roce-16", _ROCE_16, _LOSSLESS, 10, 0.75),
+    _collective("alltoall", "roce-1", _ROCE_1, _LOSSLESS, 10, 0.75),
+    _collective("alltoall", "mrc", _MRC, _PLANES, 8, 0.75, LITTLE_LOSS),
+)
+"""Long enough for one all-to-all each."""
 
-def _rate(runs: Runs, sender: Sender, loss: float = 0.0) -> float:
+
+def _rate(runs: Runs, kind: str, sender: Sender, loss: float = 0.0) -> float:
     suffix = f"-loss-{loss:g}" if loss else ""
-    return throughput.bus_gbps(runs[f"allreduce-64-{sender.name}{suffix}"])
+    return throughput.bus_gbps(runs[f"{kind}-64-{sender.name}{suffix}"])
 
 
 def _judge_all_reduce(runs: Runs) -> tuple[Check, ...]:
-    mrc, roce_1, roce_16 = (_rate(runs, sender) for sender in (MRC, ROCE_1, ROCE_16))
-    little, much = (_rate(runs, MRC, loss) / mrc for loss in (LITTLE_LOSS, max(LOSSES)))
+    rate = partial(_rate, runs, "allreduce")
+    mrc, roce_1, roce_16 = (rate(sender) for sender in (MRC, ROCE_1, ROCE_16))
+    little, much = (rate(MRC, loss) / mrc for loss in (LITTLE_LOSS, max(LOSSES)))
     return (
         *in_order(mrc, roce_1, roce_16),
         at_least("MRC at 0.1% loss, of its rate", little, 0.85, "{:.0%}"),
@@ -102,11 +125,24 @@ def _judge_all_reduce(runs: Runs) -> tuple[Check, ...]:
     )
 
 
-def _draw_all_reduce(runs: Runs) -> Figure:
+def _judge_all_to_all(runs: Runs) -> tuple[Check, ...]:
+    rate = partial(_rate, runs, "alltoall")
+    mrc, roce_1, roce_16 = (rate(sender) for sender in (MRC, ROCE_1, ROCE_16))
+    return (
+        at_least("MRC over the better RoCE", mrc / max(roce_1, roce_16), 1.0, "{:.2f}"),
+        between("RoCE with 16 QPs over 1 QP", roce_16 / roce_1, SLIGHTLY_WORSE, 1.0, "{:.2f}"),
+        at_least("MRC at 0.1% loss, of its rate", rate(MRC, LITTLE_LOSS) / mrc, 0.7, "{:.0%}"),
+    )
+
+
+def _draw_rates(runs: Runs, kind: str) -> Figure:
+    """A bar for each run, with the rate of a host's ports."""
     figure, (axes,) = drawing.new_panels(2.6)
     for sender, loss in ((ROCE_1, 0.0), (ROCE_16, 0.0), *((MRC, loss) for loss in LOSSES)):
+        if (kind, loss) == ("alltoall", max(LOSSES)):
+            continue  # the paper says nothing of it
         label = f"{sender.label}, {100 * loss:g}% loss" if loss else sender.label
-        bars = axes.barh(label, _rate(runs, sender, loss), color=sender.colour, height=0.6)
+        bars = axes.barh(label, _rate(runs, kind, sender, loss), color=sender.colour, height=0.6)
         axes.bar_label(bars, fmt="%.0f", padding=4, fontsize=7)
     axes.axvline(throughput.PORTS_GBPS, color=style.BLACK, linestyle=drawing.DASHED)
     axes.set_xlabel("bus bandwidth per host (Gb/s, real-equivalent)")
@@ -165,6 +201,11 @@ def _draw_many(runs: Runs) -> Figure:
 
 
 SCALE = (
-    PaperFigure("16x64", _ALL_REDUCES, _judge_all_reduce, _draw_all_reduce, large=True),
+    PaperFigure(
+        "16x64", _ALL_REDUCES, _judge_all_reduce, partial(_draw_rates, kind="allreduce"), large=True
+    ),
+    PaperFigure(
+        "17x64", _ALL_TO_ALLS, _judge_all_to_all, partial(_draw_rates, kind="alltoall"), large=True
+    ),
     PaperFigure("scale", (MANY,), _judge_many, _draw_many, large=True, is_own=True),
 )
