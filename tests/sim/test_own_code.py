@@ -11,6 +11,8 @@ from testbed.model.transport import Mrc
 from testbed.sim import Simulation
 
 EXAMPLES = Path(__file__).parents[2] / "examples/algorithms.py"
+LEAVE_MARKED = EXAMPLES.with_name("leave_marked.py")
+FORCED_EV = EXAMPLES.parents[1] / "scenarios/paper/forced-ev.yaml"
 
 FIRST = """
 class Mine:
@@ -45,6 +47,18 @@ def _verified(scenario: Scenario) -> Simulation:
 @pytest.mark.parametrize(("key", "name"), [("spray", "RandomEv"), ("congestion", "Aimd")])
 def test_the_examples_deliver_everything(key: str, name: str) -> None:
     _verified(_scenario(key, f"{EXAMPLES}:{name}"))
+
+
+@pytest.mark.simulated
+def test_who_leaves_a_marked_ev_for_long_leaves_it_to_a_flow_that_has_no_other() -> None:
+    """MRC passes over it once, and still sends a third of its packets there."""
+    ratios = []
+    for settings in ({}, {"transport.spray": f"{LEAVE_MARKED}:LeaveMarked"}):
+        outcome = Simulation(load_scenario(str(FORCED_EV), settings=settings)).run()
+        first, second = (flow.bytes_verified for flow in outcome.flows)
+        ratios.append(second / first)
+    assert ratios[0] < 0.85
+    assert ratios[1] > 0.95
 
 
 def test_a_selector_decides_the_path_of_every_packet(tmp_path: Path) -> None:
