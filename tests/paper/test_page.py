@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 
-from testbed.campaign.job import FORMS
+from testbed.campaign.job import FORMS, Form
 from testbed.paper.kept import KeptCheck, KeptFigure, KeptSeeds, read_results
 from testbed.paper.page import Row, as_document
 from testbed.paper.planning import select_figures
@@ -107,7 +107,7 @@ def test_reasons_are_those_of_today_and_of_checks_that_there_are() -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: str(figure.number))
-def test_every_row_is_made_in_each_of_its_forms(figure: object, form: str) -> None:
+def test_every_row_is_made_in_each_of_its_forms(figure: object, form: Form) -> None:
     (known,) = (known for known in FIGURES if known is figure)
     results = read_results(paper_page.RESULTS).figures
     assert ((known.number, form) in results) == bool(known.variants_in(form))
