@@ -1,6 +1,7 @@
 """Drawing shared by the figures: throughput over time, faults, axes at full speed."""
 
 from collections.abc import Iterable, Sequence
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from matplotlib.figure import Figure
 
 from testbed.campaign.store import Run
 from testbed.model.summary import FaultSummary
-from testbed.paper.experiments.throughput import gbps, sliding, us_per_s
+from testbed.paper.experiments.throughput import by_direction, gbps, sliding, us_per_s
 from testbed.results.analysis.fault_metrics import FlowTables, run_end
 from testbed.results.report.figures import style
 
@@ -61,24 +62,26 @@ def plot_flows(
 ) -> None:
     """Plot flows in Gb/s at full speed, what the links allow the first of them, and the faults.
 
-    With `together` also their sum, what the links allow all of them, and longer averages.
+    The queue pairs from one host to another are one flow. With `together` also the sum of all
+    flows, what the links allow all of them, and longer averages.
     """
     end, rtt = run_end(run.data), run.data.base_rtt_s
     moments = np.arange(0, end, rtt / 4)
     width_s = (2 if together else 1) * AVERAGED_RTTS * rtt
-    rates = [sliding(run, [flow], moments, width_s) for flow in flows]
+    directions = by_direction(flows)
+    rates = [sliding(run, qps, moments, width_s) for qps in directions]
     x = us_per_s(run) * moments
     line_width = 0.8 if together else None
-    for flow, rate, colour in zip(flows, rates, COLOURS, strict=False):
-        axes.plot(x, rate, color=colour, label=flow.flow.name, linewidth=line_width)
+    for (qp, *_), rate, colour in zip(directions, rates, cycle(COLOURS), strict=False):
+        axes.plot(x, rate, color=colour, label=qp.flow.name, linewidth=line_width)
     if together:
         total = np.sum(rates, axis=0)
         axes.plot(x, total, color=style.BLACK, linewidth=1.5, label="together")
-    counted = flows if together else flows[:1]
+    counted = flows if together else directions[0]
     allowed = [gbps(run, sum(flow.attainable.at(t) for flow in counted)) for t in moments]
     axes.plot(x, allowed, color=style.BLACK, linestyle=DASHED, label="links allow")
     shade_faults(axes, run)
-    most = max(gbps(run, flow.attainable.undamaged_bps) for flow in flows)
+    most = max(gbps(run, sum(flow.attainable.undamaged_bps for flow in qps)) for qps in directions)
     axes.set_ylim(0, 1.25 * max(most, *allowed))
     time_axes(axes, run)
     axes.set_ylabel(RATE_LABEL)

@@ -114,6 +114,7 @@ def _draw_with_evs(
     upper.set_ylabel(drawing.RATE_LABEL)
     for i, (flow, evs) in enumerate(flows):
         _plot_evs(lower, run, flow, evs, drawing.COLOURS[len(flows) + step * i :])
+    lower.set_ylim(bottom=0)
     drawing.shade_faults(lower, run, named=False)
     drawing.legend_below(figure, columns)
     return figure
@@ -137,7 +138,6 @@ def _plot_evs(
         axes.plot(us_per_s(run) * moments, sent_gbps, color=colour, label=name)
     axes.set_ylabel("sent on the EV\n(Gb/s, real-equivalent)")
     axes.set_xlabel(drawing.TIME_LABEL)
-    axes.set_ylim(bottom=0)
 
 
 def _same_ev(runs: Runs) -> tuple[Check, ...]:
