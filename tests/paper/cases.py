@@ -332,9 +332,8 @@ CASES: Mapping[str, Case] = {
     "17x64": Case(
         many_to_many_runs,
         (
-            ("MRC over the better", {"roce-1": 0.95}),
-            ("16 QPs over 1 QP", {"roce-16": 0.45}),
-            ("16 QPs over 1 QP", {"roce-16": 0.65}),
+            ("MRC over RoCE with 1 QP", {"roce-1": 0.95}),
+            ("MRC over RoCE with 2 QPs", {"roce-2": 0.95}),
             ("at 0.1% loss", {"mrc-loss-0.001": 0.5}),
         ),
     ),

@@ -1,6 +1,7 @@
 """Beyond emulation: collectives of the paper's 64 hosts, and 512 hosts that lose a T1."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,12 +13,13 @@ from testbed.campaign.store import Run, Runs
 from testbed.paper.checks import Check, at_least, between
 from testbed.paper.experiments import drawing, throughput
 from testbed.paper.experiments.collectives import (
+    DRAIN,
     LITTLE_LOSS,
     LOSSES,
     MRC,
     ROCE_1,
+    ROCE_2,
     ROCE_16,
-    SLIGHTLY_WORSE,
     Sender,
     in_order,
     losses_at_nics,
@@ -42,7 +44,7 @@ SLICES = 4
 
 _WORKLOADS: Mapping[str, Mapping[str, Any]] = {
     "allreduce": {"hosts": _RING, "size": "32 MiB", "slices": SLICES},
-    "alltoall": {"hosts": _RING, "size": "16 MiB"},
+    "alltoall": {"hosts": _RING, "size": "8 MiB"},
 }
 _DESCRIPTIONS = {
     "allreduce": "Ring all-reduce among 64 hosts, every hop of the ring between racks.",
@@ -89,24 +91,32 @@ def _collective(
     return Variant(name, "collective", changes, excluded=_TOO_LARGE, carries=carries)
 
 
-_ROCE_1, _ROCE_16 = {"kind": "roce"}, {"kind": "roce", "qps": 16}
+_ROCE = {"kind": "roce"}
 
 _ALL_REDUCES = (
     _collective("allreduce", "mrc", _MRC, _PLANES, 20, 0.85),
-    _collective("allreduce", "roce-16", _ROCE_16, _LOSSLESS, 24, 0.75),
-    _collective("allreduce", "roce-1", _ROCE_1, _LOSSLESS, 68, 0.25),
+    _collective("allreduce", "roce-16", {**_ROCE, "qps": 16}, _LOSSLESS, 24, 0.75),
+    _collective("allreduce", "roce-1", _ROCE, _LOSSLESS, 68, 0.25),
     _collective("allreduce", "mrc", _MRC, _PLANES, 22, 0.75, LITTLE_LOSS),
     _collective("allreduce", "mrc", _MRC, _PLANES, 36, 0.35, max(LOSSES)),
 )
 """Long enough for one all-reduce each; for most of one where MRC keeps a third, with 1% loss."""
 
+
+def _cut_off(variant: Variant) -> Variant:
+    """End the run a second after its time, whatever is under way: one all-to-all is over."""
+    changes = {**variant.changes, "drain": DRAIN}
+    return replace(variant, changes=changes, may_stall=True)
+
+
 _ALL_TO_ALLS = (
-    _collective("alltoall", "mrc", _MRC, _PLANES, 6, 0.85),
-    _collective("alltoall", "roce-16", _ROCE_16, _LOSSLESS, 10, 0.75),
-    _collective("alltoall", "roce-1", _ROCE_1, _LOSSLESS, 10, 0.75),
-    _collective("alltoall", "mrc", _MRC, _PLANES, 8, 0.75, LITTLE_LOSS),
+    _cut_off(_collective("alltoall", "mrc", _MRC, _PLANES, 3, 0.85)),
+    _cut_off(_collective("alltoall", "roce-1", _ROCE, _LOSSLESS, 5, 0.75)),
+    _cut_off(_collective("alltoall", "roce-2", {**_ROCE, "qps": 2}, _LOSSLESS, 5, 0.75)),
+    _cut_off(_collective("alltoall", "mrc", _MRC, _PLANES, 4, 0.75, LITTLE_LOSS)),
 )
-"""Long enough for one all-to-all each."""
+"""Each host sends to 63 others, on as many QPs or twice as many. With 16 for each it would have 1,008,
+and a run would take hours."""
 
 
 def _rate(runs: Runs, kind: str, sender: Sender, loss: float = 0.0) -> float:
@@ -127,20 +137,24 @@ def _judge_all_reduce(runs: Runs) -> tuple[Check, ...]:
 
 def _judge_all_to_all(runs: Runs) -> tuple[Check, ...]:
     rate = partial(_rate, runs, "alltoall")
-    mrc, roce_1, roce_16 = (rate(sender) for sender in (MRC, ROCE_1, ROCE_16))
+    mrc, roce_1, roce_2 = (rate(sender) for sender in (MRC, ROCE_1, ROCE_2))
     return (
-        at_least("MRC over the better RoCE", mrc / max(roce_1, roce_16), 1.0, "{:.2f}"),
-        between("RoCE with 16 QPs over 1 QP", roce_16 / roce_1, SLIGHTLY_WORSE, 1.0, "{:.2f}"),
+        at_least("MRC over RoCE with 1 QP", mrc / roce_1, 1.0, "{:.2f}"),
+        at_least("MRC over RoCE with 2 QPs", mrc / roce_2, 1.0, "{:.2f}"),
         at_least("MRC at 0.1% loss, of its rate", rate(MRC, LITTLE_LOSS) / mrc, 0.7, "{:.0%}"),
     )
+
+
+_DRAWN = {
+    "allreduce": ((ROCE_1, 0.0), (ROCE_16, 0.0), *((MRC, loss) for loss in LOSSES)),
+    "alltoall": ((ROCE_1, 0.0), (ROCE_2, 0.0), (MRC, 0.0), (MRC, LITTLE_LOSS)),
+}
 
 
 def _draw_rates(runs: Runs, kind: str) -> Figure:
     """A bar for each run, with the rate of a host's ports."""
     figure, (axes,) = drawing.new_panels(2.6)
-    for sender, loss in ((ROCE_1, 0.0), (ROCE_16, 0.0), *((MRC, loss) for loss in LOSSES)):
-        if (kind, loss) == ("alltoall", max(LOSSES)):
-            continue  # the paper says nothing of it
+    for sender, loss in _DRAWN[kind]:
         label = f"{sender.label}, {100 * loss:g}% loss" if loss else sender.label
         bars = axes.barh(label, _rate(runs, kind, sender, loss), color=sender.colour, height=0.6)
         axes.bar_label(bars, fmt="%.0f", padding=4, fontsize=7)
