@@ -115,8 +115,8 @@ _ALL_TO_ALLS = (
     _cut_off(_collective("alltoall", "roce-2", {**_ROCE, "qps": 2}, _LOSSLESS, 5, 0.75)),
     _cut_off(_collective("alltoall", "mrc", _MRC, _PLANES, 4, 0.75, LITTLE_LOSS)),
 )
-"""Each host sends to 63 others, on as many QPs or twice as many. With 16 for each it would have 1,008,
-and a run would take hours."""
+"""Each host sends to 63 others, on as many QPs or twice as many. With 16 for each it would have
+1,008, and a run would take hours."""
 
 
 def _rate(runs: Runs, kind: str, sender: Sender, loss: float = 0.0) -> float:
