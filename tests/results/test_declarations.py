@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -18,7 +19,12 @@ from testbed.installation import PROJECT
 from testbed.model.errors import InputError
 from testbed.model.json_schema import scenario_schema, summary_schema
 from testbed.model.summary import FaultEffect, FaultSummary, Metric, MetricGroup, Summary, View
-from testbed.model.summary.metric import Comparison, OptionalTime
+from testbed.model.summary.metric import (
+    Comparison,
+    OptionalTime,
+    metrics_of,
+    quantities_of,
+)
 from testbed.results.analyse import analyse
 from testbed.results.analysis.fault_metrics import FaultMetrics
 from testbed.results.comparison.rows import compare, group_of
@@ -41,6 +47,19 @@ def declare(
     metric.__set_name__(group, "toy")
     monkeypatch.setattr(group, "toy", metric, raising=False)
     monkeypatch.setattr(computing, "toy", property(lambda _: value), raising=False)
+    forget_declarations()
+
+
+def forget_declarations() -> None:
+    """Have the metrics of all groups looked for again."""
+    for known in (metrics_of, quantities_of):
+        known.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def _declarations_of_this_test() -> Iterator[None]:
+    yield
+    forget_declarations()
 
 
 @pytest.fixture

@@ -299,18 +299,12 @@ class MetricGroup(BaseModel):
     @classmethod
     def metrics(cls) -> tuple[Metric[Any], ...]:
         """The declared metrics, in order; those of base classes first."""
-        return tuple(
-            attribute
-            for base in reversed(cls.__mro__)
-            if issubclass(base, MetricGroup)  # pydantic's own classes have a hundred attributes
-            for attribute in vars(base).values()
-            if isinstance(attribute, Metric)
-        )
+        return metrics_of(cls)
 
     @classmethod
     def quantities(cls) -> tuple[Quantity, ...]:
         """The numbers of the metrics, in order."""
-        return tuple(quantity for metric in cls.metrics() for quantity in metric.quantities)
+        return quantities_of(cls)
 
     @classmethod
     def measured(cls, source: object, scale: Scale, **fields: Any) -> Self:
@@ -379,3 +373,21 @@ class MetricGroup(BaseModel):
                 schema_of_number["anyOf"].append({"const": _NEVER_IN_JSON})
             properties[quantity.key] = {**schema_of_number, "description": description}
         return {**written, "additionalProperties": False, "required": list(properties)}
+
+
+@cache
+def metrics_of(group: type[MetricGroup]) -> tuple[Metric[Any], ...]:
+    """The metrics that a group declares, found once: a run may have a million groups."""
+    return tuple(
+        attribute
+        for base in reversed(group.__mro__)
+        if issubclass(base, MetricGroup)  # pydantic's own classes have a hundred attributes
+        for attribute in vars(base).values()
+        if isinstance(attribute, Metric)
+    )
+
+
+@cache
+def quantities_of(group: type[MetricGroup]) -> tuple[Quantity, ...]:
+    """The numbers of these metrics."""
+    return tuple(quantity for metric in metrics_of(group) for quantity in metric.quantities)

@@ -154,8 +154,8 @@ def latency(data: RunData, seconds: NDArray[np.float64]) -> Latency | None:
     return Latency.measured(metrics, data.scale)
 
 
-def flow_summary(data: RunData, tables: FlowTables) -> FlowSummary:
-    """One flow over the whole run."""
+def flow_summary(data: RunData, tables: FlowTables, message_s: NDArray[np.float64]) -> FlowSummary:
+    """One flow over the whole run; `message_s` are the latencies of its messages."""
     metrics, flow = FlowMetrics(data, tables), tables.flow
     return FlowSummary.measured(
         metrics,
@@ -167,5 +167,5 @@ def flow_summary(data: RunData, tables: FlowTables) -> FlowSummary:
         transport=flow.transport,
         goodput_by_plane_bps=metrics.goodput_by_plane_bps,
         evs=metrics.evs,
-        latency=latency(data, latencies_s(data, tables)),
+        latency=latency(data, message_s),
     )

@@ -99,7 +99,10 @@ def integrity_of(flows: Sequence[FlowRecord], expect: Expect) -> Integrity:
 
 def summarise(data: RunData, tables: Sequence[FlowTables]) -> Summary:
     """Compute everything that `summary.json` holds."""
-    flows = tuple(flow_summary(data, flow) for flow in tables)
+    message_s = [latencies_s(data, flow) for flow in tables]
+    flows = tuple(
+        flow_summary(data, flow, seconds) for flow, seconds in zip(tables, message_s, strict=True)
+    )
     effects = [fault_effects(data, tables, fault) for fault in data.faults]
     integrity = integrity_of(data.run.flows, data.scenario.expect)
     contradicting = contradictions(data, tables, flows, list(chain.from_iterable(effects)))
@@ -118,7 +121,7 @@ def summarise(data: RunData, tables: Sequence[FlowTables]) -> Summary:
         reasons=verdict.reasons,
         integrity=integrity,
         flows=flows,
-        messages=latency(data, np.concatenate([[], *(latencies_s(data, flow) for flow in tables)])),
+        messages=latency(data, np.concatenate([[], *message_s])),
         over_flows=spreads([(flow.name, flow) for flow in flows]),
         faults=tuple(map(partial(fault_summary, data), data.faults, effects)),
         operations=summarise_operations(data),
