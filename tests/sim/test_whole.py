@@ -1,4 +1,4 @@
-"""The simulator and its reference give the same results over random fabrics with faults.
+"""The simulator and its reference have the same results and records on random fabrics with faults.
 
 The reference is plain: each packet travels as bytes with its iCRC, and the engine is a heap of
 events. `TESTBED_SOAK=1 pytest tests/sim/test_whole.py` compares a thousand fabrics.
@@ -7,6 +7,8 @@ events. `TESTBED_SOAK=1 pytest tests/sim/test_whole.py` compares a thousand fabr
 import os
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from unittest import mock
 
 import pytest
@@ -92,11 +94,12 @@ def _impair(_now_ns: int, act: tuple[Simulation, str, Impairment]) -> None:
 
 
 def outcome_of(
-    scenario: Scenario, faults: list[Fault], *, plain: bool
+    scenario: Scenario, faults: list[Fault], raw: Path, *, plain: bool
 ) -> tuple[Outcome, dict[str, object]]:
+    """What a run comes to; `raw` gets its records, in which each packet has its times."""
     engine = REFERENCE_ENGINE if plain else Engine
     with mock.patch.object(sim_run, "Engine", engine):
-        simulation = Simulation(scenario, sealed=plain)
+        simulation = Simulation(scenario, raw, sealed=plain)
     assert type(simulation.engine) is engine
     links = sorted(scenario.topology.links.values(), key=lambda link: link.name)
     directions = [direction for link in links for direction in link.directions]
@@ -104,7 +107,9 @@ def outcome_of(
         name = directions[fault.direction % len(directions)]
         for at_ns, state in ((fault.at_ns, fault.state), (fault.at_ns + fault.length_ns, HEALTHY)):
             simulation.engine.at(at_ns, _impair, (simulation, name, state))
-    return simulation.run(), dict(simulation.reports())
+    outcome = simulation.run()
+    simulation.close()
+    return outcome, dict(simulation.reports())
 
 
 @settings(
@@ -128,5 +133,13 @@ def test_the_plain_reference_has_the_same_results(
         workload=Permutation(message_size=f"{size} B"),
         transport=transport,
     )
-    result, reference = (outcome_of(scenario, faults, plain=plain) for plain in (False, True))
-    assert result == reference
+    with TemporaryDirectory() as directory:
+        ours, plain = (Path(directory, name) for name in ("ours", "plain"))
+        ours.mkdir()
+        plain.mkdir()
+        result = outcome_of(scenario, faults, ours, plain=False)
+        assert result == outcome_of(scenario, faults, plain, plain=True)
+        records = {file.relative_to(ours) for file in ours.rglob("*") if file.is_file()}
+        assert records
+        for record in records:
+            assert (ours / record).read_bytes() == (plain / record).read_bytes(), record
