@@ -102,6 +102,12 @@ PARTS: Mapping[str, BenchPart] = {
         5,
         root=False,
     ),
+    "simulator-shares": BenchPart(
+        "which part of the code the time of a simulation goes to, as Python",
+        "simulated.shares",
+        3,
+        root=False,
+    ),
     "simulator-growth": BenchPart(
         "CPU time of a packet and hop at 8 to 4096 hosts, simulated",
         "simulated.growth",
@@ -119,7 +125,7 @@ PARTS: Mapping[str, BenchPart] = {
         "ten scenarios, emulated and simulated; a table", "simulated.agreement", 3
     ),
     "leaf-spine": BenchPart(
-        "a permutation of 1024 hosts, simulated", "simulated.simulator", 1, root=False
+        "a permutation of 1024 hosts, simulated", "simulated.simulator", 3, root=False
     ),
 }
 
