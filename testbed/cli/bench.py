@@ -59,10 +59,7 @@ def bench(
         parts = _measured_anywhere(parts)
     usual = [name for name, part in PARTS.items() if htsim is not None or not part.only_if_named]
     chosen = {name: PARTS[name] for name in PARTS if name in (parts or usual)}
-    if "htsim" in chosen:
-        from testbed.bench.simulated.htsim import find
-
-        find(htsim)
+    _look_for_htsim(htsim, named="htsim" in chosen, usual=not parts)
     if any(part.root for part in chosen.values()):
         from testbed.fabric.capabilities import require
 
@@ -92,6 +89,16 @@ def bench(
     status = ExitStatus.FAILED if missed else ExitStatus.AS_EXPECTED
     print_status(status, "a figure misses its target or was not measured, see the table")
     raise typer.Exit(status)
+
+
+def _look_for_htsim(checkout: Path | None, *, named: bool, usual: bool) -> None:
+    """Look for it before anything is measured; say so where the usual parts are without it."""
+    if named:
+        from testbed.bench.simulated.htsim import find
+
+        find(checkout)
+    elif usual:
+        stderr().print("htsim: not compared; name a checkout of uet-htsim with --htsim DIR")
 
 
 def _measured_anywhere(parts: list[str] | None) -> list[str]:

@@ -1,10 +1,12 @@
 """Where the time and the memory of a simulated run go: simulating, records, analysis, drawing.
 
-Each run is made in a process of its own, by the functions of `testbed simulate`. Time is CPU time,
-and memory is the largest resident size of the process in a stage. The process is a new Python, no
-fork: it loads Polars, whose threads a fork of a process that has loaded it would wait for.
+Each run is made in a process of its own, on one CPU, by the functions that `testbed simulate`
+calls. Time is CPU time, and memory is the largest resident size of the process in a stage. The
+process is a new Python, no fork: it loads Polars, whose threads a fork of a process that has loaded
+it would wait for.
 """
 
+import os
 import tempfile
 import time
 from collections.abc import Callable
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from testbed.bench.measure import Figure, Setting, no_target
+from testbed.bench.simulated.program_cost import one_cpu, peak_megabytes
 from testbed.bench.simulated.simulator import permutation
 from testbed.model.run_files.layout import FIGURES
 from testbed.model.scenario import Scenario
@@ -23,8 +26,6 @@ from testbed.sim.run import COLLECTING
 
 FABRICS = {8: (2, 4), 128: (8, 16), 1024: (32, 32)}
 """Leaves, and hosts of a leaf, by the number of hosts."""
-
-MEGABYTE = 10**6
 
 STARTING = "starting"
 """The stage in which Python starts and loads what the simulator needs."""
@@ -51,14 +52,12 @@ class Stages:
 
     def end(self, stage: str) -> None:
         """End a stage and begin the next one."""
-        status = Path("/proc/self/status").read_text(encoding="ascii")
-        peak_kib = int(status.partition("VmHWM:")[2].split()[0])
-        self.costs[stage] = (time.process_time() - self._began_s, peak_kib * 1024 / MEGABYTE)
+        self.costs[stage] = (time.process_time() - self._began_s, peak_megabytes())
         self._begin()
 
 
 def simulator_cost(setting: Setting) -> list[Figure]:
-    """Measure runs of three sizes; takes some minutes and several gigabytes of memory."""
+    """Measure runs of three sizes; takes some minutes."""
     return [
         figure
         for hosts, (leaves, hosts_per_leaf) in FABRICS.items()
@@ -79,8 +78,9 @@ def costs(name: str, scenario: Scenario, setting: Setting) -> list[Figure]:
 
 
 def in_new_process(measure: Callable[[Scenario], Measured], scenario: Scenario) -> Measured:
-    """Call a function of a module in a new Python."""
-    with ProcessPoolExecutor(1, get_context("spawn")) as process:
+    """Call a function of a module in a new Python, on one CPU."""
+    pinned = partial(os.sched_setaffinity, 0, {one_cpu()})
+    with ProcessPoolExecutor(1, get_context("spawn"), pinned) as process:
         return process.submit(measure, scenario).result()
 
 

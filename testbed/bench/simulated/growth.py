@@ -1,10 +1,10 @@
 """What a packet and hop cost in small and large fabrics: 8 to 4,096 hosts, simulated.
 
-Every host sends 2 MB to another one over a leaf-spine, and nothing is recorded. Each run is made in
-a process of its own; time is CPU time with the transport's, without the building of the fabric.
+Every host sends 2 MB to another one over a leaf-spine, and nothing is recorded. Each size is
+measured in a process of its own, one size after the other in each repeat, so that a machine that
+becomes slower does so for all; a small fabric is simulated until it has taken some seconds. Time is
+CPU time with the transport's, without the building of the fabric.
 """
-
-from functools import partial
 
 from testbed.bench.measure import Figure, Setting, at_most, no_target
 from testbed.bench.simulated.cost import FABRICS, Stages, in_new_process
@@ -19,28 +19,39 @@ GROWTH = 1.5
 """Most cost of a packet-hop in the largest fabric, of that in the smallest."""
 
 
+LEAST_S = 2.0
+"""CPU seconds that a size is simulated for at least."""
+
+
 def simulator_growth(setting: Setting) -> list[Figure]:
     """Measure four sizes; takes several minutes and some gigabytes of memory."""
+    sizes = FABRICS | LARGEST
+    samples = setting.repeat(
+        f"{', '.join(map(str, sizes))} hosts",
+        lambda: [
+            in_new_process(cost_of_a_hop, permutation(*fabric, seed=1)) for fabric in sizes.values()
+        ],
+    )
     figures = []
-    by_size = []
-    for hosts, (leaves, hosts_per_leaf) in (FABRICS | LARGEST).items():
-        run = partial(in_new_process, cost_of_a_hop, permutation(leaves, hosts_per_leaf, 1))
-        hop_us, cpu_s, megabytes = zip(*setting.repeat(f"{hosts} hosts", run), strict=True)
+    for hosts, of_size in zip(sizes, zip(*samples, strict=True), strict=True):
+        hop_us, cpu_s, megabytes = zip(*of_size, strict=True)
         figures += [
             no_target(f"{hosts} hosts: a packet-hop", "us", hop_us),
             no_target(f"{hosts} hosts: simulating", "s", cpu_s),
             no_target(f"{hosts} hosts: peak memory", "MB", megabytes),
         ]
-        by_size.append(hop_us)
-    ratios = tuple(large / small for small, large in zip(by_size[0], by_size[-1], strict=True))
+    ratios = tuple(repeat[-1][0] / repeat[0][0] for repeat in samples)
     return [*figures, at_most("a packet-hop in the largest / smallest fabric", "", ratios, GROWTH)]
 
 
 def cost_of_a_hop(scenario: Scenario) -> tuple[float, float, float]:
-    """CPU microseconds of a packet-hop, CPU seconds of the run, peak memory in megabytes."""
-    simulation = Simulation(scenario)
-    stages = Stages()
-    outcome = simulation.run()
-    stages.end("run")
-    cpu_s, megabytes = stages.costs["run"]
-    return cpu_s / outcome.packet_hops * 1e6, cpu_s, megabytes
+    """CPU microseconds of a packet-hop, CPU seconds of a run, peak memory in megabytes."""
+    total_s, hops, runs, megabytes = 0.0, 0, 0, 0.0
+    while total_s < LEAST_S:
+        simulation = Simulation(scenario)
+        stages = Stages()
+        hops += simulation.run().packet_hops
+        stages.end("run")
+        cpu_s, peak = stages.costs["run"]
+        total_s, runs, megabytes = total_s + cpu_s, runs + 1, max(megabytes, peak)
+    return total_s / hops * 1e6, total_s / runs, megabytes

@@ -2,16 +2,19 @@
 
 htsim is a program of its own: the user names a checkout, in which it is built if it is not. Both
 get the same fabric (leaf-spine, links of 100 Gbit/s) and the same matrix (every host sends 2 MB to
-another one), and congestion control by NSCC. htsim is run as its README does, without logs. Both
-have one thread for the simulation. Times are CPU times, from the start of each program: on a core
-of its own a program takes as long, and other work on the machine changes them little.
+another one), and congestion control by NSCC. htsim is run as its README does, without logs, with
+its own way of spraying. A flow ends when its sender has the last acknowledgement.
+
+All run on the same CPU. Times are CPU times, from the start of each program: on a core of its own a
+program takes as long, and other work on the machine changes them little.
 """
 
+import json
 import os
 import re
-import resource
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -20,7 +23,8 @@ from itertools import count
 from pathlib import Path
 
 from testbed.bench.measure import Figure, Setting, at_most, no_target
-from testbed.bench.simulated.cost import MEGABYTE, in_new_process, recorded
+from testbed.bench.simulated.cost import in_new_process
+from testbed.bench.simulated.program_cost import ProgramCost, cost_of, peak_megabytes
 from testbed.bench.simulated.simulator import completions, ideal_ns, permutation
 from testbed.model.errors import InputError, MachineError
 from testbed.model.scenario import Scenario
@@ -32,7 +36,8 @@ FABRICS = {128: (8, 16), 1024: (32, 32)}
 NS_PER_US = 1000
 
 ALONE, WHOLE, MEMORY_MB = 2.0, 4.0, 1000.0
-"""Targets: CPU time in that of htsim, without records and with records and report; megabytes."""
+"""Targets: CPU time in that of htsim, of the simulation without records and of the whole command;
+megabytes of the whole command."""
 
 _PROJECT = "datacenter/CMakeLists.txt"
 """A file by which htsim's sources are known; they are in the directory above its own."""
@@ -62,26 +67,24 @@ def htsim(setting: Setting) -> list[Figure]:
         MachineError: it is there, and cannot be built.
     """
     program = find(setting.htsim)
+    setting.progress(f"htsim: {program}")
     figures: list[Figure] = []
     for hosts, (leaves, per_leaf) in FABRICS.items():
         seeds = count(1)
 
-        def measure() -> tuple[Sample, Sample, float]:
+        def measure() -> tuple[Sample, Sample, ProgramCost]:
             scenario = permutation(leaves, per_leaf, next(seeds))  # noqa: B023 - called below
-            theirs = run(program, scenario)
-            ours = in_new_process(simulated, scenario)
-            stages = in_new_process(recorded, scenario)
-            return theirs, ours, sum(seconds for seconds, _ in stages.values())
+            return run(program, scenario), in_new_process(simulated, scenario), command(scenario)
 
         samples = setting.repeat(f"{hosts} hosts", measure)
         figures += compare(f"{hosts} hosts", samples)
     return figures
 
 
-def compare(name: str, samples: Sequence[tuple[Sample, Sample, float]]) -> list[Figure]:
-    """The figures of one fabric, from its repeats: htsim's, ours, and our time with records."""
+def compare(name: str, samples: Sequence[tuple[Sample, Sample, ProgramCost]]) -> list[Figure]:
+    """The figures of one fabric, from its repeats: htsim's, ours, and our whole command's."""
     figures = []
-    theirs, ours, _ = zip(*samples, strict=True)
+    theirs, ours, commands = zip(*samples, strict=True)
     for whose, each in (("htsim", theirs), ("testbed", ours)):
         flows = [sample.completions_us for sample in each]
         figures += [
@@ -92,13 +95,15 @@ def compare(name: str, samples: Sequence[tuple[Sample, Sample, float]]) -> list[
             no_target(f"{name}, {whose}: peak memory", "MB", [sample.megabytes for sample in each]),
         ]
     alone = [mine.seconds / other.seconds for other, mine, _ in samples]
-    whole = [seconds / other.seconds for other, _, seconds in samples]
-    memory = [sample.megabytes for sample in ours]
+    whole = [whole.seconds / other.seconds for other, _, whole in samples]
+    memory = [whole.megabytes for whole in commands]
     return [
         *figures,
+        no_target(f"{name}, testbed simulate: time", "s", [whole.seconds for whole in commands]),
+        no_target(f"{name}, testbed simulate: wall time", "s", [one.wall_s for one in commands]),
         at_most(f"{name}: time without records, in htsim's", "", alone, ALONE),
         at_most(f"{name}: time with records and report, in htsim's", "", whole, WHOLE),
-        at_most(f"{name}: peak memory without records", "MB", memory, MEMORY_MB),
+        at_most(f"{name}: peak memory with records and report", "MB", memory, MEMORY_MB),
     ]
 
 
@@ -162,9 +167,48 @@ def simulated(scenario: Scenario) -> Sample:
     """Simulate it here, without records, in this process, which was started for it."""
     in_ideal, _ = completions(scenario)
     seconds = time.process_time()
-    peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     ideal_us = ideal_ns(scenario) / NS_PER_US
-    return Sample([taken * ideal_us for taken in in_ideal], seconds, peak_kib * 1024 / MEGABYTE)
+    return Sample([taken * ideal_us for taken in in_ideal], seconds, peak_megabytes())
+
+
+def command(scenario: Scenario) -> ProgramCost:
+    """Run `testbed simulate` on it, with records, report and figures.
+
+    Raises:
+        RuntimeError: it failed.
+    """
+    topology, workload = scenario.topology, scenario.workload
+    document = {
+        "name": scenario.name,
+        "topology": {
+            "name": topology.name,
+            "planes": topology.planes,
+            "t0_per_plane": topology.t0_per_plane,
+            "t1_per_plane": topology.t1_per_plane,
+            "hosts_per_t0": topology.hosts_per_t0,
+            "dilation": topology.dilation,
+        },
+        "seed": scenario.seed,
+        "duration": f"{scenario.duration} ns",
+        "workload": {
+            "kind": "write_bw",
+            "pairs": workload.directions(topology),
+            "bidirectional": False,
+            "message_size": f"{workload.longest_bytes(topology, 1)} B",
+            "depth": 1,
+        },
+    }
+    with tempfile.TemporaryDirectory() as directory:
+        place = Path(directory)
+        file = place / "permutation.yaml"
+        file.write_text(json.dumps(document), encoding="utf-8")
+        cost = cost_of(
+            [sys.executable, "-m", "testbed", "simulate", file, "--results", place / "results"],
+            place,
+        )
+    if cost.status:
+        raise RuntimeError(f"testbed simulate ended with {cost.status}: {cost.output[-300:]}")
+    return cost
 
 
 def run(program: Path, scenario: Scenario) -> Sample:
@@ -173,29 +217,22 @@ def run(program: Path, scenario: Scenario) -> Sample:
     Raises:
         RuntimeError: it failed, or not every flow finished.
     """
-    with tempfile.TemporaryDirectory() as place:
-        topology, matrix = Path(place, "fabric.topo"), Path(place, "pairs.cm")
+    with tempfile.TemporaryDirectory() as directory:
+        place = Path(directory)
+        topology, matrix = place / "fabric.topo", place / "pairs.cm"
         topology.write_text(topology_text(scenario), encoding="ascii")
         matrix.write_text(matrix_text(scenario), encoding="ascii")
-        command: list[str | Path] = [program, "-topo", topology, "-tm", matrix]
-        command += ["-sender_cc_only", "-sender_cc_algo", "nscc", "-end", "10000"]
-        command += ["-o", Path(place, "log")]
-        with Path(place, "output").open("w+", encoding="utf-8") as output:
-            process = subprocess.Popen(  # noqa: S603 - the user named it
-                command, cwd=place, stdout=output, stderr=subprocess.STDOUT
-            )
-            _, status, used = os.wait4(process.pid, 0)
-            process.returncode = os.waitstatus_to_exitcode(status)
-            output.seek(0)
-            printed = output.read()
-    done = sorted(float(us) for us in _FINISHED.findall(printed))
+        arguments: list[str | Path] = ["-topo", topology, "-tm", matrix]
+        arguments += ["-sender_cc_only", "-sender_cc_algo", "nscc", "-end", "10000"]
+        cost = cost_of([program, *arguments, "-o", place / "log"], place)
+    done = sorted(float(us) for us in _FINISHED.findall(cost.output))
     pairs = len(scenario.workload.directions(scenario.topology))
-    if process.returncode or len(done) != pairs:
-        last = printed[-300:].strip()
+    if cost.status or len(done) != pairs:
+        last = cost.output[-300:].strip()
         raise RuntimeError(
-            f"htsim ended with {process.returncode}, {len(done)} of {pairs} flows finished: {last}"
+            f"htsim ended with {cost.status}, {len(done)} of {pairs} flows finished: {last}"
         )
-    return Sample(done, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024 / MEGABYTE)
+    return Sample(done, cost.seconds, cost.megabytes)
 
 
 def topology_text(scenario: Scenario) -> str:
