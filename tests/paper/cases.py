@@ -334,7 +334,6 @@ CASES: Mapping[str, Case] = {
         (
             ("MRC over RoCE with 1 QP", {"roce-1": 0.95}),
             ("MRC over RoCE with 2 QPs", {"roce-2": 0.95}),
-            ("at 0.1% loss", {"mrc-loss-0.001": 0.5}),
         ),
     ),
     "scale": Case(

@@ -319,7 +319,7 @@ def many_hosts_runs(**wrong: float) -> Runs:
 
 
 def many_to_many_runs(**wrong: float) -> Runs:
-    shares = {"mrc": 0.9, "roce-2": 0.6, "roce-1": 0.6, "mrc-loss-0.001": 0.8, **wrong}
+    shares = {"mrc": 0.9, "roce-2": 0.6, "roce-1": 0.6, **wrong}
     return {f"alltoall-64-{name}": collective(share) for name, share in shares.items()}
 
 
