@@ -7,7 +7,8 @@ hold), for every run of a set, and some figures of each summary, so that a diffe
 
     python scripts/recording.py compare           a dozen runs, under 3 minutes
     python scripts/recording.py compare --full    every scenario that simulates and the paper's
-                                                  simulated experiments, seeds 1 to 3
+                                                  simulated experiments, seeds 1 to 3, but the
+                                                  large ones, which take hours
     python scripts/recording.py record [--full]   write the recording again
 
 Exit status: 0 all runs are equal, 1 some are not, 2 wrong arguments.
@@ -28,6 +29,7 @@ from typing import Any
 
 import polars as pl
 
+from testbed.campaign.job import FORMS, Form
 from testbed.files.catalog import SCENARIOS
 from testbed.files.scenarios import load_scenario, nominal
 from testbed.model.errors import InputError
@@ -146,8 +148,9 @@ def runs_of_set(*, full: bool) -> Iterator[SimulatedRun]:
                 copy = scenario.model_copy(update={"seed": seed})
                 yield SimulatedRun(f"scenarios/{file.stem} seed {seed}", copy)
     with tempfile.TemporaryDirectory() as place:
-        figures = select_figures([], large=full)
-        planned_runs = plan(figures, Path(place), ("simulated",), seeds=len(seeds)).due
+        figures = select_figures([])
+        counts: Mapping[Form, int] = dict.fromkeys(FORMS, len(seeds))
+        planned_runs = plan(figures, Path(place), ("simulated",), seeds=counts).due
     for planned in planned_runs:
         name = f"paper/{planned.scenario.name}"
         if planned.job.form == "simulated" and (full or name in QUICK):

@@ -71,3 +71,14 @@ def test_a_digest_changes_with_every_value_and_type(recording: ModuleType) -> No
     assert len({recording.digest_of_column(column) for column in columns}) == len(columns)
     assert recording.digest_of({"a": 0.1, "b": 2}) == recording.digest_of({"b": 2, "a": 0.1})
     assert recording.digest_of(0.1) != recording.digest_of(0.1 + 1e-17 * 2)
+
+
+def test_the_quick_set_has_each_run_that_it_names(recording: ModuleType) -> None:
+    names = {run.name for run in recording.runs_of_set(full=False)}
+    assert {name.rpartition(" seed ")[0] for name in names} == recording.QUICK
+
+
+def test_the_full_set_has_three_seeds_of_each_run(recording: ModuleType) -> None:
+    names = [run.name.rpartition(" seed ")[0] for run in recording.runs_of_set(full=True)]
+    assert set(names) > recording.QUICK
+    assert all(names.count(name) >= 3 for name in recording.QUICK)
