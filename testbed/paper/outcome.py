@@ -53,10 +53,13 @@ class CheckOutcome(_Model):
     @property
     def reason(self) -> str:
         """Why it does not hold; empty if it does."""
-        if self.holds:
-            return ""
-        reason = "; ".join(filter(None, (self.equal, self.why_not)))
-        return f"{self.what}: {self.measured}, {reason or 'for a reason that was not found yet'}"
+        return "" if self.holds else f"{self.what}: {self.measured}, {self.cause}"
+
+    @property
+    def cause(self) -> str:
+        """The cause, as far as it is known, if it does not hold."""
+        known = "; ".join(filter(None, (self.equal, self.why_not)))
+        return known or "unknown"
 
 
 class FigureRun(_Model):

@@ -69,13 +69,14 @@ class ReportRow(Generic[OutcomeT_co]):
         drawing.
         """
         doubts = [f"{outcome.form}: {outcome.doubt}" for outcome in self.existing if outcome.doubt]
-        reasons = [
-            reason
-            for outcome in self.existing
-            if outcome.holds == "no"
-            for reason in outcome.reasons
-        ]
-        return (*dict.fromkeys(doubts), *dict.fromkeys(reasons))
+        missed: dict[tuple[str, str], list[str]] = {}
+        for outcome in self.existing:
+            for check in outcome.checks if outcome.holds == "no" else ():
+                if not check.holds:
+                    values = missed.setdefault((check.what, check.cause), [])
+                    values.append(f"{check.measured} {outcome.form}")
+        reasons = (f"{what}: {', '.join(of)}; {cause}" for (what, cause), of in missed.items())
+        return (*dict.fromkeys(doubts), *reasons)
 
     @property
     def lines(self) -> tuple[Line, ...]:

@@ -255,15 +255,16 @@ def test_a_row_that_does_not_hold_says_why_or_that_it_is_not_known(
     monkeypatch.setattr("testbed.paper.figure._texts", lambda: texts)
     row = _row(tmp_path, checks, ("a" * 40, "a" * 40), "trusted")
     reasons = (
-        "share: 50.0%, half of the links are slow",
-        "stall: 9 RTT, for a reason that was not found yet",
+        "share: 50.0% emulated; half of the links are slow",
+        "stall: 9 RTT emulated; unknown",
     )
     assert row.holds == "no"
     assert row.notes == reasons
     html = render([row])
     assert all(reason in html for reason in reasons)
     assert "never told" not in html
-    assert "; ".join(reasons) in as_markdown([row])
+    of_form = "share: 50.0%, half of the links are slow; stall: 9 RTT, unknown"
+    assert of_form in as_markdown([row])
 
 
 def test_what_is_told_as_equal_says_so_beside_a_figure_that_looks_ahead(tmp_path: Path) -> None:
