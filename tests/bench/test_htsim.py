@@ -40,7 +40,7 @@ def test_the_fabric_has_the_rate_and_the_delay_of_the_topology() -> None:
 
 def test_the_ends_of_all_flows_are_read(tmp_path: Path) -> None:
     lines = [f"Flow Uec_{i}_0 flowId {i} uecSrc 0 finished at {200 - i}.5 total" for i in range(4)]
-    script = "\n".join(f"echo '{line}'" for line in lines)
+    script = "\n".join(["sleep 0.1", *(f"echo '{line}'" for line in lines)])  # its memory is seen
     sample = htsim.run(program(tmp_path, script), SCENARIO)
     assert sample.completions_us == [197.5, 198.5, 199.5, 200.5]
     assert sample.seconds > 0
