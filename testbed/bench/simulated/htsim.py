@@ -9,7 +9,6 @@ All run on the same CPU. Times are CPU times, from the start of each program: on
 program takes as long, and other work on the machine changes them little.
 """
 
-import json
 import os
 import re
 import shutil
@@ -177,31 +176,10 @@ def command(scenario: Scenario) -> ProgramCost:
     Raises:
         RuntimeError: it failed.
     """
-    topology, workload = scenario.topology, scenario.workload
-    document = {
-        "name": scenario.name,
-        "topology": {
-            "name": topology.name,
-            "planes": topology.planes,
-            "t0_per_plane": topology.t0_per_plane,
-            "t1_per_plane": topology.t1_per_plane,
-            "hosts_per_t0": topology.hosts_per_t0,
-            "dilation": topology.dilation,
-        },
-        "seed": scenario.seed,
-        "duration": f"{scenario.duration} ns",
-        "workload": {
-            "kind": "write_bw",
-            "pairs": workload.directions(topology),
-            "bidirectional": False,
-            "message_size": f"{workload.longest_bytes(topology, 1)} B",
-            "depth": 1,
-        },
-    }
     with tempfile.TemporaryDirectory() as directory:
         place = Path(directory)
         file = place / "permutation.yaml"
-        file.write_text(json.dumps(document), encoding="utf-8")
+        file.write_text(scenario.model_dump_json(by_alias=True), encoding="utf-8")
         cost = cost_of(
             [sys.executable, "-m", "testbed", "simulate", file, "--results", place / "results"],
             place,

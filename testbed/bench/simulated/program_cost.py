@@ -70,6 +70,7 @@ def cost_of(command: Sequence[str | Path], place: Path) -> ProgramCost:
         finally:
             if process.returncode is None:
                 process.kill()
+                process.wait()
         wall_s = time.monotonic() - began
         output.seek(0)
         return ProgramCost(

@@ -21,7 +21,13 @@ from testbed.paper.experiments.jobs import (
     SEVEN_UNDISTURBED,
     steps_during_and_after,
 )
-from testbed.paper.experiments.throughput import MAX_STALL_RTTS, SETTLE_RTTS, share, stall_rtts
+from testbed.paper.experiments.throughput import (
+    MAX_STALL_RTTS,
+    SETTLE_RTTS,
+    qps_failed,
+    share,
+    stall_rtts,
+)
 from testbed.paper.figure import PaperFigure, Variant
 from testbed.results.analysis.fault_metrics import run_end
 
@@ -122,7 +128,8 @@ def _delays_in_job(runs: Runs) -> Iterator[Check]:
         delay = f"the job of figure 6, {rtts} RTT"
         yield between(f"{delay}: steps per time during the flaps", during, *JOB_IN_FLAPS)
         yield at_least(f"{delay}: steps per time right after them", after, 0.95)
-        yield between(f"{delay}: queue pairs in error", run.summary.qps_in_error, 0, 0, "{:.0f}")
+        failed = qps_failed(run)
+        yield replace(failed, what=f"{delay}: {failed.what}")
 
 
 # --- section 4: a lossy link between NIC and T0 -------------------------------------------------
