@@ -61,8 +61,8 @@ SHORT = {
         ),
         Short("text-remap", 1.0, only=_shortest_and_longest),
         Short("text-lossy-nic", 0.6),
-        Short("text-probes", 0.6, only=_with_little_traffic),
-        Short("text-ecmp", 0.6, misses=("throughput over hash ECMP, of that over SRv6",)),
+        Short("text-probes", 0.4, only=_with_little_traffic),
+        Short("text-ecmp", 0.4, misses=("throughput over hash ECMP, of that over SRv6",)),
     )
 }
 

@@ -95,7 +95,7 @@ SHORT = {
         ),
         Short(
             "17",
-            0.45,
+            0.35,
             misses=("RoCE with 16 QPs over 1 QP, 4 MiB",),
             only=_as_emulated,
         ),
@@ -112,7 +112,7 @@ SHORT = {
             without=("RoCE with 8 QPs, DCQCN over PFC, mean of hosts",),
             only=_permutation,
         ),
-        Short("21", 0.3, without=("RoCE's victim with PFC only, 1 QP",)),
+        Short("21", 0.22, without=("RoCE's victim with PFC only, 1 QP",)),
         Short("failover", 0.9, only=_failover),
         Short("ablation", 0.6),
     )
