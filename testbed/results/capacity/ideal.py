@@ -3,13 +3,16 @@
 A linear program, solved by HiGHS: the least rate of all flows is made as large as possible; the
 flows that cannot have more keep it; the same is repeated for the others (Nace and Pioro, Max-Min
 Fairness and Its Applications to Routing and Load-Balancing, IEEE Communications Surveys 10(4),
-2008, algorithm 1).
+2008, algorithm 1). What is alike in it is solved once (`symmetry.py`).
 """
+
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from testbed.results.capacity.fair_share import Loads
+from testbed.results.capacity.symmetry import Split, reduced
 
 BINDING = 1e-7
 """A flow can have no more if its constraint has at least this dual value; they add up to 1."""
@@ -29,11 +32,20 @@ def ideal_rates(
     Returns:
         A rate for each flow, in the unit of the capacities; 0 for a flow without a path.
     """
-    rates = np.zeros(flows)
-    unit = float(capacities.max(initial=0.0))
-    open_flows = set(path_flow.tolist())
-    while open_flows and unit > 0:
-        least, bound = _raise(rates, open_flows, path_flow, loads, capacities / unit)
+    alike, number = reduced(Split(flows, path_flow, loads, capacities))
+    return _rates(alike)[number]
+
+
+def _rates(split: Split) -> NDArray[np.float64]:
+    """The rate of each flow, all of which are part of the program."""
+    rates = np.zeros(split.flows)
+    unit = float(split.capacities.max(initial=0.0))
+    if unit == 0:
+        return rates
+    scaled = replace(split, capacities=split.capacities / unit)
+    open_flows = set(split.path_flow.tolist())
+    while open_flows:
+        least, bound = _raise(rates, open_flows, scaled)
         for flow in bound:
             rates[flow] = least
         open_flows -= bound
@@ -41,21 +53,16 @@ def ideal_rates(
 
 
 def _raise(
-    rates: NDArray[np.float64],
-    open_flows: set[int],
-    path_flow: NDArray[np.intp],
-    loads: Loads,
-    capacities: NDArray[np.float64],
+    rates: NDArray[np.float64], open_flows: set[int], split: Split
 ) -> tuple[float, set[int]]:
     """The greatest least rate of the open flows, and those of them that can have no more."""
     import highspy  # noqa: PLC0415 - takes half a second, and few runs need it
 
-    paths = len(path_flow)
+    loads, paths = split.loads, len(split.path_flow)
     solver = highspy._core._Highs()  # noqa: SLF001 - exported; `Highs()` prints a banner
     solver.setOptionValue("output_flag", False)
     program = highspy.HighsLp()
-    flows = len(rates)
-    links = len(capacities)
+    flows, links = len(rates), len(split.capacities)
     # Columns: the rate of each path, then the least rate. Rows: each link, then each flow.
     program.num_col_, program.num_row_ = paths + 1, links + flows
     program.col_cost_ = np.append(np.zeros(paths), -1.0)
@@ -65,11 +72,11 @@ def _raise(
     program.row_lower_ = np.append(
         np.full(links, -highspy.kHighsInf), np.where(is_open, 0.0, rates)
     )
-    program.row_upper_ = np.append(capacities, np.full(flows, highspy.kHighsInf))
+    program.row_upper_ = np.append(split.capacities, np.full(flows, highspy.kHighsInf))
     entries = np.concatenate(
         [
             np.stack([loads.flows, loads.links, loads.shares]),
-            np.stack([np.arange(paths), links + path_flow, np.ones(paths)]),
+            np.stack([np.arange(paths), links + split.path_flow, np.ones(paths)]),
             np.stack(
                 [
                     np.full(len(open_flows), paths),
