@@ -30,13 +30,19 @@ Controllers = dict[Node, mrc.Window]
 
 
 class ReliableQp(Poster, Protocol):
-    """The methods of every transport's queue pair; `mrc.QueuePair` describes them. Times in ns."""
+    """The methods of every transport's queue pair; `mrc.QueuePair` describes them. Times in ns.
+
+    Attributes:
+        stirred: whether something has happened since the last `transmit`.
+    """
+
+    stirred: bool
 
     def transmit(self, now_ns: int, limit: int) -> list[mrc.Datagram]:
         """What to send now, at most `limit` data packets."""
 
-    def next_deadline(self) -> int | None:
-        """When `transmit` must be called even if nothing arrives."""
+    def deadlines(self) -> tuple[int, int]:
+        """When `transmit` must be called though nothing happens: for timers, and for data."""
 
     def poll_cq(self) -> Sequence[mrc.Completion]:
         """The messages that have completed since the last call."""
@@ -170,6 +176,8 @@ def _open_mrc(
     if congestion is None:
         congestion = _congestion(parameters, port, config, path_rtt_ns)
         controllers[qp.peer] = congestion
+    else:
+        congestion.shared = True
     return mrc.QueuePair(config, memory, congestion, select=select)
 
 

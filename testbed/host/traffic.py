@@ -61,6 +61,9 @@ class Connection:
         sender: posts its messages, if it sends.
         checker: checks what arrives, if it receives.
         records: records what its core reports.
+        timer_ns: when its queue pair has to do something though nothing happens.
+        data_ns: when it has data to send, if there is room.
+        unpolled: whether it had a turn since its completions were polled.
     """
 
     plan: QpPlan
@@ -69,6 +72,16 @@ class Connection:
     sender: Sender | None
     checker: Checker | None
     records: QpRecords
+    timer_ns: int = 0
+    data_ns: int = 0
+    unpolled: bool = True
+
+    @property
+    def deadline_ns(self) -> int:
+        """When its queue pair needs a turn though nothing happens."""
+        if self.qp.stirred:
+            return min(self.qp.deadlines())
+        return min(self.timer_ns, self.data_ns)
 
     @property
     def peer_node(self) -> Node:
@@ -188,7 +201,9 @@ class Traffic:
                 self._change_port(plane, up=False, now_ns=now_ns)
         self.operator.work(now_ns)
         for connection in self._turns:
-            self._poll_completions(connection, now_ns)
+            if connection.unpolled or connection.qp.stirred:
+                connection.unpolled = False
+                self._poll_completions(connection, now_ns)
         if self._running:
             for post in self._program.posts(now_ns):
                 self.senders[post.flow].post(post.size, immediate=post.immediate)
@@ -271,7 +286,8 @@ class Traffic:
     def transmit(self, now_ns: int, room: int) -> int:
         """Send what is due: control packets at once, data as there is room for full packets.
 
-        A round begins with another queue pair each time. Returns the room that is left.
+        A round begins with another queue pair each time, and passes over those that have nothing to
+        do, which are most if there are many. Returns the room that is left.
 
         The core's events are recorded once a round, after sending. A slot of the receiver's memory
         is not written again before the peer has learnt that its message is complete, so the check
@@ -279,8 +295,15 @@ class Traffic:
         """
         turns = self._turns
         for connection in turns:
-            room -= self._send(connection, now_ns, room)
-            self._record_events(connection)
+            if (
+                connection.qp.stirred
+                or connection.timer_ns <= now_ns
+                or (connection.data_ns <= now_ns and room > 0)
+            ):
+                room -= self._send(connection, now_ns, room)
+                self._record_events(connection)
+                connection.timer_ns, connection.data_ns = connection.qp.deadlines()
+                connection.unpolled = True
         if len(turns) > 1:
             turns.append(turns.pop(0))
         return room
@@ -317,12 +340,8 @@ class Traffic:
             wake_ns = min(wake_ns, self._moves[-1][0])
         wake_ns = min(wake_ns, self.operator.deadline_ns, self._remap.deadline_ns)
         for connection in self._turns:
-            deadline_ns = connection.qp.next_deadline()
-            if (
-                deadline_ns is not None
-                and deadline_ns < wake_ns
-                and (deadline_ns > now_ns or not full)
-            ):
+            deadline_ns = connection.deadline_ns
+            if deadline_ns < wake_ns and (deadline_ns > now_ns or not full):
                 wake_ns = deadline_ns
         return wake_ns
 

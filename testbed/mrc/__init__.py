@@ -14,6 +14,7 @@ from testbed.mrc.congestion.window import FixedWindow, ReceiverWindow, Window
 from testbed.mrc.constants import NEVER, DscpClasses, NackReason
 from testbed.mrc.counters import Counters
 from testbed.mrc.demux import Demux
+from testbed.mrc.endpoint import respond
 from testbed.mrc.ev.profile import EvEntry, EvProfile
 from testbed.mrc.ev.selection import EvInfo, PathSelector
 from testbed.mrc.ev.states import EvState
@@ -29,7 +30,7 @@ from testbed.mrc.events import (
 )
 from testbed.mrc.memory import AccessError, MemoryRegion, MemoryTable, PayloadRegion, Region
 from testbed.mrc.message import Completion, CompletionStatus, ReceiveCompletion
-from testbed.mrc.qp import QueuePair, respond
+from testbed.mrc.qp import QueuePair
 from testbed.mrc.state import QpState, QpStateError
 from testbed.mrc.wire.control import EndpointRequest, Packet
 from testbed.mrc.wire.datagram import Arrival, Datagram, Outbound

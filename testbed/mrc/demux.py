@@ -10,8 +10,8 @@ from typing import Final
 
 from testbed.mrc.constants import DscpClasses, EndpointOp
 from testbed.mrc.counters import REFUSALS
-from testbed.mrc.endpoint import Endpoint
-from testbed.mrc.qp import QueuePair, respond
+from testbed.mrc.endpoint import Endpoint, respond
+from testbed.mrc.qp import QueuePair
 from testbed.mrc.wire.control import EndpointRequest, EndpointResponse, Packet
 from testbed.mrc.wire.datagram import Arrival, Datagram, Outbound
 from testbed.mrc.wire.decoding import decode, decode_undamaged
@@ -102,8 +102,10 @@ class Demux:
 
     def _take_in(self, packet: Packet, arrival: Arrival) -> Outbound | None:
         if isinstance(packet, EndpointRequest):
+            self._stir()
             return self._request(packet, arrival)
         if isinstance(packet, EndpointResponse):
+            self._stir()
             self._response(packet, arrival)
             return None
         qp = self._by_qpn.get(packet.qpn)
@@ -112,6 +114,11 @@ class Demux:
         else:
             qp.receive(packet, arrival)
         return None
+
+    def _stir(self) -> None:
+        """Have all queue pairs look at what they share: ports, and what was asked for."""
+        for qp in self._by_qpn.values():
+            qp.stirred = True
 
     def _request(self, request: EndpointRequest, arrival: Arrival) -> Outbound | None:
         if not self._is_from_peer(request):

@@ -10,9 +10,12 @@ peer. So there is one `PortStatus` for each peer.
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from testbed.mrc.constants import REQUEST_ID_MASK, EndpointOp
+from testbed.mrc.constants import REQUEST_ID_MASK, DscpClasses, EndpointOp
 from testbed.mrc.ports import PortStatus
+from testbed.mrc.wire.codec import seal
 from testbed.mrc.wire.control import EndpointRequest, EndpointResponse
+from testbed.mrc.wire.datagram import Datagram
+from testbed.mrc.wire.options import DEFAULT_OPTIONS, WireOptions
 
 _MAX_OUTSTANDING: Final = 1 << 13
 """The most requests that await an answer; beyond it the oldest counts as lost. Ours."""
@@ -77,3 +80,18 @@ class Endpoint:
         if ports is not None:
             timestamp = update.tx_timestamp if update.ftype == 1 else None
             ports.set_peer(update.port_mask, timestamp, now_ns)
+
+
+def respond(
+    request: EndpointRequest, dscp: DscpClasses, options: WireOptions = DEFAULT_OPTIONS
+) -> Datagram:
+    """Answer an endpoint request (QPN 2) on the EV that it came on, in the control class."""
+    response = EndpointResponse(
+        request.destination,
+        request.source,
+        request.ev,
+        request.op,
+        request.request_id,
+        request.tx_timestamp,
+    )
+    return seal(response, dscp.control, options)

@@ -12,7 +12,7 @@ from testbed.mrc.capabilities import BusyState
 from testbed.mrc.config import QpConfig
 from testbed.mrc.congestion.rtt import RttEstimator
 from testbed.mrc.congestion.window import FixedWindow, Window
-from testbed.mrc.constants import ECN_CE, MAX_MPR, MPR_UNIT, NEVER, DscpClasses, NackReason
+from testbed.mrc.constants import ECN_CE, MAX_MPR, MPR_UNIT, NEVER, NackReason
 from testbed.mrc.counters import Counters
 from testbed.mrc.endpoint import Endpoint
 from testbed.mrc.ev.engine import EvEngine
@@ -28,42 +28,12 @@ from testbed.mrc.message import Completion, CompletionStatus, ReceiveCompletion,
 from testbed.mrc.requester import Requester
 from testbed.mrc.responder import Responder
 from testbed.mrc.state import QpState, QpStateError, may_become, takes_arrivals
-from testbed.mrc.wire.codec import encode
-from testbed.mrc.wire.control import (
-    Ack,
-    Control,
-    EndpointRequest,
-    EndpointResponse,
-    Nack,
-    Packet,
-    ReliabilityProbe,
-    Sack,
-)
+from testbed.mrc.wire.codec import seal
+from testbed.mrc.wire.control import Ack, Nack, Packet, ReliabilityProbe, Sack
 from testbed.mrc.wire.datagram import Arrival, Datagram
-from testbed.mrc.wire.options import DEFAULT_OPTIONS, WireOptions
 from testbed.mrc.wire.packets import TrimmedWrite, Write
 
 _TRIMS = (NackReason.TRIMMED, NackReason.TRIMMED_LASTHOP)
-
-
-def _seal(packet: Control, dscp: int, options: WireOptions) -> Datagram:
-    header, trailer = encode(packet, dscp, options)
-    return Datagram(packet.ev, dscp, header, b"", trailer)
-
-
-def respond(
-    request: EndpointRequest, dscp: DscpClasses, options: WireOptions = DEFAULT_OPTIONS
-) -> Datagram:
-    """Answer an endpoint request (QPN 2) on the EV that it came on, in the control class."""
-    response = EndpointResponse(
-        request.destination,
-        request.source,
-        request.ev,
-        request.op,
-        request.request_id,
-        request.tx_timestamp,
-    )
-    return _seal(response, dscp.control, options)
 
 
 class QueuePair:
@@ -71,6 +41,10 @@ class QueuePair:
 
     It begins in RTS, unless `state` is another one. `select` makes a path selector of the user's
     own; without it the EV profile decides.
+
+    Attributes:
+        stirred: whether something has happened since the last `transmit`: an arrival, a post, a
+            command. Until then `transmit` has nothing to do before its `deadlines`.
     """
 
     def __init__(
@@ -83,6 +57,7 @@ class QueuePair:
         state: QpState = QpState.RTS,
     ) -> None:
         self.config = config
+        self.stirred = True
         self.congestion = congestion or Window(lambda: FixedWindow(config.cwnd))
         self._select = select
         self._memory = memory
@@ -132,6 +107,7 @@ class QueuePair:
         Raises:
             QpStateError: no such transition.
         """
+        self.stirred = True
         if not may_become(self.state, state):
             raise QpStateError(f"a queue pair in {self.state} cannot become {state}")
         if state is QpState.ERROR:
@@ -163,6 +139,7 @@ class QueuePair:
             ValueError: the message, the addresses or the immediate do not fit the wire's fields.
             QpStateError: the QP is in RESET, INIT or RTR.
         """
+        self.stirred = True
         if self.state not in (QpState.RTS, QpState.ERROR):
             raise QpStateError(f"nothing can be posted to a queue pair in {self.state}")
         check_write(payload, remote_va, rkey, immediate)
@@ -177,6 +154,7 @@ class QueuePair:
         Raises:
             QpStateError: the QP is in RESET.
         """
+        self.stirred = True
         if self._state is QpState.RESET:
             raise QpStateError("no receive can be posted to a queue pair in RESET")
         self._responder.delivery.post_receive(wr_id, flushed=self.failed)
@@ -190,6 +168,7 @@ class QueuePair:
         Raises:
             TypeError: an endpoint's request or response, which `Demux` handles.
         """
+        self.stirred = True
         if not self._accepts(packet):
             return False
         now_ns = arrival.rx_ns
@@ -235,6 +214,7 @@ class QueuePair:
         Retransmissions come before new data. Call it after `receive` has had all arrivals: losses
         are judged here.
         """
+        self.stirred = self.congestion.shared
         if not self._running or self._requester.failed:
             return []
         self._requester.on_time(now_ns)
@@ -243,19 +223,27 @@ class QueuePair:
         for waiting in (self._responder.transmit(now_ns), self._requester.requests.packets):
             for packet in waiting:
                 probes = isinstance(packet, ReliabilityProbe)
-                datagrams.append(_seal(packet, dscp.trimmable if probes else dscp.control, options))
+                datagrams.append(seal(packet, dscp.trimmable if probes else dscp.control, options))
             waiting.clear()
         datagrams += self._requester.transmit(now_ns, limit)
+        if self._requester.stuck:
+            self.stirred = True
         return datagrams
 
-    def next_deadline(self) -> int | None:
-        """Return when to call `transmit` even if nothing arrives; None if never.
+    def deadlines(self) -> tuple[int, int]:
+        """Return when to call `transmit` though nothing happens: for timers, and for data.
 
-        A time in the past, such as 0, means that something waits to be sent now.
+        `NEVER` if not at all; a time in the past, such as 0, means now.
         """
-        if not self._running or self._requester.failed:
-            return None
-        deadline_ns = min(self._responder.deadline_ns, self._requester.deadline_ns)
+        requester = self._requester
+        if not self._running or requester.failed:
+            return NEVER, NEVER
+        timer_ns = min(self._responder.deadline_ns, requester.timer_ns)
+        return timer_ns, 0 if requester.may_send else NEVER
+
+    def next_deadline(self) -> int | None:
+        """Return the earlier of the two deadlines; None if never."""
+        deadline_ns = min(self.deadlines())
         return None if deadline_ns == NEVER else deadline_ns
 
     def poll_cq(self) -> list[Completion]:
@@ -338,6 +326,7 @@ class QueuePair:
         Raises:
             ValueError: ports are numbered 0 to 31.
         """
+        self.stirred = True
         self._requester.requests.port_changed(plane, up=up, now_ns=now_ns)
         self._requester.apply_port_changes(now_ns)
 
@@ -349,6 +338,7 @@ class QueuePair:
         Raises:
             ValueError: ports are numbered 0 to 31.
         """
+        self.stirred = True
         self._requester.requests.port_disabled(plane, disabled=disabled, now_ns=now_ns)
         self._requester.apply_port_changes(now_ns)
 
@@ -367,6 +357,7 @@ class QueuePair:
             KeyError: the EV is not in the profile.
             ValueError: the other is in it already, or of another plane.
         """
+        self.stirred = True
         self._engine.replace(ev, entry, now_ns)
 
     def probe_evs(self, evs: Sequence[int], timeout_ns: int, now_ns: int) -> ProbeBatch:
@@ -375,14 +366,17 @@ class QueuePair:
         Raises:
             KeyError: an EV is not in the profile.
         """
+        self.stirred = True
         batch = ProbeBatch([self._engine[ev].value for ev in evs], now_ns, now_ns + timeout_ns)
         self._requester.requests.probe(batch, now_ns)
         return batch
 
     def deny_ev(self, ev: int, now_ns: int) -> None:
         """Take an EV out of service by administrative order; KeyError if it is unknown."""
+        self.stirred = True
         self._engine.deny(ev, now_ns)
 
     def allow_ev(self, ev: int, now_ns: int) -> None:
         """Lift a denial; the EV must answer probes first. KeyError if it is not in the profile."""
+        self.stirred = True
         self._engine.allow(ev, now_ns)

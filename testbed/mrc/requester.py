@@ -35,7 +35,7 @@ class Requester:
     """Sends what is posted, until each message is acknowledged completely, in order.
 
     `queue` has the messages that are posted, `requests` the control packets to send, `flight` what
-    is in flight.
+    is in flight; `stuck` says that no EV could be chosen for the next packet.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Requester:
         self.flight = Flight(congestion, config)
         self.requests = RequestQueue(config, engine, rtt, reverse, counters, endpoint)
         self._ask_when_full = config.ask_when_full
-        self._stuck = False
+        self.stuck = False
         self._probing = False
 
     @property
@@ -259,12 +259,10 @@ class Requester:
     # Time
 
     @property
-    def deadline_ns(self) -> int:
-        """When `transmit` has something to do: 0 for now, `NEVER` if it waits for an arrival."""
+    def timer_ns(self) -> int:
+        """When `on_time` has something to do: 0 for now, `NEVER` if it waits for an arrival."""
         if self.failed:
             return NEVER
-        if self._ack_wait.due or self._may_send():
-            return 0
         deadline_ns = min(self.requests.deadline_ns, self._ack_wait.deadline_ns)
         if self._scoreboard.unacked or self._retry.without_path:
             detector = self._detector
@@ -275,8 +273,12 @@ class Requester:
             )
         return deadline_ns
 
-    def _may_send(self) -> bool:
-        return not self._stuck and self._has_room(self._scoreboard.to_repeat())
+    @property
+    def may_send(self) -> bool:
+        """Whether a data packet may be sent now."""
+        return self._ack_wait.due or (
+            not self.stuck and self._has_room(self._scoreboard.to_repeat())
+        )
 
     def _has_room(self, previous: Transmission | None) -> bool:
         """Whether `previous` may be sent again now, or (None) the next new packet be sent."""
@@ -309,7 +311,7 @@ class Requester:
             self.fail(CompletionStatus.RETRY_EXCEEDED)
             return
         self.requests.on_time(now_ns, outbound=bool(self._scoreboard.unacked))
-        self._stuck = False
+        self.stuck = False
 
     def _act_on_silence(self, now_ns: int) -> None:
         remedy = self._retry.expire(now_ns)
@@ -358,14 +360,14 @@ class Requester:
                 self._order += 1
                 self._counters.acks_missed += 1
                 datagrams.append(self._packer.pack(again, ack_request=True))
-        while len(datagrams) < limit and not self._stuck:
+        while len(datagrams) < limit and not self.stuck:
             previous = scoreboard.to_repeat()
             if not self._has_room(previous):
                 break
             avoid = previous.ev if previous is not None else None
             ev = self._engine.pick(now_ns, avoid, self.flight.payload)
             if ev is None:
-                self._stuck = True
+                self.stuck = True
                 if not scoreboard.unacked:
                     self._retry.wait_without_path(now_ns)
                 break

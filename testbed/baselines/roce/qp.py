@@ -30,10 +30,14 @@ class RoceQp:
 
     Data and acknowledgements travel in one class that no switch trims, CNPs ahead of them in the
     control class, as RoCE is commonly deployed (Zhu et al., SIGCOMM 2015, section 3.1).
+
+    Attributes:
+        stirred: whether something has happened since the last `transmit`.
     """
 
     def __init__(self, config: RoceConfig, memory: MemoryTable) -> None:
         self.config = config
+        self.stirred = True
         self.rtt = RttEstimator(config.base_rtt_ns)
         self.congestion = Dcqcn(config.dcqcn)
         self._shared = Shared(config, config.ev, config.plane)
@@ -57,10 +61,12 @@ class RoceQp:
             ValueError: the message, the addresses or the immediate do not fit the wire's fields.
         """
         check_write(payload, remote_va, rkey, immediate)
+        self.stirred = True
         self._requester.queue.post(wr_id, payload, remote_va, rkey, immediate)
 
     def receive(self, packet: Packet, arrival: Arrival) -> None:
         """Take in a packet addressed to this QP (`packet.qpn`), received at `arrival.rx_ns`."""
+        self.stirred = True
         if packet.source != self.config.peer_address:
             self.counters.not_a_peer += 1
         elif packet.destination != self.config.local_address:
@@ -76,6 +82,7 @@ class RoceQp:
 
     def transmit(self, now_ns: int, limit: int) -> list[Datagram]:
         """Return what to send now: all answers, and at most `limit` data packets."""
+        self.stirred = False
         if self.failed:
             return []
         self._requester.on_time(now_ns)
@@ -88,16 +95,19 @@ class RoceQp:
             datagrams.append(Datagram(packet.ev, in_class, header, b"", trailer))
         return datagrams + self._requester.transmit(now_ns, limit)
 
-    def next_deadline(self) -> int | None:
-        """Return when to call `transmit` even if nothing arrives; None if never.
+    def deadlines(self) -> tuple[int, int]:
+        """Return when to call `transmit` though nothing happens: for timers, and for data.
 
-        A time in the past, such as 0, means that something waits to be sent now.
+        `NEVER` if not at all; a time in the past, such as 0, means now.
         """
         if self.failed:
-            return None
-        if self._responder.outbox:
-            return 0
-        deadline_ns = self._requester.deadline_ns
+            return NEVER, NEVER
+        timer_ns = 0 if self._responder.outbox else self._requester.timeout_ns
+        return timer_ns, self._requester.data_ns
+
+    def next_deadline(self) -> int | None:
+        """Return the earlier of the two deadlines; None if never."""
+        deadline_ns = min(self.deadlines())
         return None if deadline_ns == NEVER else deadline_ns
 
     def poll_cq(self) -> list[Completion]:
@@ -131,6 +141,7 @@ class RoceQp:
         shared, good = self._shared, EvState.GOOD
         if ev == shared.ev:
             return
+        self.stirred = True
         for path, active in (((shared.ev, shared.plane), False), ((ev, plane), True)):
             shared.events.append(EvChanged(*path, good, good, "routing converged", active, now_ns))
         shared.ev, shared.plane = ev, plane

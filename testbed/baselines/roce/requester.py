@@ -110,15 +110,13 @@ class Requester:
     # Time
 
     @property
-    def deadline_ns(self) -> int:
-        """When `transmit` has something to do: 0 or a time that has passed for now."""
-        if self.queue.failed:
-            return NEVER
-        pace_ns = self._free_ns if self._has_more else NEVER
-        return min(pace_ns, self._timeout_ns)
+    def data_ns(self) -> int:
+        """When the rate allows the next data packet; `NEVER` if there is none."""
+        return self._free_ns if self._has_more else NEVER
 
     @property
-    def _timeout_ns(self) -> int:
+    def timeout_ns(self) -> int:
+        """When an acknowledgement is overdue; `NEVER` if none is awaited."""
         if self._oldest == self._cursor:
             return NEVER
         return self._progress_ns + self._config.ack_timeout_ns
@@ -131,7 +129,7 @@ class Requester:
 
     def on_time(self, now_ns: int) -> None:
         """Go back or fail if the acknowledgement is overdue."""
-        if self.queue.failed or now_ns < self._timeout_ns:
+        if self.queue.failed or now_ns < self.timeout_ns:
             return
         self._counters.timeouts += 1
         self._timeouts += 1

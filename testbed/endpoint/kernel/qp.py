@@ -74,7 +74,12 @@ class _Posted:
 
 
 class StreamQp:
-    """One end of a connection: sends WRITEs, and places the peer's in `memory`."""
+    """One end of a connection: sends WRITEs, and places the peer's in `memory`.
+
+    Attributes:
+        stirred: whether something may have happened since the last `transmit`: the kernel tells
+            nobody, so it has to be asked in each round.
+    """
 
     def __init__(self, config: StreamConfig, memory: mrc.MemoryTable) -> None:
         """Listen, or call at the first `transmit`.
@@ -83,6 +88,7 @@ class StreamQp:
             OSError: the kernel has no such protocol or congestion control.
         """
         self.config = config
+        self.stirred = True
         self._paths = dict(config.paths)
         self._origins = Origins()
         self._newest_plane = next(iter(config.paths))
@@ -225,9 +231,9 @@ class StreamQp:
             datagrams.append(datagram)
         return datagrams
 
-    def next_deadline(self) -> int | None:
-        """When `transmit` is to be called even if nothing arrives."""
-        return 0 if self._outgoing else None
+    def deadlines(self) -> tuple[int, int]:
+        """When `transmit` must be called though nothing happens: for timers, and for data."""
+        return 0 if self._outgoing else mrc.NEVER, mrc.NEVER
 
     def reroute(self, ev: int, plane: int, now_ns: int) -> None:
         """Use another path from now on: the fabric's routing has converged."""

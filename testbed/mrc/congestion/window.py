@@ -15,6 +15,7 @@ class Window:
         controller: what decides about the window.
         flight: bytes in flight.
         window: bytes that may be in flight.
+        shared: whether several queue pairs do share it: what one receives may let another send.
     """
 
     def __init__(self, make: Callable[[], CongestionController]) -> None:
@@ -24,6 +25,7 @@ class Window:
             make: makes the controller, now and when a queue pair is reset.
         """
         self._make: Final = make
+        self.shared = False
         self._begin()
 
     def _begin(self) -> None:

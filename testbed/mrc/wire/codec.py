@@ -25,6 +25,7 @@ from testbed.mrc.constants import (
 )
 from testbed.mrc.wire.control import Control, encode_extension
 from testbed.mrc.wire.crc import crc32
+from testbed.mrc.wire.datagram import Datagram
 from testbed.mrc.wire.header import concatenated
 from testbed.mrc.wire.headers import (
     BASE_BYTES,
@@ -245,3 +246,9 @@ def encode_base(
         word4,
         word8,
     )
+
+
+def seal(packet: Control, dscp: int, options: WireOptions) -> Datagram:
+    """A control packet as a datagram on its EV."""
+    header, trailer = encode(packet, dscp, options)
+    return Datagram(packet.ev, dscp, header, b"", trailer)
