@@ -33,10 +33,10 @@ class ReliableQp(Poster, Protocol):
     """The methods of every transport's queue pair; `mrc.QueuePair` describes them. Times in ns.
 
     Attributes:
-        stirred: whether something has happened since the last `transmit`.
+        touched: whether something has happened since the last `transmit`.
     """
 
-    stirred: bool
+    touched: bool
 
     def transmit(self, now_ns: int, limit: int) -> list[mrc.Datagram]:
         """What to send now, at most `limit` data packets."""

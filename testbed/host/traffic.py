@@ -79,7 +79,7 @@ class Connection:
     @property
     def deadline_ns(self) -> int:
         """When its queue pair needs a turn though nothing happens."""
-        if self.qp.stirred:
+        if self.qp.touched:
             return min(self.qp.deadlines())
         return min(self.timer_ns, self.data_ns)
 
@@ -201,7 +201,7 @@ class Traffic:
                 self._change_port(plane, up=False, now_ns=now_ns)
         self.operator.work(now_ns)
         for connection in self._turns:
-            if connection.unpolled or connection.qp.stirred:
+            if connection.unpolled or connection.qp.touched:
                 connection.unpolled = False
                 self._poll_completions(connection, now_ns)
         if self._running:
@@ -296,7 +296,7 @@ class Traffic:
         turns = self._turns
         for connection in turns:
             if (
-                connection.qp.stirred
+                connection.qp.touched
                 or connection.timer_ns <= now_ns
                 or (connection.data_ns <= now_ns and room > 0)
             ):

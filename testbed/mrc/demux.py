@@ -102,10 +102,10 @@ class Demux:
 
     def _take_in(self, packet: Packet, arrival: Arrival) -> Outbound | None:
         if isinstance(packet, EndpointRequest):
-            self._stir()
+            self._touch_all()
             return self._request(packet, arrival)
         if isinstance(packet, EndpointResponse):
-            self._stir()
+            self._touch_all()
             self._response(packet, arrival)
             return None
         qp = self._by_qpn.get(packet.qpn)
@@ -115,10 +115,10 @@ class Demux:
             qp.receive(packet, arrival)
         return None
 
-    def _stir(self) -> None:
+    def _touch_all(self) -> None:
         """Have all queue pairs look at what they share: ports, and what was asked for."""
         for qp in self._by_qpn.values():
-            qp.stirred = True
+            qp.touched = True
 
     def _request(self, request: EndpointRequest, arrival: Arrival) -> Outbound | None:
         if not self._is_from_peer(request):

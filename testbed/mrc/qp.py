@@ -43,7 +43,7 @@ class QueuePair:
     own; without it the EV profile decides.
 
     Attributes:
-        stirred: whether something has happened since the last `transmit`: an arrival, a post, a
+        touched: whether something has happened since the last `transmit`: an arrival, a post, a
             command. Until then `transmit` has nothing to do before its `deadlines`.
     """
 
@@ -57,7 +57,7 @@ class QueuePair:
         state: QpState = QpState.RTS,
     ) -> None:
         self.config = config
-        self.stirred = True
+        self.touched = True
         self.congestion = congestion or Window(lambda: FixedWindow(config.cwnd))
         self._select = select
         self._memory = memory
@@ -107,7 +107,7 @@ class QueuePair:
         Raises:
             QpStateError: no such transition.
         """
-        self.stirred = True
+        self.touched = True
         if not may_become(self.state, state):
             raise QpStateError(f"a queue pair in {self.state} cannot become {state}")
         if state is QpState.ERROR:
@@ -139,7 +139,7 @@ class QueuePair:
             ValueError: the message, the addresses or the immediate do not fit the wire's fields.
             QpStateError: the QP is in RESET, INIT or RTR.
         """
-        self.stirred = True
+        self.touched = True
         if self.state not in (QpState.RTS, QpState.ERROR):
             raise QpStateError(f"nothing can be posted to a queue pair in {self.state}")
         check_write(payload, remote_va, rkey, immediate)
@@ -154,7 +154,7 @@ class QueuePair:
         Raises:
             QpStateError: the QP is in RESET.
         """
-        self.stirred = True
+        self.touched = True
         if self._state is QpState.RESET:
             raise QpStateError("no receive can be posted to a queue pair in RESET")
         self._responder.delivery.post_receive(wr_id, flushed=self.failed)
@@ -168,7 +168,7 @@ class QueuePair:
         Raises:
             TypeError: an endpoint's request or response, which `Demux` handles.
         """
-        self.stirred = True
+        self.touched = True
         if not self._accepts(packet):
             return False
         now_ns = arrival.rx_ns
@@ -214,7 +214,7 @@ class QueuePair:
         Retransmissions come before new data. Call it after `receive` has had all arrivals: losses
         are judged here.
         """
-        self.stirred = self.congestion.shared
+        self.touched = self.congestion.shared
         if not self._running or self._requester.failed:
             return []
         self._requester.on_time(now_ns)
@@ -227,7 +227,7 @@ class QueuePair:
             waiting.clear()
         datagrams += self._requester.transmit(now_ns, limit)
         if self._requester.stuck:
-            self.stirred = True
+            self.touched = True
         return datagrams
 
     def deadlines(self) -> tuple[int, int]:
@@ -326,7 +326,7 @@ class QueuePair:
         Raises:
             ValueError: ports are numbered 0 to 31.
         """
-        self.stirred = True
+        self.touched = True
         self._requester.requests.port_changed(plane, up=up, now_ns=now_ns)
         self._requester.apply_port_changes(now_ns)
 
@@ -338,7 +338,7 @@ class QueuePair:
         Raises:
             ValueError: ports are numbered 0 to 31.
         """
-        self.stirred = True
+        self.touched = True
         self._requester.requests.port_disabled(plane, disabled=disabled, now_ns=now_ns)
         self._requester.apply_port_changes(now_ns)
 
@@ -357,7 +357,7 @@ class QueuePair:
             KeyError: the EV is not in the profile.
             ValueError: the other is in it already, or of another plane.
         """
-        self.stirred = True
+        self.touched = True
         self._engine.replace(ev, entry, now_ns)
 
     def probe_evs(self, evs: Sequence[int], timeout_ns: int, now_ns: int) -> ProbeBatch:
@@ -366,17 +366,17 @@ class QueuePair:
         Raises:
             KeyError: an EV is not in the profile.
         """
-        self.stirred = True
+        self.touched = True
         batch = ProbeBatch([self._engine[ev].value for ev in evs], now_ns, now_ns + timeout_ns)
         self._requester.requests.probe(batch, now_ns)
         return batch
 
     def deny_ev(self, ev: int, now_ns: int) -> None:
         """Take an EV out of service by administrative order; KeyError if it is unknown."""
-        self.stirred = True
+        self.touched = True
         self._engine.deny(ev, now_ns)
 
     def allow_ev(self, ev: int, now_ns: int) -> None:
         """Lift a denial; the EV must answer probes first. KeyError if it is not in the profile."""
-        self.stirred = True
+        self.touched = True
         self._engine.allow(ev, now_ns)

@@ -58,7 +58,7 @@ class Watched(Network):
 
     def _transmit(self, side: int) -> None:
         qp, (timer_ns, data_ns) = self.qps[side], self._deadlines[side]
-        if not qp.stirred and timer_ns > self.now_ns:
+        if not qp.touched and timer_ns > self.now_ns:
             if self._sparing and data_ns > self.now_ns:
                 return
             if not self._sparing:
@@ -154,7 +154,7 @@ def _transfer(*, sparing: bool) -> Watched:
     return network
 
 
-def test_what_a_nic_shares_stirs_all_its_queue_pairs() -> None:
+def test_what_a_nic_shares_touches_all_its_queue_pairs() -> None:
     """A port status update of the peer concerns each queue pair with it."""
     here = Network(make_profile())
     demux = here.demuxes[0]
@@ -163,11 +163,11 @@ def test_what_a_nic_shares_stirs_all_its_queue_pairs() -> None:
     both = here.qps[0], neighbour
     for qp in both:
         qp.transmit(0, 8)
-    assert not any(qp.stirred for qp in both)
+    assert not any(qp.touched for qp in both)
     here.qps[1].port_changed(0, up=False, now_ns=0)
     for datagram in here.qps[1].transmit(0, 8):
         demux.receive(memoryview(datagram.join()), Arrival(2, datagram.dscp, 0))
-    assert all(qp.stirred for qp in both)
+    assert all(qp.touched for qp in both)
 
 
 def test_a_window_that_others_share_may_open_at_any_time() -> None:
@@ -176,17 +176,17 @@ def test_a_window_that_others_share_may_open_at_any_time() -> None:
         qp = network.qps[0]
         qp.congestion.shared = shared
         qp.transmit(0, 8)
-        assert qp.stirred == shared
+        assert qp.touched == shared
 
 
 def test_a_queue_pair_that_finds_no_ev_asks_for_one_in_each_round() -> None:
     qp = Network(make_profile(planes=1)).qps[0]
     qp.port_changed(0, up=False, now_ns=0)
     qp.transmit(0, 8)
-    assert not qp.stirred
+    assert not qp.touched
     qp.post_write(0, memoryview(bytes(4096)), VA, RKEY)
     assert not [packet for packet in qp.transmit(1, 8) if packet.is_data]
-    assert qp.stirred
+    assert qp.touched
 
 
 def test_a_failed_queue_pair_has_no_deadline() -> None:
@@ -194,7 +194,7 @@ def test_a_failed_queue_pair_has_no_deadline() -> None:
     qp.post_write(0, memoryview(bytes(4096)), VA, RKEY)
     assert qp.deadlines() == (NEVER, 0)
     qp.transmit(0, 8)
-    assert not qp.stirred
+    assert not qp.touched
     qp.modify(QpState.ERROR)
     assert qp.deadlines() == (NEVER, NEVER)
-    assert qp.stirred
+    assert qp.touched

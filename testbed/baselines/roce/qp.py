@@ -32,12 +32,12 @@ class RoceQp:
     control class, as RoCE is commonly deployed (Zhu et al., SIGCOMM 2015, section 3.1).
 
     Attributes:
-        stirred: whether something has happened since the last `transmit`.
+        touched: whether something has happened since the last `transmit`.
     """
 
     def __init__(self, config: RoceConfig, memory: MemoryTable) -> None:
         self.config = config
-        self.stirred = True
+        self.touched = True
         self.rtt = RttEstimator(config.base_rtt_ns)
         self.congestion = Dcqcn(config.dcqcn)
         self._shared = Shared(config, config.ev, config.plane)
@@ -61,12 +61,12 @@ class RoceQp:
             ValueError: the message, the addresses or the immediate do not fit the wire's fields.
         """
         check_write(payload, remote_va, rkey, immediate)
-        self.stirred = True
+        self.touched = True
         self._requester.queue.post(wr_id, payload, remote_va, rkey, immediate)
 
     def receive(self, packet: Packet, arrival: Arrival) -> None:
         """Take in a packet addressed to this QP (`packet.qpn`), received at `arrival.rx_ns`."""
-        self.stirred = True
+        self.touched = True
         if packet.source != self.config.peer_address:
             self.counters.not_a_peer += 1
         elif packet.destination != self.config.local_address:
@@ -82,7 +82,7 @@ class RoceQp:
 
     def transmit(self, now_ns: int, limit: int) -> list[Datagram]:
         """Return what to send now: all answers, and at most `limit` data packets."""
-        self.stirred = False
+        self.touched = False
         if self.failed:
             return []
         self._requester.on_time(now_ns)
@@ -141,7 +141,7 @@ class RoceQp:
         shared, good = self._shared, EvState.GOOD
         if ev == shared.ev:
             return
-        self.stirred = True
+        self.touched = True
         for path, active in (((shared.ev, shared.plane), False), ((ev, plane), True)):
             shared.events.append(EvChanged(*path, good, good, "routing converged", active, now_ns))
         shared.ev, shared.plane = ev, plane

@@ -77,7 +77,7 @@ class StreamQp:
     """One end of a connection: sends WRITEs, and places the peer's in `memory`.
 
     Attributes:
-        stirred: whether something may have happened since the last `transmit`: the kernel tells
+        touched: whether something may have happened since the last `transmit`: the kernel tells
             nobody, so it has to be asked in each round.
     """
 
@@ -88,7 +88,7 @@ class StreamQp:
             OSError: the kernel has no such protocol or congestion control.
         """
         self.config = config
-        self.stirred = True
+        self.touched = True
         self._paths = dict(config.paths)
         self._origins = Origins()
         self._newest_plane = next(iter(config.paths))

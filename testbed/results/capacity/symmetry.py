@@ -1,10 +1,11 @@
 """A smaller problem with the same rates: one flow, path and link for all that are alike.
 
 In a Clos most T1s of a plane are alike, and so are most planes. Colour refinement finds what is:
-flows, paths and links begin with a colour for each capacity, and are split by the colours of what
-they touch, until nothing is split any more. A linear program with one variable and one constraint
-for each colour has the same optimum (Grohe, Kersting, Mladenov and Selman, Dimension Reduction via
-Colour Refinement, ESA 2014). Max-min fair rates are unique, so flows of a colour have the same.
+links begin with a colour for each capacity; flows, paths and links are split by the colours of
+their neighbours, until nothing is split any more. A linear program with one variable and one
+constraint for each colour has the same optimum (Grohe, Kersting, Mladenov and Selman, Dimension
+Reduction via Colour Refinement, ESA 2014). Max-min fair rates are unique, so flows of a colour have
+the same.
 """
 
 from dataclasses import dataclass
@@ -73,17 +74,17 @@ def _colours(split: Split) -> tuple[Numbers, Numbers, Numbers]:
             return flows, paths, links
 
 
-def _split_up(colours: Numbers, touching: Numbers, touched: Numbers) -> Numbers:
-    """New colours of which two are equal if the old ones are, and all that is touched.
+def _split_up(colours: Numbers, owner: Numbers, neighbour: Numbers) -> Numbers:
+    """Split colours: two stay equal only if the same neighbours come with them.
 
     Args:
-        colours: the old ones.
-        touching: for each touch what touches, as its place in `colours`.
-        touched: for each touch what it touches, as a number.
+        colours: before.
+        owner: for each neighbour, whose it is: a place in `colours`.
+        neighbour: for each neighbour, its colour.
     """
-    order = np.lexsort((touched, touching))
-    ends = np.searchsorted(touching[order], np.arange(len(colours) + 1))
-    ordered = touched[order]
+    order = np.lexsort((neighbour, owner))
+    ends = np.searchsorted(owner[order], np.arange(len(colours) + 1))
+    ordered = neighbour[order]
     known: dict[tuple[int, bytes], int] = {}
     new = (
         known.setdefault((colour, ordered[begin:end].tobytes()), len(known))

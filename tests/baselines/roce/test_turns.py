@@ -23,7 +23,7 @@ class Watched(Network):
 
     def _transmit(self, number: int) -> None:
         qp, (timer_ns, data_ns) = self.qps[number], self._deadlines[number]
-        if not qp.stirred and timer_ns > self.now_ns:
+        if not qp.touched and timer_ns > self.now_ns:
             if self._sparing and data_ns > self.now_ns:
                 return
             if not self._sparing:
