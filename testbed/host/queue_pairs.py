@@ -33,7 +33,7 @@ class ReliableQp(Poster, Protocol):
     """The methods of every transport's queue pair; `mrc.QueuePair` describes them. Times in ns.
 
     Attributes:
-        touched: whether something has happened since the last `transmit`.
+        touched: whether it needs a turn, whatever its deadlines are.
     """
 
     touched: bool

@@ -47,7 +47,7 @@ class Demux:
         self._dscp = dscp
         self._trimmed = (dscp.trimmed, dscp.trimmed_lasthop)
         self._by_qpn: dict[int, QueuePair] = {}
-        self._peers: Counter[bytes] = Counter()
+        self._by_peer: dict[bytes, list[QueuePair]] = {}
         self._dropped: Counter[str] = Counter(dict.fromkeys(_REASONS, 0))
 
     def add(self, qp: QueuePair) -> None:
@@ -61,7 +61,7 @@ class Demux:
             raise ValueError(f"there is a queue pair {config.qpn} already")
         self._by_qpn[config.qpn] = qp
         qp.join(self.endpoint)
-        self._peers[config.peer_address] += 1
+        self._by_peer.setdefault(config.peer_address, []).append(qp)
 
     def remove(self, qp: QueuePair) -> None:
         """Remove a queue pair; the packets that it has refused stay counted.
@@ -71,7 +71,10 @@ class Demux:
         """
         config = qp.config
         del self._by_qpn[config.qpn]
-        self._peers -= Counter((config.peer_address,))
+        others = self._by_peer[config.peer_address]
+        others.remove(qp)
+        if not others:
+            del self._by_peer[config.peer_address]
         self._dropped.update(qp.counters.refusals())
 
     def receive(self, data: Buffer, arrival: Arrival) -> Outbound | None:
@@ -102,10 +105,8 @@ class Demux:
 
     def _take_in(self, packet: Packet, arrival: Arrival) -> Outbound | None:
         if isinstance(packet, EndpointRequest):
-            self._touch_all()
             return self._request(packet, arrival)
         if isinstance(packet, EndpointResponse):
-            self._touch_all()
             self._response(packet, arrival)
             return None
         qp = self._by_qpn.get(packet.qpn)
@@ -115,25 +116,30 @@ class Demux:
             qp.receive(packet, arrival)
         return None
 
-    def _touch_all(self) -> None:
-        """Have all queue pairs look at what they share: ports, and what was asked for."""
-        for qp in self._by_qpn.values():
-            qp.touched = True
-
     def _request(self, request: EndpointRequest, arrival: Arrival) -> Outbound | None:
         if not self._is_from_peer(request):
             return None
         if request.op is EndpointOp.PORT_STATUS_UPDATE:
             self.endpoint.update_ports(request, arrival.rx_ns)
+            self._touch(request.source)
         return Outbound(request.source, respond(request, self._dscp, self._options))
 
     def _response(self, response: EndpointResponse, arrival: Arrival) -> None:
-        if self._is_from_peer(response) and not self.endpoint.respond(response, arrival.rx_ns):
+        if not self._is_from_peer(response):
+            return
+        if self.endpoint.respond(response, arrival.rx_ns):
+            self._touch(response.source)
+        else:
             self._dropped[_UNKNOWN_REQUEST] += 1
+
+    def _touch(self, peer: bytes) -> None:
+        """Give the queue pairs with a peer a turn: its ports concern all, an answer one of them."""
+        for qp in self._by_peer[peer]:
+            qp.touched = True
 
     def _is_from_peer(self, packet: EndpointRequest | EndpointResponse) -> bool:
         """Whether a packet comes from a peer to this NIC; counts the reason if not."""
-        if packet.source not in self._peers:
+        if packet.source not in self._by_peer:
             self._dropped[_NOT_A_PEER] += 1
         elif packet.destination != self._address:
             self._dropped[_MISDIRECTED] += 1

@@ -2,7 +2,8 @@
 
 Nothing here reads a clock or touches a socket. The I/O layer calls `receive` for every packet that
 has arrived, then `transmit`, sends the datagrams that it returns, and calls it again no later than
-`next_deadline`. All times are ns of one monotonic clock.
+`next_deadline`. With many queue pairs it may pass over those that are not `touched` and whose
+`deadlines` have not come. All times are ns of one monotonic clock.
 """
 
 from collections.abc import Sequence
@@ -43,8 +44,9 @@ class QueuePair:
     own; without it the EV profile decides.
 
     Attributes:
-        touched: whether something has happened since the last `transmit`: an arrival, a post, a
-            command. Until then `transmit` has nothing to do before its `deadlines`.
+        touched: whether it needs a turn: something has happened since the last `transmit` (an
+            arrival, a post, a command), no EV could be chosen then, or others share its window.
+            Otherwise `transmit` has nothing to do before its `deadlines`.
     """
 
     def __init__(

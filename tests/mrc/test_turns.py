@@ -1,8 +1,9 @@
 """A queue pair needs no turn while nothing has happened to it and neither deadline has passed."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -10,6 +11,8 @@ from testbed.mrc import (
     NEVER,
     Arrival,
     BusyState,
+    Datagram,
+    EvEntry,
     FixedWindow,
     MemoryTable,
     NackReason,
@@ -18,7 +21,7 @@ from testbed.mrc import (
     Window,
 )
 
-from .harness import MS, RKEY, VA, Network, PathModel, S, make_profile
+from .harness import ADDRESSES, MS, RKEY, VA, Network, PathModel, S, make_profile
 
 COMMANDS = ("post", "deny", "allow", "port down", "port up", "disable", "busy", "probe", "error")
 MOST_ROUNDS = 20_000
@@ -154,20 +157,60 @@ def _transfer(*, sparing: bool) -> Watched:
     return network
 
 
-def test_what_a_nic_shares_touches_all_its_queue_pairs() -> None:
-    """A port status update of the peer concerns each queue pair with it."""
+COMMANDS_ONCE: Mapping[str, Callable[[QueuePair], object]] = {
+    "post_write": lambda qp: qp.post_write(0, memoryview(b"x"), VA, RKEY),
+    "post_receive": lambda qp: qp.post_receive(0),
+    "deny_ev": lambda qp: qp.deny_ev(0, 0),
+    "allow_ev": lambda qp: qp.allow_ev(0, 0),
+    "replace_ev": lambda qp: qp.replace_ev(0, EvEntry(1 << 20, 0, (0, 9), active=True), 0),
+    "probe_evs": lambda qp: qp.probe_evs([0], 300 * MS, 0),
+    "port_changed": lambda qp: qp.port_changed(0, up=False, now_ns=0),
+    "set_port_disabled": lambda qp: qp.set_port_disabled(0, disabled=True, now_ns=0),
+    "modify": lambda qp: qp.modify(QpState.ERROR),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS_ONCE)
+def test_a_command_needs_a_turn(command: str) -> None:
+    qp = Network(make_profile()).qps[0]
+    qp.transmit(0, 8)
+    assert not qp.touched
+    COMMANDS_ONCE[command](qp)
+    assert qp.touched
+
+
+def test_ports_and_answers_touch_the_queue_pairs_with_that_peer() -> None:
     here = Network(make_profile())
-    demux = here.demuxes[0]
-    neighbour = QueuePair(replace(here.qps[0].config, qpn=18, peer_qpn=19), MemoryTable())
-    demux.add(neighbour)
-    both = here.qps[0], neighbour
-    for qp in both:
-        qp.transmit(0, 8)
-    assert not any(qp.touched for qp in both)
-    here.qps[1].port_changed(0, up=False, now_ns=0)
-    for datagram in here.qps[1].transmit(0, 8):
-        demux.receive(memoryview(datagram.join()), Arrival(2, datagram.dscp, 0))
-    assert all(qp.touched for qp in both)
+    demux, qp, there = here.demuxes[0], *here.qps
+    neighbour = QueuePair(replace(qp.config, qpn=18, peer_qpn=19), MemoryTable())
+    stranger = bytes([*ADDRESSES[1][:-1], 9])
+    other = QueuePair(replace(qp.config, qpn=20, peer_address=stranger), MemoryTable())
+    for added in (neighbour, other):
+        demux.add(added)
+
+    def touched(datagrams: Sequence[Datagram]) -> list[bool]:
+        """Which of the three queue pairs these datagrams touch."""
+        for one in (qp, neighbour, other):
+            one.transmit(0, 8)
+        assert not any(one.touched for one in (qp, neighbour, other))
+        assert datagrams
+        for datagram in datagrams:
+            demux.receive(memoryview(datagram.join()), Arrival(2, datagram.dscp, 0))
+        return [one.touched for one in (qp, neighbour, other)]
+
+    there.port_changed(0, up=False, now_ns=0)
+    assert touched(there.transmit(0, 8)) == [True, True, False]
+    there.probe_evs([1], 300 * MS, 0)
+    assert touched(there.transmit(0, 8)) == [False, False, False], "the NIC answers by itself"
+    qp.probe_evs([1], 300 * MS, 0)
+    answers = [
+        here.demuxes[1].receive(memoryview(probe.join()), Arrival(2, probe.dscp, 0))
+        for probe in qp.transmit(0, 8)
+    ]
+    assert touched([answer.datagram for answer in answers if answer]) == [True, True, False]
+    demux.remove(neighbour)
+    there.port_changed(0, up=True, now_ns=0)
+    assert touched(there.transmit(0, 8)) == [True, False, False]
 
 
 def test_a_window_that_others_share_may_open_at_any_time() -> None:

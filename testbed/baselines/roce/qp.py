@@ -32,7 +32,7 @@ class RoceQp:
     control class, as RoCE is commonly deployed (Zhu et al., SIGCOMM 2015, section 3.1).
 
     Attributes:
-        touched: whether something has happened since the last `transmit`.
+        touched: whether it needs a turn: something has happened since the last `transmit`.
     """
 
     def __init__(self, config: RoceConfig, memory: MemoryTable) -> None:

@@ -15,7 +15,7 @@ class Window:
         controller: what decides about the window.
         flight: bytes in flight.
         window: bytes that may be in flight.
-        shared: whether several queue pairs do share it: what one receives may let another send.
+        shared: whether several queue pairs send into it: what one receives may let another send.
     """
 
     def __init__(self, make: Callable[[], CongestionController]) -> None:

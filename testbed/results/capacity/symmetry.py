@@ -69,7 +69,7 @@ def _colours(split: Split) -> tuple[Numbers, Numbers, Numbers]:
         paths = _split_up(flows[split.path_flow], loads.flows, load)
         links = _split_up(links, loads.links, paths[loads.flows] * len(shares) + share)
         flows = _split_up(flows, split.path_flow, paths)
-        before, colours = colours, int(flows.max() + links.max())
+        before, colours = colours, len(np.unique(flows)) + len(np.unique(links))
         if colours == before:
             return flows, paths, links
 
