@@ -191,8 +191,9 @@ CASES: Mapping[str, Case] = {
         (
             ("MRC's victim", {"mrc": 0.8}),
             ("smallest share", {"smallest": ((0, 0.1),)}),
-            ("with 1 QP", {"one": 1.0}),
-            ("with 8 QPs", {"many": 0.6}),
+            ("with 1 QP", {"one": 1.0, "later": 1.0}),
+            ("at its lowest", {"lowest": 0.6}),
+            ("mean with 8 QPs", {"later": 0.6}),
         ),
     ),
     "19a": Case(
@@ -336,8 +337,9 @@ CASES: Mapping[str, Case] = {
             ("MRC over RoCE with 2 QPs", {"roce-2": 0.95}),
             ("MRC over RoCE", {"roce-1": 0.97, "roce-2": 0.96, "roce-16": 0.95}),
             ("16 QPs over 1 QP", {"roce-16": 0.3}),
+            ("16 QPs over 1 QP", {"roce-16": 0.7, "roce-2": 0.75}),
             ("2 QPs over 16", {"roce-2": 0.5}),
-            ("RoCE at 0.1%", {"roce-16-loss-0.001": 0.4}),
+            ("RoCE with 1 QP at 0.1%", {"roce-1-loss-0.001": 0.4}),
             ("MRC at 0.1%", {"mrc-loss-0.001": 0.5}),
         ),
     ),

@@ -185,9 +185,18 @@ EVEN: Steps = ((0, 1 / 7),)
 
 
 def incast_runs(
-    mrc: float = 1.0, one: float = 0.72, many: float = 0.1, smallest: Steps = EVEN
+    mrc: float = 1.0,
+    one: float = 0.72,
+    lowest: float = 0.1,
+    later: float = 0.8,
+    smallest: Steps = EVEN,
 ) -> Runs:
-    victims = {"mrc": mrc, "roce-1": one, "roce-8": many}
+    """With 8 QPs the victim has its lowest rate first, and a better one in the last quarter."""
+    victims: dict[str, Steps] = {
+        "mrc": ((0, mrc),),
+        "roce-1": ((0, one),),
+        "roce-8": ((0, lowest), (SECONDS / 2, later)),
+    }
     return {f"incast-{name}": _incast(name, share, smallest) for name, share in victims.items()}
 
 
@@ -195,16 +204,18 @@ def incast_without_dcqcn_runs(
     mrc: float = 1.0, one: float = 0.15, many: float = 0.1, smallest: Steps = EVEN
 ) -> Runs:
     victims = {"mrc-8": mrc, "pfc-1": one, "pfc-8": many}
-    return {f"incast-{name}": _incast(name, share, smallest) for name, share in victims.items()}
+    return {
+        f"incast-{name}": _incast(name, ((0, share),), smallest) for name, share in victims.items()
+    }
 
 
-def _incast(name: str, victim: float, smallest: Steps) -> Run:
+def _incast(name: str, victim: Steps, smallest: Steps) -> Run:
     """The victim's share of its port; the smallest share of MRC's senders."""
     rates = [EVEN] * 6 + [smallest if name.startswith("mrc") else EVEN]
     senders = [flow(f"h{4 + i}", "h0", rate) for i, rate in enumerate(rates)]
     scenario = scenario_of(f"incast-{name}")
     data = {"topology": scenario.topology, "scenario": scenario}
-    return run(*senders, flow("h11", "h1", [(0, victim)]), data=data)
+    return run(*senders, flow("h11", "h1", victim), data=data)
 
 
 def permutation_runs(**wrong: tuple[float, float]) -> Runs:
@@ -319,7 +330,7 @@ def many_hosts_runs(**wrong: float) -> Runs:
 
 
 def many_to_many_runs(**wrong: float) -> Runs:
-    lossy = {"mrc-loss-0.001": 0.8, "roce-1-loss-0.001": 0.1, "roce-16-loss-0.001": 0.1}
+    lossy = {"mrc-loss-0.001": 0.8, "roce-1-loss-0.001": 0.1}
     shares = {"mrc": 0.9, "roce-16": 0.55, "roce-2": 0.6, "roce-1": 0.6, **lossy, **wrong}
     return {f"alltoall-64-{name}": collective(share) for name, share in shares.items()}
 

@@ -75,7 +75,7 @@ EXPECTED: Mapping[str, Answer] = {
     "ablation": "yes",
 }
 """What the table says of each figure, in the simulator, with the first seed. (19c holds with it;
-the median of five seeds is below its bound.)"""
+the median of five seeds is below its bound. 18 has a check that is left out in short.)"""
 
 NOT_IN_SHORT = {
     "5": "its flaps follow one another too slowly",

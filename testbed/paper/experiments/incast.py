@@ -128,12 +128,20 @@ def _smallest_of_largest(run: Run) -> float:
 def _measure(runs: Runs) -> tuple[Check, ...]:
     mrc, roce_1, roce_8 = (runs[name] for name in PANELS)
     evenness, dip = _smallest_of_largest(mrc), _worst_dip(roce_8)
-    paused = at_most("RoCE's victim with 8 QPs, at its lowest", dip, PAUSED, "{:.0%}")
+    paused = (
+        at_most("RoCE's victim with 8 QPs, at its lowest", dip, PAUSED, "{:.0%}"),
+        at_least(
+            "RoCE's victim, mean with 8 QPs over that with 1",
+            _victim(roce_8) / _victim(roce_1),
+            1.0,
+            "{:.2f}",
+        ),
+    )
     return (
         at_least("MRC's victim, of its port's rate", _victim(mrc), 0.95, "{:.0%}"),
         at_least("MRC's smallest share over its largest", evenness, 0.8, "{:.2f}"),
         between("RoCE's victim with 1 QP", _victim(roce_1), 0.6, 0.9, "{:.0%}"),
-        *([paused] if roce_8.data.topology.pause is not None else []),
+        *(paused if roce_8.data.topology.pause is not None else ()),
     )
 
 

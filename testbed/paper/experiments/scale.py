@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from math import inf
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from matplotlib.figure import Figure
 
 from testbed.campaign.job import Form
 from testbed.campaign.store import Run, Runs
-from testbed.paper.checks import Check, at_least, between
+from testbed.paper.checks import Check, at_least, at_most, between
 from testbed.paper.experiments import drawing, throughput
 from testbed.paper.experiments.collectives import (
     DRAIN,
@@ -121,7 +120,7 @@ _ALL_TO_ALLS = (
     _all_to_all(MRC, 3),
     *(_all_to_all(roce, 5) for roce in (ROCE_1, ROCE_2, ROCE_16)),
     _all_to_all(MRC, 4, LITTLE_LOSS),
-    *(_all_to_all(roce, 5, LITTLE_LOSS) for roce in (ROCE_1, ROCE_16)),
+    _all_to_all(ROCE_1, 5, LITTLE_LOSS),
 )
 """Each host sends to 63 others. RoCE with 16 QPs for each has 64,512."""
 
@@ -146,14 +145,14 @@ def _judge_all_to_all(runs: Runs) -> tuple[Check, ...]:
     """Judge as figure 17 is judged at its smaller size: 128 KiB for each host are few packets."""
     rate = partial(_rate, runs, "alltoall")
     mrc, roce_1, roce_2, roce_16 = (rate(sender) for sender in (MRC, ROCE_1, ROCE_2, ROCE_16))
-    best = max(rate(sender, LITTLE_LOSS) / rate(sender) for sender in (ROCE_1, ROCE_16))
+    lossy = rate(ROCE_1, LITTLE_LOSS) / roce_1
     return (
         at_least("MRC over RoCE with 1 QP", mrc / roce_1, 1.0, "{:.2f}"),
         at_least("MRC over RoCE with 2 QPs", mrc / roce_2, 1.0, "{:.2f}"),
         at_least("MRC over RoCE with 16 QPs", mrc / roce_16, 1.0, "{:.2f}"),
         between("RoCE with 16 QPs over 1 QP", roce_16 / roce_1, SLIGHTLY_WORSE, 1.0, "{:.2f}"),
         at_least("RoCE with 2 QPs over 16", roce_2 / roce_16, 1.0, "{:.2f}"),
-        between("RoCE at 0.1% loss, of its rate, the best", best, -inf, 0.5, "{:.0%}"),
+        at_most("RoCE with 1 QP at 0.1% loss, of its rate", lossy, 0.5, "{:.0%}"),
         at_least("MRC at 0.1% loss, of its rate", rate(MRC, LITTLE_LOSS) / mrc, 0.7, "{:.0%}"),
     )
 
@@ -163,7 +162,7 @@ _DRAWN = {
     "alltoall": (
         *((roce, 0.0) for roce in (ROCE_1, ROCE_2, ROCE_16)),
         (MRC, 0.0),
-        *((sender, LITTLE_LOSS) for sender in (ROCE_1, ROCE_16, MRC)),
+        *((sender, LITTLE_LOSS) for sender in (ROCE_1, MRC)),
     ),
 }
 
