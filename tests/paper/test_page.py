@@ -7,6 +7,7 @@ from types import ModuleType
 import pytest
 
 from testbed.campaign.job import FORMS, Form
+from testbed.cli.figures import FULL_SEEDS
 from testbed.paper.kept import KeptCheck, KeptFigure, KeptSeeds, read_results
 from testbed.paper.page import Row, as_document
 from testbed.paper.planning import select_figures
@@ -28,6 +29,9 @@ def _script() -> ModuleType:
 
 
 paper_page = _script()
+
+HOURS_A_SEED: set[tuple[str, Form]] = {("16x64", "simulated"), ("17x64", "simulated")}
+"""Rows with fewer seeds than the others: all their seeds take hours."""
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "paper.md"
 
@@ -93,6 +97,15 @@ def test_the_documents_are_those_of_the_kept_results() -> None:
     for before in ("; 1 do not", ""):
         said = f"[0 of 1 rows of the paper hold](docs/paper.md){before}; own studies: 0 of 1 hold"
         assert paper_page.with_sum(said, rows) in readme
+
+
+def test_every_row_has_all_its_seeds() -> None:
+    """As many as `make figures-full` makes, in each form in which the figure has runs."""
+    outcomes = read_results(paper_page.RESULTS).outcomes
+    forms = [(figure, form) for figure in FIGURES for form in FORMS if figure.variants_in(form)]
+    assert {(figure.number, form) for figure, form in forms} == {*outcomes}
+    fewer = {key for key, outcome in outcomes.items() if len(outcome.seeds) < FULL_SEEDS[key[1]]}
+    assert fewer == HOURS_A_SEED
 
 
 def test_reasons_are_those_of_today_and_of_checks_that_there_are() -> None:
