@@ -333,12 +333,8 @@ CASES: Mapping[str, Case] = {
     "17x64": Case(
         many_to_many_runs,
         (
-            ("MRC over RoCE with 1 QP", {"roce-1": 0.95, "roce-2": 0.9, "roce-16": 0.89}),
+            ("MRC over RoCE with 1 QP", {"roce-1": 0.95}),
             ("MRC over RoCE with 2 QPs", {"roce-2": 0.95}),
-            ("MRC over RoCE", {"roce-1": 0.97, "roce-2": 0.96, "roce-16": 0.95}),
-            ("16 QPs over 1 QP", {"roce-16": 0.3}),
-            ("16 QPs over 1 QP", {"roce-16": 0.7, "roce-2": 0.75}),
-            ("2 QPs over 16", {"roce-2": 0.5}),
             ("RoCE with 1 QP at 0.1%", {"roce-1-loss-0.001": 0.4}),
             ("MRC at 0.1%", {"mrc-loss-0.001": 0.5}),
         ),

@@ -331,7 +331,7 @@ def many_hosts_runs(**wrong: float) -> Runs:
 
 def many_to_many_runs(**wrong: float) -> Runs:
     lossy = {"mrc-loss-0.001": 0.8, "roce-1-loss-0.001": 0.1}
-    shares = {"mrc": 0.9, "roce-16": 0.55, "roce-2": 0.6, "roce-1": 0.6, **lossy, **wrong}
+    shares = {"mrc": 0.9, "roce-2": 0.6, "roce-1": 0.6, **lossy, **wrong}
     return {f"alltoall-64-{name}": collective(share) for name, share in shares.items()}
 
 
