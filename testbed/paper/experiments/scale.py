@@ -117,7 +117,8 @@ def _all_to_all(sender: Sender, seconds: int, loss: float = 0.0) -> Variant:
 
 _ALL_TO_ALLS = (
     _all_to_all(MRC, 3),
-    *(_all_to_all(roce, 5) for roce in (ROCE_1, ROCE_2)),
+    _all_to_all(ROCE_1, 5),
+    _all_to_all(ROCE_2, 5),
     _all_to_all(MRC, 4, LITTLE_LOSS),
     _all_to_all(ROCE_1, 5, LITTLE_LOSS),
 )
@@ -157,9 +158,11 @@ def _judge_all_to_all(runs: Runs) -> tuple[Check, ...]:
 _DRAWN = {
     "allreduce": ((ROCE_1, 0.0), (ROCE_16, 0.0), *((MRC, loss) for loss in LOSSES)),
     "alltoall": (
-        *((roce, 0.0) for roce in (ROCE_1, ROCE_2)),
+        (ROCE_1, 0.0),
+        (ROCE_2, 0.0),
         (MRC, 0.0),
-        *((sender, LITTLE_LOSS) for sender in (ROCE_1, MRC)),
+        (ROCE_1, LITTLE_LOSS),
+        (MRC, LITTLE_LOSS),
     ),
 }
 
