@@ -5,7 +5,9 @@ from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from itertools import count
 from random import Random
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
+
+from testbed.mrc import Datagram
 
 Packet = TypeVar("Packet")
 
@@ -45,6 +47,43 @@ class VirtualTime(ABC, Generic[Packet]):
             while self._heap and self._heap[0][0] <= now_ns:
                 at_ns, _, packet = heappop(self._heap)
                 self.arrive(at_ns, packet)
+
+
+class SomeQp(Protocol):
+    """A queue pair of any transport."""
+
+    touched: bool
+
+    def transmit(self, now_ns: int, limit: int) -> list[Datagram]:
+        """What to send now."""
+
+    def deadlines(self) -> tuple[int, int]:
+        """When it needs a turn: for timers, and for data."""
+
+
+class Turns:
+    """Which queue pairs have a turn: `sparing` ones go only to those who need one.
+
+    Otherwise each has a turn whenever it may have one, and one more in which it may send no data.
+    These must come to nothing where a turn is not needed.
+    """
+
+    def __init__(self, *, sparing: bool) -> None:
+        self._sparing = sparing
+        self._deadlines: dict[int, tuple[int, int]] = {}
+        self.given = 0
+
+    def give(self, number: int, qp: SomeQp, now_ns: int, turn: Callable[[int], None]) -> None:
+        """Call `turn` with the number of a queue pair, if it has one."""
+        timer_ns, data_ns = self._deadlines.get(number, (0, 0))
+        if not qp.touched and timer_ns > now_ns:
+            if self._sparing and data_ns > now_ns:
+                return
+            if not self._sparing:
+                assert qp.transmit(now_ns, 0) == []
+        self.given += 1
+        turn(number)
+        self._deadlines[number] = qp.deadlines()
 
 
 def flipped(data: bytes, rng: Random) -> bytes:

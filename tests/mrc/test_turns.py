@@ -20,6 +20,7 @@ from testbed.mrc import (
     QueuePair,
     Window,
 )
+from tests.virtual_time import Turns
 
 from .harness import ADDRESSES, MS, RKEY, VA, Network, PathModel, S, make_profile
 
@@ -28,20 +29,20 @@ MOST_ROUNDS = 20_000
 
 
 class Watched(Network):
-    """Commands are given while packets fly; `sparing` gives turns only to those who need one.
-
-    Otherwise each queue pair has a turn at every event, and one more in which it may send control
-    packets only. These must come to nothing where a turn is not needed.
-    """
+    """Commands are given while packets fly; `sparing` gives turns only to those who need one."""
 
     def __init__(
         self, commands: Sequence[tuple[int, str]], *, sparing: bool, **options: object
     ) -> None:
         super().__init__(**options)  # type: ignore[arg-type]
         self._commands = sorted(commands, reverse=True)
-        self._sparing = sparing
-        self._deadlines = [(0, 0), (0, 0)]
-        self.turns = self.rounds = 0
+        self._turns = Turns(sparing=sparing)
+        self.rounds = 0
+
+    @property
+    def turns(self) -> int:
+        """How many turns there were."""
+        return self._turns.given
 
     @property
     def datagrams(self) -> list[tuple[int, int, int, int, bytes]]:
@@ -60,15 +61,7 @@ class Watched(Network):
         return [*super().turn(), due]
 
     def _transmit(self, side: int) -> None:
-        qp, (timer_ns, data_ns) = self.qps[side], self._deadlines[side]
-        if not qp.touched and timer_ns > self.now_ns:
-            if self._sparing and data_ns > self.now_ns:
-                return
-            if not self._sparing:
-                assert qp.transmit(self.now_ns, 0) == []
-        self.turns += 1
-        super()._transmit(side)
-        self._deadlines[side] = qp.deadlines()
+        self._turns.give(side, self.qps[side], self.now_ns, super()._transmit)
 
     def _command(self, command: str) -> None:
         qp, now_ns = self.qps[0], self.now_ns

@@ -3,34 +3,27 @@
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.virtual_time import Turns
+
 from .network import MS, RKEY, VA, Network, S, Way
 
 
 class Watched(Network):
-    """`sparing` gives turns only to those who need one.
-
-    Otherwise each queue pair has a turn at every event, and one more in which it may send no data.
-    These must come to nothing where a turn is not needed.
-    """
+    """`sparing` gives turns only to those who need one."""
 
     def __init__(self, *, sparing: bool, seed: int, way: Way, mark_bytes: float) -> None:
         super().__init__(
             4, seed=seed, ways={0: way, 1: Way()}, rate_bps=20e6, mark_bytes=mark_bytes
         )
-        self._sparing = sparing
-        self._deadlines = [(0, 0) for _ in self.qps]
-        self.turns = 0
+        self._turns = Turns(sparing=sparing)
+
+    @property
+    def turns(self) -> int:
+        """How many turns there were."""
+        return self._turns.given
 
     def _transmit(self, number: int) -> None:
-        qp, (timer_ns, data_ns) = self.qps[number], self._deadlines[number]
-        if not qp.touched and timer_ns > self.now_ns:
-            if self._sparing and data_ns > self.now_ns:
-                return
-            if not self._sparing:
-                assert qp.transmit(self.now_ns, 0) == []
-        self.turns += 1
-        super()._transmit(number)
-        self._deadlines[number] = qp.deadlines()
+        self._turns.give(number, self.qps[number], self.now_ns, super()._transmit)
 
     @property
     def datagrams(self) -> list[tuple[int, int, bytes]]:
