@@ -120,7 +120,7 @@ _ALL_TO_ALLS = (
     _all_to_all(ROCE_1, 5),
     _all_to_all(ROCE_2, 5),
     _all_to_all(MRC, 4, LITTLE_LOSS),
-    _all_to_all(ROCE_1, 5, LITTLE_LOSS),
+    _all_to_all(ROCE_1, 12, LITTLE_LOSS),
 )
 """Each host sends to 63 others. With 16 QPs for each there are 64,512, whose analysis was not over
 after eight minutes."""
