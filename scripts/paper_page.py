@@ -16,6 +16,7 @@ from pathlib import Path
 from PIL import Image
 
 from testbed.campaign.job import FORMS
+from testbed.model.errors import InputError
 from testbed.paper.kept import KeptResults, kept_figure, read_results, write_results
 from testbed.paper.outcome import OutcomeStore
 from testbed.paper.page import Row, as_document, picture_name, sums_of
@@ -62,6 +63,13 @@ def added(results: KeptResults, directory: Path) -> KeptResults:
         for figure in FIGURES:
             outcome = store.load(figure)
             if outcome is not None and outcome.checks:
+                if outcome.overrides:
+                    raise InputError.of(
+                        str(directory),
+                        f"figure {figure.number} with {outcome.overrides}",
+                        "results of unchanged runs",
+                        "make them without these options",
+                    )
                 made.append(kept_figure(figure, outcome))
                 target = DOCS / PICTURES / picture_name(figure.number, form)
                 with Image.open(store.picture(figure).with_suffix(".png")) as drawn:

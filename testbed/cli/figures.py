@@ -9,6 +9,7 @@ from testbed.cli import screen
 from testbed.cli.fitting import keep_slower_out, slowest_of
 from testbed.cli.options import Json, Results
 from testbed.cli.placing import On, StoreOption, executor_at, fetch_finished
+from testbed.cli.run_options import settings_of
 from testbed.cli.running import machine_capacity, reporting_how_to_resume, signals_stop
 from testbed.cli.summary import print_status
 from testbed.model.errors import ExitStatus, InputError
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from testbed.paper.planning import Plan
 
 _DIRECTORY = "paper"
+_CHANGED = "paper-changed"
+"""Of runs that options changed: their results are not those of the paper's rows."""
 
 FULL_SEEDS: "Mapping[Form, int]" = {"emulated": 3, "simulated": 5}
 """With how many seeds --full makes each run, by its form; some figures have more of their own."""
@@ -58,6 +61,23 @@ def figures(
             help="Make each run with N seeds, from 1 on; the median is judged.",
         ),
     ] = None,
+    longer: Annotated[
+        int,
+        typer.Option(
+            "--longer",
+            min=1,
+            metavar="N",
+            help="Make runs N times as long, with their faults; results go to paper-changed/.",
+        ),
+    ] = 1,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Set a key in all scenarios; may be repeated; results go to paper-changed/.",
+        ),
+    ] = None,
     minutes: Annotated[
         int | None,
         typer.Option(
@@ -85,6 +105,7 @@ def figures(
     """
     from testbed.campaign.budget import REPEAT_S, RetryPolicy
     from testbed.experiment.capacity import load_capacity
+    from testbed.paper.figure import Overrides
     from testbed.paper.planning import forms_of, plan, select_figures
     from testbed.paper.reproduction import reproduce
 
@@ -97,7 +118,9 @@ def figures(
     counts = seed_counts(seeds, full=full)
     repeat_s = REPEAT_S * counts["emulated"] if minutes is None else 60.0 * minutes
     policy = RetryPolicy(repeat_s)
-    directory = results / _DIRECTORY
+    overrides = Overrides(longer, settings_of(set_))
+    chosen = tuple(figure.changed(overrides) for figure in chosen)
+    directory = results / (_CHANGED if str(overrides) else _DIRECTORY)
 
     def planned_for(machine: "Machine | None") -> "Plan":
         return plan(chosen, directory, forms, seeds=counts, again=again, machine=machine)

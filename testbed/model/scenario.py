@@ -95,6 +95,18 @@ class Scenario(Part):
         """Longest wait for the last WRITEs after the end of the run, in ns."""
         return DRAIN_RTTS * base_rtt_ns if self.drain is None else self.drain
 
+    def longer(self, factor: float) -> Self:
+        """The same experiment with its length and all times of its faults and operator multiplied.
+
+        What hosts send and how they compute stays as it is.
+        """
+        changes = {
+            "duration": round(self.duration * factor),
+            "timeline": tuple(fault.stretched(factor) for fault in self.timeline),
+            "operator": tuple(command.stretched(factor) for command in self.operator),
+        }
+        return self.model_copy(update=changes)
+
     def at_dilation(self, dilation: float) -> Self:
         """The same experiment at another dilation: all its times are as many round trips long.
 

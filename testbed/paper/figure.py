@@ -1,10 +1,11 @@
 """A figure or table of the paper: the runs that it needs, and how they are judged and drawn."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import yaml
 
@@ -15,6 +16,28 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _TEXTS = Path(__file__).with_name("figures.yaml")
+
+
+@dataclass(frozen=True, slots=True)
+class Overrides:
+    """What the command line changes in all runs of a figure, such as to make them larger.
+
+    Attributes:
+        longer: how many times as long they are, with their faults.
+        settings: values of keys of their scenarios, by key path.
+    """
+
+    longer: int = 1
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """The options that give it; empty if it changes nothing."""
+        longer = [f"--longer {self.longer}"] if self.longer != 1 else []
+        settings = (f"--set {key}={json.dumps(value)}" for key, value in self.settings.items())
+        return " ".join([*longer, *settings])
+
+
+NOTHING = Overrides()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +61,7 @@ class Variant:
             up: the estimated time of its simulation follows from it.
         excluded: the forms in which it is not made, each with the reason: such as that another
             figure has it emulated, with one seed.
+        overrides: what the command line changes.
     """
 
     name: str
@@ -49,6 +73,7 @@ class Variant:
     slowed: float = 1.0
     carries: float = 1.0
     excluded: Mapping[Form, str] = field(default_factory=dict, compare=False)
+    overrides: Overrides = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +119,7 @@ class PaperFigure:
         emulated_seeds: with which ones it is emulated instead, unless more are requested.
         large: whether it is made only by its number, or with everything (`make figures-full`).
         is_own: whether it is a study of our own, which no row of the paper corresponds to.
+        overrides: what the command line changes in its runs.
     """
 
     number: str
@@ -105,6 +131,7 @@ class PaperFigure:
     emulated_seeds: tuple[int, ...] = ()
     large: bool = False
     is_own: bool = False
+    overrides: Overrides = NOTHING
 
     @property
     def text(self) -> FigureText:
@@ -129,6 +156,11 @@ class PaperFigure:
         """Why some of its runs are not made in a form, each reason once."""
         reasons = (variant.excluded.get(form) for variant in self.variants)
         return tuple(dict.fromkeys(filter(None, reasons)))
+
+    def changed(self, overrides: Overrides) -> Self:
+        """The same figure, of runs in which the command line changes something."""
+        variants = tuple(replace(variant, overrides=overrides) for variant in self.variants)
+        return replace(self, variants=variants, overrides=overrides)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -48,6 +48,7 @@ def judge(
         number=figure.number,
         form=outcome_store.form,
         setup=setup_of(figure, outcome_store.form),
+        overrides=str(figure.overrides),
         runs=tuple(figure_runs),
         failures=missing,
         crashed=crashed,

@@ -147,6 +147,7 @@ class FigureOutcome(Outcome):
 
     Attributes:
         setup: a digest of what its runs are (see `setup_of`).
+        overrides: the options that changed its runs; empty if none did.
         runs: those that were finished.
         failures: why others were not, by their names; and, as `measuring`, why it could not be
             measured or drawn.
@@ -155,6 +156,7 @@ class FigureOutcome(Outcome):
     """
 
     setup: str = ""
+    overrides: str = ""
     runs: tuple[FigureRun, ...] = ()
     failures: dict[str, str] = {}
     crashed: bool = False
@@ -182,13 +184,16 @@ class FigureOutcome(Outcome):
 
     @property
     def state(self) -> str:
-        """Its seeds, how many runs failed, and the worst run if it cannot be trusted, in a line."""
+        """Its seeds, what changed its runs, how many failed, and the worst, in a line.
+
+        The worst run is named if it cannot be trusted.
+        """
         worst = next((run for run in self.runs if run.verdict == self.verdict), None)
         doubt = ""
         if worst is not None and worst.verdict != "trusted":
             doubt = f"{worst.name} is {worst.verdict}: {'; '.join(worst.reasons[:1])}"
         failed = f"{len(self.failures)} failed" if self.failures else ""
-        return ", ".join(filter(None, (super().state, failed, doubt)))
+        return ", ".join(filter(None, (super().state, self.overrides, failed, doubt)))
 
 
 class OutcomeStore:

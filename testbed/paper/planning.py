@@ -67,7 +67,9 @@ def plan_variant(
     Raises:
         InputError: its scenario is wrong.
     """
-    as_written = scenario_of(_document(variant, form, seed))
+    overrides = variant.overrides
+    written = scenario_of(_document(variant, form, seed), settings=overrides.settings)
+    as_written = written.longer(overrides.longer)
 
     def planned(factor: float) -> PlannedRun:
         scenario = slowed(as_written, factor)
@@ -105,6 +107,8 @@ def setup_of(figure: PaperFigure, form: Form) -> str:
     """A digest of what the runs of a figure are: results of different ones do not add up."""
     files = [_document(variant, form, FIRST_SEED).data for variant in figure.variants_in(form)]
     said = [{key: value for key, value in data.items() if key != "description"} for data in files]
+    if overrides := str(figure.overrides):
+        said.append({"overrides": overrides})
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -169,3 +169,27 @@ def test_wrong_values_are_refused_where_they_stand(key: str, value: object) -> N
     with pytest.raises(ValidationError) as caught:
         Scenario.model_validate(RIGHT | {key: value})
     assert {error["loc"][0] for error in caught.value.errors()} == {key}
+
+
+def test_a_longer_scenario_has_longer_faults_and_the_same_work() -> None:
+    fault = {"kind": "delay", "target": "links", "at": "4 s", "for": "1 s", "extra": "5 us"}
+    scenario = Scenario.model_validate(
+        RIGHT
+        | {
+            "duration": "10 s",
+            "drain": "2 s",
+            "timeline": [{**fault, "every": "2 s", "ramp": "500 ms"}],
+            "operator": [{"kind": "disable", "host": "h0", "plane": 0, "at": "3 s"}],
+            "workload": {"kind": "training", "compute": "100 ms"},
+        }
+    )
+    longer = scenario.longer(3)
+    before, after = (each.model_dump(mode="json", by_alias=True) for each in (scenario, longer))
+    changed = {key for key, (old, new) in _leaves(before, after).items() if old != new}
+    assert changed == {
+        "duration",
+        *(f"timeline.0.{key}" for key in ("at", "for", "every", "ramp")),
+        "operator.0.at",
+    }
+    assert longer.duration == 3 * scenario.duration
+    assert scenario.longer(1) == scenario

@@ -8,7 +8,10 @@ import pytest
 
 from testbed.campaign.job import FORMS, Form
 from testbed.cli.figures import FULL_SEEDS
+from testbed.model.errors import InputError
+from testbed.paper.checks import at_least
 from testbed.paper.kept import KeptCheck, KeptFigure, KeptSeeds, read_results
+from testbed.paper.outcome import CheckOutcome, FigureOutcome, OutcomeStore
 from testbed.paper.page import Row, as_document
 from testbed.paper.planning import select_figures
 from testbed.paper.registry import FIGURES
@@ -106,6 +109,17 @@ def test_every_row_has_all_its_seeds() -> None:
     assert {(figure.number, form) for figure, form in forms} == {*outcomes}
     fewer = {key for key, outcome in outcomes.items() if len(outcome.seeds) < FULL_SEEDS[key[1]]}
     assert fewer == HOURS_A_SEED
+
+
+def test_results_of_changed_runs_are_no_results_of_a_row(tmp_path: Path) -> None:
+    (figure,) = select_figures(["9a"])
+    check = CheckOutcome.of(figure, at_least("rate", 1.0, 0.5))
+    outcome = FigureOutcome(
+        number="9a", form="simulated", checks=(check,), seeds=(1,), overrides="--longer 5"
+    )
+    OutcomeStore(tmp_path / "figures", "simulated").save(figure, outcome)
+    with pytest.raises(InputError, match="figure 9a with --longer 5"):
+        paper_page.added(read_results(paper_page.RESULTS), tmp_path)
 
 
 def test_reasons_are_those_of_today_and_of_checks_that_there_are() -> None:

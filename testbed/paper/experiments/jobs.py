@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from testbed.campaign.store import Run, Runs
+from testbed.model.errors import RunFailedError
 from testbed.paper.checks import Check, at_least, at_most, between, shown
 from testbed.paper.experiments import drawing
 from testbed.paper.experiments.throughput import losses, only, qps_failed, sliding, us_per_s
@@ -110,13 +111,21 @@ def _steps(run: Run) -> list[tuple[float, float]]:
     return [(us * start, us * end) for start, end in table.select("start", "end").iter_rows()]
 
 
-def _mean_us(steps: list[tuple[float, float]]) -> float:
+def _mean_us(steps: list[tuple[float, float]], when: str) -> float:
+    """The mean length of training steps.
+
+    Raises:
+        RunFailedError: there is none.
+    """
+    if not steps:
+        raise RunFailedError(f"no training step was finished {when}: make the run longer")
     return float(np.mean([end - start for start, end in steps]))
 
 
 def _constant_flaps(runs: Runs) -> tuple[Check, ...]:
     run = runs[FABRIC_FLAPS.name]
-    calm, flapping = _mean_us(_steps(runs[UNDISTURBED.name])), _mean_us(_steps(run))
+    calm = _mean_us(_steps(runs[UNDISTURBED.name]), "without faults")
+    flapping = _mean_us(_steps(run), "with faults")
     faults = [f.effective_s for f in run.summary.faults if f.effective_s is not None]
     interval = (faults[-1] - faults[0]) / (len(faults) - 1)
     lost = (1 - calm / flapping) * interval
@@ -158,11 +167,13 @@ def _transceiver(runs: Runs) -> tuple[Check, ...]:
 def steps_during_and_after(run: Run, undisturbed: Run) -> tuple[float, float]:
     """Steps of a job per time while its only fault is in force and after it, over those without."""
     (fault,) = run.summary.faults
-    us, calm, steps = us_per_s(run), _mean_us(_steps(undisturbed)), _steps(run)
+    us, steps = us_per_s(run), _steps(run)
     start, end = us * (fault.effective_s or 0.0), us * (fault.healed_s or 0.0)
     during = [step for step in steps if step[1] > start and step[0] < end]
     after = [step for step in steps if step[0] >= end]
-    return calm / _mean_us(during), calm / _mean_us(after)
+    calm = _mean_us(_steps(undisturbed), "without faults")
+    with_it, without = _mean_us(during, "during the fault"), _mean_us(after, "after the fault")
+    return calm / with_it, calm / without
 
 
 def _nothing_failed(run: Run) -> Check:
