@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from testbed.campaign.job import Form
 from testbed.campaign.store import Run, Runs
+from testbed.model.units import parse_size
 from testbed.paper.checks import Check, at_least, at_most, between
 from testbed.paper.experiments import drawing, throughput
 from testbed.paper.experiments.collectives import (
@@ -28,6 +29,7 @@ from testbed.paper.experiments.collectives import (
 from testbed.paper.experiments.lossless import PFC
 from testbed.paper.figure import PaperFigure, Variant
 from testbed.results.analysis.fault_metrics import run_end
+from testbed.results.analysis.operations import BUS_FACTORS
 from testbed.results.report.figures import style
 
 _TOO_LARGE: Mapping[Form, str] = {
@@ -119,7 +121,7 @@ _ALL_TO_ALLS = (
     _all_to_all(MRC, 3),
     _all_to_all(ROCE_1, 5),
     _all_to_all(ROCE_2, 5),
-    _all_to_all(MRC, 4, LITTLE_LOSS),
+    _all_to_all(MRC, 6, LITTLE_LOSS),
     _all_to_all(ROCE_1, 12, LITTLE_LOSS),
 )
 """Each host sends to 63 others. With 16 QPs for each there are 64,512, whose analysis was not over
@@ -127,8 +129,18 @@ after eight minutes."""
 
 
 def _rate(runs: Runs, kind: str, sender: Sender, loss: float = 0.0) -> float:
+    """The bus bandwidth of a run; if no collective was completed, what it is at most.
+
+    That is the rate of the data placed, but no more than one collective in the whole run: hosts
+    that have all their data go on to the next one while others wait.
+    """
     suffix = f"-loss-{loss:g}" if loss else ""
-    return throughput.bus_gbps(runs[f"{kind}-64-{sender.name}{suffix}"])
+    run = runs[f"{kind}-64-{sender.name}{suffix}"]
+    rate = throughput.bus_gbps(run)
+    if run.summary.operations:
+        return rate
+    sent_bits = 8 * parse_size(_WORKLOADS[kind]["size"]) * BUS_FACTORS[kind](len(_RING))
+    return min(rate, throughput.gbps(run, sent_bits / run.data.run.duration_s))
 
 
 def _judge_all_reduce(runs: Runs) -> tuple[Check, ...]:

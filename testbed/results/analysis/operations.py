@@ -5,7 +5,7 @@ bandwidth is that of nccl-tests (doc/PERFORMANCE.md there): the algorithm's band
 time, times a factor that makes it comparable to the rate of a host's ports.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,11 +15,12 @@ from testbed.model.summary import OperationSummary
 from testbed.results.analysis.estimates import Percentiles
 from testbed.results.run_data import RunData
 
-_BUS_FACTORS: dict[str, Callable[[int], float]] = {
+BUS_FACTORS: Mapping[str, Callable[[int], float]] = {
     "allreduce": lambda hosts: 2 * (hosts - 1) / hosts,
     "alltoall": lambda hosts: (hosts - 1) / hosts,
     "sendrecv": lambda _: 1.0,
 }
+"""What a kind's algorithm bandwidth is multiplied by, for the number of hosts."""
 
 
 def completed(table: pl.DataFrame) -> pl.DataFrame:
@@ -50,7 +51,7 @@ def _summary(data: RunData, kind: str, operations: pl.DataFrame) -> OperationSum
     sizes = operations["bytes"].to_numpy()
     hosts = int(operations["hosts"][0])
     algorithm_bps = float(np.median(sizes * 8 / seconds))
-    factor = _BUS_FACTORS.get(kind)
+    factor = BUS_FACTORS.get(kind)
     metrics = SimpleNamespace(
         **vars(Percentiles(seconds)),
         hosts=hosts,
