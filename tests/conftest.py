@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 from collections import defaultdict
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -20,8 +20,12 @@ from testbed.model.errors import MachineError
 from tests import turns
 
 LONG = {"e2e", "experiment", "labs", "paper", "sim"}
-"""Directories with the files that take longest. They come before the others of their kind, so that
-processes have done about as much when tests begin to run alone."""
+"""Directories with the files that compute most. They come before the others, so that processes have
+done about as much when tests begin to run alone."""
+
+WAITING = {"campaign", "live"}
+"""Directories with files whose tests wait most of their time, for a browser or for a time to pass.
+They are spread over the files that compute, so that the CPUs are busy meanwhile."""
 
 # What a script starts in the background, or with nohup, ignores these, and so would the commands
 # that tests send them to.
@@ -82,16 +86,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if obstacle is not None:
         for item in root_items:
             item.add_marker(pytest.mark.skip(reason=obstacle))
-    ways: dict[Path, set[bool]] = defaultdict(set)
+    files: dict[Path, list[pytest.Item]] = defaultdict(list)
     for item in items:
-        ways[item.path].add(_runs_alone(item))
-    items.sort(
-        key=lambda item: (
-            sorted(ways[item.path]),
-            _directory(item) not in LONG,
-            _runs_alone(item),
-        )
-    )
+        files[item.path].append(item)
+    items[:] = [item for path in _in_order(files) for item in sorted(files[path], key=_runs_alone)]
+
+
+def _in_order(files: Mapping[Path, Sequence[pytest.Item]]) -> list[Path]:
+    """The files with tests that run beside others, those with some that run alone, the rest."""
+    beside, some, alone = (list[Path]() for _ in range(3))
+    for path, items in files.items():
+        ways = {*map(_runs_alone, items)}
+        (some if len(ways) == 2 else alone if True in ways else beside).append(path)
+    waiting = [path for path in beside if _directory(path) in WAITING]
+    computing = [path for path in beside if _directory(path) in LONG]
+    others = [path for path in beside if _directory(path) not in WAITING | LONG]
+    return [*_spread(waiting, computing), *others, *some, *alone]
+
+
+def _spread(few: Sequence[Path], many: Sequence[Path]) -> list[Path]:
+    """The many in their order, with the few among them at equal distances, one of them first."""
+    places = [(place / max(len(few), 1), 0, path) for place, path in enumerate(few)]
+    places += [(place / max(len(many), 1), 1, path) for place, path in enumerate(many)]
+    return [path for *_, path in sorted(places)]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -105,8 +122,8 @@ def _runs_alone(item: pytest.Item) -> bool:
     return item.get_closest_marker("alone") is not None
 
 
-def _directory(item: pytest.Item) -> str:
-    return item.path.relative_to(Path(__file__).parent).parts[0]
+def _directory(path: Path) -> str:
+    return path.relative_to(Path(__file__).parent).parts[0]
 
 
 def _obstacle() -> str | None:

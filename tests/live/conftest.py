@@ -1,5 +1,7 @@
-"""A simulated run that several tests look at."""
+"""Runs that several tests look at: a simulated one, and one that is emulated meanwhile."""
 
+import subprocess
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,6 +11,8 @@ from testbed.files.scenarios import load_scenario
 from testbed.results.analyse import analyse
 from testbed.results.run_directory import RunDirectory
 from testbed.sim import simulate
+
+from .watched import SCENARIO, started
 
 FAILURE = """
 name: failure
@@ -30,3 +34,16 @@ def failure(tmp_path_factory: pytest.TempPathFactory) -> Path:
     simulate(load_scenario(str(file)), run.path)
     analyse(run.path, drawn=False)
     return run.path
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """An emulated run with its page, which goes on."""
+    with started(tmp_path, SCENARIO) as process:
+        yield process
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """The directory of the watched run."""
+    return tmp_path / "watched" / "latest"
