@@ -1,7 +1,7 @@
 """`testbed figures`: the paper's experiments, each beside what the paper observed."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -118,7 +118,7 @@ def figures(
     counts = seed_counts(seeds, full=full)
     repeat_s = REPEAT_S * counts["emulated"] if minutes is None else 60.0 * minutes
     policy = RetryPolicy(repeat_s)
-    overrides = Overrides(longer, settings_of(set_))
+    overrides = Overrides(longer, _settings(set_))
     chosen = tuple(figure.changed(overrides) for figure in chosen)
     directory = results / (_CHANGED if str(overrides) else _DIRECTORY)
 
@@ -164,6 +164,19 @@ def figures(
         reason = "not every figure holds, see the table"
         print_status(status, "the program crashed" if status is ExitStatus.CRASHED else reason)
     raise typer.Exit(status)
+
+
+def _settings(arguments: list[str] | None) -> "dict[str, Any]":
+    """The values that `--set` gives, by key path.
+
+    Raises:
+        InputError: an argument is not KEY=VALUE, or names what tells runs apart.
+    """
+    settings = settings_of(arguments)
+    for key in settings:
+        if key in {"name", "seed"}:
+            raise InputError.of("--set", key, "another key", "--seeds N makes runs with N seeds")
+    return settings
 
 
 def seed_counts(requested: int | None, *, full: bool) -> "Mapping[Form, int]":

@@ -98,7 +98,7 @@ class Scenario(Part):
     def longer(self, factor: float) -> Self:
         """The same experiment with its length and all times of its faults and operator multiplied.
 
-        What hosts send and how they compute stays as it is.
+        What hosts send and when, how they compute, timers and `drain` stay as they are.
         """
         changes = {
             "duration": round(self.duration * factor),

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Self
 
 import yaml
@@ -33,7 +34,9 @@ class Overrides:
     def __str__(self) -> str:
         """The options that give it; empty if it changes nothing."""
         longer = [f"--longer {self.longer}"] if self.longer != 1 else []
-        settings = (f"--set {key}={json.dumps(value)}" for key, value in self.settings.items())
+        settings = (
+            f"--set {quote(f'{key}={json.dumps(value)}')}" for key, value in self.settings.items()
+        )
         return " ".join([*longer, *settings])
 
 

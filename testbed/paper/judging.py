@@ -7,6 +7,7 @@ from typing import Any
 from testbed.campaign.job import JobRecord
 from testbed.campaign.plan import STATES, PlannedRun
 from testbed.campaign.store import Run, Runs, Store, machine_of
+from testbed.model.errors import RunFailedError
 from testbed.model.summary import Summary
 from testbed.paper.checks import most_typical, repeated
 from testbed.paper.figure import PaperFigure
@@ -57,6 +58,8 @@ def judge(
     if complete:
         try:
             outcome = outcome.model_copy(update=_measure(figure, complete, outcome_store))
+        except RunFailedError as error:
+            outcome = outcome.model_copy(update={"failures": {**missing, "measuring": str(error)}})
         except Exception as error:  # noqa: BLE001 - a figure that fails must not end the others
             log = outcome_store.directory / f"{figure.stem}.log"
             log.write_text(traceback.format_exc())

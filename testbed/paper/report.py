@@ -139,6 +139,7 @@ def render(rows: Sequence[ReportRow[FigureOutcome]]) -> str:
         own=own,
         machines=machines_of(runs),
         commits=commits_of(runs),
+        changed=any(outcome.overrides for row in rows for outcome in row.existing),
     )
 
 
@@ -191,9 +192,9 @@ def as_markdown(rows: Sequence[ReportRow[FigureOutcome]]) -> str:
         why = f": {reasons}" if reasons else ""
         doubt = f" ({outcome.doubt})" if outcome.doubt else ""
         holds = f"{outcome.holds}{doubt}{why}"
-        cells.append(
-            (figure.number, figure.text.observed, outcome.form, measured or outcome.state, holds)
-        )
+        number = f"{figure.number} with {outcome.overrides}" if outcome.overrides else figure.number
+        measured = measured or outcome.state
+        cells.append((number, figure.text.observed, outcome.form, measured, holds))
     return "".join(f"| {' | '.join(cell.replace('|', '/') for cell in row)} |\n" for row in cells)
 
 

@@ -51,12 +51,19 @@ def test_overrides_change_all_runs_of_a_figure_and_its_setup(tmp_path: Path) -> 
 
 @pytest.mark.simulated
 def test_changed_runs_have_a_directory_of_their_own_and_say_what_changed(call: Call) -> None:
-    called = call("figures", "19c", "--simulate", "--set", "transport.evs=16", "--json")
+    settings = ("--longer", "2", "--set", "transport.evs=16")
+    called = call("figures", "19c", "--simulate", *settings, "--json")
     (outcome,) = json.loads(called.out)
-    assert outcome["overrides"] == "--set transport.evs=16"
+    assert outcome["overrides"] == "--longer 2 --set transport.evs=16"
+    (run,) = outcome["runs"]
+    (usual,) = plan(select_figures(["19c"]), Path(), ["simulated"]).runs["19c", "simulated"]
+    record = json.loads((Path(run["directory"]) / "run.json").read_text())
+    assert record["duration_s"] == 2 * usual.scenario.duration / 1e9
     assert {*Path("results").iterdir()} == {Path("results/paper-changed")}
     report = Path("results/paper-changed/report.html").read_text()
-    assert "--set transport.evs=16" in report
+    assert "--longer 2 --set transport.evs=16" in report
+    assert "Options changed these runs" in report
+    assert "19c with --longer 2" in Path("results/paper-changed/table.md").read_text()
 
 
 def test_a_key_that_scenarios_do_not_have_is_refused(call: Call) -> None:
@@ -64,3 +71,11 @@ def test_a_key_that_scenarios_do_not_have_is_refused(call: Call) -> None:
     assert called.status == 2
     assert "transport.ev" in called.err
     assert "evs" in called.err
+
+
+@pytest.mark.parametrize("setting", ["name=x", "seed=7"])
+def test_what_tells_runs_apart_cannot_be_set(call: Call, setting: str) -> None:
+    called = call("figures", "9b", "--simulate", "--set", setting)
+    assert called.status == 2
+    assert "--seeds" in called.err
+    assert not [*Path().iterdir()]

@@ -82,7 +82,7 @@ NOT_IN_SHORT = {
     "6-7": "steps of the job before, during and after the flaps need all of the time",
     "16x64": "64 hosts",
     "17x64": "64 hosts",
-    "22": "its flows arrive over 30 ms of real time",
+    "22": "its flows arrive over 0.12 s of real time",
     "scale": "512 hosts",
     "text-transceiver": "its queue pairs try for most of the time",
 }

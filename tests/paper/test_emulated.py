@@ -23,7 +23,7 @@ from testbed.paper.report import ReportRow
 from testbed.results.analysis.trust.verdict import NOT_DELIVERED, NOTHING_FINISHED
 from testbed.results.report.figures.style import style
 
-from .made_up import SECONDS, collective, run
+from .made_up import SECONDS, VARIANTS, collective, run
 from .made_up_figures import many_to_many_runs
 
 TWO_CORES = (
@@ -94,7 +94,10 @@ def test_an_all_to_all_of_64_that_some_hosts_never_finish_is_at_most_one_in_the_
     (figure,) = select_figures(["17x64"])
     placed = SimpleNamespace(dst="h0", goodput_run_bps=placed_bps)
     arrivals = {"arrivals": pl.DataFrame({"t": [SECONDS]})}
-    lossy = {"alltoall-64-roce-1-loss-0.001": run(flows=(placed,), tables=arrivals)}
+    name = "alltoall-64-roce-1-loss-0.001"
+    scenario = plan_variant(VARIANTS[name], "simulated").scenario
+    data = {"scenario": scenario, "topology": scenario.topology}
+    lossy = {name: run(flows=(placed,), tables=arrivals, data=data)}
     checks = figure.measure({**many_to_many_runs(), **lossy})
     (share,) = (check.value for check in checks if "RoCE with 1 QP at 0.1%" in check.what)
     assert share * 0.6 * 400 == pytest.approx(expected_gbps, rel=0.01)

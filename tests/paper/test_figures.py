@@ -379,16 +379,20 @@ def test_a_simulated_figure_stays_within_its_packet_hops(figure: PaperFigure) ->
 def test_the_fullest_link_of_64_hosts_is_shared_by_as_many_as_the_row_says() -> None:
     (figure,) = select_figures(["16x64"])
     roce = next(one for one in figure.variants if one.name == "allreduce-64-roce-1")
-    scenario = plan_variant(roce, "simulated").scenario
-    topology, sharing = scenario.topology, Counter[str]()
-    for flow in flows_of(scenario):
-        (ev,) = scenario.transport.choose_evs(
-            topology, flow.src, flow.dst, lane=flow.lane, seed=scenario.seed
-        )
-        sharing[f"from rack {topology.rack(flow.src)} to T1 {ev.path.t1}"] += 1
-        sharing[f"from T1 {ev.path.t1} to rack {topology.rack(flow.dst)}"] += 1
+    fullest = []
+    for seed in range(1, 6):
+        scenario = plan_variant(roce, "simulated", seed).scenario
+        topology, sharing = scenario.topology, Counter[str]()
+        for flow in flows_of(scenario):
+            (ev,) = scenario.transport.choose_evs(
+                topology, flow.src, flow.dst, lane=flow.lane, seed=scenario.seed
+            )
+            sharing[f"from rack {topology.rack(flow.src)} to T1 {ev.path.t1}"] += 1
+            sharing[f"from T1 {ev.path.t1} to rack {topology.rack(flow.dst)}"] += 1
+        fullest.append(max(sharing.values()))
     reason = figure.reason("RoCE with 1 QP, of MRC's rate")
-    assert f"puts {max(sharing.values())} of a rack's 8 flows on one" in reason
+    assert f"puts {min(fullest)} to {max(fullest)} of a rack's 8 flows on one" in reason
+    assert f"with seed 1 {fullest[0]}," in reason.replace("three", "3")
 
 
 @pytest.mark.parametrize(

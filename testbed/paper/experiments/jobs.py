@@ -172,8 +172,8 @@ def steps_during_and_after(run: Run, undisturbed: Run) -> tuple[float, float]:
     during = [step for step in steps if step[1] > start and step[0] < end]
     after = [step for step in steps if step[0] >= end]
     calm = _mean_us(_steps(undisturbed), "without faults")
-    with_it, without = _mean_us(during, "during the fault"), _mean_us(after, "after the fault")
-    return calm / with_it, calm / without
+    during_us = _mean_us(during, "during the fault")
+    return calm / during_us, calm / _mean_us(after, "after the fault")
 
 
 def _nothing_failed(run: Run) -> Check:

@@ -3,14 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from testbed.campaign.job import Form
 from testbed.campaign.store import Run, Runs
-from testbed.model.units import parse_size
 from testbed.paper.checks import Check, at_least, at_most, between
 from testbed.paper.experiments import drawing, throughput
 from testbed.paper.experiments.collectives import (
@@ -31,6 +30,9 @@ from testbed.paper.figure import PaperFigure, Variant
 from testbed.results.analysis.fault_metrics import run_end
 from testbed.results.analysis.operations import BUS_FACTORS
 from testbed.results.report.figures import style
+
+if TYPE_CHECKING:
+    from testbed.model.workload import AllReduce, AllToAll
 
 _TOO_LARGE: Mapping[Form, str] = {
     "emulated": "so many hosts are far beyond what a machine emulates"
@@ -143,7 +145,8 @@ def _rate(runs: Runs, kind: str, sender: Sender, loss: float = 0.0) -> float:
     rate = throughput.bus_gbps(run)
     if run.summary.operations:
         return rate
-    sent_bits = 8 * parse_size(_WORKLOADS[kind]["size"]) * BUS_FACTORS[kind](len(_RING))
+    workload = cast("AllReduce | AllToAll", run.data.scenario.workload)
+    sent_bits = 8 * workload.size * BUS_FACTORS[kind](len(run.data.topology.hosts))
     return min(rate, throughput.gbps(run, sent_bits / run.data.run.duration_s))
 
 
