@@ -11,7 +11,7 @@ import pytest
 from testbed.campaign.job import FORMS, JobRecord
 from testbed.campaign.local import LocalExecutor
 from testbed.campaign.store import Store
-from testbed.model.errors import ExitStatus, InputError
+from testbed.model.errors import ExitStatus, InputError, RunFailedError
 from testbed.model.faults.kinds import EvLoss, Flap
 from testbed.model.flows import flows_of
 from testbed.model.scenario import Scenario
@@ -140,11 +140,17 @@ def test_a_figure_leaves_the_others_as_they_are(
     assert [table[number]["simulated"]["holds"] for number in ("12-13", "14")] == ["yes", "yes"]
 
 
+@pytest.mark.parametrize(
+    ("error", "crashed"),
+    [(ZeroDivisionError("nothing was sent"), True), (RunFailedError("nothing was sent"), False)],
+)
 def test_a_figure_that_cannot_be_measured_does_not_cost_the_others(
-    results: Path, monkeypatch: pytest.MonkeyPatch
+    results: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, *, crashed: bool
 ) -> None:
+    """A run that shows nothing is a failed run, and no mistake in the program."""
+
     def broken(_: object) -> tuple[Check, ...]:
-        raise ZeroDivisionError("nothing was sent")
+        raise error
 
     good = _twelve()
     bad = replace(good, number="14", measure=broken)
@@ -153,7 +159,7 @@ def test_a_figure_that_cannot_be_measured_does_not_cost_the_others(
     assert first.holds == "not run"
     assert "nothing was sent" in first.failures["measuring"]
     assert second.holds == "yes"
-    assert (first.crashed, second.crashed) == (True, False)
+    assert (first.crashed, second.crashed) == (crashed, False)
 
 
 @pytest.mark.parametrize("status", [ExitStatus.FAILED, ExitStatus.CRASHED])

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from testbed.model.errors import RunFailedError
 from testbed.model.summary import State
 from testbed.paper.checks import NO_BOUND
 from testbed.paper.outcome import Answer, CheckOutcome, FigureOutcome, FigureRun
@@ -14,6 +15,7 @@ from testbed.paper.planning import select_figures
 from testbed.paper.registry import FIGURES
 
 from .cases import CASES, Runs
+from .made_up_figures import transceiver_flaps_runs
 
 WRONG = [(number, *wrong) for number, case in CASES.items() for wrong in case.wrong]
 
@@ -118,3 +120,9 @@ def test_runs_of_unlike_machines_are_not_pooled_silently() -> None:
     said = made_on(*kinds)
     assert said.startswith("runs of unlike machines: ")
     assert all(f" on {kind}" in said for kind in kinds)
+
+
+def test_a_job_that_finishes_no_step_after_its_fault_shows_nothing() -> None:
+    (figure,) = select_figures(["6-7"])
+    with pytest.raises(RunFailedError, match="no training step was finished after the fault"):
+        figure.measure(transceiver_flaps_runs(during_s=100.0))
