@@ -106,8 +106,8 @@ def _in_order(files: Mapping[Path, Sequence[pytest.Item]]) -> list[Path]:
 
 def _spread(few: Sequence[Path], many: Sequence[Path]) -> list[Path]:
     """The many in their order, with the few among them at equal distances, one of them first."""
-    places = [(place / max(len(few), 1), 0, path) for place, path in enumerate(few)]
-    places += [(place / max(len(many), 1), 1, path) for place, path in enumerate(many)]
+    places = [(place / len(few), 0, path) for place, path in enumerate(few)]
+    places += [(place / len(many), 1, path) for place, path in enumerate(many)]
     return [path for *_, path in sorted(places)]
 
 

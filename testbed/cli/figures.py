@@ -9,7 +9,7 @@ from testbed.cli import screen
 from testbed.cli.fitting import keep_slower_out, slowest_of
 from testbed.cli.options import Json, Results
 from testbed.cli.placing import On, StoreOption, executor_at, fetch_finished
-from testbed.cli.run_options import settings_of
+from testbed.cli.run_options import SetKeys, settings_of
 from testbed.cli.running import machine_capacity, reporting_how_to_resume, signals_stop
 from testbed.cli.summary import print_status
 from testbed.model.errors import ExitStatus, InputError
@@ -67,17 +67,11 @@ def figures(
             "--longer",
             min=1,
             metavar="N",
-            help="Make runs N times as long, with their faults; results go to paper-changed/.",
+            help="Make runs N times as long, with their faults. Results of this and of --set go to "
+            "paper-changed/.",
         ),
     ] = 1,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Set a key in all scenarios; may be repeated; results go to paper-changed/.",
-        ),
-    ] = None,
+    set_: SetKeys = None,
     minutes: Annotated[
         int | None,
         typer.Option(

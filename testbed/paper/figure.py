@@ -122,7 +122,6 @@ class PaperFigure:
         emulated_seeds: with which ones it is emulated instead, unless more are requested.
         large: whether it is made only by its number, or with everything (`make figures-full`).
         is_own: whether it is a study of our own, which no row of the paper corresponds to.
-        overrides: what the command line changes in its runs.
     """
 
     number: str
@@ -134,7 +133,11 @@ class PaperFigure:
     emulated_seeds: tuple[int, ...] = ()
     large: bool = False
     is_own: bool = False
-    overrides: Overrides = NOTHING
+
+    @property
+    def overrides(self) -> Overrides:
+        """What the command line changes in its runs, the same in all."""
+        return self.variants[0].overrides
 
     @property
     def text(self) -> FigureText:
@@ -163,7 +166,7 @@ class PaperFigure:
     def changed(self, overrides: Overrides) -> Self:
         """The same figure, of runs in which the command line changes something."""
         variants = tuple(replace(variant, overrides=overrides) for variant in self.variants)
-        return replace(self, variants=variants, overrides=overrides)
+        return replace(self, variants=variants)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -93,20 +93,19 @@ def _collective(
     }
     suffix = f"-loss-{loss:g}" if loss else ""
     name = f"{kind}-64-{name}{suffix}"
-    return Variant(name, "collective", changes, excluded=_TOO_LARGE, carries=carries)
+    return Variant(
+        name, "collective", changes, may_stall=True, excluded=_TOO_LARGE, carries=carries
+    )
 
 
 _ROCE = {"kind": "roce"}
 
-_ALL_REDUCES = tuple(
-    replace(variant, may_stall=True)
-    for variant in (
-        _collective("allreduce", "mrc", _MRC, _PLANES, 20, 0.85),
-        _collective("allreduce", "roce-16", {**_ROCE, "qps": 16}, _LOSSLESS, 24, 0.75),
-        _collective("allreduce", "roce-1", _ROCE, _LOSSLESS, 68, 0.25),
-        _collective("allreduce", "mrc", _MRC, _PLANES, 22, 0.75, LITTLE_LOSS),
-        _collective("allreduce", "mrc", _MRC, _PLANES, 36, 0.35, max(LOSSES)),
-    )
+_ALL_REDUCES = (
+    _collective("allreduce", "mrc", _MRC, _PLANES, 20, 0.85),
+    _collective("allreduce", "roce-16", {**_ROCE, "qps": 16}, _LOSSLESS, 24, 0.75),
+    _collective("allreduce", "roce-1", _ROCE, _LOSSLESS, 68, 0.25),
+    _collective("allreduce", "mrc", _MRC, _PLANES, 22, 0.75, LITTLE_LOSS),
+    _collective("allreduce", "mrc", _MRC, _PLANES, 36, 0.35, max(LOSSES)),
 )
 """Long enough for one all-reduce each, or for most of one: with 0.1% loss, and with RoCE and some
 seeds. What is placed is then as good a measure, as a ring's hosts cannot go ahead of each other."""
@@ -120,7 +119,7 @@ def _all_to_all(sender: Sender, seconds: int, loss: float = 0.0) -> Variant:
         transport = sender.transport | (NIC_TIMEOUT if loss else {})
         topology, carries = _LOSSLESS, 0.75
     variant = _collective("alltoall", sender.name, transport, topology, seconds, carries, loss)
-    return replace(variant, changes={**variant.changes, "drain": DRAIN}, may_stall=True)
+    return replace(variant, changes={**variant.changes, "drain": DRAIN})
 
 
 _ALL_TO_ALLS = (
