@@ -39,7 +39,7 @@ def failure(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def watched(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """An emulated run with its page, which goes on."""
-    with started(tmp_path, SCENARIO) as process:
+    with started("run", tmp_path, SCENARIO) as process:
         yield process
 
 

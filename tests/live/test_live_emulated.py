@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.live.browser import expect, needs_browser, opened
-from tests.live.test_live_page import address
-from tests.live.watched import LINK, MAPPED, choose, started
+from tests.live.watched import LINK, MAPPED, address, choose, started
 from tests.waiting import wait_until
 
 pytestmark = [needs_browser, pytest.mark.root]
@@ -36,7 +35,7 @@ def test_a_server_that_is_killed_comes_back_and_the_page_goes_on(
 def test_the_clustermapper_names_the_culprit_while_the_run_goes_on(
     tmp_path: Path, directory: Path
 ) -> None:
-    with started(tmp_path, MAPPED) as run, opened(address(run), may_disconnect=True) as page:
+    with started("run", tmp_path, MAPPED) as run, opened(address(run), may_disconnect=True) as page:
         expect(page.locator("#measured")).to_contain_text("24 of 24 link directions measured")
         choose(page, LINK)
         page.get_by_role("button", name="blackhole", exact=True).click()

@@ -13,7 +13,8 @@ from testbed.files.faults import load_fault
 from testbed.files.topologies import load_topology
 from testbed.model.errors import InputError
 from tests.live.browser import Page, Route, expect, needs_browser, opened
-from tests.live.test_live_page import address, started
+from tests.live.test_live_page import HEALTHY
+from tests.live.watched import address, started
 
 pytestmark = [needs_browser, pytest.mark.simulated]
 
@@ -31,7 +32,7 @@ MOST_KEYS = 80
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     with (
-        started(tmp_path_factory.mktemp("faults")) as run,
+        started("simulate", tmp_path_factory.mktemp("faults"), HEALTHY) as run,
         opened(address(run), may_be_refused=True, may_disconnect=True) as page,
     ):
         expect(page.locator("#chips .live")).to_have_text("live")

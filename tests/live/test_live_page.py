@@ -1,56 +1,25 @@
 """The page of a run that goes on, from the command to the click."""
 
-import re
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.live.browser import Page, expect, needs_browser, opened
 from tests.live.conftest import FAILURE
+from tests.live.watched import LINK, address, started
 
 pytestmark = [needs_browser, pytest.mark.simulated]
 
-TESTBED = Path(sys.executable).with_name("testbed")
-LINK = "p1_t0_0--p1_t1_1"
-
-
-@contextmanager
-def started(
-    directory: Path, scenario: str = FAILURE[: FAILURE.index("timeline:")]
-) -> Iterator["subprocess.Popen[str]"]:
-    """A live run, without faults by default; it is killed at the end of the block."""
-    file = directory / "healthy.yaml"
-    file.write_text(scenario)
-    options = ["--live", "--no-figures", "--results", str(directory)]
-    process = subprocess.Popen(
-        [TESTBED, "simulate", file, *options],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=directory,
-    )
-    yield process
-    process.kill()
-    process.communicate()
+HEALTHY = FAILURE[: FAILURE.index("timeline:")]
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
-    with started(tmp_path) as process:
+def run(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    with started("simulate", tmp_path, HEALTHY) as process:
         yield process
-
-
-def address(run: "subprocess.Popen[str]") -> str:
-    assert run.stderr is not None
-    for line in run.stderr:
-        if match := re.search(r"http://\S+", line):
-            return match[0]
-    raise AssertionError("no address")
 
 
 def click_link(page: Page) -> None:
@@ -59,7 +28,7 @@ def click_link(page: Page) -> None:
 
 
 def test_a_click_breaks_a_link_and_the_page_tells_the_detection(
-    run: "subprocess.Popen[str]",
+    run: subprocess.Popen[str],
 ) -> None:
     with opened(address(run)) as page:
         expect(page.locator("#chips .live")).to_have_text("live")
@@ -79,7 +48,7 @@ def test_a_click_breaks_a_link_and_the_page_tells_the_detection(
     assert run.wait(300) == 0
 
 
-def test_an_ev_is_denied_and_a_port_disabled_by_click(run: "subprocess.Popen[str]") -> None:
+def test_an_ev_is_denied_and_a_port_disabled_by_click(run: subprocess.Popen[str]) -> None:
     with opened(address(run)) as page:
         expect(page.locator("#chips .live")).to_have_text("live")
         row = page.locator("#evs tbody tr", has_text="p1/t1_1")
@@ -99,10 +68,10 @@ def test_an_ev_is_denied_and_a_port_disabled_by_click(run: "subprocess.Popen[str
 
 
 def test_the_ev_of_one_peer_is_denied_and_not_that_of_another(tmp_path: Path) -> None:
-    scenario = FAILURE[: FAILURE.index("timeline:")]
+    scenario = HEALTHY
     scenario = scenario.replace("clos-tiny", "{base: clos-tiny, hosts_per_t0: 2}")
     scenario = scenario.replace("pairs: [[h0, h1]]", "pairs: [[h0, h2], [h0, h3]]")
-    with started(tmp_path, scenario) as run, opened(address(run)) as page:
+    with started("simulate", tmp_path, scenario) as run, opened(address(run)) as page:
         expect(page.locator("#chips .live")).to_have_text("live")
         row = page.locator("#evs tbody tr", has_text="p1/t1_1")
         page.locator("#flow").select_option(label="h0 → h3")
@@ -117,7 +86,7 @@ def test_the_ev_of_one_peer_is_denied_and_not_that_of_another(tmp_path: Path) ->
         expect(row.locator(".state")).to_contain_text("active")
 
 
-def test_ctrl_c_ends_the_run_and_writes_its_report(run: "subprocess.Popen[str]") -> None:
+def test_ctrl_c_ends_the_run_and_writes_its_report(run: subprocess.Popen[str]) -> None:
     with opened(address(run)) as page:
         run.send_signal(signal.SIGINT)
         expect(page.locator("#chips .live")).to_have_text("replay")
@@ -126,7 +95,7 @@ def test_ctrl_c_ends_the_run_and_writes_its_report(run: "subprocess.Popen[str]")
     assert "verdict: trusted" in out
 
 
-def test_a_run_that_is_killed_leaves_a_page_that_says_so(run: "subprocess.Popen[str]") -> None:
+def test_a_run_that_is_killed_leaves_a_page_that_says_so(run: subprocess.Popen[str]) -> None:
     with opened(address(run), may_disconnect=True) as page:
         run.kill()
         expect(page.locator("#chips .live")).to_have_text("disconnected")

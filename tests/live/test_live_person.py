@@ -11,8 +11,7 @@ import polars as pl
 import pytest
 
 from tests.live.browser import click_link, expect, needs_browser, opened
-from tests.live.test_live_page import address
-from tests.live.watched import EV, LINK
+from tests.live.watched import EV, LINK, address
 
 pytestmark = [needs_browser, pytest.mark.root]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.live.browser import expect, needs_browser, opened
-from tests.live.test_live_page import address
+from tests.live.watched import address
 from tests.waiting import wait_until
 
 pytestmark = [needs_browser, pytest.mark.root]

@@ -1,5 +1,6 @@
-"""An emulated run with its page, for the tests that watch it in a browser."""
+"""Runs with their page, for the tests that watch them in a browser."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,20 +24,32 @@ MAPPED = SCENARIO + "clustermapper: {period: 10 us}\n"
 
 
 @contextmanager
-def started(tmp_path: Path, scenario: str, *options: str) -> Iterator[subprocess.Popen[str]]:
-    """A live run; it is killed at the end of the block."""
-    (tmp_path / "watched.yaml").write_text(scenario)
-    command: list[str | Path] = [
-        TESTBED, "run", "watched.yaml", "--live", "--no-figures", "--results", tmp_path, *options,
-    ]  # fmt: skip
+def started(command: str, directory: Path, scenario: str) -> Iterator[subprocess.Popen[str]]:
+    """A live run by `run` or `simulate`; it is killed at the end of the block."""
+    file = directory / "watched.yaml"
+    file.write_text(scenario)
+    options = ["--live", "--no-figures", "--results", str(directory)]
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path
+        [TESTBED, command, file, *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=directory,
     )
     try:
         yield process
     finally:
         process.kill()
         process.communicate()
+
+
+def address(run: subprocess.Popen[str]) -> str:
+    """Where the page of a run is."""
+    assert run.stderr is not None
+    for line in run.stderr:
+        if match := re.search(r"http://\S+", line):
+            return match[0]
+    raise AssertionError("no address")
 
 
 def choose(page: Page, name: str) -> None:
