@@ -14,6 +14,7 @@ from testbed.model.faults.host_kinds import Kill
 from testbed.model.run_files.run import FlowRecord
 from testbed.model.scenario import Scenario
 from testbed.model.summary import Time
+from testbed.model.workload import members
 from testbed.paper.planning import plan_variant
 from testbed.paper.registry import FIGURES
 from testbed.results.analysis.delivery import FlowDelivery, InOrder
@@ -167,15 +168,29 @@ def over_time(
     return run(flow(rate=rate, allowed=allowed, gap=gap), faults=faults, data=data)
 
 
-def collective(share: float, until_s: float = SECONDS) -> Run:
+def collective(
+    share: float,
+    until_s: float = SECONDS,
+    *,
+    variant: str = "allreduce-16m-mrc",
+    placed_bps: float = LINE_BPS / 40,
+) -> Run:
     """A run whose collectives reach a share of the ports' rate; of 0, that finished none.
 
-    In that case a fortieth of it arrived until a time.
+    Args:
+        share: of the ports' rate.
+        until_s: when the last data arrived.
+        variant: whose workload and fabric it has.
+        placed_bps: what each host placed until then.
     """
-    placed = SimpleNamespace(dst="h0", goodput_run_bps=LINE_BPS / 40)
-    finished = (SimpleNamespace(busbw_bps=share * LINE_BPS),) if share else ()
-    arrivals = pl.DataFrame({"t": [until_s]})
-    return run(operations=finished, flows=(placed,), tables={"arrivals": arrivals})
+    scenario = scenario_of(variant)
+    hosts = members(getattr(scenario.workload, "hosts", None), scenario.topology)
+    return run(
+        operations=(SimpleNamespace(busbw_bps=share * LINE_BPS),) if share else (),
+        flows=tuple(SimpleNamespace(dst=host, goodput_run_bps=placed_bps) for host in hosts),
+        tables={"arrivals": pl.DataFrame({"t": [until_s]})},
+        data={"scenario": scenario, "topology": scenario.topology},
+    )
 
 
 def steps(length_s: Callable[[float], float]) -> pl.DataFrame:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -28,11 +28,7 @@ from testbed.paper.experiments.collectives import (
 from testbed.paper.experiments.lossless import PFC
 from testbed.paper.figure import PaperFigure, Variant
 from testbed.results.analysis.fault_metrics import run_end
-from testbed.results.analysis.operations import BUS_FACTORS
 from testbed.results.report.figures import style
-
-if TYPE_CHECKING:
-    from testbed.model.workload import AllReduce, AllToAll
 
 _TOO_LARGE: Mapping[Form, str] = {
     "emulated": "so many hosts are far beyond what a machine emulates"
@@ -134,19 +130,9 @@ after eight minutes."""
 
 
 def _rate(runs: Runs, kind: str, sender: Sender, loss: float = 0.0) -> float:
-    """The bus bandwidth of a run; if no collective was completed, what it is at most.
-
-    That is the rate of the data placed, but no more than one collective in the whole run: hosts
-    that have all their data go on to the next one while others wait.
-    """
+    """The bus bandwidth of a run, per host, in real Gb/s."""
     suffix = f"-loss-{loss:g}" if loss else ""
-    run = runs[f"{kind}-64-{sender.name}{suffix}"]
-    rate = throughput.bus_gbps(run)
-    if run.summary.operations:
-        return rate
-    workload = cast("AllReduce | AllToAll", run.data.scenario.workload)
-    sent_bits = 8 * workload.size * BUS_FACTORS[kind](len(run.data.topology.hosts))
-    return min(rate, throughput.gbps(run, sent_bits / run.data.run.duration_s))
+    return throughput.bus_gbps(runs[f"{kind}-64-{sender.name}{suffix}"])
 
 
 def _judge_all_reduce(runs: Runs) -> tuple[Check, ...]:

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -10,9 +11,14 @@ from testbed.campaign.store import Run, Runs
 from testbed.model.errors import RunFailedError
 from testbed.model.summary import FaultSummary
 from testbed.model.summary.unit import Time
+from testbed.model.workload import members
 from testbed.paper.checks import Check, at_most, between
 from testbed.results.analysis.delivery import Floats
 from testbed.results.analysis.fault_metrics import FlowTables, run_end
+from testbed.results.analysis.operations import BUS_FACTORS
+
+if TYPE_CHECKING:
+    from testbed.model.workload import AllReduce, AllToAll, SendRecv
 
 SETTLE_RTTS = 3.0
 """Base RTTs after a change until throughput is measured: what was in flight has then arrived, and
@@ -54,15 +60,19 @@ def gbps(run: Run, emulated_bps: float) -> float:
 def bus_gbps(run: Run) -> float:
     """Bus bandwidth of a run's collectives, per host, in real Gb/s.
 
-    If no collective was completed, the rate at which hosts placed data over the whole run: the bus
-    bandwidth is no higher, and the longer the run, the lower is this rate.
+    If no collective was completed, what it is at most: the rate at which hosts placed data over the
+    whole run, but no more than one collective in it. (Hosts of an all-to-all that have all their
+    data go on to the next one while others wait.)
     """
     for operation in run.summary.operations:
         if operation.busbw_bps is not None:
             return gbps(run, operation.busbw_bps)
-    hosts = len({flow.dst for flow in run.summary.flows})
+    workload = cast("AllReduce | AllToAll | SendRecv", run.data.scenario.workload)
+    hosts = len(members(workload.hosts, run.data.topology))
     placed_bps = sum(flow.goodput_run_bps for flow in run.summary.flows) / hosts
-    return gbps(run, placed_bps * run_end(run.data) / run.data.run.duration_s)
+    placed_bits = placed_bps * run_end(run.data)
+    one_bits = 8 * workload.size * BUS_FACTORS[workload.kind](hosts)
+    return gbps(run, min(placed_bits, one_bits) / run.data.run.duration_s)
 
 
 def share(flows: Sequence[FlowTables], start: float, end: float) -> float:
