@@ -7,6 +7,7 @@ to the queue pairs. The emulation and the simulator need nothing else.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from random import Random
 from typing import Any, Protocol, runtime_checkable
 
 from testbed import mrc
@@ -127,6 +128,12 @@ def reroute(qp: ReliableQp, path: Path, now_ns: int) -> None:
     qp.reroute(ev_for_path(path), path.plane, now_ns)
 
 
+def _seed(plan: EndpointPlan, qp: QpPlan) -> int:
+    """The seed of a queue pair's random choices: its own, so that no two go round EVs in step."""
+    name = f"{plan.scenario.seed}/{plan.host.name}/{qp.peer.name}/{qp.lane}"
+    return Random(name).getrandbits(32)  # noqa: S311 - repeatable, not secret
+
+
 def _wire_options(plan: EndpointPlan, parameters: Mrc) -> WireOptions:
     label_first = parameters.entropy == "label-port"
     return WireOptions(parameters.udp_port, label_first=label_first, sealed=plan.sealed)
@@ -153,7 +160,7 @@ def _open_mrc(
             compared=parameters.judgement == "relative",
         ),
         cwnd=round(parameters.window * topology.planes * topology.bdp_bytes),
-        seed=plan.scenario.seed + qp.lane,
+        seed=_seed(plan, qp),
     )
     capabilities = Capabilities(**parameters.capabilities.model_dump())
     config = replace(

