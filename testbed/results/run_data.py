@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import polars as pl
@@ -24,7 +25,7 @@ from testbed.results.analysis.delivery import by_flow
 from testbed.results.records import CONTROL, TABLES, Table
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RunData:
     """Everything that a run recorded; tables by name, with `t` in seconds of the run."""
 
@@ -78,6 +79,26 @@ class RunData:
         """The samples between start and planned end."""
         begin, end = self.run.t0_ns, self.run.t0_ns + self.run.duration_s * NS_PER_S
         return tuple(sample for sample in self.health if begin <= sample.t_ns <= end)
+
+    @cached_property
+    def end_s(self) -> float:
+        """The end of the measured time in seconds: the planned one, or the last arrival if earlier.
+
+        After the planned end senders stop and the fabric drains, which is no part of the
+        experiment. The planned end counts if payload was still under way, as the run waited for it.
+        It also counts if a fault that never healed began before the last arrival, or killed a host:
+        then the time without arrivals is an effect of the fault.
+        """
+        last = self.tables["arrivals"]["t"].max()
+        waiting = any(flow.bytes_under_way for flow in self.run.flows)
+        if waiting or not isinstance(last, float):
+            return self.run.duration_s
+        for fault in self.faults:
+            struck = self.seconds(fault.effective_ns)
+            lasting = fault.healed_ns is None and struck is not None
+            if lasting and (fault.kind == "kill" or (struck or 0.0) <= last):
+                return self.run.duration_s
+        return min(self.run.duration_s, last)
 
     def seconds(self, time_ns: int | None) -> float | None:
         """A CLOCK_MONOTONIC time as seconds from the start of the run."""

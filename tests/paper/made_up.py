@@ -80,6 +80,7 @@ def run(
                 run=SimpleNamespace(duration_s=SECONDS, flows=outcomes),
                 faults=(),
                 base_rtt_s=RTT_S,
+                end_s=min(SECONDS, cast("float", made["arrivals"]["t"].max())),
                 tables=made,
                 table=lambda name, _flow: made[name],
                 **(data or {}),

@@ -29,7 +29,6 @@ from testbed.paper.experiments.throughput import (
     stall_rtts,
 )
 from testbed.paper.figure import PaperFigure, Variant
-from testbed.results.analysis.fault_metrics import run_end
 
 EMULATED_SEEDS = (1, 2, 3)
 """Five are simulated; where a claim can be emulated, three are as many as of other rows."""
@@ -222,7 +221,7 @@ a flow's share over a fabric full of others varies by a few percent from seed to
 
 
 def _total_bps(run: Run) -> float:
-    return _bps(run, SETTLE_RTTS * run.data.base_rtt_s, run_end(run.data))
+    return _bps(run, SETTLE_RTTS * run.data.base_rtt_s, run.data.end_s)
 
 
 def _hash_ecmp(runs: Runs) -> tuple[Check, ...]:

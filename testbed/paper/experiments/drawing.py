@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from testbed.campaign.store import Run
 from testbed.model.summary import FaultSummary
 from testbed.paper.experiments.throughput import by_direction, gbps, sliding, us_per_s
-from testbed.results.analysis.fault_metrics import FlowTables, run_end
+from testbed.results.analysis.fault_metrics import FlowTables
 from testbed.results.report.figures import style
 
 COLOURS = (style.BLUE, style.ORANGE, style.GREEN, style.PURPLE, style.SKY, style.GREY)
@@ -65,7 +65,7 @@ def plot_flows(
     The queue pairs from one host to another are one flow. With `together` also the sum of all
     flows, what the links allow all of them, and longer averages.
     """
-    end, rtt = run_end(run.data), run.data.base_rtt_s
+    end, rtt = run.data.end_s, run.data.base_rtt_s
     moments = np.arange(0, end, rtt / 4)
     width_s = (2 if together else 1) * AVERAGED_RTTS * rtt
     directions = by_direction(flows)
@@ -90,7 +90,7 @@ def plot_flows(
 def time_axes(axes: Axes, run: Run) -> None:
     """Give axes the time of a run in us at full speed, and above it in base RTTs."""
     us = us_per_s(run)
-    axes.set_xlim(0, us * run_end(run.data))
+    axes.set_xlim(0, us * run.data.end_s)
     style.rtt_axis(axes, 0, us * run.data.base_rtt_s, "base RTTs")
     axes.set_xlabel(TIME_LABEL)
 
@@ -100,7 +100,7 @@ def shade_faults(axes: Axes, run: Run, *, named: bool = True) -> None:
 
     The axis is in us at full speed. More than NAMED_FAULTS are counted instead.
     """
-    us, end = us_per_s(run), run_end(run.data)
+    us, end = us_per_s(run), run.data.end_s
     faults = sorted(
         ((f.effective_s, f) for f in run.summary.faults if f.effective_s is not None),
         key=lambda timed: timed[0],

@@ -22,7 +22,6 @@ from testbed.results.analysis.fault_metrics import (
     BASELINE_RTTS,
     DEFICIT_TAIL_RTTS,
     FlowTables,
-    run_end,
 )
 from testbed.results.report.figures import style
 
@@ -119,7 +118,7 @@ def _overdue_of(run: Run, flow: FlowTables) -> float:
     begun, done = message_times(run.data.table("completions", flow.flow.flow), flow.transmissions)
     took = done - begun[: len(done)]
     before = (begun[: len(done)] >= BASELINE_RTTS * rtt) & (done <= start)
-    end = min((fault.healed_s or start) + DEFICIT_TAIL_RTTS * rtt, run_end(run.data))
+    end = min((fault.healed_s or start) + DEFICIT_TAIL_RTTS * rtt, run.data.end_s)
     if not before.any():
         return (end - start) / rtt
     usual = max(np.median(took[before]) + OVERDUE_RTTS * rtt, np.max(took[before]))

@@ -14,7 +14,7 @@ from testbed.paper.experiments.lossless import ONLY_SIMULATED, without_pause
 from testbed.paper.experiments.throughput import gbps, sliding
 from testbed.paper.figure import PaperFigure, Variant
 from testbed.results.analysis.delivery import Floats
-from testbed.results.analysis.fault_metrics import FlowTables, run_end
+from testbed.results.analysis.fault_metrics import FlowTables
 from testbed.results.report.figures import style
 
 VICTIM = ("h11", "h1")
@@ -87,7 +87,7 @@ def _senders(run: Run) -> list[str]:
 
 def _mean_gbps(run: Run, flows: Sequence[FlowTables], begin: float) -> float:
     """The rate of flows together from a time to the run's end, in Gb/s at full speed."""
-    end = run_end(run.data)
+    end = run.data.end_s
     return sum(gbps(run, flow.delivery.goodput_bps(begin, end)) for flow in flows)
 
 
@@ -104,13 +104,13 @@ def _port_gbps(run: Run) -> float:
 
 
 def _victim(run: Run) -> float:
-    begin = (1 - STEADY_SHARE) * run_end(run.data)
+    begin = (1 - STEADY_SHARE) * run.data.end_s
     return _mean_gbps(run, _flows(run, *VICTIM), begin) / _port_gbps(run)
 
 
 def _worst_dip(run: Run) -> float:
     rtt = run.data.base_rtt_s
-    moments = np.arange(BEGIN_RTTS * rtt, run_end(run.data), rtt)
+    moments = np.arange(BEGIN_RTTS * rtt, run.data.end_s, rtt)
     return float(_over_time(run, _flows(run, *VICTIM), moments).min()) / _port_gbps(run)
 
 
@@ -165,7 +165,7 @@ def _draw(runs: Runs, titles: Mapping[str, str]) -> Figure:
     figure, panels = new_panels(2.9, columns=len(shown), sharey=True)
     for axes, (name, title) in zip(panels, shown.items(), strict=True):
         run = runs[name]
-        moments = np.arange(0, run_end(run.data), run.data.base_rtt_s / 2)
+        moments = np.arange(0, run.data.end_s, run.data.base_rtt_s / 2)
         real_ms = moments * 1e3 / run.summary.dilation
         for i, src in enumerate(_senders(run)):
             label = None if i else "the seven of the incast"

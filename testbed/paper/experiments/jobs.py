@@ -13,7 +13,6 @@ from testbed.paper.checks import Check, at_least, at_most, between, shown
 from testbed.paper.experiments import drawing
 from testbed.paper.experiments.throughput import losses, only, qps_failed, sliding, us_per_s
 from testbed.paper.figure import PaperFigure, Variant
-from testbed.results.analysis.fault_metrics import run_end
 from testbed.results.analysis.operations import completed
 from testbed.results.report.figures import style
 
@@ -51,7 +50,7 @@ _LOSS_BIN_RTTS = 2.0
 
 def _dead_paths(runs: Runs) -> tuple[Check, ...]:
     run = only(runs)
-    border, end = STARTUP_RTTS * run.data.base_rtt_s, run_end(run.data)
+    border, end = STARTUP_RTTS * run.data.base_rtt_s, run.data.end_s
     first = [losses(flow, 0.0, border) for flow in run.flows]
     later = [losses(flow, border, end) for flow in run.flows]
     at_first, afterwards = sum(first) / border, sum(later) / (end - border)
@@ -83,7 +82,7 @@ def _draw_losses(runs: Runs) -> Figure:
     figure, (axes,) = drawing.new_panels(2.9)
     us, rtt = us_per_s(run), run.data.base_rtt_s
     width = _LOSS_BIN_RTTS * rtt
-    edges = np.arange(0, run_end(run.data) + width, width)
+    edges = np.arange(0, run.data.end_s + width, width)
     counts = np.array([np.histogram(flow.losses["t"].to_numpy(), edges)[0] for flow in run.flows])
     x = us * edges
     axes.stairs(counts.max(axis=0), x, color=style.VERMILLION, label="the worst QP")
@@ -140,7 +139,7 @@ def _constant_flaps(runs: Runs) -> tuple[Check, ...]:
 
 def _losses_of_flaps(run: Run, flaps: int) -> Iterator[Check]:
     """What flaps cost queue pairs. The paper: often just one packet."""
-    duration = run_end(run.data)
+    duration = run.data.end_s
     lost = [losses(flow, 0.0, duration) for flow in run.flows]
     per_flap = float(np.mean(lost)) / flaps
     yield shown("packets lost by a QP to a flap, the mean", per_flap, "{:.2f}")
@@ -190,7 +189,7 @@ def _draw_job(runs: Runs) -> Figure:
         colour = style.BLUE if disturbed else style.GREY
         label = "with faults" if disturbed else "undisturbed"
         us, rtt = us_per_s(run), run.data.base_rtt_s
-        moments = np.arange(0, run_end(run.data), rtt / 2)
+        moments = np.arange(0, run.data.end_s, rtt / 2)
         total = sliding(run, run.flows, moments, 4 * drawing.AVERAGED_RTTS * rtt)
         per_host = total / len(run.data.topology.hosts)
         peaks.append(float(per_host.max()))

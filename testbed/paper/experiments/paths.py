@@ -16,7 +16,7 @@ from testbed.paper.experiments import drawing
 from testbed.paper.experiments.throughput import gbps, share, us_per_s
 from testbed.paper.figure import PaperFigure, Variant
 from testbed.paper.targets import paths_in_use
-from testbed.results.analysis.fault_metrics import FlowTables, run_end
+from testbed.results.analysis.fault_metrics import FlowTables
 
 
 def _lossy_path(data: Mapping[str, Any], seed: int) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def _plot_evs(
     axes: Axes, run: Run, flow: FlowTables, evs: list[int], colours: tuple[str, ...]
 ) -> None:
     """Plot what a flow sends on each of some EVs, in Gb/s at full speed."""
-    rtt, end = run.data.base_rtt_s, run_end(run.data)
+    rtt, end = run.data.base_rtt_s, run.data.end_s
     width = 2 * rtt
     moments = np.arange(0, end, rtt / 4)
     for ev, colour in zip(sorted(evs), colours, strict=False):

@@ -27,7 +27,6 @@ from testbed.paper.experiments.collectives import (
 )
 from testbed.paper.experiments.lossless import PFC
 from testbed.paper.figure import PaperFigure, Variant
-from testbed.results.analysis.fault_metrics import run_end
 from testbed.results.report.figures import style
 
 _TOO_LARGE: Mapping[Form, str] = {
@@ -194,7 +193,7 @@ def _goodput(run: Run) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     start, rtt = fault.effective_s or 0.0, run.data.base_rtt_s
     before, after = (
         (start - 2 * rtt, start),
-        (start + throughput.SETTLE_RTTS * rtt, run_end(run.data)),
+        (start + throughput.SETTLE_RTTS * rtt, run.data.end_s),
     )
     rates = [[flow.delivery.goodput_bps(*span) for span in (before, after)] for flow in run.flows]
     steady, later = np.array(rates).T
@@ -217,7 +216,7 @@ def _judge_many(runs: Runs) -> tuple[Check, ...]:
 def _draw_many(runs: Runs) -> Figure:
     run = throughput.only(runs)
     figure, (axes,) = drawing.new_panels(2.6)
-    rtt, end = run.data.base_rtt_s, run_end(run.data)
+    rtt, end = run.data.base_rtt_s, run.data.end_s
     moments = np.arange(0, end, rtt / 8)
     rates = np.array([throughput.sliding(run, [flow], moments, rtt) for flow in run.flows])
     low, middle, high = np.quantile(rates, (0.01, 0.5, 0.99), axis=0)

@@ -14,7 +14,7 @@ from testbed.model.summary.unit import Time
 from testbed.model.workload import members
 from testbed.paper.checks import Check, at_most, between
 from testbed.results.analysis.delivery import Floats
-from testbed.results.analysis.fault_metrics import FlowTables, run_end
+from testbed.results.analysis.fault_metrics import FlowTables
 from testbed.results.analysis.operations import BUS_FACTORS
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def bus_gbps(run: Run) -> float:
     workload = cast("AllReduce | AllToAll | SendRecv", run.data.scenario.workload)
     hosts = len(members(workload.hosts, run.data.topology))
     placed_bps = sum(flow.goodput_run_bps for flow in run.summary.flows) / hosts
-    placed_bits = placed_bps * run_end(run.data)
+    placed_bits = placed_bps * run.data.end_s
     one_bits = 8 * workload.size * BUS_FACTORS[workload.kind](hosts)
     return gbps(run, min(placed_bits, one_bits) / run.data.run.duration_s)
 
@@ -95,7 +95,7 @@ def before_faults(run: Run) -> tuple[float, float]:
     """The time from a few RTTs after the start to the first fault."""
     begin = 5 * run.data.base_rtt_s
     faults = [f.effective_s for f in run.summary.faults if f.effective_s is not None]
-    return begin, min([run_end(run.data), *faults])
+    return begin, min([run.data.end_s, *faults])
 
 
 def stall_rtts(fault: FaultSummary) -> float:
@@ -158,7 +158,7 @@ def during_and_after(run: Run, settle_rtts: float = SETTLE_RTTS) -> tuple[float,
     healed = last_healed_s(run)
     settle = settle_rtts * run.data.base_rtt_s
     during = least_of_before(run, start + settle, healed)
-    return during, least_of_before(run, healed + settle, run_end(run.data))
+    return during, least_of_before(run, healed + settle, run.data.end_s)
 
 
 def least_of_before(run: Run, start: float, end: float) -> float:

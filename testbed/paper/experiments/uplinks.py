@@ -9,7 +9,6 @@ from testbed.paper.checks import Check, at_least
 from testbed.paper.experiments.drawing import draw_flows, legend_below, new_panels, plot_flows
 from testbed.paper.experiments.throughput import last_healed_s, only, phases, share
 from testbed.paper.figure import PaperFigure, Variant
-from testbed.results.analysis.fault_metrics import run_end
 
 SETTLE_RTTS = 8.0
 """Here the window must shrink and grow with the capacity, which takes more than a path's death."""
@@ -29,7 +28,7 @@ def follows(run: Run, least: float) -> tuple[Check, ...]:
     """Check that throughput follows what the uplinks allow, and returns with them."""
     steps = [share(run.flows, *phase) for phase in phases(run, SETTLE_RTTS)]
     healed = last_healed_s(run) + SETTLE_RTTS * run.data.base_rtt_s
-    after = share(run.flows, healed, run_end(run.data))
+    after = share(run.flows, healed, run.data.end_s)
     return (
         at_least("share of what the uplinks allow, the least of any step", min(steps), least),
         at_least("the same after healing", after, least),

@@ -120,7 +120,7 @@ def fraction(
 def window(data: RunData, fault: FaultRecord) -> Window | None:
     """When a fault was in force; None if it never took effect within the run."""
     start = data.seconds(fault.effective_ns)
-    end = run_end(data)
+    end = data.end_s
     if start is None or start >= end:
         return None
     healed = data.seconds(fault.healed_ns)
@@ -132,26 +132,6 @@ def window(data: RunData, fault: FaultRecord) -> Window | None:
         healed=healed,
         run_end=end,
     )
-
-
-def run_end(data: RunData) -> float:
-    """The end of the measured time in seconds: the planned one, or the last arrival if earlier.
-
-    After the planned end senders stop and the fabric drains, which is no part of the experiment.
-    The planned end counts if payload was still under way, as the run waited for it. It also counts
-    if a fault that never healed began before the last arrival, or killed a host: then the time
-    without arrivals is an effect of the fault.
-    """
-    last = data.tables["arrivals"]["t"].max()
-    waiting = any(flow.bytes_under_way for flow in data.run.flows)
-    if waiting or not isinstance(last, float):
-        return data.run.duration_s
-    for fault in data.faults:
-        struck = data.seconds(fault.effective_ns)
-        lasting = fault.healed_ns is None and struck is not None
-        if lasting and (fault.kind == "kill" or (struck or 0.0) <= last):
-            return data.run.duration_s
-    return min(data.run.duration_s, last)
 
 
 class FaultMetrics:

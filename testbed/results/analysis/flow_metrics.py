@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from testbed.model.summary import EvSummary, FlowSummary, Latency
 from testbed.results.analysis.delivery import message_latencies, reordering, union
 from testbed.results.analysis.estimates import Percentiles
-from testbed.results.analysis.fault_metrics import FlowTables, fraction, run_end, shortfall, window
+from testbed.results.analysis.fault_metrics import FlowTables, fraction, shortfall, window
 from testbed.results.run_data import RunData
 
 WARM_UP_RTTS = 10.0
@@ -32,7 +32,7 @@ class FlowMetrics:
         """Bits per second for each byte that was placed in the steady window."""
 
         delivery, order = tables.delivery, reordering(self._arrivals)
-        allowed, rtt_s, finish = tables.attainable, data.base_rtt_s, run_end(data)
+        allowed, rtt_s, finish = tables.attainable, data.base_rtt_s, data.end_s
         self.undamaged_bps = allowed.undamaged_bps
         fault_free = end > start
         self.goodput_before_bps = delivery.goodput_bps(start, end) if fault_free else None
@@ -84,13 +84,13 @@ class FlowMetrics:
         if not times or None in times:
             return None
         since = max(t for t in times if t is not None) + WARM_UP_RTTS * data.base_rtt_s
-        return since if since < run_end(data) else None
+        return since if since < data.end_s else None
 
     def _steady_window(self) -> tuple[float, float]:
         """The fault-free time after warming up, in seconds of the run."""
         data = self.data
         effects = [t for f in data.faults if (t := data.seconds(f.effective_ns)) is not None]
-        end = min([run_end(data), *effects])
+        end = min([data.end_s, *effects])
         start = min(WARM_UP_RTTS * data.base_rtt_s, MAX_WARM_UP_SHARE * end)
         last = self._arrivals["t"].max()
         killed = any(f.kind == "kill" and self.flow.dst in f.places for f in data.faults)

@@ -25,7 +25,7 @@ from testbed.model.summary.spread import spreads
 from testbed.results.analysis.delivery import delivery, in_order
 from testbed.results.analysis.ev_states import ev_spans
 from testbed.results.analysis.expectations import evaluate
-from testbed.results.analysis.fault_metrics import FaultMetrics, FlowTables, run_end, window
+from testbed.results.analysis.fault_metrics import FaultMetrics, FlowTables, window
 from testbed.results.analysis.flow_metrics import flow_summary, latencies_s, latency
 from testbed.results.analysis.link_metrics import link_summaries
 from testbed.results.analysis.localisation import localisation
@@ -40,7 +40,7 @@ from testbed.results.run_data import RunData
 def flow_tables(data: RunData) -> tuple[FlowTables, ...]:
     """The records of every flow that carries data, prepared for metrics and figures."""
     rates = attainable_rates(data)
-    end = run_end(data)
+    end = data.end_s
     return tuple(
         FlowTables(
             flow=flow,

@@ -16,7 +16,7 @@ from testbed.model.fabric.names import link_of
 from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.model.summary import FlowSummary
 from testbed.model.transport import KERNEL_KINDS
-from testbed.results.analysis.fault_metrics import FaultMetrics, FlowTables, run_end
+from testbed.results.analysis.fault_metrics import FaultMetrics, FlowTables
 from testbed.results.analysis.trust.grades import Level, Reasons
 from testbed.results.run_data import RunData
 
@@ -80,7 +80,7 @@ def _goodput(data: RunData, tables: Sequence[FlowTables]) -> Violations:
 def _links(data: RunData) -> Violations:
     """Compare the wire bytes of newly placed payload with what each link direction can carry."""
     topology, flows = data.topology, {flow.flow: flow for flow in data.run.flows}
-    end = run_end(data)
+    end = data.end_s
     header = topology.wire_bytes - PAYLOAD_MTU
     arrived = (
         data.tables["arrivals"]
@@ -126,7 +126,7 @@ class _Sum:
 def _sums(data: RunData, tables: Sequence[FlowTables], flows: Sequence[FlowSummary]) -> Violations:
     for table, flow in zip(tables, flows, strict=True):
         missing = flow.capacity_lost_bytes + flow.deficit_bytes
-        yield from _Sum(table, data.base_rtt_s, run_end(data), missing).violations("whole run")
+        yield from _Sum(table, data.base_rtt_s, data.end_s, missing).violations("whole run")
 
 
 def _effect(effect: FaultMetrics) -> Violations:

@@ -9,7 +9,7 @@ from matplotlib.patches import Patch
 from testbed.model.fabric.addressing import source_port_of_ev
 from testbed.model.summary import FaultSummary, Summary
 from testbed.results.analysis.ev_states import Span
-from testbed.results.analysis.fault_metrics import FlowTables, run_end
+from testbed.results.analysis.fault_metrics import FlowTables
 from testbed.results.report.figures import fault_rows, style
 from testbed.results.report.figures.style import Drawing
 from testbed.results.run_data import RunData
@@ -35,7 +35,7 @@ def draw(data: RunData, flow: FlowTables, summary: Summary) -> Drawing:
     evs = _rows(data, flow)
     height = 0.17 if len(evs) <= MAX_ROWS // 2 else 0.12
     body = max(height * len(evs) + 1.8, 2.4)
-    end = run_end(data)
+    end = data.end_s
     if many:
         strip = fault_rows.ROW_IN * len(many)
         figure = style.new_figure(body + strip)

@@ -11,7 +11,7 @@ from testbed.model.summary import FaultSummary, FlowFault, Summary, Time
 from testbed.model.summary.unit import MS, RTT
 from testbed.model.units import NS_PER_S, show_duration
 from testbed.results.analysis.delivery import Floats
-from testbed.results.analysis.fault_metrics import FlowTables, run_end
+from testbed.results.analysis.fault_metrics import FlowTables
 from testbed.results.report.figures import fault_rows, style
 from testbed.results.report.figures.style import Drawing
 from testbed.results.run_data import RunData
@@ -43,7 +43,7 @@ def draw(data: RunData, tables: Sequence[FlowTables], summary: Summary) -> Drawi
     )
     if many:
         (above, beside), grid = grid[0], grid[1:]
-        fault_rows.draw(above, many, run_end(data))
+        fault_rows.draw(above, many, data.end_s)
         beside.set_axis_off()
     for axes in grid.flat[1:]:
         axes.sharey(grid[0][0])
@@ -103,7 +103,7 @@ def _bin_s(data: RunData) -> float:
 
 
 def _whole_run(axes: Axes, data: RunData, flow: FlowTables, summary: Summary) -> None:
-    end = run_end(data)
+    end = data.end_s
     width = _bin_s(data)
     edges = np.arange(0, end + width, width)
     arrivals = data.table("arrivals", flow.flow.flow)
@@ -147,7 +147,7 @@ def _around_fault(axes: Axes, data: RunData, flow: FlowTables, fault: FaultSumma
     begin, end = _around(fault)
     per_s = style.time_unit(end * rtt).per_s
     moments = np.linspace(start + begin * rtt, start + end * rtt, 800)
-    moments = moments[moments <= run_end(data)]
+    moments = moments[moments <= data.end_s]
     rate = _sliding(flow, moments, ZOOM_WINDOW_RTTS * rtt)
     x = (moments - start) * per_s
     axes.fill_between(x, rate / 1e6, color=style.LIGHT, linewidth=0, alpha=0.7)

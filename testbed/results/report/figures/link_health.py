@@ -12,7 +12,6 @@ from matplotlib.patches import Patch
 
 from testbed.model.fabric.names import link_of
 from testbed.model.summary import Summary
-from testbed.results.analysis.fault_metrics import run_end
 from testbed.results.analysis.localisation import Accusation, accusations, faulty_links
 from testbed.results.report.figures import style
 from testbed.results.report.figures.style import Drawing
@@ -33,7 +32,7 @@ def draw(data: RunData, summary: Summary) -> Drawing:
     figure = style.new_figure(max(0.15 * len(rows) + 1.9, 2.6))
     axes = figure.subplots()
     place = {link: row for row, link in enumerate(rows)}
-    end = run_end(data)
+    end = data.end_s
     _draw_accusations(axes, raised, place)
     _draw_losses(axes, lost, place)
     _draw_faults(axes, data, place, end)

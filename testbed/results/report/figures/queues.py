@@ -11,7 +11,6 @@ from testbed.model.fabric.queue import Queue
 from testbed.model.fabric.topology import Topology
 from testbed.model.summary import LinkSummary, Summary
 from testbed.model.units import NS_PER_S, show_duration
-from testbed.results.analysis.fault_metrics import run_end
 from testbed.results.report.figures import style
 from testbed.results.report.figures.style import Drawing
 from testbed.results.run_data import RunData
@@ -29,7 +28,7 @@ _EVENTS = (
 
 def draw(data: RunData, summary: Summary) -> Drawing | None:
     """Draw `queues`: a row for each kind of port; None where nothing ever waited."""
-    samples = data.tables["queues"].filter(pl.col("t").is_between(0, run_end(data)))
+    samples = data.tables["queues"].filter(pl.col("t").is_between(0, data.end_s))
     shown = _busiest(data.topology, summary, set(samples["direction"].unique()))
     if not shown:
         return None
@@ -81,7 +80,7 @@ def _caption(data: RunData, shown: Sequence[LinkSummary]) -> str:
 
 def _whole_run(axes: Axes, data: RunData, link: LinkSummary, samples: pl.DataFrame) -> None:
     _queue(axes, data, link, samples)
-    axes.set_xlim(0, run_end(data))
+    axes.set_xlim(0, data.end_s)
     axes.set_ylim(0, None)
     axes.set_ylabel("backlog (BDP)")
     axes.set_title(link.direction)
