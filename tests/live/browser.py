@@ -84,3 +84,10 @@ def click_link(page: Page, link: str, *, shift: bool = False) -> None:
     page.mouse.click(x, y)
     if shift:
         page.keyboard.up("Shift")
+
+
+def choose(page: Page, name: str) -> None:
+    """Choose a link, a switch or a host with the keyboard: the page shows it beside the fabric."""
+    page.locator(f"svg [data-name='{name}']").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#detail h3")).to_have_text(name)

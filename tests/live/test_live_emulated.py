@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.browser import expect, needs_browser, opened
-from tests.live.watched import LINK, MAPPED, address, choose, started
+from tests.live.browser import choose, expect, needs_browser, opened
+from tests.live.watched import LINK, MAPPED, address, started
 from tests.waiting import wait_until
 
 pytestmark = [needs_browser, pytest.mark.root]

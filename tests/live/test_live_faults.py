@@ -12,7 +12,7 @@ import pytest
 from testbed.files.faults import load_fault
 from testbed.files.topologies import load_topology
 from testbed.model.errors import InputError
-from tests.live.browser import Page, Route, expect, needs_browser, opened
+from tests.live.browser import Page, Route, choose, expect, needs_browser, opened
 from tests.live.test_live_page import HEALTHY
 from tests.live.watched import address, started
 
@@ -42,12 +42,6 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
 @pytest.fixture(autouse=True)
 def nothing_chosen(page: Page) -> None:
     page.keyboard.press("Escape")
-
-
-def choose(page: Page, name: str) -> None:
-    page.locator(f"svg [data-name='{name}']").focus()
-    page.keyboard.press("Enter")
-    expect(page.locator("#detail h3")).to_have_text(name)
 
 
 def press(page: Page, button: str) -> None:

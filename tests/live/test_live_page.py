@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.browser import Page, expect, needs_browser, opened
+from tests.live.browser import choose, expect, needs_browser, opened
 from tests.live.conftest import FAILURE
 from tests.live.watched import LINK, address, started
 
@@ -22,17 +22,12 @@ def run(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         yield process
 
 
-def click_link(page: Page) -> None:
-    page.locator(f".link[data-name='{LINK}']").focus()
-    page.keyboard.press("Enter")
-
-
 def test_a_click_breaks_a_link_and_the_page_tells_the_detection(
     run: subprocess.Popen[str],
 ) -> None:
     with opened(address(run)) as page:
         expect(page.locator("#chips .live")).to_have_text("live")
-        click_link(page)
+        choose(page, LINK)
         page.get_by_role("button", name="blackhole", exact=True).click()
         detection = page.locator(".tile", has_text="detection")
         expect(detection.locator("strong")).to_contain_text("RTT")

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.live.browser import Page
-
 TESTBED = Path(sys.executable).with_name("testbed")
 LINK = "p1_t0_0--p1_t1_1"
 EV = "p1/t1_1"
@@ -50,8 +48,3 @@ def address(run: subprocess.Popen[str]) -> str:
         if match := re.search(r"http://\S+", line):
             return match[0]
     raise AssertionError("no address")
-
-
-def choose(page: Page, name: str) -> None:
-    page.locator(f".link[data-name='{name}']").focus()
-    page.keyboard.press("Enter")
