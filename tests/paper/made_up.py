@@ -179,7 +179,7 @@ def collective(
     """A run whose collectives reach a share of the ports' rate; of 0, that finished none.
 
     Args:
-        share: of the ports' rate.
+        share: of the ports' rate; 0 if it finished none.
         until_s: when the last data arrived.
         variant: whose workload and fabric it has.
         placed_bps: what each host placed until then.

@@ -74,8 +74,8 @@ EXPECTED: Mapping[str, Answer] = {
     "failover": "yes",
     "ablation": "yes",
 }
-"""What the table says of each figure, in the simulator, with the first seed. (Not all checks of 18
-are judged in short.)"""
+"""What the table says of each figure, in the simulator, with the first seed. (Of 18 it says *no*,
+for a check that is not judged in short.)"""
 
 NOT_IN_SHORT = {
     "5": "its flaps follow one another too slowly",

@@ -181,6 +181,7 @@ def test_what_survives_is_shared_by_all_flows_that_need_it() -> None:
 
 
 def test_flows_that_take_more_than_their_share_are_named() -> None:
+    """With made-up shares: which flow is ahead is chance."""
     summary = trusted(measured(_loss_everywhere("adaptive")))
 
     def words(*shares: tuple[float, float]) -> str:

@@ -60,9 +60,9 @@ def gbps(run: Run, emulated_bps: float) -> float:
 def bus_gbps(run: Run) -> float:
     """Bus bandwidth of a run's collectives, per host, in real Gb/s.
 
-    If no collective was completed, what it is at most: the rate at which hosts placed data over the
-    whole run, but no more than one collective in it. (Hosts of an all-to-all that have all their
-    data go on to the next one while others wait.)
+    If no collective was completed: the rate at which hosts placed data over the whole run, but no
+    more than one collective in it, which is the most that it can be. (Hosts of an all-to-all that
+    have all their data go on to the next one while others wait.)
     """
     for operation in run.summary.operations:
         if operation.busbw_bps is not None:
