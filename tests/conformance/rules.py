@@ -432,9 +432,9 @@ _PROBES = _rules(
         f"{_EV_STATES}test_only_transitions_of_the_table_are_made",
     ),
     (
-        "the rotation is shuffled anew from time to time",
+        "the rotation is shuffled anew now and then, so that queue pairs do not go round in step",
         "2: G, M",
-        "every 64 rounds (ours)",
+        "every 64 rounds (ours), in each queue pair's own random order",
         f"{_EV}test_the_rotation_is_reshuffled_from_time_to_time_and_still_even",
     ),
 )
