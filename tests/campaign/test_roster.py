@@ -1,8 +1,12 @@
 """How long ago the workers of a cluster were heard of."""
 
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from distributed import Client as DaskClient
+from distributed import LocalCluster
 
 from testbed.campaign.cluster.roster import Roster
 from testbed.results.code_version import package_version
@@ -23,8 +27,12 @@ class Client:
     def __init__(self) -> None:
         self.infos = {ADDRESS: WORKER}
 
-    def scheduler_info(self, **_: int) -> dict[str, Any]:
-        return {"workers": self.infos}
+    @property
+    def scheduler(self) -> SimpleNamespace:
+        return SimpleNamespace(identity=lambda **_: {"workers": self.infos})
+
+    def sync(self, function: Callable[..., Any], **arguments: int) -> Any:
+        return function(**arguments)
 
     def run(self, *_: object, **__: object) -> dict[str, Any]:
         return {ADDRESS: {"package": package_version(), "listens": ADDRESS}}
@@ -36,6 +44,26 @@ class OtherClient(Client):
     def run(self, *called: object, **__: object) -> dict[str, Any]:
         refused = TypeError("describe() got an unexpected keyword argument 'at_start'")
         return {ADDRESS: "0" * 16 if called[0] is package_version else refused}
+
+
+def test_workers_stay_known_while_the_client_renews_what_it_keeps_of_its_scheduler(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Dask's client does that every 2 s, and keeps no workers then."""
+    options: dict[str, Any] = {"processes": False, "dashboard_address": None}
+    with LocalCluster(n_workers=1, **options) as cluster, DaskClient(cluster) as client:
+        call = client.sync
+
+        def call_and_renew(*arguments: Any, **options: Any) -> Any:
+            answer = call(*arguments, **options)
+            call(client._update_scheduler_info)
+            return answer
+
+        monkeypatch.setattr(client, "sync", call_and_renew)
+        roster = Roster(client, ["simulated"])
+        roster.look(lambda: None)
+        assert roster.addresses == {worker.address for worker in cluster.workers.values()}
+        roster.join()
 
 
 def test_a_worker_of_another_version_says_so_though_it_is_called_otherwise() -> None:

@@ -107,7 +107,7 @@ class Roster:
             on_answer: called when one has answered.
         """
         try:
-            infos = self._client.scheduler_info(n_workers=-1)["workers"]
+            infos = self._infos()
         except OSError:  # the scheduler is gone, or will answer the next time
             return
         with self._lock:
@@ -132,6 +132,15 @@ class Roster:
             thread = threading.Thread(target=self._ask, args=(worker, on_answer), daemon=True)
             thread.start()
             self._threads.append(thread)
+
+    def _infos(self) -> dict[str, dict[str, Any]]:
+        """What the scheduler knows of its workers, by their addresses.
+
+        `Client.scheduler_info` is not used: it returns a field of the client, from which the client
+        removes all workers every 2 s.
+        """
+        identity = self._client.sync(self._client.scheduler.identity, n_workers=-1)
+        return dict(identity["workers"])
 
     def wait(self, seconds: float) -> None:
         """Wait until all workers have answered, but no longer than that."""
