@@ -46,7 +46,7 @@ import polars as pl
 from testbed.campaign.series import INDEX
 from testbed.cli.options import REQUIRE_TRUSTED
 from testbed.files.catalog import find_scenario
-from testbed.files.documents import read_document
+from testbed.files.reading import read_document
 from testbed.model.errors import ExitStatus, InputError, TestbedError, is_crash
 from testbed.model.run_files.layout import JUNIT, REPORT, SUMMARY
 from testbed.model.summary import Summary

@@ -87,7 +87,7 @@ def _setting(
 
 
 def _profile(file: Path) -> "ListedProfile":
-    from testbed.files.documents import read_document
+    from testbed.files.reading import read_document
     from testbed.files.validation import validated
     from testbed.model.fabric.ev_profile import EvProfileFile
 

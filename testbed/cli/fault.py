@@ -110,7 +110,7 @@ def _pairs(words: list[str]) -> dict[str, Any]:
     Raises:
         InputError: a word is no such pair, or its key comes twice.
     """
-    from testbed.files.documents import parse_value
+    from testbed.files.reading import parse_value
     from testbed.model.errors import InputError
 
     pairs: dict[str, Any] = {}

@@ -32,7 +32,7 @@ def list_(as_json: Json = False) -> None:
 def _descriptions(directory: Path) -> dict[str, str]:
     """The description of each file by its name; for a wrong file the first problem."""
     from testbed.files.catalog import files_in
-    from testbed.files.documents import read_document
+    from testbed.files.reading import read_document
 
     descriptions = {}
     for name, file in files_in(directory).items():

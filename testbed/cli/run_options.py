@@ -171,7 +171,7 @@ def settings_of(arguments: list[str] | None) -> dict[str, Any]:
     Raises:
         InputError: an argument is not KEY=VALUE.
     """
-    from testbed.files.documents import parse_value
+    from testbed.files.reading import parse_value
 
     pairs = _pairs("--set", arguments)
     return {key: parse_value(text, f"--set: {key}") for key, text in pairs}
@@ -220,7 +220,7 @@ def run_options(
     Raises:
         InputError: one is not KEY=VALUE, or there are not as many labels as scenarios.
     """
-    from testbed.files.documents import parse_value
+    from testbed.files.reading import parse_value
 
     settings = settings_of(set_)
     pairs = _pairs("--sweep", sweep)

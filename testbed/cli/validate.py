@@ -67,7 +67,7 @@ def validate(
 def _kind(name: str) -> str:
     """Whether a name or file is that of a scenario or of a topology."""
     from testbed.files.catalog import SCENARIOS, TOPOLOGIES, files_in, is_path
-    from testbed.files.documents import read_document
+    from testbed.files.reading import read_document
 
     if not is_path(name):
         only_topologies = files_in(TOPOLOGIES).keys() - files_in(SCENARIOS)

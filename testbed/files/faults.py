@@ -1,6 +1,6 @@
 """Faults injected by hand, from JSON."""
 
-from testbed.files.documents import parse_request
+from testbed.files.reading import parse_request
 from testbed.files.validation import validated
 from testbed.model.errors import Problem, raise_any
 from testbed.model.fabric.topology import Topology

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
-from testbed.files.documents import parse_request
 from testbed.files.fault_requests import Answer, refused, refused_request
+from testbed.files.reading import parse_request
 from testbed.files.validation import validated
 from testbed.model.errors import InputError, Problem, did_you_mean, few
 from testbed.model.fabric.topology import Topology

@@ -8,10 +8,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from testbed.files.catalog import find_scenario, relative_to_here
-from testbed.files.documents import Document, read_document, with_value
+from testbed.files.documents import Document, with_value
 from testbed.files.matrices import read_matrix
 from testbed.files.own_code import with_own_code
 from testbed.files.partial import problems_of_the_rest
+from testbed.files.reading import read_document
 from testbed.files.topologies import BASE, is_auto, topology_of_scenario, with_dilation
 from testbed.files.transports import sweeps_kinds, with_keys_of_its_kind
 from testbed.files.validation import validated

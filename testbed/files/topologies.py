@@ -4,7 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 from testbed.files.catalog import find_topology
-from testbed.files.documents import Document, read_document
+from testbed.files.documents import Document
+from testbed.files.reading import read_document
 from testbed.files.validation import validated
 from testbed.model.errors import InputError
 from testbed.model.fabric.topology import AUTO, NOMINAL_DILATION, Topology

@@ -6,7 +6,8 @@ from ipaddress import AddressValueError, IPv6Address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.files.documents import Document, read_document
+from testbed.files.documents import Document
+from testbed.files.reading import read_document
 from testbed.labs.assignment import Assignment
 from testbed.labs.lab import (
     AddressAnswer,

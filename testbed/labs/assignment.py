@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from testbed.files.catalog import find_scenario
-from testbed.files.documents import Document, read_document
+from testbed.files.documents import Document
+from testbed.files.reading import read_document
 from testbed.files.scenarios import nominal, scenario_of
 from testbed.labs.draws import draw, filled
 from testbed.labs.lab import Task

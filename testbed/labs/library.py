@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 from testbed.files.catalog import relative_to_here
-from testbed.files.documents import read_document
+from testbed.files.reading import read_document
 from testbed.files.validation import validated
 from testbed.host.own_class import describe_error
 from testbed.installation import PROJECT

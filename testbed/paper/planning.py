@@ -11,7 +11,8 @@ from testbed.campaign.job import FIRST_SEED, FORMS, Form
 from testbed.campaign.plan import PlannedRun, planned_run, slowed
 from testbed.campaign.store import Store
 from testbed.files.catalog import SCENARIOS
-from testbed.files.documents import Document, read_document
+from testbed.files.documents import Document
+from testbed.files.reading import read_document
 from testbed.files.scenarios import scenario_of
 from testbed.model.errors import InputError, did_you_mean
 from testbed.paper.figure import PaperFigure, Variant

@@ -10,7 +10,8 @@ import polars as pl
 import pytest
 import yaml
 
-from testbed.files.documents import Document, parse_document
+from testbed.files.documents import Document
+from testbed.files.reading import parse_document
 from testbed.labs.answers import parse_answer, parsed
 from testbed.labs.authoring import trial_key
 from testbed.labs.checking import (

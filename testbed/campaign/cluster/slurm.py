@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from testbed.campaign.cluster.files import KEYS, SLURM
-from testbed.files.documents import read_document
+from testbed.files.reading import read_document
 from testbed.files.validation import validated
 from testbed.model.errors import MachineError
 from testbed.model.part import Part
