@@ -34,21 +34,16 @@ class PlannedRun:
         scenario: the scenario of the job.
         may_stall: whether a run that finishes no operation, or whose payload is still under way
             at its end, is a result, and the run can still be trusted.
-        carries: the share of the packets that its flows may send that they were counted to send.
+        packet_hops: an upper bound of its packets times the links that they cross.
         load: the share of the machine's CPUs that it will take; None if it is simulated, or if
             that is not known.
     """
 
     job: Job
     scenario: Scenario
-    may_stall: bool = False
-    carries: float = 1.0
+    may_stall: bool
+    packet_hops: float
     load: float | None = None
-
-    @property
-    def packet_hops(self) -> float:
-        """An upper bound of its packet-hops."""
-        return self.carries * packet_hops(self.scenario)
 
     def expected_s(self, factor: float = 1.0) -> float:
         """How long it will take, slowed down by a factor."""
@@ -86,13 +81,14 @@ def planned_run(
 ) -> PlannedRun:
     """Plan a run of a scenario (see `PlannedRun` and `Job`).
 
-    It is called after its folder and its seed if no name is given.
+    It carries a share of the packets that its flows may send. It is called after its folder and its
+    seed if no name is given.
     """
     if not name:
         stem = folder.rpartition("/")[2]
         name = stem if scenario.seed == FIRST_SEED else f"{stem}, seed {scenario.seed}"
     job = Job(name, form, as_recorded(scenario), folder, 0.0, options)
-    planned = PlannedRun(job, scenario, may_stall, carries, load)
+    planned = PlannedRun(job, scenario, may_stall, carries * packet_hops(scenario), load)
     slowest_s = planned.expected_s(SLOWED[-1])
     timeout_s = max(_PATIENCE * slowest_s, _LEAST_TIMEOUT_S)
     return replace(planned, job=replace(job, timeout_s=timeout_s))

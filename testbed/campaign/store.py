@@ -96,6 +96,9 @@ class Store:
         Those that were slowed down are among them: all that is measured of a run is in round
         trips, or as at full speed.
         """
+        directories = self._directories(planned)
+        if not directories:
+            return ()
         identities = {
             identity(
                 planned.job.form, as_recorded(slowed(planned.scenario, factor)), code_version()
@@ -104,7 +107,7 @@ class Store:
         }
         return tuple(
             Run(directory.path)
-            for directory in self._directories(planned)
+            for directory in directories
             if self._identity(directory) in identities
         )
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import cache
 from math import isclose
 
 from testbed.model.fabric.nodes import Node
@@ -38,7 +39,7 @@ class Flow:
 
 def flows_of(scenario: Scenario) -> tuple[Flow, ...]:
     """The flows of a scenario, numbered in order."""
-    host = scenario.topology.host_named
+    host = cache(scenario.topology.host_named)
     ends = ((host(src), host(dst), lane) for src, dst, lane in scenario.flows)
     return tuple(Flow(number, *end) for number, end in enumerate(ends))
 
