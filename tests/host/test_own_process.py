@@ -135,7 +135,7 @@ def test_an_error_at_its_head_has_its_line(head: str, message: str) -> None:
 @pytest.mark.usefixtures("hasty")
 def test_a_slow_machine_gives_it_more_time() -> None:
     """Work that is within the limit on the reference machine is within it here."""
-    code = _code("while time.process_time() < 2: pass\n        return 3", "import time")
+    code = _code("while time.process_time() < 1.5: pass\n        return 3", "import time")
     with pytest.raises(InputError, match=LATE):
         _picked(code)
     with run_apart(slowness=4):
@@ -208,8 +208,9 @@ def test_once_confined_it_needs_no_files_of_python() -> None:
     assert "ZeroDivisionError" in said[-1], done.stderr
 
 
-def test_2_gb_of_print_go_nowhere() -> None:
-    code = _code("[print('x' * (1 << 20)) for _ in range(2048)]; return 3")
+@pytest.mark.usefixtures("hasty")
+def test_print_goes_nowhere_even_if_it_is_more_than_the_memory() -> None:
+    code = _code("[print('x' * (1 << 20)) for _ in range(512)]; return 3")
     assert _picked(code) == 3
 
 

@@ -126,7 +126,7 @@ def _assignments(lab: str, students: int) -> list[Assignment]:
 
 def test_a_hidden_link_does_not_follow_from_the_one_that_is_named() -> None:
     """Else its upper switch would be known before the run."""
-    drawn = [assignment.drawn for assignment in _assignments("09-path-selector", 40)]
+    drawn = [assignment.drawn for assignment in _assignments("09-path-selector", 20)]
     for hidden in ("dead", "thin"):
         switches = {(str(one["link"])[-1], str(one[hidden])[-1]) for one in drawn}
         assert len(switches) > len("0123")

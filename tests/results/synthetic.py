@@ -8,10 +8,13 @@ in the next slot of the sender. There is no congestion and no noise but a seeded
 
 import json
 import random
+import shutil
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from testbed.model.fabric.addressing import links_of_path
 from testbed.model.fabric.ev_set import EvChoice, choose_evs
@@ -105,13 +108,21 @@ def ns(t: float) -> int:
 
 def generate(directory: Path, plan: Plan) -> dict[int, Truth]:
     """Write the records of a run into a directory; return the truth by flow."""
-    directory.mkdir(parents=True, exist_ok=True)
-    raw = directory / "raw"
+    template, truths = _generated(plan)
+    shutil.copytree(template.name, directory, dirs_exist_ok=True)
+    return truths
+
+
+@lru_cache(maxsize=8)
+def _generated(plan: Plan) -> tuple[TemporaryDirectory[str], dict[int, Truth]]:
+    """A directory with the records of a run, which tests copy: many have the same plan."""
+    template = TemporaryDirectory()
+    directory, raw = Path(template.name), Path(template.name, "raw")
     raw.mkdir()
     truths = {i: _flow(raw, plan, i, *pair) for i, pair in enumerate(plan.pairs)}
     collect(raw, directory, T0_NS)
     _write_description(directory, plan, truths)
-    return truths
+    return template, truths
 
 
 def _flow(raw: Path, plan: Plan, flow: int, src: str, dst: str) -> Truth:
