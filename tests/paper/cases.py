@@ -323,9 +323,10 @@ CASES: Mapping[str, Case] = {
     "16x64": Case(
         many_hosts_runs,
         (
-            ("MRC over RoCE", AS_GOOD),
+            ("MRC over RoCE", {"roce-16": 0.91, "roce-8": 0.9}),
             ("16 QPs over 1 QP", {"roce-16": 0.44}),
-            ("1 QP, of MRC's", {"roce-1": 0.7, "roce-16": 0.8}),
+            ("1 QP, of MRC's", {"roce-1": 0.7, "roce-16": 0.8, "roce-8": 0.8}),
+            ("16 QPs over 8", {"roce-8": 0.5}),
             ("at 0.1% loss", {"mrc-loss-0.001": 0.7}),
             ("at 1% loss", {"mrc-loss-0.01": 0.5}),
         ),

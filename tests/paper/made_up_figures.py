@@ -325,7 +325,8 @@ _MANY_WITH_LOSS = {"mrc-loss-0.001": 0.85, "mrc-loss-0.01": 0.3}
 
 
 def many_hosts_runs(**wrong: float) -> Runs:
-    shares = {"mrc": 0.9, "roce-16": 0.6, "roce-1": 0.45, **_MANY_WITH_LOSS, **wrong}
+    roce = {"roce-16": 0.6, "roce-8": 0.58, "roce-4": 0.55, "roce-2": 0.5, "roce-1": 0.45}
+    shares = {"mrc": 0.9, **roce, **_MANY_WITH_LOSS, **wrong}
     return {f"allreduce-64-{name}": collective(share) for name, share in shares.items()}
 
 

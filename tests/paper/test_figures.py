@@ -371,7 +371,7 @@ def test_the_lossy_ev_is_one_that_carries_data(seed: int) -> None:
     assert len(of_plane) == 2, "its partner stands by"
 
 
-MAX_PACKET_HOPS = 35e6
+MAX_PACKET_HOPS = 55e6
 """Packet-hops of all simulated runs of a figure together, with one seed, at most."""
 
 

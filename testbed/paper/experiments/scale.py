@@ -13,13 +13,16 @@ from testbed.campaign.store import Run, Runs
 from testbed.paper.checks import Check, at_least, at_most, between
 from testbed.paper.experiments import drawing, throughput
 from testbed.paper.experiments.collectives import (
+    ALL_ROCE,
     DRAIN,
+    LITTLE_GAIN,
     LITTLE_LOSS,
     LOSSES,
     MRC,
     NIC_TIMEOUT,
     ROCE_1,
     ROCE_2,
+    ROCE_8,
     ROCE_16,
     Sender,
     in_order,
@@ -98,6 +101,9 @@ _ROCE = {"kind": "roce"}
 _ALL_REDUCES = (
     _collective("allreduce", "mrc", _MRC, _PLANES, 20, 0.85),
     _collective("allreduce", "roce-16", {**_ROCE, "qps": 16}, _LOSSLESS, 24, 0.75),
+    _collective("allreduce", "roce-8", {**_ROCE, "qps": 8}, _LOSSLESS, 28, 0.65),
+    _collective("allreduce", "roce-4", {**_ROCE, "qps": 4}, _LOSSLESS, 36, 0.5),
+    _collective("allreduce", "roce-2", {**_ROCE, "qps": 2}, _LOSSLESS, 50, 0.35),
     _collective("allreduce", "roce-1", _ROCE, _LOSSLESS, 68, 0.25),
     _collective("allreduce", "mrc", _MRC, _PLANES, 22, 0.75, LITTLE_LOSS),
     _collective("allreduce", "mrc", _MRC, _PLANES, 36, 0.35, max(LOSSES)),
@@ -136,10 +142,11 @@ def _rate(runs: Runs, kind: str, sender: Sender, loss: float = 0.0) -> float:
 
 def _judge_all_reduce(runs: Runs) -> tuple[Check, ...]:
     rate = partial(_rate, runs, "allreduce")
-    mrc, roce_1, roce_16 = (rate(sender) for sender in (MRC, ROCE_1, ROCE_16))
+    mrc, roce_1, roce_8, roce_16 = (rate(sender) for sender in (MRC, ROCE_1, ROCE_8, ROCE_16))
     little, much = (rate(MRC, loss) / mrc for loss in (LITTLE_LOSS, max(LOSSES)))
     return (
         *in_order(mrc, roce_1, roce_16),
+        at_most("RoCE with 16 QPs over 8", roce_16 / roce_8, LITTLE_GAIN, "{:.2f}"),
         at_least("MRC at 0.1% loss, of its rate", little, 0.85, "{:.0%}"),
         between("MRC at 1% loss, of its rate", much, 0.2, 0.5, "{:.0%}"),
     )
@@ -159,7 +166,7 @@ def _judge_all_to_all(runs: Runs) -> tuple[Check, ...]:
 
 
 _DRAWN = {
-    "allreduce": ((ROCE_1, 0.0), (ROCE_16, 0.0), *((MRC, loss) for loss in LOSSES)),
+    "allreduce": (*((roce, 0.0) for roce in ALL_ROCE), *((MRC, loss) for loss in LOSSES)),
     "alltoall": (
         (ROCE_1, 0.0),
         (ROCE_2, 0.0),
