@@ -7,7 +7,7 @@ import pytest
 
 from tests.e2e.conftest import CommandLine
 
-pytestmark = [pytest.mark.root, pytest.mark.e2e]
+pytestmark = [pytest.mark.root, pytest.mark.e2e, pytest.mark.alone]
 
 ONE_WAY = "p0_t0_0>p0_t1_1"
 PATH = "p0/t1_1"
@@ -23,7 +23,7 @@ def test_an_accused_direction_is_denied_until_it_is_well(testbed: CommandLine) -
         timeline=[fault],
         clustermapper={"period": "25 us"},
     )
-    summary = testbed.run(scenario, timed=False)
+    summary = testbed.run(scenario)
     (seen,) = summary["faults"]
     (found,) = summary["localisation"]["faults"]
     assert found["named"] == ONE_WAY
