@@ -47,8 +47,8 @@ when the worker is killed. But the kernel closes the worker's end of a pipe."""
 
 _COMMANDS: dict[Form, str] = {"emulated": "run", "simulated": "simulate"}
 
-_STOPPED = SIGNALLED + signal.SIGTERM
-"""The exit status of a run that was stopped."""
+NOT_BEGUN = JobRecord(SIGNALLED + signal.SIGTERM, 0.0, message="stopped before it began")
+"""The record of a run that was stopped before it began."""
 
 _STOP_S = 30.0
 """How long a run may take to end when it is asked to."""
@@ -110,7 +110,7 @@ class LocalExecutor:
             with self._turn(job, log) as may_begin:
                 began = time.monotonic()
                 if not (may_begin and is_wanted()):
-                    return JobRecord(_STOPPED, 0.0, message="stopped before it began")
+                    return NOT_BEGUN
                 status, output = self._call(job, file, log)
                 seconds = time.monotonic() - began
             log.seek(0)

@@ -8,15 +8,15 @@ from pathlib import Path
 
 from testbed.results.run_directory import lock_if_free
 
-MACHINE = Path("/proc/sys/kernel")
+EMULATION_LOCK = Path("/proc/sys/kernel")
 """The directory that an emulation locks: one at a time on a machine.
 
 Every user can open it, and all network namespaces see the same; a container has one of its own.
 """
 
-NEXT = Path("/proc/sys/vm")
-"""The directory that is locked by whoever is next: so it has the machine before whoever had it last
-and asks again at once."""
+QUEUE_LOCK = Path("/proc/sys/vm")
+"""The directory that a campaign locks while it waits for the other: so campaigns get the machine in
+turn, also if the one that has just ended its run asks again at once."""
 
 _TRY_S = 0.2
 """How long a try comes after the one before it."""
@@ -35,8 +35,8 @@ def turn(stopped: threading.Event, on_wait: Callable[[], object]) -> Iterator[bo
     """
     note_wait = cache(on_wait)  # so it is called once
     with ExitStack() as machine:
-        with _lock(NEXT, stopped, note_wait):
-            is_ours = machine.enter_context(_lock(MACHINE, stopped, note_wait))
+        with _lock(QUEUE_LOCK, stopped, note_wait):
+            is_ours = machine.enter_context(_lock(EMULATION_LOCK, stopped, note_wait))
         yield is_ours
 
 

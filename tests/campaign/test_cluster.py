@@ -14,11 +14,11 @@ from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
-from distributed import Client, Event, Security
+from distributed import Client, Event, LocalCluster, Security
 from distributed.comm import CommClosedError
 from distributed.utils import get_ip
 
@@ -35,7 +35,7 @@ from testbed.campaign.job import Form, Job, JobRecord
 from testbed.campaign.local import LocalExecutor
 from testbed.campaign.plan import as_recorded, planned_run
 from testbed.campaign.store import Store
-from testbed.campaign.turns import MACHINE
+from testbed.campaign.turns import EMULATION_LOCK
 from testbed.experiment.capacity import load_capacity
 from testbed.experiment.machine import cpu_model
 from testbed.files.scenarios import load_scenario
@@ -194,6 +194,18 @@ def test_an_emulated_run_that_cannot_be_trusted_is_repeated_by_another_worker(
     assert all((directory / "here" / str(run) / "summary.json").is_file() for run in runs)
 
 
+def test_a_call_that_comes_after_the_end_of_its_campaign_begins_nothing(directory: Path) -> None:
+    """It was on its way when Ctrl-C ended the command, which does not wait for it."""
+    options: dict[str, Any] = {"processes": False, "dashboard_address": None}
+    with LocalCluster(n_workers=1, **options) as cluster, Client(cluster) as client:
+        Event("ended", client=client).set()
+        sent = client.submit(make, asdict(_job(directory)), str(directory / "store"), "ended/1")
+        record = JobRecord(**sent.result(WATCHDOG_S))
+    assert record.status == SIGNALLED + signal.SIGTERM
+    assert record.failure
+    assert not (directory / "store").exists()
+
+
 def test_a_worker_that_is_killed_loses_no_run(directory: Path) -> None:
     command = _command(4, "here")
     with scheduler() as (_, address), ExitStack() as workers:
@@ -259,7 +271,7 @@ def test_a_run_whose_workers_are_lost_one_after_another_is_given_up(
             assert not made.done(), made.exception()
             os.kill(_attempts_in(folder)[-1].pid, signal.SIGKILL)
         record = made.result(WATCHDOG_S)
-    assert record.hopeless
+    assert record.must_not_repeat
     assert record.lost == MOST_LOSSES
     assert "the worker that made it was lost, 4 times" in record.failure
     attempts = _attempts_in(folder)
@@ -350,7 +362,7 @@ def test_an_emulated_run_that_was_made_while_it_waited_for_its_turn_is_not_made_
         program(*worker_options(address)),
         Client(address) as client,
     ):
-        with locked(MACHINE):
+        with locked(EMULATION_LOCK):
             made = client.submit(make, asdict(job), str(directory), "campaign/call")
             wait_until(lambda: log.is_file() and "another campaign emulates" in log.read_text())
             earlier = begin(job, files, [], "earlier/call", "other")
@@ -442,7 +454,7 @@ def test_a_worker_that_waits_for_its_turn_to_emulate_is_stopped(directory: Path)
         scheduler() as (_, address),
         program(*worker_options(address)),
         Client(address) as client,
-        locked(MACHINE),
+        locked(EMULATION_LOCK),
     ):
         made = client.submit(make, asdict(job), str(directory), "campaign/call")
         wait_until(lambda: log.is_file() and "another campaign emulates" in log.read_text())

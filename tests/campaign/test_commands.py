@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from testbed.campaign.turns import MACHINE
+from testbed.campaign.turns import EMULATION_LOCK
 from testbed.model.errors import ExitStatus
 from testbed.results.run_directory import locked
 from tests.waiting import WATCHDOG_S, wait_until
@@ -85,7 +85,7 @@ def test_emulations_in_two_network_namespaces_take_turns(tmp_path: Path) -> None
     command = [*in_a_network, sys.executable, "-m", "testbed", *series]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL) as campaign:
         try:
-            with locked(MACHINE):
+            with locked(EMULATION_LOCK):
                 wait_until(lambda: any(_waits(log) for log in tmp_path.rglob("scenarios/*.log")))
                 assert not [*tmp_path.rglob("summary.json")]
             assert campaign.wait(WATCHDOG_S) in (ExitStatus.AS_EXPECTED, ExitStatus.UNTRUSTED)

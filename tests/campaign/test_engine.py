@@ -447,8 +447,8 @@ def test_emulations_take_turns_and_what_is_stopped_while_it_waits_is_not_begun(
     code = f"open({str(tmp_path / 'begun')!r}, 'w')"
     monkeypatch.setattr(local, "TESTBED", _program(code))
     (tmp_path / "next").mkdir()
-    monkeypatch.setattr(turns, "NEXT", tmp_path / "next")
-    monkeypatch.setattr(turns, "MACHINE", tmp_path)
+    monkeypatch.setattr(turns, "QUEUE_LOCK", tmp_path / "next")
+    monkeypatch.setattr(turns, "EMULATION_LOCK", tmp_path)
     log = tmp_path / job.log
     stopped, waiting = LocalExecutor(tmp_path), LocalExecutor(tmp_path)
     with locked(tmp_path):

@@ -15,7 +15,7 @@ from testbed.campaign.cluster.ssh import ssh_cluster
 from testbed.campaign.cluster.worker import _doctor, _measured, require_sound
 from testbed.campaign.cluster.workers import Worker, described, unanswered
 from testbed.campaign.job import Form, Job
-from testbed.campaign.turns import MACHINE
+from testbed.campaign.turns import EMULATION_LOCK
 from testbed.model.errors import InputError, MachineError
 from testbed.results.code_version import package_version
 from testbed.results.run_directory import locked
@@ -46,7 +46,7 @@ def test_a_place_is_read_as_it_is_written(text: str, place: Place) -> None:
         ("slurm:nowhere", "no such file, expected a file of its options"),
         ("lokal", "did you mean local"),
         ("dask", "dask:ADDRESS"),
-        ("local:2", "local, which takes nothing more"),
+        ("local:2", "local, without an address"),
         ("ssh:nowhere", "no such file"),
         ("dask:tcp://10.1.2.3:8786", "a worker executes what its scheduler sends"),
         ("dask:node7:8786", "tls://HOST:PORT"),
@@ -145,7 +145,7 @@ def test_a_machine_where_others_emulate_is_not_measured_at_the_start(
 ) -> None:
     """The campaign waits for the answer, so it comes soon, with the reason."""
     monkeypatch.setattr(worker, "_doctor", lambda *_: {"able": True})  # nobody has measured it yet
-    with locked(MACHINE):
+    with locked(EMULATION_LOCK):
         found = _measured({"able": True}, (), turn_s=0.1)
     reply = {**ANSWER, "doctor": found}
     reason = described(unanswered("a", OFFERS), reply).reason("emulated")

@@ -13,7 +13,7 @@ from tests.waiting import WATCHDOG_S
 
 @pytest.fixture(autouse=True)
 def _machine_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("MACHINE", "NEXT"):
+    for name in ("EMULATION_LOCK", "QUEUE_LOCK"):
         (tmp_path / name).mkdir()
         monkeypatch.setattr(turns, name, tmp_path / name)
 

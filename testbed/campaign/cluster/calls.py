@@ -169,8 +169,13 @@ class WorkerCalls:
         """
         from distributed import Event, wait  # noqa: PLC0415 - an extra, and slow to load
 
-        if under_way := self.end():
+        self._stopped.set()
+        with self._lock:
+            has_sent = bool(self._sent)
+        if has_sent and self._client.status == "running":
+            # Before `end`: a call that was sent just now, and is not under way yet, does nothing.
             Event(campaign, client=self._client).set()
+        if under_way := self.end():
             with suppress(TimeoutError):  # their workers do not answer
                 wait(under_way, timeout=_STOP_S)
 

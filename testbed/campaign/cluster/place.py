@@ -52,7 +52,7 @@ def place_of(text: str) -> Place:
     if kind in ("dask", "ssh") and not target:
         raise InputError.of(_OPTION, text, FORMS_OF_PLACE)
     if kind == "local" and target:
-        raise InputError.of(_OPTION, text, "local, which takes nothing more")
+        raise InputError.of(_OPTION, text, "local, without an address")
     if kind == "dask":
         require_protected(target, text)
     elif target and not Path(target).is_file():

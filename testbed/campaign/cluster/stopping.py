@@ -12,6 +12,13 @@ _LOOK_S = 2.0
 """How often a worker looks whether the campaign was stopped."""
 
 
+def is_stopped(campaign: str) -> bool:
+    """Whether the campaign was stopped."""
+    from distributed import Event, get_client  # noqa: PLC0415 - an extra, and slow to load
+
+    return bool(Event(campaign, client=get_client()).is_set())
+
+
 @contextmanager
 def stopped_by(campaign: str, end: Callable[[], object]) -> Iterator[None]:
     """Call a function when the campaign is stopped, during a block."""
