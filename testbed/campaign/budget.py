@@ -32,7 +32,7 @@ class RetryPolicy:
     def may_improve(self, planned: PlannedRun, record: JobRecord | None, store: Store) -> bool:
         """Whether a run should be made again: it failed, or cannot be trusted."""
         if record is not None and record.run is None:
-            return not record.hopeless
+            return not record.must_not_repeat
         run = store.best(planned)
         return run is not None and planned.verdict(run.summary) != "trusted"
 
@@ -77,7 +77,7 @@ class SeriesPolicy(RetryPolicy):
 class Deadline:
     """Until when emulated runs are made again that cannot be trusted.
 
-    What lost workers cost is another budget: the time that went with them does not count.
+    The time that was spent on lost workers is not subtracted: it has a budget of its own.
     """
 
     def __init__(self, seconds: float) -> None:

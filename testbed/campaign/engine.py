@@ -46,7 +46,7 @@ class CampaignEngine:
     def execute(
         self, runs: Sequence[PlannedRun], retry: Sequence[PlannedRun] = (), made_before: int = 0
     ) -> None:
-        """Make runs; none that fails ends the others.
+        """Make runs; one that fails does not end the others.
 
         Args:
             runs: those that are to be made, once at least.

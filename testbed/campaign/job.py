@@ -122,7 +122,7 @@ class JobRecord:
         return self.run is None and exit_status_of(self.status) is ExitStatus.CRASHED
 
     @property
-    def hopeless(self) -> bool:
+    def must_not_repeat(self) -> bool:
         """Whether another attempt would fail in the same way, or must not hide this one."""
         lasting = ExitStatus.WRONG_INPUT, ExitStatus.MACHINE_CANNOT, ExitStatus.CRASHED
         return exit_status_of(self.status) in lasting

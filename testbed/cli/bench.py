@@ -33,7 +33,7 @@ def bench(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="A checkout of uet-htsim, which is built if it is not, for the part htsim.",
+            help="A checkout of uet-htsim (built if needed), for the part htsim.",
         ),
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the parts and exit.")] = False,

@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING, Any
 from testbed.cli.screen import ruled_table
 from testbed.results.analysis.estimates import CONFIDENCE, MIN_SAMPLES
 from testbed.results.comparison.rows import Cell, Group, Row
-from testbed.results.report.comparison_report import as_data, expected, missed, sections, shown
+from testbed.results.report.comparison_report import (
+    as_data,
+    expectations_met,
+    format_estimate,
+    missed_expectations,
+    sections,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,7 +28,7 @@ def comparison_data(groups: Sequence[Group], rows: Sequence[Row]) -> dict[str, A
             "seed": summary.seed,
             "verdict": summary.verdict,
             "reasons": summary.reasons,
-            "missed": missed(summary),
+            "missed": missed_expectations(summary),
         }
         for group in groups
         for run, summary in zip(group.runs, group.summaries, strict=True)
@@ -43,7 +49,7 @@ def print_comparison(groups: Sequence[Group], rows: Sequence[Row], console: "Con
         console.print(f"* differs from the first with {CONFIDENCE:.0%} confidence (rank test)")
     for group in groups:
         for summary in group.summaries:
-            for line in missed(summary):
+            for line in missed_expectations(summary):
                 console.print(f"{group.name}, seed {summary.seed}: missed {line}")
 
 
@@ -58,7 +64,7 @@ def _runs(groups: Sequence[Group]) -> "Table":
                 group.name,
                 str(summary.seed),
                 f"{summary.verdict}{simulated}{reasons}",
-                expected(summary),
+                expectations_met(summary),
                 "intact" if summary.integrity.intact else "lost or corrupted",
             )
         if group.failed:
@@ -82,4 +88,4 @@ def _metrics(groups: Sequence[Group], rows: Sequence[Row]) -> "Table":
 
 def _value(cell: Cell) -> str:
     differs = cell.difference is not None and cell.difference.differs
-    return f"{shown(cell.value)}{' *' if differs else ''}"
+    return f"{format_estimate(cell.value)}{' *' if differs else ''}"

@@ -31,7 +31,7 @@ def run_mode(
     t1s: Annotated[int, typer.Option(min=2, max=64, help="T1s of each plane: its paths.")] = 4,
     dead: Annotated[
         str | None,
-        typer.Option(metavar="PATH", help="The path that dies; none: that of the first EV."),
+        typer.Option(metavar="PATH", help="The path that dies; default: the path of the first EV."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the choice of generated EVs.")] = 1,
     pcap: Annotated[

@@ -178,8 +178,8 @@ def run(
 ) -> None:
     """Simulate a run of the lab with your seed.
 
-    Its predictions come first. Exit status: 0 it counts, 2 wrong input, 4 it cannot be trusted and
-    does not count: run again.
+    Make the predictions for the run before it. Exit status: 0 it counts, 2 wrong input, 4 it cannot
+    be trusted and does not count: run again.
     """
     from testbed.cli.running import reporting_how_to_resume, signals_stop
     from testbed.cli.summary import show

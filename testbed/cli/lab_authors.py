@@ -19,7 +19,7 @@ def try_labs(
         bool, typer.Option("--emulate", help="Make the runs with real packets (root).")
     ] = False,
 ) -> None:
-    """Test labs: starters fail every graded task, solutions pass, texts match. For authors.
+    """Test labs: starter code must fail, solutions pass, and texts be consistent. For authors.
 
     Exit status: 0 all is well, 1 a lab is wrong, 2 wrong input.
     """

@@ -202,7 +202,7 @@ def _ask(directory: Path, method: str, path: str, body: str) -> tuple[int, Any]:
 
 
 @contextmanager
-def ctrl_c_ends(end: Callable[[], None]) -> Iterator[None]:
+def ending_on_ctrl_c(end: Callable[[], None]) -> Iterator[None]:
     """Let the first SIGINT within the block end the run; another one stops the command."""
     usual = signal.getsignal(signal.SIGINT)
 

@@ -73,7 +73,7 @@ def _pairs(topology: "Topology", src: str | None, dst: str | None) -> "list[tupl
         return [(a, b)]
     if src is not None or dst is not None:
         missing = "--src" if src is None else "--dst"
-        raise InputError.of(missing, "nothing", "a host, as the other end is named")
+        raise InputError.of(missing, "nothing", "both --src and --dst, or neither")
     first = topology.hosts[0]
     others = {topology.rack(host): host for host in reversed(topology.hosts[1:])}
     return [(first, others[rack]) for rack in sorted(others) if rack in (0, max(others))]

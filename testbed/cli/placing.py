@@ -58,9 +58,8 @@ def executor_at(
     """
     if on is None:
         if store is not None:
-            raise InputError.of(
-                "--store", store, "--on as well: it is where its workers leave runs"
-            )
+            expected = "--on as well, as the workers of a cluster leave runs there"
+            raise InputError.of("--store", store, expected)
         from testbed.campaign.local import LocalExecutor
 
         yield LocalExecutor(directory)

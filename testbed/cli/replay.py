@@ -9,6 +9,7 @@ from testbed.cli.live import Port, listening, print_address
 from testbed.cli.options import writing
 from testbed.cli.screen import stderr, stdout
 from testbed.model.errors import InputError
+from testbed.model.run_files.layout import LOGS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -162,7 +163,7 @@ def _serve(run: Path, packets: str | None, port: str) -> None:
     with tempfile.TemporaryDirectory() as scratch, suppress(KeyboardInterrupt):
         stream = Path(scratch) / "stream.ndjson"
         stream.touch()
-        (Path(scratch) / "logs").mkdir()
+        (Path(scratch) / LOGS).mkdir()
         with serving(stream, where, run) as site:  # first: Polars starts threads, and this forks
             from testbed.live.stream.recorded import recorded_stream
             from testbed.live.stream.records import to_line

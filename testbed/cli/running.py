@@ -21,7 +21,7 @@ from testbed.model.errors import (
     MachineError,
     TestbedError,
 )
-from testbed.model.run_files.layout import MANIFEST
+from testbed.model.run_files.layout import LOGS, MANIFEST
 from testbed.sandbox.processes import ENDING_SIGNALS, signals_handled
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def reporting_kept_files(directory: "RunDirectory") -> Iterator[None]:
         if cause is not None:
             print_error(f"{cause}\n  {type(error).__name__}: {error}\n  {_keep(directory)}")
             raise typer.Exit(cause.exit_status) from None
-        place = directory.write("logs/traceback.log", traceback.format_exc())
+        place = directory.write(f"{LOGS}/traceback.log", traceback.format_exc())
         raise CrashError(
             f"{type(error).__name__}: {error}\n  traceback: {place}\n  {_keep(directory)}"
         ) from error

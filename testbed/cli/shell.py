@@ -47,7 +47,7 @@ def shell(
     A command after a host's name runs in that host; its ping, TCP and MPTCP cross the fabric, such
     as h0 ping h4. Commands may also be piped in. The fabric ends with the prompt. With --live a
     browser shows it: what RDMA programs such as write_bw send, faults, EVs and ports; ev and port
-    are commands of the prompt then. fault is one of every prompt.
+    are commands of the prompt then; fault is one with and without --live.
     """
     from testbed.endpoint.clock import realtime_offset_ns
     from testbed.experiment.footprint import require_room_for_fabric
@@ -117,7 +117,7 @@ def _without_queue_pairs(_: str) -> None:
         MachineError: always.
     """
     raise MachineError(
-        "ev and port are for queue pairs, and this prompt watches none",
+        "ev and port need a prompt that watches queue pairs",
         "testbed shell --live watches those of RDMA programs; testbed run --hold has a scenario's",
     )
 

@@ -11,7 +11,7 @@ from testbed.cli.live import (
     Port,
     ReadOnly,
     checked_packets,
-    ctrl_c_ends,
+    ending_on_ctrl_c,
     listening,
     print_address,
     require_single,
@@ -82,7 +82,7 @@ def simulate(
             slow_flow = flow_in_slow_motion(scenario, packets, live=True)
             observer = SimulatedRun(scenario, directory.path, site, slow_flow)
             try:
-                with ctrl_c_ends(observer.end):
+                with ending_on_ctrl_c(observer.end):
                     yield
             finally:
                 observer.finish()

@@ -69,11 +69,11 @@ def _replay(run: Path, run_state: "RunState") -> None:
         InputError: it is no run, or one that goes on and writes no stream.
     """
     from testbed.live.stream.recorded import recorded_stream
-    from testbed.model.run_files.layout import MANIFEST
+    from testbed.model.run_files.layout import MANIFEST, RUN
     from testbed.results.run_directory import find_run
 
     directory = _directory(run)
-    if (directory / MANIFEST).is_file() and not (directory / "run.json").is_file():
+    if (directory / MANIFEST).is_file() and not (directory / RUN).is_file():
         expected = "a run that writes its event stream, or a finished one"
         raise InputError.of("RUN", str(run), expected, "start the run with --live")
     for record in recorded_stream(find_run(run).path):

@@ -92,19 +92,19 @@ class Outcome:
     @property
     def wrong(self) -> tuple[str, ...]:
         """What should not have happened."""
-        found = [
+        mistakes = [
             f"{row.sender}: {row.sent} packets had EVs of {row.path}, "
             f"the fabric counted {row.counted}"
             for row in self.paths
             if row.sent != row.counted
         ]
         if self.dead.left is None:
-            found.append(f"the dead path {self.dead.path} was still used at the end")
+            mistakes.append(f"the dead path {self.dead.path} was still used at the end")
         if self.dead.returned is None:
-            found.append(f"{self.dead.path} was not used again after its return")
+            mistakes.append(f"{self.dead.path} was not used again after its return")
         if self.send_errors:
-            found.append(f"the kernel refused {self.send_errors} packets")
-        return tuple(found)
+            mistakes.append(f"the kernel refused {self.send_errors} packets")
+        return tuple(mistakes)
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON has it."""

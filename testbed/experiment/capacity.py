@@ -245,8 +245,8 @@ def _temporary_cache() -> Path | None:
         return Path(tempfile.gettempdir(), "mrc-testbed")
     directory = Path(tempfile.gettempdir(), f"mrc-testbed-{os.geteuid()}")
     try:
-        found = directory.lstat()
+        status = directory.lstat()
     except FileNotFoundError:
         return directory
-    ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
     return directory if ours else None

@@ -7,7 +7,7 @@ from testbed.model.faults.record import FAULTS, FaultRecord
 from testbed.model.run_files.health import HealthSample
 from testbed.model.run_files.layout import HEALTH
 from testbed.model.units import NS_PER_S
-from testbed.results.analysis.trust.lateness import late_for_good
+from testbed.results.analysis.trust.lateness import lasting_lateness
 
 
 class LatenessMonitor:
@@ -34,6 +34,6 @@ class LatenessMonitor:
         self._samples += (sample for sample in samples if sample.t_ns >= self._t0_ns)
         records = (self._directory / FAULTS).read_text().splitlines()
         faults = [FaultRecord.from_line(line) for line in records]
-        for _, reason in late_for_good(self._samples, faults, self._base_rtt_ns):
+        for _, reason in lasting_lateness(self._samples, faults, self._base_rtt_ns):
             after_s = (self._samples[-1].t_ns - self._t0_ns) / NS_PER_S
             raise LateError(f"ended after {after_s:.0f} s, as it could not be trusted: {reason}")

@@ -147,7 +147,8 @@ class OperatorRelay:
                 self._waiting.pop(message["operated"], None)
                 self._controller.process.send(message)
             elif "drained" in message:
-                self.drained |= {host for host, it in self._endpoints.items() if it is endpoint}
+                hosts = (name for name, child in self._endpoints.items() if child is endpoint)
+                self.drained |= {*hosts}
 
     def _refuse(self, number: int, host: str) -> None:
         self._waiting.pop(number, None)

@@ -106,7 +106,7 @@ class _Command:
 
     Attributes:
         until_ns: a program that has not begun with it by then drops it.
-        answers: what programs have answered; first that none can.
+        answers: those of programs so far; the first is the error that no program can.
     """
 
     until_ns: int

@@ -17,7 +17,7 @@ from testbed.model.errors import Problem
 from testbed.model.fabric.addressing import directions_of_path
 from testbed.model.fabric.ev_set import EvChoice
 from testbed.model.fabric.nodes import Node
-from testbed.model.operator.checks import OnFlow, Operated, command_problems, replacement
+from testbed.model.operator.checks import CommandScope, OnFlow, command_problems, replacement
 from testbed.model.operator.commands import (
     OVER,
     AllowEvs,
@@ -82,7 +82,7 @@ class HostOperator:
         end_ns: when the run ends: no command that comes or is due then, or later, is carried out.
     """
 
-    def __init__(self, operated: Operated, host: Node, tables: Tables) -> None:
+    def __init__(self, operated: CommandScope, host: Node, tables: Tables) -> None:
         """Have no queue pairs yet; `operated` has the flows, and the scenario's commands if any."""
         self._scenario = operated
         self._host = host
@@ -98,7 +98,7 @@ class HostOperator:
         self._t0_ns = 0
         self.end_ns = NEVER
 
-    def use_flows_of(self, operated: Operated) -> None:
+    def use_flows_of(self, operated: CommandScope) -> None:
         """Check commands against the flows of `operated` from now on."""
         self._scenario = operated
 

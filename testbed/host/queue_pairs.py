@@ -129,7 +129,7 @@ def reroute(qp: ReliableQp, path: Path, now_ns: int) -> None:
 
 
 def _seed(plan: EndpointPlan, qp: QpPlan) -> int:
-    """The seed of a queue pair's random choices: its own, so that no two go round EVs in step."""
+    """The seed of a queue pair's random choices, so that each uses its EVs in another order."""
     name = f"{plan.scenario.seed}/{plan.host.name}/{qp.peer.name}/{qp.lane}"
     return Random(name).getrandbits(32)  # noqa: S311 - repeatable, not secret
 

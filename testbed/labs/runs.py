@@ -185,15 +185,15 @@ def _within_limit(progress: Progress, runs: int) -> Progress:
     """
     began, limit_s = time.process_time(), CPU_S * slowness() / runs
 
-    def told(what: str, share: float) -> None:
+    def limited(what: str, share: float) -> None:
         used_s = time.process_time() - began
         if used_s > limit_s:
             found = f"a run that needs more than {limit_s:.0f} s of CPU (at {share:.0%} of it)"
             remedy = "send fewer packets that are lost: each costs the simulation time"
-            raise InputError.of("your code", found, "one that keeps the limit of grading", remedy)
+            raise InputError.of("your code", found, "a run within the CPU limit of grading", remedy)
         progress(what, share)
 
-    return told
+    return limited
 
 
 def _check_repeatable(scenario: "Scenario", directory: Path) -> None:

@@ -100,9 +100,9 @@ class _Course:
     def detections(self, begin_s: float, end_s: float) -> dict[int, float]:
         """The first detection of each fault between two times, in base RTTs."""
         first: dict[int, float] = {}
-        for found in self._detections:
-            if begin_s < found.t <= end_s:
-                first.setdefault(found.fault, found.after_s / self._base_rtt_s)
+        for detection in self._detections:
+            if begin_s < detection.t <= end_s:
+                first.setdefault(detection.fault, detection.after_s / self._base_rtt_s)
         return first
 
 

@@ -53,12 +53,13 @@ class RunCollector(Collector):
             number, _, ev = key.partition(":")
             active.add_metric((names[int(number)], f"{int(ev):#06x}", state), is_active)
         yield active
-        detection = GaugeMetricFamily(
+        detections = GaugeMetricFamily(
             "mrc_detection_seconds", "Time until a flow detected a fault", labels=("fault", "flow")
         )
-        for found in list(run_state.detections):
-            detection.add_metric((str(found.fault), names[found.flow]), found.after_s)
-        yield detection
+        for detection in list(run_state.detections):
+            named = str(detection.fault), names[detection.flow]
+            detections.add_metric(named, detection.after_s)
+        yield detections
 
 
 _Labelled = list[tuple[dict[str, str], Any]]

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.live.forks import FORKS
 from testbed.model.errors import InputError, RunFailedError
+from testbed.model.run_files.layout import LOGS
 from testbed.sandbox.channel import Channel
 from testbed.sandbox.processes import Child, spawn
 
@@ -163,7 +164,7 @@ def serving(stream: Path, where: Listening, forks_in: Path | None = None) -> Ite
                 title="the server of the page",
                 isolated=False,
                 name="live",
-                log=stream.with_name("logs") / "live.log",
+                log=stream.with_name(LOGS) / "live.log",
             )
 
         site = PageServer(start, f"http://{where.host}:{port}/{token}/", port)

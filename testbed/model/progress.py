@@ -10,7 +10,7 @@ What follows a colon in the description may change at each call.
 
 
 def where_it_changes(report: Callable[[str], object]) -> Progress:
-    """Progress of which only each new description is reported."""
+    """Report a description only when it changes."""
     last = ""
 
     def progress(text: str, _share: float) -> None:

@@ -170,7 +170,7 @@ class Mrc(Part):
     def _check(self) -> Self:
         if self.evs is not None and not isinstance(self.ev_profile, AutoProfile):
             raise RefusedValueError(
-                "no number of EVs beside an ev_profile, which has them", key="evs"
+                "no number of EVs together with an ev_profile, which lists them", key="evs"
             )
         return self
 

@@ -93,14 +93,14 @@ RESOLUTION = 0.01
 of a packet; of ratios near 1 it is a hundredth."""
 
 
-def ahead(
+def costs_less(
     what: str, reference: Sequence[float], other: Sequence[float], *, unit: str = ""
 ) -> Check:
     """Check that the reference has a lower cost than the other.
 
     It has if its largest cost with any seed is below the least of the other, so that their ranges
-    do not overlap. Seeds do not pair the costs: each seed has other links. The value shown is the
-    other's cost over the median of the reference.
+    do not overlap. Costs are not compared seed by seed, as each seed has other links. The value
+    shown is the other's cost over the median of the reference.
 
     Args:
         what: what is compared.
@@ -115,7 +115,7 @@ def ahead(
     return Check(what, relative(base, compared), 1.0, inf, "{:.2f}", equal=equal)
 
 
-def not_behind(what: str, reference: Sequence[float], other: Sequence[float]) -> Check:
+def costs_no_more(what: str, reference: Sequence[float], other: Sequence[float]) -> Check:
     """Check that the reference has no higher cost than the other.
 
     It may be equal: the median of the other must not be below the least cost that the reference has

@@ -26,7 +26,7 @@ from testbed.model.summary import FaultSummary, FlowSummary, Integrity, Summary
 from testbed.model.summary.metric import NEVER
 from testbed.results.analysis.estimates import difference
 from testbed.results.comparison.rows import Group, compare
-from testbed.results.report.comparison_report import as_data, shown
+from testbed.results.report.comparison_report import as_data, format_estimate
 
 
 def _plan(*swept: dict[str, Any], seeds: tuple[int, ...] = (1, 2)) -> SeriesPlan:
@@ -201,7 +201,7 @@ def test_a_run_that_never_recovered_is_not_left_out(tmp_path: Path) -> None:
     assert [group.name for group in groups] == ["MRC"]
     row = next(row for row in compare(groups) if row.name == "cut of l, recovery")
     (cell,) = row.cells
-    assert (shown(cell.value), cell.basis) == ("1.82 (1.65 to never)", "3 of 3, 1 never")
+    assert (format_estimate(cell.value), cell.basis) == ("1.82 (1.65 to never)", "3 of 3, 1 never")
     (written,) = (entry for entry in as_data([row]))
     assert written["cells"][0]["value"]["high"] == "never"
 
@@ -227,7 +227,7 @@ def test_what_neither_run_did_makes_no_difference() -> None:
     assert (both.median, both.low, both.high, both.differs) == (0, 0, 0, False)
     mixed = difference([NEVER, 1.0], [1.0, NEVER])
     assert (mixed.median, mixed.low, mixed.high) == (0, -NEVER, NEVER)
-    assert shown(mixed, signed=True) == "+0 (-never to +never)"
+    assert format_estimate(mixed, signed=True) == "+0 (-never to +never)"
     later = difference([NEVER] * 6, [2.0] * 6)
     assert (later.median, later.differs) == (NEVER, True)
 

@@ -30,11 +30,11 @@ A, B = TOPOLOGY.hosts
 LINKS = tuple(TOPOLOGY.nic_link(A, plane) for plane in range(TOPOLOGY.planes))
 FIELDS = ("infiniband.bth.opcode", "infiniband.bth.psn", "infiniband.bth.destqp")
 
-Told = Counter[tuple[int, int, int]]
+PacketCounts = Counter[tuple[int, int, int]]
 """How often a packet of this opcode, PSN and QPN was seen."""
 
 
-def watched(device: Device, sent: Told) -> Device:
+def watched(device: Device, sent: PacketCounts) -> Device:
     """Have a device tell what it hands to the kernel."""
     nic = device._nic
     send = nic.send
@@ -48,9 +48,9 @@ def watched(device: Device, sent: Told) -> Device:
     return device
 
 
-def converse(directory: FilePath) -> tuple[Told, int]:
+def converse(directory: FilePath) -> tuple[PacketCounts, int]:
     """Let two devices send packets of every opcode; what they sent, and what captures lost."""
-    sent: Told = Counter()
+    sent: PacketCounts = Counter()
     with Fabric(TOPOLOGY) as fabric:
         fabric.verify()
         devices = []
@@ -103,7 +103,7 @@ def test_tshark_reads_every_packet_as_it_was_sent(tmp_path: FilePath) -> None:
     sent, lost = run_in_sandbox(lambda: converse(tmp_path))
     assert lost == 0
     assert {opcode for opcode, _, _ in sent} == set(Opcode)
-    read: Told = Counter()
+    read: PacketCounts = Counter()
     for link in LINKS:
         fields = [word for field in FIELDS for word in ("-e", field)]
         shown = subprocess.run(

@@ -99,5 +99,5 @@ def test_decisions_are_taken_to_be_kept_as_long_as_nobody_has_looked(daemon: Dae
     cache, asked = daemon("no datapath")
     cache.purge()
     assert asked == ["revalidator/purge"]
-    with pytest.raises(RunFailedError, match="tells no limit of flows: no datapath"):
+    with pytest.raises(RunFailedError, match="did not report its limit of flows: no datapath"):
         cache.query()

@@ -104,7 +104,7 @@ def test_a_queue_pair_has_the_evs_of_its_profile_and_backups_in_each_plane() -> 
 
 
 def test_a_number_of_evs_beside_a_profile_that_lists_them_is_refused() -> None:
-    with pytest.raises(ValidationError, match="evs: no number of EVs beside"):
+    with pytest.raises(ValidationError, match="evs: no number of EVs together"):
         Mrc(ev_profile=ExplicitProfile(evs=(1,)), evs=4)
 
 

@@ -5,12 +5,12 @@ from math import inf
 import pytest
 
 from testbed.paper.checks import (
-    ahead,
     at_least,
     at_most,
     between,
+    costs_less,
+    costs_no_more,
     most_typical,
-    not_behind,
     relative,
     repeated,
 )
@@ -39,13 +39,13 @@ def test_the_median_of_the_seeds_is_judged(values: tuple[float, ...]) -> None:
 def test_ahead_is_who_is_so_with_every_seed(
     other: tuple[float, ...], holds: bool, equal: str
 ) -> None:
-    check = ahead("stall", (1.2, 1.4, 1.3), other, unit="RTT")
+    check = costs_less("stall", (1.2, 1.4, 1.3), other, unit="RTT")
     assert (check.holds, check.equal) == (holds, equal)
     assert check.value == pytest.approx(sorted(other)[1] / 1.3)
 
 
 def test_what_costs_nothing_at_all_is_equal_to_what_costs_next_to_nothing() -> None:
-    check = ahead("deficit", (0.0, 0.0), (0.005, 0.008), unit="RTT")
+    check = costs_less("deficit", (0.0, 0.0), (0.005, 0.008), unit="RTT")
     assert (check.holds, check.values) == (False, (1.0, 1.0))
 
 
@@ -75,7 +75,7 @@ def test_a_bound_reads_as_it_is_judged() -> None:
     ],
 )
 def test_not_behind_is_who_is_equal_at_its_best(other: tuple[float, ...], holds: bool) -> None:
-    check = not_behind("stall", (1.2, 1.4, 1.3), other)
+    check = costs_no_more("stall", (1.2, 1.4, 1.3), other)
     assert check.holds is holds
     assert check.values == relative((1.2, 1.4, 1.3), other)
     assert check.value == pytest.approx(sorted(other)[1] / 1.3)

@@ -18,7 +18,7 @@ from testbed.model.scenario import Scenario
 from testbed.model.summary import State
 from testbed.model.transport import Mrc
 from testbed.model.workload import Training
-from testbed.paper.checks import Check, ahead, at_least, at_most
+from testbed.paper.checks import Check, at_least, at_most, costs_less
 from testbed.paper.experiments.failover import FAILOVER
 from testbed.paper.figure import PaperFigure, Variant
 from testbed.paper.judging import judge
@@ -274,7 +274,7 @@ def test_a_row_that_does_not_hold_says_why_or_that_it_is_not_known(
 
 
 def test_what_is_told_as_equal_says_so_beside_a_figure_that_looks_ahead(tmp_path: Path) -> None:
-    met = ahead("stall", (1.0, 1.1), (1.05, 1.2), unit="RTT")
+    met = costs_less("stall", (1.0, 1.1), (1.05, 1.2), unit="RTT")
     assert met.value >= met.low
     html = render([_row(tmp_path, (met,), ("a" * 40, "a" * 40), "trusted")])
     assert f'<td class="n missed">{met.measured}<small>equal</small></td>' in html

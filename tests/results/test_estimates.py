@@ -15,7 +15,7 @@ from testbed.results.analysis.estimates import (
     estimate,
     interval_meaning,
 )
-from testbed.results.report.comparison_report import shown
+from testbed.results.report.comparison_report import format_estimate
 
 _samples = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30)
 
@@ -93,7 +93,7 @@ def test_groups_that_differ_are_told_from_those_that_do_not() -> None:
     ],
 )
 def test_a_range_is_not_shown_as_confidence(result: Estimate | None, text: str) -> None:
-    assert shown(result) == text
+    assert format_estimate(result) == text
 
 
 @pytest.mark.parametrize(

@@ -172,15 +172,15 @@ def all_given_back() -> float:
     released now is the last; the end of a veth disappears with it. Needs a sandbox. Returns when
     that was, in seconds of CLOCK_MONOTONIC.
     """
-    this = os.open(namespaces.OWN_NETNS, os.O_RDONLY | os.O_CLOEXEC)
+    own = os.open(namespaces.OWN_NETNS, os.O_RDONLY | os.O_CLOEXEC)
     last = namespaces.create_netns(_LAST)
     with Netlink("sandbox") as netlink:
-        here = Interface(_HERE, FIRST_IFINDEX, "02:00:00:00:00:01", this)
+        here = Interface(_HERE, FIRST_IFINDEX, "02:00:00:00:00:01", own)
         there = Interface(_LAST, FIRST_IFINDEX + 1, "02:00:00:00:00:02", last)
         netlink.send([requests.new_veth(here, there, LINK_MTU)])
     namespaces.unmount(str(namespaces.NETNS_DIR / _LAST))
     os.close(last)
-    os.close(this)
+    os.close(own)
     while _HERE in dict(socket.if_nameindex()).values():
         time.sleep(_GONE_STEP_S)
     return time.monotonic()

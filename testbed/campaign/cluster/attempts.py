@@ -79,15 +79,15 @@ class Attempt(BaseModel):
 
 def attempts_at(job: Job, files: StoreFiles) -> list[Attempt]:
     """The attempts at a job so far, by all campaigns, in their order."""
-    found = []
+    attempts = []
     for name in files.names(_folder(job)):
         if not name.endswith(".json"):
             continue
         try:
-            found.append(Attempt.model_validate_json(files.read(f"{_folder(job)}/{name}")))
+            attempts.append(Attempt.model_validate_json(files.read(f"{_folder(job)}/{name}")))
         except (ValidationError, FileNotFoundError):
             continue  # of another version, or removed meanwhile
-    return sorted(found, key=lambda attempt: attempt.began)
+    return sorted(attempts, key=lambda attempt: attempt.began)
 
 
 def lost_in(attempts: Sequence[Attempt], call: str) -> list[Attempt]:

@@ -179,9 +179,10 @@ class Roster:
         on_answer()
         if not emulates and self._on_worker is not None and not answered.reason("simulated"):
             with suppress(OSError):  # the scheduler is gone
-                found = self._call(worker, examine, emulates=False)
-                if isinstance(found, Mapping):
-                    self._kept(replace(answered, description={**answered.description, **found}))
+                findings = self._call(worker, examine, emulates=False)
+                if isinstance(findings, Mapping):
+                    described_now = {**answered.description, **findings}
+                    self._kept(replace(answered, description=described_now))
 
     def _note_heard(self, addresses: Container[str]) -> None:
         """Take note of workers that have been heard of just now."""

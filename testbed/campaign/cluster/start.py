@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.campaign.cluster import apart
+from testbed.campaign.cluster import worker_session
 from testbed.campaign.cluster.calls import PATIENCE_S, WorkerCalls
 from testbed.campaign.cluster.certificates import certificates, require_certificate
 from testbed.campaign.cluster.executor import ClusterExecutor
@@ -228,6 +228,6 @@ def _local_cluster(workers: int, stack: ExitStack) -> Any:
         security=Security.temporary(),
         dashboard_address=None,
         resources=_EMULATES,
-        preload=[apart.__name__],
+        preload=[worker_session.__name__],
         silence_logs=logging.CRITICAL,
     )

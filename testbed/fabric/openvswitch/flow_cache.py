@@ -36,7 +36,7 @@ class FlowCache:
         answer = self._command("upcall/show")
         limits = re.findall(r"\(limit (\d+)\)", answer)
         if not limits:
-            raise RunFailedError(f"ovs-vswitchd tells no limit of flows: {answer}")
+            raise RunFailedError(f"ovs-vswitchd did not report its limit of flows: {answer}")
         self.is_used = any(int(limit) for limit in limits)
 
     def purge(self) -> bool:

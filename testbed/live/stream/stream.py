@@ -37,13 +37,13 @@ from testbed.model.run_files.flows import OpenedFlow
 from testbed.model.run_files.health import HealthSample
 from testbed.model.units import NS_PER_S
 from testbed.results.analysis.trust.grades import Level
-from testbed.results.analysis.trust.lateness import late_for_good
+from testbed.results.analysis.trust.lateness import lasting_lateness
 
 _PPM = 1_000_000
 
 _JUDGED_NS = 3 * NS_PER_S
 """Samples of health are judged again for so long: by then every fault of their time is recorded.
-What they said remains said, as a verdict so far only gets worse."""
+A verdict never gets better during a run."""
 
 _Kind = TypeVar("_Kind", bound=Record)
 
@@ -175,7 +175,7 @@ class Stream:
         since_ns = max(self._t0_ns, health[-1].t_ns - _JUDGED_NS)
         self._health = [sample for sample in (*self._health, *health) if sample.t_ns >= since_ns]
         base_rtt_ns = round(self._beginning.base_rtt_s * NS_PER_S)
-        grades = sorted(late_for_good(self._health, faults, base_rtt_ns), reverse=True)
+        grades = sorted(lasting_lateness(self._health, faults, base_rtt_ns), reverse=True)
         if grades and grades[0][0] > self._verdict:
             self._verdict = grades[0][0]
             verdict = self._verdict.name.lower()

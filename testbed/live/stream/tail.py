@@ -76,13 +76,13 @@ class RawTail(Closeable):
         later: dict[str, list[dict[str, np.ndarray]]] = {}
         for name, parts in self._later.items():
             rows = _joined(parts)
-            ripe = rows["t"] < end_s
-            if ripe.all():
+            is_due = rows["t"] < end_s
+            if is_due.all():
                 due[name] = rows
                 continue
-            if ripe.any():
-                due[name] = {column: values[ripe] for column, values in rows.items()}
-                rows = {column: values[~ripe] for column, values in rows.items()}
+            if is_due.any():
+                due[name] = {column: values[is_due] for column, values in rows.items()}
+                rows = {column: values[~is_due] for column, values in rows.items()}
             later[name] = [rows]
         self._later = later
         return due

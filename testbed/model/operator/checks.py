@@ -52,17 +52,17 @@ def operator_problems(scenario: Scenario) -> Iterator[Problem]:
         )
 
     remaining = RemainingPaths(tuple(dict.fromkeys(scenario.flows)), evs_of)
-    found: list[tuple[int, Problem]] = []
+    problems: list[tuple[int, Problem]] = []
     for i, order in sorted(enumerate(scenario.operator), key=lambda each: each[1].at):
         where = f"operator[{i}]"
         if order.at >= scenario.duration:
             expected = f"a time within the run, before {exact_duration(scenario.duration)}"
-            found.append((i, Problem(f"{where}.at", exact_duration(order.at), expected)))
+            problems.append((i, Problem(f"{where}.at", exact_duration(order.at), expected)))
         wrong = list(command_problems(scenario, order, where, remaining.evs))
         if not wrong:
             wrong = list(remaining.problems(order, where, _added(scenario.topology, order)))
-        found += [(i, problem) for problem in wrong]
-    yield from (problem for _, problem in sorted(found, key=lambda each: each[0]))
+        problems += [(i, problem) for problem in wrong]
+    yield from (problem for _, problem in sorted(problems, key=lambda each: each[0]))
 
 
 def _added(topology: Topology, command: TimedCommand) -> EvChoice | None:
@@ -73,7 +73,7 @@ def _added(topology: Topology, command: TimedCommand) -> EvChoice | None:
     return replacement(topology, ends, command.by)
 
 
-class Operated(Protocol):
+class CommandScope(Protocol):
     """What commands apply to: a scenario, or the flows of a program at a prompt."""
 
     @property
@@ -94,7 +94,7 @@ class Operated(Protocol):
 
 
 def command_problems(
-    scenario: Operated, command: Command, where: str, evs_of: EvsOf
+    scenario: CommandScope, command: Command, where: str, evs_of: EvsOf
 ) -> Iterator[Problem]:
     """What makes one command impossible.
 
@@ -188,7 +188,7 @@ def replacement(topology: Topology, ends: tuple[str, str, int], name: str) -> Ev
     return EvChoice(value, path_of_ev(topology, src, dst, value), True)
 
 
-def _port_problems(scenario: Operated, command: Command, where: str) -> Iterator[Problem]:
+def _port_problems(scenario: CommandScope, command: Command, where: str) -> Iterator[Problem]:
     host = getattr(command, "host", "")
     hosts = sorted({end for src, dst, _ in scenario.flows for end in (src, dst)})
     if host not in hosts:

@@ -11,7 +11,7 @@ from matplotlib.ticker import NullLocator
 from testbed.campaign.job import Form
 from testbed.campaign.store import Run, Runs
 from testbed.model.fabric.topology import NOMINAL_DILATION
-from testbed.paper.checks import Check, ahead, not_behind, relative
+from testbed.paper.checks import Check, costs_less, costs_no_more, relative
 from testbed.paper.experiments import failover
 from testbed.paper.experiments.drawing import legend_below, new_panels
 from testbed.paper.experiments.paths import SHARED, UNMOVED, slower_rate
@@ -123,7 +123,7 @@ class _Comparison:
     @property
     def check(self) -> Check:
         """A cost that is saved is less with each seed; any other is no more, as MRC varies."""
-        compare = ahead if self.saved else not_behind
+        compare = costs_less if self.saved else costs_no_more
         return compare(f"{self.what}, over MRC's", self.whole, self.other)
 
 

@@ -309,7 +309,7 @@ CLAIMS = (
     ),
     _claim(
         "text-remap",
-        [(one, f"{rtts} base RTTs") for rtts, one in zip(REMAP_RTTS, REMAPS, strict=True)],
+        [(run, f"{rtts} base RTTs") for rtts, run in zip(REMAP_RTTS, REMAPS, strict=True)],
         _delays,
         more=(CALM_JOB, *JOB_REMAPS),
     ),

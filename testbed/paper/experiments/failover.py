@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from testbed.campaign.job import Form
 from testbed.campaign.store import Run, Runs
 from testbed.model.errors import RunFailedError
-from testbed.paper.checks import Check, ahead
+from testbed.paper.checks import Check, costs_less
 from testbed.paper.experiments.drawing import new_panels
 from testbed.paper.experiments.throughput import measured, stall_rtts
 from testbed.paper.figure import PaperFigure, Variant
@@ -162,7 +162,7 @@ def _measure(*seeds: Runs) -> tuple[Check, ...]:
     return (
         Check("MRC's longest stall, as at full speed", stalls_us, -inf, FEW_TENS_US, "{:.0f} us"),
         *(
-            ahead(
+            costs_less(
                 f"{name}, over MRC's: {label}",
                 [cost(runs[MRC.name]) for runs in seeds],
                 [cost(runs[variant.name]) for runs in seeds],

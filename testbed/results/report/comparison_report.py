@@ -17,7 +17,7 @@ _WHOLE = 1000
 """Numbers from here on are shown without decimals, not in powers of ten."""
 
 
-def shown(value: Estimate | None, *, signed: bool = False) -> str:
+def format_estimate(value: Estimate | None, *, signed: bool = False) -> str:
     """An estimate with its confidence interval, `12.3 [11.8, 12.9]`; a dash for None.
 
     Samples that are too few for a confidence interval have their range: `12.3 (11.8 to 12.9)`. A
@@ -78,7 +78,7 @@ def _estimate_data(value: Estimate | None, *, signed: bool) -> dict[str, Any] | 
     return {**written, "count": value.count}
 
 
-def missed(summary: Summary) -> list[str]:
+def missed_expectations(summary: Summary) -> list[str]:
     """Each expectation that a run missed, and what was measured instead."""
     return [
         f"{expected.scope}: {expected.figure} {expected.bound}: {outcome(expected)}"
@@ -87,10 +87,10 @@ def missed(summary: Summary) -> list[str]:
     ]
 
 
-def expected(summary: Summary) -> str:
+def expectations_met(summary: Summary) -> str:
     """How many of its expectations a run met: `1 of 3 missed`."""
     count = len(summary.expectations)
-    failed = len(missed(summary))
+    failed = len(missed_expectations(summary))
     if not count:
         return "none"
     return f"{failed} of {count} missed" if failed else f"all {count} met"
@@ -109,12 +109,12 @@ def write_comparison(title: str, groups: Sequence[Group], file: Path) -> tuple[R
     figures = file.parent / FIGURES
     figures.mkdir(parents=True, exist_ok=True)
     drawings = draw(groups, rows, figures)
-    html = template("comparison.html.j2", estimate=shown).render(
+    html = template("comparison.html.j2", estimate=format_estimate).render(
         title=title,
         groups=groups,
         sections=sections(rows),
-        missed=missed,
-        expected=expected,
+        missed_expectations=missed_expectations,
+        expectations_met=expectations_met,
         meaning=interval_meaning([len(group.runs) for group in groups]),
         pictures=[Picture.of(drawing, figures) for drawing in drawings],
     )

@@ -61,7 +61,7 @@ def late_loops(
     yield from _longest_of_all(samples, base_rtt_ns)
 
 
-def late_for_good(
+def lasting_lateness(
     samples: Sequence[HealthSample], faults: Sequence[FaultRecord], base_rtt_ns: int
 ) -> Reasons:
     """Reasons so far that hold however the rest of the run goes."""
