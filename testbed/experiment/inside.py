@@ -31,7 +31,7 @@ from testbed.fabric.fabric import Fabric
 from testbed.fabric.link_model.counters import LinkCounters
 from testbed.fabric.link_model.link_model import LinkModel
 from testbed.fabric.openvswitch.switch import OpenVSwitch
-from testbed.host.outcome import flow_outcomes, host_counts
+from testbed.host.outcome import flow_outcomes, host_record
 from testbed.host.plan import plan_endpoints, rtt_timeout_s
 from testbed.host.traffic_progress import TrafficProgress
 from testbed.mapper.clustermapper import MapperPlan
@@ -381,7 +381,7 @@ def _write_run(
         base_rtt_ns=base_rtt_ns,
         bin_s=base_rtt_ns / 4 / NS_PER_S,
         flows=flows,
-        hosts={host: host_counts(report) for host, report in reports.items()},
+        hosts={host: host_record(report) for host, report in reports.items()},
         links={} if model is None else dict(model.all_counts()),
         link_model_missing=missing and MissingPart(what=missing.what, remedy=missing.remedy),
         captures={link: {"lost_frames": lost} for link, lost in lost_frames.items()},

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from testbed.model.flows import fair_shares_bps, flows_of
-from testbed.model.run_files.run import FlowRecord
+from testbed.model.run_files.run import FlowRecord, HostRecord
 from testbed.model.scenario import Scenario
 from testbed.model.units import NS_PER_S
 
@@ -61,6 +61,8 @@ def flow_outcomes(
     return tuple(outcomes)
 
 
-def host_counts(report: Mapping[str, Any]) -> dict[str, Any]:
+def host_record(report: Mapping[str, Any]) -> HostRecord:
     """The counts of a host that are not of a flow, from its report."""
-    return {name: value for name, value in report.items() if name not in {"sent", "received"}}
+    return HostRecord.model_validate(
+        {name: report[name] for name in HostRecord.model_fields if name in report}
+    )

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from testbed.host.outcome import flow_outcomes, host_counts
+from testbed.host.outcome import flow_outcomes, host_record
 from testbed.host.plan import plan_endpoints
 from testbed.host.recording import Recorders, Tables
 from testbed.host.traffic import SAMPLES_PER_RTT, slot_bytes
@@ -325,7 +325,7 @@ def simulate(
         base_rtt_ns=outcome.base_rtt_ns,
         bin_s=outcome.base_rtt_ns / 4 / NS_PER_S,
         flows=outcome.flows,
-        hosts={host: host_counts(report) for host, report in simulation.reports().items()},
+        hosts={host: host_record(report) for host, report in simulation.reports().items()},
         packet_hops=outcome.packet_hops,
         links=dict(outcome.counts),
     )

@@ -29,6 +29,7 @@ from testbed.model.run_files.layout import RUN
 from tests.controller.test_faults import running
 from tests.controller.test_plan import FABRIC_LINK, TINY, fault
 from tests.sandbox import run_in_sandbox
+from tests.waiting import WATCHDOG_S
 
 TESTBED = Path(sys.executable).with_name("testbed")
 CUT = {"kind": "cut", "target": FABRIC_LINK}
@@ -151,14 +152,14 @@ def test_it_is_published_on_the_loopback(tmp_path: Path) -> None:
                     assert request(port, "POST", "kind: cut")[0] == 400
                 finally:
                     published.send_signal(signal.SIGINT)
-                assert published.wait(5) == ExitStatus.AS_EXPECTED
+                assert published.wait(WATCHDOG_S) == ExitStatus.AS_EXPECTED
             run.controller.stop()
 
     run_in_sandbox(inside)
 
 
 def _await_port(port: int) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + WATCHDOG_S
     while True:
         with socket.socket() as tried:
             if not tried.connect_ex(("127.0.0.1", port)):
@@ -177,7 +178,7 @@ def test_a_controller_kills_itself_when_it_has_answered(tmp_path: Path) -> None:
             with Client(socket_of(tmp_path)) as client:
                 reply = client.inject({"kind": "kill", "target": "controller"})
             assert (reply["index"], reply["effective_ns"], reply["error"]) == (0, None, None)
-            deadline = time.monotonic() + 5
+            deadline = time.monotonic() + WATCHDOG_S
             while not run.controller.is_dead:
                 assert time.monotonic() < deadline
                 run.controller.receive(0.2)

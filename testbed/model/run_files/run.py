@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -121,6 +121,20 @@ class MissingPart(BaseModel):
     remedy: str
 
 
+class HostRecord(BaseModel):
+    """What a host counts beside its flows.
+
+    Attributes:
+        control_bytes: bytes of its control packets on the wire while the workload ran.
+        refused: packets that it did not accept, by reason.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    control_bytes: int = 0
+    refused: dict[str, int] = {}
+
+
 class RunRecord(BaseModel):
     """`run.json`.
 
@@ -146,7 +160,7 @@ class RunRecord(BaseModel):
     base_rtt_ns: int = Field(gt=0)
     bin_s: float = Field(default=0.05, gt=0)
     flows: tuple[FlowRecord, ...]
-    hosts: dict[str, dict[str, Any]] = {}
+    hosts: dict[str, HostRecord] = {}
     packet_hops: int | None = None
     links: dict[str, LinkCounts] = {}
     link_model_missing: MissingPart | None = None

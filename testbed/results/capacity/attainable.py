@@ -140,8 +140,7 @@ class _Rates:
         self._payload_share = data.scenario.transport.payload_share
         seconds = data.run.duration_s
         self._control_bps = {
-            host: counts.get("control_bytes", 0) * 8 / seconds
-            for host, counts in data.run.hosts.items()
+            host: counts.control_bytes * 8 / seconds for host, counts in data.run.hosts.items()
         }
         nodes = data.topology.nodes
         self._everywhere = self._routes(

@@ -12,6 +12,7 @@ from testbed.files.topologies import load_topology
 from testbed.model.fabric.addressing import ordinary_address
 from testbed.sandbox.namespaces import create_netns, enter_netns
 from tests.sandbox import run_in_sandbox
+from tests.waiting import WATCHDOG_S
 
 pytestmark = [pytest.mark.root, pytest.mark.kernel]
 
@@ -38,7 +39,7 @@ def _timeout_ms(floor_ns: int | None) -> float:
     listener.bind((str(addresses[1]), 20_000))
     listener.listen(1)
     caller.setblocking(False)
-    end = time.monotonic() + 30
+    end = time.monotonic() + WATCHDOG_S
     # An address is of no use for a moment after it was given: who is refused calls again.
     while caller.connect_ex((str(addresses[1]), 20_000)):
         if time.monotonic() > end:
