@@ -25,7 +25,7 @@ from testbed.experiment.processes import (
     start_endpoint,
     start_mapper,
 )
-from testbed.experiment.queues import QueueSampler, step_ns
+from testbed.experiment.queues import LINK_SAMPLE_S, QueueSampler, step_ns
 from testbed.fabric.capture import LinkCaptures
 from testbed.fabric.fabric import Fabric
 from testbed.fabric.link_model.counters import LinkCounters
@@ -50,7 +50,6 @@ from testbed.sandbox.processes import Child
 START_DELAY_S = 0.2
 """From the command to start until the start: every process has received it by then."""
 
-LINK_SAMPLE_S = 0.25
 QUIET_S = 0.02
 """A fabric in which nothing arrives for this long is empty: several times a packet's path."""
 

@@ -17,7 +17,7 @@ from typing import Any
 from testbed.controller.process import ControllerProcess
 from testbed.endpoint.clock import now_ns
 from testbed.endpoint.device_records import SOCKET_SUFFIX
-from testbed.experiment.queues import QueueSampler, step_ns
+from testbed.experiment.queues import LINK_SAMPLE_S, QueueSampler, step_ns
 from testbed.fabric.fabric import Fabric
 from testbed.model.fabric.names import link_of
 from testbed.model.run_files.layout import LOGS, RAW, START
@@ -30,7 +30,6 @@ from testbed.sandbox.namespaces import RECORDS_FILE
 from testbed.sandbox.processes import spawn
 from testbed.sandbox.sockets import socket_name
 
-LINK_SAMPLE_S = 0.25
 STARTS_S = 30.0
 ENDS_S = 5.0
 

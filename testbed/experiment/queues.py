@@ -11,6 +11,8 @@ from testbed.results.records import Recorder
 LEAST_STEP_NS = 4_000_000
 """The shortest time between two samples: each wakes the first process of the run."""
 
+LINK_SAMPLE_S = 0.25
+"""The time between two samples of the counters of all links."""
 
 FLUSH_NS = 100_000_000
 """The time between two flushes of the records, for programs that watch the run."""

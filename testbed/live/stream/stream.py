@@ -31,6 +31,7 @@ from testbed.live.stream.snapshot import (
     snapshot_of,
     transport_of,
 )
+from testbed.model.faults.impairment import PPM
 from testbed.model.faults.record import FaultRecord
 from testbed.model.flows import Flow
 from testbed.model.run_files.flows import OpenedFlow
@@ -38,8 +39,6 @@ from testbed.model.run_files.health import HealthSample
 from testbed.model.units import NS_PER_S
 from testbed.results.analysis.trust.grades import Level
 from testbed.results.analysis.trust.lateness import lasting_lateness
-
-_PPM = 1_000_000
 
 _JUDGED_NS = 3 * NS_PER_S
 """Samples of health are judged again for so long: by then every fault of their time is recorded.
@@ -211,7 +210,7 @@ def _findings(tables: Tables) -> Iterator[SuspectChange]:
         return
     columns = (rows[name].tolist() for name in ("t", "raised", "kind", "suspect", "loss_ppm"))
     for t, raised, kind, suspect, loss_ppm in zip(*columns, strict=True):
-        yield SuspectChange(t=t, raised=raised, kind=kind, suspect=suspect, loss=loss_ppm / _PPM)
+        yield SuspectChange(t=t, raised=raised, kind=kind, suspect=suspect, loss=loss_ppm / PPM)
 
 
 def _operator_commands(tables: Tables) -> Iterator[OperatorCommand]:

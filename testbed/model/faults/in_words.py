@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from testbed.model.faults.impairment import PPM
 from testbed.model.units import show_duration, show_rate, show_share
 
-_PPM = 1_000_000
 _FIELDS: dict[str, Callable[[int], str]] = {
     "blackhole": lambda _: "drops everything",
-    "loss_ppm": lambda ppm: f"loses {show_share(ppm / _PPM)}",
-    "corrupt_ppm": lambda ppm: f"corrupts {show_share(ppm / _PPM)}",
-    "path_loss_ppm": lambda ppm: f"loses {show_share(ppm / _PPM)} of one path's packets",
+    "loss_ppm": lambda ppm: f"loses {show_share(ppm / PPM)}",
+    "corrupt_ppm": lambda ppm: f"corrupts {show_share(ppm / PPM)}",
+    "path_loss_ppm": lambda ppm: f"loses {show_share(ppm / PPM)} of one path's packets",
     "delay_ns": lambda ns: f"adds {show_duration(ns)}",
     "rate_bps": lambda bps: f"sends {show_rate(bps)}",
 }
