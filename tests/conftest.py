@@ -76,6 +76,7 @@ def pytest_report_header() -> str:
     return f"testbed.mrc: {'as built by make fast' if fast.is_built() else 'as Python'}"
 
 
+@pytest.hookimpl(trylast=True)  # after `-m` has taken out what is not wanted
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip the tests marked `root` on a machine that cannot run them; put what runs alone last.
 
