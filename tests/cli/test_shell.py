@@ -185,7 +185,7 @@ def test_what_mininet_knows_and_this_fabric_has_not_is_told_and_ends_nothing(
         timeout=60,
     )
     assert called.stdout.count("not in this fabric; ") == 3
-    assert called.stdout.count("ev and port are for queue pairs, and this prompt watches none") == 2
+    assert called.stdout.count("ev and port need a prompt that watches queue pairs") == 2
     assert "remedy: testbed shell --live watches" in called.stdout
     assert "usage: mptcp HOST" in called.stdout
     assert "cannot read nowhere: [Errno 2]" in called.stdout
