@@ -81,8 +81,8 @@ def planned_run(
 ) -> PlannedRun:
     """Plan a run of a scenario (see `PlannedRun` and `Job`).
 
-    It carries a share of the packets that its flows may send. It is called after its folder and its
-    seed if no name is given.
+    `carries` is the share that its flows are expected to send of the packets that they may send.
+    The run is called after its folder and its seed if no name is given.
     """
     if not name:
         stem = folder.rpartition("/")[2]

@@ -148,7 +148,7 @@ class OperatorRelay:
                 self._controller.process.send(message)
             elif "drained" in message:
                 hosts = (name for name, child in self._endpoints.items() if child is endpoint)
-                self.drained |= {*hosts}
+                self.drained.update(hosts)
 
     def _refuse(self, number: int, host: str) -> None:
         self._waiting.pop(number, None)

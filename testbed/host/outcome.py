@@ -63,6 +63,4 @@ def flow_outcomes(
 
 def host_record(report: Mapping[str, Any]) -> HostRecord:
     """The counts of a host that are not of a flow, from its report."""
-    return HostRecord.model_validate(
-        {name: report[name] for name in HostRecord.model_fields if name in report}
-    )
+    return HostRecord.model_validate(report)

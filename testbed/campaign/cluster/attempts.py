@@ -77,6 +77,11 @@ class Attempt(BaseModel):
         return self.run is None and self.status == ExitStatus.MACHINE_CANNOT
 
 
+def campaign_of(call: str) -> str:
+    """The campaign of a call, which is also the name of the event that stops it."""
+    return call.rpartition("/")[0]
+
+
 def attempts_at(job: Job, files: StoreFiles) -> list[Attempt]:
     """The attempts at a job so far, by all campaigns, in their order."""
     attempts = []
@@ -183,10 +188,10 @@ def begin(
         job: the run.
         files: the store.
         earlier: the attempts at it so far.
-        call: by which call; its campaign is what stands before the last `/`.
+        call: by which call.
         worker: who makes it.
     """
-    campaign, code = call.rpartition("/")[0], code_version()
+    campaign, code = campaign_of(call), code_version()
     again = any(
         attempt.campaign == campaign or (attempt.verdict is not None and attempt.code == code)
         for attempt in earlier

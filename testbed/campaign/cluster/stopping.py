@@ -14,17 +14,13 @@ _LOOK_S = 2.0
 
 def is_stopped(campaign: str) -> bool:
     """Whether the campaign was stopped."""
-    from distributed import Event, get_client  # noqa: PLC0415 - an extra, and slow to load
-
-    return bool(Event(campaign, client=get_client()).is_set())
+    return bool(_end_of(campaign).is_set())
 
 
 @contextmanager
 def stopped_by(campaign: str, end: Callable[[], object]) -> Iterator[None]:
     """Call a function when the campaign is stopped, during a block."""
-    from distributed import Event, get_client  # noqa: PLC0415 - an extra, and slow to load
-
-    ended, stopped = threading.Event(), Event(campaign, client=get_client())
+    ended, stopped = threading.Event(), _end_of(campaign)
 
     def watch() -> None:
         while not ended.wait(_LOOK_S):
@@ -49,6 +45,13 @@ def call_until_stopped(campaign: str, function: Callable[..., Any], *arguments: 
     thread = threading.get_native_id()
     with stopped_by(campaign, lambda: _end_children(thread)):
         return function(*arguments)
+
+
+def _end_of(campaign: str) -> Any:
+    """The event that stops the campaign."""
+    from distributed import Event, get_client  # noqa: PLC0415 - an extra, and slow to load
+
+    return Event(campaign, client=get_client())
 
 
 def _end_children(thread: int) -> None:

@@ -20,6 +20,7 @@ from testbed.campaign.cluster.attempts import (
     Attempt,
     attempts_at,
     begin,
+    campaign_of,
     finish_lost,
     lost_in,
     lost_times,
@@ -182,7 +183,7 @@ def make(
     from distributed import get_worker  # noqa: PLC0415 - an extra, and slow to load
 
     worker = get_worker().id
-    if is_stopped(_campaign_of(call)):  # this was sent when the command was about to end
+    if is_stopped(campaign_of(call)):  # this was sent when the command was about to end
         return asdict(replace(NOT_BEGUN, worker=worker))
     record = _record(Job(**fields), store, call, worker, known)
     return asdict(replace(record, worker=record.worker or worker))
@@ -256,7 +257,7 @@ def _made(
     """Make a run and keep it in the store; its record, and whether it can be trusted."""
     with files.workplace() as directory:
         executor = LocalExecutor(directory, as_root=_as_root())
-        with stopped_by(_campaign_of(call), executor.stop):
+        with stopped_by(campaign_of(call), executor.stop):
             record = executor.run(job, is_wanted)
         for path in (job.file, job.log):
             files.keep(directory / path, str(path))
@@ -265,11 +266,6 @@ def _made(
         summary = (directory / record.run / SUMMARY).read_text(encoding="utf-8")
         run = files.keep_run(directory / record.run, record.run)
         return replace(record, run=run), Summary.model_validate_json(summary).verdict
-
-
-def _campaign_of(call: str) -> str:
-    """The name of the event that stops the campaign of a call."""
-    return call.rpartition("/")[0]
 
 
 def _cannot(error: Exception, store: str) -> JobRecord:

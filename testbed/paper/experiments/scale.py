@@ -22,6 +22,7 @@ from testbed.paper.experiments.collectives import (
     NIC_TIMEOUT,
     ROCE_1,
     ROCE_2,
+    ROCE_4,
     ROCE_8,
     ROCE_16,
     Sender,
@@ -100,10 +101,10 @@ _ROCE = {"kind": "roce"}
 
 _ALL_REDUCES = (
     _collective("allreduce", "mrc", _MRC, _PLANES, 20, 0.85),
-    _collective("allreduce", "roce-16", {**_ROCE, "qps": 16}, _LOSSLESS, 24, 0.75),
-    _collective("allreduce", "roce-8", {**_ROCE, "qps": 8}, _LOSSLESS, 28, 0.65),
-    _collective("allreduce", "roce-4", {**_ROCE, "qps": 4}, _LOSSLESS, 36, 0.5),
-    _collective("allreduce", "roce-2", {**_ROCE, "qps": 2}, _LOSSLESS, 50, 0.35),
+    _collective("allreduce", ROCE_16.name, ROCE_16.transport, _LOSSLESS, 24, 0.75),
+    _collective("allreduce", ROCE_8.name, ROCE_8.transport, _LOSSLESS, 28, 0.65),
+    _collective("allreduce", ROCE_4.name, ROCE_4.transport, _LOSSLESS, 36, 0.5),
+    _collective("allreduce", ROCE_2.name, ROCE_2.transport, _LOSSLESS, 50, 0.35),
     _collective("allreduce", "roce-1", _ROCE, _LOSSLESS, 68, 0.25),
     _collective("allreduce", "mrc", _MRC, _PLANES, 22, 0.75, LITTLE_LOSS),
     _collective("allreduce", "mrc", _MRC, _PLANES, 36, 0.35, max(LOSSES)),
