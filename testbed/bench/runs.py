@@ -1,21 +1,24 @@
-"""Emulated runs of whole scenarios, as parts of the bench make them."""
+"""Runs of whole scenarios, as parts of the bench make them."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from testbed.bench.measure import Setting
+from testbed.campaign.job import error_of
 from testbed.experiment.calibration import calibrate
 from testbed.experiment.capacity import Capacity, load_capacity
-from testbed.model.errors import RunFailedError
 from testbed.model.progress import where_it_changes
 from testbed.model.scenario import Scenario
 from testbed.model.summary import Summary
 
 if TYPE_CHECKING:
-    from testbed.campaign.store import Run
+    from testbed.campaign.budget import RetryPolicy
+    from testbed.campaign.engine import CampaignEngine
+    from testbed.campaign.plan import PlannedRun
+    from testbed.campaign.store import Run, Store
 
 TRIES = 3
 """How often a run is made at most, until it can be trusted."""
@@ -62,12 +65,10 @@ def make_runs(
         by_dilation: whether runs of different dilations go into different directories.
 
     Raises:
+        MachineError: this machine cannot make a run; the message says what is missing.
         RunFailedError: a run was not finished.
     """
-    # They load Polars, which starts threads: not before `carried` has forked a sandbox.
-    from testbed.campaign.budget import RetryPolicy  # noqa: PLC0415
-    from testbed.campaign.engine import CampaignEngine  # noqa: PLC0415
-    from testbed.campaign.local import LocalExecutor  # noqa: PLC0415
+    from testbed.campaign.budget import RetryPolicy  # noqa: PLC0415 - see `_engine`
     from testbed.campaign.plan import planned_run  # noqa: PLC0415
     from testbed.campaign.store import Store  # noqa: PLC0415
 
@@ -78,16 +79,78 @@ def make_runs(
         folder = f"bench-{scenario.name}{suffix}"
         planned.append(planned_run(scenario, "emulated", folder, options=("--force",)))
     policy = RetryPolicy(math.inf, factors=(1.0,) * tries, stop_if_late=False)
-    engine = CampaignEngine(
-        store, LocalExecutor(setting.results), where_it_changes(setting.progress), policy
-    )
+    engine = _engine(store, setting, policy)
     engine.execute(planned)
-    results = []
-    for run in planned:
-        if (best := store.best(run)) is None:
-            raise RunFailedError(f"{run.job.name}: {engine.failures[run.job.key].failure}")
-        results.append(BenchRun(best, len(store.attempts(run))))
-    return results
+    return [BenchRun(_best(run, engine), len(store.attempts(run))) for run in planned]
+
+
+def simulate_runs(
+    part: str, cases: Mapping[str, Scenario], setting: Setting
+) -> dict[str, list[Summary]]:
+    """Simulate each case once for each repeat, with seeds from 1 on; all CPUs are used.
+
+    Finished runs of the same scenario and code are used again: a bench that was ended goes on.
+
+    Args:
+        part: the name of the part of the bench; its runs are kept in a directory of this name.
+        cases: what is simulated, by name.
+        setting: how often, where to, and what is called with the progress.
+
+    Returns:
+        The figures of each case, in the order of the seeds.
+
+    Raises:
+        MachineError: this machine cannot make a run; the message says what is missing.
+        RunFailedError: a run was not finished.
+    """
+    from testbed.campaign.plan import planned_run  # noqa: PLC0415 - see `_engine`
+    from testbed.campaign.series import directory_name  # noqa: PLC0415
+    from testbed.campaign.store import Store  # noqa: PLC0415
+
+    store = Store(setting.pictures / part)
+    runs = {
+        case: [
+            planned_run(
+                repeat, "simulated", f"runs/{directory_name(case)}", options=("--no-figures",)
+            )
+            for repeat in seeded(scenario, setting)
+        ]
+        for case, scenario in cases.items()
+    }
+    planned = [run for of_case in runs.values() for run in of_case]
+    due = [run for run in planned if store.best(run) is None]
+    engine = _engine(store, setting)
+    engine.execute(due, made_before=len(planned) - len(due))
+    return {case: [_best(run, engine).summary for run in of_case] for case, of_case in runs.items()}
+
+
+def _engine(
+    store: "Store", setting: Setting, policy: "RetryPolicy | None" = None
+) -> "CampaignEngine":
+    """What makes runs on this machine.
+
+    Planning and storing runs loads Polars, which starts threads: that must not happen before
+    `carried`, or another part of the bench, has forked a sandbox.
+    """
+    from testbed.campaign.budget import RetryPolicy  # noqa: PLC0415
+    from testbed.campaign.engine import CampaignEngine  # noqa: PLC0415
+    from testbed.campaign.local import LocalExecutor  # noqa: PLC0415
+
+    progress = where_it_changes(setting.progress)
+    return CampaignEngine(store, LocalExecutor(store.directory), progress, policy or RetryPolicy())
+
+
+def _best(planned: "PlannedRun", engine: "CampaignEngine") -> "Run":
+    """The run that counts of those made.
+
+    Raises:
+        MachineError: this machine cannot make it.
+        RunFailedError: none was finished.
+    """
+    if (run := engine.store.best(planned)) is not None:
+        return run
+    record = engine.failures.get(planned.job.key)
+    raise error_of(record, engine.store.directory / planned.job.log)
 
 
 def seeded(scenario: Scenario, setting: Setting) -> list[Scenario]:

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from testbed.bench.measure import Setting
-from testbed.bench.runs import TRIES, make_runs, seeded
+from testbed.bench.runs import TRIES, make_runs, seeded, simulate_runs
 from testbed.campaign import local
 from testbed.campaign.job import Form, Job, JobRecord
 from testbed.files.scenarios import load_scenario
-from testbed.model.errors import RunFailedError
+from testbed.model.errors import MachineError
 from testbed.model.run_files.layout import SUMMARY
 from testbed.results.analyse import analyse
 from testbed.results.code_version import code_version
@@ -93,5 +93,27 @@ def test_runs_of_an_earlier_bench_are_not_used(
 def test_a_run_that_is_not_finished_ends_the_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(RunFailedError, match="bench-link-failure: exit status 3: no kernel"):
+    with pytest.raises(MachineError, match="no kernel"):
         _make([], tmp_path, monkeypatch)
+
+
+def test_simulated_runs_are_made_once(tmp_path: Path) -> None:
+    short = load_scenario("healthy").at_dilation(1_000).model_copy(update={"duration": 30_000_000})
+    cases = {"one": short, "another": short.model_copy(update={"drain": 1_000_000})}
+    reports: list[str] = []
+    setting = Setting(2, tmp_path, reports.append)
+    made = simulate_runs("part", cases, setting)
+    assert {case: [run.seed for run in runs] for case, runs in made.items()} == {
+        "one": [1, 2],
+        "another": [1, 2],
+    }
+    assert reports
+    (next((tmp_path / "bench/part/runs/one").glob("*-2")) / SUMMARY).unlink()  # as if it was ended
+    reports.clear()
+    again = simulate_runs("part", cases, setting)
+    assert again["another"] == made["another"]
+    first, second = zip(again["one"], made["one"], strict=True)
+    assert first[0] == first[1]
+    assert second[0].run != second[1].run
+    assert second[0].flows == second[1].flows
+    assert {report.partition(" (")[0] for report in reports} == {"simulated run 4/4"}

@@ -6,11 +6,9 @@ in force, over what was attainable.
 """
 
 from collections.abc import Iterator, Mapping
-from itertools import count
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from testbed.bench.measure import Figure, Setting, no_target
+from testbed.bench.runs import simulate_runs
 from testbed.bench.simulated.congestion import WITHOUT_TRIMMING, incast_scenario
 from testbed.files.scenarios import load_scenario
 from testbed.model.scenario import Scenario
@@ -43,18 +41,19 @@ def cases() -> Iterator[tuple[str, Scenario]]:
 
 def judgement(setting: Setting) -> list[Figure]:
     """Measure each case in each way, with a seed for each repeat."""
-    figures: list[Figure] = []
-    for case, scenario in cases():
-        for way, keys in WAYS.items():
-            seeds = count(1)
-            transport = scenario.transport.model_copy(update=dict(keys))
-            chosen = scenario.model_copy(update={"transport": transport})
-            summaries = setting.repeat(
-                f"{case}, {way}",
-                lambda: summary_of(chosen.model_copy(update={"seed": next(seeds)})),  # noqa: B023
-            )
-            figures += _figures(f"{case}: {way}", summaries)
-    return figures
+    chosen = {
+        f"{case}: {way}": _sprayed(scenario, keys)
+        for case, scenario in cases()
+        for way, keys in WAYS.items()
+    }
+    runs = simulate_runs("judgement", chosen, setting)
+    return [figure for name, summaries in runs.items() for figure in _figures(name, summaries)]
+
+
+def _sprayed(scenario: Scenario, keys: Mapping[str, str]) -> Scenario:
+    """A scenario with some keys of its transport changed."""
+    transport = scenario.transport.model_copy(update=dict(keys))
+    return scenario.model_copy(update={"transport": transport})
 
 
 def _figures(name: str, summaries: list[Summary]) -> Iterator[Figure]:
@@ -70,16 +69,6 @@ def _goodput(summary: Summary) -> float:
     """The least of a flow over what was attainable, while the fault lasted, or in the whole run."""
     key = "in_force_fraction" if summary.faults else "run_fraction"
     return min(float(flow.values[key] or 0.0) for flow in summary.flows)
-
-
-def summary_of(scenario: Scenario) -> Summary:
-    # They load Polars, which starts threads: other parts of the bench fork.
-    from testbed.results.analyse import analyse  # noqa: PLC0415
-    from testbed.sim import simulate  # noqa: PLC0415
-
-    with TemporaryDirectory() as directory:
-        simulate(scenario, Path(directory))
-        return analyse(Path(directory), drawn=False)
 
 
 def _pair(fault: Mapping[str, object]) -> Scenario:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 
 from testbed.bench.measure import Figure, Setting, at_least, at_most, no_target
+from testbed.bench.runs import simulate_runs
 from testbed.bench.simulated.congestion import (
     FAIR,
     MOVED_APART,
@@ -17,7 +18,6 @@ from testbed.bench.simulated.congestion import (
     measure,
     shared_scenario,
 )
-from testbed.bench.simulated.judgement import summary_of
 from testbed.files.catalog import SCENARIOS
 from testbed.files.scenarios import load_scenario, nominal
 from testbed.files.topologies import load_topology
@@ -154,14 +154,10 @@ def nscc(setting: Setting) -> list[Figure]:
                 lambda: measure(_with(base, profile, _seed(base, next(seeds)))),  # noqa: B023
             )
             figures[profile] += figures_of(named, runs)
-    for base in fault_scenarios():
-        for profile in PROFILES:
-            named = f"{base.name}, {profile}"
-            seeds = count(1)
-            summaries = setting.repeat(
-                named,
-                lambda: summary_of(_with(base, profile, next(seeds))),  # noqa: B023
-            )
+    with_faults = list(fault_scenarios())
+    for profile in PROFILES:
+        cases = {f"{base.name}, {profile}": _with(base, profile, 1) for base in with_faults}
+        for named, summaries in simulate_runs("nscc", cases, setting).items():
             figures[profile] += _fault_figures(named, summaries)
     missed = [
         no_target(f"bounds missed, {profile}", "", [sum(not figure.holds for figure in of_profile)])
