@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from testbed.campaign.cluster.attempts import unended_in
+from testbed.campaign.attempt import unended_in
 from testbed.campaign.job import REQUIRE_TRUSTED, JobRecord, identity, identity_of
 from testbed.campaign.plan import SLOWED, STATES, PlannedRun, as_recorded, slowed
 from testbed.model.run_files.layout import MANIFEST, SUMMARY

@@ -23,8 +23,9 @@ from distributed.comm import CommClosedError
 from distributed.utils import get_ip
 
 import testbed
+from testbed.campaign.attempt import Attempt
 from testbed.campaign.cluster import calls, slurm, start
-from testbed.campaign.cluster.attempts import MOST_LOSSES, Attempt, begin, write
+from testbed.campaign.cluster.attempts import MOST_LOSSES, begin, write
 from testbed.campaign.cluster.executor import ClusterExecutor
 from testbed.campaign.cluster.files import StoreFiles
 from testbed.campaign.cluster.place import Place

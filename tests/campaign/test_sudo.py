@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.campaign.cluster.attempts import Attempt
+from testbed.campaign.attempt import Attempt
 from testbed.model.errors import SIGNALLED, ExitStatus
 from tests.waiting import WATCHDOG_S, wait_until
 

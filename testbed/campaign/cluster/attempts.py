@@ -1,80 +1,25 @@
-"""Each time that a worker began a run: who made it, why, and what became of it.
-
-Of a worker that is lost nothing else remains, so it is written before the run begins.
-"""
+"""The attempts at the runs of a campaign on a cluster: begin one, look for those that were lost."""
 
 import os
 import platform
 import time
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Sequence
 from datetime import datetime
-from glob import escape
-from pathlib import Path
-from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
+from testbed.campaign.attempt import ATTEMPTS, Attempt, Reason
 from testbed.campaign.cluster.files import StoreFiles
 from testbed.campaign.job import REQUIRE_TRUSTED, Job, identity, identity_of
-from testbed.model.errors import ExitStatus
 from testbed.model.run_files.layout import MANIFEST, SUMMARY
 from testbed.model.run_files.manifest import Manifest
 from testbed.model.summary import Summary
 from testbed.results.code_version import code_version
 from testbed.results.run_directory import TIME_FORMAT
 
-Reason = Literal["first", "worker lost", "not trusted", "machine cannot"]
-"""Why a run is made: each reason for making it again has a budget of its own."""
-
 MOST_LOSSES = 4
 """After so many workers that were lost while they made a call, it is given up. Dask allows as many
 by default."""
-
-_FOLDER = ".attempts"
-
-
-class Attempt(BaseModel):
-    """The content of a file in `scenarios/<name>.attempts/` of the store.
-
-    Attributes:
-        campaign: which command asked for it.
-        call: by which of its calls: what one call makes again, it makes because a worker was lost.
-        reason: why it is made.
-        worker: whose machine it is (a file of this name in `workers/` says more).
-        host: the machine's name.
-        pid: the worker's process there.
-        code: the version of the code that makes it.
-        began: when (UNIX time, seconds).
-        stamp: when, as run directories of the machine are named: in its time zone.
-        ended: when; None if the worker was lost, or is still at it.
-        status: the exit status of the run.
-        run: its run directory, relative to the store; None if it was not finished.
-        verdict: whether it can be trusted.
-        message: why it was not finished.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    campaign: str
-    call: str
-    reason: Reason
-    worker: str
-    host: str
-    pid: int
-    code: str = ""
-    began: float
-    stamp: str = ""
-    ended: float | None = None
-    status: int | None = None
-    run: str | None = None
-    verdict: str | None = None
-    message: str = ""
-
-    @property
-    def refused(self) -> bool:
-        """Whether the machine could not make it."""
-        return self.run is None and self.status == ExitStatus.MACHINE_CANNOT
 
 
 def campaign_of(call: str) -> str:
@@ -98,20 +43,6 @@ def attempts_at(job: Job, files: StoreFiles) -> list[Attempt]:
 def lost_in(attempts: Sequence[Attempt], call: str) -> list[Attempt]:
     """The attempts of a call whose workers were lost."""
     return [attempt for attempt in attempts if attempt.call == call and attempt.ended is None]
-
-
-def unended_in(folder: Path, name: str) -> Iterator[Attempt]:
-    """The attempts without an end at the runs of a folder, whatever their seeds.
-
-    Args:
-        folder: where `scenarios/` is.
-        name: that of the folder of the runs.
-    """
-    for file in (folder / "scenarios").glob(f"{escape(name)}*{_FOLDER}/*.json"):
-        with suppress(ValidationError, FileNotFoundError):  # of another version, or removed
-            attempt = Attempt.model_validate_json(file.read_text(encoding="utf-8"))
-            if attempt.ended is None:
-                yield attempt
 
 
 def made_meanwhile(
@@ -224,4 +155,4 @@ def write(job: Job, files: StoreFiles, attempt: Attempt) -> None:
 
 
 def _folder(job: Job) -> str:
-    return str(job.file.with_suffix(_FOLDER))
+    return str(job.file.with_suffix(ATTEMPTS))

@@ -15,9 +15,9 @@ from dataclasses import asdict, replace
 from pathlib import PurePosixPath
 from typing import Any
 
+from testbed.campaign.attempt import Attempt
 from testbed.campaign.cluster.attempts import (
     MOST_LOSSES,
-    Attempt,
     attempts_at,
     begin,
     campaign_of,
