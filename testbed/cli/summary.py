@@ -169,23 +169,16 @@ def _faults(summary: "Summary") -> "Iterator[RenderableType]":
 
 def _located(summary: "Summary") -> "Iterator[RenderableType]":
     """What the Clustermapper found, fault by fault."""
-    from testbed.model.summary.unit import SECONDS
-    from testbed.model.units import show_share
+    from testbed.model.summary import LocalisedFault, View
 
     mapper = summary.localisation
     if mapper is None:
         return
-    numbers = ("after", "all its links", "exactly its directions", "loss measured")
-    table = ruled_table("fault", "the Clustermapper accused", numbers=numbers)
+    metrics = LocalisedFault.shown_in(View.TERMINAL)
+    table = ruled_table("fault", "the Clustermapper accused", numbers=[m.title for m in metrics])
     for fault in mapper.faults:
-        table.add_row(
-            f"{fault.kind} {fault.target}",
-            fault.named or "nothing",
-            "-" if fault.after_s is None else SECONDS.show(fault.after_s),
-            "yes" if fault.whole else "no",
-            "yes" if fault.exact else "no",
-            "-" if fault.loss is None else show_share(fault.loss),
-        )
+        values = (_shown(metric.quantities[0], fault) for metric in metrics)
+        table.add_row(f"{fault.kind} {fault.target}", fault.named or "nothing", *values)
     yield table
     yield (
         f"Clustermapper: {mapper.probes:,} probes, {mapper.probes_lost:,} of them lost; "

@@ -60,7 +60,9 @@ def test_faults_are_named_and_nobody_else(tmp_path: Path) -> None:
     assert localisation.exact == 1.0
     link, grey, switch = localisation.faults
     assert switch.named == "p1_t1_2"
-    assert max(link.after_s, switch.after_s) < 1.5
+    for fault in (link, switch):
+        assert fault.after is not None
+        assert fault.after.forms["s"] < 1.5
     assert [link.loss, switch.loss] == pytest.approx([1, 1], abs=1e-6)
     assert grey.loss == pytest.approx(0.2, abs=0.08), "some seventy probes cross it"
 
@@ -72,7 +74,7 @@ def test_a_fault_that_was_not_named_was_named_never(tmp_path: Path) -> None:
         "{kind: blackhole, target: p0_t0_0--p0_t1_1, at: 1 s, for: 2 s}",
         "{kind: loss, target: p1_t0_0--p1_t1_1, probability: 0.001, at: 4 s, for: 200 ms}",
     )
-    assert [fault.after_s == NEVER for fault in localisation.faults] == [False, True]
+    assert [fault.values["after_s"] == NEVER for fault in localisation.faults] == [False, True]
     assert (localisation.recall, localisation.naming_rounds) == (0.5, NEVER)
     written = json.loads((tmp_path / "run" / "summary.json").read_text())["localisation"]
     keys = ("naming_s", "naming_rtt", "naming_rounds")

@@ -2,13 +2,12 @@
 
 from testbed.model.summary.faults import FaultEffect, FaultSummary, FlowFault, LossShare
 from testbed.model.summary.flows import EvSummary, FlowSummary, Latency
+from testbed.model.summary.localisation import Localisation, LocalisedFault
 from testbed.model.summary.metric import Metric, MetricGroup, Quantity, View
 from testbed.model.summary.run import (
     Expectation,
     Integrity,
     LinkSummary,
-    Localisation,
-    LocalisedFault,
     OperationSummary,
     ProcessMemory,
     State,

@@ -5,6 +5,7 @@ from typing import Any
 
 from pydantic import Field
 
+from testbed.model.summary.combine import Value, greatest, least, total
 from testbed.model.summary.flows import flow_name
 from testbed.model.summary.metric import (
     Comparison,
@@ -13,11 +14,7 @@ from testbed.model.summary.metric import (
     Number,
     OptionalNumber,
     OptionalTime,
-    Value,
     View,
-    greatest,
-    least,
-    total,
 )
 from testbed.model.summary.spread import Spread
 from testbed.model.summary.unit import (

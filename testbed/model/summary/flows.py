@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from testbed.model.summary.combine import greatest, least, total
 from testbed.model.summary.metric import (
     Comparison,
     Count,
@@ -11,9 +12,6 @@ from testbed.model.summary.metric import (
     OptionalTime,
     RequiredTime,
     View,
-    greatest,
-    least,
-    total,
 )
 from testbed.model.summary.unit import BYTES, IN_MS, IN_RTT, RATE, SHARE
 

@@ -16,7 +16,7 @@ attribute of the same name of an object that knows the run's records.
 import ast
 import inspect
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Flag, auto
 from functools import cache
@@ -40,11 +40,21 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from testbed.model.summary.unit import COUNT, NUMBER, RTT, THREE_FORMS, Form, Scale, Time, Unit
+from testbed.model.summary.combine import Combine, Value, greatest
+from testbed.model.summary.unit import (
+    COUNT,
+    NUMBER,
+    RTT,
+    THREE_FORMS,
+    YES_NO,
+    Form,
+    Scale,
+    Time,
+    Unit,
+)
 
 T = TypeVar("T")
 _NEVER_IN_JSON = "never"
-Value = int | float | None
 
 
 class View(Flag):
@@ -70,24 +80,6 @@ MaybeNever = Annotated[
     WithJsonSchema({"anyOf": [{"type": "number"}, {"const": _NEVER_IN_JSON}]}),
 ]
 """A number that may be NEVER, as a field."""
-
-Combine = Callable[[Sequence[Value]], Value]
-"""Makes one value of the values of several flows."""
-
-
-def total(values: Sequence[Value]) -> Value:
-    """The sum of the values that exist."""
-    return sum(value for value in values if value is not None)
-
-
-def greatest(values: Sequence[Value]) -> Value:
-    """The greatest of the values that exist, NEVER above all; None if none does."""
-    return max((value for value in values if value is not None), default=None)
-
-
-def least(values: Sequence[Value]) -> Value:
-    """The least of the values that exist; None if none does."""
-    return min((value for value in values if value is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +221,13 @@ class Count(Metric[int]):
 
     number = TypeAdapter[Any](int)
     usual_unit = COUNT
+
+
+class YesNo(Metric[bool]):
+    """Whether something holds."""
+
+    number = TypeAdapter[Any](bool)
+    usual_unit = YES_NO
 
 
 class Number(Metric[float]):

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from testbed.model.errors import ExitStatus
 from testbed.model.summary.faults import RECOVERED_SHARE, FaultSummary
 from testbed.model.summary.flows import MORE_THAN_SHARE, FlowSummary, Latency
+from testbed.model.summary.localisation import Localisation
 from testbed.model.summary.metric import (
     NEVER,
     Comparison,
@@ -17,13 +18,11 @@ from testbed.model.summary.metric import (
     MetricGroup,
     Number,
     OptionalNumber,
-    OptionalTime,
-    OptionalWait,
     RequiredTime,
     View,
 )
 from testbed.model.summary.spread import Spread
-from testbed.model.summary.unit import BYTES, IN_RTT, IN_S, RATE, RTT, SECONDS, SHARE, US
+from testbed.model.summary.unit import BYTES, RATE, RTT, SECONDS, SHARE, US
 
 State = Literal["trusted", "degraded", "invalid"]
 
@@ -150,72 +149,6 @@ class LinkSummary(MetricGroup):
 
 class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class LocalisedFault(_Record):
-    """How the Clustermapper found one fault.
-
-    Attributes:
-        fault: its index.
-        kind: its kind.
-        target: its target.
-        named: the last suspect accused for it; None if there was none.
-        after_s: from the fault's effect to the first right accusation, in seconds; never if there
-            was none.
-        whole: whether all links of the fault were accused.
-        exact: whether the suspects when it healed, or the last before that, are its directions.
-        loss: share of packets that each direction of `named` lost while the fault was in force, by
-            the probes across it that met no other fault; None if there were none.
-    """
-
-    fault: int
-    kind: str
-    target: str
-    named: str | None
-    after_s: MaybeNever
-    whole: bool
-    exact: bool
-    loss: float | None = None
-
-
-class Localisation(MetricGroup):
-    """The Clustermapper's accusations, compared with the faults of links.
-
-    An accusation is right if it names links of a fault in force, and no others.
-    """
-
-    probes = Count()
-    """Probes that were sent."""
-
-    probes_lost = Count()
-    """Probes that were lost."""
-
-    accusations = Count()
-    """Accusations that were raised."""
-
-    accusations_right = Count()
-    """Accusations that were right."""
-
-    accusations_wrong = Count()
-    """Accusations that were wrong."""
-
-    precision = OptionalNumber()
-    """Share of accusations that were right. Null: there were none."""
-
-    recall = OptionalNumber()
-    """Share of faults that were named. Null: there were none."""
-
-    exact = OptionalNumber()
-    """Share of faults for which exactly their directions were named. Null: there were none."""
-
-    naming = OptionalTime((IN_S, IN_RTT))
-    """From a fault's effect until it was named, for the fault that took longest. Never: one was not
-    named. Null: there were none."""
-
-    naming_rounds = OptionalWait()
-    """The same in rounds of probes."""
-
-    faults: tuple[LocalisedFault, ...]
 
 
 class ProcessMemory(MetricGroup):

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 from testbed.model.summary.faults import FaultSummary
 from testbed.model.summary.flows import FlowSummary
+from testbed.model.summary.localisation import Localisation
 from testbed.model.summary.metric import NEVER, MetricGroup, Quantity
 from testbed.model.summary.run import (
     Expectation,
     Integrity,
-    Localisation,
     OperationSummary,
     ProcessMemory,
     Summary,

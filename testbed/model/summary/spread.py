@@ -7,7 +7,8 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict
 
-from testbed.model.summary.metric import MaybeNever, Metric, MetricGroup, View, least
+from testbed.model.summary.combine import least
+from testbed.model.summary.metric import MaybeNever, Metric, MetricGroup, View
 
 P99 = 0.99
 

@@ -42,6 +42,7 @@ class Unit:
 
 NUMBER = Unit("")
 COUNT = Unit("", lambda count: f"{count:,.0f}")
+YES_NO = Unit("", lambda holds: "yes" if holds else "no")
 SHARE = Unit("", show_share, compared=("%", 0.01))
 BYTES = Unit("B", show_size, scaled=True, compared=("B", 1))
 RATE = Unit("bit/s", show_rate, scaled=True, compared=("Mbit/s", 1e6))

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from testbed.model.expect import Bound, Expect
 from testbed.model.summary import Expectation, Summary
-from testbed.model.summary.metric import Value
+from testbed.model.summary.combine import Value
 from testbed.model.summary.scopes import SCOPES
 
 

@@ -77,7 +77,7 @@ def localisation(data: RunData) -> Localisation | None:
     right = [a for a in raised if any(fault.explains(a) for fault in faults)]
     localised = tuple(_localised(data, fault, faults, right) for fault in faults)
     probes = data.tables["probes"]
-    naming_s = max((fault.after_s for fault in localised), default=None)
+    naming_s = max((f.after.forms["s"] for f in localised if f.after is not None), default=None)
     metrics = SimpleNamespace(
         probes=probes.height,
         probes_lost=int(probes["lost"].sum()),
@@ -138,15 +138,19 @@ def _localised(
     """How a fault was found, by the accusations that are right."""
     raised = [accusation for accusation in right if fault.explains(accusation)]
     last = [accusation for accusation in raised if accusation.end >= fault.healed] or raised[-1:]
-    return LocalisedFault(
+    metrics = SimpleNamespace(
+        after=raised[0].start - fault.start if raised else NEVER,
+        whole=frozenset().union(*(a.links for a in raised)) == fault.links,
+        exact=frozenset().union(*(a.directions for a in last)) == fault.directions,
+        loss=_loss(data, fault, faults, raised[-1].directions) if raised else None,
+    )
+    return LocalisedFault.measured(
+        metrics,
+        data.scale,
         fault=fault.record.index,
         kind=fault.record.kind,
         target=fault.record.target,
         named=raised[-1].name if raised else None,
-        after_s=raised[0].start - fault.start if raised else NEVER,
-        whole=frozenset().union(*(a.links for a in raised)) == fault.links,
-        exact=frozenset().union(*(a.directions for a in last)) == fault.directions,
-        loss=_loss(data, fault, faults, raised[-1].directions) if raised else None,
     )
 
 

@@ -20,7 +20,7 @@ from testbed.model.summary import (
     LossShare,
     Summary,
 )
-from testbed.model.summary.metric import Value, total
+from testbed.model.summary.combine import Value, total
 from testbed.model.summary.spread import spreads
 from testbed.results.analysis.delivery import delivery, in_order
 from testbed.results.analysis.ev_states import ev_spans

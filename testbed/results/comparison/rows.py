@@ -8,7 +8,8 @@ from pathlib import Path
 from testbed.model.errors import InputError
 from testbed.model.run_files.layout import SUMMARY
 from testbed.model.summary import FaultSummary, FlowSummary, Integrity, Latency, Summary
-from testbed.model.summary.metric import NEVER, Combine, MetricGroup, Quantity, Value
+from testbed.model.summary.combine import Combine, Value
+from testbed.model.summary.metric import NEVER, MetricGroup, Quantity
 from testbed.model.summary.unit import Unit
 from testbed.results.analysis.estimates import Estimate, difference, estimate
 from testbed.results.comparison.faults import FindFault, faults_compared
