@@ -13,8 +13,8 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
 
+from testbed.control_api.operator import PATH as OPERATOR
 from testbed.controller.live import SOCKET
-from testbed.files.operator_requests import PATH as OPERATOR
 from testbed.model.closeable import Closeable
 from testbed.model.errors import InputError, Problem, RunFailedError
 from testbed.model.run_files import layout

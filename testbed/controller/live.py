@@ -1,6 +1,6 @@
 """Faults and operator's commands by hand: HTTP and JSON on a UNIX socket in the run directory.
 
-The requests are those of `testbed/files/fault_requests.py` and `operator_requests.py`.
+The requests are those of `testbed/control_api/faults.py` and `operator.py`.
 """
 
 import json
@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from typing import Any
 
-from testbed.files.fault_requests import (
+from testbed.control_api.faults import (
     MAX_BODY,
     Answer,
     FaultRequests,
     Faults,
     refused_request,
 )
-from testbed.files.operator_requests import PATH as OPERATOR
+from testbed.control_api.operator import PATH as OPERATOR
 from testbed.model.fabric.topology import Topology
 
 SOCKET = "control.sock"

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any, Protocol
 
-from testbed.files.fault_requests import Answer, refused_request
-from testbed.files.operator_requests import operate
+from testbed.control_api.faults import Answer, refused_request
+from testbed.control_api.operator import operate
 from testbed.model.fabric.topology import Topology
 from testbed.model.operator.commands import Command, ProbeEvs, host_of
 from testbed.model.units import NS_PER_S

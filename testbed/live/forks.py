@@ -22,10 +22,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from testbed.control_api.faults import Answer, refused
+from testbed.control_api.operator import load_command
 from testbed.files.documents import REQUEST
-from testbed.files.fault_requests import Answer, refused
 from testbed.files.faults import load_fault
-from testbed.files.operator_requests import load_command
 from testbed.files.scenarios import load_scenario
 from testbed.live.history import RunHistory, as_yaml
 from testbed.model.errors import InputError, Problem

@@ -5,8 +5,8 @@ for faults on to the process that started it, which checks them.
 
     GET    /TOKEN/            the page, and its files below page/
     GET    /TOKEN/events      the event stream as server-sent events, from `Last-Event-ID` on
-    POST   /TOKEN/faults      as in testbed/files/fault_requests.py; so is DELETE of /TOKEN/faults/N
-    POST   /TOKEN/operator    a command for EVs or ports, as in testbed/files/operator_requests.py
+    POST   /TOKEN/faults      as in testbed/control_api/faults.py; so is DELETE of /TOKEN/faults/N
+    POST   /TOKEN/operator    a command for EVs or ports, as in testbed/control_api/operator.py
     POST   /TOKEN/end         end the run
     GET    /TOKEN/scenario    as in testbed/live/forks.py; so are GET and POST of /TOKEN/forks
     GET    /TOKEN/forks/N/    the page of a fork, with its files and its event stream, as above

@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
+from testbed.control_api.operator import PATH as OPERATOR
 from testbed.controller.client import Client, heal_all, socket_of
 from testbed.controller.live import SOCKET, LiveControl
 from testbed.fabric.link_model.link_control import LinkControl
 from testbed.fabric.netlink.namespaces import NodeNamespaces
 from testbed.files.faults import load_fault
-from testbed.files.operator_requests import PATH as OPERATOR
 from testbed.model.errors import ExitStatus, InputError, Problem
 from testbed.model.faults.kinds import Fault
 from testbed.model.faults.record import FaultRecord

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
-from testbed.files.fault_requests import Answer, refused, refused_request
+from testbed.control_api.faults import Answer, refused, refused_request
 from testbed.files.reading import parse_request
 from testbed.files.validation import validated
 from testbed.model.errors import InputError, Problem, did_you_mean, few
