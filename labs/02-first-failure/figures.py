@@ -21,24 +21,24 @@ def lost_before(lab: Evidence) -> int:
     """How many of the lost packets were sent before the link died."""
     data = lab.data(RUN)
     died = data.seconds(data.faults[0].effective_ns)
-    return data.tables["losses"].filter((pl.col("sent_t") < died) & ~pl.col("spurious")).height
+    return lab.frame(RUN, "losses").filter((pl.col("sent_t") < died) & ~pl.col("spurious")).height
 
 
 def lost_in_all(lab: Evidence) -> int:
     """How many packets were lost."""
-    return lab.data(RUN).tables["losses"].filter(~pl.col("spurious")).height
+    return lab.frame(RUN, "losses").filter(~pl.col("spurious")).height
 
 
 def awaited(lab: Evidence) -> int:
     """The PSN for which the receiver waited during the stall: the first that was lost."""
-    return int(lab.data(RUN).tables["losses"].filter(~pl.col("spurious"))["seq"].min())
+    return int(lab.frame(RUN, "losses").filter(~pl.col("spurious"))["seq"].min())
 
 
 def _path_of_event(lab: Evidence, *, active: bool) -> str:
     """The path of the first EV that entered or left the active set after the link died."""
     data = lab.data(RUN)
     died = data.seconds(data.faults[0].effective_ns)
-    events = data.tables["ev_events"].filter(
+    events = lab.frame(RUN, "ev_events").filter(
         (pl.col("t") > died) & (pl.col("active") == active) & (pl.col("t") < died + 2)
     )
     row = events.sort("t").row(0, named=True)

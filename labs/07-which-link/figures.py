@@ -59,5 +59,5 @@ def _lost_out_and_back(lab: Evidence, rack: int) -> int:
     plane, _, upper = lossy_path(lab).partition("/")
     lower = f"{plane}_t0_{rack}"
     loop = f">{lower}>{plane}_{upper}>{lower}>"
-    probes = lab.data(RUN).tables["probes"].filter(pl.col("lost"))
+    probes = lab.frame(RUN, "probes").filter(pl.col("lost"))
     return probes.filter(pl.col("path").str.contains(loop, literal=True)).height

@@ -134,10 +134,11 @@ def _history(run: Path) -> "RunHistory":
     """What was done in a finished run."""
     from testbed.live.history import RunHistory
     from testbed.model.units import NS_PER_S
+    from testbed.results.records import OPERATOR
     from testbed.results.run_data import load_run
 
     data = load_run(run)
-    rows = data.tables["operator"].to_dicts()
+    rows = data.tables[OPERATOR].to_dicts()
     lasted_ns = round(data.run.duration_s * NS_PER_S)
     return RunHistory(
         data.scenario, data.manifest.scenario, data.faults, tuple(rows), data.run.t0_ns, lasted_ns

@@ -151,8 +151,10 @@ class Result:
         """
         data = self._data
         return {
-            name: with_paths(data.scenario, frame) if {"ev", "flow"} <= {*frame.columns} else frame
-            for name, frame in data.tables.items()
+            table.name: with_paths(data.scenario, frame)
+            if {"ev", "flow"} <= {*frame.columns}
+            else frame
+            for table, frame in data.tables.items()
         }
 
     @cached_property

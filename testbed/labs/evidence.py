@@ -16,6 +16,7 @@ from testbed.model.summary import Summary
 from testbed.model.summary.metric import MetricGroup, Quantity
 from testbed.model.summary.scopes import SCOPES
 from testbed.results.ev_paths import with_paths
+from testbed.results.records import TABLE_OF_NAME
 
 if TYPE_CHECKING:
     import polars as pl
@@ -64,7 +65,7 @@ class Evidence:
     def frame(self, run: str, table: str) -> "pl.DataFrame":
         """A table of a run, with the path of each EV."""
         data = self.data(run)
-        frame = data.tables[table]
+        frame = data.tables[TABLE_OF_NAME[table]]
         return with_paths(data.scenario, frame) if "ev" in frame.columns else frame
 
     def summary(self, run: str) -> Summary:

@@ -23,13 +23,22 @@ from testbed.labs.work import RESULTS, SEALED, STATE, Work
 from testbed.model.errors import InputError, MachineError, did_you_mean
 from testbed.model.progress import Progress
 from testbed.model.run_files.layout import RUN, table_file
+from testbed.results.records import (
+    ARRIVALS,
+    COMPLETIONS,
+    EV_EVENTS,
+    LOSSES,
+    PROBES,
+    QP,
+    TRANSMISSIONS,
+)
 from testbed.results.run_directory import LATEST, RunDirectory
 
 if TYPE_CHECKING:
     from testbed.model.scenario import Scenario
     from testbed.model.summary import Summary
 
-UNSEALED = ("arrivals", "transmissions", "losses", "ev_events", "qp", "completions", "probes")
+UNSEALED = ARRIVALS, TRANSMISSIONS, LOSSES, EV_EVENTS, QP, COMPLETIONS, PROBES
 """The tables of a hidden run that a student gets at once: what hosts can see."""
 
 
@@ -262,7 +271,8 @@ def unseal(work: Work) -> list[Path]:
 
 def _shows(sealed: Path, shown: Path) -> bool:
     """Whether a student's copy has the tables of a run, and not those of an earlier one."""
-    tables = [table_file(table) for table in UNSEALED if (sealed / table_file(table)).is_file()]
+    names = [table_file(table.name) for table in UNSEALED]
+    tables = [name for name in names if (sealed / name).is_file()]
     return all(
         (shown / table).is_file() and filecmp.cmp(sealed / table, shown / table) for table in tables
     )
@@ -278,7 +288,7 @@ def _show(sealed: Path, shown: Path, *, whole: bool) -> None:
     else:
         new.mkdir(parents=True)
         for table in UNSEALED:
-            file = sealed / table_file(table)
+            file = sealed / table_file(table.name)
             if file.is_file():
                 shutil.copy2(file, new / file.name)
     if shown.is_symlink():  # a run of an earlier version

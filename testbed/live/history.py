@@ -15,6 +15,7 @@ from testbed.model.run_files.layout import MANIFEST, RAW
 from testbed.model.run_files.manifest import Manifest
 from testbed.model.scenario import Scenario
 from testbed.model.units import exact_duration, parse_duration
+from testbed.results.records import OPERATOR
 
 Rows = Iterable[Mapping[str, Any]]
 """Rows of the table `operator`."""
@@ -84,9 +85,9 @@ def history_of_live_run(
 ) -> RunHistory:
     """What has been done so far in a run that goes on."""
     manifest = Manifest.model_validate_json((directory / MANIFEST).read_text(encoding="utf-8"))
-    with RawTail(directory / RAW, ("operator",), t0_ns) as tail:
+    with RawTail(directory / RAW, t0_ns, (OPERATOR,)) as tail:
         tail.read()
-        columns = tail.rows_before(float("inf")).get("operator", {})
+        columns = tail.rows_before(float("inf")).get(OPERATOR, {})
     lists = {name: values.tolist() for name, values in columns.items()}
     rows = [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
     rows.sort(key=lambda row: row["t"])

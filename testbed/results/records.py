@@ -214,6 +214,8 @@ The counters are cumulative; `dropped` counts the drops of the full queue.
 TABLES = tuple(declared for declared in vars().values() if isinstance(declared, Table))
 """Every table above."""
 
+TABLE_OF_NAME = {table.name: table for table in TABLES}
+
 MAX_WORDS = 1 << 16
 
 

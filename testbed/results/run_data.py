@@ -22,12 +22,12 @@ from testbed.model.scenario import Scenario
 from testbed.model.summary import Scale
 from testbed.model.units import NS_PER_S
 from testbed.results.analysis.delivery import by_flow
-from testbed.results.records import CONTROL, TABLES, Table
+from testbed.results.records import ARRIVALS, CONTROL, TABLES, Table
 
 
 @dataclass(frozen=True)
 class RunData:
-    """Everything that a run recorded; tables by name, with `t` in seconds of the run."""
+    """Everything that a run recorded; in tables, `t` is in seconds of the run."""
 
     directory: Path
     scenario: Scenario
@@ -35,8 +35,8 @@ class RunData:
     run: RunRecord
     faults: tuple[FaultRecord, ...]
     health: tuple[HealthSample, ...]
-    tables: Mapping[str, pl.DataFrame]
-    _by_flow: dict[str, dict[int, pl.DataFrame]] = field(
+    tables: Mapping[Table, pl.DataFrame]
+    _by_flow: dict[Table, dict[int, pl.DataFrame]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
@@ -89,7 +89,7 @@ class RunData:
         It also counts if a fault that never healed began before the last arrival, or killed a host:
         then the time without arrivals is an effect of the fault.
         """
-        last = self.tables["arrivals"]["t"].max()
+        last = self.tables[ARRIVALS]["t"].max()
         waiting = any(flow.bytes_under_way for flow in self.run.flows)
         if waiting or not isinstance(last, float):
             return self.run.duration_s
@@ -104,11 +104,11 @@ class RunData:
         """A CLOCK_MONOTONIC time as seconds from the start of the run."""
         return None if time_ns is None else (time_ns - self.run.t0_ns) / NS_PER_S
 
-    def table(self, name: str, flow: int) -> pl.DataFrame:
+    def table(self, table: Table, flow: int) -> pl.DataFrame:
         """The rows of one flow, in order of time; a table is split by flow once."""
-        if name not in self._by_flow:
-            self._by_flow[name] = by_flow(self.tables[name])
-        return self._by_flow[name].get(flow, self.tables[name].clear())
+        if table not in self._by_flow:
+            self._by_flow[table] = by_flow(self.tables[table])
+        return self._by_flow[table].get(flow, self.tables[table].clear())
 
     def path_of(self, flow: FlowRecord, ev: int) -> FabricPath:
         """The path that an EV of a flow takes."""
@@ -161,7 +161,7 @@ def load_run(directory: Path) -> RunData:
         run=run,
         faults=tuple(sorted(faults, key=lambda fault: fault.asked_ns)),
         health=tuple(health),
-        tables={table.name: _table(directory, table) for table in TABLES},
+        tables={table: _table(directory, table) for table in TABLES},
     )
 
 

@@ -16,14 +16,12 @@ from testbed.live.stream.writer import STREAM
 from testbed.model.faults.record import FAULTS
 from testbed.model.run_files.layout import RAW, START
 from testbed.model.run_files.start import RunStart
-from testbed.results import records
 from testbed.results.analyse import analyse
-from testbed.results.records import RAW_SUFFIX
+from testbed.results.records import RAW_SUFFIX, TABLE_OF_NAME
 from testbed.sim import simulate
 from tests.live.conftest import FAILURE
 
 Pieces = dict[Path, bytes]
-TABLES = {table.name: table for table in records.TABLES}
 
 
 class NobodyAsks:
@@ -67,7 +65,7 @@ def grown(directory: Path, pieces: Pieces, now_ns: int) -> None:
     """Let the raw files grow to what they held at a time, and a part of the next row."""
     (directory / RAW).mkdir(exist_ok=True)
     for path, content in pieces.items():
-        table = TABLES.get(path.stem.rpartition(".")[2])
+        table = TABLE_OF_NAME.get(path.stem.rpartition(".")[2])
         if path.suffix != RAW_SUFFIX or table is None:
             path.write_bytes(content)
             continue

@@ -11,6 +11,7 @@ from testbed.live.stream.run_state import RunState
 from testbed.live.stream.snapshot import Beginning
 from testbed.live.stream.stream import Stream
 from testbed.model.run_files.flows import OpenedFlow
+from testbed.results.records import EV_EVENTS
 
 TINY = load_topology("clos-tiny")
 BEGINNING = Beginning(
@@ -47,7 +48,7 @@ def first_rows(*flows: int) -> Tables:
         "active": np.ones(count, dtype=bool),
         "reason": words("start"),
     }
-    return {"ev_events": columns}
+    return {EV_EVENTS: columns}
 
 
 def test_flows_are_opened_in_order_and_each_with_its_evs() -> None:

@@ -21,6 +21,7 @@ from testbed.results.analysis.delivery import FlowDelivery, InOrder
 from testbed.results.analysis.ev_states import Span
 from testbed.results.analysis.fault_metrics import FlowTables
 from testbed.results.capacity.attainable import AttainableRate
+from testbed.results.records import ARRIVALS, Table
 
 RTT_S = 0.13
 DILATION = 10_000.0
@@ -47,7 +48,7 @@ def run(
     *recorded: FlowTables,
     faults: Sequence[object] = (),
     data: Mapping[str, Any] | None = None,
-    tables: Mapping[str, pl.DataFrame] | None = None,
+    tables: Mapping[Table, pl.DataFrame] | None = None,
     outcomes: Sequence[object] = (),
     **summary: object,
 ) -> Run:
@@ -61,7 +62,7 @@ def run(
         outcomes: what became of its flows.
         summary: more fields of its summary.
     """
-    made = {"arrivals": pl.DataFrame({"t": [SECONDS]}), **(tables or {})}
+    made = {ARRIVALS: pl.DataFrame({"t": [SECONDS]}), **(tables or {})}
     usual: dict[str, object] = {
         "dilation": DILATION,
         "verdict": "trusted",
@@ -80,9 +81,9 @@ def run(
                 run=SimpleNamespace(duration_s=SECONDS, flows=outcomes),
                 faults=(),
                 base_rtt_s=RTT_S,
-                end_s=min(SECONDS, cast("float", made["arrivals"]["t"].max())),
+                end_s=min(SECONDS, cast("float", made[ARRIVALS]["t"].max())),
                 tables=made,
-                table=lambda name, _flow: made[name],
+                table=lambda table, _flow: made[table],
                 **(data or {}),
             ),
         ),
@@ -189,7 +190,7 @@ def collective(
     return run(
         operations=(SimpleNamespace(busbw_bps=share * LINE_BPS),) if share else (),
         flows=tuple(SimpleNamespace(dst=host, goodput_run_bps=placed_bps) for host in hosts),
-        tables={"arrivals": pl.DataFrame({"t": [until_s]})},
+        tables={ARRIVALS: pl.DataFrame({"t": [until_s]})},
         data={"scenario": scenario, "topology": scenario.topology},
     )
 

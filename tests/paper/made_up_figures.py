@@ -13,6 +13,7 @@ from testbed.paper.experiments.paths import LOSSY_VARIANTS
 from testbed.paper.planning import select_figures
 from testbed.results.analysis.ev_states import Span
 from testbed.results.analysis.fault_metrics import FlowTables
+from testbed.results.records import COMPLETIONS, LINKS, OPERATIONS
 
 from .made_up import (
     DILATION,
@@ -63,7 +64,7 @@ def job_runs(
     return run(
         *recorded,
         faults=faults,
-        tables={"operations": steps(length_s)},
+        tables={OPERATIONS: steps(length_s)},
         integrity=SimpleNamespace(bytes_lost=lost, bytes_corrupted=0),
         qps_in_error=errors,
     )
@@ -266,7 +267,7 @@ def arrivals_runs(
             )
         )
         data = {"topology": scenario.topology, "scenario": scenario}
-        runs[name] = run(cast("Any", into), tables={"links": links}, data=data)
+        runs[name] = run(cast("Any", into), tables={LINKS: links}, data=data)
     return runs
 
 
@@ -286,9 +287,7 @@ def failover_runs(**wrong: tuple[float, float, float]) -> Runs:
             flows=_short_of(shortfall),
         )
         completions, sent = messages(overdue, faults[0].effective_s)
-        runs[variant.name] = run(
-            flow(sent=sent), faults=faults, tables={"completions": completions}
-        )
+        runs[variant.name] = run(flow(sent=sent), faults=faults, tables={COMPLETIONS: completions})
     return runs
 
 

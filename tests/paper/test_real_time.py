@@ -7,6 +7,7 @@ import pytest
 from testbed.campaign.store import Run
 from testbed.paper.experiments.drawing import shade_faults
 from testbed.paper.planning import select_figures
+from testbed.results.records import OPERATIONS
 from testbed.results.report.figures.style import new_figure
 
 from .made_up import SECONDS, run, steps
@@ -20,7 +21,7 @@ def _cut(number: int, start: float, healed: float | None) -> SimpleNamespace:
 def _job(dilation: float, *faults: object) -> Run:
     """Training steps, each of 100 us at full speed."""
     table = steps(lambda _: dilation / 10_000)
-    return run(faults=faults, tables={"operations": table}, dilation=dilation)
+    return run(faults=faults, tables={OPERATIONS: table}, dilation=dilation)
 
 
 def test_a_job_is_held_against_the_undisturbed_one_at_full_speed() -> None:

@@ -11,6 +11,7 @@ from testbed.results.analysis import fault_metrics
 from testbed.results.analysis.fault_metrics import FaultMetrics, Shortfall
 from testbed.results.analysis.metrics import flow_tables, summarise
 from testbed.results.analysis.trust.contradictions import LINKS, RECOVERY, SUM, VERIFIED
+from testbed.results.records import ARRIVALS
 from testbed.results.run_data import RunData, load_run
 
 from .synthetic import Failure, Plan, generate
@@ -35,7 +36,7 @@ def _breaks(summary: Summary, rule: str) -> bool:
 
 
 def _with_arrivals(data: RunData, arrivals: pl.DataFrame) -> RunData:
-    return replace(data, tables={**data.tables, "arrivals": arrivals})
+    return replace(data, tables={**data.tables, ARRIVALS: arrivals})
 
 
 def test_what_was_measured_rightly_breaks_none(data: RunData) -> None:
@@ -43,12 +44,12 @@ def test_what_was_measured_rightly_breaks_none(data: RunData) -> None:
 
 
 def test_bytes_that_were_not_verified_are_no_goodput(data: RunData) -> None:
-    arrivals = data.tables["arrivals"]
+    arrivals = data.tables[ARRIVALS]
     assert _breaks(_summary(_with_arrivals(data, arrivals.head(arrivals.height // 2))), VERIFIED)
 
 
 def test_links_carry_no_more_than_they_can(data: RunData) -> None:
-    arrivals = data.tables["arrivals"].with_columns(pl.col("bytes") * 2)
+    arrivals = data.tables[ARRIVALS].with_columns(pl.col("bytes") * 2)
     assert _breaks(_summary(_with_arrivals(data, arrivals)), LINKS)
 
 

@@ -15,6 +15,7 @@ from testbed.model.summary import FlowFault, Summary
 from testbed.model.summary.metric import NEVER
 from testbed.results.analysis.ev_states import Span, returned
 from testbed.results.analysis.metrics import flow_tables, integrity_of, summarise
+from testbed.results.records import ARRIVALS
 from testbed.results.run_data import RunData, load_run
 
 from .synthetic import LINK, PAYLOAD, Failure, Plan, Truth, generate
@@ -435,10 +436,10 @@ def test_a_stumble_before_the_fault_can_show_is_not_the_dip(
 def _with_arrivals_held(data: RunData, since: float, until: float) -> Summary:
     """What a run comes to when an event loop stood still: all of that time arrives at its end."""
     t = pl.col("t")
-    held = data.tables["arrivals"].with_columns(
+    held = data.tables[ARRIVALS].with_columns(
         t=pl.when(t.is_between(since, until)).then(until).otherwise(t)
     )
-    stumbled = replace(data, tables={**data.tables, "arrivals": held})
+    stumbled = replace(data, tables={**data.tables, ARRIVALS: held})
     return summarise(stumbled, flow_tables(stumbled))
 
 
@@ -462,8 +463,8 @@ def test_a_dip_after_healing_is_not_the_fault_s_recovery(measure: Measure, tmp_p
     summary, _ = measure(Plan(failures=(failure,), duration=7.0))
     data = load_run(tmp_path / "run")
     t = pl.col("t")
-    kept = data.tables["arrivals"].filter(~t.is_between(4.1, 4.6) | (pl.col("plane") != 0))
-    lagging = replace(data, tables={**data.tables, "arrivals": kept})
+    kept = data.tables[ARRIVALS].filter(~t.is_between(4.1, 4.6) | (pl.col("plane") != 0))
+    lagging = replace(data, tables={**data.tables, ARRIVALS: kept})
     lagged = summarise(lagging, flow_tables(lagging))
     assert lagged.faults[0].values["recovery_ms"] == summary.faults[0].values["recovery_ms"] == 0
 

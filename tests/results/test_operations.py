@@ -48,7 +48,7 @@ def test_bus_bandwidth(
         run=record,
         faults=(),
         health=(),
-        tables={"operations": _table(*rows)},
+        tables={OPERATIONS: _table(*rows)},
     )
     (measured,) = summarise_operations(data)
     assert (measured.kind, measured.count, measured.hosts, measured.bytes) == (

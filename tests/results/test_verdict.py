@@ -13,6 +13,7 @@ from testbed.model.summary import Summary
 from testbed.model.units import NS_PER_S, show_duration
 from testbed.results.analysis.metrics import flow_tables, summarise
 from testbed.results.analysis.trust.verdict import FINDINGS, NOT_DELIVERED, STOLEN_MENTIONED
+from testbed.results.records import ARRIVALS, LINKS
 from testbed.results.run_data import RunData, load_run
 
 from .synthetic import Failure, Plan, generate, ns
@@ -263,7 +264,7 @@ def test_a_link_slower_than_its_rate_with_packets_waiting(
     )
     late = replace(
         data,
-        tables={**data.tables, "links": links},
+        tables={**data.tables, LINKS: links},
         manifest=data.manifest.model_copy(update={"simulated": simulated}),
     )
     reasons = summarise(late, flow_tables(late)).reasons
@@ -289,7 +290,7 @@ def test_a_link_faster_than_its_rate(run: Path, share: float, state: str) -> Non
             "backlog_bytes": [0, 0, 0],
         }
     )
-    fast = replace(data, tables={**data.tables, "links": links})
+    fast = replace(data, tables={**data.tables, LINKS: links})
     summary = summarise(fast, flow_tables(fast))
     assert summary.verdict == state, summary.reasons
     if state == "degraded":
@@ -300,11 +301,11 @@ def test_a_link_faster_than_its_rate(run: Path, share: float, state: str) -> Non
 
 def test_reordering_within_a_path(run: Path) -> None:
     data = load_run(run)
-    arrivals = data.tables["arrivals"]
+    arrivals = data.tables[ARRIVALS]
     # One packet in fifty arrives 30 ms late, behind two or three more of its own EV.
     late = arrivals["seq"] % 50 == 0
     times = arrivals["t"] + late.cast(float) * 0.03
-    tables = {**data.tables, "arrivals": arrivals.with_columns(t=times).sort("t")}
+    tables = {**data.tables, ARRIVALS: arrivals.with_columns(t=times).sort("t")}
     swapped = replace(data, tables=tables)
     summary = summarise(swapped, flow_tables(swapped))
     assert summary.verdict == "degraded"
@@ -364,7 +365,7 @@ def test_what_is_still_under_way_is_told_from_what_is_lost(
 
 def test_no_arrivals_at_all(run: Path) -> None:
     data: RunData = load_run(run)
-    empty = replace(data, tables={**data.tables, "arrivals": data.tables["arrivals"].clear()})
+    empty = replace(data, tables={**data.tables, ARRIVALS: data.tables[ARRIVALS].clear()})
     summary = summarise(empty, flow_tables(empty))
     assert summary.verdict == "invalid"
     assert summary.reasons == ("no data arrived",)

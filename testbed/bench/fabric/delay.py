@@ -8,6 +8,7 @@ from testbed.files.topologies import load_topology
 from testbed.model.scenario import Scenario
 from testbed.model.units import NS_PER_S
 from testbed.model.workload import WriteBw
+from testbed.results.records import ARRIVALS, TRANSMISSIONS
 
 if TYPE_CHECKING:
     from testbed.results.run_data import RunData
@@ -47,8 +48,8 @@ def _errors(data: "RunData") -> tuple[float, float]:
     import polars as pl  # noqa: PLC0415 - starts threads, and sandboxes are forked before
 
     once = pl.col("retransmitted").not_()
-    sent = data.tables["transmissions"].filter(once, pl.col("t") > 0)
-    seen = data.tables["arrivals"].filter(once).select("flow", "seq", seen="t")
+    sent = data.tables[TRANSMISSIONS].filter(once, pl.col("t") > 0)
+    seen = data.tables[ARRIVALS].filter(once).select("flow", "seq", seen="t")
     should_s = {flow.flow: _one_way_s(data, flow.src, flow.dst) for flow in data.run.flows}
     error = (
         sent.join(seen, on=["flow", "seq"])

@@ -12,12 +12,24 @@ from testbed.live.stream.records import EvState, FlowState, LinkState, State
 from testbed.model.fabric.names import directions_along
 from testbed.model.fabric.topology import Topology
 from testbed.model.units import NS_PER_S
+from testbed.results.records import (
+    ARRIVALS,
+    COMPLETIONS,
+    LINKS,
+    LOSSES,
+    PROBES,
+    QP,
+    QUEUES,
+    ROUND_TRIPS,
+    TRANSMISSIONS,
+    Table,
+)
 
 Rows = Mapping[str, np.ndarray]
 """Rows of one table: its columns by name; `t` in seconds of the run."""
 
-Tables = Mapping[str, Rows]
-"""Rows of several tables, by the tables' names; a table without rows may be missing."""
+Tables = Mapping[Table, Rows]
+"""Rows of several tables; a table without rows may be missing."""
 
 DELAY_SAMPLE = 8
 """The delay is measured of one packet in so many."""
@@ -79,13 +91,13 @@ class Measures:
         )
 
     def _add_packets(self, tables: Tables, step_s: float, values: Any) -> None:
-        if sent := tables.get("transmissions"):
+        if sent := tables.get(TRANSMISSIONS):
             for ev, total in _sums(_ev_keys(sent), sent["bytes"]):
                 values["ev", _ev_name(ev)]["sent_bps"] = _rounded(8 * total / step_s)
             for flow, total in _sums_by_number(sent["flow"], sent["retransmitted"]):
                 values["flow", flow]["retransmitted"] = self._total("flow", flow, "again", total)
             self._remember_sending(sent)
-        if arrived := tables.get("arrivals"):
+        if arrived := tables.get(ARRIVALS):
             for kind, keys in (("flow", arrived["flow"]), ("plane", arrived["plane"])):
                 for key, total in _sums_by_number(keys, arrived["bytes"]):
                     values[kind, key]["goodput_bps"] = _rounded(8 * total / step_s)
@@ -96,10 +108,10 @@ class Measures:
 
     def _add_judged(self, tables: Tables, values: Any) -> None:
         """What senders have learnt of their packets: round trips and losses."""
-        if measured := tables.get("round_trips"):
+        if measured := tables.get(ROUND_TRIPS):
             for ev, rtt_ns in _medians(_ev_keys(measured), measured["rtt_ns"]):
                 values["ev", _ev_name(ev)]["rtt_s"] = _rounded(rtt_ns / NS_PER_S)
-        for flow, ev, spurious in _rows(tables, "losses", "flow", "ev", "spurious"):
+        for flow, ev, spurious in _rows(tables, LOSSES, "flow", "ev", "spurious"):
             change = -1 if spurious else 1
             values["flow", flow]["lost"] = self._total("flow", flow, "lost", change)
             name = f"{flow}:{ev}"
@@ -126,20 +138,20 @@ class Measures:
 
     def _add_queue_pairs(self, tables: Tables, values: Any) -> None:
         columns = "flow", "cwnd_bytes", "inflight_bytes", "srtt_ns"
-        for flow, cwnd, inflight, srtt_ns in _rows(tables, "qp", *columns):
+        for flow, cwnd, inflight, srtt_ns in _rows(tables, QP, *columns):
             values["flow", flow] |= {
                 "cwnd_bytes": cwnd,
                 "inflight_bytes": inflight,
                 "srtt_s": _rounded(srtt_ns / NS_PER_S),
             }
-        for flow, size, verified in _rows(tables, "completions", "flow", "bytes", "verified"):
+        for flow, size, verified in _rows(tables, COMPLETIONS, "flow", "bytes", "verified"):
             name = "verified_bytes" if verified else "corrupted_bytes"
             values["flow", flow][name] = self._total("flow", flow, name, size)
 
     def _add_links(self, tables: Tables, values: Any) -> None:
         columns = "t", "direction", "bytes", "dropped", "marked", "trimmed", "backlog_bytes"
         for t, direction, count, dropped, marked, trimmed, backlog in _rows(
-            tables, "links", *columns
+            tables, LINKS, *columns
         ):
             counters = {"dropped": dropped, "marked": marked, "trimmed": trimmed}
             latest = values["link", direction]
@@ -150,25 +162,25 @@ class Measures:
             if before is not None and t > before[0]:
                 rate_bps = 8 * (count - before[1]) / (t - before[0])
                 latest["load"] = round(rate_bps / self._rates_bps[direction], 3)
-        for direction, backlog in _largest(tables, "queues", "direction", "backlog_bytes"):
+        for direction, backlog in _largest(tables, QUEUES, "direction", "backlog_bytes"):
             latest = values["link", direction]
             latest["queue_bytes"] = max(backlog, latest.get("queue_bytes", 0))
 
     def _add_probes(self, tables: Tables, values: Any) -> None:
         """What the Clustermapper has measured of each link direction."""
-        for path, lost in _rows(tables, "probes", "path", "lost"):
+        for path, lost in _rows(tables, PROBES, "path", "lost"):
             for direction in directions_along(path):
                 latest = values["link", direction]
                 latest["probed"] = self._total("link", direction, "probed", 1)
                 latest["probes_lost"] = self._total("link", direction, "probes_lost", lost)
 
 
-def _rows(tables: Tables, table: str, *columns: str) -> Iterable[tuple[Any, ...]]:
+def _rows(tables: Tables, table: Table, *columns: str) -> Iterable[tuple[Any, ...]]:
     rows = tables.get(table)
     return () if rows is None else zip(*(rows[name].tolist() for name in columns), strict=True)
 
 
-def _largest(tables: Tables, table: str, key: str, value: str) -> Iterable[tuple[Any, Any]]:
+def _largest(tables: Tables, table: Table, key: str, value: str) -> Iterable[tuple[Any, Any]]:
     """The largest value of each key."""
     rows = tables.get(table)
     if rows is None:

@@ -11,7 +11,14 @@ from testbed.model.fabric.addressing import directions_of_path, path_of_ev
 from testbed.model.fabric.topology import Topology
 from testbed.model.flows import Flow, flows_of
 from testbed.model.scenario import Scenario
-from testbed.results.records import CONTROL_DILATION
+from testbed.results.records import (
+    ARRIVALS,
+    CONTROL,
+    CONTROL_DILATION,
+    LOSSES,
+    TRANSMISSIONS,
+    Table,
+)
 
 _DIGITS = 6
 """Of times, in seconds."""
@@ -78,7 +85,7 @@ class PacketFollower:
             t=end_s, flow=self.flow, packets=tuple(packets), ways=self._new_ways(packets)
         )
 
-    def _rows(self, tables: Tables, table: str, *columns: str) -> Iterator[tuple[Any, ...]]:
+    def _rows(self, tables: Tables, table: Table, *columns: str) -> Iterator[tuple[Any, ...]]:
         rows = tables.get(table)
         if rows is not None:
             chosen = rows["flow"] == self.flow
@@ -86,7 +93,7 @@ class PacketFollower:
 
     def _data_packets(self, tables: Tables) -> Iterator[Packet]:
         for t, ev, seq, again in self._rows(
-            tables, "transmissions", "t", "ev", "seq", "retransmitted"
+            tables, TRANSMISSIONS, "t", "ev", "seq", "retransmitted"
         ):
             if t >= 0:
                 key = seq, ev, again
@@ -94,11 +101,9 @@ class PacketFollower:
                 self._by_time[seq, round(t, 9)] = key
         fates: list[tuple[float, Fate, _Key]] = [
             (t, "arrived", (seq, ev, again))
-            for t, ev, seq, again in self._rows(
-                tables, "arrivals", "t", "ev", "seq", "retransmitted"
-            )
+            for t, ev, seq, again in self._rows(tables, ARRIVALS, "t", "ev", "seq", "retransmitted")
         ]
-        for t, seq, sent_s in self._rows(tables, "losses", "t", "seq", "sent_t"):
+        for t, seq, sent_s in self._rows(tables, LOSSES, "t", "seq", "sent_t"):
             lost = self._by_time.get((seq, round(sent_s, 9)))
             if lost is not None:
                 fates.append((t, "lost", lost))
@@ -112,7 +117,7 @@ class PacketFollower:
             yield Packet(seq, ev, *times, fate, again)
 
     def _control_packets(self, tables: Tables, end_s: float) -> Iterator[Packet]:
-        rows = tables.get("control")
+        rows = tables.get(CONTROL)
         if rows is not None:
             names = ("t", "flow", "ev", "kind", "icrc", "sent")
             for t, flow, ev, kind, icrc, sent in zip(

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 
 from testbed.live.stream.measures import Rows, Tables
 from testbed.live.stream.packets import flow_in_slow_motion
 from testbed.live.stream.records import StreamRecord
 from testbed.live.stream.snapshot import Beginning
 from testbed.live.stream.stream import Stream, first_states
-from testbed.live.stream.tables import TABLES
 from testbed.live.stream.writer import outcome_of
 from testbed.model.run_files.layout import SUMMARY
 from testbed.model.summary import Summary
@@ -41,7 +41,7 @@ def recorded_stream(directory: Path, slow_motion: str | None = None) -> Iterator
         slow_flow=flow_in_slow_motion(data.scenario, slow_motion),
     )
     stream = Stream(beginning, data.run.t0_ns)
-    tables = {name: _columns(data, name) for name in TABLES if name in data.tables}
+    tables = {table: _columns(frame) for table, frame in data.tables.items()}
     yield stream.snapshot(first_states(tables))
     begin_s = 0.0
     for number in range(1, round(data.run.duration_s / beginning.step_s) + 1):
@@ -59,17 +59,17 @@ def _seconds(data: RunData, time_ns: int) -> float:
     return (time_ns - data.run.t0_ns) / NS_PER_S
 
 
-def _columns(data: RunData, table: str) -> Rows:
-    return {name: column.to_numpy() for name, column in data.tables[table].to_dict().items()}
+def _columns(frame: pl.DataFrame) -> Rows:
+    return {name: column.to_numpy() for name, column in frame.to_dict().items()}
 
 
 def _between(tables: Tables, begin_s: float, end_s: float) -> Tables:
     """The rows of [begin, end) of every table that has any; rows are in order of time."""
     chosen = {}
-    for name, rows in tables.items():
+    for table, rows in tables.items():
         first, last = np.searchsorted(rows["t"], (begin_s, end_s))
         if first < last:
-            chosen[name] = {column: values[first:last] for column, values in rows.items()}
+            chosen[table] = {column: values[first:last] for column, values in rows.items()}
     return chosen
 
 

@@ -34,11 +34,12 @@ from testbed.live.stream.snapshot import (
 from testbed.model.faults.impairment import PPM
 from testbed.model.faults.record import FaultRecord
 from testbed.model.flows import Flow
-from testbed.model.run_files.flows import OpenedFlow
 from testbed.model.run_files.health import HealthSample
+from testbed.model.run_files.flows import OpenedFlow
 from testbed.model.units import NS_PER_S
 from testbed.results.analysis.trust.grades import Level
 from testbed.results.analysis.trust.lateness import lasting_lateness
+from testbed.results.records import EV_EVENTS, FINDINGS, OPERATOR
 
 _JUDGED_NS = 3 * NS_PER_S
 """Samples of health are judged again for so long: by then every fault of their time is recorded.
@@ -196,7 +197,7 @@ def _ev_changes(tables: Tables) -> Iterator[EvChange]:
 
 
 def _all_ev_rows(tables: Tables) -> Iterator[EvChange]:
-    rows = tables.get("ev_events")
+    rows = tables.get(EV_EVENTS)
     if rows is None:
         return
     names = "t", "flow", "ev", "plane", "old", "new", "active", "reason"
@@ -205,7 +206,7 @@ def _all_ev_rows(tables: Tables) -> Iterator[EvChange]:
 
 
 def _findings(tables: Tables) -> Iterator[SuspectChange]:
-    rows = tables.get("findings")
+    rows = tables.get(FINDINGS)
     if rows is None:
         return
     columns = (rows[name].tolist() for name in ("t", "raised", "kind", "suspect", "loss_ppm"))
@@ -214,7 +215,7 @@ def _findings(tables: Tables) -> Iterator[SuspectChange]:
 
 
 def _operator_commands(tables: Tables) -> Iterator[OperatorCommand]:
-    rows = tables.get("operator")
+    rows = tables.get(OPERATOR)
     if rows is None:
         return
     names = "t", "by", "kind", "host", "flow", "plane", "ev", "result", "rtt_ns"

@@ -5,7 +5,7 @@ slowed down.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,9 +14,8 @@ import numpy as np
 from testbed.live.stream.measures import Tables
 from testbed.model.closeable import Closeable
 from testbed.model.units import NS_PER_S
-from testbed.results.records import RAW_SUFFIX, TABLES, WORDS_SUFFIX, Kind, Table
+from testbed.results.records import RAW_SUFFIX, TABLE_OF_NAME, TABLES, WORDS_SUFFIX, Kind, Table
 
-_TABLES = {table.name: table for table in TABLES}
 _CHUNK_BYTES = 1 << 22
 
 
@@ -47,15 +46,15 @@ def _joined(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
 class RawTail(Closeable):
     """Reads the raw files below a directory from where it stopped."""
 
-    def __init__(self, directory: Path, names: tuple[str, ...], t0_ns: int) -> None:
-        """Follow the tables of these names; `t0_ns` is the start of the run on their clock."""
+    def __init__(self, directory: Path, t0_ns: int, tables: Collection[Table] = TABLES) -> None:
+        """Follow some tables, or all; `t0_ns` is the start of the run on their clock."""
         self._directory = directory
-        self._names = frozenset(names)
+        self._tables = frozenset(tables)
         self._t0_ns = t0_ns
         self._changed_ns = 0
         self._is_settled = False
         self._files: dict[str, _RawFile] = {}
-        self._later: dict[str, list[dict[str, np.ndarray]]] = {}
+        self._later: dict[Table, list[dict[str, np.ndarray]]] = {}
 
     def close(self) -> None:
         """Close all files."""
@@ -68,22 +67,22 @@ class RawTail(Closeable):
         self._open_new()
         for file in self._files.values():
             for rows in self._new_rows(file):
-                self._later.setdefault(file.table.name, []).append(rows)
+                self._later.setdefault(file.table, []).append(rows)
 
     def rows_before(self, end_s: float) -> Tables:
         """Of the rows that were read, those before a time that have not been returned yet."""
-        due: dict[str, dict[str, np.ndarray]] = {}
-        later: dict[str, list[dict[str, np.ndarray]]] = {}
-        for name, parts in self._later.items():
+        due: dict[Table, dict[str, np.ndarray]] = {}
+        later: dict[Table, list[dict[str, np.ndarray]]] = {}
+        for table, parts in self._later.items():
             rows = _joined(parts)
             is_due = rows["t"] < end_s
             if is_due.all():
-                due[name] = rows
+                due[table] = rows
                 continue
             if is_due.any():
-                due[name] = {column: values[is_due] for column, values in rows.items()}
+                due[table] = {column: values[is_due] for column, values in rows.items()}
                 rows = {column: values[~is_due] for column, values in rows.items()}
-            later[name] = [rows]
+            later[table] = [rows]
         self._later = later
         return due
 
@@ -95,8 +94,8 @@ class RawTail(Closeable):
             return
         self._is_settled = is_known
         for path in self._directory.glob(f"*{RAW_SUFFIX}"):
-            table = _TABLES.get(path.stem.rpartition(".")[2])
-            if path.name not in self._files and table is not None and table.name in self._names:
+            table = TABLE_OF_NAME.get(path.stem.rpartition(".")[2])
+            if path.name not in self._files and table in self._tables:
                 descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
                 words = path.with_suffix(WORDS_SUFFIX)
                 self._files[path.name] = _RawFile(table, descriptor, words)

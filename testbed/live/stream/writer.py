@@ -9,13 +9,12 @@ from pydantic import ValidationError
 from testbed.live.stream.records import StreamRecord, to_line
 from testbed.live.stream.snapshot import Beginning
 from testbed.live.stream.stream import Stream, first_states
-from testbed.live.stream.tables import TABLES
 from testbed.live.stream.tail import RawTail
 from testbed.model.closeable import Closeable
 from testbed.model.faults.record import FaultRecord
-from testbed.model.run_files.flows import FLOWS, OpenedFlow
 from testbed.model.run_files.health import HealthSample
 from testbed.model.run_files.layout import HEALTH, MANIFEST, RAW, SUMMARY
+from testbed.model.run_files.flows import FLOWS, OpenedFlow
 from testbed.model.summary import Summary
 from testbed.results.run_directory import is_locked
 
@@ -44,7 +43,7 @@ class StreamWriter(Closeable):
             t0_ns: the start of the workload on the clock of its records.
         """
         self._directory = directory
-        self._tail = RawTail(directory / RAW, TABLES, t0_ns)
+        self._tail = RawTail(directory / RAW, t0_ns)
         self._stream = Stream(beginning, t0_ns)
         self._step_s = beginning.step_s
         self._file = (directory / STREAM).open("ab", buffering=0)

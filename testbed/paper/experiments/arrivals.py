@@ -13,6 +13,7 @@ from testbed.paper.experiments.lossless import ONLY_SIMULATED, PFC, XOFF_BDP
 from testbed.paper.experiments.throughput import gbps, sliding
 from testbed.paper.figure import PaperFigure, Variant
 from testbed.results.analysis.delivery import Floats
+from testbed.results.records import LINKS
 from testbed.results.report.figures import style
 
 RECEIVER = "h0"
@@ -78,7 +79,7 @@ def _share(run: Run, spans: Sequence[tuple[float, float]]) -> float:
 def _backlog_bdp(run: Run) -> tuple[Floats, Floats]:
     """When the queue to the receiver was sampled, and how full it was."""
     to_receiver = pl.col("direction").str.ends_with(f">{RECEIVER}")
-    samples = run.data.tables["links"].filter(to_receiver).sort("t")
+    samples = run.data.tables[LINKS].filter(to_receiver).sort("t")
     backlog = samples["backlog_bytes"].to_numpy() / run.data.topology.bdp_bytes
     return samples["t"].to_numpy(), backlog
 

@@ -23,6 +23,7 @@ from testbed.results.analysis.fault_metrics import (
     DEFICIT_TAIL_RTTS,
     FlowTables,
 )
+from testbed.results.records import COMPLETIONS
 from testbed.results.report.figures import style
 
 PAIR = ("h0", "h4")
@@ -115,7 +116,7 @@ def _overdue(run: Run) -> float:
 def _overdue_of(run: Run, flow: FlowTables) -> float:
     (fault,) = run.summary.faults
     rtt, start = run.data.base_rtt_s, fault.effective_s or 0.0
-    begun, done = message_times(run.data.table("completions", flow.flow.flow), flow.transmissions)
+    begun, done = message_times(run.data.table(COMPLETIONS, flow.flow.flow), flow.transmissions)
     took = done - begun[: len(done)]
     before = (begun[: len(done)] >= BASELINE_RTTS * rtt) & (done <= start)
     end = min((fault.healed_s or start) + DEFICIT_TAIL_RTTS * rtt, run.data.end_s)

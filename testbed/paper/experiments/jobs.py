@@ -14,6 +14,7 @@ from testbed.paper.experiments import drawing
 from testbed.paper.experiments.throughput import losses, only, qps_failed, sliding, us_per_s
 from testbed.paper.figure import PaperFigure, Variant
 from testbed.results.analysis.operations import completed
+from testbed.results.records import OPERATIONS
 from testbed.results.report.figures import style
 
 UNDISTURBED = Variant("job-undisturbed", "job-undisturbed")
@@ -106,7 +107,7 @@ def _steps(run: Run) -> list[tuple[float, float]]:
     Runs that are compared may be slowed down differently.
     """
     us = us_per_s(run)
-    table = completed(run.data.tables["operations"])
+    table = completed(run.data.tables[OPERATIONS])
     return [(us * start, us * end) for start, end in table.select("start", "end").iter_rows()]
 
 

@@ -10,6 +10,7 @@ from testbed.model.summary import EvSummary, FlowSummary, Latency
 from testbed.results.analysis.delivery import message_latencies, reordering, union
 from testbed.results.analysis.estimates import Percentiles
 from testbed.results.analysis.fault_metrics import FlowTables, fraction, shortfall, window
+from testbed.results.records import ARRIVALS, COMPLETIONS
 from testbed.results.run_data import RunData
 
 WARM_UP_RTTS = 10.0
@@ -25,7 +26,7 @@ class FlowMetrics:
     def __init__(self, data: RunData, tables: FlowTables) -> None:
         """Select the arrivals of the steady window."""
         self.data, self.tables, self.flow = data, tables, tables.flow
-        self._arrivals = data.table("arrivals", self.flow.flow)
+        self._arrivals = data.table(ARRIVALS, self.flow.flow)
         start, end = self._steady_window()
         self.steady = self._arrivals.filter((pl.col("t") > start) & (pl.col("t") <= end))
         self.bps_of_byte = 8 / (end - start) if end > start else 0.0  # a fault from the start on
@@ -143,7 +144,7 @@ class FlowMetrics:
 
 def latencies_s(data: RunData, tables: FlowTables) -> NDArray[np.float64]:
     """The latency of each message of a flow that was completed, in seconds."""
-    return message_latencies(data.table("completions", tables.flow.flow), tables.transmissions)
+    return message_latencies(data.table(COMPLETIONS, tables.flow.flow), tables.transmissions)
 
 
 def latency(data: RunData, seconds: NDArray[np.float64]) -> Latency | None:

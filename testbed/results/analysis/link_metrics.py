@@ -8,12 +8,13 @@ import polars as pl
 
 from testbed.model.fabric.nodes import Tier
 from testbed.model.summary import LinkSummary
+from testbed.results.records import QUEUES
 from testbed.results.run_data import RunData
 
 
 def link_summaries(data: RunData) -> tuple[LinkSummary, ...]:
     """Every direction of every link, in the order of the fabric; none without link model."""
-    backlogs = mean_backlogs(data.tables["queues"], data.run.duration_s)
+    backlogs = mean_backlogs(data.tables[QUEUES], data.run.duration_s)
     summaries = []
     for direction, record in data.run.links.items():
         mean = backlogs.get(direction, 0.0) if _is_sampled(data, direction) else None

@@ -13,6 +13,7 @@ from testbed.model.faults.targets import target_directions
 from testbed.model.summary import Localisation, LocalisedFault
 from testbed.model.summary.metric import NEVER
 from testbed.model.units import NS_PER_S
+from testbed.results.records import FINDINGS, PROBES
 from testbed.results.run_data import RunData
 
 GRACE_ROUNDS = 4
@@ -50,10 +51,10 @@ def accusations(data: RunData) -> tuple[Accusation, ...]:
 
     An accusation that only changes its name, from a link to a direction of it, goes on.
     """
-    end = max([data.run.duration_s, *data.tables["findings"]["t"]])
+    end = max([data.run.duration_s, *data.tables[FINDINGS]["t"]])
     standing: dict[str, Accusation] = {}
     lifted: list[Accusation] = []
-    for row in data.tables["findings"].iter_rows(named=True):
+    for row in data.tables[FINDINGS].iter_rows(named=True):
         t, name = row["t"], row["suspect"]
         if row["raised"]:
             directions = frozenset(target_directions(data.topology, name) or ())
@@ -76,7 +77,7 @@ def localisation(data: RunData) -> Localisation | None:
     faults = list(_link_faults(data))
     right = [a for a in raised if any(fault.explains(a) for fault in faults)]
     localised = tuple(_localised(data, fault, faults, right) for fault in faults)
-    probes = data.tables["probes"]
+    probes = data.tables[PROBES]
     naming_s = max((f.after.forms["s"] for f in localised if f.after is not None), default=None)
     metrics = SimpleNamespace(
         probes=probes.height,
@@ -165,7 +166,7 @@ def _loss(
     """
     others = frozenset().union(*(other.directions for other in faults)) - fault.directions
     until = fault.healed - data.base_rtt_s  # later probes may cross after the healing
-    during = data.tables["probes"].filter(pl.col("t").is_between(fault.start, until))
+    during = data.tables[PROBES].filter(pl.col("t").is_between(fault.start, until))
     by_path = during.group_by("path").agg(pl.len(), pl.col("lost").sum())
     sent, arrived = Counter[int](), 0
     for path, probes, lost in by_path.iter_rows():

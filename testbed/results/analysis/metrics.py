@@ -34,6 +34,7 @@ from testbed.results.analysis.operations import summarise_operations
 from testbed.results.analysis.trust.contradictions import contradictions
 from testbed.results.analysis.trust.verdict import judge
 from testbed.results.capacity.attainable import attainable_rates
+from testbed.results.records import ARRIVALS, EV_EVENTS, LOSSES, TRANSMISSIONS
 from testbed.results.run_data import RunData
 
 
@@ -46,13 +47,13 @@ def flow_tables(data: RunData) -> tuple[FlowTables, ...]:
             flow=flow,
             attainable=rates[flow.flow].attainable,
             ideal=rates[flow.flow].ideal,
-            delivery=delivery(data.table("arrivals", flow.flow)),
+            delivery=delivery(data.table(ARRIVALS, flow.flow)),
             in_order=in_order(
-                data.table("arrivals", flow.flow), data.table("transmissions", flow.flow)
+                data.table(ARRIVALS, flow.flow), data.table(TRANSMISSIONS, flow.flow)
             ),
-            spans=ev_spans(data.table("ev_events", flow.flow), end),
-            transmissions=data.table("transmissions", flow.flow),
-            losses=data.table("losses", flow.flow),
+            spans=ev_spans(data.table(EV_EVENTS, flow.flow), end),
+            transmissions=data.table(TRANSMISSIONS, flow.flow),
+            losses=data.table(LOSSES, flow.flow),
         )
         for flow in data.flows
     )

@@ -13,6 +13,7 @@ import polars as pl
 
 from testbed.model.summary import OperationSummary
 from testbed.results.analysis.estimates import Percentiles
+from testbed.results.records import OPERATIONS
 from testbed.results.run_data import RunData
 
 BUS_FACTORS: Mapping[str, Callable[[int], float]] = {
@@ -39,7 +40,7 @@ def completed(table: pl.DataFrame) -> pl.DataFrame:
 
 def summarise_operations(data: RunData) -> tuple[OperationSummary, ...]:
     """Every kind of operation that the run completed."""
-    operations = completed(data.tables["operations"])
+    operations = completed(data.tables[OPERATIONS])
     return tuple(
         _summary(data, kind, operations.filter(pl.col("kind") == kind))
         for kind in operations["kind"].unique(maintain_order=True)

@@ -13,6 +13,7 @@ from testbed.model.fabric.addressing import ev_for_path, paths
 from testbed.model.faults.impairment import ActiveFaults, Impairment
 from testbed.model.units import NS_PER_S
 from testbed.results.capacity.routes import EvRow, Routes
+from testbed.results.records import EV_EVENTS
 from testbed.results.run_data import RunData
 
 CONVERGED = "routing converged"
@@ -80,7 +81,7 @@ class Allowed:
 
 def attainable_rates(data: RunData) -> dict[int, Allowed]:
     """What the fabric allows every flow of a run over time, by flow number."""
-    flows, events = data.flows, data.tables["ev_events"]
+    flows, events = data.flows, data.tables[EV_EVENTS]
     place_of = {flow.flow: i for i, flow in enumerate(flows)}
     begins = events.filter(pl.col("old") == "")
     evs = {

@@ -15,6 +15,7 @@ from testbed.model.summary.scopes import SCOPES, outcome
 from testbed.model.summary.spread import shown_spreads, worth_showing
 from testbed.model.summary.unit import RTT, US
 from testbed.model.units import NS_PER_S, show_duration, show_share, show_size
+from testbed.results.records import EV_EVENTS
 from testbed.results.report.figures import Drawing
 from testbed.results.report.html import DASH, MetricTables, Picture, number, template
 from testbed.results.report.proof import proof_lines
@@ -149,7 +150,7 @@ def _headline(summary: Summary) -> str:
 def _ev_events(data: RunData) -> list[Mapping[str, Any]]:
     """Every change of an EV but the start, in order of time, with its flow and path named."""
     flows = {flow.flow: flow for flow in data.run.flows}
-    events = data.tables["ev_events"].filter(pl.col("old") != "")
+    events = data.tables[EV_EVENTS].filter(pl.col("old") != "")
     return [
         {
             **event,

@@ -18,6 +18,7 @@ from testbed.model.summary import FlowSummary
 from testbed.model.transport import KERNEL_KINDS
 from testbed.results.analysis.fault_metrics import FaultMetrics, FlowTables
 from testbed.results.analysis.trust.grades import Level, Reasons
+from testbed.results.records import ARRIVALS
 from testbed.results.run_data import RunData
 
 RECOVERY = "a recovery is not shorter than an interval without goodput that begins in force"
@@ -83,7 +84,7 @@ def _links(data: RunData) -> Violations:
     end = data.end_s
     header = topology.wire_bytes - PAYLOAD_MTU
     arrived = (
-        data.tables["arrivals"]
+        data.tables[ARRIVALS]
         .filter(pl.col("t").is_between(0, end) & (pl.col("bytes") > 0))
         .group_by("flow", "ev")
         .agg(pl.col("bytes").cast(pl.Int64).sum(), packets=pl.len())

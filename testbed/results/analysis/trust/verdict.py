@@ -22,6 +22,7 @@ from testbed.model.units import NS_PER_S, show_duration, show_number, show_share
 from testbed.results.analysis.trust.grades import Level, Reason, Reasons, degraded, graded
 from testbed.results.analysis.trust.lateness import late_loops, late_timers
 from testbed.results.analysis.trust.watching import costly_watching
+from testbed.results.records import ARRIVALS, LINKS, OPERATIONS, TRANSMISSIONS
 from testbed.results.run_data import RunData
 
 CPU_DEGRADED = 0.85
@@ -184,7 +185,7 @@ def _outdated_cost(data: RunData, samples: Sequence[HealthSample]) -> Reasons:
     end, in ns. The measured cost is `endpoint_ns` of the manifest's capacity.
     """
     capacity = data.manifest.capacity
-    sent_t = data.tables["transmissions"]["t"]
+    sent_t = data.tables[TRANSMISSIONS]["t"]
     packets_per_s = int(sent_t.is_between(0, data.run.duration_s).sum()) / data.run.duration_s
     if not capacity or not packets_per_s or (mean_busy(samples) or 0.0) <= CPU_DEGRADED:
         return
@@ -232,7 +233,7 @@ def _wrong_rates(data: RunData) -> Reasons:
     """
     if data.simulated:
         return
-    links = data.tables["links"].sort("t")
+    links = data.tables[LINKS].sort("t")
     fastest, slowest = (0.0, ""), (1.0, "")
     for (name, direction), samples in links.group_by("link", "direction"):
         link = data.topology.links[str(name)]
@@ -314,7 +315,7 @@ def _open_accounts(data: RunData, packets_sent: int) -> Reasons:
 
 
 def _reordering(data: RunData, flows: Sequence[FlowSummary]) -> Reasons:
-    arrivals = data.tables["arrivals"].height
+    arrivals = data.tables[ARRIVALS].height
     reordered = sum(flow.packets_reordered for flow in flows)
     share = reordered / max(arrivals, 1)
     yield from graded(
@@ -382,11 +383,11 @@ def _damaged_payload(integrity: Integrity) -> Reasons:
 
 def _early_end(data: RunData) -> Reasons:
     """Whether the workload ended long before its planned end without a fault in force."""
-    last = data.tables["arrivals"]["t"].max()
+    last = data.tables[ARRIVALS]["t"].max()
     if not isinstance(last, float):
         yield Level.INVALID, "no data arrived"
     elif not data.scenario.workload.continuous:
-        if not data.tables["operations"].height:
+        if not data.tables[OPERATIONS].height:
             yield Level.INVALID, NOTHING_FINISHED
     else:
         early_s, duration_s = data.run.duration_s - last, data.run.duration_s

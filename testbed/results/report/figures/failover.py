@@ -11,6 +11,7 @@ from matplotlib.patches import Patch
 from testbed.model.summary import FaultSummary, FlowFault, Summary
 from testbed.results.analysis.delivery import delivered_point
 from testbed.results.analysis.fault_metrics import FlowTables
+from testbed.results.records import ARRIVALS
 from testbed.results.report.figures import fault_rows, style
 from testbed.results.report.figures.goodput import marks, zoom
 from testbed.results.report.figures.style import Drawing
@@ -101,7 +102,7 @@ def _packets(
     sent = flow.transmissions.with_columns(next_t=pl.col("t").shift(-1).over("seq")).sort("t")
     lost = flow.losses.filter(~pl.col("spurious")).select("seq", "ev", t="sent_t", lost=True)
     placed = (
-        data.table("arrivals", flow.flow.flow)
+        data.table(ARRIVALS, flow.flow.flow)
         .filter(pl.col("bytes") > 0)
         .group_by("seq")
         .agg(placed_t=pl.col("t").min())
@@ -139,7 +140,7 @@ def _sequence(
     many = packets.height > RASTER_ABOVE
     dots(fine, "t", ".", ms=1.6, color=style.GREY, rasterized=many)
     dots(fine, "placed_t", ".", ms=1.6, color=style.SKY, rasterized=many)
-    seqs, times = delivered_point(data.table("arrivals", flow.flow.flow))
+    seqs, times = delivered_point(data.table(ARRIVALS, flow.flow.flow))
     axes.step((times - start) * per_s, seqs - zero, where="post", color=style.BLACK, linewidth=1.1)
     faint = min(0.8, 20 / max(lost.height, 1))
     again = packets.filter("retransmitted")

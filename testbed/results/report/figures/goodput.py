@@ -12,6 +12,7 @@ from testbed.model.summary.unit import MS, RTT
 from testbed.model.units import NS_PER_S, show_duration
 from testbed.results.analysis.delivery import Floats
 from testbed.results.analysis.fault_metrics import FlowTables
+from testbed.results.records import ARRIVALS
 from testbed.results.report.figures import fault_rows, style
 from testbed.results.report.figures.style import Drawing
 from testbed.results.run_data import RunData
@@ -106,7 +107,7 @@ def _whole_run(axes: Axes, data: RunData, flow: FlowTables, summary: Summary) ->
     end = data.end_s
     width = _bin_s(data)
     edges = np.arange(0, end + width, width)
-    arrivals = data.table("arrivals", flow.flow.flow)
+    arrivals = data.table(ARRIVALS, flow.flow.flow)
     base = np.zeros(len(edges) - 1)
     for plane in range(data.topology.planes):
         of_plane = arrivals.filter(pl.col("plane") == plane)

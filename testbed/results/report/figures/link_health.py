@@ -13,6 +13,7 @@ from matplotlib.patches import Patch
 from testbed.model.fabric.names import link_of
 from testbed.model.summary import Summary
 from testbed.results.analysis.localisation import Accusation, accusations, faulty_links
+from testbed.results.records import PROBES
 from testbed.results.report.figures import style
 from testbed.results.report.figures.style import Drawing
 from testbed.results.run_data import RunData
@@ -59,7 +60,7 @@ def draw(data: RunData, summary: Summary) -> Drawing:
 
 def _lost_probes(data: RunData) -> pl.DataFrame:
     """A row for every link that a lost probe crossed: `t`, `link`."""
-    lost = data.tables["probes"].filter("lost")
+    lost = data.tables[PROBES].filter("lost")
     nodes = lost["path"].str.split(":").list.last().str.split(">").to_list()
     pairs = [
         (t, link_of(f"{near}>{far}"))

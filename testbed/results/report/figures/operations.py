@@ -5,6 +5,7 @@ import polars as pl
 from testbed.model.summary import Summary
 from testbed.model.summary.unit import MS, US
 from testbed.results.analysis.operations import completed
+from testbed.results.records import OPERATIONS
 from testbed.results.report.figures import fault_rows, style
 from testbed.results.report.figures.style import Drawing
 from testbed.results.run_data import RunData
@@ -14,7 +15,7 @@ def draw(data: RunData, summary: Summary) -> Drawing | None:
     """Draw `operations`: a row for each kind; None without operations."""
     if not summary.operations:
         return None
-    operations = completed(data.tables["operations"])
+    operations = completed(data.tables[OPERATIONS])
     figure = style.new_figure(2.4 * len(summary.operations) + 0.6)
     grid = figure.subplots(len(summary.operations), 2, squeeze=False, width_ratios=[1.7, 1])
     for (over_time, distribution), kind in zip(grid, summary.operations, strict=True):

@@ -11,6 +11,7 @@ from testbed.model.fabric.queue import Queue
 from testbed.model.fabric.topology import Topology
 from testbed.model.summary import LinkSummary, Summary
 from testbed.model.units import NS_PER_S, show_duration
+from testbed.results.records import QUEUES
 from testbed.results.report.figures import style
 from testbed.results.report.figures.style import Drawing
 from testbed.results.run_data import RunData
@@ -28,7 +29,7 @@ _EVENTS = (
 
 def draw(data: RunData, summary: Summary) -> Drawing | None:
     """Draw `queues`: a row for each kind of port; None where nothing ever waited."""
-    samples = data.tables["queues"].filter(pl.col("t").is_between(0, data.end_s))
+    samples = data.tables[QUEUES].filter(pl.col("t").is_between(0, data.end_s))
     shown = _busiest(data.topology, summary, set(samples["direction"].unique()))
     if not shown:
         return None
