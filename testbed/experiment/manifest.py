@@ -12,7 +12,7 @@ from testbed.fabric.link_model import link_model
 from testbed.fabric.openvswitch.availability import Availability
 from testbed.installation import commit
 from testbed.model.run_files.layout import MANIFEST
-from testbed.model.run_files.manifest import Manifest
+from testbed.model.run_files.manifest import CarriedLoad, Manifest
 from testbed.model.scenario import Scenario
 from testbed.results.code_version import code_version
 
@@ -54,10 +54,12 @@ def write_manifest(
     (directory / MANIFEST).write_text(manifest.to_json())
 
 
-def _capacity(scenario: Scenario) -> dict[str, float] | None:
+def _capacity(scenario: Scenario) -> CarriedLoad | None:
     """What this machine was measured to carry, and the load to expect; None if it was not."""
     capacity = load_capacity()
-    return None if capacity is None else asdict(capacity) | {"load": capacity.load(scenario)}
+    if capacity is None:
+        return None
+    return CarriedLoad(**asdict(capacity), load=capacity.load(scenario))
 
 
 def _idle_cpus(asleep: str | None) -> str:

@@ -10,6 +10,26 @@ from pydantic import BaseModel, ConfigDict
 from testbed.model.scenario import Scenario
 
 
+class CarriedLoad(BaseModel):
+    """What a machine was measured to carry, and the load that a run was expected to be.
+
+    Attributes:
+        endpoint_ns: CPU time of a data packet at both endpoints together.
+        link_ns: CPU time of a data packet on each link.
+        cpus: how many CPUs' time may be used.
+        lag_ns: how late event loops woke during the measurement, 99th percentile, in ns.
+        load: the expected share of the CPUs, 1.0 being all of them.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    endpoint_ns: float
+    cpus: float
+    link_ns: float = 0.0
+    lag_ns: float = 0.0
+    load: float = 0.0
+
+
 class Manifest(BaseModel):
     """`manifest.json`: enough to make a run again, and to know what it ran on.
 
@@ -54,7 +74,7 @@ class Manifest(BaseModel):
     propagation_delay: str = ""
     link_model: str = ""
     realtime_offset_ns: int | None = None
-    capacity: dict[str, float] | None = None
+    capacity: CarriedLoad | None = None
     git: dict[str, str | bool] | None = None
 
     @classmethod

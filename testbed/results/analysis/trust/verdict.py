@@ -187,12 +187,12 @@ def _outdated_cost(data: RunData, samples: Sequence[HealthSample]) -> Reasons:
     capacity = data.manifest.capacity
     sent_t = data.tables[TRANSMISSIONS]["t"]
     packets_per_s = int(sent_t.is_between(0, data.run.duration_s).sum()) / data.run.duration_s
-    if not capacity or not packets_per_s or (mean_busy(samples) or 0.0) <= CPU_DEGRADED:
+    if capacity is None or not packets_per_s or (mean_busy(samples) or 0.0) <= CPU_DEGRADED:
         return
     shares = _core_shares(samples)
     cost_ns = NS_PER_S / packets_per_s * sum(shares.get(name, 0.0) for name in data.topology.nodes)
-    times = cost_ns / capacity["endpoint_ns"]
-    expected_share = packets_per_s * capacity["endpoint_ns"] / NS_PER_S / capacity["cpus"]
+    times = cost_ns / capacity.endpoint_ns
+    expected_share = packets_per_s * capacity.endpoint_ns / NS_PER_S / capacity.cpus
     if times > COST_OUTDATED and expected_share >= COST_MIN_SHARE:
         yield degraded(
             f"a packet took {show_duration(cost_ns)} of the endpoints' CPU time, "
