@@ -39,8 +39,8 @@ from testbed.model.fabric.names import link_of
 from testbed.model.progress import Progress
 from testbed.model.run_files.layout import HEALTH, LOGS, RAW, RUN, START, capture_file
 from testbed.model.run_files.link_sample import LinkSample
+from testbed.model.run_files.raw import RunStart
 from testbed.model.run_files.run import MissingPart, RunRecord
-from testbed.model.run_files.start import RunStart
 from testbed.model.scenario import Scenario
 from testbed.model.units import NS_PER_S
 from testbed.results import records

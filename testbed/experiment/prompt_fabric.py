@@ -21,7 +21,7 @@ from testbed.experiment.queues import LINK_SAMPLE_S, QueueSampler, step_ns
 from testbed.fabric.fabric import Fabric
 from testbed.model.fabric.names import link_of
 from testbed.model.run_files.layout import LOGS, RAW, START
-from testbed.model.run_files.start import RunStart
+from testbed.model.run_files.raw import RunStart
 from testbed.model.units import NS_PER_S
 from testbed.results import records
 from testbed.results.records import Recorder, raw_path

@@ -13,7 +13,7 @@ from testbed.host.operator import KEPT_EVENTS
 from testbed.host.traffic import Connection
 from testbed.model.fabric.nodes import Node
 from testbed.model.run_files.layout import START
-from testbed.model.run_files.start import RunStart
+from testbed.model.run_files.raw import RunStart
 from testbed.mrc import EvChanged, EvState, Placed, QueuePair
 from testbed.sandbox.channel import Channel
 from testbed.sandbox.sockets import socket_name

@@ -35,7 +35,7 @@ from testbed.model.faults.impairment import PPM
 from testbed.model.faults.record import FaultRecord
 from testbed.model.flows import Flow
 from testbed.model.run_files.health import HealthSample
-from testbed.model.run_files.flows import OpenedFlow
+from testbed.model.run_files.raw import OpenedFlow
 from testbed.model.units import NS_PER_S
 from testbed.results.analysis.trust.grades import Level
 from testbed.results.analysis.trust.lateness import lasting_lateness

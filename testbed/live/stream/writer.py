@@ -14,7 +14,7 @@ from testbed.model.closeable import Closeable
 from testbed.model.faults.record import FaultRecord
 from testbed.model.run_files.health import HealthSample
 from testbed.model.run_files.layout import HEALTH, MANIFEST, RAW, SUMMARY
-from testbed.model.run_files.flows import FLOWS, OpenedFlow
+from testbed.model.run_files.raw import FLOWS, OpenedFlow
 from testbed.model.summary import Summary
 from testbed.results.run_directory import is_locked
 

@@ -1,4 +1,4 @@
-"""The content of `raw/flows.jsonl`: the flows of programs at the prompt, line by line."""
+"""What is written beside the raw records while a run lasts: its start, and flows of programs."""
 
 from pydantic import BaseModel, ConfigDict
 
@@ -6,8 +6,22 @@ FLOWS = "flows.jsonl"
 """The name of the file; it is locked while a line is added."""
 
 
+class RunStart(BaseModel):
+    """`raw/start.json` of an emulated run.
+
+    Attributes:
+        t0_ns: start of the workload on CLOCK_MONOTONIC, in ns.
+        base_rtt_ns: the base RTT.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    t0_ns: int
+    base_rtt_ns: int
+
+
 class OpenedFlow(BaseModel):
-    """A line: a program has sent its first data packet on a queue pair.
+    """A line of `raw/flows.jsonl`: a program has sent its first data packet on a queue pair.
 
     Attributes:
         flow: its number, counted from 0.
