@@ -17,9 +17,9 @@ from PIL import Image
 
 from testbed.campaign.job import FORMS
 from testbed.model.errors import InputError
-from testbed.paper.kept import KeptResults, kept_figure, read_results, write_results
 from testbed.paper.outcome import OutcomeStore
 from testbed.paper.page import Row, as_document, picture_name, sums_of
+from testbed.paper.published import PublishedResults, published_figure, read_results, write_results
 from testbed.paper.registry import FIGURES
 from testbed.paper.report import ReportRow
 
@@ -34,7 +34,7 @@ _ROWS = re.compile(r"(<!-- rows -->\n).*(<!-- end -->)", re.DOTALL)
 _SUM = re.compile(r"\[[^]]* hold\]\(docs/paper\.md\);[^|]*own studies: \d+ of \d+ hold")
 
 
-def rows_of(results: KeptResults) -> list[Row]:
+def rows_of(results: PublishedResults) -> list[Row]:
     """A row for each figure."""
     return [
         ReportRow(figure, {form: results.outcomes.get((figure.number, form)) for form in FORMS}, {})
@@ -55,7 +55,7 @@ def with_sum(readme: str, rows: Sequence[Row]) -> str:
     return _SUM.sub("; ".join(filter(None, (f"[{hold}](docs/paper.md)", others, own))), readme)
 
 
-def added(results: KeptResults, directory: Path) -> KeptResults:
+def added(results: PublishedResults, directory: Path) -> PublishedResults:
     """The results with those of a directory; its drawings replace those of the documents."""
     made = []
     for form in FORMS:
@@ -70,7 +70,7 @@ def added(results: KeptResults, directory: Path) -> KeptResults:
                         "results of unchanged runs",
                         "make them without these options",
                     )
-                made.append(kept_figure(figure, outcome))
+                made.append(published_figure(figure, outcome))
                 target = DOCS / PICTURES / picture_name(figure.number, form)
                 with Image.open(store.picture(figure).with_suffix(".png")) as drawn:
                     drawn.convert("RGB").quantize(COLOURS).save(target, optimize=True)

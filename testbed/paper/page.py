@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from testbed.campaign.job import Form
-from testbed.paper.kept import KeptOutcome
+from testbed.paper.published import PublishedOutcome
 from testbed.paper.report import ReportRow, apart, counts_of
 
 if TYPE_CHECKING:
     from testbed.paper.outcome import Answer
 
-Row = ReportRow[KeptOutcome]
+Row = ReportRow[PublishedOutcome]
 
 
 def picture_name(number: str, form: Form) -> str:

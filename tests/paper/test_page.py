@@ -10,10 +10,10 @@ from testbed.campaign.job import FORMS, Form
 from testbed.cli.figures import FULL_SEEDS
 from testbed.model.errors import InputError
 from testbed.paper.checks import at_least
-from testbed.paper.kept import KeptCheck, KeptFigure, KeptSeeds, read_results
 from testbed.paper.outcome import CheckOutcome, FigureOutcome, OutcomeStore
 from testbed.paper.page import Row, as_document
 from testbed.paper.planning import select_figures
+from testbed.paper.published import PublishedCheck, PublishedFigure, PublishedSeeds, read_results
 from testbed.paper.registry import FIGURES
 from testbed.paper.report import ReportRow
 
@@ -39,13 +39,13 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "paper.md"
 def _row(number: str, *, share: float) -> Row:
     """A row that was simulated with two seeds."""
     (figure,) = select_figures([number])
-    kept = KeptFigure(
+    kept = PublishedFigure(
         figure=number,
         form="simulated",
         setup="",
-        checks=(KeptCheck(what="share | of it", low=0.9, high=None, form="{:.1%}"),),
+        checks=(PublishedCheck(what="share | of it", low=0.9, high=None, form="{:.1%}"),),
         results=tuple(
-            KeptSeeds(seeds=(seed,), values=((share,),), runs=1, trusted=1) for seed in (1, 2)
+            PublishedSeeds(seeds=(seed,), values=((share,),), runs=1, trusted=1) for seed in (1, 2)
         ),
     )
     return ReportRow(figure, {"emulated": None, "simulated": kept.outcome}, {})

@@ -9,36 +9,36 @@ from testbed.model.errors import InputError
 from testbed.model.summary import State
 from testbed.model.summary.metric import NEVER
 from testbed.paper.checks import at_least
-from testbed.paper.kept import (
-    KeptCheck,
-    KeptFigure,
-    KeptResults,
-    KeptSeeds,
-    kept_figure,
+from testbed.paper.outcome import CheckOutcome, FigureOutcome, FigureRun
+from testbed.paper.planning import select_figures
+from testbed.paper.published import (
+    PublishedCheck,
+    PublishedFigure,
+    PublishedResults,
+    PublishedSeeds,
     merged,
+    published_figure,
     read_results,
     write_results,
 )
-from testbed.paper.outcome import CheckOutcome, FigureOutcome, FigureRun
-from testbed.paper.planning import select_figures
 
 
-def _kept(
+def _published(
     values: Mapping[tuple[int, ...], tuple[float, ...]],
     *,
     low: float = 0.9,
     setup: str = "as before",
     verdict: State = "trusted",
     what: str = "share",
-) -> KeptFigure:
+) -> PublishedFigure:
     """The results of seeds that have one check."""
-    return KeptFigure(
+    return PublishedFigure(
         figure="9a",
         form="simulated",
         setup=setup,
-        checks=(KeptCheck(what=what, low=low, high=None, form="{:.1%}"),),
+        checks=(PublishedCheck(what=what, low=low, high=None, form="{:.1%}"),),
         results=tuple(
-            KeptSeeds(
+            PublishedSeeds(
                 seeds=seeds,
                 values=(each,),
                 verdict=verdict,
@@ -50,13 +50,16 @@ def _kept(
     )
 
 
-def _values(figure: KeptFigure) -> tuple[float, ...]:
+def _values(figure: PublishedFigure) -> tuple[float, ...]:
     (check,) = figure.outcome.checks
     return check.values
 
 
 def test_seeds_of_several_sessions_add_up() -> None:
-    first, second = _kept({(1,): (0.8,), (3,): (0.95,)}), _kept({(2,): (0.96,), (3,): (0.97,)})
+    first, second = (
+        _published({(1,): (0.8,), (3,): (0.95,)}),
+        _published({(2,): (0.96,), (3,): (0.97,)}),
+    )
     both = merged(first, second, compares_seeds=False)
     assert both.seeds == (1, 2, 3)
     assert _values(both) == (0.8, 0.96, 0.97)
@@ -65,7 +68,7 @@ def test_seeds_of_several_sessions_add_up() -> None:
 
 
 def test_a_worse_run_of_a_seed_does_not_replace_a_better_one() -> None:
-    good, poor = _kept({(1,): (0.95,)}), _kept({(1,): (0.5,)}, verdict="degraded")
+    good, poor = _published({(1,): (0.95,)}), _published({(1,): (0.5,)}, verdict="degraded")
     assert _values(merged(good, poor, compares_seeds=False)) == (0.95,)
     assert _values(merged(poor, good, compares_seeds=False)) == (0.95,)
     assert poor.outcome.holds == "not trusted"
@@ -73,30 +76,32 @@ def test_a_worse_run_of_a_seed_does_not_replace_a_better_one() -> None:
 
 
 def test_runs_that_are_set_up_or_checked_otherwise_replace_the_others() -> None:
-    known = _kept({(1,): (0.8,), (2,): (0.8,)})
+    known = _published({(1,): (0.8,), (2,): (0.8,)})
     for made in (
-        _kept({(1,): (0.95,)}, setup="another", low=0.5),
-        _kept({(1,): (0.95,)}, what="another share"),
+        _published({(1,): (0.95,)}, setup="another", low=0.5),
+        _published({(1,): (0.95,)}, what="another share"),
     ):
         assert merged(known, made, compares_seeds=False) == made
 
 
 def test_bounds_do_not_move_after_a_run() -> None:
     with pytest.raises(InputError, match=r"9a, simulated: share: found ≥ 80.0%, expected ≥ 90"):
-        merged(_kept({(1,): (0.85,)}), _kept({(2,): (0.85,)}, low=0.8), compares_seeds=False)
+        merged(
+            _published({(1,): (0.85,)}), _published({(2,): (0.85,)}, low=0.8), compares_seeds=False
+        )
 
 
 def test_seeds_of_which_only_the_range_is_known_stay_until_each_is_made() -> None:
-    known = _kept({(1, 2, 3): (0.7, 0.8, 0.9)})
-    two = merged(known, _kept({(1,): (0.95,), (2,): (0.95,)}), compares_seeds=False)
+    known = _published({(1, 2, 3): (0.7, 0.8, 0.9)})
+    two = merged(known, _published({(1,): (0.95,), (2,): (0.95,)}), compares_seeds=False)
     assert _values(two) == (0.7, 0.8, 0.9)
-    three = merged(known, _kept({(n,): (0.95,) for n in (1, 2, 3)}), compares_seeds=False)
+    three = merged(known, _published({(n,): (0.95,) for n in (1, 2, 3)}), compares_seeds=False)
     assert _values(three) == (0.95, 0.95, 0.95)
 
 
 def test_seeds_that_are_judged_together_are_replaced_by_as_many() -> None:
-    known = _kept({(1, 2, 3): (0.7, 0.8, 0.9)})
-    fewer, more = _kept({(1, 2): (0.9, 0.9)}), _kept({(1, 2, 3, 4): (0.9,) * 4}, low=0.7)
+    known = _published({(1, 2, 3): (0.7, 0.8, 0.9)})
+    fewer, more = _published({(1, 2): (0.9, 0.9)}), _published({(1, 2, 3, 4): (0.9,) * 4}, low=0.7)
     assert merged(known, fewer, compares_seeds=True) == known
     assert merged(known, more, compares_seeds=True) == more
 
@@ -104,9 +109,9 @@ def test_seeds_that_are_judged_together_are_replaced_by_as_many() -> None:
 def test_a_file_has_all_that_it_is_given(tmp_path: Path) -> None:
     file = tmp_path / "results.json"
     assert read_results(file).figures == {}
-    kept = _kept({(1,): (NEVER,), (2,): (0.95,)}, verdict="degraded")
-    write_results(file, KeptResults({}).adding([kept]))
-    assert read_results(file).figures == {("9a", "simulated"): kept}
+    published = _published({(1,): (NEVER,), (2,): (0.95,)}, verdict="degraded")
+    write_results(file, PublishedResults({}).adding([published]))
+    assert read_results(file).figures == {("9a", "simulated"): published}
 
 
 def test_an_outcome_is_kept_by_seed(tmp_path: Path) -> None:
@@ -130,11 +135,11 @@ def test_an_outcome_is_kept_by_seed(tmp_path: Path) -> None:
     outcome = FigureOutcome(
         number="9a", form="simulated", setup="as set up", checks=(check,), seeds=(1, 2), runs=runs
     )
-    kept = kept_figure(figure, outcome)
-    assert kept.setup == "as set up"
-    assert kept.checks == (KeptCheck(what="share", low=0.9, high=None, form="{:.1%}"),)
-    assert [one.seeds for one in kept.results] == [(1,), (2,)]
-    assert [one.values for one in kept.results] == [((0.951235,),), ((0.97,),)]
-    assert [one.verdict for one in kept.results] == ["trusted", "degraded"]
-    assert {one.commit for one in kept.results} == {"abc"}
-    assert kept.outcome.doubt == "1 of 2 runs trusted"
+    published = published_figure(figure, outcome)
+    assert published.setup == "as set up"
+    assert published.checks == (PublishedCheck(what="share", low=0.9, high=None, form="{:.1%}"),)
+    assert [one.seeds for one in published.results] == [(1,), (2,)]
+    assert [one.values for one in published.results] == [((0.951235,),), ((0.97,),)]
+    assert [one.verdict for one in published.results] == ["trusted", "degraded"]
+    assert {one.commit for one in published.results} == {"abc"}
+    assert published.outcome.doubt == "1 of 2 runs trusted"

@@ -34,7 +34,7 @@ class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class KeptCheck(_Model):
+class PublishedCheck(_Model):
     """What a check measures, and its bounds (see `Check`); null where it has none."""
 
     what: str
@@ -51,7 +51,7 @@ class KeptCheck(_Model):
         return CheckOutcome.of(figure, check)
 
 
-class KeptSeeds(_Model):
+class PublishedSeeds(_Model):
     """What a seed came to, or several that were judged together.
 
     Attributes:
@@ -74,14 +74,14 @@ class KeptSeeds(_Model):
     machine: str = ""
 
 
-class KeptOutcome(Outcome):
+class PublishedOutcome(Outcome):
     """The results of a figure in one form, as documents show them.
 
     Attributes:
         results: what its seeds came to.
     """
 
-    results: tuple[KeptSeeds, ...] = ()
+    results: tuple[PublishedSeeds, ...] = ()
 
     @property
     def verdict(self) -> State:
@@ -104,7 +104,7 @@ class KeptOutcome(Outcome):
         return tuple(result.commit for result in self.results if result.machine)
 
 
-class KeptFigure(_Model):
+class PublishedFigure(_Model):
     """The results of a figure in one form.
 
     Attributes:
@@ -118,8 +118,8 @@ class KeptFigure(_Model):
     figure: str
     form: Form
     setup: str
-    checks: tuple[KeptCheck, ...]
-    results: tuple[KeptSeeds, ...]
+    checks: tuple[PublishedCheck, ...]
+    results: tuple[PublishedSeeds, ...]
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -127,14 +127,14 @@ class KeptFigure(_Model):
         return tuple(sorted(seed for result in self.results for seed in result.seeds))
 
     @property
-    def outcome(self) -> KeptOutcome:
+    def outcome(self) -> PublishedOutcome:
         """It as documents show it."""
         figure = _FIGURES[self.figure]
         checks = tuple(
             check.of(figure, [value for result in self.results for value in result.values[place]])
             for place, check in enumerate(self.checks)
         )
-        return KeptOutcome(
+        return PublishedOutcome(
             number=self.figure,
             form=self.form,
             checks=checks,
@@ -143,8 +143,8 @@ class KeptFigure(_Model):
         )
 
 
-def kept_figure(figure: PaperFigure, outcome: FigureOutcome) -> KeptFigure:
-    """What is kept of the outcome of a figure, while the directories of its runs are there."""
+def published_figure(figure: PaperFigure, outcome: FigureOutcome) -> PublishedFigure:
+    """What is published of the outcome of a figure, while the directories of its runs are there."""
     if figure.compares_seeds:
         parts = {outcome.seeds: tuple(check.values for check in outcome.checks)}
     else:
@@ -152,13 +152,13 @@ def kept_figure(figure: PaperFigure, outcome: FigureOutcome) -> KeptFigure:
             (seed,): tuple((check.values[place],) for check in outcome.checks)
             for place, seed in enumerate(outcome.seeds)
         }
-    results = tuple(_kept_seeds(outcome, seeds, values) for seeds, values in parts.items())
-    kept = set(KeptCheck.model_fields)
+    results = tuple(_published_seeds(outcome, seeds, values) for seeds, values in parts.items())
+    fields = set(PublishedCheck.model_fields)
     checks = tuple(
-        KeptCheck.model_validate(check.model_dump(mode="json", include=kept))
+        PublishedCheck.model_validate(check.model_dump(mode="json", include=fields))
         for check in outcome.checks
     )
-    return KeptFigure(
+    return PublishedFigure(
         figure=figure.number,
         form=outcome.form,
         setup=outcome.setup,
@@ -167,9 +167,9 @@ def kept_figure(figure: PaperFigure, outcome: FigureOutcome) -> KeptFigure:
     )
 
 
-def _kept_seeds(
+def _published_seeds(
     outcome: FigureOutcome, seeds: tuple[int, ...], values: tuple[tuple[float, ...], ...]
-) -> KeptSeeds:
+) -> PublishedSeeds:
     runs = [run for run in outcome.runs if run.seed in seeds]
     codes = [json.loads(run.manifest)["code"] for run in runs if run.manifest is not None]
     machines = [
@@ -178,7 +178,7 @@ def _kept_seeds(
         for machine in machines_of(runs)
     ]
     emulated = outcome.form == "emulated"
-    return KeptSeeds(
+    return PublishedSeeds(
         seeds=seeds,
         values=tuple(
             tuple(float(f"{value:.{_DIGITS}g}") for value in of_check) for of_check in values
@@ -191,7 +191,9 @@ def _kept_seeds(
     )
 
 
-def merged(known: KeptFigure, made: KeptFigure, *, compares_seeds: bool) -> KeptFigure:
+def merged(
+    known: PublishedFigure, made: PublishedFigure, *, compares_seeds: bool
+) -> PublishedFigure:
     """The results of both: seeds add up.
 
     Of a seed that is in both, the new result counts, unless its runs have a worse verdict. Results
@@ -209,7 +211,7 @@ def merged(known: KeptFigure, made: KeptFigure, *, compares_seeds: bool) -> Kept
     for before, after in zip(known.outcome.checks, made.outcome.checks, strict=True):
         if before.bound != after.bound:
             place = f"{made.figure}, {made.form}: {after.what}"
-            expected = f"{before.bound}, as in the results that are kept"
+            expected = f"{before.bound}, as in the published results"
             remedy = "bounds do not move after a run: a new setup of the runs gets new bounds"
             raise InputError.of(place, after.bound, expected, remedy)
     results = {result.seeds: result for result in known.results}
@@ -226,17 +228,17 @@ def merged(known: KeptFigure, made: KeptFigure, *, compares_seeds: bool) -> Kept
 
 
 @dataclass(frozen=True)
-class KeptResults:
-    """All that is kept, by figure and form."""
+class PublishedResults:
+    """All that is published, by figure and form."""
 
-    figures: Mapping[tuple[str, Form], KeptFigure]
+    figures: Mapping[tuple[str, Form], PublishedFigure]
 
     @cached_property
-    def outcomes(self) -> Mapping[tuple[str, Form], KeptOutcome]:
+    def outcomes(self) -> Mapping[tuple[str, Form], PublishedOutcome]:
         """As documents show it."""
         return {key: figure.outcome for key, figure in self.figures.items()}
 
-    def adding(self, made: Iterable[KeptFigure]) -> "KeptResults":
+    def adding(self, made: Iterable[PublishedFigure]) -> "PublishedResults":
         """These results and others (see `merged`)."""
         all_figures = dict(self.figures)
         comparing = {figure.number for figure in FIGURES if figure.compares_seeds}
@@ -245,25 +247,25 @@ class KeptResults:
             known = all_figures.get(key)
             compares = new.figure in comparing
             all_figures[key] = new if known is None else merged(known, new, compares_seeds=compares)
-        return KeptResults(all_figures)
+        return PublishedResults(all_figures)
 
 
-def read_results(file: Path) -> KeptResults:
+def read_results(file: Path) -> PublishedResults:
     """The results in a file; none if there is no such file."""
     if not file.is_file():
-        return KeptResults({})
-    figures = map(KeptFigure.model_validate, json.loads(file.read_text()))
-    return KeptResults({(figure.figure, figure.form): figure for figure in figures})
+        return PublishedResults({})
+    figures = map(PublishedFigure.model_validate, json.loads(file.read_text()))
+    return PublishedResults({(figure.figure, figure.form): figure for figure in figures})
 
 
-def write_results(file: Path, results: KeptResults) -> None:
+def write_results(file: Path, results: PublishedResults) -> None:
     """Write a file: a check and the result of a seed are a line each, so that versions compare."""
     order = [(figure.number, form) for figure in FIGURES for form in FORMS]
     known = [results.figures[key] for key in order if key in results.figures]
     file.write_text("[" + ",".join(map(_lines, known)) + "\n]\n")
 
 
-def _lines(figure: KeptFigure) -> str:
+def _lines(figure: PublishedFigure) -> str:
     data: dict[str, Any] = figure.model_dump(mode="json", exclude_defaults=True)
     head = ", ".join(f'"{key}": {json.dumps(data[key])}' for key in ("figure", "form", "setup"))
     lists = ",\n  ".join(
