@@ -45,7 +45,7 @@ LATE_RTTS = 0.02
 """An arrival is late if the program sees it this many base RTTs after it was due. Ours."""
 
 
-class _VerbsLoad:
+class _VerbsTransport:
     """The queue pairs of a verbs context, on a NIC."""
 
     def __init__(self, context: Context, nic: Nic, records: DeviceRecords | None) -> None:
@@ -135,8 +135,8 @@ class Device(Closeable):
         self._records: DeviceRecords | None = None
         if records is not None:
             self._records = DeviceRecords(records, topology, host, self._evs)
-        load = _VerbsLoad(self.context, self._nic, self._records)
-        self._loop = EventLoop(self._nic, PortMonitor.of(topology, host), load)
+        transport = _VerbsTransport(self.context, self._nic, self._records)
+        self._loop = EventLoop(self._nic, PortMonitor.of(topology, host), transport)
 
     def close(self) -> None:
         """Close the sockets, and finish the records."""

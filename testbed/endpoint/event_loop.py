@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from testbed.endpoint.clock import now_ns
 from testbed.endpoint.nic import Nic
 from testbed.endpoint.port_monitor import PortMonitor
-from testbed.host.rounds import Load, Rounds
+from testbed.host.rounds import HostTransport, Rounds
 from testbed.model.closeable import Closeable
 from testbed.model.units import NS_PER_S
 from testbed.mrc import NEVER
@@ -20,12 +20,12 @@ from testbed.mrc import NEVER
 class EventLoop(Closeable):
     """Hands arrivals, carrier changes and times to a host's queue pairs; sends; sleeps."""
 
-    def __init__(self, nic: Nic, monitor: PortMonitor, load: Load) -> None:
-        """Drive `load` over a NIC; closing the loop closes NIC and monitor."""
+    def __init__(self, nic: Nic, monitor: PortMonitor, transport: HostTransport) -> None:
+        """Drive `transport` over a NIC; closing the loop closes NIC and monitor."""
         self._nic = nic
         self._monitor = monitor
-        self._load = load
-        self._rounds = Rounds(load, nic.ports, nic.round_ns)
+        self._transport = transport
+        self._rounds = Rounds(transport, nic.ports, nic.round_ns)
         self._core_ns = now_ns()  # the latest time that the queue pairs have been given
 
     def time_ns(self) -> int:
@@ -36,13 +36,13 @@ class EventLoop(Closeable):
     def receive(self, now: int) -> Iterator[int]:
         """Hand over the arrivals that are due; yield for each how long ago it was due, in ns."""
         for packet, arrival, late_ns in self._nic.arrivals(now, self._core_ns):
-            self._load.receive(memoryview(packet), arrival)
+            self._transport.receive(memoryview(packet), arrival)
             yield late_ns
 
     def check_ports(self, now: int) -> None:
         """Hand over the carrier changes since the last call."""
         for plane, up in self._monitor.changes():
-            self._load.port_changed(plane, up=up, now_ns=now)
+            self._transport.port_changed(plane, up=up, now_ns=now)
 
     def send(self, now: int) -> None:
         """Send what is due and what the ports have room for."""

@@ -115,7 +115,8 @@ class Endpoint:
             case {"start_ns": start}:
                 self._start_ns = start
             case {"stop_ns": stop}:
-                self._stop_ns = self._traffic.operator.end_ns = stop
+                self._stop_ns = stop
+                self._traffic.operator.end_at(stop)
             case {"deny": directions}:
                 now = self._loop.time_ns()
                 self._traffic.operator.deny_crossing(frozenset(directions), now)

@@ -76,11 +76,7 @@ class _Probing:
 
 
 class HostOperator:
-    """The operator's side of one host. Times in ns.
-
-    Attributes:
-        end_ns: when the run ends: no command that comes or is due then, or later, is carried out.
-    """
+    """The operator's side of one host. Times in ns."""
 
     def __init__(self, operated: CommandScope, host: Node, tables: Tables) -> None:
         """Have no queue pairs yet; `operated` has the flows, and the scenario's commands if any."""
@@ -96,7 +92,7 @@ class HostOperator:
         self._dropped = 0
         self._disabled: set[int] = set()
         self._t0_ns = 0
-        self.end_ns = NEVER
+        self._end_ns = NEVER
 
     def use_flows_of(self, operated: CommandScope) -> None:
         """Check commands against the flows of `operated` from now on."""
@@ -128,6 +124,10 @@ class HostOperator:
             (t0_ns + command.at, command) for command in sorted(own, key=lambda each: each.at)
         )
 
+    def end_at(self, end_ns: int) -> None:
+        """Carry out no command that comes or is due when the run ends, or later."""
+        self._end_ns = end_ns
+
     @property
     def deadline_ns(self) -> int:
         """When `work` has something to do, or `NEVER`."""
@@ -141,7 +141,7 @@ class HostOperator:
         """Carry out the scenario's commands that are due, and report finished batches of probes."""
         while self._commands and self._commands[0][0] <= now_ns:
             due_ns, command = self._commands.popleft()
-            if due_ns < self.end_ns:
+            if due_ns < self._end_ns:
                 self._carry_out(command, now_ns, _ignore, BY_SCENARIO)
         if self._probing:
             for probing in [p for p in self._probing if p.batch.is_over(now_ns)]:
@@ -150,7 +150,7 @@ class HostOperator:
 
     def handle(self, command: Command, now_ns: int, answer: Answer) -> None:
         """Carry out a command by hand; `answer` is called when it took effect or was refused."""
-        if now_ns >= self.end_ns:
+        if now_ns >= self._end_ns:
             answer(OVER)
         else:
             self._carry_out(command, now_ns, answer, BY_HAND)

@@ -184,7 +184,7 @@ def _open_mrc(
         congestion = _congestion(parameters, port, config, path_rtt_ns)
         controllers[qp.peer] = congestion
     else:
-        congestion.shared = True
+        congestion.share()
     return mrc.QueuePair(config, memory, congestion, select=select)
 
 

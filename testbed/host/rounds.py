@@ -6,7 +6,7 @@ from testbed.host.port_scheduler import PortScheduler
 from testbed.mrc import NEVER, Arrival
 
 
-class Load(Protocol):
+class HostTransport(Protocol):
     """The queue pairs of one host, as its rounds drive them.
 
     A protocol, not a base class: this module may be compiled, and what implements it may not.
@@ -45,10 +45,10 @@ class Rounds:
         ready_ns: when the next round may be, at the earliest.
     """
 
-    def __init__(self, load: Load, ports: PortScheduler, tick_ns: int) -> None:
+    def __init__(self, transport: HostTransport, ports: PortScheduler, tick_ns: int) -> None:
         """Begin with idle ports, ready for a round at any time."""
         self.tick_ns = tick_ns
-        self._load = load
+        self._transport = transport
         self._ports = ports
         self.ready_ns = 0
         self._full_until_ns = NEVER
@@ -56,11 +56,11 @@ class Rounds:
     def send(self, now_ns: int) -> None:
         """Have the queue pairs send what is due and what the ports have room for."""
         self.ready_ns = now_ns + self.tick_ns
-        room = self._load.transmit(now_ns, self._ports.room(now_ns))
+        room = self._transport.transmit(now_ns, self._ports.room(now_ns))
         self._full_until_ns = self._ports.next_room_ns(now_ns) if room <= 0 else NEVER
 
     def next_ns(self, now_ns: int) -> int:
         """When the next round must be even if nothing arrives; `NEVER` if not at all."""
         full = self._full_until_ns < NEVER
-        due_ns = min(self._full_until_ns, self._load.deadline_ns(now_ns, full=full))
+        due_ns = min(self._full_until_ns, self._transport.deadline_ns(now_ns, full=full))
         return due_ns if due_ns >= NEVER else max(due_ns, now_ns + self.tick_ns)

@@ -84,7 +84,7 @@ class Host(Event):
 
     def end(self, now_ns: int, _: object) -> None:
         """Post no more messages, and carry out no more commands."""
-        self.traffic.operator.end_ns = now_ns
+        self.traffic.operator.end_at(now_ns)
         self.traffic.end()
         self.wake(now_ns)
 

@@ -210,7 +210,8 @@ def test_a_window_that_others_share_may_open_at_any_time() -> None:
     for shared in (False, True):
         network = Network(make_profile(), congestion=lambda: Window(lambda: FixedWindow(4096)))
         qp = network.qps[0]
-        qp.congestion.shared = shared
+        if shared:
+            qp.congestion.share()
         qp.transmit(0, 8)
         assert qp.touched == shared
 

@@ -136,7 +136,7 @@ def test_a_command_at_or_after_the_end_changes_nothing() -> None:
     scenario = healthy()
     host = Simulation(scenario).hosts[scenario.topology.host_named("h0")]
     operator, told = host.traffic.operator, list[dict[str, Any]]()
-    operator.end_ns = 6 * S
+    operator.end_at(6 * S)
     deny = parse_command({"kind": "deny", "flow": FLOW, "ev": ["p0"]})
     operator.handle(deny, 6 * S, told.append)
     assert [problem["found"] for problem in told[0]["errors"]] == ["a run that is over"]
@@ -151,10 +151,10 @@ def test_a_command_of_the_scenario_that_is_due_at_or_after_the_end_changes_nothi
         host = Simulation(scenario).hosts[scenario.topology.host_named("h0")]
         operator, told = host.traffic.operator, list[dict[str, Any]]()
         operator.begin(0)
-        operator.end_ns = at_end
+        operator.end_at(at_end)
         operator.work(3 * S)
         assert operator.deadline_ns == NEVER
-        operator.end_ns = NEVER
+        operator.end_at(NEVER)
         operator.handle(parse_command({"kind": "list", "flow": FLOW}), 3 * S, told.append)
         assert {ev["state"] for ev in told[0]["evs"] if ev["port"] == 0} == {expected}
 

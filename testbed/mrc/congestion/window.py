@@ -33,6 +33,10 @@ class Window:
         self.controller = self._make()
         self.window = int(self.controller.window)
 
+    def share(self) -> None:
+        """Let another queue pair send into it, too."""
+        self.shared = True
+
     def reset(self) -> None:
         """Begin again, as a queue pair is reset, unless others have packets in flight."""
         if self.flight <= 0:
