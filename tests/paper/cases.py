@@ -263,6 +263,14 @@ CASES: Mapping[str, Case] = {
             ("interruption, the NIC needs 100 RTT", {"stalls": {100: 106.0}}),
             *((f"after {rtts} RTT", {"kept": {rtts: 0.9}}) for rtts in (0, 10, 30, 100)),
             *(
+                (f"figure 9a, {rtts} RTT: {what}", change)
+                for rtts in (0, 10, 30, 100)
+                for what, change in (
+                    ("longest", {"step_stalls": {rtts: rtts + 6.0}}),
+                    ("share", {"steps": {rtts: 0.85}}),
+                )
+            ),
+            *(
                 (f"figure 6, {rtts} RTT: {what}", {"jobs": {rtts: change}})
                 for rtts in (0, 10, 30, 100)
                 for what, change in (

@@ -31,8 +31,13 @@ def remap_runs(
     stalls: Mapping[int, float] | None = None,
     kept: Mapping[int, float] | None = None,
     jobs: Mapping[int, Mapping[str, Any]] | None = None,
+    step_stalls: Mapping[int, float] | None = None,
+    steps: Mapping[int, float] | None = None,
 ) -> Runs:
-    """By the base RTTs that the NIC needs: the stall, what is used of what is left, the job."""
+    """By the base RTTs that the NIC needs: the stall, what is used of what is left, the job.
+
+    The last two are the stall and the share in the steps of figure 9a.
+    """
     made = {}
     for rtts in REMAP_RTTS:
         name = f"port-remap-{rtts}"
@@ -40,6 +45,13 @@ def remap_runs(
         share = {**dict.fromkeys(REMAP_RTTS, 0.99), **(kept or {})}[rtts]
         faults = faults_of(scenario_of(name), stall=Time({"rtt": stall}))
         made[name] = run(_steady(share), faults=faults)
+        name = f"steps-remap-{rtts}"
+        longest = {**dict.fromkeys(REMAP_RTTS, 2.0), **(step_stalls or {})}[rtts]
+        step_share = {**dict.fromkeys(REMAP_RTTS, 0.95), **(steps or {})}[rtts]
+        scenario = scenario_of(name)
+        faults = faults_of(scenario, stall=Time({"rtt": longest}))
+        data = {"topology": scenario.topology}
+        made[name] = run(_steady(step_share), faults=faults, data=data)
         job = transceiver_flaps_runs(**(jobs or {}).get(rtts, {}))
         made[f"job-remap-{rtts}"] = job.pop("job-transceiver-flaps")
         made |= job

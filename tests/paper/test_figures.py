@@ -55,6 +55,7 @@ def test_every_run_is_a_valid_scenario_of_its_name(name: str, tmp_path: Path) ->
     longer_s |= {"probe-each-ms": 300, "nic-transceiver": 306}
     if name.startswith("port-remap-"):
         longer_s[name] = 24
+    longer_s |= {"steps-remap-30": 80, "steps-remap-100": 210}
     if name.startswith("arrivals-"):
         longer_s[name] = 3500
     assert made.scenario.duration <= longer_s.get(name, usual_s) * 10**9

@@ -12,6 +12,7 @@ from testbed.campaign.job import Form
 from testbed.campaign.store import Run, Runs
 from testbed.model.fabric.addressing import directions_of_path
 from testbed.model.fabric.names import link_of
+from testbed.model.units import NS_PER_S
 from testbed.paper.checks import Check, at_least, at_most, between
 from testbed.paper.experiments.drawing import legend_below, new_panels, plot_flows
 from testbed.paper.experiments.failover import dead_link
@@ -22,8 +23,11 @@ from testbed.paper.experiments.jobs import (
     steps_during_and_after,
 )
 from testbed.paper.experiments.throughput import (
+    LEAST_OF_A_STEP,
     MAX_STALL_RTTS,
     SETTLE_RTTS,
+    least_of_phases,
+    longest_stall_rtts,
     qps_failed,
     share,
     stall_rtts,
@@ -88,6 +92,39 @@ def _remap(rtts: int) -> Variant:
 REMAPS = tuple(map(_remap, REMAP_RTTS))
 
 
+NIC_LINKS = 7
+STEP_RTTS = 10
+"""Base RTTs between the end of the delay and the next step. In scenarios base RTTs are those
+between racks; results are given in those of the run's flows, which stay in one rack here."""
+
+
+def _steps_remap(rtts: int) -> Variant:
+    """Figure 9a: links fail one after another, and come back in the reverse order."""
+    step, begin = rtts + STEP_RTTS, 20
+    timeline = [
+        {
+            "kind": "cut",
+            "target": f"h0--p{number}_t0_0",
+            "at": f"{begin + step * number} RTT",
+            "for": f"{step * (2 * (NIC_LINKS - number) - 1)} RTT",
+        }
+        for number in range(NIC_LINKS)
+    ]
+    return Variant(
+        f"steps-remap-{rtts}",
+        "nic-links-one-by-one",
+        {
+            "transport": REMAPS[REMAP_RTTS.index(rtts)].changes["transport"],
+            "timeline": timeline,
+            "duration": f"{2 * (begin + step * NIC_LINKS)} RTT",
+        },
+        excluded={"emulated": "a seed takes five minutes; one step of each is emulated"},
+    )
+
+
+STEPS_REMAP = tuple(map(_steps_remap, REMAP_RTTS))
+
+
 def _job_remap(rtts: int) -> Variant:
     return replace(
         FLAPPING_JOB,
@@ -115,8 +152,21 @@ def _delays(runs: Runs) -> tuple[Check, ...]:
             at_least(f"share of what is left, after {delay}", after, 0.95),
         )
     if CALM_JOB.name in runs:
-        checks += _delays_in_job(runs)
+        checks += (*_delays_in_steps(runs), *_delays_in_job(runs))
     return tuple(checks)
+
+
+def _delays_in_steps(runs: Runs) -> Iterator[Check]:
+    """What the delay costs in the steps of figure 9a."""
+    for rtts, variant in zip(REMAP_RTTS, STEPS_REMAP, strict=True):
+        run = runs[variant.name]
+        delay, most = f"the steps of figure 9a, {rtts} RTT", rtts + MAX_STALL_RTTS
+        stall = longest_stall_rtts(run)
+        yield at_most(f"{delay}: longest interruption", stall, most, "{:.1f} RTT")
+        delay_s = rtts * run.data.topology.propagation_rtt_ns / NS_PER_S
+        least = least_of_phases(run, delay_s / run.data.base_rtt_s + SETTLE_RTTS)
+        what = f"{delay}: share of what is left after it, the least of any step"
+        yield at_least(what, least, LEAST_OF_A_STEP)
 
 
 def _delays_in_job(runs: Runs) -> Iterator[Check]:
@@ -311,7 +361,7 @@ CLAIMS = (
         "text-remap",
         [(run, f"{rtts} base RTTs") for rtts, run in zip(REMAP_RTTS, REMAPS, strict=True)],
         _delays,
-        more=(CALM_JOB, *JOB_REMAPS),
+        more=(*STEPS_REMAP, CALM_JOB, *JOB_REMAPS),
     ),
     _claim("text-lossy-nic", ((ALONE, "MRC alone"), (LOCATED, "with a deny list")), _lossy_nic),
     _claim("text-probes", ((PROBED, "two silent links"),), _probes),

@@ -102,13 +102,9 @@ def _t1_down(run: Run) -> tuple[Check, ...]:
 
 
 def _links_in_turn(run: Run) -> tuple[Check, ...]:
-    least = min(
-        throughput.share(qps, *phase)
-        for qps in throughput.by_direction(run.flows)
-        for phase in throughput.phases(run)
-    )
+    what = "share of what the remaining links allow, the least of any step"
     return (
-        at_least("share of what the remaining links allow, the least of any step", least, 0.9),
+        at_least(what, throughput.least_of_phases(run), throughput.LEAST_OF_A_STEP),
         at_least("throughput when all links are back", throughput.during_and_after(run)[1], 0.95),
         throughput.interruption(run),
     )

@@ -28,6 +28,9 @@ MAX_STALL_RTTS = 5.0
 """The longest interruption that counts as short. The paper's bound (figure 9a: < 1 s of real time)
 is some ten thousand times longer; this one is its "few tens of microseconds" in base RTTs."""
 
+LEAST_OF_A_STEP = 0.9
+"""Of what the remaining links allow, in each step of figure 9a."""
+
 PORTS_GBPS = 400.0
 """What a host's ports carry together on four planes of 100 Gb/s, or on one of 400, in real Gb/s,
 headers included."""
@@ -124,8 +127,7 @@ def measured(value: Time | None, what: str) -> Time:
 
 def interruption(run: Run) -> Check:
     """Check that no fault kept a flow from delivering for long."""
-    longest = max(stall_rtts(fault) for fault in run.summary.faults)
-    return at_most("longest interruption", longest, MAX_STALL_RTTS, "{:.1f} RTT")
+    return at_most("longest interruption", longest_stall_rtts(run), MAX_STALL_RTTS, "{:.1f} RTT")
 
 
 def losses(flow: FlowTables, start: float, end: float) -> int:
@@ -150,6 +152,18 @@ def phases(run: Run, settle_rtts: float = SETTLE_RTTS) -> list[tuple[float, floa
     times = sorted(t for t in changes if t is not None)
     settle = settle_rtts * run.data.base_rtt_s
     return [(start + settle, end) for start, end in pairwise(times) if end - start > settle]
+
+
+def least_of_phases(run: Run, settle_rtts: float = SETTLE_RTTS) -> float:
+    """What the worse direction placed in the worst phase, of what the links in service allowed."""
+    return min(
+        share(qps, *phase) for qps in by_direction(run.flows) for phase in phases(run, settle_rtts)
+    )
+
+
+def longest_stall_rtts(run: Run) -> float:
+    """The longest time that any fault kept a flow from delivering in order, in base RTTs."""
+    return max(stall_rtts(fault) for fault in run.summary.faults)
 
 
 def during_and_after(run: Run, settle_rtts: float = SETTLE_RTTS) -> tuple[float, float]:
