@@ -121,12 +121,25 @@ def _attempts(directory: Path) -> list[Attempt]:
 
 
 def _under_way(directory: Path) -> set[int]:
-    """The runs of the series that `sudo` has started, by their PIDs."""
-    return {
+    """The runs of the series that `sudo` has started, by their PIDs.
+
+    A child of `sudo` has the same command line until it executes the run.
+    """
+    started = {
         pid
         for pid, words in _processes()
         if words[:1] == ["sudo"] and f"{directory}/here/scenarios/tiny.yaml" in words
     }
+    return {pid for pid in started if _parent(pid) not in {None, *started}}
+
+
+def _parent(pid: int) -> int | None:
+    """The parent of a process; None if it has ended."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return None
+    return int(status.partition("PPid:")[2].split()[0])
 
 
 def _commands(directory: Path) -> list[int]:
