@@ -38,8 +38,12 @@ live: setup ## run SCENARIO (default: healthy) and watch it in a browser, until 
 	@$(OWNED) "$(RESULTS)" . -- .venv/bin/testbed run $(LIVE_SCENARIO) --live --results "$(RESULTS)" $(ARGS)
 
 .PHONY: test
-test: setup ## run all tests (root: without it the tests that need it are skipped)
-	@$(OWNED) . -- .venv/bin/python -m pytest -ra $(PROCESSES) -m "not install and not vm" $(ARGS)
+test: setup ## run the tests (root: without it the tests that need it are skipped)
+	@$(OWNED) . -- .venv/bin/python -m pytest -ra $(PROCESSES) -m "not long and not install and not vm" $(ARGS)
+
+.PHONY: test-long
+test-long: setup ## run those that take longest: labs, clusters, the paper's rows, all scenarios (root)
+	@$(OWNED) . -- .venv/bin/python -m pytest -ra $(PROCESSES) -m "long and not install and not vm" $(ARGS)
 
 .PHONY: test-wheel
 test-wheel: setup ## install the wheel into empty environments, and test it there (package index; part of it root)
@@ -47,7 +51,7 @@ test-wheel: setup ## install the wheel into empty environments, and test it ther
 
 .PHONY: check
 check: lint ## lint, types, prose, and the tests that need neither root nor a fabric, emulated or simulated
-	@$(OWNED) . -- .venv/bin/python -m pytest -q $(PROCESSES) -m "not root and not simulated and not install and not vm" $(ARGS)
+	@$(OWNED) . -- .venv/bin/python -m pytest -q $(PROCESSES) -m "not root and not simulated and not long and not install and not vm" $(ARGS)
 
 .PHONY: soak
 soak: setup ## every fault for a second, then every scenario, and a table of how it went (root)

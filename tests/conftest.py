@@ -19,7 +19,7 @@ from testbed import fast
 from testbed.model.errors import MachineError
 from tests import turns
 
-LONG = {"e2e", "experiment", "labs", "paper", "sim"}
+COMPUTING = {"e2e", "experiment", "labs", "paper", "sim"}
 """Directories with the files that compute most. They come before the others, so that processes have
 done about as much when tests begin to run alone."""
 
@@ -100,8 +100,8 @@ def _in_order(files: Mapping[Path, Sequence[pytest.Item]]) -> list[Path]:
         ways = {*map(_runs_alone, items)}
         (some if len(ways) == 2 else alone if True in ways else beside).append(path)
     waiting = [path for path in beside if _directory(path) in WAITING]
-    computing = [path for path in beside if _directory(path) in LONG]
-    others = [path for path in beside if _directory(path) not in WAITING | LONG]
+    computing = [path for path in beside if _directory(path) in COMPUTING]
+    others = [path for path in beside if _directory(path) not in WAITING | COMPUTING]
     return [*_spread(waiting, computing), *others, *some, *alone]
 
 

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     from distributed import Future as Task
 
-pytestmark = pytest.mark.simulated
+pytestmark = [pytest.mark.simulated, pytest.mark.long]
 
 TINY = """\
 name: tiny

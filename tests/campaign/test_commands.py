@@ -13,6 +13,8 @@ from testbed.model.errors import ExitStatus
 from testbed.results.run_directory import locked
 from tests.waiting import WATCHDOG_S, wait_until
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 PLACE = ("--on", "local")
 

@@ -16,7 +16,7 @@ from testbed.campaign.attempt import Attempt
 from testbed.model.errors import SIGNALLED, ExitStatus
 from tests.waiting import WATCHDOG_S, wait_until
 
-pytestmark = [pytest.mark.root, pytest.mark.e2e]
+pytestmark = [pytest.mark.root, pytest.mark.e2e, pytest.mark.long]
 
 SUDO = Path(__file__).with_name("sudo.sh")
 TINY = """\

@@ -21,6 +21,8 @@ from testbed.model.summary import Summary
 from tests.cli.conftest import AMPLE, Call
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.long
+
 TESTBED = Path(sys.executable).with_name("testbed")
 SCENARIO = """\
 name: tiny

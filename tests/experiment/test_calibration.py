@@ -218,6 +218,7 @@ def quarter() -> Iterator[Path]:
 
 
 @pytest.mark.root
+@pytest.mark.long
 def test_a_quarter_of_a_cpu_is_measured(quarter: Path, tmp_path: Path) -> None:
     """And what it carries is found for `dilation: auto`.
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 PROJECT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((PROJECT / "examples").glob("*.ipynb"))
 

@@ -24,6 +24,8 @@ from tests.campaign.programs import program, scheduler, worker_options
 
 from .prepared import CHANGES, CODE, COURSE_KEY, FORGED, FULL, changed, solved
 
+pytestmark = pytest.mark.long
+
 
 def _ignore(*_: object) -> None:
     pass

@@ -12,6 +12,8 @@ from testbed.labs.grading.submission import submit
 
 from .prepared import CODE, COURSE_KEY, FORGED, FULL_CODE, LOOP, changed, solved_code, with_code
 
+pytestmark = pytest.mark.long
+
 
 def _ignore(*_: object) -> None:
     pass

@@ -21,6 +21,8 @@ from testbed.labs.library import (
 from testbed.labs.predicting import predict
 from testbed.labs.work import RESULTS, find_work, start
 
+pytestmark = pytest.mark.long
+
 each_lab = pytest.mark.parametrize("directory", lab_directories(), ids=lambda path: str(path.name))
 
 

@@ -24,6 +24,8 @@ from testbed.results.analysis.trust.verdict import NOT_DELIVERED
 from testbed.results.run_directory import RunDirectory
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.long
+
 COMMAND = [sys.executable, "-m", "testbed", "lab"]
 TELLTALES = {
     *("faults.jsonl", "summary.json", "manifest.json"),

@@ -22,6 +22,8 @@ from testbed.labs.work import Work
 from testbed.model.flows import flows_of
 from testbed.results.run_directory import RunDirectory
 
+pytestmark = pytest.mark.long
+
 NAMES = [
     *(f"p{plane}_t0_{t0}--p{plane}_t1_{t1}" for plane in "0123" for t0 in "01" for t1 in "0123"),
     *(f"h{host}" for host in range(8)),

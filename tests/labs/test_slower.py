@@ -15,7 +15,7 @@ from testbed.model.scenario import Scenario
 from testbed.results.run_directory import RunDirectory
 from testbed.sim import simulate
 
-pytestmark = pytest.mark.simulated
+pytestmark = [pytest.mark.simulated, pytest.mark.long]
 
 WITHOUT_CODE = [path for path in lab_directories() if not (path / START).is_dir()]
 """The others take a minute each."""

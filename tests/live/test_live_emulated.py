@@ -13,7 +13,7 @@ from tests.live.browser import choose, expect, needs_browser, opened
 from tests.live.watched import LINK, MAPPED, address, started
 from tests.waiting import wait_until
 
-pytestmark = [needs_browser, pytest.mark.root]
+pytestmark = [needs_browser, pytest.mark.root, pytest.mark.long]
 
 
 def test_a_server_that_is_killed_comes_back_and_the_page_goes_on(

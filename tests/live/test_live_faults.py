@@ -16,7 +16,7 @@ from tests.live.browser import Page, Route, choose, expect, needs_browser, opene
 from tests.live.test_live_page import HEALTHY
 from tests.live.watched import address, started
 
-pytestmark = [needs_browser, pytest.mark.simulated]
+pytestmark = [needs_browser, pytest.mark.simulated, pytest.mark.long]
 
 TARGETS = {
     "link": "p1_t0_0--p1_t1_1",

@@ -13,7 +13,7 @@ from tests.live.browser import expect, needs_browser, opened
 from tests.live.watched import address
 from tests.waiting import wait_until
 
-pytestmark = [needs_browser, pytest.mark.root]
+pytestmark = [needs_browser, pytest.mark.root, pytest.mark.long]
 
 TESTBED = Path(sys.executable).with_name("testbed")
 LINK = "p1_t0_0--p1_t1_1"

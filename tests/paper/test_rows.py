@@ -15,7 +15,7 @@ from testbed.results.report.figures.style import new_figure
 from .cases import CASES
 from .short import Short, assert_row, missed_where_broken
 
-pytestmark = pytest.mark.simulated
+pytestmark = [pytest.mark.simulated, pytest.mark.long]
 
 
 def _shortest_and_longest(figure: PaperFigure) -> PaperFigure:

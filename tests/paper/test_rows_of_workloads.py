@@ -15,7 +15,7 @@ from . import test_rows
 from .cases import CASES
 from .short import EXPECTED, NOT_IN_SHORT, Short, assert_row, missed_where_broken
 
-pytestmark = pytest.mark.simulated
+pytestmark = [pytest.mark.simulated, pytest.mark.long]
 
 
 def _as_emulated(figure: PaperFigure) -> PaperFigure:

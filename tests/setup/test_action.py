@@ -20,7 +20,7 @@ from testbed.model.errors import ExitStatus
 ROOT = Path(__file__).parents[2]
 TESTBED = Path(sys.executable).with_name("testbed")
 
-pytestmark = pytest.mark.simulated
+pytestmark = [pytest.mark.simulated, pytest.mark.long]
 
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
 STEPS = ACTION["runs"]["steps"]

@@ -10,7 +10,7 @@ from testbed.model.summary.metric import NEVER
 
 from .measuring import measured, writes
 
-pytestmark = pytest.mark.simulated
+pytestmark = [pytest.mark.simulated, pytest.mark.long]
 
 
 def topology(name: str) -> object:

@@ -12,7 +12,7 @@ from testbed.results.analysis.metrics import flow_tables, summarise
 from testbed.results.run_data import load_run
 from testbed.sim import simulate
 
-pytestmark = pytest.mark.simulated
+pytestmark = [pytest.mark.simulated, pytest.mark.long]
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 EMULATED_ONLY = {
