@@ -9,7 +9,7 @@ import pytest
 from tests.e2e.conftest import CommandLine
 from tests.machine import skip_without
 
-pytestmark = [pytest.mark.root, pytest.mark.e2e, pytest.mark.alone]
+pytestmark = [pytest.mark.root, pytest.mark.e2e, pytest.mark.alone, pytest.mark.long]
 
 PAIR = {"kind": "write_bw", "pairs": [["h0", "h1"]], "message_size": "256 KiB"}
 
