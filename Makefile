@@ -10,6 +10,8 @@ FIG ?=
 ARGS ?=
 SYSTEM ?= debian12
 ARCH ?= amd64
+# Tests that neither install from the package index nor change the machine.
+ANYWHERE := not install and not vm
 # One process more than CPUs, because many tests wait; whole files, in the order of tests/conftest.py.
 PROCESSES := -n $(shell expr $$(nproc) + 1) --dist loadfile --no-loadscope-reorder
 
@@ -39,11 +41,11 @@ live: setup ## run SCENARIO (default: healthy) and watch it in a browser, until 
 
 .PHONY: test
 test: setup ## run the tests (root: without it the tests that need it are skipped)
-	@$(OWNED) . -- .venv/bin/python -m pytest -ra $(PROCESSES) -m "not long and not install and not vm" $(ARGS)
+	@$(OWNED) . -- .venv/bin/python -m pytest -ra $(PROCESSES) -m "not long and $(ANYWHERE)" $(ARGS)
 
 .PHONY: test-long
 test-long: setup ## run those that take longest: labs, clusters, the paper's rows, all scenarios (root)
-	@$(OWNED) . -- .venv/bin/python -m pytest -ra $(PROCESSES) -m "long and not install and not vm" $(ARGS)
+	@$(OWNED) . -- .venv/bin/python -m pytest -ra $(PROCESSES) -m "long and $(ANYWHERE)" $(ARGS)
 
 .PHONY: test-wheel
 test-wheel: setup ## install the wheel into empty environments, and test it there (package index; part of it root)
@@ -51,7 +53,7 @@ test-wheel: setup ## install the wheel into empty environments, and test it ther
 
 .PHONY: check
 check: lint ## lint, types, prose, and the tests that need neither root nor a fabric, emulated or simulated
-	@$(OWNED) . -- .venv/bin/python -m pytest -q $(PROCESSES) -m "not root and not simulated and not long and not install and not vm" $(ARGS)
+	@$(OWNED) . -- .venv/bin/python -m pytest -q $(PROCESSES) -m "not root and not simulated and not long and $(ANYWHERE)" $(ARGS)
 
 .PHONY: soak
 soak: setup ## every fault for a second, then every scenario, and a table of how it went (root)

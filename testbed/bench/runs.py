@@ -103,7 +103,8 @@ def simulate_runs(
         MachineError: this machine cannot make a run; the message says what is missing.
         RunFailedError: a run was not finished.
     """
-    from testbed.campaign.plan import planned_run  # noqa: PLC0415 - see `_engine`
+    from testbed.campaign.budget import RetryPolicy  # noqa: PLC0415 - see `_engine`
+    from testbed.campaign.plan import planned_run  # noqa: PLC0415
     from testbed.campaign.series import directory_name  # noqa: PLC0415
     from testbed.campaign.store import Store  # noqa: PLC0415
 
@@ -119,25 +120,22 @@ def simulate_runs(
     }
     planned = [run for of_case in runs.values() for run in of_case]
     due = [run for run in planned if store.best(run) is None]
-    engine = _engine(store, setting)
+    engine = _engine(store, setting, RetryPolicy())
     engine.execute(due, made_before=len(planned) - len(due))
     return {case: [_best(run, engine).summary for run in of_case] for case, of_case in runs.items()}
 
 
-def _engine(
-    store: "Store", setting: Setting, policy: "RetryPolicy | None" = None
-) -> "CampaignEngine":
+def _engine(store: "Store", setting: Setting, policy: "RetryPolicy") -> "CampaignEngine":
     """What makes runs on this machine.
 
     Planning and storing runs loads Polars, which starts threads: that must not happen before
     `carried`, or another part of the bench, has forked a sandbox.
     """
-    from testbed.campaign.budget import RetryPolicy  # noqa: PLC0415
     from testbed.campaign.engine import CampaignEngine  # noqa: PLC0415
     from testbed.campaign.local import LocalExecutor  # noqa: PLC0415
 
     progress = where_it_changes(setting.progress)
-    return CampaignEngine(store, LocalExecutor(store.directory), progress, policy or RetryPolicy())
+    return CampaignEngine(store, LocalExecutor(store.directory), progress, policy)
 
 
 def _best(planned: "PlannedRun", engine: "CampaignEngine") -> "Run":

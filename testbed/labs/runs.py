@@ -22,7 +22,7 @@ from testbed.labs.grading.speed import slowness
 from testbed.labs.work import RESULTS, SEALED, STATE, Work
 from testbed.model.errors import InputError, MachineError, did_you_mean
 from testbed.model.progress import Progress
-from testbed.model.run_files.layout import RUN, table_file
+from testbed.model.run_files.layout import RUN
 from testbed.results.records import (
     ARRIVALS,
     COMPLETIONS,
@@ -271,11 +271,15 @@ def unseal(work: Work) -> list[Path]:
 
 def _shows(sealed: Path, shown: Path) -> bool:
     """Whether a student's copy has the tables of a run, and not those of an earlier one."""
-    names = [table_file(table.name) for table in UNSEALED]
-    tables = [name for name in names if (sealed / name).is_file()]
     return all(
-        (shown / table).is_file() and filecmp.cmp(sealed / table, shown / table) for table in tables
+        (shown / file.name).is_file() and filecmp.cmp(file, shown / file.name)
+        for file in _unsealed(sealed)
     )
+
+
+def _unsealed(sealed: Path) -> list[Path]:
+    """The files of a hidden run's tables that a student gets at once."""
+    return [file for table in UNSEALED if (file := sealed / table.file).is_file()]
 
 
 def _show(sealed: Path, shown: Path, *, whole: bool) -> None:
@@ -287,10 +291,8 @@ def _show(sealed: Path, shown: Path, *, whole: bool) -> None:
         shutil.copytree(sealed, new)
     else:
         new.mkdir(parents=True)
-        for table in UNSEALED:
-            file = sealed / table_file(table.name)
-            if file.is_file():
-                shutil.copy2(file, new / file.name)
+        for file in _unsealed(sealed):
+            shutil.copy2(file, new / file.name)
     if shown.is_symlink():  # a run of an earlier version
         shown.unlink()
     elif shown.exists():

@@ -68,6 +68,11 @@ class Table:
         self.columns = {"t": Kind.TIME, **columns}
 
     @property
+    def file(self) -> str:
+        """The name of its file in a run directory."""
+        return table_file(self.name)
+
+    @property
     def row(self) -> struct.Struct:
         """A row in a raw file: little endian, without padding."""
         return struct.Struct("<" + "".join(kind.code for kind in self.columns.values()))
@@ -364,4 +369,4 @@ def collect(raw_directory: Path, run_directory: Path, t0_ns: int) -> None:
         frames[table] = to_frame(paths, table, t0_ns)
     frames[COMPLETIONS] = with_starts(frames[COMPLETIONS], frames[TRANSMISSIONS])
     for table, frame in frames.items():
-        frame.write_parquet(run_directory / table_file(table.name))
+        frame.write_parquet(run_directory / table.file)

@@ -15,7 +15,7 @@ from testbed.model.fabric.topology import Topology
 from testbed.model.faults.record import FAULTS, FaultRecord
 from testbed.model.faults.targets import CONTROLLER
 from testbed.model.run_files.health import HealthSample
-from testbed.model.run_files.layout import FIGURES, HEALTH, MANIFEST, RUN, table_file
+from testbed.model.run_files.layout import FIGURES, HEALTH, MANIFEST, RUN
 from testbed.model.run_files.manifest import Manifest
 from testbed.model.run_files.run import FlowRecord, RunRecord
 from testbed.model.scenario import Scenario
@@ -179,7 +179,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def _table(directory: Path, table: Table) -> pl.DataFrame:
-    path = directory / table_file(table.name)
+    path = directory / table.file
     if not path.is_file():
         if table is CONTROL:
             return pl.DataFrame(schema=table.frame_schema())

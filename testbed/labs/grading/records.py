@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from testbed.model.faults.record import FAULTS
-from testbed.model.run_files.layout import RUN, table_file
+from testbed.model.run_files.layout import RUN
 from testbed.results.records import TABLES
 
 
@@ -16,7 +16,7 @@ def differing_tables(records: Path, simulated: Path) -> list[str]:
 
     differing = [name for name in (RUN, FAULTS) if _text(records / name) != _text(simulated / name)]
     for table in TABLES:
-        name = table_file(table.name)
+        name = table.file
         if not (records / name).exists() and not (simulated / name).exists():
             continue  # some runs have it
         try:

@@ -30,7 +30,7 @@ from testbed.model.summary.unit import (
 RECOVERED_SHARE = 0.95
 """Goodput is back at this share of what is attainable."""
 
-_SHOWN = View.REPORT | View.TERMINAL | View.FLOWS_OF_FAULT | View.OVER_FLOWS
+_SHOWN = View.USUAL | View.FLOWS_OF_FAULT | View.OVER_FLOWS
 
 
 class LossShare(OptionalNumber):
@@ -132,7 +132,7 @@ class FaultEffect(MetricGroup):
     """From healing until data is sent on a concerned EV again. Never: none was."""
 
     capacity_lost = OptionalTime(
-        (IN_RTT,), title="capacity lost", views=View.REPORT | View.TERMINAL, compared=Comparison()
+        (IN_RTT,), title="capacity lost", views=View.USUAL, compared=Comparison()
     )
     """What the fabric no longer offered: the integral of (undamaged - attainable) / undamaged from
     the fault until 10 base RTTs after recovery (after healing, if there was none), but not beyond
@@ -184,7 +184,7 @@ class FaultEffect(MetricGroup):
         "packets_lost_after_detection",
         "packets_sent_after_detection",
         title="residual loss",
-        views=View.REPORT | View.TERMINAL,
+        views=View.USUAL,
     )
     """`packets_lost_after_detection` / `packets_sent_after_detection`. Null: no detection, or
     nothing was sent after it."""

@@ -16,8 +16,7 @@ from testbed.model.summary.metric import (
 from testbed.model.summary.unit import BYTES, IN_MS, IN_RTT, RATE, SHARE
 
 _FORMS = (IN_MS, IN_RTT)
-_SHOWN = View.REPORT | View.TERMINAL
-_ALL = _SHOWN | View.OVER_FLOWS
+_ALL = View.USUAL | View.OVER_FLOWS
 
 
 MORE_THAN_SHARE = 0.005
@@ -180,11 +179,11 @@ class FlowSummary(MetricGroup):
     """Data packets handed to the socket, retransmissions and those that measured the base RTT
     included."""
 
-    packets_lost = Count(title="lost", views=_SHOWN, compared=Comparison("packets lost", total))
+    packets_lost = Count(title="lost", views=View.USUAL, compared=Comparison("packets lost", total))
     """Transmissions declared lost, less those that had arrived."""
 
     packets_retransmitted = Count(
-        title="retransmitted", views=_SHOWN, compared=Comparison("packets sent again", total)
+        title="retransmitted", views=View.USUAL, compared=Comparison("packets sent again", total)
     )
     """Data packets sent again."""
 

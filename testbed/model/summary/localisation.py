@@ -11,8 +11,6 @@ from testbed.model.summary.metric import (
 )
 from testbed.model.summary.unit import IN_RTT, IN_S, SHARE
 
-_SHOWN = View.REPORT | View.TERMINAL
-
 
 class LocalisedFault(MetricGroup):
     """How the Clustermapper found one fault.
@@ -29,16 +27,16 @@ class LocalisedFault(MetricGroup):
     target: str
     named: str | None
 
-    after = OptionalTime((IN_S,), views=_SHOWN)
+    after = OptionalTime((IN_S,), views=View.USUAL)
     """From the fault's effect to the first right accusation. Never: there was none."""
 
-    whole = YesNo(title="all its links", views=_SHOWN)
+    whole = YesNo(title="all its links", views=View.USUAL)
     """Whether all links of the fault were accused."""
 
-    exact = YesNo(title="exactly its directions", views=_SHOWN)
+    exact = YesNo(title="exactly its directions", views=View.USUAL)
     """Whether the suspects when it healed, or the last before that, are its directions."""
 
-    loss = OptionalNumber(SHARE, title="loss measured", views=_SHOWN)
+    loss = OptionalNumber(SHARE, title="loss measured", views=View.USUAL)
     """Share of packets that each direction of `named` lost while the fault was in force, by the
     probes across it that met no other fault. Null: there were none."""
 

@@ -69,6 +69,9 @@ class View(Flag):
     OVER_FLOWS = auto()
     """The tables of how it is distributed over several flows."""
 
+    USUAL = TERMINAL | REPORT
+    """The terminal's table and the report's."""
+
 
 NEVER = inf
 """The time of what never happened: worse than any number. "never" in JSON."""

@@ -26,8 +26,6 @@ from testbed.model.summary.unit import BYTES, RATE, RTT, SECONDS, SHARE, US
 
 State = Literal["trusted", "degraded", "invalid"]
 
-_SHOWN = View.REPORT | View.TERMINAL
-
 _FULL = 0.995
 """A fabric with at least this share of its rate is called undamaged in words."""
 
@@ -68,28 +66,28 @@ class OperationSummary(MetricGroup):
     """
 
     kind: str
-    hosts = Count(views=_SHOWN)
+    hosts = Count(views=View.USUAL)
     """Hosts that take part."""
 
-    bytes = Count(BYTES, title="size", views=_SHOWN)
+    bytes = Count(BYTES, title="size", views=View.USUAL)
     """Size of a host's buffer; for transfers, their median size."""
 
-    count = Count(views=_SHOWN)
+    count = Count(views=View.USUAL)
     """Finished operations."""
 
-    median = RequiredTime(views=_SHOWN)
+    median = RequiredTime(views=View.USUAL)
     """Median completion time."""
 
-    p99 = RequiredTime(views=_SHOWN)
+    p99 = RequiredTime(views=View.USUAL)
     """99th percentile of completion times."""
 
-    max = RequiredTime(title="longest", views=_SHOWN)
+    max = RequiredTime(title="longest", views=View.USUAL)
     """Longest completion time."""
 
     algbw_bps = Number(RATE)
     """`bytes` * 8 / completion time, the median."""
 
-    busbw_bps = OptionalNumber(RATE, title="bus bandwidth", views=_SHOWN)
+    busbw_bps = OptionalNumber(RATE, title="bus bandwidth", views=View.USUAL)
     """`algbw_bps` times 2(n - 1)/n for an all-reduce among n hosts, (n - 1)/n for an all-to-all, 1
     for sendrecv, as nccl-tests defines it. Null for others."""
 

@@ -84,9 +84,13 @@ REMAP_RTTS = (0, 10, 30, 100)
 """Base RTTs that the NIC needs. The paper's seconds would be some hundred thousand."""
 
 
+def _four_qps(rtts: int) -> Mapping[str, Any]:
+    """The transport of a pair whose NICs need so many base RTTs."""
+    return {"kind": "mrc", "qps": 4, "remap_delay": f"{rtts} RTT"}
+
+
 def _remap(rtts: int) -> Variant:
-    transport = {"kind": "mrc", "qps": 4, "remap_delay": f"{rtts} RTT"}
-    return Variant(f"port-remap-{rtts}", "port-remap", {"transport": transport})
+    return Variant(f"port-remap-{rtts}", "port-remap", {"transport": _four_qps(rtts)})
 
 
 REMAPS = tuple(map(_remap, REMAP_RTTS))
@@ -114,7 +118,7 @@ def _steps_remap(rtts: int) -> Variant:
         f"steps-remap-{rtts}",
         "nic-links-one-by-one",
         {
-            "transport": REMAPS[REMAP_RTTS.index(rtts)].changes["transport"],
+            "transport": _four_qps(rtts),
             "timeline": timeline,
             "duration": f"{2 * (begin + step * NIC_LINKS)} RTT",
         },

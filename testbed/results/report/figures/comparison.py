@@ -9,7 +9,6 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from testbed.model.run_files.layout import table_file
 from testbed.model.summary import Summary
 from testbed.results.analysis.delivery import Floats
 from testbed.results.analysis.estimates import bands, interval_meaning
@@ -105,7 +104,7 @@ def _curve(run: Path, summary: Summary) -> tuple[Floats, Floats]:
     begin = max(-BEFORE_RTTS, -zero / rtt_s) if zero else 0.0
     end = (summary.duration_s - zero) / rtt_s
     edges = np.arange(begin, min(AFTER_RTTS, end) if zero else end, BIN_RTTS)
-    arrivals = pl.read_parquet(run / table_file(ARRIVALS.name), columns=["t", "bytes"])
+    arrivals = pl.read_parquet(run / ARRIVALS.file, columns=["t", "bytes"])
     times = (arrivals["t"].to_numpy() - zero) / rtt_s
     placed, _ = np.histogram(times, edges, weights=arrivals["bytes"].to_numpy())
     undamaged_bps = sum(flow.undamaged_bps for flow in summary.flows)
