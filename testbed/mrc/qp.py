@@ -13,7 +13,7 @@ from testbed.mrc.capabilities import BusyState
 from testbed.mrc.config import QpConfig
 from testbed.mrc.congestion.rtt import RttEstimator
 from testbed.mrc.congestion.window import FixedWindow, Window
-from testbed.mrc.constants import ECN_CE, MAX_MPR, MPR_UNIT, NEVER, NackReason
+from testbed.mrc.constants import MAX_MPR, MPR_UNIT, NEVER
 from testbed.mrc.counters import Counters
 from testbed.mrc.endpoint import Endpoint
 from testbed.mrc.ev.engine import EvEngine
@@ -30,11 +30,8 @@ from testbed.mrc.requester import Requester
 from testbed.mrc.responder import Responder
 from testbed.mrc.state import QpState, QpStateError, may_become, takes_arrivals
 from testbed.mrc.wire.codec import seal
-from testbed.mrc.wire.control import Ack, Nack, Packet, ReliabilityProbe, Sack
+from testbed.mrc.wire.control import Packet, ReliabilityProbe, RequestPacket, ResponsePacket
 from testbed.mrc.wire.datagram import Arrival, Datagram
-from testbed.mrc.wire.packets import TrimmedWrite, Write
-
-_TRIMS = (NackReason.TRIMMED, NackReason.TRIMMED_LASTHOP)
 
 
 class QueuePair:
@@ -173,27 +170,10 @@ class QueuePair:
         self.touched = True
         if not self._accepts(packet):
             return False
-        now_ns = arrival.rx_ns
-        if isinstance(packet, Write):
-            self._responder.on_write(packet, ecn=arrival.ecn == ECN_CE, now_ns=now_ns)
-        elif isinstance(packet, Sack):
-            if packet.mpr and not self.config.dynamic_mpr:
-                self.counters.unagreed += 1
-            self._requester.on_sack(packet, now_ns)
-        elif isinstance(packet, Ack):
-            self._requester.on_ack(packet, now_ns)
-        elif isinstance(packet, Nack):
-            if packet.reason in _TRIMS and not self.config.trim_nack:
-                self.counters.unagreed += 1
-            self._requester.on_nack(packet, now_ns)
-        elif isinstance(packet, ReliabilityProbe):
-            self._responder.on_probe(packet, ecn=arrival.ecn == ECN_CE)
-        elif isinstance(packet, TrimmedWrite):
-            self._responder.on_trimmed(
-                packet,
-                last_hop=arrival.dscp == self.config.dscp.trimmed_lasthop,
-                now_ns=now_ns,
-            )
+        if isinstance(packet, RequestPacket):
+            self._responder.receive(packet, arrival)
+        elif isinstance(packet, ResponsePacket):
+            self._requester.receive(packet, arrival.rx_ns)
         else:
             raise TypeError("a queue pair takes no endpoint request or response")
         return True

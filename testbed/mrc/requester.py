@@ -15,17 +15,17 @@ from testbed.mrc.endpoint import Endpoint
 from testbed.mrc.ev.engine import EvEngine
 from testbed.mrc.ev.ev import Ev
 from testbed.mrc.ev.reverse import ReversePaths
-from testbed.mrc.events import Event, Lost, Spurious
+from testbed.mrc.events import Event, Lost
 from testbed.mrc.message import STATUS_OF_NAK, CompletionStatus, Message
 from testbed.mrc.recovery.ack_wait import AckWait
 from testbed.mrc.recovery.loss import LossDetector, LossReason
 from testbed.mrc.recovery.retry import RetryAction, RetryTimer
 from testbed.mrc.recovery.scoreboard import Scoreboard
 from testbed.mrc.recovery.send_queue import SendQueue
-from testbed.mrc.recovery.spurious import LossMemory
+from testbed.mrc.recovery.spurious import SpuriousLosses
 from testbed.mrc.recovery.transmission import Transmission
 from testbed.mrc.request_queue import RequestQueue
-from testbed.mrc.wire.control import Ack, Nack, Sack
+from testbed.mrc.wire.control import Ack, Nack, ResponsePacket, Sack
 from testbed.mrc.wire.datagram import Datagram
 from testbed.mrc.wire.packing import Packer
 from testbed.mrc.wire.psn import unwrap_psn
@@ -60,7 +60,7 @@ class Requester:
         self._packer = Packer(config)
         self._scoreboard = Scoreboard(config.first_psn)
         self._window = config.peer_capabilities.mpr * MPR_UNIT
-        self._losses = LossMemory()
+        self._losses = SpuriousLosses(self._detector, engine, events, counters)
         self.queue = SendQueue(config.mtu, config.peer_capabilities.immediates)
         self._ack_wait = AckWait(config, rtt, self.queue, self._scoreboard, engine)
         self._order = 0
@@ -85,7 +85,16 @@ class Requester:
 
     # Receiving
 
-    def on_sack(self, sack: Sack, now_ns: int) -> None:
+    def receive(self, packet: ResponsePacket, now_ns: int) -> None:
+        """Process a packet of the peer's responder."""
+        if isinstance(packet, Sack):
+            self._on_sack(packet, now_ns)
+        elif isinstance(packet, Ack):
+            self._on_ack(packet, now_ns)
+        else:
+            self._on_nack(packet, now_ns)
+
+    def _on_sack(self, sack: Sack, now_ns: int) -> None:
         """Process a SACK: the packets that arrived, the mark on an EV, window and penalty.
 
         The bitmap of a SACK that a newer one has overtaken is used, its window and penalty are not.
@@ -93,8 +102,8 @@ class Requester:
         message: a transport ACK does, unless the configuration says otherwise.
         """
         self._counters.sacks_received += 1
-        if self.failed:
-            return
+        if sack.mpr and not self._config.dynamic_mpr:
+            self._counters.unagreed += 1
         scoreboard = self._scoreboard
         oldest = scoreboard.oldest_seq
         cack = unwrap_psn(sack.cack_psn, oldest - 1)
@@ -112,7 +121,9 @@ class Requester:
                 self._detector.probe_answered(*probe, now_ns)
                 self._retry.answered(now_ns)
         else:
-            self._check_spurious(cack + sack.ack_psn_offset, sack, now_ns)
+            lost = self._losses.get(cack + sack.ack_psn_offset)
+            if lost is not None and self._packer.answers(sack, lost):
+                self._losses.retract(lost, now_ns)
         self._on_mark(sack, now_ns)
         self._on_acked(acked, cack, sack, now_ns, newest=newest)
 
@@ -122,7 +133,7 @@ class Requester:
         elif sack.mark is EvMark.ALWAYS_SKIP:
             self._engine.report_loss(sack.reflected_ev, "peer asks to skip it", now_ns)
 
-    def on_ack(self, ack: Ack, now_ns: int) -> None:
+    def _on_ack(self, ack: Ack, now_ns: int) -> None:
         """Process a transport ACK: it completes the messages that end at its PSN or before.
 
         Its packets have arrived, whether SACKs say so or not. It names no EV, so it measures no
@@ -132,8 +143,6 @@ class Requester:
         seq = unwrap_psn(ack.psn, scoreboard.oldest_seq - 1)
         if seq >= scoreboard.next_seq:
             self._counters.implausible += 1
-            return
-        if self.failed:
             return
         if ack.error is not None:
             self._on_nak(seq, STATUS_OF_NAK[ack.error])
@@ -166,7 +175,7 @@ class Requester:
         for transmission in acked:
             acked_bytes += transmission.length
             if transmission.done:
-                self._retract_loss(transmission, now_ns)
+                self._losses.retract(transmission, now_ns)
                 continue
             transmission.done = True
             delivered_bytes += transmission.length
@@ -181,7 +190,7 @@ class Requester:
                 if previous is None:
                     rtt_ns = now_ns - transmission.sent_ns
             elif previous is not None and self._detector.too_early(transmission, now_ns):
-                self._retract_loss(previous, now_ns)
+                self._losses.retract(previous, now_ns)
         flight.delivered(delivered_bytes)
         if rtt_ns is not None and sack is not None and measured is not None:
             self._events.append(measured.round_trip(now_ns))
@@ -195,22 +204,7 @@ class Requester:
         flight.report(sack, acked_bytes, measured, now_ns, newest=newest)
         self._ack_wait.update(now_ns)
 
-    def _check_spurious(self, seq: int, sack: Sack, now_ns: int) -> None:
-        """Check whether the packet that triggered this SACK had been declared lost."""
-        lost = self._losses.get(seq)
-        if lost is not None and self._packer.answers(sack, lost):
-            self._retract_loss(lost, now_ns)
-
-    def _retract_loss(self, lost: Transmission, now_ns: int) -> None:
-        if not self._losses.remove(lost):
-            return
-        self._counters.spurious += 1
-        self._detector.report_late(lost, now_ns)
-        ev = lost.ev
-        self._events.append(Spurious(lost.seq, ev.value, ev.plane, lost.sent_ns, now_ns))
-        self._engine.retract_loss(ev.value, now_ns)
-
-    def on_nack(self, nack: Nack, now_ns: int) -> None:
+    def _on_nack(self, nack: Nack, now_ns: int) -> None:
         """Process a NACK: repeat the packet at once, or fail on an unexpected event at the peer.
 
         EV and timestamp identify the transmission that it answers (without timestamps: the time); a
@@ -218,6 +212,8 @@ class Requester:
         A trim is congestion: the EV is skipped once, except for a trim at the last hop, which all
         EVs share (MRC paper, section 2). A lack of resources says nothing about the path.
         """
+        if nack.reason in TRIMS and not self._config.trim_nack:
+            self._counters.unagreed += 1
         scoreboard = self._scoreboard
         seq = unwrap_psn(nack.nack_psn, scoreboard.oldest_seq)
         if seq >= scoreboard.next_seq:
@@ -225,8 +221,7 @@ class Requester:
             return
         transmission = scoreboard.unacked.get(seq)
         if (
-            self.failed
-            or transmission is None
+            transmission is None
             or transmission.done
             or not self._packer.refuses(
                 nack, transmission, too_early=self._detector.too_early(transmission, now_ns)

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 from testbed.mrc.capabilities import NOT_BUSY, BusyState
 from testbed.mrc.config import QpConfig
 from testbed.mrc.constants import (
+    ECN_CE,
     MPR_UNIT,
     NEVER,
     RCVD_BYTES_UNIT,
@@ -20,8 +21,8 @@ from testbed.mrc.delivery import Delivery
 from testbed.mrc.ev.reverse import ReversePaths
 from testbed.mrc.events import Event, Placed
 from testbed.mrc.memory import AccessError, MemoryTable, RkeyError
-from testbed.mrc.wire.control import Ack, Nack, ReliabilityProbe, Sack
-from testbed.mrc.wire.datagram import new
+from testbed.mrc.wire.control import Ack, Nack, ReliabilityProbe, RequestPacket, Sack
+from testbed.mrc.wire.datagram import Arrival, new
 from testbed.mrc.wire.kinds import Opcode
 from testbed.mrc.wire.packets import TrimmedWrite, Write
 from testbed.mrc.wire.psn import unwrap_psn, wrap_psn
@@ -124,7 +125,18 @@ class Responder:
         self._busy = busy
         self._is_busy = busy != NOT_BUSY
 
-    def on_write(self, packet: Write, *, ecn: bool, now_ns: int) -> None:
+    def receive(self, packet: RequestPacket, arrival: Arrival) -> None:
+        """Process a packet of the peer's requester."""
+        ecn = arrival.ecn == ECN_CE
+        if isinstance(packet, Write):
+            self._on_write(packet, ecn=ecn, now_ns=arrival.rx_ns)
+        elif isinstance(packet, ReliabilityProbe):
+            self._on_probe(packet, ecn=ecn)
+        else:
+            last_hop = arrival.dscp == self._config.dscp.trimmed_lasthop
+            self._on_trimmed(packet, last_hop=last_hop, now_ns=arrival.rx_ns)
+
+    def _on_write(self, packet: Write, *, ecn: bool, now_ns: int) -> None:
         """Place a WRITE packet, and acknowledge it now or later."""
         counters = self._counters
         counters.data_received += 1
@@ -228,7 +240,7 @@ class Responder:
             return 0 < size <= mtu < packet.dma_length
         return size == mtu < packet.dma_length
 
-    def on_trimmed(self, packet: TrimmedWrite, *, last_hop: bool, now_ns: int) -> None:
+    def _on_trimmed(self, packet: TrimmedWrite, *, last_hop: bool, now_ns: int) -> None:
         """Ask for a packet whose payload a switch has cut off."""
         seq = unwrap_psn(packet.psn, self._cack + 1)
         position = seq - self._cack - 1
@@ -246,7 +258,7 @@ class Responder:
         if self._config.nack_beyond and seq > self._cack:
             self._nack(packet, NackReason.PSN_OOR_WINDOW, now_ns)
 
-    def on_probe(self, probe: ReliabilityProbe, *, ecn: bool = False) -> None:
+    def _on_probe(self, probe: ReliabilityProbe, *, ecn: bool) -> None:
         """Report the whole window; the SACK with `probe_reply` is last and has the probe's mark."""
         mark = EvMark.SKIP_ONCE if ecn else EvMark.NONE
         if self._is_busy and self._skips(probe.ev):

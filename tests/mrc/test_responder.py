@@ -7,13 +7,14 @@ import pytest
 from testbed.mrc import Counters, Event, MemoryRegion, MemoryTable, MessageDelivered, QpConfig
 from testbed.mrc.capabilities import Capabilities
 from testbed.mrc.congestion.rtt import RttEstimator
-from testbed.mrc.constants import EvMark, NackReason, NakCode
+from testbed.mrc.constants import ECN_CE, ECT0, DscpClasses, EvMark, NackReason, NakCode
 from testbed.mrc.ev.engine import EvEngine
 from testbed.mrc.ev.reverse import ReversePaths
 from testbed.mrc.events import Placed
 from testbed.mrc.message import ReceiveCompletion
 from testbed.mrc.responder import Responder
-from testbed.mrc.wire.control import Ack, Nack, ReliabilityProbe, Sack
+from testbed.mrc.wire.control import Ack, Nack, ReliabilityProbe, RequestPacket, Sack
+from testbed.mrc.wire.datagram import Arrival
 from testbed.mrc.wire.kinds import Opcode
 from testbed.mrc.wire.packets import TrimmedWrite, Write
 from testbed.mrc.wire.psn import unwrap_psn
@@ -106,7 +107,12 @@ class Bench:
             bytes([index % 251 + 1]),
             immediate,
         )
-        self.responder.on_write(packet, ecn=ecn, now_ns=now_ns)
+        self.receive(packet, ecn=ecn, now_ns=now_ns)
+
+    def receive(
+        self, packet: RequestPacket, *, ecn: bool = False, dscp: int = 0, now_ns: int = 0
+    ) -> None:
+        self.responder.receive(packet, Arrival(ECN_CE if ecn else ECT0, dscp, now_ns))
 
     def sacks(self, now_ns: int = 0) -> list[Sack]:
         queue = self.responder.transmit(now_ns)
@@ -238,7 +244,7 @@ def test_a_probe_is_answered_by_the_whole_window() -> None:
         bench.write(index)
     bench.sacks()
     probe = ReliabilityProbe(ADDRESSES[1], ADDRESSES[0], 33, 1, 2, 0xFFFE, 77)
-    bench.responder.on_probe(probe)
+    bench.receive(probe)
     sacks = bench.sacks()
     assert set().union(*map(reported, sacks)) == arrived
     assert [sack.probe_reply for sack in sacks] == [False] * (len(sacks) - 1) + [True]
@@ -293,7 +299,7 @@ def test_a_sack_echoes_that_a_retransmission_triggered_it() -> None:
 def test_the_answer_to_a_probe_has_its_mark(ecn: bool) -> None:
     bench = Bench()
     probe = ReliabilityProbe(ADDRESSES[1], ADDRESSES[0], 33, 1, 2, 7, 77)
-    bench.responder.on_probe(probe, ecn=ecn)
+    bench.receive(probe, ecn=ecn)
     (sack,) = bench.sacks()
     assert sack.mark is (EvMark.SKIP_ONCE if ecn else EvMark.NONE)
     assert (sack.reflected_ev, sack.tx_timestamp) == (33, 77)
@@ -395,12 +401,12 @@ def test_more_immediates_than_agreed_are_an_invalid_request() -> None:
     ("last_hop", "reason"), [(False, NackReason.TRIMMED), (True, NackReason.TRIMMED_LASTHOP)]
 )
 def test_a_trimmed_packet_is_nacked_unless_it_is_here(last_hop: bool, reason: NackReason) -> None:
-    bench = Bench()
+    bench, classes = Bench(), DscpClasses()
     bench.write(1)
     for index in (0, 1, 2000):
         psn = (FIRST + index) & 0xFFFFFF
         trimmed = TrimmedWrite(ADDRESSES[1], ADDRESSES[0], 5, 1, psn, 0, 42)
-        bench.responder.on_trimmed(trimmed, last_hop=last_hop, now_ns=0)
+        bench.receive(trimmed, dscp=classes.trimmed_lasthop if last_hop else classes.trimmed)
     nacks = bench.nacks()
     assert [(n.nack_psn, n.reason, n.reflected_ev, n.tx_timestamp) for n in nacks] == [
         (FIRST, reason, 5, 42)

@@ -129,7 +129,11 @@ class EndpointResponse:
     tx_timestamp: int
 
 
-Control = Ack | Sack | Nack | ReliabilityProbe | EndpointRequest | EndpointResponse
+RequestPacket = Write | TrimmedWrite | ReliabilityProbe
+"""What a queue pair's responder receives."""
+ResponsePacket = Ack | Sack | Nack
+"""What a queue pair's requester receives."""
+Control = ResponsePacket | ReliabilityProbe | EndpointRequest | EndpointResponse
 Packet = Write | TrimmedWrite | Control
 
 
