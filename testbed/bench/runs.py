@@ -156,6 +156,12 @@ def seeded(scenario: Scenario, setting: Setting) -> list[Scenario]:
     return [scenario.model_copy(update={"seed": seed}) for seed in range(1, setting.repeats + 1)]
 
 
+def with_transport(scenario: Scenario, keys: Mapping[str, str]) -> Scenario:
+    """A scenario with some keys of its transport changed."""
+    transport = scenario.transport.model_copy(update=dict(keys))
+    return scenario.model_copy(update={"transport": transport})
+
+
 def carried(scenario: Scenario, setting: Setting) -> Scenario:
     """A scenario at the dilation that this machine carries, measured now if it never was."""
     capacity = load_capacity()

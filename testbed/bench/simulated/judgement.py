@@ -8,7 +8,7 @@ in force, over what was attainable.
 from collections.abc import Iterator, Mapping
 
 from testbed.bench.measure import Figure, Setting, no_target
-from testbed.bench.runs import simulate_runs
+from testbed.bench.runs import simulate_runs, with_transport
 from testbed.bench.simulated.congestion import WITHOUT_TRIMMING, incast_scenario
 from testbed.files.scenarios import load_scenario
 from testbed.model.scenario import Scenario
@@ -42,18 +42,12 @@ def cases() -> Iterator[tuple[str, Scenario]]:
 def judgement(setting: Setting) -> list[Figure]:
     """Measure each case in each way, with a seed for each repeat."""
     chosen = {
-        f"{case}: {way}": _sprayed(scenario, keys)
+        f"{case}: {way}": with_transport(scenario, keys)
         for case, scenario in cases()
         for way, keys in WAYS.items()
     }
     runs = simulate_runs("judgement", chosen, setting)
     return [figure for name, summaries in runs.items() for figure in _figures(name, summaries)]
-
-
-def _sprayed(scenario: Scenario, keys: Mapping[str, str]) -> Scenario:
-    """A scenario with some keys of its transport changed."""
-    transport = scenario.transport.model_copy(update=dict(keys))
-    return scenario.model_copy(update={"transport": transport})
 
 
 def _figures(name: str, summaries: list[Summary]) -> Iterator[Figure]:

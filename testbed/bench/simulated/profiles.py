@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 
 from testbed.bench.measure import Figure, Setting, at_least, at_most, no_target
-from testbed.bench.runs import simulate_runs
+from testbed.bench.runs import simulate_runs, with_transport
 from testbed.bench.simulated.congestion import (
     FAIR,
     MOVED_APART,
@@ -147,18 +147,22 @@ def nscc(setting: Setting) -> list[Figure]:
     figures: dict[str, list[Figure]] = {profile: [] for profile in PROFILES}
     for case, (scenario, figures_of) in _CASES.items():
         for profile in PROFILES:
-            named, base = f"{case}, {profile}", scenario()
+            named = f"{case}, {profile}"
+            with_profile = with_transport(scenario(), {"nscc": profile})
             seeds = count(1)
             runs = setting.repeat(
                 named,
-                lambda: measure(_with(base, profile, _seed(base, next(seeds)))),  # noqa: B023
+                lambda: measure(_seeded(with_profile, next(seeds))),  # noqa: B023
             )
             figures[profile] += figures_of(named, runs)
-    with_faults = list(fault_scenarios())
-    for profile in PROFILES:
-        cases = {f"{base.name}, {profile}": _with(base, profile, 1) for base in with_faults}
-        for named, summaries in simulate_runs("nscc", cases, setting).items():
-            figures[profile] += _fault_figures(named, summaries)
+    cases = {
+        f"{base.name}, {profile}": with_transport(base, {"nscc": profile})
+        for base in fault_scenarios()
+        for profile in PROFILES
+    }
+    for case, summaries in simulate_runs("nscc", cases, setting).items():
+        profile = case.rpartition(", ")[2]
+        figures[profile] += _fault_figures(case, summaries)
     missed = [
         no_target(f"bounds missed, {profile}", "", [sum(not figure.holds for figure in of_profile)])
         for profile, of_profile in figures.items()
@@ -166,17 +170,9 @@ def nscc(setting: Setting) -> list[Figure]:
     return [*(figure for of_profile in figures.values() for figure in of_profile), *missed]
 
 
-def _seed(scenario: Scenario, seed: int) -> int:
-    """The seed of a repeat."""
-    return scenario.seed if scenario.name == "shared" else seed
-
-
-def _with(scenario: Scenario, profile: str, seed: int) -> Scenario:
-    transport = scenario.transport
-    if not isinstance(transport, Mrc):
-        raise TypeError(f"{scenario.name} does not use MRC")
-    changed = transport.model_copy(update={"nscc": profile})
-    return scenario.model_copy(update={"transport": changed, "seed": seed})
+def _seeded(scenario: Scenario, seed: int) -> Scenario:
+    """A scenario with the seed of a repeat; two flows that share a path keep theirs."""
+    return scenario if scenario.name == "shared" else scenario.model_copy(update={"seed": seed})
 
 
 def _fault_figures(case: str, summaries: list[Summary]) -> Iterator[Figure]:
