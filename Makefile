@@ -12,8 +12,13 @@ SYSTEM ?= debian12
 ARCH ?= amd64
 # Tests that neither install from the package index nor change the machine.
 ANYWHERE := not install and not vm
-# One process more than CPUs, because many tests wait; whole files, in the order of tests/conftest.py.
-PROCESSES := -n $(shell expr $$(nproc) + 1) --dist loadfile --no-loadscope-reorder
+# What make check leaves out.
+SLOW := root or simulated or programs or long
+CPUS := $(shell nproc)
+# Whole files, in the order of tests/conftest.py.
+BY_FILE := --dist loadfile --no-loadscope-reorder
+# One process more than CPUs, because many tests wait.
+PROCESSES := -n $(shell expr $(CPUS) + 1) $(BY_FILE)
 
 OWNED := scripts/owned.sh
 # Matplotlib's font cache: in the home directory root's would stay behind.
@@ -52,8 +57,8 @@ test-wheel: setup ## install the wheel into empty environments, and test it ther
 	@$(OWNED) . -- .venv/bin/python -m pytest -ra -n 0 -m install $(ARGS) tests/install
 
 .PHONY: check
-check: lint ## lint, types, prose, and the tests that need neither root nor a fabric, emulated or simulated
-	@$(OWNED) . -- .venv/bin/python -m pytest -q $(PROCESSES) -m "not root and not simulated and not long and $(ANYWHERE)" $(ARGS)
+check: lint ## lint, types, prose, and the tests that need neither root, a fabric nor other programs
+	@$(OWNED) . -- .venv/bin/python -m pytest -q -n $(CPUS) $(BY_FILE) -m "not ($(SLOW)) and $(ANYWHERE)" $(ARGS)
 
 .PHONY: soak
 soak: setup ## every fault for a second, then every scenario, and a table of how it went (root)

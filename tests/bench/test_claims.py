@@ -9,6 +9,8 @@ from testbed.bench.claims import ROOT, Claim, figures
 from testbed.bench.fabric import accounts
 from testbed.bench.measure import Setting
 
+pytestmark = pytest.mark.programs
+
 TEST = """\
 import os
 

@@ -19,6 +19,8 @@ from testbed.results.code_version import code_version
 from testbed.results.run_directory import RunDirectory
 from tests.results.synthetic import Plan, generate
 
+pytestmark = pytest.mark.programs
+
 
 class Executor:
     """Makes up runs; a list says which of them, in turn, can be trusted."""

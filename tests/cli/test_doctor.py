@@ -20,6 +20,8 @@ from testbed.sandbox import namespaces
 from testbed.sandbox.processes import call
 from tests.sandbox import run_in_sandbox
 
+pytestmark = pytest.mark.programs
+
 TESTBED = Path(sys.executable).with_name("testbed")
 NOBODY = 65534
 SIMULATES = "only simulate: it lacks something that every run needs"

@@ -7,6 +7,8 @@ import pytest
 from testbed.model.errors import ExitStatus
 from tests.other_systems import LACKING, execute
 
+pytestmark = pytest.mark.programs
+
 SCENARIO = """\
 name: tiny
 topology: {base: clos-tiny, dilation: auto}

@@ -24,6 +24,8 @@ from testbed.mrc import (
 )
 from testbed.mrc.ev.spray import AdaptiveSpray, BlindSpray
 
+pytestmark = pytest.mark.programs
+
 Where = Callable[[], AbstractContextManager[None]]
 
 EVS = (EvInfo(ev=3, plane=0, path=0, active=True), EvInfo(ev=5, plane=1, path=1, active=True))

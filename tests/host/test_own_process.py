@@ -24,6 +24,8 @@ from testbed.model.errors import InputError, MachineError
 from testbed.model.own_code import OwnCode
 from testbed.mrc import EvInfo
 
+pytestmark = pytest.mark.programs
+
 EVS = (EvInfo(ev=3, plane=0, path=0, active=True), EvInfo(ev=5, plane=1, path=1, active=True))
 LIMIT_S = 1
 LATE = r"found no end within \d+ s of CPU or [\d.]+ s of waiting, expected code that finishes"

@@ -20,6 +20,8 @@ from testbed.labs.grading.submission import submit
 from testbed.labs.work import Work
 from testbed.model.errors import InputError
 
+pytestmark = pytest.mark.programs
+
 COURSE_KEY = b"the key of a whole course"
 
 

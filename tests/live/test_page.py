@@ -10,7 +10,7 @@ from testbed.live.page import PAGE, exported
 from testbed.live.stream.recorded import recorded_stream
 from tests.live.browser import Page, expect, needs_browser, opened
 
-pytestmark = needs_browser
+pytestmark = [needs_browser, pytest.mark.programs]
 
 BROKEN = "p0_t0_0--p0_t1_0"
 

@@ -113,8 +113,8 @@ def test_a_killed_process_is_reported() -> None:
     ) as raised:
         run_plain(lambda: os.kill(os.getpid(), signal.SIGKILL))
     assert raised.value.exit_status == ExitStatus.UNTRUSTED
-    with pytest.raises(ProcessCrashedError, match=r"the work ended early: killed by signal 11$"):
-        run_plain(lambda: os.kill(os.getpid(), signal.SIGSEGV))
+    with pytest.raises(ProcessCrashedError, match=r"the work ended early: killed by signal 31$"):
+        run_plain(lambda: os.kill(os.getpid(), signal.SIGSYS))
     with pytest.raises(ProcessFailedError, match=r"ended early: exit status 3$"):
         run_plain(lambda: sys.exit(3))
 
@@ -190,7 +190,7 @@ def test_a_process_is_spoken_with() -> None:
 
 
 def test_whoever_speaks_to_a_process_that_has_ended_learns_how_it_did() -> None:
-    for number, failure in ((signal.SIGKILL, RunFailedError), (signal.SIGSEGV, CrashError)):
+    for number, failure in ((signal.SIGKILL, RunFailedError), (signal.SIGSYS, CrashError)):
         with spawn(_echo, title="the echo", isolated=False) as child:
             os.kill(child.pid, number)
             child.wait()

@@ -16,6 +16,8 @@ import testbed
 from testbed.cli import command_line
 from testbed.labs.library import lab_directories
 
+pytestmark = pytest.mark.programs
+
 pytest.importorskip("mkdocs", reason="no mkdocs: the group documents is left out")
 
 PROJECT = Path(__file__).parents[2]

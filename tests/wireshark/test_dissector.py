@@ -32,6 +32,8 @@ from .dissection import (
     write_pcap,
 )
 
+pytestmark = pytest.mark.programs
+
 CARRIER = "p1_t0_0 > p1_t1_3 > p1_t0_1 > NIC 2 of plane 1"
 
 
