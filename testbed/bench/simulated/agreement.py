@@ -177,6 +177,7 @@ def _compare(setting: Setting) -> list[Compared]:
 
 
 def _simulate(scenario: Scenario, results: Path) -> Summary:
+    """Simulate with the emulation's timing: a scenario has none, so the campaign engine cannot."""
     # They load Polars, which starts threads: not before `calibrate` has forked a sandbox.
     from testbed.results.analyse import analyse  # noqa: PLC0415
     from testbed.sim import Timing, simulate  # noqa: PLC0415
