@@ -66,7 +66,7 @@ def dilation(setting: Setting) -> list[Figure]:
 
 
 def _apart(by_dilation: list[list[float]]) -> list[float]:
-    """For each seed how far its largest value is from its smallest; NEVER is not from NEVER."""
+    """The largest minus the smallest value of each seed; 0 if all are NEVER."""
     ends = ((min(seed), max(seed)) for seed in zip(*by_dilation, strict=True))
     return [0.0 if least == most else most - least for least, most in ends]
 

@@ -176,13 +176,7 @@ def _clients(scenario: Scenario, run: RunDirectory) -> Iterator[list[int]]:
     """
     unread: list[int] = []
     watching = EmulatedRun(scenario, run.path, Listening(), _refuse, lambda: None)
-    watcher = spawn(
-        watching.watch,
-        title="the process that watches the run",
-        isolated=False,
-        name="watch",
-        log=run.logs / "watch.log",
-    )
+    watcher = watching.start(run.logs)
     clients: list[Child] = []
     try:
         (message,) = watcher.receive(_STARTS_S)

@@ -255,7 +255,7 @@ def _table(chosen: "Sequence[PaperFigure]", outcomes: "Sequence[FigureOutcome]")
     table = screen.ruled_table("figure", "how", "what", numbers=("measured", "must be", "holds"))
     titles = {figure.number: figure.text.title for figure in chosen}
     for outcome in outcomes:
-        holds = f"{outcome.holds}, {outcome.doubt}" if outcome.doubt else outcome.holds
+        holds = f"{outcome.holds}, {outcome.trust_note}" if outcome.trust_note else outcome.holds
         title = titles[outcome.number]
         table.add_row(outcome.number, outcome.form, title, "", "", holds, style="bold")
         for check in outcome.checks:

@@ -159,7 +159,7 @@ def capacities_of(executor: "Executor", *, force: bool = False) -> "tuple[Capaci
 def keep_slower_out(
     executor: "Executor", runs: "Iterable[PlannedRun]", *, force: bool = False
 ) -> None:
-    """Let no worker of a cluster emulate that comes later, and is too slow for what is planned.
+    """Have workers that join a cluster later emulate only if they carry what is planned.
 
     Args:
         executor: of a cluster; of this machine, there is nothing to do.

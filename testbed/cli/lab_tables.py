@@ -52,7 +52,7 @@ def table(
 
 
 def work_here() -> "Work":
-    """The lab of the working directory, with the copies of hidden runs that a crash broke off."""
+    """The lab of the working directory, after completing copies that a crash interrupted."""
     from pathlib import Path
 
     from testbed.labs.work import find_work

@@ -4,7 +4,6 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from testbed.cli.screen import stderr
-from testbed.model.errors import InputError, MachineError, RunFailedError
+from testbed.model.errors import InputError, MachineError, RunFailedError, as_answer
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -161,15 +160,7 @@ def watching_emulated(
 @contextmanager
 def _watching(watched: "EmulatedRun", directory: "RunDirectory") -> Iterator[None]:
     """Watch from a process of its own while the block runs."""
-    from testbed.sandbox.processes import spawn
-
-    process = spawn(
-        watched.watch,
-        title="the process that watches the run",
-        isolated=False,
-        name="watch",
-        log=directory.logs / "watch.log",
-    )
+    process = watched.start(directory.logs)
     try:
         address = process.receive(_STARTS_S)
         process.check()
@@ -196,7 +187,7 @@ def _ask(directory: Path, method: str, path: str, body: str) -> tuple[int, Any]:
         with Client(socket_of(directory)) as client:
             return client.ask(method, path, body)
     except InputError as error:
-        return HTTPStatus.CONFLICT, {"errors": [asdict(problem) for problem in error.problems]}
+        return HTTPStatus.CONFLICT, as_answer(*error.problems)
     except RunFailedError as error:
         return HTTPStatus.INTERNAL_SERVER_ERROR, {"error": str(error)}
 

@@ -15,12 +15,11 @@ alone if the answering process itself failed.
 import logging
 import re
 from collections.abc import Mapping
-from dataclasses import asdict
 from http import HTTPStatus
 from typing import Any, Protocol
 
 from testbed.files.faults import load_fault
-from testbed.model.errors import InputError, Problem
+from testbed.model.errors import InputError, Problem, as_answer
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.kinds import Fault
 from testbed.model.faults.record import FaultRecord
@@ -122,4 +121,4 @@ def refused_request(status: HTTPStatus, found: str, expected: str, remedy: str =
 
 def refused(status: HTTPStatus, *problems: Problem) -> Answer:
     """The answer to a request that has these problems."""
-    return status, {"errors": [asdict(problem) for problem in problems]}
+    return status, as_answer(*problems)

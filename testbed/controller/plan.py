@@ -17,7 +17,7 @@ OPENFLOW_PORT = 6653
 """TCP port of OpenFlow (IANA). Each run has a loopback of its own, so all runs use the same one."""
 
 
-PATCH_PRIORITY = 100
+WIRE_PRIORITY = 100
 DROP_PRIORITY = 200
 """Priorities of flows: that of a wire, and that of a blackhole, which overrides it."""
 

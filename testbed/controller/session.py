@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from testbed.controller._ryu import hub, ofproto, parser
-from testbed.controller.plan import DROP_PRIORITY, PATCH_PRIORITY
+from testbed.controller.plan import DROP_PRIORITY, WIRE_PRIORITY
 from testbed.fabric.openvswitch.wires import OpenFlowWire
 from testbed.model.errors import RunFailedError
 
@@ -70,7 +70,7 @@ class Session:
         """Join the two ends of a wire."""
         lower, upper = wire.ports
         return [
-            self._flow(ofproto.OFPFC_ADD, PATCH_PRIORITY, a, output=b)
+            self._flow(ofproto.OFPFC_ADD, WIRE_PRIORITY, a, output=b)
             for a, b in ((lower, upper), (upper, lower))
         ]
 

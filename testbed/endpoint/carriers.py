@@ -2,16 +2,16 @@
 
 from dataclasses import dataclass
 from ipaddress import IPv6Address
-from struct import Struct
 from typing import Final
 
 from testbed.model.fabric import addressing
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
 from testbed.mrc.constants import ECT0, HOP_LIMIT
+from testbed.mrc.wire.headers import IPV6
 
 _IPV6_IN_IPV6: Final = 41
-_OUTER: Final = Struct("!IHBB16s16s")
+_OUTER: Final = IPV6.struct()
 
 
 @dataclass(frozen=True, slots=True)

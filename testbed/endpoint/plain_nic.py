@@ -19,9 +19,7 @@ from testbed.endpoint.sockets import (
     BATCH,
     BUFFER_BYTES,
     MAX_PACKET,
-    SO_RCVBUFFORCE,
     SO_RXQ_OVFL,
-    SO_SNDBUFFORCE,
     SO_TIMESTAMPNS,
     Received,
 )
@@ -33,6 +31,7 @@ from testbed.mrc import Datagram, EvEntry
 from testbed.mrc.constants import IPV6_BYTES
 from testbed.mrc.wire.options import UDP_PORTS, WireOptions
 from testbed.sandbox.packet_filter import attach_filter
+from testbed.sandbox.sockets import SO_RCVBUFFORCE, SO_SNDBUFFORCE
 
 ETH_P_IPV6: Final = 0x86DD
 _HOP_LIMIT: Final = 7

@@ -15,10 +15,9 @@ from typing import Final, NamedTuple
 from testbed.endpoint.mmsg import Inbox, Outbox
 from testbed.model.units import NS_PER_S
 from testbed.mrc.wire.datagram import new
+from testbed.sandbox.sockets import SO_RCVBUFFORCE, SO_SNDBUFFORCE
 
 SO_TIMESTAMPNS: Final = 35
-SO_SNDBUFFORCE: Final = 32
-SO_RCVBUFFORCE: Final = 33
 SO_RXQ_OVFL: Final = 40
 IPPROTO_IPV6_IN_IPV6: Final = 41
 BUFFER_BYTES: Final = 8 << 20

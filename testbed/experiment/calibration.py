@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from testbed.experiment.capacity import REFUSE_LAG_RTT, WARN_LOAD, Capacity
+from testbed.experiment.capacity import WARN_LOAD, Capacity
 from testbed.experiment.experiment import Experiment
 from testbed.experiment.machine import usable_cpus
 from testbed.experiment.outside import record_experiment
@@ -18,6 +18,7 @@ from testbed.model.run_files.run import RunRecord
 from testbed.model.scenario import Scenario
 from testbed.model.units import NS_PER_S, parse_duration
 from testbed.model.workload import WriteBw
+from testbed.results.analysis.trust.lateness import LAG_P99_INVALID_RTT
 
 _DURATION_NS = parse_duration("3.2 s")
 _WARM_NS = parse_duration("0.6 s")
@@ -56,7 +57,7 @@ def calibrate(progress: Callable[[str, float], None]) -> Capacity:
             capacity = measured
             if (
                 measured.load(scenario) <= WARN_LOAD
-                and measured.lateness(scenario) <= REFUSE_LAG_RTT
+                and measured.lateness(scenario) <= LAG_P99_INVALID_RTT
             ):
                 break
     if capacity is None:

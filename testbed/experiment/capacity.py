@@ -27,6 +27,7 @@ from testbed.model.errors import MachineError
 from testbed.model.flows import fair_shares_bps, flows_of, links_crossed
 from testbed.model.scenario import Scenario
 from testbed.model.units import NS_PER_S, show_duration, show_share
+from testbed.results.analysis.trust.lateness import LAG_P99_DEGRADED_RTT, LAG_P99_INVALID_RTT
 from testbed.results.run_directory import give_to_user
 
 if TYPE_CHECKING:
@@ -41,12 +42,6 @@ was measured must not take it beyond the share that is warned of."""
 
 REFUSE_LOAD = 1.5
 """Above this share a run would measure the machine: it is refused unless forced."""
-
-LAG_RTT = 0.05
-"""How late event loops may run, in base RTTs: `LAG_P99_DEGRADED_RTT` of the verdict."""
-
-REFUSE_LAG_RTT = 0.25
-"""Event loops that run later than this cause losses: `LAG_P99_INVALID_RTT` of the verdict."""
 
 POLL_SHARE = 0.02
 """CPU time that one more queue pair takes in each tick of an endpoint, as a share of the time that
@@ -111,7 +106,8 @@ class Capacity:
         There the load is no more than `TARGET_LOAD`, rates being linear in 1/dilation, and event
         loops are late by a small part of a round trip.
         """
-        most = max(self.load(scenario) / TARGET_LOAD, self.lateness(scenario) / LAG_RTT)
+        late = self.lateness(scenario) / LAG_P99_DEGRADED_RTT
+        most = max(self.load(scenario) / TARGET_LOAD, late)
         exact = scenario.topology.dilation * most
         return max(math.ceil(exact / _DILATION_STEP), 1) * _DILATION_STEP
 
@@ -151,14 +147,14 @@ def judge_load(scenario: Scenario, capacity: Capacity, *, force: bool) -> str | 
         rtt = show_duration(scenario.topology.propagation_rtt_ns)
         what = f"this machine's timers are late by {show_load(late)} a round trip of {rtt}"
         remedy = f"dilation: {dilation} would fit (auto finds it)"
-    if (load > REFUSE_LOAD or late > REFUSE_LAG_RTT) and not force:
+    if (load > REFUSE_LOAD or late > LAG_P99_INVALID_RTT) and not force:
         raise MachineError(what, f"{remedy}; --force runs it anyway")
     return f"{what}: expect a verdict below trusted; {remedy}"
 
 
 def is_too_much(scenario: Scenario, capacity: Capacity) -> bool:
     """Whether a run is expected to be degraded on a machine that carries this much."""
-    return capacity.load(scenario) > WARN_LOAD or capacity.lateness(scenario) > LAG_RTT
+    return capacity.load(scenario) > WARN_LOAD or capacity.lateness(scenario) > LAG_P99_DEGRADED_RTT
 
 
 # --- keeping it -------------------------------------------------------------------------------

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.model.scenario import Scenario
+from testbed.model.units import NEVER_NS
 
 HELD = "held"
 """The step that a run reports as its progress during the hold."""
-
-_NEVER_NS = 1 << 62
 
 
 class Hold:
@@ -40,7 +39,7 @@ class Hold:
 
     def until_ns(self, timeline_end_ns: int) -> int:
         """The time at which the run ends unless `end` is called before."""
-        return _NEVER_NS if self.limit_ns is None else timeline_end_ns + self.limit_ns
+        return NEVER_NS if self.limit_ns is None else timeline_end_ns + self.limit_ns
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from testbed.endpoint.process import run_endpoint
 from testbed.host.plan import EndpointPlan
 from testbed.mapper.agents.process import run_mapper
 from testbed.mapper.clustermapper import MapperPlan
-from testbed.model.errors import RunFailedError
+from testbed.model.errors import Problem, RunFailedError, as_answer
 from testbed.sandbox.attributes import raise_priority
 from testbed.sandbox.channel import Channel
 from testbed.sandbox.namespaces import enter_netns
@@ -152,10 +152,5 @@ class OperatorRelay:
 
     def _refuse(self, number: int, host: str) -> None:
         self._waiting.pop(number, None)
-        problem = {
-            "where": "command",
-            "found": host,
-            "expected": "a host whose endpoint takes part and is alive",
-            "remedy": "",
-        }
-        self._controller.process.send({"operated": number, "content": {"errors": [problem]}})
+        problem = Problem("command", host, "a host whose endpoint takes part and is alive")
+        self._controller.process.send({"operated": number, "content": as_answer(problem)})

@@ -19,6 +19,7 @@ from testbed.endpoint.clock import now_ns
 from testbed.endpoint.device_records import SOCKET_SUFFIX
 from testbed.experiment.queues import LINK_SAMPLE_S, QueueSampler, step_ns
 from testbed.fabric.fabric import Fabric
+from testbed.model.errors import Problem, as_answer
 from testbed.model.fabric.names import link_of
 from testbed.model.run_files.layout import LOGS, RAW, START
 from testbed.model.run_files.raw import RunStart
@@ -154,13 +155,13 @@ class Relay:
                 file.unlink(missing_ok=True)
             else:
                 self._programs[program] = number
-        problem = {
-            "where": "command",
-            "found": host,
-            "expected": "a host in which a program with a device runs",
-            "remedy": f"at the prompt: {host} write_bw, and in another host: write_bw {host}",
-        }
-        self._commands[number] = _Command(message["until_ns"], [{"errors": [problem]}])
+        problem = Problem(
+            "command",
+            host,
+            "a host in which a program with a device runs",
+            f"at the prompt: {host} write_bw, and in another host: write_bw {host}",
+        )
+        self._commands[number] = _Command(message["until_ns"], [as_answer(problem)])
 
     def _answered(self, program: Channel) -> None:
         messages = program.receive()

@@ -25,8 +25,8 @@ from testbed.sandbox import namespaces
 from testbed.sandbox.channel import Channel
 from testbed.sandbox.packet_filter import attach_filter
 from testbed.sandbox.processes import spawn
+from testbed.sandbox.sockets import ETH_P_ALL
 
-ETH_P_ALL = 3
 SOL_PACKET = 263
 PACKET_RX_RING = 5
 PACKET_STATISTICS = 6

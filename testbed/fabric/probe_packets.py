@@ -1,7 +1,6 @@
 """Packets that prove a path: IPv6 in IPv6, with a payload that belongs to no protocol."""
 
 import socket
-import struct
 from ipaddress import IPv6Address
 
 from testbed.fabric.netlink.namespaces import NodeNamespace
@@ -9,8 +8,9 @@ from testbed.model.fabric.addressing import Path, carrier_address, nic_address
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
 from testbed.mrc.constants import HOP_LIMIT
+from testbed.mrc.wire.headers import IPV6
 
-IPV6_HEADER = struct.Struct(">IHBB16s16s")
+IPV6_HEADER = IPV6.struct()
 """Version, traffic class and flow label; payload length; next header; hop limit; addresses."""
 
 IPPROTO_NONE = 59

@@ -6,14 +6,14 @@ Clustermapper as its denylist. An EV is denied as long as one of these three den
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from testbed.host.mrc_config import ev_entries
 from testbed.host.operated_flow import OperatedFlow
 from testbed.host.plan import QpPlan
 from testbed.host.recording import Tables
-from testbed.model.errors import Problem
+from testbed.model.errors import Problem, as_answer
 from testbed.model.fabric.addressing import directions_of_path
 from testbed.model.fabric.ev_set import EvChoice
 from testbed.model.fabric.nodes import Node
@@ -201,7 +201,7 @@ class HostOperator:
                 reasons = (f"{problem.found}: expected {problem.expected}" for problem in problems)
                 refusal = f"refused: {'; '.join(reasons)}"
                 self._record(now_ns, by, command.kind, self._host.name, -1, -1, 0, refusal, -1)
-            answer({"errors": [asdict(problem) for problem in problems]})
+            answer(as_answer(*problems))
             return
         if isinstance(command, OnFlow):
             self._operate_flow(command, now_ns, answer, by)

@@ -12,7 +12,7 @@ from testbed.model.fabric.nodes import Link, Node
 from testbed.model.fabric.topology import Topology
 from testbed.model.flows import flows_of
 from testbed.model.scenario import Scenario
-from testbed.model.transport import Roce, Tcp
+from testbed.model.transport import HashedPath
 from testbed.model.units import NS_PER_S
 from testbed.mrc.constants import FIRST_QPN
 
@@ -108,7 +108,7 @@ def plan_endpoints(
 def _moves(scenario: Scenario, host: Node, peer: Node, lane: int) -> tuple[Move, ...]:
     """The paths on which routing puts a queue pair whose path the fabric chooses, after faults."""
     topology, transport = scenario.topology, scenario.transport
-    if not isinstance(transport, Roce | Tcp) or transport.convergence is None:
+    if not isinstance(transport, HashedPath) or transport.convergence is None:
         return ()
     flow = transport.hashed_flow(host, peer, lane=lane, seed=scenario.seed)
     outages = outages_of(scenario.scheduled_faults)

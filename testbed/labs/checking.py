@@ -190,7 +190,7 @@ def _wrong(task: Task, answer: Value, evidence: Evidence, *, directed: bool) -> 
     for mistake in task.mistakes:
         if (mistake.above or mistake.below) and not directed:
             continue
-        text = _because(task, mistake, answer, evidence)
+        text = _explanation(task, mistake, answer, evidence)
         if text:
             return text
     look = f" {evidence.assignment.text(task.look)}" if task.look else ""
@@ -211,7 +211,7 @@ def _listed(right: Any) -> Any:
     return [right] if isinstance(right, str) else right
 
 
-def _because(task: Task, mistake: Mistake, answer: Value, evidence: Evidence) -> str:
+def _explanation(task: Task, mistake: Mistake, answer: Value, evidence: Evidence) -> str:
     """What to say to an answer if this mistake was made; empty if it was not."""
     figure = mistake.figure or mistake.above or mistake.below
     if figure is None:

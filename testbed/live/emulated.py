@@ -26,6 +26,7 @@ from testbed.model.run_files.run import RunRecord
 from testbed.model.scenario import Scenario
 from testbed.model.units import NS_PER_S
 from testbed.sandbox.channel import Channel
+from testbed.sandbox.processes import Child, spawn
 
 POLL_S, MOST_POLL_S = 0.05, 0.1
 """Shortest and longest time between two looks at the records, on a machine that is quick enough."""
@@ -70,6 +71,16 @@ class EmulatedRun:
     def __post_init__(self) -> None:
         """Begin without forks."""
         self._forks = Forks(self.directory, self.directory / STREAM, self._history)
+
+    def start(self, logs: Path) -> Child:
+        """Start the process that watches; its output goes to the directory of logs."""
+        return spawn(
+            self.watch,
+            title="the process that watches the run",
+            isolated=False,
+            name="watch",
+            log=logs / "watch.log",
+        )
 
     def watch(self, channel: Channel) -> None:
         """Watch until the channel says that the run has been analysed, or closes.

@@ -187,7 +187,7 @@ async def _events(stream: int, first: int) -> AsyncIterator[bytes]:
 
 
 class _Guarded:
-    """Refuses who does not know the token, or comes by way of another site's page."""
+    """Refuses requests without the token, and those that another site's page makes."""
 
     def __init__(self, app: Callable[..., Awaitable[None]], site: ServedRun) -> None:
         self._app = app

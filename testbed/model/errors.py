@@ -2,7 +2,7 @@
 
 import signal
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from difflib import get_close_matches
 from enum import IntEnum
 from typing import ClassVar, Self
@@ -79,6 +79,11 @@ class Problem:
         found = f"found {self.found}, " if self.found else ""
         remedy = f"\n  remedy: {self.remedy}" if self.remedy else ""
         return f"{self.where}: {found}expected {self.expected}{remedy}"
+
+
+def as_answer(*problems: Problem) -> dict[str, list[dict[str, str]]]:
+    """Problems as data: the answer to a request or a command that is refused."""
+    return {"errors": [asdict(problem) for problem in problems]}
 
 
 class RefusedValueError(ValueError):

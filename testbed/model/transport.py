@@ -209,7 +209,7 @@ Congestion = Annotated[
 ]
 
 
-class _HashedPath(Part):
+class HashedPath(Part):
     """A transport whose queue pairs have one path each, which ECMP selects."""
 
     kind: str
@@ -247,7 +247,7 @@ class KernelTransport(Part):
     qps: Qps = 1
 
 
-class Roce(_HashedPath):
+class Roce(HashedPath):
     """RoCEv2 reliable connections: one path for each QP, go-back-N, DCQCN."""
 
     kind: Literal["roce"] = "roce"
@@ -269,7 +269,7 @@ class Roce(_HashedPath):
         return PAYLOAD_MTU / (WIRE_BYTES - _ONLY_MRC)
 
 
-class Tcp(KernelTransport, _HashedPath):
+class Tcp(KernelTransport, HashedPath):
     """The kernel's TCP over one path, the same in both directions."""
 
     kind: Literal["tcp"] = "tcp"

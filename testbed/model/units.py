@@ -19,6 +19,9 @@ from testbed.model.errors import RefusedValueError
 NS_PER_S: Final = 1_000_000_000
 """Nanoseconds per second."""
 
+NEVER_NS: Final = 1 << 62
+"""A time that no clock reaches."""
+
 _NUMBER = r"[0-9]{1,30}(?:\.[0-9]{0,30})?(?:[eE][+-]?[0-9]{1,2})?"
 _QUANTITY = re.compile(rf"\s*({_NUMBER})\s*([A-Za-zµ/]*)\s*", re.ASCII)
 _LIMIT = 1 << 63

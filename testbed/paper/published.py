@@ -21,7 +21,7 @@ from testbed.model.summary import State
 from testbed.model.summary.metric import MaybeNever
 from testbed.paper.checks import Check
 from testbed.paper.figure import PaperFigure
-from testbed.paper.outcome import CheckOutcome, FigureOutcome, Outcome, doubt_of
+from testbed.paper.outcome import CheckOutcome, FigureOutcome, Outcome, share_trusted
 from testbed.paper.registry import FIGURES
 from testbed.paper.report import commits_of, machines_of
 
@@ -89,9 +89,11 @@ class PublishedOutcome(Outcome):
         return max((result.verdict for result in self.results), key=STATES.index, default="trusted")
 
     @property
-    def doubt(self) -> str:
+    def trust_note(self) -> str:
         """How many of its runs can be trusted; empty if all can."""
-        return doubt_of(sum(r.trusted for r in self.results), sum(r.runs for r in self.results))
+        return share_trusted(
+            sum(r.trusted for r in self.results), sum(r.runs for r in self.results)
+        )
 
     @property
     def machines(self) -> tuple[str, ...]:

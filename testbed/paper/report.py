@@ -68,7 +68,7 @@ class ReportRow(Generic[OutcomeT_co]):
         Reasons are given only of forms that do not hold; the state of the others is beside their
         drawing.
         """
-        doubts = [f"{outcome.form}: {outcome.doubt}" for outcome in self.existing if outcome.doubt]
+        trust = [f"{form.form}: {form.trust_note}" for form in self.existing if form.trust_note]
         missed: dict[tuple[str, str], list[str]] = {}
         for outcome in self.existing:
             for check in outcome.checks if outcome.holds == "no" else ():
@@ -76,7 +76,7 @@ class ReportRow(Generic[OutcomeT_co]):
                     values = missed.setdefault((check.what, check.cause), [])
                     values.append(f"{check.measured} {outcome.form}")
         reasons = (f"{what}: {', '.join(of)}; {cause}" for (what, cause), of in missed.items())
-        return (*dict.fromkeys(doubts), *reasons)
+        return (*dict.fromkeys(trust), *reasons)
 
     @property
     def lines(self) -> tuple[Line, ...]:
@@ -190,8 +190,8 @@ def as_markdown(rows: Sequence[ReportRow[FigureOutcome]]) -> str:
         measured = "; ".join(f"{check.what}: {check.measured}" for check in outcome.checks)
         reasons = "; ".join(outcome.reasons) if outcome.holds == "no" else ""
         why = f": {reasons}" if reasons else ""
-        doubt = f" ({outcome.doubt})" if outcome.doubt else ""
-        holds = f"{outcome.holds}{doubt}{why}"
+        trust_note = f" ({outcome.trust_note})" if outcome.trust_note else ""
+        holds = f"{outcome.holds}{trust_note}{why}"
         number = f"{figure.number} with {outcome.overrides}" if outcome.overrides else figure.number
         measured = measured or outcome.state
         cells.append((number, figure.text.observed, outcome.form, measured, holds))

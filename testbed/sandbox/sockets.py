@@ -1,9 +1,17 @@
-"""Names of UNIX sockets in directories with long paths."""
+"""Options of sockets that Python does not name, and names of UNIX sockets with long paths."""
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
+
+SO_SNDBUFFORCE: Final = 32
+SO_RCVBUFFORCE: Final = 33
+"""Buffers beyond the system's limit, for root (socket(7))."""
+
+ETH_P_ALL: Final = 3
+"""Frames of every protocol (packet(7))."""
 
 
 @contextmanager

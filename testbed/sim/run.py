@@ -26,7 +26,7 @@ from testbed.model.run_files.manifest import Manifest
 from testbed.model.run_files.run import RunRecord
 from testbed.model.scenario import Scenario
 from testbed.model.transport import KernelTransport
-from testbed.model.units import NS_PER_S
+from testbed.model.units import NEVER_NS, NS_PER_S
 from testbed.results import records
 from testbed.results.code_version import code_version
 from testbed.results.records import collect
@@ -52,8 +52,6 @@ COLLECTING = "collecting records"
 
 SLICES = 50
 """How many times a run reports its progress."""
-
-_NEVER_NS = 1 << 62
 
 _TIMEOUT_RTTS = 100
 """How long the measurement of the base RTT may take, in propagation RTTs."""
@@ -118,7 +116,7 @@ class Simulation:
         self.fabric = Fabric(scenario.topology, self.engine, scenario.seed, timing)
         self.hosts: dict[Node, Host] = {}
         self._files = ExitStack()
-        self._end_ns = _NEVER_NS
+        self._end_ns = NEVER_NS
         self._all_recorders: list[Recorders] = []
         by_address: dict[bytes, Host] = {}
         block = Block(scenario.seed, slot_bytes(scenario.longest_bytes))

@@ -9,7 +9,7 @@ from testbed.controller.actuators import openflow
 from testbed.controller.actuators.openflow import OpenFlowActuator
 from testbed.controller.actuators.state import FaultError, LinkImpairments
 from testbed.controller.places import Places
-from testbed.controller.plan import DROP_PRIORITY, PATCH_PRIORITY
+from testbed.controller.plan import DROP_PRIORITY, WIRE_PRIORITY
 from testbed.fabric.layout import Layout
 from testbed.fabric.openvswitch.wires import wires_of
 from testbed.model.faults.impairment import Impairment
@@ -28,7 +28,7 @@ class FakeSwitch:
         self.clock = VirtualClock()
         self.up = True
         self.forwarded = [0, 0]
-        self.table = {(PATCH_PRIORITY, 1): 5, (PATCH_PRIORITY, 2): 5}
+        self.table = {(WIRE_PRIORITY, 1): 5, (WIRE_PRIORITY, 2): 5}
         self.port_status_ns: dict[int, int] = {}
         self.keeps_decisions = True
 
@@ -196,7 +196,7 @@ def test_a_healed_cut_puts_routes_back_and_looks_for_its_flows(switch: FakeSwitc
     switch.calls.clear()
     actuator.apply(FABRIC_LINK, LinkImpairments())
     assert switch.calls == ["undrop 1", "undrop 2", "purge", "up", "restore", "count"]
-    del switch.table[PATCH_PRIORITY, 1]
+    del switch.table[WIRE_PRIORITY, 1]
     with pytest.raises(FaultError, match="flows"):
         actuator.apply(FABRIC_LINK, LinkImpairments())
 

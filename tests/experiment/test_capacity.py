@@ -12,8 +12,6 @@ import pytest
 
 from testbed import fast
 from testbed.experiment.capacity import (
-    LAG_RTT,
-    REFUSE_LAG_RTT,
     TARGET_LOAD,
     WARN_LOAD,
     Capacity,
@@ -25,7 +23,6 @@ from testbed.files.scenarios import load_scenario
 from testbed.model.errors import ExitStatus, MachineError
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
-from testbed.results.analysis.trust.lateness import LAG_P99_DEGRADED_RTT, LAG_P99_INVALID_RTT
 
 MEASURED = Capacity(endpoint_ns=60_000, link_ns=5_000, cpus=2)
 
@@ -88,14 +85,12 @@ def test_the_dilation_that_is_found_fits_and_no_smaller_one_does() -> None:
 
 def test_late_event_loops_need_long_round_trips() -> None:
     """2 ms late may be 5% of a round trip: one of 40 ms, 13.08 us at full speed."""
-    assert LAG_RTT == LAG_P99_DEGRADED_RTT
     late = replace(MEASURED, endpoint_ns=100, link_ns=0, lag_ns=2e6)
     assert late.fitting_dilation(_permutation()) == 3_100
 
 
 def test_delays_that_timers_cannot_make_are_warned_of_or_refused() -> None:
     """At full speed a round trip is 13.08 us: no timer of a kernel and no Python is as quick."""
-    assert REFUSE_LAG_RTT == LAG_P99_INVALID_RTT
     late = replace(MEASURED, endpoint_ns=1, link_ns=0, lag_ns=2e6)
     warning = judge_load(_permutation(dilation=2_000.0), late, force=False)
     assert warning is not None
@@ -258,9 +253,9 @@ def test_the_first_run_measures_and_takes_the_dilation_from_it(tmp_path: Path, c
     found = load_capacity()
     assert found is not None
     assert found.cpus == len(os.sched_getaffinity(0))
-    assert 5_000 < found.endpoint_ns < 1_000_000
-    assert 0 < found.link_ns < 200_000
-    assert 0 < found.lag_ns < 500_000_000
+    assert found.endpoint_ns > 5_000
+    assert found.link_ns > 0
+    assert found.lag_ns > 0
     (manifest,) = (tmp_path / "results/auto").glob("2*/manifest.json")
     recorded = json.loads(manifest.read_text())
     fitting = found.fitting_dilation(load_scenario(str(file)))

@@ -6,9 +6,16 @@ from random import Random
 
 import pytest
 
+from testbed.model.fabric import topology
+from testbed.model.fabric.topology import ETHERNET_HEADER, PAYLOAD_MTU
+from testbed.model.transport import Roce
+from testbed.mrc.constants import ICRC_BYTES
 from testbed.mrc.wire import headers, kinds
+from testbed.mrc.wire.codec import WRITE_HEADER_BYTES
 from testbed.mrc.wire.header import Field, Header
-from testbed.mrc.wire.kinds import COMMON, HEADERS, KIND_OF, KINDS, headers_behind, read
+from testbed.mrc.wire.headers import BASE_BYTES, IPV6
+from testbed.mrc.wire.kinds import COMMON, HEADERS, KIND_OF, KINDS, WRITE
+from tests.packet_reader import headers_behind, read
 
 from .vectors import V1S_OUTER, VECTORS
 
@@ -119,3 +126,15 @@ def test_the_document_has_the_tables_of_the_declarations() -> None:
     document = script.DOCUMENT.read_text()
     assert script.with_tables(document) == document
     assert all(f"<!-- header {header.name} -->" in document for header in HEADERS)
+
+
+def test_the_model_counts_the_headers_of_a_full_packet() -> None:
+    """It adds them up by itself, as it imports nothing."""
+    full = IPV6.size + WRITE_HEADER_BYTES + ICRC_BYTES
+    assert full == topology.HEADERS
+    behind_the_first = ETHERNET_HEADER + IPV6.size + BASE_BYTES + PAYLOAD_MTU + ICRC_BYTES
+    assert round(PAYLOAD_MTU / Roce().payload_share) == behind_the_first
+
+
+def test_records_have_a_name_for_each_control_packet() -> None:
+    assert [kind.name for kind in KINDS if not kind.recorded] == [WRITE.name]

@@ -20,9 +20,10 @@ from testbed.mrc.wire.control import (
     ReliabilityProbe,
     Sack,
 )
-from testbed.mrc.wire.kinds import IMMEDIATE_OPCODES, KIND_OF, WRITE, Opcode, headers_behind, read
+from testbed.mrc.wire.kinds import IMMEDIATE_OPCODES, KIND_OF, WRITE, Opcode
 from testbed.mrc.wire.options import WireOptions
 from testbed.mrc.wire.packets import TrimmedWrite, Write
+from tests.packet_reader import headers_behind, read
 
 from .test_wire import write_bytes
 from .vectors import V1S_OUTER, VECTORS, A, B

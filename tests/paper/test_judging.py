@@ -113,7 +113,7 @@ def test_runs_of_unlike_machines_are_not_pooled_silently() -> None:
             run.model_copy(update={"machine": machines[number % len(machines)]})
             for number, run in enumerate([*outcome.runs, *outcome.runs])
         ]
-        return outcome.model_copy(update={"runs": tuple(runs)}).doubt
+        return outcome.model_copy(update={"runs": tuple(runs)}).trust_note
 
     assert made_on("") == ""
     assert made_on(kinds[0]) == ""

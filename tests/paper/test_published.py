@@ -72,7 +72,7 @@ def test_a_worse_run_of_a_seed_does_not_replace_a_better_one() -> None:
     assert _values(merged(good, poor, compares_seeds=False)) == (0.95,)
     assert _values(merged(poor, good, compares_seeds=False)) == (0.95,)
     assert poor.outcome.holds == "not trusted"
-    assert poor.outcome.doubt == "0 of 1 runs trusted"
+    assert poor.outcome.trust_note == "0 of 1 runs trusted"
 
 
 def test_runs_that_are_set_up_or_checked_otherwise_replace_the_others() -> None:
@@ -142,4 +142,4 @@ def test_an_outcome_is_kept_by_seed(tmp_path: Path) -> None:
     assert [one.values for one in published.results] == [((0.951235,),), ((0.97,),)]
     assert [one.verdict for one in published.results] == ["trusted", "degraded"]
     assert {one.commit for one in published.results} == {"abc"}
-    assert published.outcome.doubt == "1 of 2 runs trusted"
+    assert published.outcome.trust_note == "1 of 2 runs trusted"

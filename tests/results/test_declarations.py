@@ -1,9 +1,10 @@
 """A metric is declared once: whatever shows, compares, expects or documents metrics follows."""
 
+import dataclasses
 import importlib.util
 import json
+import re
 from collections.abc import Iterator
-from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,12 @@ from rich.console import Console
 from testbed.cli.summary import show
 from testbed.files.scenarios import load_scenario
 from testbed.installation import PROJECT
+from testbed.live.forks import FORKS
+from testbed.live.stream.writer import STREAM
 from testbed.model.errors import InputError
+from testbed.model.faults.record import FAULTS, FaultRecord
 from testbed.model.json_schema import scenario_schema, summary_schema
+from testbed.model.run_files import layout
 from testbed.model.summary import FaultEffect, FaultSummary, Metric, MetricGroup, Summary, View
 from testbed.model.summary.metric import (
     Comparison,
@@ -77,7 +82,7 @@ def _toy(monkeypatch: pytest.MonkeyPatch) -> None:
 def run(tmp_path: Path) -> Path:
     """The directory of an analysed run that expects something of the toy metric."""
     directory = tmp_path / "run"
-    generate(directory, replace(Plan(), duration=5.0))
+    generate(directory, dataclasses.replace(Plan(), duration=5.0))
     manifest = json.loads((directory / "manifest.json").read_text())
     manifest["scenario"]["expect"]["faults"] = {"toy_rtt": {"at_most": 1.5}}
     (directory / "manifest.json").write_text(json.dumps(manifest))
@@ -139,7 +144,7 @@ def _expecting(directory: Path, key: str) -> str:
 
 
 def test_the_schema_is_that_of_what_is_written(tmp_path: Path) -> None:
-    generate(tmp_path / "run", replace(Plan(), duration=5.0))
+    generate(tmp_path / "run", dataclasses.replace(Plan(), duration=5.0))
     analyse(tmp_path / "run", drawn=False)
     written = json.loads((tmp_path / "run" / "summary.json").read_text())
     schema = summary_schema()
@@ -178,3 +183,16 @@ def test_the_tables_of_the_documentation_are_up_to_date() -> None:
     spec.loader.exec_module(module)
     document = (PROJECT / "docs/metrics.md").read_text()
     assert module.with_tables(document) == document, f"run: .venv/bin/python {script}"
+
+
+def test_the_documentation_names_every_file_and_every_key_of_a_fault() -> None:
+    document = (PROJECT / "docs/metrics.md").read_text()
+    directory, _, rest = document.partition("## The run directory")[2].partition(
+        "### `faults.jsonl`"
+    )
+    keys = {field.name for field in dataclasses.fields(FaultRecord)}
+    assert keys <= {*re.findall(r"`([a-z_]+)", rest)}
+    while_it_lasts = {layout.RAW, layout.START}
+    names = {value for name, value in vars(layout).items() if name.isupper()} - while_it_lasts
+    missing = {name for name in names | {FAULTS, STREAM, FORKS} if name not in directory}
+    assert not missing

@@ -4,7 +4,7 @@ import pytest
 
 from testbed.files.topologies import load_topology
 from testbed.model.fabric.addressing import Path, ev_for_path, paths
-from testbed.model.fabric.shape import NEVER, NIC_QUEUE_BDP
+from testbed.model.fabric.shape import NIC_QUEUE_BDP, NO_LIMIT
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import Impairment
 from testbed.mrc import Datagram, DscpClasses
@@ -75,15 +75,16 @@ def test_queues_are_the_models() -> None:
     bdp = topology.bdp_bytes
     assert (nic.limit_bytes, nic.trim_bytes, nic.ecn_min_bytes) == (
         NIC_QUEUE_BDP * bdp,
-        NEVER,
-        NEVER,
+        NO_LIMIT,
+        NO_LIMIT,
     )
     for inner in (up, down):
         assert inner.limit_bytes == 4 * bdp
         assert inner.trim_bytes == bdp
         assert (inner.ecn_min_bytes, inner.ecn_max_bytes) == (round(0.2 * bdp), round(0.8 * bdp))
         assert not inner.last_hop
-    assert (last.trim_bytes, last.ecn_min_bytes, last.last_hop) == (round(1.5 * bdp), NEVER, True)
+    assert (last.trim_bytes, last.ecn_min_bytes) == (round(1.5 * bdp), NO_LIMIT)
+    assert last.last_hop
 
 
 def test_an_unknown_link_is_no_target() -> None:

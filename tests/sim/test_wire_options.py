@@ -10,9 +10,10 @@ from testbed.files.scenarios import load_scenario
 from testbed.mrc import Datagram, DscpClasses, decode
 from testbed.mrc.wire.codec import sealed_trailer
 from testbed.mrc.wire.control import Nack, ReliabilityProbe, Sack
-from testbed.mrc.wire.kinds import SETH, Opcode, read
+from testbed.mrc.wire.kinds import SETH, Opcode
 from testbed.sim import simulate
 from testbed.sim.host import Host
+from tests.packet_reader import read
 
 pytestmark = pytest.mark.simulated
 

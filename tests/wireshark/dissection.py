@@ -15,9 +15,10 @@ from testbed.model.fabric.nodes import Node, Tier
 from testbed.mrc import DecodeError, DscpClasses, decode
 from testbed.mrc.wire.control import EndpointRequest, EndpointResponse, Packet
 from testbed.mrc.wire.headers import BTH, METH, TSETH
-from testbed.mrc.wire.kinds import CC_STATE, COMMON, KIND_OF, WRITE, headers_behind
+from testbed.mrc.wire.kinds import CC_STATE, COMMON, KIND_OF, WRITE
 from testbed.mrc.wire.packets import TrimmedWrite, Write
 from tests.mrc.test_vectors import said
+from tests.packet_reader import headers_behind
 
 PROJECT = Path(__file__).parents[2]
 LUA = PROJECT / "tools" / "wireshark" / "mrc.lua"

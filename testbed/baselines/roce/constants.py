@@ -15,9 +15,6 @@ BECN: Final = 0x40
 CNP_RESERVED_BYTES: Final = 16
 """What a CNP carries behind its BTH: zeros (annex A17)."""
 
-NO_CREDITS: Final = 0x1F
-"""The AETH's credit count of a responder that keeps no end-to-end credits (IBTA 9.7.7.2.4)."""
-
 
 class Opcode(IntEnum):
     """BTH opcodes of a reliable connection, and the CNP's (IBTA 9.2; annex A17)."""

@@ -17,12 +17,12 @@ from testbed.baselines.roce.constants import (
     BECN,
     CNP_RESERVED_BYTES,
     FLAG_ACK_REQUEST,
-    NO_CREDITS,
     Nak,
     Opcode,
 )
 from testbed.mrc import DecodeError, DecodeReason
 from testbed.mrc.constants import (
+    AETH_NO_CREDITS,
     EV_LABEL_SHIFT,
     EV_PORT_MASK,
     ICRC_BYTES,
@@ -111,7 +111,7 @@ def encode(packet: Packet, dscp: int) -> tuple[bytes, bytes]:
             extension += packet.immediate.to_bytes(IMMDT.size, "big")
     elif isinstance(packet, Ack):
         opcode, psn = Opcode.ACKNOWLEDGE, packet.psn
-        syndrome = NO_CREDITS if packet.nak is None else _NAK | packet.nak
+        syndrome = AETH_NO_CREDITS if packet.nak is None else _NAK | packet.nak
         extension = _AETH.pack(syndrome << 24 | packet.msn & _MSN_MASK)
     else:
         opcode, becn, extension = Opcode.CNP, BECN, bytes(CNP_RESERVED_BYTES)

@@ -20,11 +20,11 @@ from testbed.fabric.fabric import Fabric
 from testbed.fabric.layout import receive_cpu
 from testbed.fabric.link_model import link_model as model
 from testbed.fabric.link_model import shaping
-from testbed.fabric.netlink.socket import SO_RCVBUFFORCE
 from testbed.files.topologies import load_topology
 from testbed.model.fabric.addressing import Path, ev_for_path
 from testbed.model.fabric.topology import Topology
 from testbed.model.units import NS_PER_S
+from testbed.sandbox.sockets import SO_RCVBUFFORCE
 
 MODEL_TARGET_NS = 600
 TARGET_NS = 2000

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from testbed.endpoint.carriers import Carriers
 from testbed.fabric.fabric import Fabric
-from testbed.fabric.netlink.socket import SO_SNDBUFFORCE, Request
+from testbed.fabric.netlink.socket import Request
 from testbed.model.fabric.addressing import nic_address
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import HEADERS, PAYLOAD_MTU, Topology
@@ -15,6 +15,7 @@ from testbed.mrc.constants import DscpClasses
 from testbed.sandbox import namespaces
 from testbed.sandbox.channel import Channel
 from testbed.sandbox.processes import spawn
+from testbed.sandbox.sockets import SO_SNDBUFFORCE
 
 BUFFER_BYTES = 1 << 29
 _OUTER_BYTES = 40

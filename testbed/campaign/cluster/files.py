@@ -45,9 +45,9 @@ def require_store(store: str) -> None:
 
 
 def is_of_start(name: str) -> bool:
-    """Whether what is called this in a campaign's directory may be left by the start of a cluster.
+    """Whether the start of a cluster makes a file of this name in a campaign's directory.
 
-    It is there before any run, also if the start fails.
+    Such a file is there before any run, even if the start fails.
     """
     return name in {WORKERS, SLURM} or name.startswith(KEYS)
 
@@ -69,7 +69,7 @@ def shortage_for(error: Exception, store: str) -> MachineError | None:
 
 
 class _OneAtATime:
-    """A file system of fsspec that one thread at a time uses: that of sftp stands no more."""
+    """Calls a file system of fsspec from one thread at a time: that of sftp is not thread-safe."""
 
     def __init__(self, system: Any) -> None:
         self._system, self._lock = system, threading.Lock()
@@ -144,7 +144,7 @@ class StoreFiles:
             yield Path(directory)
 
     def keep(self, file: Path, path: str) -> None:
-        """Copy a file into the store, unless it is there because it was made there."""
+        """Copy a file into the store, if the store is not the directory that it was made in."""
         if not self._local and file.is_file():
             self.write(path, file.read_text(encoding="utf-8"))
 

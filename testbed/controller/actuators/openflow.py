@@ -11,7 +11,7 @@ from testbed.controller.actuators.state import (
     LinkImpairments,
     check_carrier,
 )
-from testbed.controller.plan import DROP_PRIORITY, PATCH_PRIORITY
+from testbed.controller.plan import DROP_PRIORITY, WIRE_PRIORITY
 from testbed.fabric.link_model.link_control import CARRIER_POLL_S, CARRIER_TIMEOUT_NS, LinkControl
 from testbed.fabric.openvswitch.wires import OpenFlowWire, forwarded_packets
 from testbed.model.faults.record import OPENFLOW
@@ -161,7 +161,7 @@ class OpenFlowActuator:
     def _check_flows(self, session: "Session", wire: OpenFlowWire, state: _WireState) -> None:
         flows = {key for key in session.flows() if key[1] in wire.ports}
         drops = (port for port, on in zip(wire.ports, state.drops, strict=True) if on)
-        expected = {(PATCH_PRIORITY, port) for port in wire.ports}
+        expected = {(WIRE_PRIORITY, port) for port in wire.ports}
         expected |= {(DROP_PRIORITY, port) for port in drops}
         if flows != expected:
             raise FaultError(f"{wire.link.name}: flows {flows}, not {expected}")

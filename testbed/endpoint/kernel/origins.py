@@ -7,7 +7,8 @@ says where its bytes belong in that stream: the Data Sequence Signal (RFC 8684, 
 import struct
 from collections.abc import Iterator
 
-from testbed.endpoint.kernel.segment import IPV6_HEADER, Segment
+from testbed.endpoint.kernel.segment import Segment
+from testbed.mrc.constants import IPV6_BYTES
 
 _TCP_HEADER = 20
 _KIND_END, _KIND_NOP, _KIND_MPTCP = 0, 1, 30
@@ -22,7 +23,7 @@ def data_sequence(packet: bytes | memoryview, segment: Segment) -> int | None:
 
     None if the segment does not give it, or gives that of other bytes.
     """
-    at = IPV6_HEADER + _TCP_HEADER
+    at = IPV6_BYTES + _TCP_HEADER
     while at + 1 < segment.header_bytes and packet[at] != _KIND_END:
         if packet[at] == _KIND_NOP:
             at += 1

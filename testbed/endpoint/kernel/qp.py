@@ -22,8 +22,8 @@ from testbed.model.fabric.addressing import flow_label_of_ev
 from testbed.model.transport import KernelTransport, Mptcp
 from testbed.mrc.constants import DscpClasses
 from testbed.mrc.message import check_write
+from testbed.sandbox.sockets import SO_RCVBUFFORCE
 
-SO_RCVBUFFORCE = 33
 _DSCP = DscpClasses().no_trim
 _OUTSTANDING = struct.Struct("@i")
 

@@ -3,12 +3,13 @@
 import struct
 from typing import NamedTuple
 
-IPV6_HEADER = 40
+from testbed.mrc.constants import ECN_CE, IPV6_BYTES
+from testbed.mrc.wire.headers import IPV6
+
 NEXT_HEADER_TCP = 6
 ECN_MASK = 0b11
-ECN_CE = 0b11
 
-_IPV6 = struct.Struct("!IHBB16s16s")
+_IPV6 = IPV6.struct()
 _TCP = struct.Struct("!HHIIBB")
 _SEQUENCES = 1 << 32
 _HALF = 1 << 31
@@ -42,15 +43,15 @@ class Segment(NamedTuple):
 
 def parse(packet: bytes | memoryview) -> Segment | None:
     """Read the headers of a packet; None if it is not a whole TCP segment over IPv6."""
-    if len(packet) < IPV6_HEADER + _TCP.size:
+    if len(packet) < IPV6_BYTES + _TCP.size:
         return None
     word, length, following, _hops, src, dst = _IPV6.unpack_from(packet)
-    if word >> 28 != 6 or following != NEXT_HEADER_TCP or len(packet) != IPV6_HEADER + length:  # noqa: PLR2004 - the IP version
+    if word >> 28 != 6 or following != NEXT_HEADER_TCP or len(packet) != IPV6_BYTES + length:  # noqa: PLR2004 - the IP version
         return None
     src_port, dst_port, sequence, acknowledged, offset, _flags = _TCP.unpack_from(
-        packet, IPV6_HEADER
+        packet, IPV6_BYTES
     )
-    header_bytes = IPV6_HEADER + (offset >> 4) * 4
+    header_bytes = IPV6_BYTES + (offset >> 4) * 4
     if header_bytes > len(packet):
         return None
     payload_bytes, ecn = len(packet) - header_bytes, word >> 20 & ECN_MASK

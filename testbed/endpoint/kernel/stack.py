@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from testbed.endpoint.kernel.qp import StreamConfig, StreamQp, protocol_of
-from testbed.endpoint.kernel.segment import ECN_CE, marked, parse
+from testbed.endpoint.kernel.segment import marked, parse
 from testbed.endpoint.kernel.tun import Tun
 from testbed.fabric.netlink.generic import GenericNetlink
 from testbed.fabric.netlink.socket import Netlink
@@ -15,6 +15,7 @@ from testbed.model.fabric.addressing import ordinary_address
 from testbed.model.fabric.nodes import Node
 from testbed.model.transport import KernelTransport, Mptcp
 from testbed.mrc import Arrival, Datagram, MemoryTable
+from testbed.mrc.constants import ECN_CE
 
 FIRST_PORT = 20_000
 """The first port at which calls are accepted: all are below the ports that callers get."""

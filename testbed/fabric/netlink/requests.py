@@ -17,6 +17,7 @@ from pyroute2.netlink import NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, rtnl
 from testbed.fabric.netlink import messages
 from testbed.fabric.netlink.socket import Request
 from testbed.model.fabric.nodes import Port
+from testbed.sandbox.sockets import ETH_P_ALL
 
 IFF_UP = 0x1
 IFF_MULTICAST = 0x1000
@@ -27,7 +28,6 @@ NUD_PERMANENT = 0x80
 RT_TABLE_MAIN = 254
 RTPROT_STATIC = 4
 RTN_UNICAST = 1
-ETH_P_ALL = 3
 TCA_BPF_FLAG_ACT_DIRECT = 1
 LOOPBACK = 1
 """ifindex of lo in every namespace."""

@@ -26,12 +26,11 @@ from pyroute2.netlink import (
 from testbed.fabric.netlink.messages import Message
 from testbed.model.closeable import Closeable
 from testbed.model.errors import ExitStatus, TestbedError
+from testbed.sandbox.sockets import SO_RCVBUFFORCE, SO_SNDBUFFORCE
 
 NETLINK_CAP_ACK = 10
 NETLINK_EXT_ACK = 11
 NETLINK_GET_STRICT_CHK = 12
-SO_SNDBUFFORCE = 32
-SO_RCVBUFFORCE = 33
 NLM_F_ACK_TLVS = 0x200
 NLMSGERR_ATTR_MSG = 1
 

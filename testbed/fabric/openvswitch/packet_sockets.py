@@ -9,8 +9,8 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from testbed.fabric.netlink.socket import SO_RCVBUFFORCE, SO_SNDBUFFORCE
 from testbed.model.errors import RunFailedError
+from testbed.sandbox.sockets import SO_RCVBUFFORCE, SO_SNDBUFFORCE
 from testbed.sandbox.system_calls import system_call
 
 BUFFER_BYTES = 16 << 20

@@ -31,15 +31,15 @@ from testbed.model.errors import RunFailedError
 from testbed.model.fabric import addressing
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import ETHERNET_HEADER, LINK_MTU, Topology
+from testbed.mrc.constants import IPV6_BYTES
 
-IPV6_HEADER = 40
 SEGMENT_ROUTING_HEADER = 24
 """Its size with one segment. The kernel reserves it, although H.Encaps.Red leaves it out."""
 
 
 def inner_mtu(topology: Topology) -> int:
     """Largest ordinary packet in bytes: once encapsulated, as large as a full MRC data packet."""
-    return topology.wire_bytes - ETHERNET_HEADER - IPV6_HEADER
+    return topology.wire_bytes - ETHERNET_HEADER - IPV6_BYTES
 
 
 def encap_route(layout: Layout, src: Node, dst: Node, path: addressing.Path) -> Route:
@@ -53,7 +53,7 @@ def encap_route(layout: Layout, src: Node, dst: Node, path: addressing.Path) -> 
             (addressing.ordinary_carrier_address(topology, src, dst, path),),
         ),
         source=addressing.ordinary_address(topology, src, path.plane),
-        mtu=inner_mtu(topology) + IPV6_HEADER + SEGMENT_ROUTING_HEADER,
+        mtu=inner_mtu(topology) + IPV6_BYTES + SEGMENT_ROUTING_HEADER,
     )
 
 

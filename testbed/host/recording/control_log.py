@@ -7,23 +7,16 @@ from testbed.host.plan import QpPlan
 from testbed.host.recording.tables import Tables
 from testbed.model.fabric.topology import Topology
 from testbed.mrc import Datagram
+from testbed.mrc.constants import ICRC_BYTES
 from testbed.mrc.wire.datagram import Outbound
-from testbed.mrc.wire.kinds import Opcode
+from testbed.mrc.wire.headers import IPV6, UDP
+from testbed.mrc.wire.kinds import KIND_OF
 from testbed.results.records import CONTROL_DILATION
 
-_OPCODE: Final = 48
-"""Where the opcode of the BTH is in an inner packet: behind IPv6 and UDP."""
+_OPCODE: Final = IPV6.size + UDP.size
+"""Where the opcode of the BTH is in an inner packet."""
 
-_ICRC_BYTES: Final = 4
-_OF_RECEIVER: Final = frozenset((Opcode.ACK, Opcode.SACK, Opcode.NACK))
-_KINDS: Final[dict[int, str]] = {
-    Opcode.ACK: "ack",
-    Opcode.SACK: "sack",
-    Opcode.NACK: "nack",
-    Opcode.RELIABILITY_PROBE: "probe",
-    Opcode.ENDPOINT_REQUEST: "probe",
-    Opcode.ENDPOINT_RESPONSE: "answer",
-}
+_CONTROL: Final = {opcode: kind for opcode, kind in KIND_OF.items() if kind.recorded}
 
 
 class ControlLog:
@@ -39,8 +32,8 @@ class ControlLog:
 
     def sent(self, plan: QpPlan, datagram: Datagram, plane: int, now_ns: int) -> None:
         """Record a packet of a queue pair: SACKs belong to the flow that is received."""
-        opcode = datagram.header[_OPCODE]
-        flow = plan.receives if opcode in _OF_RECEIVER else plan.sends
+        of_responder = _CONTROL[datagram.header[_OPCODE]].of_responder
+        flow = plan.receives if of_responder else plan.sends
         self._record(flow, datagram, plane, now_ns)
 
     def answered(self, answer: Outbound, plane: int, now_ns: int) -> None:
@@ -49,16 +42,16 @@ class ControlLog:
 
     def _record(self, flow: int | None, datagram: Datagram, plane: int, now_ns: int) -> None:
         if flow is not None:
-            kind = _KINDS[datagram.header[_OPCODE]]
-            icrc = int.from_bytes(datagram.trailer[-_ICRC_BYTES:], "big")
-            self._append(now_ns, flow, plane, datagram.ev, kind, icrc, True)
+            name = _CONTROL[datagram.header[_OPCODE]].recorded
+            icrc = int.from_bytes(datagram.trailer[-ICRC_BYTES:], "big")
+            self._append(now_ns, flow, plane, datagram.ev, name, icrc, True)
 
     def arrived(self, packet: memoryview, now_ns: int) -> None:
         """Record the arrival of a packet, if it is a control packet."""
-        kind = _KINDS.get(packet[_OPCODE]) if len(packet) > _OPCODE + _ICRC_BYTES else None
+        kind = _CONTROL.get(packet[_OPCODE]) if len(packet) > _OPCODE + ICRC_BYTES else None
         if kind is not None:
-            icrc = int.from_bytes(packet[-_ICRC_BYTES:], "big")
-            self._append(now_ns, -1, -1, 0, kind, icrc, False)
+            icrc = int.from_bytes(packet[-ICRC_BYTES:], "big")
+            self._append(now_ns, -1, -1, 0, kind.recorded, icrc, False)
 
 
 def control_log(

@@ -19,6 +19,7 @@ from testbed.model.fabric.addressing import nic_address
 from testbed.model.fabric.topology import Topology
 from testbed.mrc import DscpClasses
 from testbed.mrc.constants import HOP_LIMIT
+from testbed.mrc.wire.headers import IPV6
 from testbed.sandbox import namespaces
 from testbed.sandbox.system_calls import until_blocked
 
@@ -32,7 +33,7 @@ FLOW_LABEL = 0xF_F000
 """Outside the path bits of every EV, so that `ev_loss` does not strike probes."""
 
 _UDP_NO_CHECK6_RX = 102
-_IPV6 = struct.Struct("!IHBB16s16s")
+_IPV6 = IPV6.struct()
 _UDP = struct.Struct("!HHHH")
 _BODY = struct.Struct("!4sQI")
 _MAGIC = b"MRCp"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from testbed.model.fabric.nodes import Link, Port, Tier
 from testbed.model.fabric.topology import LINK_MTU, Topology
 
-NEVER = 1 << 62
+NO_LIMIT = 1 << 62
 """A threshold in bytes that no queue reaches."""
 
 NIC_QUEUE_BDP = 256
@@ -37,21 +37,21 @@ class Shape:
     """
 
     rate_bps: int
-    limit_bytes: int = NEVER
-    trim_bytes: int = NEVER
-    ecn_min_bytes: int = NEVER
-    ecn_max_bytes: int = NEVER
+    limit_bytes: int = NO_LIMIT
+    trim_bytes: int = NO_LIMIT
+    ecn_min_bytes: int = NO_LIMIT
+    ecn_max_bytes: int = NO_LIMIT
     last_hop: bool = False
     before_ns: int = 0
     behind_ns: int = 0
-    xoff_bytes: int = NEVER
-    xon_bytes: int = NEVER
+    xoff_bytes: int = NO_LIMIT
+    xon_bytes: int = NO_LIMIT
     at_once: bool = False
 
     @property
     def pauses(self) -> bool:
         """Whether the sender can be paused."""
-        return self.xoff_bytes < NEVER
+        return self.xoff_bytes < NO_LIMIT
 
 
 def shape_of(topology: Topology, link: Link, sender: Port) -> Shape:
@@ -64,20 +64,22 @@ def shape_of(topology: Topology, link: Link, sender: Port) -> Shape:
     switch_ns = topology.one_way_ns(1) - both_nics_ns
     rate_bps, bdp = topology.rate_bps(link), topology.link_bdp_bytes(link)
     pause = topology.pause
-    xoff, xon = (pause.xoff.in_bytes(bdp), pause.xon.in_bytes(bdp)) if pause else (NEVER, NEVER)
+    xoff, xon = (
+        (pause.xoff.in_bytes(bdp), pause.xon.in_bytes(bdp)) if pause else (NO_LIMIT, NO_LIMIT)
+    )
     queue = topology.queue_of(link, sender)
     if queue is None:  # a NIC; while paused it holds all that its host has outstanding
         limit, before_ns = max(NIC_QUEUE_BDP * bdp, LINK_MTU), both_nics_ns // 2
         nic = Shape(rate_bps, limit, before_ns=before_ns, behind_ns=switch_ns)
-        return replace(nic, limit_bytes=NEVER, xoff_bytes=xoff, xon_bytes=xon) if pause else nic
+        return replace(nic, limit_bytes=NO_LIMIT, xoff_bytes=xoff, xon_bytes=xon) if pause else nic
     last_hop = not link.is_fabric and sender.node.tier is Tier.T0
     ecn, trim = queue.ecn, queue.trim
     return Shape(
         rate_bps,
         queue.limit.in_bytes(bdp),
-        NEVER if trim is None else trim.in_bytes(bdp),
-        NEVER if ecn is None else ecn.min.in_bytes(bdp),
-        NEVER if ecn is None else ecn.max.in_bytes(bdp),
+        NO_LIMIT if trim is None else trim.in_bytes(bdp),
+        NO_LIMIT if ecn is None else ecn.min.in_bytes(bdp),
+        NO_LIMIT if ecn is None else ecn.max.in_bytes(bdp),
         last_hop=last_hop,
         behind_ns=both_nics_ns - both_nics_ns // 2 if last_hop else switch_ns,
         xoff_bytes=xoff,

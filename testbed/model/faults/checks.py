@@ -33,7 +33,7 @@ from testbed.model.faults.schedule import repetitions
 from testbed.model.faults.targets import CONTROLLER, GROUPS, expand_groups, target_directions
 from testbed.model.flows import Flow, flows_of
 from testbed.model.scenario import Scenario
-from testbed.model.transport import Roce, Tcp
+from testbed.model.transport import HashedPath
 from testbed.model.units import (
     NS_PER_S,
     exact_duration,
@@ -210,8 +210,8 @@ def _overlap_problems(scenario: Scenario, timeline: Mapping[int, Fault]) -> Iter
         for at, until, second in sorted(times):
             active = [(end, first) for end, first in active if end >= at]
             for end, first in active:
-                add_up = _add_up(timeline[first], timeline[second])
-                if add_up or (first, second) in reported:
+                may_overlap = _may_overlap(timeline[first], timeline[second])
+                if may_overlap or (first, second) in reported:
                     continue
                 reported.add((first, second))
                 over = f"timeline[{first}] is over at {place}, {exact_duration(end)}"
@@ -221,8 +221,11 @@ def _overlap_problems(scenario: Scenario, timeline: Mapping[int, Fault]) -> Iter
             active.append((until, second))
 
 
-def _add_up(first: Fault, second: Fault) -> bool:
-    """Whether two faults of one kind may meet: only at random, and not as losses of two paths."""
+def _may_overlap(first: Fault, second: Fault) -> bool:
+    """Whether two faults of one kind may be in force at once on one place.
+
+    They may if one of them is random, unless both are losses of EVs on different paths.
+    """
     if isinstance(first, EvLoss) and isinstance(second, EvLoss) and first.path != second.path:
         return False
     return first.choose is not None or second.choose is not None
@@ -254,7 +257,7 @@ def fault_remarks(scenario: Scenario) -> Iterator[Remark]:
     yield from _time_remarks(scenario)
     yield from _short_fault_remarks(scenario)
     yield from _target_remarks(scenario, [path for of_flow in paths.values() for path in of_flow])
-    if not isinstance(scenario.transport, Roce | Tcp):  # they have one path, and no choice of it
+    if not isinstance(scenario.transport, HashedPath):  # they have one path, and no choice of it
         yield from _last_path_remarks(scenario, paths)
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field
 
-from testbed.model.errors import RefusedValueError
+from testbed.model.errors import Problem, RefusedValueError, as_answer
 from testbed.model.fabric.addressing import Path, path_named
 from testbed.model.fabric.ev_set import EvChoice
 from testbed.model.fabric.topology import MAX_PLANES
@@ -148,28 +148,17 @@ class _Holder(Part):
     command: Command
 
 
-TOO_LATE: Final = {
-    "errors": [
-        {
-            "where": "command",
-            "found": "one that arrived too late",
-            "expected": "one that is begun before its sender has stopped waiting",
-            "remedy": "give it again",
-        }
-    ]
-}
+TOO_LATE: Final = as_answer(
+    Problem(
+        "command",
+        "one that arrived too late",
+        "one that is begun before its sender has stopped waiting",
+        "give it again",
+    )
+)
 """The answer to a command that arrived after `until_ns` of its message."""
 
-OVER: Final = {
-    "errors": [
-        {
-            "where": "command",
-            "found": "a run that is over",
-            "expected": "a run that is under way",
-            "remedy": "",
-        }
-    ]
-}
+OVER: Final = as_answer(Problem("command", "a run that is over", "a run that is under way"))
 """The answer to a command that arrived at or after the end of the run."""
 
 

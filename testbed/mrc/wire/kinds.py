@@ -1,7 +1,6 @@
 """The packets of MRC: opcodes, control headers, and which headers each packet has behind the BTH.
 
-The headers of a WRITE are in `headers.py`, with what `agree` says. `read` takes an inner packet
-apart header by header: slow, for tools and tests. The codec is `codec.py`.
+The headers of a WRITE are in `headers.py`, with what `agree` says. The codec is `codec.py`.
 """
 
 from dataclasses import dataclass
@@ -261,6 +260,8 @@ class PacketKind:
         psn: what BTH.psn says.
         dscp: the traffic class that it is sent in.
         agree: how many sources agree on headers and PSN, and which.
+        recorded: what records of control packets call it; empty for a WRITE.
+        of_responder: whether it answers a packet.
     """
 
     name: str
@@ -270,6 +271,8 @@ class PacketKind:
     psn: str
     dscp: str
     agree: str
+    recorded: str = ""
+    of_responder: bool = False
 
 
 WRITE: Final = PacketKind(
@@ -296,6 +299,8 @@ ACK: Final = PacketKind(
     "last PSN acknowledged cumulatively; of a NAK, the PSN of the failed WRITE's last packet",
     "control",
     "3: DMN, K; PSN 2: FN, I",
+    "ack",
+    of_responder=True,
 )
 SACK: Final = PacketKind(
     "SACK",
@@ -305,9 +310,19 @@ SACK: Final = PacketKind(
     "cack_psn",
     "control",
     "4: FDMN, K; PSN 3: FMN",
+    "sack",
+    of_responder=True,
 )
 NACK: Final = PacketKind(
-    "NACK", (Opcode.NACK,), (NETH,), "peer QP", "nack_psn", "control", "4: FDMN, K; PSN 3: FMN"
+    "NACK",
+    (Opcode.NACK,),
+    (NETH,),
+    "peer QP",
+    "nack_psn",
+    "control",
+    "4: FDMN, K; PSN 3: FMN",
+    "nack",
+    of_responder=True,
 )
 RELIABILITY_PROBE: Final = PacketKind(
     "reliability probe",
@@ -317,6 +332,7 @@ RELIABILITY_PROBE: Final = PacketKind(
     "0; ignored, consumes none",
     "data",
     "4: FDMN, K; PSN 2: FM; class 2: GM",
+    "probe",
 )
 ENDPOINT_REQUEST: Final = PacketKind(
     "endpoint request",
@@ -326,6 +342,7 @@ ENDPOINT_REQUEST: Final = PacketKind(
     "request id in the low 16 bits",
     "control",
     "4: FDMN, K",
+    "probe",
 )
 ENDPOINT_RESPONSE: Final = PacketKind(
     "endpoint response",
@@ -335,6 +352,8 @@ ENDPOINT_RESPONSE: Final = PacketKind(
     "the request's id",
     "control",
     "4: FDMN, K",
+    "answer",
+    of_responder=True,
 )
 
 KINDS: Final = (
@@ -357,36 +376,3 @@ HEADERS: Final = tuple(dict.fromkeys((*COMMON, *(h for kind in KINDS for h in ki
 
 IMMEDIATE_OPCODES: Final = frozenset((Opcode.WRITE_LAST_IMMEDIATE, Opcode.WRITE_ONLY_IMMEDIATE))
 """The opcodes with an ImmDt."""
-
-
-def headers_behind(opcode: int, *, ts: bool) -> tuple[Header, ...]:
-    """The headers behind the BTH of a packet; `ts` is its flag in the BTH.
-
-    Raises:
-        KeyError: the opcode is none of MRC's.
-    """
-    return tuple(
-        header
-        for header in KIND_OF[opcode].headers
-        if not (header is TSETH and not ts)
-        and not (header is IMMDT and opcode not in IMMEDIATE_OPCODES)
-    )
-
-
-def read(packet: bytes) -> list[tuple[Header, dict[str, int]]]:
-    """Every header of an inner packet with its fields, in order; payload and iCRC are left out.
-
-    Raises:
-        KeyError: the opcode is none of MRC's.
-        ValueError: the packet ends within a header.
-    """
-    headers: list[tuple[Header, dict[str, int]]] = []
-    at = 0
-    for header in COMMON:
-        headers.append((header, header.read(packet, at)))
-        at += header.size
-    bth = headers[-1][1]
-    for header in headers_behind(bth["opcode"], ts=bool(bth["ts"])):
-        headers.append((header, header.read(packet, at)))
-        at += header.size
-    return headers
