@@ -32,11 +32,11 @@ MRC_8_EMULATED_SECONDS = 12
 """The same with 8 QPs, whose shares even one another out."""
 
 DCQCN_SECONDS = 200
-"""Emulated seconds of RoCE's run with one QP. The first bursts reduce the victim's rate, too, and
+"""Emulated seconds of RoCE's runs. The first bursts reduce the victim's rate, too, and with one QP
 DCQCN needs up to 15 ms of real time to restore it (docs/paper-studies.md)."""
 
-UNPAUSED_SECONDS = 60
-"""The same without pauses, which cause most of that reduction: 6 ms of real time are enough."""
+UNPAUSED_SECONDS, UNPAUSED_8_SECONDS = 60, 12
+"""The same without pauses, which cause most of that reduction, with 1 QP and with 8."""
 
 SEEDS = 5
 """With one QP the seed decides, by the hash, how many senders share a link with the victim."""
@@ -202,8 +202,12 @@ INCAST = PaperFigure(
         Variant(
             "incast-roce-8",
             "incast-victim-roce",
-            {"transport": {"kind": "roce", "qps": 8}, "workload": _SHALLOW},
-            emulated=without_pause,
+            {
+                "duration": f"{DCQCN_SECONDS} s",
+                "transport": {"kind": "roce", "qps": 8},
+                "workload": _SHALLOW,
+            },
+            emulated=lambda data: without_pause(data) | {"duration": f"{UNPAUSED_8_SECONDS} s"},
         ),
     ),
     seeds=SEEDS,
