@@ -227,11 +227,7 @@ def _lossy_nic(runs: Runs) -> tuple[Check, ...]:
 
 # --- section 3: every link is probed each millisecond -------------------------------------------
 
-PROBED = Variant(
-    "probe-each-ms",
-    "probe-each-ms",
-    excluded={"emulated": "a millisecond of real time takes ten seconds here"},
-)
+PROBED = Variant("probe-each-ms", "probe-each-ms")
 
 FEW_ROUNDS = 5
 """Rounds of probes until a silent link is named. The paper has no number; a link that loses all is
@@ -290,11 +286,7 @@ def _hash_ecmp(runs: Runs) -> tuple[Check, ...]:
 
 # --- section 5.1: the transceiver of a NIC ------------------------------------------------------
 
-TRANSCEIVER = Variant(
-    "nic-transceiver",
-    "nic-transceiver",
-    excluded={"emulated": "queue pairs try again for minutes, at this dilation"},
-)
+TRANSCEIVER = Variant("nic-transceiver", "nic-transceiver")
 FLAPPING_NIC = "h0"
 
 UNTOUCHED = 0.97
