@@ -5,7 +5,10 @@ from typing import TYPE_CHECKING
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from testbed.campaign.job import Form
+from testbed.campaign.job import FORMS, Form
+from testbed.model.flows import LINKS_ACROSS, LINKS_WITHIN, flows_of, links_crossed
+from testbed.model.transport import Mrc
+from testbed.paper.planning import scenario_as_written
 from testbed.paper.published import PublishedOutcome
 from testbed.paper.report import ReportRow, apart, counts_of
 
@@ -54,6 +57,7 @@ def as_document(rows: Sequence[Row], pictures: str, drawn: Collection[str]) -> s
     )
     environment.filters |= {
         "anchor": _anchor,
+        "evs": _evs,
         "cell": lambda text: text.replace("|", "/"),
         "picture": picture_name,
         "seeds": _seeds,
@@ -79,6 +83,28 @@ def _anchor(row: Row) -> str:
     heading = f"{row.figure.number}: {row.figure.text.title}".lower()
     letters = "".join(letter for letter in heading if letter.isalnum() or letter in " -_")
     return letters.replace(" ", "-")
+
+
+def _evs(row: Row) -> str:
+    """How many EVs the queue pairs of MRC's runs have, between racks and within one."""
+    counts: dict[int, set[int]] = {LINKS_ACROSS: set(), LINKS_WITHIN: set()}
+    for variant in row.figure.variants:
+        form = next(form for form in FORMS if form not in variant.excluded)
+        scenario = scenario_as_written(variant, form)
+        topology, transport = scenario.topology, scenario.transport
+        if not isinstance(transport, Mrc):
+            continue
+        flows = {links_crossed(topology, flow): flow for flow in flows_of(scenario)}
+        for links, flow in flows.items():
+            ends = topology, flow.src, flow.dst
+            evs = transport.choose_evs(*ends, lane=flow.lane, seed=scenario.seed)
+            counts[links].add(len(evs))
+    places = {LINKS_ACROSS: "between racks", LINKS_WITHIN: "within a rack"}
+    return "; ".join(
+        f"{', '.join(map(str, sorted(counts[links])))} {place}"
+        for links, place in places.items()
+        if counts[links]
+    )
 
 
 def _seeds(row: Row, form: Form) -> int:

@@ -15,6 +15,7 @@ from testbed.files.documents import Document
 from testbed.files.reading import read_document
 from testbed.files.scenarios import scenario_of
 from testbed.model.errors import InputError, did_you_mean
+from testbed.model.scenario import Scenario
 from testbed.paper.figure import PaperFigure, Variant
 from testbed.paper.fitting import FACTORS, Machine, factor_for
 from testbed.paper.registry import FIGURES
@@ -68,9 +69,7 @@ def plan_variant(
     Raises:
         InputError: its scenario is wrong.
     """
-    overrides = variant.overrides
-    written = scenario_of(_document(variant, form, seed), settings=overrides.settings)
-    as_written = written.longer(overrides.longer)
+    as_written = scenario_as_written(variant, form, seed)
 
     def planned(factor: float) -> PlannedRun:
         scenario = slowed(as_written, factor)
@@ -91,6 +90,17 @@ def plan_variant(
             if not _is_due(run, store):
                 return run
     return planned(factor)
+
+
+def scenario_as_written(variant: Variant, form: Form, seed: int = FIRST_SEED) -> Scenario:
+    """The scenario of a variant, before any machine slows it down.
+
+    Raises:
+        InputError: it is wrong.
+    """
+    overrides = variant.overrides
+    written = scenario_of(_document(variant, form, seed), settings=overrides.settings)
+    return written.longer(overrides.longer)
 
 
 def _document(variant: Variant, form: Form, seed: int) -> Document:
