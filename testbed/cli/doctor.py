@@ -15,7 +15,7 @@ from testbed.installation import not_linux
 from testbed.model.errors import ExitStatus, MachineError
 
 if TYPE_CHECKING:
-    from testbed.fabric.attempts import AttemptResult
+    from testbed.fabric.requirements import RequirementResult
 
 
 def doctor(
@@ -88,7 +88,7 @@ def _show_without_root() -> None:
     console.print(f"{Path(sys.argv[0]).resolve()} doctor")
 
 
-def _markdown(results: "list[AttemptResult]", *, able: bool) -> str:
+def _markdown(results: "list[RequirementResult]", *, able: bool) -> str:
     rows = [
         (result.name, "ok" if result.ok else "**missing**", result.detail, result.needed_for)
         for result in results
@@ -101,7 +101,7 @@ def _markdown(results: "list[AttemptResult]", *, able: bool) -> str:
     return "\n".join([f"### This machine can {means}", "", *table, ""])
 
 
-def _show(results: "list[AttemptResult]", apt: str, *, able: bool) -> None:
+def _show(results: "list[RequirementResult]", apt: str, *, able: bool) -> None:
     from rich.table import Table
 
     console = stdout()

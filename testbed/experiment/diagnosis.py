@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator
 from testbed.controller.process import try_ryu
 from testbed.experiment.footprint import available_memory
 from testbed.experiment.machine import usable_cpus
-from testbed.fabric.attempts import Attempt, AttemptResult, examine
 from testbed.fabric.capabilities import KernelCapabilities
 from testbed.fabric.interfaces import TUN_REMEDY
 from testbed.fabric.openvswitch import availability
+from testbed.fabric.requirements import Requirement, RequirementResult, examine
 from testbed.installation import INSTALL_EMULATION
 from testbed.model.units import NS_PER_S, show_duration, show_size
 
@@ -47,9 +47,9 @@ _DATAPATHS = (
 )
 
 
-def diagnose() -> list[AttemptResult]:
+def diagnose() -> list[RequirementResult]:
     """Try everything; takes about three seconds."""
-    ryu = Attempt(
+    ryu = Requirement(
         "Ryu", f"make setup in a checkout; else {INSTALL_EMULATION}", try_ryu, "every run"
     )
     capabilities = KernelCapabilities()
@@ -64,23 +64,23 @@ def diagnose() -> list[AttemptResult]:
     ]
 
 
-def without_root() -> list[AttemptResult]:
+def without_root() -> list[RequirementResult]:
     """What matters to simulations, and needs no root to find out."""
     return [_cores(), _memory(), _clock()]
 
 
-def _optional(name: str, ok: bool, detail: str, needed_for: str, remedy: str) -> AttemptResult:
-    return AttemptResult(name, ok, detail, needed_for, "" if ok else remedy, required=False)
+def _optional(name: str, ok: bool, detail: str, needed_for: str, remedy: str) -> RequirementResult:
+    return RequirementResult(name, ok, detail, needed_for, "" if ok else remedy, required=False)
 
 
-def apt_command(results: Iterable[AttemptResult]) -> str:
+def apt_command(results: Iterable[RequirementResult]) -> str:
     """The command that installs every missing Debian package that a remedy names; empty if none."""
     named = (_APT.search(result.remedy) for result in results)
     packages = sorted({match[1] for match in named if match is not None})
     return " ".join((_APT_INSTALL, *packages)) if packages else ""
 
 
-def _open_vswitch() -> Iterator[AttemptResult]:
+def _open_vswitch() -> Iterator[RequirementResult]:
     root = os.geteuid() == 0
     for datapath, name, general, needed_for in _DATAPATHS:
         result = availability.Availability(None, "not tried: it needs root", "run as root")
@@ -93,33 +93,33 @@ def _open_vswitch() -> Iterator[AttemptResult]:
         yield _optional(name, ok, "" if ok else detail, needed_for, remedy)
 
 
-def _tool(name: str, remedy: str, needed_for: str) -> AttemptResult:
+def _tool(name: str, remedy: str, needed_for: str) -> RequirementResult:
     place = shutil.which(name)
     return _optional(name, place is not None, place or "not installed", needed_for, remedy)
 
 
-def _cores() -> AttemptResult:
+def _cores() -> RequirementResult:
     cores = usable_cpus()
     remedy = "a topology with a larger dilation, or fewer flows"
     detail = f"{cores:g} of this machine may be used"
     return _optional("cores", cores >= ENOUGH_CORES, detail, "load", remedy)
 
 
-def _memory() -> AttemptResult:
+def _memory() -> RequirementResult:
     available = available_memory()
     remedy = f"free memory until {LEAST_MEMORY >> 30} GiB are available"
     detail = f"{show_size(available)} available"
     return _optional("memory", available >= LEAST_MEMORY, detail, "the default scenarios", remedy)
 
 
-def _clock() -> AttemptResult:
+def _clock() -> RequirementResult:
     resolution_ns = round(time.clock_getres(time.CLOCK_MONOTONIC) * NS_PER_S)
     ok = resolution_ns <= 1000  # noqa: PLR2004 - a microsecond
     detail = f"CLOCK_MONOTONIC counts in steps of {show_duration(resolution_ns)}"
     return _optional("clock", ok, detail, "every timestamp", "a kernel with high-resolution timers")
 
 
-def _timers() -> AttemptResult:
+def _timers() -> RequirementResult:
     late = sorted(timer_overshoot_ns() for _ in range(_TIMER_TRIES))
     middle = statistics.median(late)
     remedy = "end other programs, or use a machine whose host is less busy"

@@ -1,6 +1,6 @@
 """What a fabric and its traffic need of a machine, found out by trying it in a throwaway sandbox.
 
-Nothing is concluded from a version. Every attempt makes the real thing. Routes are read back,
+Nothing is concluded from a version: each requirement is tried for real. Routes are read back,
 because a kernel may accept one and silently drop its flavour.
 """
 
@@ -15,7 +15,6 @@ from pathlib import Path
 from pyroute2.netlink.rtnl import TC_H_ROOT
 
 from testbed.fabric import routes
-from testbed.fabric.attempts import Attempt, examine
 from testbed.fabric.interfaces import TUN_REMEDY, open_tun
 from testbed.fabric.layout import SID_DEVICE
 from testbed.fabric.link_model import libbpf, link_model, shaping
@@ -24,6 +23,7 @@ from testbed.fabric.netlink.generic import GenericNetlink
 from testbed.fabric.netlink.messages import SEG6_IPTUN_MODE_ENCAP_RED
 from testbed.fabric.netlink.namespaces import NodeNamespace, NodeNamespaces
 from testbed.fabric.netlink.requests import Interface
+from testbed.fabric.requirements import Requirement, examine
 from testbed.model.errors import MachineError
 from testbed.model.fabric.addressing import Role, locator, usid_of
 from testbed.model.fabric.shape import Shape
@@ -67,7 +67,7 @@ def require(*names: str) -> None:
         MachineError: it cannot; names the first missing capability and the remedy.
     """
     capabilities = KernelCapabilities()
-    optional = [attempt for attempt in capabilities.optional() if attempt.name in names]
+    optional = [requirement for requirement in capabilities.optional() if requirement.name in names]
     for result in examine((*capabilities.required(), *optional)):
         if not result.ok:
             raise MachineError(f"{result.name}: {result.detail}", result.remedy)
@@ -80,30 +80,30 @@ class KernelCapabilities:
         """Make nothing yet."""
         self._namespaces = NodeNamespaces()
 
-    def required(self) -> tuple[Attempt, ...]:
+    def required(self) -> tuple[Requirement, ...]:
         """What every fabric needs."""
         return (
-            Attempt(
+            Requirement(
                 "IPv6",
                 "boot without ipv6.disable=1; in a container, enable IPv6 (sysctl "
                 "net.ipv6.conf.all.disable_ipv6=0)",
                 _ipv6,
             ),
-            Attempt(
+            Requirement(
                 "network namespaces", "run in a privileged container, or outside", self._namespace
             ),
-            Attempt("veth links", "modprobe veth, or install linux-modules-extra", self._veth),
-            Attempt(
+            Requirement("veth links", "modprobe veth, or install linux-modules-extra", self._veth),
+            Requirement(
                 "uN routes (SRv6 End with NEXT-C-SID)",
                 f"a kernel that has them: {_KERNELS}",
                 lambda: self._install(_UN),
             ),
-            Attempt("HTB", "modprobe sch_htb, or install linux-modules-extra", self._htb),
-            Attempt("raw IPv6 sockets", "grant the container CAP_NET_RAW", _raw_sockets),
-            Attempt("RPS", "a kernel with CONFIG_RPS, as every distribution has", self._rps),
+            Requirement("HTB", "modprobe sch_htb, or install linux-modules-extra", self._htb),
+            Requirement("raw IPv6 sockets", "grant the container CAP_NET_RAW", _raw_sockets),
+            Requirement("RPS", "a kernel with CONFIG_RPS, as every distribution has", self._rps),
         )
 
-    def optional(self) -> tuple[Attempt, ...]:
+    def optional(self) -> tuple[Requirement, ...]:
         """What only some runs need, to be tried after `required`."""
         ordinary = "ordinary traffic over the fabric: ping, iperf3, TCP"
         kernel = f"a kernel that has it: {_KERNELS}"
@@ -147,7 +147,7 @@ class KernelCapabilities:
                 "comparing with MPTCP",
             ),
         )
-        return tuple(Attempt(*row, required=False) for row in table)
+        return tuple(Requirement(*row, required=False) for row in table)
 
     @property
     def _node(self) -> NodeNamespace:

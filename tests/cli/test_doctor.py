@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from testbed.experiment.diagnosis import apt_command
-from testbed.fabric.attempts import AttemptResult
 from testbed.fabric.interfaces import TUN_DEVICE
 from testbed.fabric.link_model import link_model
+from testbed.fabric.requirements import RequirementResult
 from testbed.sandbox import namespaces
 from testbed.sandbox.processes import call
 from tests.sandbox import run_in_sandbox
@@ -207,7 +207,7 @@ def test_one_line_installs_all_packages_that_are_missing() -> None:
         "ping": "",
     }
     results = [
-        AttemptResult(name, not remedy, "", "", remedy, required=False)
+        RequirementResult(name, not remedy, "", "", remedy, required=False)
         for name, remedy in remedies.items()
     ]
     assert apt_command(results).endswith(" --no-install-recommends libbpf1 openvswitch-switch")

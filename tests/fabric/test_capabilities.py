@@ -5,8 +5,8 @@ import os
 import pytest
 
 from testbed.fabric import capabilities
-from testbed.fabric.attempts import Attempt
 from testbed.fabric.capabilities import KernelCapabilities
+from testbed.fabric.requirements import Requirement
 from testbed.model.errors import ExitStatus, MachineError
 
 pytestmark = pytest.mark.kernel
@@ -20,13 +20,16 @@ def test_this_machine_can_build_a_fabric() -> None:
 
 @pytest.mark.root
 def test_what_fails_is_reported_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By trying: an attempt that the kernel refuses."""
+    """By trying: what the kernel refuses is missing."""
 
     def refuse() -> None:
         raise OSError("Operation not supported")
 
-    attempts = (Attempt("wings", "grow some", refuse), Attempt("later", "", lambda: None))
-    monkeypatch.setattr(KernelCapabilities, "required", lambda _: attempts)
+    requirements = (
+        Requirement("wings", "grow some", refuse),
+        Requirement("later", "", lambda: None),
+    )
+    monkeypatch.setattr(KernelCapabilities, "required", lambda _: requirements)
     with pytest.raises(MachineError) as failure:
         capabilities.require()
     assert str(failure.value) == "wings: Operation not supported\n  remedy: grow some"

@@ -67,7 +67,7 @@ def marked(packet: bytes | memoryview) -> bytes:
     return bytes(copy)
 
 
-class Transmission(NamedTuple):
+class SentSegment(NamedTuple):
     """A data segment that the kernel sent.
 
     Attributes:
@@ -87,19 +87,19 @@ class SentSegments:
         self._highest: int | None = None
         self._open: dict[int, tuple[int, int, int]] = {}  # by offset: number, end, time
 
-    def sent(self, segment: Segment, number: int, now_ns: int) -> Transmission:
+    def sent(self, segment: Segment, number: int, now_ns: int) -> SentSegment:
         """Record a data segment; it gets `number` if its bytes are new."""
         start = self._unwrap(segment.sequence)
         end = start + segment.payload_bytes
         if self._highest is None or end > self._highest:
             self._highest = end
             self._open[start] = (number, end, now_ns)
-            return Transmission(number, None)
+            return SentSegment(number, None)
         for at, (first, first_end, before_ns) in self._open.items():
             if at <= start < first_end:
                 self._open[at] = (first, first_end, now_ns)
-                return Transmission(first, before_ns)
-        return Transmission(number, now_ns)  # acknowledged meanwhile: a needless retransmission
+                return SentSegment(first, before_ns)
+        return SentSegment(number, now_ns)  # acknowledged meanwhile: a needless retransmission
 
     def acknowledged(self, sequence: int) -> None:
         """Forget the segments that `sequence` acknowledges."""

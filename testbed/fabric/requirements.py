@@ -1,4 +1,4 @@
-"""Attempts at what a machine may or may not be able to do, made in a throwaway sandbox."""
+"""What a machine must be able to do, found out by trying it in a throwaway sandbox."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -11,8 +11,8 @@ from testbed.sandbox.processes import call
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
-    """One thing that this machine may be able to do.
+class Requirement:
+    """One thing that this machine must, or may, be able to do.
 
     Attributes:
         name: short name.
@@ -28,7 +28,7 @@ class Attempt:
     needed_for: str = "every run"
     required: bool = True
 
-    def result(self) -> "AttemptResult":
+    def result(self) -> "RequirementResult":
         """Try it and return the result."""
         try:
             wrong = self.run()
@@ -36,20 +36,20 @@ class Attempt:
             wrong = str(error).split("\n", maxsplit=1)[0]
         return self._result(wrong)
 
-    def not_tried(self, reason: str) -> "AttemptResult":
-        """Return the result of an attempt that could not be made."""
+    def not_tried(self, reason: str) -> "RequirementResult":
+        """Return the result if it could not be tried."""
         return self._result(f"not tried: {reason}")
 
-    def _result(self, wrong: str | None) -> "AttemptResult":
+    def _result(self, wrong: str | None) -> "RequirementResult":
         remedy = "" if wrong is None else self.remedy
-        return AttemptResult(
+        return RequirementResult(
             self.name, wrong is None, wrong or "", self.needed_for, remedy, required=self.required
         )
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptResult:
-    """The result of an attempt.
+class RequirementResult:
+    """Whether a machine meets a requirement.
 
     Attributes:
         name: what was tried.
@@ -68,39 +68,39 @@ class AttemptResult:
     required: bool
 
 
-_ROOT = Attempt("root", "run as root, such as with sudo", lambda: None)
-_SANDBOX = Attempt(
+_ROOT = Requirement("root", "run as root, such as with sudo", lambda: None)
+_SANDBOX = Requirement(
     "PID, network and mount namespaces",
     "run outside a container, or in a privileged one (docker run --privileged)",
     lambda: None,
 )
 
 
-def examine(attempts: Sequence[Attempt]) -> list[AttemptResult]:
-    """Make attempts in a throwaway sandbox, after root and the sandbox itself.
+def examine(requirements: Sequence[Requirement]) -> list[RequirementResult]:
+    """Try each requirement in a throwaway sandbox, after root and the sandbox itself.
 
-    They are made in their order, in the sandbox's own namespaces. Each depends on the required ones
+    They are tried in order, in the sandbox's own namespaces. Each depends on the required ones
     before it: if one of those fails, the rest is not tried.
     """
     if os.geteuid() != 0:
         reason = "it needs root"
         root = _ROOT._result("namespaces need it")  # noqa: SLF001 - of this module
-        return [root, *(attempt.not_tried(reason) for attempt in (_SANDBOX, *attempts))]
+        return [root, *(requirement.not_tried(reason) for requirement in (_SANDBOX, *requirements))]
     try:
-        results = call(lambda: _try_all(attempts))
+        results = call(lambda: _try_all(requirements))
     except ProcessFailedError:
         sandbox = _SANDBOX._result("they cannot be made")  # noqa: SLF001 - of this module
-        rest = [attempt.not_tried("it needs namespaces") for attempt in attempts]
+        rest = [requirement.not_tried("it needs namespaces") for requirement in requirements]
         return [_ROOT.result(), sandbox, *rest]
-    return [_ROOT.result(), _SANDBOX.result(), *(AttemptResult(**result) for result in results)]
+    return [_ROOT.result(), _SANDBOX.result(), *(RequirementResult(**result) for result in results)]
 
 
-def _try_all(attempts: Sequence[Attempt]) -> list[dict[str, Any]]:
-    results: list[AttemptResult] = []
+def _try_all(requirements: Sequence[Requirement]) -> list[dict[str, Any]]:
+    results: list[RequirementResult] = []
     lacking = ""
-    for attempt in attempts:
-        result = attempt.not_tried(f"it needs {lacking}") if lacking else attempt.result()
+    for requirement in requirements:
+        result = requirement.not_tried(f"it needs {lacking}") if lacking else requirement.result()
         results.append(result)
         if result.required and not result.ok and not lacking:
-            lacking = attempt.name
+            lacking = requirement.name
     return [asdict(result) for result in results]
