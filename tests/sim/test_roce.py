@@ -7,12 +7,16 @@ import pytest
 from pydantic import TypeAdapter
 
 from testbed.files.scenarios import load_scenario
+from testbed.files.topologies import load_topology
 from testbed.host.plan import plan_endpoints
 from testbed.model.fabric.addressing import links_of_path
 from testbed.model.faults.kinds import Fault
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Roce
-from testbed.sim import Outcome, Simulation
+from testbed.results.analyse import analyse
+from testbed.results.records import CONTROL
+from testbed.results.run_data import load_run
+from testbed.sim import Outcome, Simulation, simulate
 
 pytestmark = pytest.mark.simulated
 
@@ -82,3 +86,20 @@ def test_a_silent_failure_is_routed_around_though_without_routing_it_stops_the_f
     assert routed.flows[0].packets_lost > 100
     assert routed.flows[1].packets_lost == 0  # the other direction's path is another
     assert stopped.flows[0].bytes_verified < 0.8 * routed.flows[0].bytes_verified
+
+
+def test_acknowledgements_are_recorded_in_slow_motion(tmp_path: Path) -> None:
+    scenario = Scenario.model_validate(
+        {
+            "name": "slow",
+            "topology": load_topology("clos-tiny").model_copy(update={"dilation": 100_000}),
+            "duration": "3 s",
+            "transport": {"kind": "roce"},
+            "workload": {"pairs": [["h0", "h1"]], "message_size": "16 KiB"},
+        }
+    )
+    simulate(scenario, tmp_path)
+    analyse(tmp_path, drawn=False)
+    rows = load_run(tmp_path).tables[CONTROL]
+    assert {*rows["kind"]} == {"ack"}
+    assert rows["sent"].sum() == len(rows) / 2

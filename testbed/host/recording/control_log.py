@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from testbed.baselines.roce import constants as roce
 from testbed.host.plan import QpPlan
 from testbed.host.recording.tables import Tables
 from testbed.model.fabric.topology import Topology
@@ -16,7 +17,12 @@ from testbed.results.records import CONTROL_DILATION
 _OPCODE: Final = IPV6.size + UDP.size
 """Where the opcode of the BTH is in an inner packet."""
 
-_CONTROL: Final = {opcode: kind for opcode, kind in KIND_OF.items() if kind.recorded}
+_CONTROL: Final = {
+    **{code: (kind.recorded, kind.of_responder) for code, kind in KIND_OF.items() if kind.recorded},
+    roce.Opcode.ACKNOWLEDGE: ("ack", True),
+}
+"""What records call packets, by the opcode of MRC or RoCE, and whether the responder sends them.
+RoCE's CNPs are not recorded."""
 
 
 class ControlLog:
@@ -32,9 +38,10 @@ class ControlLog:
 
     def sent(self, plan: QpPlan, datagram: Datagram, plane: int, now_ns: int) -> None:
         """Record a packet of a queue pair: SACKs belong to the flow that is received."""
-        of_responder = _CONTROL[datagram.header[_OPCODE]].of_responder
-        flow = plan.receives if of_responder else plan.sends
-        self._record(flow, datagram, plane, now_ns)
+        if (recorded := _CONTROL.get(datagram.header[_OPCODE])) is not None:
+            _, of_responder = recorded
+            flow = plan.receives if of_responder else plan.sends
+            self._record(flow, datagram, plane, now_ns)
 
     def answered(self, answer: Outbound, plane: int, now_ns: int) -> None:
         """Record the answer to a probe: it belongs to the flow of the peer that asked."""
@@ -42,16 +49,16 @@ class ControlLog:
 
     def _record(self, flow: int | None, datagram: Datagram, plane: int, now_ns: int) -> None:
         if flow is not None:
-            name = _CONTROL[datagram.header[_OPCODE]].recorded
+            name, _ = _CONTROL[datagram.header[_OPCODE]]
             icrc = int.from_bytes(datagram.trailer[-ICRC_BYTES:], "big")
             self._append(now_ns, flow, plane, datagram.ev, name, icrc, True)
 
     def arrived(self, packet: memoryview, now_ns: int) -> None:
         """Record the arrival of a packet, if it is a control packet."""
-        kind = _CONTROL.get(packet[_OPCODE]) if len(packet) > _OPCODE + ICRC_BYTES else None
-        if kind is not None:
+        recorded = _CONTROL.get(packet[_OPCODE]) if len(packet) > _OPCODE + ICRC_BYTES else None
+        if recorded is not None:
             icrc = int.from_bytes(packet[-ICRC_BYTES:], "big")
-            self._append(now_ns, -1, -1, 0, kind.recorded, icrc, False)
+            self._append(now_ns, -1, -1, 0, recorded[0], icrc, False)
 
 
 def control_log(
