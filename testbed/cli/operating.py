@@ -11,6 +11,7 @@ import typer
 
 from testbed.cli.options import Json
 from testbed.cli.screen import plain_table, print_json, print_table, stderr, stdout
+from testbed.model.operator.answers import EvRow
 
 _FOLLOW_S = 0.5
 """Seconds between two looks for events, in real time."""
@@ -196,23 +197,23 @@ def _show_evs(reply: dict[str, Any], *, as_json: bool) -> None:
         return
     columns = ("EV", "path", "state", "active", "losses", "condemned", "last change", "denied by")
     table = plain_table(*columns)
-    for ev in reply["evs"]:
+    for ev in (EvRow(**row) for row in reply["evs"]):
         table.add_row(
-            f"{ev['ev']:#010x}",
-            ev["path"],
-            ev["state"],
-            "yes" if ev["active"] else "no",
-            str(ev["losses"]),
-            str(ev["condemnations"]),
+            f"{ev.ev:#010x}",
+            ev.path,
+            ev.state,
+            "yes" if ev.active else "no",
+            str(ev.losses),
+            str(ev.condemnations),
             _last_change(ev),
-            ", ".join(ev["denied_by"]),
+            ", ".join(ev.denied_by),
         )
     print_table(table)
 
 
-def _last_change(ev: dict[str, Any]) -> str:
-    ago = ev["changed_rtts_ago"]
-    return str(ev["reason"]) if ago is None else f"{ev['reason']}, {ago:g} RTT ago"
+def _last_change(ev: EvRow) -> str:
+    ago = ev.changed_rtts_ago
+    return ev.reason if ago is None else f"{ev.reason}, {ago:g} RTT ago"
 
 
 def _show_ports(reply: dict[str, Any], *, as_json: bool) -> None:

@@ -2,10 +2,10 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from testbed.host.plan import QpPlan
 from testbed.model.fabric.ev_set import EvChoice
+from testbed.model.operator.answers import EvRow
 from testbed.model.operator.commands import evs_named
 from testbed.mrc import EvState, QueuePair
 
@@ -60,23 +60,23 @@ class OperatedFlow:
         """The plane of an EV."""
         return next(ev.path.plane for ev in self.evs if ev.value == value)
 
-    def listing(self, now_ns: int, rtt_ns: int) -> list[dict[str, Any]]:
-        """What an operator is told of every EV; ages are in round trips of `rtt_ns`."""
+    def listing(self, now_ns: int, rtt_ns: int) -> list[EvRow]:
+        """The rows of all EVs; ages are in round trips of `rtt_ns`."""
         paths = {ev.value: ev.path.name for ev in self.evs}
         return [
-            {
-                "ev": ev.ev,
-                "path": paths[ev.ev],
-                "port": ev.plane,
-                "state": ev.state.value,
-                "active": ev.active,
-                "losses": ev.losses,
-                "condemnations": ev.condemnations,
-                "denied_by": sorted(self.denials.get(ev.ev, ())),
-                "changed_rtts_ago": (
+            EvRow(
+                ev=ev.ev,
+                path=paths[ev.ev],
+                port=ev.plane,
+                state=ev.state.value,
+                active=ev.active,
+                losses=ev.losses,
+                condemnations=ev.condemnations,
+                denied_by=sorted(self.denials.get(ev.ev, ())),
+                changed_rtts_ago=(
                     round((now_ns - ev.changed_ns) / rtt_ns, 2) if ev.changed_ns else None
                 ),
-                "reason": ev.reason,
-            }
+                reason=ev.reason,
+            )
             for ev in self.qp.evs()
         ]

@@ -6,7 +6,7 @@ Clustermapper as its denylist. An EV is denied as long as one of these three den
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final, Protocol
 
 from testbed.host.mrc_config import ev_entries
@@ -239,7 +239,7 @@ class HostOperator:
                     self._record_ev(flow, "probe", value, now_ns, by, asked(within_ns))
                 self._probing.append(_Probing(flow, batch, by, answer))
                 return
-        answer({"evs": flow.listing(now_ns, rtt_ns)})
+        answer({"evs": [asdict(row) for row in flow.listing(now_ns, rtt_ns)]})
 
     def _evs_of(self, src: str, dst: str, lane: int) -> Sequence[EvChoice]:
         return self._flows[src, dst, lane].evs
