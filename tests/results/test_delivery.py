@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.results.analysis.delivery import (
+    Reordering,
     delivered_point,
     delivery,
     longest_gap,
@@ -41,7 +42,7 @@ def test_the_delivered_point_waits_for_the_gap() -> None:
     seqs, times = delivered_point(frame)
     assert seqs.tolist() == [5, 6, 7, 8, 9]
     assert times.tolist() == [1, 6, 6, 6, 7]
-    assert delivery(frame).advances.tolist() == [1, 6, 7]
+    assert delivery(frame, delivered_point(frame)).advances.tolist() == [1, 6, 7]
 
 
 def test_the_delivered_point_ends_at_what_never_arrived() -> None:
@@ -50,7 +51,8 @@ def test_the_delivered_point_ends_at_what_never_arrived() -> None:
 
 
 def test_duplicates_add_nothing() -> None:
-    got = delivery(arrivals((1.0, 0, 100, False, 0), (2.0, 0, 0, True, 0), (3.0, 1, 50, False, 0)))
+    frame = arrivals((1.0, 0, 100, False, 0), (2.0, 0, 0, True, 0), (3.0, 1, 50, False, 0))
+    got = delivery(frame, delivered_point(frame))
     assert got.bytes_until(np.array([0.5, 1.0, 2.5, 3.0])).tolist() == [0, 100, 100, 150]
     assert got.goodput_bps(1.0, 3.0) == pytest.approx(50 * 8 / 2)
 
@@ -66,7 +68,7 @@ def test_the_delivered_point_agrees_with_a_receiver(order: list[int]) -> None:
             following += 1
         if following > before:
             expected.append(float(i))
-    assert delivery(frame).advances.tolist() == expected
+    assert delivery(frame, delivered_point(frame)).advances.tolist() == expected
 
 
 @pytest.mark.parametrize(
@@ -90,6 +92,23 @@ def test_only_overtaking_on_the_same_path_is_reordering() -> None:
     overtaken = arrivals((1, 1, 1, False, 0), (2, 0, 1, False, 0), (3, 2, 1, True, 0))
     assert reordering(overtaken).reordered == 1
     assert reordering(overtaken).packets == 2
+
+
+@given(st.lists(st.tuples(st.integers(-3, 9), st.booleans(), st.integers(0, 3))))
+def test_reordering_counts_packets_behind_the_newest_of_their_ev(
+    packets: list[tuple[int, bool, int]],
+) -> None:
+    newest: dict[int, int] = {}
+    reordered = depth = first = 0
+    for seq, retransmitted, ev in packets:
+        if retransmitted:
+            continue
+        first += 1
+        reordered += seq < newest.get(ev, seq)
+        newest[ev] = max(seq, newest.get(ev, seq))
+        depth = max(depth, max(newest.values()) - seq)
+    frame = arrivals(*((float(i), seq, 1, again, ev) for i, (seq, again, ev) in enumerate(packets)))
+    assert reordering(frame) == Reordering(first, reordered, depth)
 
 
 def test_a_message_takes_from_its_first_packet_to_its_completion() -> None:

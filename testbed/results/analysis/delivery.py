@@ -8,6 +8,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+DeliveredPoint = tuple[Integers, Floats]
+"""PSNs, ascending, and when each was delivered in order, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +25,7 @@ class FlowDelivery:
     """
 
     times: Floats
-    placed: NDArray[np.int64]
+    placed: Integers
     advances: Floats
 
     def bytes_until(self, t: Floats) -> Floats:
@@ -37,29 +41,37 @@ class FlowDelivery:
         return float(after - before) * 8 / (end - start)
 
 
-def delivery(arrivals: pl.DataFrame) -> FlowDelivery:
-    """Read a flow's arrivals, in order of time."""
-    new = arrivals.filter(pl.col("bytes") > 0)
+def delivery(arrivals: pl.DataFrame, point: DeliveredPoint) -> FlowDelivery:
+    """Read a flow's arrivals, in order of time; `point` is their delivered point."""
+    placed = arrivals["bytes"].to_numpy()
+    new = placed > 0
     return FlowDelivery(
-        times=new["t"].to_numpy(),
-        placed=new["bytes"].cast(pl.Int64).cum_sum().to_numpy(),
-        advances=np.unique(delivered_point(arrivals)[1]),
+        times=arrivals["t"].to_numpy()[new],
+        placed=np.cumsum(placed[new], dtype=np.int64),
+        advances=np.unique(point[1]),
     )
 
 
-def delivered_point(arrivals: pl.DataFrame) -> tuple[NDArray[np.int64], Floats]:
-    """When each PSN was delivered in order: PSNs ascending, and their times in seconds.
+def delivered_point(arrivals: pl.DataFrame) -> DeliveredPoint:
+    """When each PSN was delivered in order.
 
     A packet is delivered once it and all packets before it have arrived: at the running maximum of
     the first arrival times in order of PSN. The result ends before the first PSN that never
     arrived.
     """
-    new = arrivals.filter(pl.col("bytes") > 0)
-    first = new.group_by("seq").agg(pl.col("t").min()).sort("seq")
-    seqs, times = first["seq"].to_numpy(), first["t"].to_numpy()
+    new = arrivals["bytes"].to_numpy() > 0
+    seqs, times = _earliest(arrivals["seq"].to_numpy()[new], arrivals["t"].to_numpy()[new])
     gaps = np.flatnonzero(np.diff(seqs) != 1)
     end = int(gaps[0]) + 1 if gaps.size else len(seqs)
     return seqs[:end], np.maximum.accumulate(times[:end])
+
+
+def _earliest(seqs: Integers, times: Floats) -> tuple[Integers, Floats]:
+    """Each PSN once, ascending, and the earliest of its times."""
+    order = np.lexsort((times, seqs))
+    seqs, times = seqs[order], times[order]
+    first = np.diff(seqs, prepend=seqs[:1] - 1) != 0
+    return seqs[first], times[first]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +100,14 @@ class InOrder:
         return np.maximum(delays, 0.0)
 
 
-def in_order(arrivals: pl.DataFrame, transmissions: pl.DataFrame) -> InOrder:
+def in_order(transmissions: pl.DataFrame, point: DeliveredPoint) -> InOrder:
     """Pair a flow's transmissions with its delivered point."""
-    sent = transmissions.group_by("seq").agg(pl.col("t").min()).sort("seq")
-    seqs, times = delivered_point(arrivals)
-    delivered = np.full(sent.height, np.inf)
-    _, rows, places = np.intersect1d(
-        sent["seq"].to_numpy(), seqs, assume_unique=True, return_indices=True
-    )
+    sent, sent_s = _earliest(transmissions["seq"].to_numpy(), transmissions["t"].to_numpy())
+    seqs, times = point
+    delivered = np.full(len(sent), np.inf)
+    _, rows, places = np.intersect1d(sent, seqs, assume_unique=True, return_indices=True)
     delivered[rows] = times[places]
-    return InOrder(sent["t"].to_numpy(), delivered)
+    return InOrder(sent_s, delivered)
 
 
 def longest_gap(moments: Floats, start: float, end: float, last: float) -> float:
@@ -133,14 +143,20 @@ class Reordering:
 
 def reordering(arrivals: pl.DataFrame) -> Reordering:
     """Count reordering within paths, without retransmissions: these may overtake."""
-    first = arrivals.filter(~pl.col("retransmitted")).with_columns(
-        ahead=pl.col("seq").cum_max().over("ev"), ahead_all=pl.col("seq").cum_max()
-    )
-    depth = (first["ahead_all"] - first["seq"]).max()
+    first = ~arrivals["retransmitted"].to_numpy()
+    seqs, evs = arrivals["seq"].to_numpy()[first], arrivals["ev"].to_numpy()[first]
+    if not seqs.size:
+        return Reordering(packets=0, reordered=0, depth_max=0)
+    by_ev = np.argsort(evs, kind="stable")
+    group = np.cumsum(np.diff(evs[by_ev], prepend=evs[by_ev[0]]) != 0)
+    apart = group * (
+        np.ptp(seqs) + 1
+    )  # so that the PSNs of an EV are above those of the one before
+    on_path = seqs[by_ev] + apart
     return Reordering(
-        packets=first.height,
-        reordered=first.filter(pl.col("seq") < pl.col("ahead")).height,
-        depth_max=int(depth) if isinstance(depth, int) else 0,
+        packets=len(seqs),
+        reordered=int((on_path < np.maximum.accumulate(on_path)).sum()),
+        depth_max=int((np.maximum.accumulate(seqs) - seqs).max()),
     )
 
 

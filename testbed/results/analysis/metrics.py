@@ -22,7 +22,7 @@ from testbed.model.summary import (
 )
 from testbed.model.summary.combine import Value, total
 from testbed.model.summary.spread import spreads
-from testbed.results.analysis.delivery import delivery, in_order
+from testbed.results.analysis.delivery import delivered_point, delivery, in_order
 from testbed.results.analysis.ev_states import ev_spans
 from testbed.results.analysis.expectations import evaluate
 from testbed.results.analysis.fault_metrics import FaultMetrics, FlowTables, window
@@ -42,21 +42,24 @@ def flow_tables(data: RunData) -> tuple[FlowTables, ...]:
     """The records of every flow that carries data, prepared for metrics and figures."""
     rates = attainable_rates(data)
     end = data.end_s
-    return tuple(
-        FlowTables(
-            flow=flow,
-            attainable=rates[flow.flow].attainable,
-            ideal=rates[flow.flow].ideal,
-            delivery=delivery(data.table(ARRIVALS, flow.flow)),
-            in_order=in_order(
-                data.table(ARRIVALS, flow.flow), data.table(TRANSMISSIONS, flow.flow)
-            ),
-            spans=ev_spans(data.table(EV_EVENTS, flow.flow), end),
-            transmissions=data.table(TRANSMISSIONS, flow.flow),
-            losses=data.table(LOSSES, flow.flow),
+    tables = []
+    for flow in data.flows:
+        arrivals = data.table(ARRIVALS, flow.flow)
+        transmissions = data.table(TRANSMISSIONS, flow.flow)
+        point = delivered_point(arrivals)
+        tables.append(
+            FlowTables(
+                flow=flow,
+                attainable=rates[flow.flow].attainable,
+                ideal=rates[flow.flow].ideal,
+                delivery=delivery(arrivals, point),
+                in_order=in_order(transmissions, point),
+                spans=ev_spans(data.table(EV_EVENTS, flow.flow), end),
+                transmissions=transmissions,
+                losses=data.table(LOSSES, flow.flow),
+            )
         )
-        for flow in data.flows
-    )
+    return tuple(tables)
 
 
 class RunMetrics:
