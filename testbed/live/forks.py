@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
-from operator import itemgetter
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,22 @@ LEAST_PRIORITY = 19
 
 _LEAST_AFTER_RTTS = 100
 """A fork lasts so long beyond the moment, at least."""
+
+
+class ForkRecord(BaseModel):
+    """The content of `fork.json`.
+
+    Attributes:
+        fork: its number.
+        at_s: the moment of the change, in seconds from the start.
+        change: what was changed, in words.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    fork: int
+    at_s: float = 0.0
+    change: str = "unknown"
 
 
 class _Change(BaseModel):
@@ -127,15 +143,15 @@ class Forks:
             lasted = exact_duration(history.lasted_ns)
             raise InputError.of(REQUEST, exact_duration(at_ns), f"a moment up to now ({lasted})")
         scenario, change = changed(history, at_ns, request.change)
-        number = max((fork["fork"] for fork in self._forks), default=0) + 1
-        fork = {"fork": number, "at_s": request.at_s, "change": change}
+        number = max((fork.fork for fork in self._forks), default=0) + 1
+        fork = ForkRecord(fork=number, at_s=request.at_s, change=change)
         place = self._directory / str(number)
         place.mkdir(parents=True)
         try:
             file = place / SCENARIO
             file.write_text(as_yaml(scenario), encoding="utf-8")
             load_scenario(str(file))
-            (place / FORK).write_text(json.dumps(fork), encoding="utf-8")
+            (place / FORK).write_text(fork.model_dump_json(), encoding="utf-8")
         except (InputError, OSError):
             shutil.rmtree(place, ignore_errors=True)
             raise
@@ -152,9 +168,10 @@ class Forks:
         self._forks.append(fork)
         return self._state(fork)
 
-    def _state(self, fork: dict[str, Any]) -> dict[str, Any]:
-        place = self._directory / str(fork["fork"])
-        process = self._processes.get(fork["fork"])
+    def _state(self, record: ForkRecord) -> dict[str, Any]:
+        fork = record.model_dump()
+        place = self._directory / str(record.fork)
+        process = self._processes.get(record.fork)
         if process is not None and process.poll() is None:
             share = 0.0
             with suppress(OSError, ValueError):
@@ -169,16 +186,16 @@ class Forks:
         return {**fork, "state": "failed", "error": last[-1000:] or "it was killed"}
 
 
-def _made_before(directory: Path) -> list[dict[str, Any]]:
+def _made_before(directory: Path) -> list[ForkRecord]:
     """The forks in a directory, by number; each number that is taken there is one of them."""
     forks = []
     for place in directory.glob("*"):
         if place.name.isdecimal():
-            made = {"fork": int(place.name), "at_s": 0.0, "change": "unknown"}
+            made = ForkRecord(fork=int(place.name))
             with suppress(OSError, ValueError):
-                made |= json.loads((place / FORK).read_text(encoding="utf-8"))
+                made = ForkRecord.model_validate_json((place / FORK).read_text(encoding="utf-8"))
             forks.append(made)
-    return sorted(forks, key=itemgetter("fork"))
+    return sorted(forks, key=attrgetter("fork"))
 
 
 def changed(history: RunHistory, at_ns: int, change: _Change) -> tuple[dict[str, Any], str]:
