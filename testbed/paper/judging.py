@@ -87,7 +87,7 @@ def _measure(
         checks = repeated(checks_by_seed)
         drawn = seeds[most_typical(checks_by_seed)]
         seeds = [drawn]
-    summaries = [summary for seed in seeds for summary in _counting(complete[seed].values())]
+    summaries = [summary for seed in seeds for summary in _that_count(complete[seed].values())]
     worst = max(summaries, key=lambda summary: STATES.index(summary.verdict))
     with style():
         drawing = figure.draw(*(by_seed[seed] for seed in seeds))
@@ -111,7 +111,7 @@ def _figure_run(planned: PlannedRun, run: Run, attempts: int) -> FigureRun:
     )
 
 
-def _counting(runs: Iterable[tuple[PlannedRun, Run]]) -> list[Summary]:
+def _that_count(runs: Iterable[tuple[PlannedRun, Run]]) -> list[Summary]:
     """The summaries of runs, without those that may stall and did, unless all of them did."""
     pairs = [(planned, run.summary) for planned, run in runs]
     return [

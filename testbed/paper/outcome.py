@@ -137,7 +137,7 @@ class Outcome(_Model):
         return f"{len(self.seeds)} seeds" if len(self.seeds) > 1 else ""
 
 
-def share_trusted(trusted: int, count: int) -> str:
+def trust_note_of(trusted: int, count: int) -> str:
     """How many of some runs can be trusted; empty if all can."""
     return "" if trusted == count else f"{trusted} of {count} runs trusted"
 
@@ -180,7 +180,7 @@ class FigureOutcome(Outcome):
         if len(machines) > 1:
             shares = ", ".join(f"{count} on {machine}" for machine, count in machines.items())
             unlike = f"runs of unlike machines: {shares}"
-        return "; ".join(filter(None, (share_trusted(trusted, len(self.runs)), unlike)))
+        return "; ".join(filter(None, (trust_note_of(trusted, len(self.runs)), unlike)))
 
     @property
     def state(self) -> str:
@@ -189,11 +189,11 @@ class FigureOutcome(Outcome):
         The worst run is named if it cannot be trusted.
         """
         worst = next((run for run in self.runs if run.verdict == self.verdict), None)
-        trust_note = ""
+        untrusted = ""
         if worst is not None and worst.verdict != "trusted":
-            trust_note = f"{worst.name} is {worst.verdict}: {'; '.join(worst.reasons[:1])}"
+            untrusted = f"{worst.name} is {worst.verdict}: {'; '.join(worst.reasons[:1])}"
         failed = f"{len(self.failures)} failed" if self.failures else ""
-        return ", ".join(filter(None, (super().state, self.overrides, failed, trust_note)))
+        return ", ".join(filter(None, (super().state, self.overrides, failed, untrusted)))
 
 
 class OutcomeStore:

@@ -21,7 +21,7 @@ from testbed.model.summary import State
 from testbed.model.summary.metric import MaybeNever
 from testbed.paper.checks import Check
 from testbed.paper.figure import PaperFigure
-from testbed.paper.outcome import CheckOutcome, FigureOutcome, Outcome, share_trusted
+from testbed.paper.outcome import CheckOutcome, FigureOutcome, Outcome, trust_note_of
 from testbed.paper.registry import FIGURES
 from testbed.paper.report import commits_of, machines_of
 
@@ -91,7 +91,7 @@ class PublishedOutcome(Outcome):
     @property
     def trust_note(self) -> str:
         """How many of its runs can be trusted; empty if all can."""
-        return share_trusted(
+        return trust_note_of(
             sum(r.trusted for r in self.results), sum(r.runs for r in self.results)
         )
 

@@ -68,7 +68,11 @@ class ReportRow(Generic[OutcomeT_co]):
         Reasons are given only of forms that do not hold; the state of the others is beside their
         drawing.
         """
-        trust = [f"{form.form}: {form.trust_note}" for form in self.existing if form.trust_note]
+        trust = [
+            f"{outcome.form}: {outcome.trust_note}"
+            for outcome in self.existing
+            if outcome.trust_note
+        ]
         missed: dict[tuple[str, str], list[str]] = {}
         for outcome in self.existing:
             for check in outcome.checks if outcome.holds == "no" else ():

@@ -1,10 +1,10 @@
 """A metric is declared once: whatever shows, compares, expects or documents metrics follows."""
 
-import dataclasses
 import importlib.util
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import fields, replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -82,7 +82,7 @@ def _toy(monkeypatch: pytest.MonkeyPatch) -> None:
 def run(tmp_path: Path) -> Path:
     """The directory of an analysed run that expects something of the toy metric."""
     directory = tmp_path / "run"
-    generate(directory, dataclasses.replace(Plan(), duration=5.0))
+    generate(directory, replace(Plan(), duration=5.0))
     manifest = json.loads((directory / "manifest.json").read_text())
     manifest["scenario"]["expect"]["faults"] = {"toy_rtt": {"at_most": 1.5}}
     (directory / "manifest.json").write_text(json.dumps(manifest))
@@ -144,7 +144,7 @@ def _expecting(directory: Path, key: str) -> str:
 
 
 def test_the_schema_is_that_of_what_is_written(tmp_path: Path) -> None:
-    generate(tmp_path / "run", dataclasses.replace(Plan(), duration=5.0))
+    generate(tmp_path / "run", replace(Plan(), duration=5.0))
     analyse(tmp_path / "run", drawn=False)
     written = json.loads((tmp_path / "run" / "summary.json").read_text())
     schema = summary_schema()
@@ -190,7 +190,7 @@ def test_the_documentation_names_every_file_and_every_key_of_a_fault() -> None:
     directory, _, rest = document.partition("## The run directory")[2].partition(
         "### `faults.jsonl`"
     )
-    keys = {field.name for field in dataclasses.fields(FaultRecord)}
+    keys = {field.name for field in fields(FaultRecord)}
     assert keys <= {*re.findall(r"`([a-z_]+)", rest)}
     while_it_lasts = {layout.RAW, layout.START}
     names = {value for name, value in vars(layout).items() if name.isupper()} - while_it_lasts

@@ -11,7 +11,7 @@ from testbed.mrc import Datagram
 from testbed.mrc.constants import ICRC_BYTES
 from testbed.mrc.wire.datagram import Outbound
 from testbed.mrc.wire.headers import IPV6, UDP
-from testbed.mrc.wire.kinds import KIND_OF
+from testbed.mrc.wire.kinds import ENDPOINT_RESPONSE, KIND_OF
 from testbed.results.records import CONTROL_DILATION
 
 _OPCODE: Final = IPV6.size + UDP.size
@@ -39,17 +39,19 @@ class ControlLog:
     def sent(self, plan: QpPlan, datagram: Datagram, plane: int, now_ns: int) -> None:
         """Record a packet of a queue pair: SACKs belong to the flow that is received."""
         if (recorded := _CONTROL.get(datagram.header[_OPCODE])) is not None:
-            _, of_responder = recorded
+            name, of_responder = recorded
             flow = plan.receives if of_responder else plan.sends
-            self._record(flow, datagram, plane, now_ns)
+            self._record(flow, name, datagram, plane, now_ns)
 
     def answered(self, answer: Outbound, plane: int, now_ns: int) -> None:
         """Record the answer to a probe: it belongs to the flow of the peer that asked."""
-        self._record(self._received.get(answer.peer), answer.datagram, plane, now_ns)
+        flow, name = self._received.get(answer.peer), ENDPOINT_RESPONSE.recorded
+        self._record(flow, name, answer.datagram, plane, now_ns)
 
-    def _record(self, flow: int | None, datagram: Datagram, plane: int, now_ns: int) -> None:
+    def _record(
+        self, flow: int | None, name: str, datagram: Datagram, plane: int, now_ns: int
+    ) -> None:
         if flow is not None:
-            name, _ = _CONTROL[datagram.header[_OPCODE]]
             icrc = int.from_bytes(datagram.trailer[-ICRC_BYTES:], "big")
             self._append(now_ns, flow, plane, datagram.ev, name, icrc, True)
 

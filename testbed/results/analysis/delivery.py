@@ -149,10 +149,8 @@ def reordering(arrivals: pl.DataFrame) -> Reordering:
         return Reordering(packets=0, reordered=0, depth_max=0)
     by_ev = np.argsort(evs, kind="stable")
     group = np.cumsum(np.diff(evs[by_ev], prepend=evs[by_ev[0]]) != 0)
-    apart = group * (
-        np.ptp(seqs) + 1
-    )  # so that the PSNs of an EV are above those of the one before
-    on_path = seqs[by_ev] + apart
+    # The PSNs of each EV are put above those of the EV before: one running maximum serves all.
+    on_path = seqs[by_ev] + group * (np.ptp(seqs) + 1)
     return Reordering(
         packets=len(seqs),
         reordered=int((on_path < np.maximum.accumulate(on_path)).sum()),
