@@ -42,8 +42,8 @@ def test_the_emulated_set_is_made_in_half_an_hour(machine: Capacity, tmp_path: P
     assert all(one.load is not None and one.load <= MAX_LOAD for one in planned.due)
 
 
-ONLY_SIMULATED = {"22", "text-ecmp", "text-transceiver", "16x64", "17x64", "scale"}
-"""Of RoCE with priority flow control alone, of switches that hash, of 300 s, or of many hosts."""
+ONLY_SIMULATED = {"22", "text-ecmp", "16x64", "17x64", "scale"}
+"""Of RoCE with priority flow control alone, of switches that hash, or of many hosts."""
 
 
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: str(figure.number))

@@ -286,11 +286,7 @@ def _hash_ecmp(runs: Runs) -> tuple[Check, ...]:
 
 # --- section 5.1: the transceiver of a NIC ------------------------------------------------------
 
-TRANSCEIVER = Variant(
-    "nic-transceiver",
-    "nic-transceiver",
-    excluded={"emulated": "queue pairs try again for minutes, at this dilation"},
-)
+TRANSCEIVER = Variant("nic-transceiver", "nic-transceiver")
 FLAPPING_NIC = "h0"
 
 UNTOUCHED = 0.97
