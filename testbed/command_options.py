@@ -28,7 +28,10 @@ def with_options(declare: Callable[..., Any], name: str) -> Callable[[Command], 
 
         place = list(own).index(name)
         parameters = [*own.values()]
-        parameters[place : place + 1] = shared.values()
+        keyword_only = inspect.Parameter.KEYWORD_ONLY
+        parameters[place : place + 1] = [
+            option.replace(kind=keyword_only) for option in shared.values()
+        ]
         call.__name__, call.__doc__ = command.__name__, command.__doc__
         call.__annotations__ = {option.name: option.annotation for option in parameters}
         call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

@@ -4,6 +4,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -52,21 +53,6 @@ Packets = Annotated[
 _LARGEST_PORT = 65535
 
 
-def checked_packets(scenario: "Scenario", packets: str | None, *, live: bool) -> None:
-    """Check, before a run begins, that the packets of that flow can be shown.
-
-    Raises:
-        InputError: the run is not watched, is too fast, or has no such flow.
-    """
-    if packets is None:
-        return
-    if not live:
-        raise InputError.of("--packets", packets, "a run with --live", "testbed replay --packets")
-    from testbed.live.stream.packets import flow_in_slow_motion
-
-    flow_in_slow_motion(scenario, packets, live=True)
-
-
 def listening(port: str, *, read_only: bool) -> "Listening":
     """Where the page is served.
 
@@ -95,14 +81,55 @@ def listening(port: str, *, read_only: bool) -> "Listening":
     return Listening(host=host or LOOPBACK, port=int(number), read_only=read_only)
 
 
-def require_single(*, live: bool, several: bool) -> None:
-    """Check that only one run is to be watched.
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """How a run is watched.
+
+    Attributes:
+        where: where the page is served; None: the run is not watched.
+        packets: the flow whose packets are shown, as the user named it; None: the first.
+    """
+
+    where: "Listening | None"
+    packets: str | None
+
+    def require_single(self, *, several: bool) -> None:
+        """Check that only one run is to be watched.
+
+        Raises:
+            InputError: there are several.
+        """
+        if self.where is not None and several:
+            raise InputError.of("--live", "several runs", "one run")
+
+    def check_packets(self, scenario: "Scenario") -> None:
+        """Check, before a run begins, that the packets of that flow can be shown.
+
+        Raises:
+            InputError: the run is too fast, or has no such flow.
+        """
+        if self.packets is None:
+            return
+        from testbed.live.stream.packets import flow_in_slow_motion
+
+        flow_in_slow_motion(scenario, self.packets, live=True)
+
+
+def watch_options(
+    live: Live = False,
+    port: Port = "0",
+    read_only: ReadOnly = False,
+    packets: Packets = None,
+) -> Watch:
+    """Read the options.
 
     Raises:
-        InputError: there are several.
+        InputError: one is wrong, or only makes sense with `--live`.
+        MachineError: what serves the page is not installed.
     """
-    if live and several:
-        raise InputError.of("--live", "several runs", "one run")
+    if packets is not None and not live:
+        raise InputError.of("--packets", packets, "a run with --live", "testbed replay --packets")
+    return Watch(listening(port, read_only=read_only) if live else None, packets)
 
 
 def print_address(address: str, port: int, what: str = "Watch it live") -> None:

@@ -10,17 +10,8 @@ import typer
 
 from testbed.cli.fault import print_fault_help
 from testbed.cli.fitting import Fitting
-from testbed.cli.live import (
-    Live,
-    Packets,
-    Port,
-    ReadOnly,
-    checked_packets,
-    listening,
-    require_single,
-    watching_emulated,
-)
-from testbed.cli.options import Json, NoFigures, Pcap, links_named
+from testbed.cli.live import Watch, watch_options, watching_emulated
+from testbed.cli.options import Pcap, links_named
 from testbed.cli.run_options import RunOptions, run_options
 from testbed.cli.screen import print_warning
 from testbed.cli.series import make_runs
@@ -42,6 +33,7 @@ _UNDER_WAY = "\0mrc-testbed-run"
 
 
 @with_options(run_options, "options")
+@with_options(watch_options, "watch")
 def run(
     *,
     options: RunOptions,
@@ -67,12 +59,7 @@ def run(
         bool,
         typer.Option("--end-with-stdin", help="End the run when its input, a pipe, is closed."),
     ] = False,
-    live: Live = False,
-    port: Port = "0",
-    read_only: ReadOnly = False,
-    packets: Packets = None,
-    no_figures: NoFigures = False,
-    as_json: Json = False,
+    watch: Watch,
 ) -> None:
     """Run a scenario and write its report (root).
 
@@ -87,15 +74,14 @@ def run(
 
         end_with_input()
     captured = pcap or []
-    require_single(live=live, several=options.several)
-    where = listening(port, read_only=read_only) if live else None
-    holding = _hold(hold=hold or live, limit=hold_for, several=options.several)
+    watch.require_single(several=options.several)
+    holding = _hold(hold=hold or watch.where is not None, limit=hold_for, several=options.several)
 
     fitting = Fitting(force)
 
     def load(name: str, case: "Settings") -> "Scenario":
         scenario = _checked(options, name, case, captured, fitting)
-        checked_packets(scenario, packets, live=live)
+        watch.check_packets(scenario)
         return scenario
 
     def record(scenario: "Scenario", directory: "RunDirectory", progress: Progress) -> None:
@@ -115,23 +101,14 @@ def run(
             run_experiment(experiment, report)
 
     def watched(scenario: "Scenario", directory: "RunDirectory") -> AbstractContextManager[object]:
-        if where is None or holding is None:
+        if watch.where is None or holding is None:
             return nullcontext()
-        return watching_emulated(scenario, directory, where, holding, packets)
+        return watching_emulated(scenario, directory, watch.where, holding, watch.packets)
 
     flags = {"--force": force, "--stop-if-late": stop_if_late}
     further = [flag for flag, is_set in flags.items() if is_set]
     further += [option for place in captured for option in ("--pcap", place)]
-    make_runs(
-        options,
-        load,
-        record,
-        further,
-        around=watched,
-        fitting=fitting,
-        no_figures=no_figures,
-        as_json=as_json,
-    )
+    make_runs(options, load, record, further, around=watched, fitting=fitting)
 
 
 def _checked(

@@ -1,4 +1,4 @@
-"""The options that say which runs are made: scenarios, repeats, sweeps."""
+"""The options of `run` and `simulate`: which runs are made, where, and what is written of them."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from testbed.cli.options import Labels, RequireTrusted, Results, ScenarioNames, require_labels
+from testbed.cli.options import (
+    Json,
+    Labels,
+    NoFigures,
+    RequireTrusted,
+    Results,
+    ScenarioNames,
+    require_labels,
+)
 from testbed.cli.placing import On, StoreOption
 from testbed.cli.screen import print_warning
 from testbed.model.errors import InputError, Remark
@@ -25,7 +33,7 @@ Load = Callable[[str, "Settings"], "Scenario"]
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """The options that say which runs of which scenarios are made, and where.
+    """Which runs of which scenarios are made, where, and what is written of them.
 
     Attributes:
         names: the scenarios' names or files.
@@ -40,6 +48,8 @@ class RunOptions:
         require_trusted: whether a degraded run is an error.
         on: where the runs of a series are made; None: on this machine.
         store: where the workers of that place leave them; None: in the directory of the series.
+        drawn: whether each run gets figures and a report.
+        as_json: whether results are printed as JSON.
     """
 
     names: tuple[str, ...]
@@ -54,6 +64,8 @@ class RunOptions:
     require_trusted: bool
     on: str | None
     store: str | None
+    drawn: bool
+    as_json: bool
     _warned: set[str] = field(default_factory=set)
 
     @property
@@ -214,6 +226,8 @@ def run_options(
             "--folder", hidden=True, metavar="NAME", help="Instead of the scenario's name."
         ),
     ] = None,
+    no_figures: NoFigures = False,
+    as_json: Json = False,
 ) -> RunOptions:
     """Read the options; `--folder` is for campaigns.
 
@@ -238,6 +252,8 @@ def run_options(
         require_trusted=require_trusted,
         on=on,
         store=store,
+        drawn=not no_figures,
+        as_json=as_json,
     )
     require_labels(options.labels, len(names), "scenarios")
     for option, value in (("--label", options.labels), ("--on", on), ("--store", store)):

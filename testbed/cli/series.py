@@ -46,8 +46,6 @@ def make_runs(
     *,
     around: Around = lambda *_: nullcontext(),
     fitting: "Fitting | None",
-    no_figures: bool,
-    as_json: bool,
 ) -> NoReturn:
     """Make the run that the options ask for, or the series of runs; ends the command.
 
@@ -58,17 +56,15 @@ def make_runs(
         further: further options of `testbed run` for each run of a series.
         around: what goes on during a single run and its analysis.
         fitting: fits the scenarios of `load` to what emulates them; None: runs are simulated.
-        no_figures: whether there are to be neither figures nor report of each run.
-        as_json: whether to print JSON.
 
     Raises:
         InputError: a case is wrong, or the directory holds another series. Nothing was run then.
         MachineError: this machine cannot run it.
     """
     if options.several:
-        flags = {"--no-figures": no_figures, REQUIRE_TRUSTED: options.require_trusted}
+        flags = {"--no-figures": not options.drawn, REQUIRE_TRUSTED: options.require_trusted}
         for_each = (*(flag for flag, is_set in flags.items() if is_set), *further)
-        _make_series(options, load, fitting, for_each, as_json=as_json)
+        _make_series(options, load, fitting, for_each)
 
     from testbed.results.analyse import analyse
 
@@ -83,8 +79,14 @@ def make_runs(
         record(scenario, directory, progress)
         progress("analysing", 1.0)
         _collect_seldom()
-        summary = analyse(directory.path, drawn=not no_figures, require_trusted=required)
-    end_with(summary, directory, drawn=not no_figures, as_json=as_json, require_trusted=required)
+        summary = analyse(directory.path, drawn=options.drawn, require_trusted=required)
+    end_with(
+        summary,
+        directory,
+        drawn=options.drawn,
+        as_json=options.as_json,
+        require_trusted=required,
+    )
 
 
 def _collect_seldom() -> None:
@@ -97,8 +99,6 @@ def _make_series(
     load: Load,
     fitting: "Fitting | None",
     for_each: tuple[str, ...],
-    *,
-    as_json: bool,
 ) -> NoReturn:
     """Make every run of a series that is missing, then compare all."""
     from testbed.campaign.budget import SeriesPolicy
@@ -164,16 +164,15 @@ def _make_series(
                 engine.execute(due, again, made_before=len(records))
         series = series_of(plan, runs, records)
         _write_junit(series, directory, require_trusted=options.require_trusted)
-        drawn = "--no-figures" not in for_each
-        _report(series, directory, drawn=drawn, as_json=as_json)
-    _end(series, directory, require_trusted=options.require_trusted, as_json=as_json)
+        _report(series, directory, drawn=options.drawn, as_json=options.as_json)
+    _end(series, directory, options)
 
 
-def _end(series: "Series", directory: Path, *, require_trusted: bool, as_json: bool) -> NoReturn:
+def _end(series: "Series", directory: Path, options: RunOptions) -> NoReturn:
     """End the command with the exit status of the series."""
-    statuses = _statuses(series, directory, require_trusted=require_trusted)
+    statuses = _statuses(series, directory, require_trusted=options.require_trusted)
     status = worst(statuses.values())
-    if not as_json:
+    if not options.as_json:
         of_status = [name for name, value in statuses.items() if value is status]
         meaning = _MEANINGS.get(status, "")
         where = f"{len(of_status)} of {len(statuses)} runs: {few(of_status)}"

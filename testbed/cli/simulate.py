@@ -5,18 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from testbed.cli.live import (
-    Live,
-    Packets,
-    Port,
-    ReadOnly,
-    checked_packets,
-    ending_on_ctrl_c,
-    listening,
-    print_address,
-    require_single,
-)
-from testbed.cli.options import Json, NoFigures
+from testbed.cli.live import Watch, ending_on_ctrl_c, print_address, watch_options
 from testbed.cli.run_options import RunOptions, run_options
 from testbed.cli.series import make_runs
 from testbed.command_options import with_options
@@ -31,16 +20,8 @@ if TYPE_CHECKING:
 
 
 @with_options(run_options, "options")
-def simulate(
-    *,
-    options: RunOptions,
-    live: Live = False,
-    port: Port = "0",
-    read_only: ReadOnly = False,
-    packets: Packets = None,
-    no_figures: NoFigures = False,
-    as_json: Json = False,
-) -> None:
+@with_options(watch_options, "watch")
+def simulate(*, options: RunOptions, watch: Watch) -> None:
     """Simulate a scenario and write its report.
 
     The transport is that of testbed run; the fabric is a model in virtual time. It needs no root,
@@ -50,13 +31,12 @@ def simulate(
     expected, 1 data was lost or corrupted or an expectation is not met, 2 wrong input, 4 the run
     cannot be trusted.
     """
-    require_single(live=live, several=options.several)
-    where = listening(port, read_only=read_only) if live else None
+    watch.require_single(several=options.several)
     observer: SimulatedRun | None = None
 
     def load(name: str, case: "Settings") -> "Scenario":
         scenario = _checked(options, name, case)
-        checked_packets(scenario, packets, live=live)
+        watch.check_packets(scenario)
         return scenario
 
     def record(scenario: "Scenario", directory: "RunDirectory", progress: "Progress") -> None:
@@ -67,7 +47,7 @@ def simulate(
     @contextmanager
     def watched(scenario: "Scenario", directory: "RunDirectory") -> Iterator[None]:
         nonlocal observer
-        if where is None:
+        if watch.where is None:
             yield
             return
         from testbed.live.observing import SimulatedRun
@@ -77,9 +57,9 @@ def simulate(
 
         stream = directory.path / STREAM
         stream.touch()
-        with serving(stream, where) as site:
+        with serving(stream, watch.where) as site:
             print_address(site.address, site.port)
-            slow_flow = flow_in_slow_motion(scenario, packets, live=True)
+            slow_flow = flow_in_slow_motion(scenario, watch.packets, live=True)
             observer = SimulatedRun(scenario, directory.path, site, slow_flow)
             try:
                 with ending_on_ctrl_c(observer.end):
@@ -87,15 +67,7 @@ def simulate(
             finally:
                 observer.finish()
 
-    make_runs(
-        options,
-        load,
-        record,
-        around=watched,
-        fitting=None,
-        no_figures=no_figures,
-        as_json=as_json,
-    )
+    make_runs(options, load, record, around=watched, fitting=None)
 
 
 def _checked(options: RunOptions, name: str, swept: "Settings") -> "Scenario":
