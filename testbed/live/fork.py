@@ -4,14 +4,12 @@ It simulates `scenario.yaml` of the directory, and compares the fork's event str
 real run: up to the moment, where both did the same, and from then on.
 """
 
-import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from testbed.files.scenarios import load_scenario
-from testbed.live.forks import DIFFERENCE, PROGRESS, SCENARIO
+from testbed.live.fork_files import DIFFERENCE, PROGRESS, SCENARIO, Difference, Part
 from testbed.live.stream.recorded import recorded_stream
 from testbed.live.stream.records import Detection, Snapshot, State, StreamRecord, to_line
 from testbed.live.stream.run_state import StreamReader
@@ -32,30 +30,27 @@ def main(directory: Path, real: Path, at_s: float) -> None:
     fork = [*recorded_stream(directory)]
     (directory / STREAM).write_text("".join(map(to_line, fork)), encoding="utf-8")
     found = difference([*StreamReader(real).new_records()], fork, at_s)
-    (directory / DIFFERENCE).write_text(json.dumps(found))
+    (directory / DIFFERENCE).write_text(found.model_dump_json(), encoding="utf-8")
 
 
 def difference(
     real: Iterable[StreamRecord], fork: Iterable[StreamRecord], at_s: float
-) -> dict[str, Any]:
-    """What both runs came to before a moment and after it, each as [real, fork].
-
-    Goodput is the mean over all flows together in bits/s, detections are in base RTTs by fault.
-    After the moment only the time that both have is compared.
-    """
-    runs = [_Course(real), _Course(fork)]
+) -> Difference:
+    """Compare both runs before a moment and after it."""
+    runs = _Course(real), _Course(fork)
     end_s = min(run.end_s for run in runs)
-    parts = {"before": (0.0, at_s), "after": (at_s, end_s)}
-    return {
-        name: {
-            "seconds": max(end - begin, 0.0),
-            "goodput_bps": [run.goodput_bps(begin, end) for run in runs],
-            "lost": [run.grown("lost", begin, end) for run in runs],
-            "retransmitted": [run.grown("retransmitted", begin, end) for run in runs],
-            "detections_rtt": [run.detections(begin, end) for run in runs],
-        }
-        for name, (begin, end) in parts.items()
-    }
+    return Difference(before=_part(*runs, 0.0, at_s), after=_part(*runs, at_s, end_s))
+
+
+def _part(real: "_Course", fork: "_Course", begin_s: float, end_s: float) -> Part:
+    times = begin_s, end_s
+    return Part(
+        seconds=max(end_s - begin_s, 0.0),
+        goodput_bps=(real.goodput_bps(*times), fork.goodput_bps(*times)),
+        lost=(real.grown("lost", *times), fork.grown("lost", *times)),
+        retransmitted=(real.grown("retransmitted", *times), fork.grown("retransmitted", *times)),
+        detections_rtt=(real.detections(*times), fork.detections(*times)),
+    )
 
 
 class _Course:

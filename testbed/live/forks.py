@@ -20,13 +20,22 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from testbed.control_api.faults import Answer, refused
 from testbed.control_api.operator import load_command
 from testbed.files.documents import REQUEST
 from testbed.files.faults import load_fault
 from testbed.files.scenarios import load_scenario
+from testbed.live.fork_files import (
+    DIFFERENCE,
+    FORK,
+    LOG,
+    PROGRESS,
+    SCENARIO,
+    Difference,
+    ForkRecord,
+)
 from testbed.live.history import RunHistory, as_yaml
 from testbed.model.errors import InputError, Problem
 from testbed.model.faults.replayed import entry_of
@@ -34,12 +43,6 @@ from testbed.model.units import NS_PER_S, exact_duration, parse_duration
 
 FORKS = "forks"
 """The directory of forks in a run directory."""
-
-FORK = "fork.json"
-DIFFERENCE = "difference.json"
-PROGRESS = "progress"
-SCENARIO = "scenario.yaml"
-LOG = "fork.log"
 
 MOST_FORKS = 20
 """Forks of one run: each takes disk space."""
@@ -49,22 +52,6 @@ LEAST_PRIORITY = 19
 
 _LEAST_AFTER_RTTS = 100
 """A fork lasts so long beyond the moment, at least."""
-
-
-class ForkRecord(BaseModel):
-    """The content of `fork.json`.
-
-    Attributes:
-        fork: its number.
-        at_s: the moment of the change, in seconds from the start.
-        change: what was changed, in words.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    fork: int
-    at_s: float = 0.0
-    change: str = "unknown"
 
 
 class _Change(BaseModel):
@@ -177,9 +164,10 @@ class Forks:
             with suppress(OSError, ValueError):
                 share = float((place / PROGRESS).read_text())
             return {**fork, "state": "simulating", "share": share}
-        if (place / DIFFERENCE).is_file():
-            difference = json.loads((place / DIFFERENCE).read_text(encoding="utf-8"))
-            return {**fork, "state": "done", "difference": difference}
+        with suppress(OSError, ValidationError):
+            text = (place / DIFFERENCE).read_text(encoding="utf-8")
+            difference = Difference.model_validate_json(text)
+            return {**fork, "state": "done", "difference": difference.model_dump(mode="json")}
         last = ""
         with suppress(OSError):
             last = (place / LOG).read_text(encoding="utf-8", errors="replace").strip()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from testbed.live.fork_files import DIFFERENCE, Difference, Part
 from testbed.live.forks import FORKS, Forks
 from testbed.live.history import RunHistory
 from testbed.results.run_data import load_run
@@ -60,13 +61,23 @@ def test_the_forks_of_an_earlier_session_are_listed_and_keep_their_numbers(
 ) -> None:
     begin(forks, {})
     forks.close()
-    (tmp_path / FORKS / "1" / "difference.json").write_text("{}")
+    part = Part(
+        seconds=1.5,
+        goodput_bps=(None, 1e6),
+        lost=(0, 2),
+        retransmitted=(0, 2),
+        detections_rtt=({}, {3: 1.5}),
+    )
+    written = Difference(before=part, after=part).model_dump_json()
+    (tmp_path / FORKS / "1" / DIFFERENCE).write_text(written)
     (tmp_path / FORKS / "4").mkdir()
+    (tmp_path / FORKS / "4" / DIFFERENCE).write_text(written[:20])  # its process was killed
     later = Forks(tmp_path, tmp_path / "stream.ndjson", lambda: history)
     answer = later.answer("GET", "/forks", "")
     assert answer is not None
     first, fourth = answer[1]
     assert (first["state"], first["at_s"]) == ("done", AT_S)
+    assert first["difference"] == json.loads(written)
     assert fourth["state"] == "failed"
     assert begin(later, {})[1]["fork"] == 5
     later.close()
