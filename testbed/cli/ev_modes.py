@@ -10,7 +10,7 @@ from testbed.cli.screen import plain_table, print_error, print_json, print_table
 from testbed.model.errors import ExitStatus, InputError
 
 if TYPE_CHECKING:
-    from testbed.ev_modes.outcome import Outcome
+    from testbed.ev_modes.outcome import TrialOutcome
     from testbed.ev_modes.setting import Setting
     from testbed.model.fabric.ev_profile import ListedProfile
 
@@ -96,7 +96,7 @@ def _profile(file: Path) -> "ListedProfile":
     return validated(EvProfileFile, document.data, document).ev_profile
 
 
-def _show(outcome: "Outcome") -> None:
+def _show(outcome: "TrialOutcome") -> None:
     halves = "source port and flow label" if outcome.hashes_label else "source port"
     how = {
         "ecmp": f"T0s hash the EV: {halves}",

@@ -64,7 +64,7 @@ class DeadPath:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TrialOutcome:
     """What was seen.
 
     Attributes:
@@ -111,7 +111,7 @@ class Outcome:
         return {**asdict(self), "wrong": list(self.wrong)}
 
     @classmethod
-    def of(cls, data: dict[str, Any]) -> "Outcome":
+    def of(cls, data: dict[str, Any]) -> "TrialOutcome":
         """From the fields of `asdict`."""
         parts = {
             "evs": tuple(EvRow(**row) for row in data["evs"]),

@@ -12,7 +12,7 @@ from testbed.endpoint.clock import now_ns, realtime_offset_ns
 from testbed.endpoint.device import Device
 from testbed.endpoint.plain_nic import PlainEvs
 from testbed.ev_modes.found_paths import find_paths, offered, up_directions
-from testbed.ev_modes.outcome import DeadPath, EvRow, Outcome, PathRow
+from testbed.ev_modes.outcome import DeadPath, EvRow, PathRow, TrialOutcome
 from testbed.ev_modes.setting import Setting
 from testbed.ev_modes.traffic import MESSAGE_BYTES, Traffic
 from testbed.fabric import plain_routes
@@ -37,7 +37,7 @@ _DRAIN_RTTS: Final = 200
 _QUIET_RTTS: Final = 3
 
 
-def run(setting: Setting, captures: File | None = None) -> Outcome:
+def run(setting: Setting, captures: File | None = None) -> TrialOutcome:
     """Build the fabric in a sandbox, and run in it.
 
     Args:
@@ -48,10 +48,10 @@ def run(setting: Setting, captures: File | None = None) -> Outcome:
         InputError: no EV takes the path that is to die.
         RunFailedError: an EV has no path of its own, or data were lost.
     """
-    return Outcome.of(call(lambda: asdict(_in_sandbox(setting, captures))))
+    return TrialOutcome.of(call(lambda: asdict(_in_sandbox(setting, captures))))
 
 
-def _in_sandbox(setting: Setting, captures: File | None) -> Outcome:
+def _in_sandbox(setting: Setting, captures: File | None) -> TrialOutcome:
     with Fabric(setting.topology) as fabric:
         fabric.verify()
         fabric.sweep()
@@ -135,7 +135,7 @@ class _Trial(Closeable):
         for device in self._devices:
             device.close()
 
-    def run(self, *, hashes_label: bool) -> Outcome:
+    def run(self, *, hashes_label: bool) -> TrialOutcome:
         """Send, have a path die and return, and add up."""
         before = [self._offered(number) for number in range(2)]
         traffic = Traffic(*self._devices)
@@ -144,7 +144,7 @@ class _Trial(Closeable):
         self._finish(traffic)
         listings = {listing.ev: listing for listing in traffic.core.evs()}
         mode, sent = self._setting.mode, self._evs[0].sent
-        return Outcome(
+        return TrialOutcome(
             mode=mode.value,
             hashes_label=mode is EvMode.ECMP and hashes_label,
             evs=tuple(

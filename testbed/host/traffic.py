@@ -35,7 +35,7 @@ from testbed.mrc import (
 )
 from testbed.workloads.messages import Checker, Sender, Slots
 from testbed.workloads.pattern import Block, Pattern
-from testbed.workloads.program import End
+from testbed.workloads.program import FlowEnd
 from testbed.workloads.programs import program_of
 
 SAMPLES_PER_RTT: Final = 16
@@ -133,8 +133,12 @@ class Traffic:
             plan.scenario.workload,
             plan.scenario.topology,
             plan.host.name,
-            [End(qp.sends, qp.peer.name, qp.lane) for qp in plan.qps if qp.sends is not None],
-            [End(qp.receives, qp.peer.name, qp.lane) for qp in plan.qps if qp.receives is not None],
+            [FlowEnd(qp.sends, qp.peer.name, qp.lane) for qp in plan.qps if qp.sends is not None],
+            [
+                FlowEnd(qp.receives, qp.peer.name, qp.lane)
+                for qp in plan.qps
+                if qp.receives is not None
+            ],
         )
         received = {end.peer: end.plan.receives for end in reversed(self._turns)}
         self._control = control_log(plan.scenario.topology, tables, received)

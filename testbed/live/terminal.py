@@ -9,10 +9,10 @@ from rich.text import Text
 
 from testbed.live.stream.records import (
     Detection,
-    End,
     EvChange,
     FaultChange,
     OperatorCommand,
+    RunEnd,
     Snapshot,
     SuspectChange,
     VerdictChange,
@@ -142,5 +142,5 @@ def _in_words(run_state: RunState, event: object) -> Iterator[str]:
             yield f"{event.t:8.3f} s  {event.by}: {event.kind} {what}: {event.result}"
         case VerdictChange():
             yield f"{event.t:8.3f} s  {event.verdict}: {'; '.join(event.reasons) or 'no objection'}"
-        case End():
+        case RunEnd():
             yield f"{event.t:8.3f} s  end of the run: {event.outcome}"

@@ -14,7 +14,15 @@ run       a scenario from beginning to end, into a run directory
 from testbed.sim.engine import Engine
 from testbed.sim.fabric import Fabric, Timing
 from testbed.sim.link import LinkDirection
-from testbed.sim.outcome import Outcome
+from testbed.sim.outcome import SimulationOutcome
 from testbed.sim.run import Simulation, simulate
 
-__all__ = ["Engine", "Fabric", "LinkDirection", "Outcome", "Simulation", "Timing", "simulate"]
+__all__ = [
+    "Engine",
+    "Fabric",
+    "LinkDirection",
+    "Simulation",
+    "SimulationOutcome",
+    "Timing",
+    "simulate",
+]

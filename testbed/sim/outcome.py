@@ -8,7 +8,7 @@ from testbed.model.run_files.run import FlowRecord, LinkCounts
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SimulationOutcome:
     """The outcome of a simulated run.
 
     Attributes:

@@ -35,7 +35,7 @@ from testbed.sim.fabric import Fabric, Timing
 from testbed.sim.faults import FaultInjection
 from testbed.sim.host import Host
 from testbed.sim.mapper import SimulatedAgents
-from testbed.sim.outcome import Outcome
+from testbed.sim.outcome import SimulationOutcome
 from testbed.workloads.pattern import Block
 
 if TYPE_CHECKING:
@@ -156,7 +156,9 @@ class Simulation:
         """Finish the records."""
         self._files.close()
 
-    def run(self, progress: Progress = _ignore, observer: Observer | None = None) -> Outcome:
+    def run(
+        self, progress: Progress = _ignore, observer: Observer | None = None
+    ) -> SimulationOutcome:
         """Measure the base RTT, run the workload and the timeline, wait for the last WRITEs.
 
         With an observer the workload goes on until that ends it.
@@ -280,9 +282,9 @@ class Simulation:
             due_ns = min(now_ns + self._link_sample_ns, self._end_ns)
             self.engine.at(due_ns, self._sample_links)
 
-    def _outcome(self, t0_ns: int, base_rtt_ns: int) -> Outcome:
+    def _outcome(self, t0_ns: int, base_rtt_ns: int) -> SimulationOutcome:
         counts = {direction.name: direction.counts for _, direction in self.fabric}
-        return Outcome(
+        return SimulationOutcome(
             t0_ns=t0_ns,
             base_rtt_ns=base_rtt_ns,
             duration_ns=self._end_ns - t0_ns,
@@ -299,7 +301,7 @@ def simulate(
     progress: Progress = _ignore,
     timing: Timing = Timing.REAL,
     observer: Observer | None = None,
-) -> Outcome:
+) -> SimulationOutcome:
     """Simulate a scenario and leave its records in a run directory, ready to be analysed.
 
     The files are those of an emulated run. But `manifest.json` says `"simulated": true`, and there

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from testbed.mrc import NEVER
 
 
-class End(NamedTuple):
+class FlowEnd(NamedTuple):
     """One end of a flow, as its host sees it.
 
     Attributes:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from testbed.model import workload as model
 from testbed.model.fabric.topology import Topology
 from testbed.workloads.phases import Phase, Phases
-from testbed.workloads.program import End, Program
+from testbed.workloads.program import FlowEnd, Program
 from testbed.workloads.transfers import Transfer, Transfers, WriteBw
 
 
@@ -14,8 +14,8 @@ def program_of(
     workload: model.Workload,
     topology: Topology,
     host: str,
-    sends: Sequence[End],
-    receives: Sequence[End],
+    sends: Sequence[FlowEnd],
+    receives: Sequence[FlowEnd],
 ) -> Program:
     """The program of a host, with the flows that leave it and those that end at it."""
     match workload:
@@ -52,8 +52,8 @@ class _Member:
 
     host: str
     hosts: Sequence[str]
-    sends: Sequence[End]
-    receives: Sequence[End]
+    sends: Sequence[FlowEnd]
+    receives: Sequence[FlowEnd]
 
     def phases(self, workload: model.Collective, topology: Topology) -> list[Phase]:
         """The phases of one round of a collective or of training."""
@@ -102,6 +102,6 @@ class _Member:
         return [Phase((), incoming, size=1), Phase(outgoing, (), size=1)]
 
 
-def _flows(peer: str, ends: Sequence[End]) -> tuple[int, ...]:
+def _flows(peer: str, ends: Sequence[FlowEnd]) -> tuple[int, ...]:
     """The flows to or from a peer, lane by lane."""
     return tuple(end.flow for end in sorted(ends, key=lambda end: end.lane) if end.peer == peer)

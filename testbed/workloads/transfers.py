@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from testbed.model.workload import PIECE
 from testbed.mrc import NEVER
-from testbed.workloads.program import End, Operation, Post, Program
+from testbed.workloads.program import FlowEnd, Operation, Post, Program
 
 
 class WriteBw(Program):
@@ -55,7 +55,7 @@ class Transfers(Program):
     flow the pieces of several transfers are sent in the order in which the transfers begin.
     """
 
-    def __init__(self, transfers: Sequence[Transfer], ends: Sequence[End], depth: int) -> None:
+    def __init__(self, transfers: Sequence[Transfer], ends: Sequence[FlowEnd], depth: int) -> None:
         """Queue the transfers.
 
         Args:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.ev_modes.outcome import Outcome, PathRow
+from testbed.ev_modes.outcome import PathRow, TrialOutcome
 from testbed.ev_modes.setting import Setting, default_profile
 from testbed.ev_modes.trial import run
 from testbed.model.errors import InputError
@@ -85,7 +85,7 @@ def test_a_path_that_does_not_exist_cannot_die() -> None:
 def test_what_is_wrong_is_named() -> None:
     """A packet on another path than its EV's, a dead path that is not left."""
     never = {"left": None, "returned": None}
-    outcome = Outcome.of(
+    outcome = TrialOutcome.of(
         {
             "mode": "ecmp",
             "hashes_label": True,

@@ -17,7 +17,7 @@ from testbed.live.stream.records import (
     Detection,
     EvChange,
     FaultChange,
-    LinkState,
+    LinkMeasures,
     PacketBatch,
     Snapshot,
     State,
@@ -184,11 +184,11 @@ def test_the_links_that_the_clustermapper_measured_are_in_the_states(tmp_path: P
         for direction in map(">".join, pairwise(nodes)):
             sent[direction] = sent.get(direction, 0) + 1
             lost[direction] = lost.get(direction, 0) + is_lost
-    measured: dict[str, LinkState] = {}
+    measured: dict[str, LinkMeasures] = {}
     for state in _states([*recorded_stream(tmp_path / "run")]):
         for name, link in state.links.items():
             new = link.model_dump(exclude_none=True)
-            measured[name] = measured.get(name, LinkState()).model_copy(update=new)
+            measured[name] = measured.get(name, LinkMeasures()).model_copy(update=new)
     assert {name: link.probed for name, link in measured.items()} == sent
     assert {name: link.probes_lost for name, link in measured.items()} == lost
     assert sum(lost.values()) > 0

@@ -7,7 +7,7 @@ from testbed.model.faults.kinds import Fault
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
 from testbed.mrc import QueuePair
-from testbed.sim import Outcome, Simulation
+from testbed.sim import Simulation, SimulationOutcome
 
 pytestmark = pytest.mark.simulated
 
@@ -29,7 +29,7 @@ def _shorter(fault: Fault) -> Fault:
     return fault.model_copy(update={"at": S, "for_": 2 * S})
 
 
-def run(scenario: Scenario) -> Outcome:
+def run(scenario: Scenario) -> SimulationOutcome:
     outcome = Simulation(scenario).run()
     for flow in outcome.flows:
         assert (flow.bytes_corrupted, flow.errors) == (0, ())
@@ -37,11 +37,11 @@ def run(scenario: Scenario) -> Outcome:
     return outcome
 
 
-def lost(outcome: Outcome) -> int:
+def lost(outcome: SimulationOutcome) -> int:
     return sum(flow.packets_lost for flow in outcome.flows)
 
 
-def repeated(outcome: Outcome) -> int:
+def repeated(outcome: SimulationOutcome) -> int:
     return sum(flow.packets_retransmitted for flow in outcome.flows)
 
 

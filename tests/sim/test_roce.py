@@ -16,7 +16,7 @@ from testbed.model.transport import Roce
 from testbed.results.analyse import analyse
 from testbed.results.records import CONTROL
 from testbed.results.run_data import load_run
-from testbed.sim import Outcome, Simulation, simulate
+from testbed.sim import Simulation, SimulationOutcome, simulate
 
 pytestmark = pytest.mark.simulated
 
@@ -34,7 +34,7 @@ def permutation(*, seconds: int, faults: Sequence[object] = (), **parameters: ob
     )
 
 
-def run(scenario: Scenario) -> tuple[Outcome, list[float]]:
+def run(scenario: Scenario) -> tuple[SimulationOutcome, list[float]]:
     """Run it; returns the outcome and each flow's rate over what the fabric allows."""
     outcome = Simulation(scenario).run()
     seconds = scenario.duration / S

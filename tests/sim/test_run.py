@@ -18,7 +18,7 @@ from testbed.model.transport import Mrc, Roce
 from testbed.results.analyse import analyse
 from testbed.results.analysis.trust.verdict import NOT_DELIVERED
 from testbed.results.records import TABLES
-from testbed.sim import Outcome, Simulation, simulate
+from testbed.sim import Simulation, SimulationOutcome, simulate
 
 pytestmark = pytest.mark.simulated
 
@@ -33,7 +33,7 @@ def _link_failure(**changes: object) -> Scenario:
     return scenario.model_copy(update={"duration": 4 * S, "timeline": timeline} | changes)
 
 
-def _check(simulation: Simulation, outcome: Outcome) -> None:
+def _check(simulation: Simulation, outcome: SimulationOutcome) -> None:
     """Nothing is lost or damaged, and every packet is accounted for."""
     for flow in outcome.flows:
         assert (flow.bytes_lost, flow.bytes_corrupted, flow.errors) == (0, 0, ())

@@ -21,7 +21,7 @@ from testbed.model.faults.impairment import HEALTHY, Impairment
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc, Roce
 from testbed.model.workload import Permutation
-from testbed.sim import Outcome, Simulation
+from testbed.sim import Simulation, SimulationOutcome
 from testbed.sim import run as sim_run
 from testbed.sim.engine import Engine, Event
 
@@ -95,7 +95,7 @@ def _impair(_now_ns: int, act: tuple[Simulation, str, Impairment]) -> None:
 
 def outcome_of(
     scenario: Scenario, faults: list[Fault], raw: Path, *, plain: bool
-) -> tuple[Outcome, dict[str, object]]:
+) -> tuple[SimulationOutcome, dict[str, object]]:
     """What a run comes to; `raw` gets its records, in which each packet has its times."""
     engine = REFERENCE_ENGINE if plain else Engine
     with mock.patch.object(sim_run, "Engine", engine):

@@ -10,7 +10,7 @@ from testbed.files.topologies import load_topology
 from testbed.model.flows import flows_of
 from testbed.model.scenario import Scenario
 from testbed.mrc import NEVER
-from testbed.workloads.program import End, Operation, Post, Program
+from testbed.workloads.program import FlowEnd, Operation, Post, Program
 from testbed.workloads.programs import program_of
 
 TOPOLOGY = load_topology("clos-4plane")
@@ -50,8 +50,10 @@ class Crew:
         self._programs: dict[str, Program] = {host: self._program(host) for host in sorted(hosts)}
 
     def _program(self, host: str) -> Program:
-        sends = [End(f.number, f.dst.name, f.lane) for f in self._flows if f.src.name == host]
-        receives = [End(f.number, f.src.name, f.lane) for f in self._flows if f.dst.name == host]
+        sends = [FlowEnd(f.number, f.dst.name, f.lane) for f in self._flows if f.src.name == host]
+        receives = [
+            FlowEnd(f.number, f.src.name, f.lane) for f in self._flows if f.dst.name == host
+        ]
         return program_of(self.scenario.workload, TOPOLOGY, host, sends, receives)
 
     def run(self, until_ns: int) -> None:

@@ -17,7 +17,7 @@ from testbed.model.workload import WriteBw
 from testbed.mrc import QueuePair
 from testbed.results.analysis.flow_metrics import WARM_UP_RTTS
 from testbed.results.analysis.metrics import jain
-from testbed.sim import Outcome, Simulation, Timing
+from testbed.sim import Simulation, SimulationOutcome, Timing
 
 MANY = 200
 """Packets: more than probes and SACKs of a path, less than data."""
@@ -64,7 +64,7 @@ class Sample:
 class Measured:
     """A run; `shares` are goodput by what is attainable, of each flow in the steady window."""
 
-    outcome: Outcome
+    outcome: SimulationOutcome
     shares: tuple[float, ...]
     steady: tuple[Sample, ...]
     samples: tuple[Sample, ...]

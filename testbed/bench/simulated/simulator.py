@@ -19,7 +19,7 @@ from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
 from testbed.model.units import NS_PER_S
 from testbed.model.workload import WriteBw
-from testbed.sim import Outcome, Simulation
+from testbed.sim import Simulation, SimulationOutcome
 
 SCENARIOS = ("permutation", "link-failure")
 MILLION_HOPS = 5.0
@@ -60,7 +60,7 @@ def _million_hops_per_min(scenario: Scenario, *, recorded: bool) -> float:
         return _per_minute(outcome, began)
 
 
-def _per_minute(outcome: Outcome, began: float) -> float:
+def _per_minute(outcome: SimulationOutcome, began: float) -> float:
     """Million packet-hops a minute of CPU time, which began then."""
     return outcome.packet_hops / (time.process_time() - began) * 60 / 1e6
 

@@ -1,7 +1,7 @@
 // The fabric as SVG: planes as bands, T1s above T0s above hosts. Each link has two lines, one for each
 // direction; their width is the load. Every node and link can be reached by keyboard.
 
-/** @import { Snapshot, LinkEnds, LinkState, NodePlace } from "live/records.js" */
+/** @import { Snapshot, LinkEnds, LinkMeasures, NodePlace } from "live/records.js" */
 /** @import { RunState } from "live/timeline.js" */
 import { setAttribute, setText, svg } from "live/dom.js";
 import { together } from "live/faults.js";
@@ -22,7 +22,7 @@ const APART = 3.2; // between the two directions of a link
  * @property {SVGPathElement} path
  * @property {SVGPathElement | null} dashes
  * @property {SVGCircleElement} queue
- * @property {LinkState} [seen] what it shows: nothing is done where that is the same object
+ * @property {LinkMeasures} [seen] what it shows: nothing is done where that is the same object
  */
 
 export class Fabric {
@@ -38,7 +38,7 @@ export class Fabric {
     this._nodes = new Map(snapshot.nodes.map((node) => [node.name, node]));
     /** @type {Line[]} */ this._lines = [];
     this._marks = "";
-    /** @type {Map<string, {link: LinkEnds, group: SVGGElement, text: SVGTextElement, up?: LinkState, down?: LinkState}>} */
+    /** @type {Map<string, {link: LinkEnds, group: SVGGElement, text: SVGTextElement, up?: LinkMeasures, down?: LinkMeasures}>} */
     this._links = new Map();
     /** @type {Map<string, SVGGElement>} */ this._boxes = new Map();
     /** @type {Element | null} */ this._focusable = null;

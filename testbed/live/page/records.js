@@ -17,14 +17,14 @@
  * @typedef {{id: number, t: number, type: "ended", flows: number[]}} Ended
  *
  * @typedef {{goodput_bps?: number, cwnd_bytes?: number, inflight_bytes?: number, srtt_s?: number,
- *   lost?: number, retransmitted?: number, verified_bytes?: number, corrupted_bytes?: number}} FlowState
+ *   lost?: number, retransmitted?: number, verified_bytes?: number, corrupted_bytes?: number}} FlowMeasures
  * @typedef {{sent_bps?: number, goodput_bps?: number, lost?: number, delay_s?: number,
- *   rtt_s?: number}} EvState
+ *   rtt_s?: number}} EvMeasures
  * @typedef {{load?: number, queue_bytes?: number, marked?: number, trimmed?: number,
- *   dropped?: number, probed?: number, probes_lost?: number}} LinkState
- * @typedef {{id: number, t: number, type: "state", flows: Record<string, FlowState>,
- *   planes: Record<string, number>, evs: Record<string, EvState>,
- *   links: Record<string, LinkState>}} State
+ *   dropped?: number, probed?: number, probes_lost?: number}} LinkMeasures
+ * @typedef {{id: number, t: number, type: "state", flows: Record<string, FlowMeasures>,
+ *   planes: Record<string, number>, evs: Record<string, EvMeasures>,
+ *   links: Record<string, LinkMeasures>}} State
  *
  * @typedef {{id: number, t: number, type: "ev", flow: number, ev: number, plane: number, old: string,
  *   new: string, active: boolean, reason: string}} EvChange
@@ -38,7 +38,7 @@
  *   loss: number}} Finding
  * @typedef {{id: number, t: number, type: "verdict", verdict: string, reasons: string[],
  *   final: boolean}} VerdictChange
- * @typedef {{id: number, t: number, type: "end", outcome: string}} End
+ * @typedef {{id: number, t: number, type: "end", outcome: string}} RunEnd
  *
  * @typedef {"data" | "ack" | "sack" | "nack" | "probe" | "answer"} PacketKind
  * @typedef {[seq: number, ev: number, sent: number, until: number, fate: "arrived" | "lost",
@@ -49,7 +49,7 @@
  * @typedef {{id: number, t: number, type: "operator", by: string, kind: string, host: string,
  *   flow?: number, plane: number, ev?: number, result: string, rtt_s?: number}} OperatorCommand
  *
- * @typedef {EvChange | FaultChange | Detection | Finding | OperatorCommand | VerdictChange | End} RunEvent
+ * @typedef {EvChange | FaultChange | Detection | Finding | OperatorCommand | VerdictChange | RunEnd} RunEvent
  * @typedef {Snapshot | Opened | Ended | State | PacketBatch | RunEvent} StreamRecord
  */
 

@@ -1,18 +1,18 @@
 // What is known of the run: all records so far, and the state of everything at any time.
 
-/** @import { Detection, EvState, FaultChange, Finding, FlowState, LinkState, RunEvent,
+/** @import { Detection, EvMeasures, FaultChange, Finding, FlowMeasures, LinkMeasures, RunEvent,
  *  PacketBatch, Snapshot, StreamRecord, VerdictChange } from "live/records.js" */
 import { VERSION } from "live/records.js";
 
 const CHECKPOINT = 50;
 
 /**
- * @typedef {EvState & {state: string, active: boolean, reason: string}} Ev
+ * @typedef {EvMeasures & {state: string, active: boolean, reason: string}} Ev
  * @typedef {object} RunState the state of everything at a time
- * @property {Record<string, FlowState>} flows
+ * @property {Record<string, FlowMeasures>} flows
  * @property {Record<string, number>} planes
  * @property {Record<string, Ev>} evs by `flow:ev`
- * @property {Record<string, LinkState>} links by direction
+ * @property {Record<string, LinkMeasures>} links by direction
  * @property {Record<string, boolean>} ended of flows, whether their program has ended
  * @property {Record<string, FaultChange>} faults the last change of each
  * @property {Detection[]} detections

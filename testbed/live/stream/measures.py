@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from testbed.live.stream.records import EvState, FlowState, LinkState, State
+from testbed.live.stream.records import EvMeasures, FlowMeasures, LinkMeasures, State
 from testbed.model.fabric.names import directions_along
 from testbed.model.fabric.topology import Topology
 from testbed.model.units import NS_PER_S
@@ -84,10 +84,10 @@ class Measures:
                 changed[kind][key] = new
         return State(
             t=end_s,
-            flows={key: FlowState(**new) for key, new in changed["flow"].items()},
+            flows={key: FlowMeasures(**new) for key, new in changed["flow"].items()},
             planes={key: new["goodput_bps"] for key, new in changed["plane"].items()},
-            evs={key: EvState(**new) for key, new in changed["ev"].items()},
-            links={key: LinkState(**new) for key, new in changed["link"].items()},
+            evs={key: EvMeasures(**new) for key, new in changed["ev"].items()},
+            links={key: LinkMeasures(**new) for key, new in changed["link"].items()},
         )
 
     def _add_packets(self, tables: Tables, step_s: float, values: Any) -> None:

@@ -135,7 +135,7 @@ class Ended(Record):
 # --- state --------------------------------------------------------------------------------------
 
 
-class FlowState(_Part):
+class FlowMeasures(_Part):
     """What has changed of a flow. Rates are means over the last step."""
 
     goodput_bps: float | None = None
@@ -152,7 +152,7 @@ class FlowState(_Part):
     """Bytes so far of messages that differ from what was sent."""
 
 
-class EvState(_Part):
+class EvMeasures(_Part):
     """What has changed of an EV of a flow."""
 
     sent_bps: float | None = None
@@ -166,7 +166,7 @@ class EvState(_Part):
     """Median of the round trips that its sender measured, over the last step."""
 
 
-class LinkState(_Part):
+class LinkMeasures(_Part):
     """What has changed of a link direction."""
 
     load: float | None = None
@@ -189,12 +189,12 @@ class State(Record):
     """What has changed in one step of the run's time; `t` is the step's end."""
 
     type: Literal["state"] = "state"
-    flows: dict[int, FlowState] = {}
+    flows: dict[int, FlowMeasures] = {}
     planes: dict[int, float] = {}
     """Goodput of each plane in bits/s."""
-    evs: dict[str, EvState] = {}
+    evs: dict[str, EvMeasures] = {}
     """By `flow:ev`."""
-    links: dict[str, LinkState] = {}
+    links: dict[str, LinkMeasures] = {}
     """By link direction."""
 
 
@@ -324,7 +324,7 @@ class VerdictChange(Record):
     final: bool = False
 
 
-class End(Record):
+class RunEnd(Record):
     """The last record."""
 
     type: Literal["end"] = "end"
@@ -344,7 +344,7 @@ StreamRecord = (
     | SuspectChange
     | OperatorCommand
     | VerdictChange
-    | End
+    | RunEnd
 )
 RECORD: TypeAdapter[StreamRecord] = TypeAdapter(
     Annotated[StreamRecord, Field(discriminator="type")]

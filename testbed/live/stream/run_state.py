@@ -11,15 +11,15 @@ from pydantic import BaseModel
 from testbed.live.stream.records import (
     RECORD,
     Detection,
-    End,
     Ended,
     EvChange,
-    EvState,
+    EvMeasures,
     FaultChange,
-    FlowState,
-    LinkState,
+    FlowMeasures,
+    LinkMeasures,
     Opened,
     OperatorCommand,
+    RunEnd,
     Snapshot,
     State,
     StreamRecord,
@@ -30,7 +30,7 @@ from testbed.live.stream.records import (
 EVENTS = 50
 """Events that are remembered."""
 
-_EVENTS = (EvChange, FaultChange, Detection, SuspectChange, OperatorCommand, VerdictChange, End)
+_EVENTS = (EvChange, FaultChange, Detection, SuspectChange, OperatorCommand, VerdictChange, RunEnd)
 
 _Part = TypeVar("_Part", bound=BaseModel)
 
@@ -57,12 +57,12 @@ class RunState:
 
     snapshot: Snapshot | None = None
     t: float = 0.0
-    flows: dict[int, FlowState] = field(default_factory=dict)
+    flows: dict[int, FlowMeasures] = field(default_factory=dict)
     planes: dict[int, float] = field(default_factory=dict)
-    evs: dict[str, EvState] = field(default_factory=dict)
+    evs: dict[str, EvMeasures] = field(default_factory=dict)
     ended: set[int] = field(default_factory=set)
     roles: dict[str, tuple[bool, str]] = field(default_factory=dict)
-    links: dict[str, LinkState] = field(default_factory=dict)
+    links: dict[str, LinkMeasures] = field(default_factory=dict)
     faults: dict[int, FaultChange] = field(default_factory=dict)
     detections: list[Detection] = field(default_factory=list)
     verdict: VerdictChange | None = None
@@ -90,7 +90,7 @@ class RunState:
                 self.detections.append(record)
             case VerdictChange():
                 self.verdict = record
-            case End():
+            case RunEnd():
                 self.outcome = record.outcome
         if isinstance(record, _EVENTS):
             self.events.append(record)

@@ -11,12 +11,12 @@ from testbed.live.stream.faults import FaultEvents
 from testbed.live.stream.measures import Measures, Tables
 from testbed.live.stream.packets import PacketFollower
 from testbed.live.stream.records import (
-    End,
     Ended,
     EvChange,
     Opened,
     OperatorCommand,
     Record,
+    RunEnd,
     Snapshot,
     StreamRecord,
     SuspectChange,
@@ -160,7 +160,7 @@ class Stream:
                     {"t": t, "verdict": verdict, "reasons": tuple(reasons), "final": True}
                 )
             )
-        yield self._numbered(End(t=t, outcome=outcome))
+        yield self._numbered(RunEnd(t=t, outcome=outcome))
 
     def _numbered(self, record: _Kind) -> _Kind:
         number, self._next_id = self._next_id, self._next_id + 1
