@@ -52,7 +52,9 @@ def test_an_invalid_run_is_told_and_not_judged() -> None:
 def test_a_scenario_is_as_many_round_trips_long_at_the_dilation_that_is_carried() -> None:
     slow = Capacity(endpoint_ns=400 * US, link_ns=20 * US, cpus=2)
     quick = Capacity(endpoint_ns=4 * US, link_ns=1 * US, cpus=2)
-    whole = next(one for one in scenarios() if one.name == "agreement-permutation-blackhole")
+    whole = next(
+        scenario for scenario in scenarios() if scenario.name == "agreement-permutation-blackhole"
+    )
     assert fitted(whole, quick) == whole
     slower = fitted(whole, slow)
     factor = slower.topology.dilation / whole.topology.dilation

@@ -132,7 +132,9 @@ def test_what_is_hidden_is_missing_with_a_remedy_and_takes_nothing_else_with_it(
 @pytest.mark.root
 def test_without_the_library_that_loads_bpf_it_says_so() -> None:
     """And of whatever else is linked with it: Debian's Open vSwitch is."""
-    libraries = [str(one) for one in Path("/usr/lib").rglob("libbpf.so.1*") if not one.is_symlink()]
+    libraries = [
+        str(file) for file in Path("/usr/lib").rglob("libbpf.so.1*") if not file.is_symlink()
+    ]
     if not libraries:
         pytest.skip("libbpf is not installed as a system library")
     status, found, _ = _hidden(*libraries)
@@ -151,7 +153,9 @@ def test_nobody_is_told_that_root_is_needed() -> None:
 
         os.setgid(NOBODY)
         os.setuid(NOBODY)
-        return {one.name: (one.ok, one.required, one.detail) for one in diagnose()}
+        return {
+            finding.name: (finding.ok, finding.required, finding.detail) for finding in diagnose()
+        }
 
     found = call(look, isolated=False)
     assert found["root"] == (False, True, "namespaces need it")
@@ -178,7 +182,9 @@ def test_for_ci_it_prints_a_markdown_table_and_ends_as_ever() -> None:
 @pytest.mark.root
 def test_without_root_it_says_what_works_and_how_to_find_out_the_rest() -> None:
     """The text form, as somebody who forgot sudo sees it."""
-    closed = [one for one in TESTBED.resolve().parents if not one.stat().st_mode & stat.S_IXOTH]
+    closed = [
+        parent for parent in TESTBED.resolve().parents if not parent.stat().st_mode & stat.S_IXOTH
+    ]
     if closed:
         pytest.skip(f"{closed[0]} is closed to others")
     done = subprocess.run(

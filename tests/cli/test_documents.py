@@ -92,7 +92,7 @@ def test_every_command_and_each_of_its_options_is_there(page: Path) -> None:
             names = words.pop(0).split("|")  # `fault inject|heal|list` stands for three
             assert set(names) <= command.commands.keys()
             command = command.commands[names[0]]
-        known = {name for one in command.params for name in (*one.opts, *one.secondary_opts)}
+        known = {name for param in command.params for name in (*param.opts, *param.secondary_opts)}
         given = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
         assert given <= known | {"--help"}, words
 

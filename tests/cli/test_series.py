@@ -73,15 +73,15 @@ def test_a_series_that_is_broken_off_goes_on_where_it_was(tmp_path: Path, call: 
     assert "the same command with --into here makes the remaining runs" in err
     done = json.loads(index.read_text())["done"]
     assert 1 <= len(done) < len(seeds)
-    whole = [one["run"] for one in done]
+    whole = [run["run"] for run in done]
     assert sorted(str(p.relative_to(tmp_path / "here")) for p in _runs(tmp_path)) == sorted(whole)
 
     again = _start(tmp_path, *options)
     out, err = again.communicate(timeout=WATCHDOG_S)
     assert again.returncode == 0, err
     done = json.loads(index.read_text())["done"]
-    assert [one["seed"] for one in done] == seeds
-    assert {*whole} <= {one["run"] for one in done}
+    assert [run["seed"] for run in done] == seeds
+    assert {*whole} <= {run["run"] for run in done}
     assert f"run {len(whole) + 1}/{len(seeds)} (" in err
     assert LATER in out
     assert "12, 11, 10" not in out
@@ -133,12 +133,12 @@ def test_a_sweep_is_made_compared_and_not_mixed_with_another_scenario(
     values, differences = (
         [cell[key] for cell in goodput["cells"]] for key in ("value", "difference")
     )
-    assert all(one["low"] <= one["median"] <= one["high"] for one in values)
+    assert all(value["low"] <= value["median"] <= value["high"] for value in values)
     assert [(cell["measured"], cell["runs"]) for cell in goodput["cells"]] == [(2, 2)] * 2
     assert [(run["seed"], run["verdict"]) for run in message["runs"]] == [
         (seed, "trusted") for _ in range(2) for seed in (1, 2)
     ]
-    assert [one["count"] for one in values] == [2, 2]
+    assert [value["count"] for value in values] == [2, 2]
     assert differences[0] is None
     assert differences[1]["count"] == 2
     report = (tmp_path / "results/comparison/report.html").read_text()

@@ -29,7 +29,7 @@ def test_an_accused_direction_is_denied_until_it_is_well(testbed: CommandLine) -
     assert found["named"] == ONE_WAY
     assert found["after_s"] < seen["healed_s"] - seen["effective_s"]
     flow = next(one for one in summary["flows"] if one["src"] == "h0")
-    evs = [one["ev"] for one in flow["evs"] if one["path"] == PATH]
+    evs = [ev["ev"] for ev in flow["evs"] if ev["path"] == PATH]
     events = pl.read_parquet(Path(summary["run"]) / "ev_events.parquet").filter(
         (pl.col("flow") == flow["flow"]) & pl.col("ev").is_in(evs)
     )

@@ -24,18 +24,23 @@ def test_a_run_goes_on_without_what_was_killed(testbed: CommandLine) -> None:
     integrity = summary["integrity"]
     assert (integrity["bytes_lost"], integrity["bytes_corrupted"]) == (0, 0)
     assert integrity["bytes_unaccounted"] > 0
-    flows = {(one["src"], one["dst"]): one for one in summary["flows"]}
+    flows = {(flow["src"], flow["dst"]): flow for flow in summary["flows"]}
     last = 0.9 * summary["duration_s"]
     assert flows["h1", "h5"]["goodput_run_bps"] > 0.5 * flows["h1", "h5"]["undamaged_bps"]
     assert 0 < flows["h0", "h4"]["goodput_run_bps"] < flows["h1", "h5"]["goodput_run_bps"]
-    kinds = [(one["kind"], one["target"], one["healed_s"] is not None) for one in summary["faults"]]
+    kinds = [
+        (fault["kind"], fault["target"], fault["healed_s"] is not None)
+        for fault in summary["faults"]
+    ]
     assert kinds == [
         ("kill", "h4", False),
         ("blackhole", LINK, True),
         ("kill", "controller", False),
     ]
-    assert all(one["effective_s"] < last for one in summary["faults"])
-    assert any("1 faults of the timeline were not injected" in one for one in summary["reasons"])
+    assert all(fault["effective_s"] < last for fault in summary["faults"])
+    assert any(
+        "1 faults of the timeline were not injected" in reason for reason in summary["reasons"]
+    )
 
 
 def test_an_endpoint_that_stands_still_goes_on(testbed: CommandLine) -> None:
@@ -57,4 +62,4 @@ def test_an_endpoint_that_stands_still_goes_on(testbed: CommandLine) -> None:
     }
     assert seen["healed_s"] - seen["effective_s"] > 0.45
     assert seen["stall_ms"] > 400, "nothing was delivered by a host that stood still"
-    assert min(one["goodput_run_bps"] for one in summary["flows"]) > 0
+    assert min(flow["goodput_run_bps"] for flow in summary["flows"]) > 0

@@ -56,7 +56,7 @@ def _overload(seconds: float) -> Iterator[None]:
 
 def _health(run: Path, process: str) -> list[dict[str, Any]]:
     lines = (run / "health.jsonl").read_text().splitlines()
-    return [one for one in map(json.loads, lines) if one["process"] == process]
+    return [line for line in map(json.loads, lines) if line["process"] == process]
 
 
 def test_an_overloaded_machine_invalidates_the_run(testbed: CommandLine) -> None:
@@ -118,6 +118,6 @@ def test_a_run_without_the_link_model_says_so(testbed: CommandLine) -> None:
 
     summary = run_in_sandbox(without_it)
     assert summary["verdict"] in ("degraded", "invalid")
-    assert any(one.startswith("no link model (") for one in summary["reasons"])
+    assert any(reason.startswith("no link model (") for reason in summary["reasons"])
     assert summary["integrity"]["bytes_lost"] == 0
     assert "no link model (" in (Path(summary["run"]) / "report.html").read_text()

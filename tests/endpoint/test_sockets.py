@@ -77,8 +77,8 @@ def test_more_than_a_batch_arrives_in_order_each_with_its_own_words() -> None:
             inner = number.to_bytes(4, "big") * (10 + number)
             _send(sockets, inner, traffic_class=number, hop_limit=255 - number)
         return [
-            (len(one.packet), one.packet[3], one.traffic_class, one.hop_limit)
-            for one in _receive(sockets, 2 * BATCH + 3)
+            (len(datagram.packet), datagram.packet[3], datagram.traffic_class, datagram.hop_limit)
+            for datagram in _receive(sockets, 2 * BATCH + 3)
         ]
 
     expected = [(4 * (10 + n), n, n, 255 - n) for n in range(2 * BATCH + 3)]
@@ -92,7 +92,7 @@ def test_a_packet_taken_out_is_not_changed_by_later_ones() -> None:
         for letter in b"abc":
             _send(sockets, bytes([letter]) * 4200)
             taken += _receive(sockets, 1)
-        return [one.packet for one in taken]
+        return [datagram.packet for datagram in taken]
 
     assert run_in_sandbox(exchange) == [b"a" * 4200, b"b" * 4200, b"c" * 4200]
 

@@ -177,7 +177,7 @@ def test_what_was_measured_is_kept_in_the_cache_and_nowhere_else(cache: Path) ->
     place = save_capacity(MEASURED)
     assert place.is_relative_to(cache)
     assert load_capacity() == MEASURED
-    assert [one for one in cache.rglob("*") if one.is_file()] == [place]
+    assert [file for file in cache.rglob("*") if file.is_file()] == [place]
 
 
 def test_another_build_of_the_core_is_measured_anew(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -227,7 +227,7 @@ def test_tcp_crosses_the_path_in_single_packets(tiny: Topology) -> None:
                 sent, received = stream(src, dst, ordinary_address(tiny, dst, 1), size)
                 took = time.monotonic() - start
                 largest = max(len(frame.data) for frame in capture.read())
-            used = {name: one.bytes for name, one in counters.directions().items()}
+            used = {name: direction.bytes for name, direction in counters.directions().items()}
             return took, largest, sent == received, used
 
     took, largest, same, used = run_in_sandbox(act)
@@ -285,7 +285,9 @@ def test_mptcp_has_a_subflow_in_every_plane(tiny: Topology) -> None:
             ordinary.announce_planes(src)
             to = ordinary_address(tiny, dst, 0)
             sent, received = stream(src, dst, to, size, IPPROTO_MPTCP)
-            return sent == received, {n: one.bytes for n, one in counters.directions().items()}
+            return sent == received, {
+                n: direction.bytes for n, direction in counters.directions().items()
+            }
 
     same, used = run_in_sandbox(act)
     assert same

@@ -130,7 +130,7 @@ def test_a_hidden_link_does_not_follow_from_the_one_that_is_named() -> None:
     """Else its upper switch would be known before the run."""
     drawn = [assignment.drawn for assignment in _assignments("09-path-selector", 20)]
     for hidden in ("dead", "thin"):
-        switches = {(str(one["link"])[-1], str(one[hidden])[-1]) for one in drawn}
+        switches = {(str(artist["link"])[-1], str(artist[hidden])[-1]) for artist in drawn}
         assert len(switches) > len("0123")
 
 

@@ -12,7 +12,7 @@ from testbed.model.faults.schedule import scheduled_faults
 
 TOPOLOGY = load_topology("clos-1plane")
 HOSTS = TOPOLOGY.hosts
-EVERY = sorted(one for link in TOPOLOGY.links.values() for one in link.directions)
+EVERY = sorted(direction for link in TOPOLOGY.links.values() for direction in link.directions)
 
 flows = st.builds(
     HashedFlow,

@@ -26,7 +26,7 @@ def test_a_walk_is_what_the_routes_of_its_nodes_make_of_a_carrier(
             neighbours = routes.neighbours
             if hop.node == src:  # a host has a way into every plane: its T0 of this one
                 neighbours = (neighbours[path.plane],)
-            (way,) = [one for one in neighbours if hop.leaves in one.locator]
+            (way,) = [neighbour for neighbour in neighbours if hop.leaves in neighbour.locator]
             assert (hop.route, hop.port) == (way.locator, way.port)
             assert (following.node, following.arrives) == (way.via.node, hop.leaves)
             if hop.arrives is not None:

@@ -30,4 +30,6 @@ def test_the_path_that_brings_no_ack_is_left_for_one_that_does() -> None:
     for wr_id, size in enumerate((712, 0)):
         network.qps[1].post_write(wr_id, memoryview(bytes(size)), VA, RKEY)
     network.run(30 * S, lambda: len(network.completions[1]) == 2)
-    assert [one.status for one in network.completions[1]] == [CompletionStatus.SUCCESS] * 2
+    assert [completion.status for completion in network.completions[1]] == [
+        CompletionStatus.SUCCESS
+    ] * 2

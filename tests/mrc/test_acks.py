@@ -44,7 +44,9 @@ def test_nothing_completes_without_acks_and_all_when_they_are_repeated() -> None
     assert qp.counters.sacks_received > 0
     assert (qp.flight, network.completions[0]) == (0, [])
     network.run(10 * S, lambda: len(network.completions[0]) == 5)
-    assert {one.status for one in network.completions[0]} == {CompletionStatus.SUCCESS}
+    assert {completion.status for completion in network.completions[0]} == {
+        CompletionStatus.SUCCESS
+    }
     assert (qp.counters.lost, qp.counters.retransmitted) == (0, 0)
     assert 3 < qp.counters.acks_missed < 14
 
@@ -58,7 +60,7 @@ def test_a_full_window_asks_for_an_acknowledgement_where_that_is_chosen(*, asks:
     network.qps[0].post_write(0, memoryview(bytes(100 * MTU)), VA, RKEY)
     network.run(10 * S, lambda: len(network.completions[0]) == 1)
     packets = [decode(sent.datagram.join()) for sent in network.sent if sent.side == 0]
-    asking = [one.psn for one in packets if isinstance(one, Write) and one.ack_request]
+    asking = [packet.psn for packet in packets if isinstance(packet, Write) and packet.ack_request]
     assert (len(asking) > 1) is asks
     assert asking[-1] == 99
 
@@ -69,8 +71,10 @@ def test_sacks_complete_messages_where_that_is_chosen() -> None:
     for wr_id in range(5):
         network.qps[0].post_write(wr_id, memoryview(bytes(3 * MTU)), VA, RKEY)
     network.run(10 * S, lambda: len(network.completions[0]) == 5)
-    assert [one.wr_id for one in network.completions[0]] == [*range(5)]
-    assert {one.status for one in network.completions[0]} == {CompletionStatus.SUCCESS}
+    assert [completion.wr_id for completion in network.completions[0]] == [*range(5)]
+    assert {completion.status for completion in network.completions[0]} == {
+        CompletionStatus.SUCCESS
+    }
     assert network.qps[0].counters.acks_missed == 0
 
 
@@ -118,7 +122,7 @@ def test_a_nak_completes_what_is_before_it_and_fails_the_message(
         qp.post_write(wr_id, memoryview(bytes(2 * MTU)), VA, RKEY)
     qp.transmit(0, 64)
     qp.receive(decode(control_bytes(Ack(*ENDS, 3, 1, code))), Arrival(0, 46, RTT_NS))
-    assert [one.status for one in qp.poll_cq()] == [
+    assert [completion.status for completion in qp.poll_cq()] == [
         CompletionStatus.SUCCESS,
         status,
         CompletionStatus.FLUSHED,

@@ -59,9 +59,12 @@ class Hosts(Star):
         deadlines = [self._transmit(local, peer, qp) for local, peer, qp in self._qps.values()]
         for qpn, (_, _, qp) in self._qps.items():
             completions = qp.poll_cq()
-            self.happened[qpn] += [*qp.events(), *((self.now_ns, one) for one in completions)]
+            self.happened[qpn] += [
+                *qp.events(),
+                *((self.now_ns, completion) for completion in completions),
+            ]
             if qpn in self.statuses:
-                self.statuses[qpn] += [one.status for one in completions]
+                self.statuses[qpn] += [completion.status for completion in completions]
         return deadlines
 
     def throw(self, data: bytes, host: int) -> None:

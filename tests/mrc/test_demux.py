@@ -198,7 +198,7 @@ def test_a_transport_ack_completes_what_it_covers_and_blames_no_path() -> None:
     ack = decode(control_bytes(Ack(ADDRESSES[1], ADDRESSES[0], 0, 16, 4, 2)))
     for _ in range(2):
         qp.receive(ack, Arrival(0, 46, 1000))
-    assert [(one.wr_id, one.status) for one in qp.poll_cq()] == [
+    assert [(completion.wr_id, completion.status) for completion in qp.poll_cq()] == [
         (0, CompletionStatus.SUCCESS),
         (1, CompletionStatus.SUCCESS),
     ]
@@ -218,5 +218,5 @@ def test_a_connection_whose_sacks_all_fail_lives_on_transport_acks() -> None:
         done += sum(datagram.is_data for datagram in qp.transmit(done, 1))
         ack = Ack(ADDRESSES[1], ADDRESSES[0], 0, 16, done - 1, 0)
         qp.receive(ack, Arrival(0, 46, done))
-    assert [one.status for one in qp.poll_cq()] == [CompletionStatus.SUCCESS]
+    assert [completion.status for completion in qp.poll_cq()] == [CompletionStatus.SUCCESS]
     assert qp.counters.retransmitted == 0

@@ -69,7 +69,7 @@ def test_the_rotation_is_reshuffled_from_time_to_time_and_still_even() -> None:
     for plane in (0, 1):
         evs = [ev for ev in picked if ev & 7 == plane]
         rounds = [tuple(evs[at : at + 6]) for at in range(0, len(evs), 6)]
-        assert {frozenset(one) for one in rounds} == {frozenset(evs)}
+        assert {frozenset(round_) for round_ in rounds} == {frozenset(evs)}
         orders = [rounds[at : at + 3] for at in range(0, 9, 3)]
         assert all(len(set(order)) == 1 for order in orders)
         assert len(set(rounds)) == 3
@@ -417,7 +417,7 @@ def test_a_blind_sprayer_goes_round_whatever_happens() -> None:
 def test_a_blind_sprayer_draws_the_order_of_each_round_anew() -> None:
     bench = Bench(make_profile(planes=1, active=8, backups=0, adaptive=False))
     rounds = [tuple(bench.picks(8)) for _ in range(10)]
-    assert {frozenset(one) for one in rounds} == {frozenset(rounds[0])}
+    assert {frozenset(round_) for round_ in rounds} == {frozenset(rounds[0])}
     assert len(set(rounds)) > 5
 
 

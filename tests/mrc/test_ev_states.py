@@ -58,7 +58,10 @@ def test_only_transitions_of_the_table_are_made() -> None:
         "late, condemnation withheld": EvEvent.LOSS_TOLERATED.value,
     }
     changes = run_at_random(adaptive=True)
-    made = {(one.old, other_reasons.get(one.reason, one.reason), one.new) for one in changes}
+    made = {
+        (change.old, other_reasons.get(change.reason, change.reason), change.new)
+        for change in changes
+    }
     assert made <= rows
     assert {(old, new) for old, _, new in made} == {
         (state, new)

@@ -169,7 +169,7 @@ class Target:
     def live(self) -> None:
         """Send, poll, and come back from ERROR as a user would."""
         qp = self.qp
-        data = [one for one in qp.transmit(self.now_ns, 64) if one.is_data]
+        data = [packet for packet in qp.transmit(self.now_ns, 64) if packet.is_data]
         assert len(data) <= 64
         if data:
             self.fitting = list(answers(data[-1]))

@@ -71,11 +71,11 @@ def test_a_dead_network_costs_all_retries_and_fails_in_order(
         network.qps[0].post_write(wr_id, memoryview(bytes(3000)), VA, RKEY)
     network.run(10**6 * S, lambda: len(network.completions[0]) == messages)
     completions = network.completions[0]
-    assert [one.wr_id for one in completions] == list(range(messages))
-    done = sum(one.status is CompletionStatus.SUCCESS for one in completions)
+    assert [completion.wr_id for completion in completions] == list(range(messages))
+    done = sum(completion.status is CompletionStatus.SUCCESS for completion in completions)
     failed = [CompletionStatus.RETRY_EXCEEDED] + [CompletionStatus.FLUSHED] * messages
     expected = [CompletionStatus.SUCCESS] * done + failed
-    assert [one.status for one in completions] == expected[:messages]
+    assert [completion.status for completion in completions] == expected[:messages]
     if done < messages:
         assert network.qps[0].counters.timeouts == linear + exponential
         assert network.qps[0].state is QpState.ERROR
@@ -121,8 +121,10 @@ def test_numbers_wrap_under_loss_and_immediates_stay_in_order(
         expected += payload
     network.run(1000 * S, lambda: len(network.completions[0]) == len(messages))
     numbers = range(first, first + len(messages))
-    assert [one.message for one in network.completions[0]] == list(numbers)
-    assert {one.status for one in network.completions[0]} == {CompletionStatus.SUCCESS}
+    assert [completion.message for completion in network.completions[0]] == list(numbers)
+    assert {completion.status for completion in network.completions[0]} == {
+        CompletionStatus.SUCCESS
+    }
     assert network.buffers[1][: len(expected)] == expected
     assert network.qps[1].poll_recv_cq() == [
         ReceiveCompletion(number, immediate, size)
@@ -155,8 +157,8 @@ def test_an_error_flushes_all_that_was_posted_once_and_in_order(
     qp.modify(QpState.ERROR)
     qp.post_write(len(sizes), memoryview(b"too late"), VA, RKEY)
     completions = network.completions[0] + qp.poll_cq()
-    assert [one.wr_id for one in completions] == list(range(len(sizes) + 1))
-    statuses = [one.status for one in completions]
+    assert [completion.wr_id for completion in completions] == list(range(len(sizes) + 1))
+    statuses = [completion.status for completion in completions]
     done = statuses.count(CompletionStatus.SUCCESS)
     assert statuses[done:] == [CompletionStatus.FLUSHED] * (len(sizes) + 1 - done)
     for place, payload in zip(places[:done], payloads[:done], strict=True):

@@ -257,7 +257,7 @@ def test_the_write_that_was_refused_bears_the_error_though_an_older_one_is_in_fl
         network.qps[0].post_write(wr_id, memoryview(bytes(100)), VA, rkey)
     network.run(5 * S)
     first, refused, last = network.completions[0]
-    assert [one.wr_id for one in network.completions[0]] == [0, 1, 2]
+    assert [completion.wr_id for completion in network.completions[0]] == [0, 1, 2]
     assert first.status is CompletionStatus.SUCCESS
     assert refused.status is CompletionStatus.REMOTE_ACCESS_ERROR
     assert last.status is CompletionStatus.FLUSHED

@@ -42,7 +42,7 @@ def test_each_packet_is_news_once(
         upto = first + min(cack, sent - 1)
         said = set(range(first, upto + 1))
         said |= {upto + offset + bit for bit in range(64) if bitmap >> bit & 1}
-        news = [one.seq for one in scoreboard.acknowledged(upto, upto + offset, bitmap)]
+        news = [sent.seq for sent in scoreboard.acknowledged(upto, upto + offset, bitmap)]
         assert len(news) == len(set(news))
         assert set(news) == said & all_sent - arrived
         arrived |= said & all_sent

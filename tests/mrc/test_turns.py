@@ -48,8 +48,14 @@ class Watched(Network):
     def datagrams(self) -> list[tuple[int, int, int, int, bytes]]:
         """What was sent: side, time, EV, DSCP, bytes."""
         return [
-            (one.side, one.time_ns, one.datagram.ev, one.datagram.dscp, one.datagram.join())
-            for one in self.sent
+            (
+                packet.side,
+                packet.time_ns,
+                packet.datagram.ev,
+                packet.datagram.dscp,
+                packet.datagram.join(),
+            )
+            for packet in self.sent
         ]
 
     def turn(self) -> list[int | None]:

@@ -70,8 +70,8 @@ class Wire:
     def run(self, until: Callable[[], bool], limit_ns: int = 1000 * S) -> None:
         while not until():
             for side, context in enumerate(self.contexts):
-                for one in context.transmit(self.now_ns, 64):
-                    self._launch(side, one.datagram.join(), one.datagram.dscp)
+                for packet in context.transmit(self.now_ns, 64):
+                    self._launch(side, packet.datagram.join(), packet.datagram.dscp)
                 context.take_events()
             times = [t for c in self.contexts if (t := c.next_deadline()) is not None]
             times += [self._flying[0][0]] if self._flying else []

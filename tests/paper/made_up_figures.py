@@ -120,7 +120,7 @@ def lossy_ev_runs(out_rtts: float = 1.3, rate: float = 1.0, *, backup: bool = Tr
     }
     data = {"path_of": lambda _flow, ev: SimpleNamespace(plane=0, t1=ev)}
     made = flow(rate=[(0, rate)], spans=spans, sent_lost=[(first_lost, 0)])
-    return {one.name: run(made, faults=faults, data=data) for one in LOSSY_VARIANTS}
+    return {variant.name: run(made, faults=faults, data=data) for variant in LOSSY_VARIANTS}
 
 
 def same_ev_runs(
@@ -257,7 +257,7 @@ def arrivals_runs(
             few_bdp if t < crowded_s else 0.0 if i % 100 < 100 * empty else many_bdp
             for i, t in enumerate(times)
         ]
-        links = pl.DataFrame({"t": times, "backlog_bytes": [round(bdp * one) for one in queue]})
+        links = pl.DataFrame({"t": times, "backlog_bytes": [round(bdp * share) for share in queue]})
         links = links.with_columns(direction=pl.lit("p0_t0_0>h0"))
         into = SimpleNamespace(
             delivery=SimpleNamespace(
@@ -337,6 +337,6 @@ def many_to_many_runs(**wrong: float) -> Runs:
 
 def t1_death_runs(before: float = 0.96, after: float = 0.96, slowest: float = 0.95) -> Runs:
     rates = [*[(before, after)] * 49, (before, slowest)]
-    flows = [flow(rate=[(0, one), (3, other)]) for one, other in rates]
+    flows = [flow(rate=[(0, rate), (3, other)]) for rate, other in rates]
     fault = SimpleNamespace(effective_s=3.0, healed_s=None)
     return {"t1-death-512": run(*flows, faults=[fault])}

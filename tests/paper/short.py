@@ -102,7 +102,7 @@ def checks_of(short: Short, directory: Path) -> list[Check]:
     """
     figure = short.figure
     variants = figure.variants_in("simulated")
-    runs = {one.name: _made(one, short.factor, directory) for one in variants}
+    runs = {variant.name: _made(variant, short.factor, directory) for variant in variants}
     with style():
         figure.draw(runs)
     checks = figure.measure(runs)
@@ -123,13 +123,13 @@ def missed_where_broken(
     figure = short.figure
     made_up = CASES[short.number].runs()
     made = {
-        one.name: _made(
-            replace(one, changes={**one.changes, **broken[one.name]}, with_seed=None),
+        variant.name: _made(
+            replace(variant, changes={**variant.changes, **broken[variant.name]}, with_seed=None),
             short.factor,
             directory,
         )
-        for one in figure.variants
-        if one.name in broken
+        for variant in figure.variants
+        if variant.name in broken
     }
     assert {*made} == {*broken} <= {*made_up}
     return {check.what for check in figure.measure({**made_up, **made}) if not check.holds}

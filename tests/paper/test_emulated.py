@@ -105,13 +105,20 @@ def test_an_all_to_all_that_some_hosts_never_finish_is_at_most_one_in_the_run(
 @pytest.mark.parametrize("form", ["emulated", "simulated"])
 def test_the_sizes_that_were_run_are_judged_and_drawn(number: str, form: Form) -> None:
     (figure,) = select_figures([number])
-    runs = {one.name: collective(0.0 if one.may_stall else 0.5) for one in figure.variants_in(form)}
+    runs = {
+        variant.name: collective(0.0 if variant.may_stall else 0.5)
+        for variant in figure.variants_in(form)
+    }
     checks = figure.measure(runs)
     judged = {size for size in SIZES_MIB for check in checks if f", {size} MiB" in check.what}
     assert judged == ({SMALL_MIB} if form == "emulated" else {4, 16})
     with style():
         drawing = figure.draw(runs)
-    losses = {one.name.rpartition("-loss-")[2] for one in figure.variants_in(form) if one.may_stall}
+    losses = {
+        variant.name.rpartition("-loss-")[2]
+        for variant in figure.variants_in(form)
+        if variant.may_stall
+    }
     assert len(losses) == (2 if form == "simulated" else 1 if number == "16" else 0)
     assert len(drawing.axes) == 1 + len(losses)
 
@@ -128,8 +135,8 @@ def test_the_sizes_that_were_run_are_judged_and_drawn(number: str, form: Form) -
 def test_only_a_stall_may_be_a_finding(reasons: tuple[str, ...], state: str) -> None:
     (figure,) = select_figures(["16"])
     summary = SimpleNamespace(reasons=reasons, verdict="invalid")
-    stalling = next(one for one in figure.variants if one.may_stall)
-    steady = next(one for one in figure.variants if not one.may_stall)
+    stalling = next(variant for variant in figure.variants if variant.may_stall)
+    steady = next(variant for variant in figure.variants if not variant.may_stall)
     assert plan_variant(stalling, "simulated").verdict(summary) == state  # type: ignore[arg-type]
     assert plan_variant(steady, "simulated").verdict(summary) == "invalid"  # type: ignore[arg-type]
 

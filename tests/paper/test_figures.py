@@ -379,13 +379,13 @@ MAX_PACKET_HOPS = 55e6
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: str(figure.number))
 def test_a_simulated_figure_stays_within_its_packet_hops(figure: PaperFigure) -> None:
     variants = figure.variants_in("simulated")
-    hops = sum(plan_variant(one, "simulated").packet_hops for one in variants)
+    hops = sum(plan_variant(variant, "simulated").packet_hops for variant in variants)
     assert hops <= MAX_PACKET_HOPS
 
 
 def test_the_fullest_link_of_64_hosts_is_shared_by_as_many_as_the_row_says() -> None:
     (figure,) = select_figures(["16x64"])
-    roce = next(one for one in figure.variants if one.name == "allreduce-64-roce-1")
+    roce = next(variant for variant in figure.variants if variant.name == "allreduce-64-roce-1")
     fullest = []
     for seed in range(1, 6):
         scenario = plan_variant(roce, "simulated", seed).scenario

@@ -29,13 +29,13 @@ def _judged(number: str, runs: Runs) -> FigureOutcome:
             name=name,
             directory=Path(),
             seed=1,
-            dilation=one.summary.dilation,
-            verdict=one.summary.verdict,
+            dilation=run.summary.dilation,
+            verdict=run.summary.verdict,
             reasons=(),
             attempts=1,
             expected_load=None,
         )
-        for name, one in runs.items()
+        for name, run in runs.items()
     )
     said = figure.measure(runs)
     checks = tuple(CheckOutcome.model_validate(check, from_attributes=True) for check in said)
@@ -83,7 +83,7 @@ def test_a_claim_that_fails_makes_the_row_a_no(
 def test_every_claim_of_a_row_can_fail(number: str) -> None:
     case = CASES[number]
     outcomes = [_judged(number, case.runs(**wrong)) for _, wrong in case.wrong]
-    failed = {check.what for one in outcomes for check in one.checks if not check.holds}
+    failed = {check.what for outcome in outcomes for check in outcome.checks if not check.holds}
     bounded = [check for check in _judged(number, case.runs()).checks if check.bound != NO_BOUND]
     assert failed == {check.what for check in bounded}
 

@@ -138,8 +138,8 @@ def test_an_outcome_is_kept_by_seed(tmp_path: Path) -> None:
     published = published_figure(figure, outcome)
     assert published.setup == "as set up"
     assert published.checks == (PublishedCheck(what="share", low=0.9, high=None, form="{:.1%}"),)
-    assert [one.seeds for one in published.results] == [(1,), (2,)]
-    assert [one.values for one in published.results] == [((0.951235,),), ((0.97,),)]
-    assert [one.verdict for one in published.results] == ["trusted", "degraded"]
-    assert {one.commit for one in published.results} == {"abc"}
+    assert [result.seeds for result in published.results] == [(1,), (2,)]
+    assert [result.values for result in published.results] == [((0.951235,),), ((0.97,),)]
+    assert [result.verdict for result in published.results] == ["trusted", "degraded"]
+    assert {result.commit for result in published.results} == {"abc"}
     assert published.outcome.trust_note == "1 of 2 runs trusted"

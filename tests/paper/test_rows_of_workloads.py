@@ -49,7 +49,7 @@ def _lasting(figure: PaperFigure, seconds: Mapping[str, float]) -> tuple[Variant
     made = []
     for variant in (one for one in figure.variants if one.name in seconds):
         lasts_ms = round(1000 * seconds[variant.name])
-        losses = [{**one, "for": f"{lasts_ms - 301} ms"} for one in variant.changes["timeline"]]
+        losses = [{**entry, "for": f"{lasts_ms - 301} ms"} for entry in variant.changes["timeline"]]
         changes = {**variant.changes, "duration": f"{lasts_ms} ms", "timeline": losses}
         made.append(replace(variant, changes=changes))
     return tuple(made)
@@ -77,7 +77,9 @@ def _permutation(figure: PaperFigure) -> PaperFigure:
 def _failover(figure: PaperFigure) -> PaperFigure:
     """MRC beside what stalls hardly longer, and beside RoCE."""
     names = ("dead-link-mrc", "dead-link-blind", "dead-link-roce-50us")
-    return replace(figure, variants=tuple(one for one in figure.variants if one.name in names))
+    return replace(
+        figure, variants=tuple(variant for variant in figure.variants if variant.name in names)
+    )
 
 
 SHORT = {

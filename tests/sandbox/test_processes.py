@@ -68,7 +68,7 @@ def namespaces_of(pid: int) -> list[str]:
 
 def test_results_come_back_as_they_are() -> None:
     assert run_plain(lambda: VALUES) == VALUES
-    assert [type(one) for one in decode(encode(VALUES))] == [type(one) for one in VALUES]
+    assert [type(value) for value in decode(encode(VALUES))] == [type(value) for value in VALUES]
 
 
 def test_a_big_result_comes_back_whole() -> None:

@@ -197,7 +197,9 @@ def test_inputs_reach_the_run_and_no_shell(runner: Runner, tmp_path: Path) -> No
     )
     assert not trap.exists()
     assert job.status == 1
-    own = [one for one in job.annotations if "bytes_corrupted at least 5" in one]
+    own = [
+        annotation for annotation in job.annotations if "bytes_corrupted at least 5" in annotation
+    ]
     assert [one[: one.index("::", 2)] for one in own] == ["::error", "::error"]
     assert len(job.annotations) == 4
     workspace = tmp_path / "work space"
@@ -215,7 +217,7 @@ def test_wrong_input_is_named(runner: Runner) -> None:
     assert "::error::retries: found often, expected a whole number" in job.annotations
     job = runner(simulate="true", set="transport.nothing=1")
     assert (job.status, job.outputs["exit-status"]) == (2, "2")
-    assert any("nothing" in one for one in job.annotations)
+    assert any("nothing" in annotation for annotation in job.annotations)
 
 
 @pytest.mark.parametrize(("untrusted", "status"), [("warn", 0), ("fail", 4)])

@@ -98,4 +98,4 @@ class OneLink:
     @property
     def numbers(self) -> list[int]:
         """Which packets arrived, in order."""
-        return [one.number for one in self.arrived]
+        return [packet.number for packet in self.arrived]

@@ -19,7 +19,7 @@ def link_failure(**parameters: object) -> Scenario:
     return load_scenario("link-failure").model_copy(
         update={
             "duration": 4 * S,
-            "timeline": tuple(_shorter(one) for one in load_scenario("link-failure").timeline),
+            "timeline": tuple(_shorter(entry) for entry in load_scenario("link-failure").timeline),
             "transport": Mrc.model_validate(parameters),
         }
     )
@@ -55,7 +55,7 @@ def active_evs(scenario: Scenario) -> tuple[set[int], set[int], set[int]]:
     """How many EVs a sender has in use: before the fault, once it is noticed, at the end."""
     simulation = Simulation(scenario)
     connections = (c for h in simulation.hosts.values() for c in h.traffic.connections.values())
-    qps = [one.qp for one in connections if isinstance(one.qp, QueuePair)]
+    qps = [connection.qp for connection in connections if isinstance(connection.qp, QueuePair)]
     rtt_ns = scenario.topology.propagation_rtt_ns
     counts: list[tuple[int, set[int]]] = []
 

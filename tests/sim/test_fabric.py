@@ -43,8 +43,8 @@ def test_in_the_emulations_timing_only_the_receiver_delays(dst: int, switches: i
     topology = load_topology("clos-4plane")
     fabric = Fabric(topology, Engine(), seed=1, timing=Timing.EMULATED)
     route = fabric.route(topology.host(0), topology.host(dst), Path(0, None if dst == 1 else 0))
-    assert {(one.shape.before_ns, one.shape.behind_ns) for one in route} == {(0, 0)}
-    assert all(one.shape.at_once for one in route)
+    assert {(hop.shape.before_ns, hop.shape.behind_ns) for hop in route} == {(0, 0)}
+    assert all(hop.shape.at_once for hop in route)
     assert fabric.held_back_ns(len(route)) == topology.one_way_ns(switches)
     assert Fabric(topology, Engine(), seed=1).held_back_ns(len(route)) == 0
 

@@ -52,7 +52,7 @@ def test_flows_hashed_onto_one_uplink_get_half_of_it_and_others_all_of_theirs() 
     outcome, shares = run(permutation(seconds=4))
     assert 0.3 < min(shares) < 0.55
     assert max(shares) > 0.95
-    assert all(not one.errors and one.bytes_corrupted == 0 for one in outcome.flows)
+    assert all(not flow.errors and flow.bytes_corrupted == 0 for flow in outcome.flows)
     assert sum(counts.dropped for counts in outcome.counts.values()) == 0
     assert sum(counts.trimmed for counts in outcome.counts.values()) == 0
     assert sum(counts.marked for counts in outcome.counts.values()) > 0

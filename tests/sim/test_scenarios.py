@@ -77,7 +77,7 @@ def test_a_scenario_meets_its_expectations(name: str, tmp_path: Path) -> None:
     summary = _simulated(name, tmp_path)
     assert (summary.verdict, summary.reasons) == ("trusted", ())
     assert summary.expectations, "a scenario that ships expects something"
-    missed = [one for one in summary.expectations if not one.holds]
+    missed = [expectation for expectation in summary.expectations if not expectation.holds]
     assert not missed
 
 

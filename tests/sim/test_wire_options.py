@@ -77,7 +77,7 @@ def test_port_and_halves_show_in_the_packets_and_nowhere_else(
     )
     assert len(usual) == len(other) > 1000
     for datagrams, port in ((usual, 4791), (other, 4971)):
-        assert {int.from_bytes(one.header[42:44], "big") for one in datagrams} == {port}
+        assert {int.from_bytes(datagram.header[42:44], "big") for datagram in datagrams} == {port}
     assert sacked(usual) == {ev >> 16 | (ev & 0xFFFF) << 16 for ev in sacked(other)}
     assert {one.ev for one in usual if one.is_data} <= sacked(usual) <= {one.ev for one in usual}
     tables = [
@@ -95,7 +95,7 @@ def test_capabilities_are_recorded_and_obeyed(
     given = {"mpr": 1, "dynamic_mpr": True, "immediates": 3, "trim_nack": False}
     datagrams = packets_of(monkeypatch, tmp_path / "run", "incast", capabilities=given)
     assert manifest(tmp_path / "run")["capabilities"] == given
-    packets = [decode(one.join()) for one in datagrams if not one.is_data]
+    packets = [decode(datagram.join()) for datagram in datagrams if not datagram.is_data]
     assert {packet.mpr for packet in packets if isinstance(packet, Sack)} == {1}
     assert not [packet for packet in packets if isinstance(packet, Nack)]
 
@@ -115,7 +115,9 @@ def test_what_is_not_said_is_recorded_too(monkeypatch: pytest.MonkeyPatch, tmp_p
     )
     values = [4791, "label-port", "nack", "reliability", "ack", "fixed", "end"]
     assert [recorded[key] for key in keys] == values
-    packets = [(decode(one.join()), one.dscp) for one in datagrams if not one.is_data]
+    packets = [
+        (decode(datagram.join()), datagram.dscp) for datagram in datagrams if not datagram.is_data
+    ]
     assert [packet for packet, _ in packets if isinstance(packet, Nack)]
     probes = {dscp for packet, dscp in packets if isinstance(packet, ReliabilityProbe)}
     assert probes <= {DscpClasses().trimmable}

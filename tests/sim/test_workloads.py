@@ -53,13 +53,13 @@ def test_a_workload_runs(
     summary = analyse(tmp_path, drawn=drawn)
     assert (tmp_path / "figures/operations.svg").exists() is drawn
     assert (summary.verdict, summary.reasons) == ("trusted", ())
-    assert [one.kind for one in summary.operations] == ([kind] if kind else [])
-    for one in summary.operations:
-        assert one.count >= fewest
-        assert one.hosts == len(HOSTS)
+    assert [operation.kind for operation in summary.operations] == ([kind] if kind else [])
+    for operation in summary.operations:
+        assert operation.count >= fewest
+        assert operation.hosts == len(HOSTS)
         host_bps = scenario.topology.planes * scenario.topology.port_rate_bps
-        assert 0 < one.algbw_bps < host_bps
-        assert one.median.ms <= one.p99.ms <= one.max.ms < 1500
+        assert 0 < operation.algbw_bps < host_bps
+        assert operation.median.ms <= operation.p99.ms <= operation.max.ms < 1500
 
 
 def test_a_matrix_runs_to_its_end_and_says_how_long_each_transfer_took(tmp_path: Path) -> None:
