@@ -284,7 +284,12 @@ CASES: Mapping[str, Case] = {
     ),
     "text-lossy-nic": Case(
         lossy_nic_runs,
-        (("have in common", {"kept": True}), ("names exactly", {"exact": 0.5})),
+        (
+            ("have in common", {"kept": True}),
+            ("names exactly", {"exact": 0.5}),
+            ("that the deny list takes out", {"denied": ()}),
+            ("do not cross it", {"denied": (1, 2)}),
+        ),
     ),
     "text-probes": Case(
         probes_runs,

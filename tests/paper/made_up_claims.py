@@ -1,6 +1,6 @@
 """The runs of what the paper says in its text, made up as it says but for what is changed."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -58,8 +58,10 @@ def remap_runs(
     return made
 
 
-def lossy_nic_runs(exact: float = 1.0, *, kept: bool = False) -> Runs:
-    """The sender has left plane 1, but perhaps one EV of it, or all planes."""
+def lossy_nic_runs(
+    exact: float = 1.0, *, kept: bool = False, denied: Collection[int] = (1,)
+) -> Runs:
+    """The sender has left plane 1, but perhaps one EV of it; the EVs of planes that are denied."""
     made = {}
     for name in ("nic-lossy", "nic-lossy-located"):
         scenario = scenario_of(name)
@@ -70,8 +72,17 @@ def lossy_nic_runs(exact: float = 1.0, *, kept: bool = False) -> Runs:
             for plane in range(scenario.topology.planes)
             for t1 in range(scenario.topology.t1_per_plane)
         }
+        out = () if name == "nic-lossy" else denied
         spans = {
-            ev: (Span(0.0, moment + 1, "GOOD", plane != 1 or (kept and t1 == 0), ""),)
+            ev: (
+                Span(
+                    0.0,
+                    moment + 1,
+                    "DENIED" if plane in out else "GOOD",
+                    plane != 1 or (kept and t1 == 0),
+                    "",
+                ),
+            )
             for ev, (plane, t1) in evs.items()
         }
         data = {

@@ -191,6 +191,7 @@ MAPPER: Mapping[str, Any] = {"period": "25 us"}
 ALONE = Variant("nic-lossy", "nic-lossy")
 LOCATED = Variant("nic-lossy-located", "nic-lossy", {"clustermapper": MAPPER})
 LOSSY_NIC = "h4"
+LOSSY_LINK = "h4--p1_t0_1"
 
 
 def _suspects(run: Run) -> int:
@@ -215,13 +216,39 @@ def _suspects(run: Run) -> int:
     return len((left or set()) - remaining)
 
 
+def _denied(run: Run) -> tuple[float, int]:
+    """What the deny list had taken out when the fault ended.
+
+    Returns:
+        The share of the EVs that cross the lossy link, and the number of other EVs.
+    """
+    (fault,) = run.summary.faults
+    moment = fault.healed_s or 0.0
+    topology = run.data.topology
+    across, others = [], 0
+    for flow in run.flows:
+        src, dst = (topology.nodes[name] for name in (flow.flow.src, flow.flow.dst))
+        for ev, spans in flow.spans.items():
+            (state,) = {span.state for span in spans if span.start <= moment < span.end}
+            path = run.data.path_of(flow.flow, ev)
+            links = map(link_of, directions_of_path(topology, src, dst, path))
+            if LOSSY_LINK in links:
+                across.append(state == "DENIED")
+            else:
+                others += state == "DENIED"
+    return sum(across) / len(across), others
+
+
 def _lossy_nic(runs: Runs) -> tuple[Check, ...]:
     localisation = runs[LOCATED.name].summary.localisation
     exact = 0.0 if localisation is None or localisation.exact is None else localisation.exact
     what = "MRC alone: links that all EVs which it left have in common"
+    across, others = _denied(runs[LOCATED.name])
     return (
         between(what, _suspects(runs[ALONE.name]), 2, 2, "{:.0f}"),
         at_least("share of the faulty directions that the Clustermapper names exactly", exact, 1),
+        at_least("share of the EVs across the link that the deny list takes out", across, 1),
+        at_most("EVs that do not cross it and are taken out", others, 0, "{:.0f}"),
     )
 
 
