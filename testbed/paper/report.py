@@ -28,8 +28,15 @@ class Line:
     """A check of a figure: what must hold, and what was measured in each form."""
 
     what: str
-    bound: str
     checks: dict[Form, CheckOutcome]
+
+    @property
+    def bound(self) -> str:
+        """What must hold. It differs between the forms where MRC's own variation is the bound."""
+        bounds = dict.fromkeys(check.bound for check in self.checks.values())
+        if len(bounds) == 1:
+            return next(iter(bounds))
+        return "; ".join(f"{check.bound} {form}" for form, check in self.checks.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +95,7 @@ class ReportRow(Generic[OutcomeT_co]):
         lines: dict[str, Line] = {}
         for outcome in self.existing:
             for check in outcome.checks:
-                line = lines.setdefault(check.what, Line(check.what, check.bound, {}))
+                line = lines.setdefault(check.what, Line(check.what, {}))
                 line.checks[outcome.form] = check
         return tuple(lines.values())
 

@@ -39,16 +39,21 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "paper.md"
 def _row(number: str, *, share: float) -> Row:
     """A row that was simulated with two seeds."""
     (figure,) = select_figures([number])
-    kept = PublishedFigure(
+    simulated = _published(number, "simulated", share, at_least=0.9).outcome
+    return ReportRow(figure, {"emulated": None, "simulated": simulated}, {})
+
+
+def _published(number: str, form: Form, share: float, *, at_least: float) -> PublishedFigure:
+    """A figure with two seeds and one check."""
+    return PublishedFigure(
         figure=number,
-        form="simulated",
+        form=form,
         setup="",
-        checks=(PublishedCheck(what="share | of it", low=0.9, high=None, form="{:.1%}"),),
+        checks=(PublishedCheck(what="share | of it", low=at_least, high=None, form="{:.1%}"),),
         results=tuple(
             PublishedSeeds(seeds=(seed,), values=((share,),), runs=1, trusted=1) for seed in (1, 2)
         ),
     )
-    return ReportRow(figure, {"emulated": None, "simulated": kept.outcome}, {})
 
 
 def test_a_row_has_claim_commands_figures_and_verdict() -> None:
@@ -65,6 +70,16 @@ def test_a_row_has_claim_commands_figures_and_verdict() -> None:
     assert "- share / of it: 50.0% (50.0% to 50.0%) simulated; unknown" in lines
     assert "![9a, simulated](images/paper/9a-simulated.png)" in lines
     assert "![10, simulated](images/paper/10-simulated.png)" not in lines
+
+
+def test_bounds_that_differ_between_the_forms_are_both_named() -> None:
+    (figure,) = select_figures(["ablation"])
+    simulated = _published("ablation", "simulated", 0.95, at_least=0.9)
+    for least, bound in ((0.9, "≥ 90.0%"), (0.8, "≥ 90.0% simulated; ≥ 80.0% emulated")):
+        emulated = _published("ablation", "emulated", 0.85, at_least=least)
+        outcomes = {"simulated": simulated.outcome, "emulated": emulated.outcome}
+        document = as_document([ReportRow(figure, outcomes, {})], "images/paper", set())
+        assert f"| share / of it | {bound} | 95.0% (95.0% to 95.0%) | 85.0%" in document
 
 
 def test_a_row_that_cannot_be_emulated_has_no_command_that_does() -> None:
