@@ -77,8 +77,8 @@ def test_bounds_that_differ_between_the_forms_are_both_named() -> None:
     simulated = _published("ablation", "simulated", 0.95, at_least=0.9)
     for least, bound in ((0.9, "≥ 90.0%"), (0.8, "≥ 90.0% simulated; ≥ 80.0% emulated")):
         emulated = _published("ablation", "emulated", 0.85, at_least=least)
-        outcomes = {"simulated": simulated.outcome, "emulated": emulated.outcome}
-        document = as_document([ReportRow(figure, outcomes, {})], "images/paper", set())
+        row = ReportRow(figure, {"simulated": simulated.outcome, "emulated": emulated.outcome}, {})
+        document = as_document([row], "images/paper", set())
         assert f"| share / of it | {bound} | 95.0% (95.0% to 95.0%) | 85.0%" in document
 
 
