@@ -85,12 +85,12 @@ class RunData:
         """The end of the measured time in seconds: the planned one, or the last arrival if earlier.
 
         After the planned end senders stop and the fabric drains, which is no part of the
-        experiment. The planned end counts if payload was still under way, as the run waited for it.
+        experiment. The planned end counts if a sender was still waiting, as the run waited for it.
         It also counts if a fault that never healed began before the last arrival, or killed a host:
         then the time without arrivals is an effect of the fault.
         """
         last = self.tables[ARRIVALS]["t"].max()
-        waiting = any(flow.bytes_under_way for flow in self.run.flows)
+        waiting = any(flow.unfinished for flow in self.run.flows)
         if waiting or not isinstance(last, float):
             return self.run.duration_s
         for fault in self.faults:

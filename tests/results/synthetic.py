@@ -75,6 +75,7 @@ class Plan:
     unexplained_drops: int = 0
     bytes_corrupted: int = 0
     bytes_under_way: int = 0
+    bytes_unacknowledged: int = 0
 
 
 @dataclass(slots=True)
@@ -312,6 +313,7 @@ def _write_description(directory: Path, plan: Plan, truths: dict[int, Truth]) ->
             "transport": "mrc",
             "ports_bps": truth.ports_bps,
             "bytes_sent": len(truth.arrived) * PAYLOAD,
+            "bytes_completed": len(truth.arrived) * PAYLOAD - plan.bytes_unacknowledged,
             "bytes_verified": len(truth.arrived) * PAYLOAD - plan.bytes_corrupted,
             "bytes_lost": plan.bytes_under_way,
             "bytes_under_way": plan.bytes_under_way,

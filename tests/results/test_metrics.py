@@ -395,6 +395,15 @@ def test_a_fault_after_which_nothing_arrives_stalls_a_flow_until_the_planned_end
     )
 
 
+def test_the_time_in_which_a_sender_waits_for_an_acknowledgement_counts(measure: Measure) -> None:
+    finished, waiting = (
+        measure(Plan(failures=(), stops_at=4.0, duration=8.0, bytes_unacknowledged=size))[0]
+        for size in (0, PAYLOAD)
+    )
+    for done, waited in zip(finished.flows, waiting.flows, strict=True):
+        assert waited.goodput_run_bps == pytest.approx(done.goodput_run_bps / 2, rel=0.05)
+
+
 def test_spurious_losses_are_told_apart(measure: Measure) -> None:
     summary, _ = measure(Plan(spurious=(2.0, 2.1, 3.0)))
     for flow in summary.flows:

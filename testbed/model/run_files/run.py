@@ -60,6 +60,15 @@ class FlowRecord:
         """`h0 → h4`."""
         return f"{self.src} → {self.dst}"
 
+    @property
+    def unfinished(self) -> bool:
+        """Whether its sender was still waiting at the end: for payload, or for an acknowledgement.
+
+        Nobody waits for a message that failed.
+        """
+        unacknowledged = self.bytes_completed < self.bytes_sent and not self.errors
+        return self.bytes_under_way > 0 or unacknowledged
+
 
 @dataclass(frozen=True, slots=True)
 class LinkCounts:
