@@ -1,8 +1,8 @@
 """How this copy of the testbed is installed: from a checkout, or from a wheel and with what.
 
 A wheel has the files of a checkout that are not in the package, the commit it was built from, and
-Ryu, which pip cannot build any more: `scripts/hatch_build.py` puts them into the package. It loads this
-module by itself, so that nothing else of the package may be imported here.
+Ryu, which pip cannot build any more. `scripts/hatch_build.py` puts them into the package. It loads
+this module by itself, so that nothing else of the package may be imported here.
 """
 
 import json

@@ -9,7 +9,7 @@ import numpy as np
 from testbed.campaign.store import Run
 from testbed.model.fabric.addressing import Path
 from testbed.model.summary import Time
-from testbed.paper.experiments.claims import REMAP_RTTS
+from testbed.paper.experiments.remap import DELAYS_RTTS
 from testbed.results.analysis.delivery import Floats
 from testbed.results.analysis.ev_states import Span
 
@@ -39,15 +39,15 @@ def remap_runs(
     The last two are the stall and the share in the steps of figure 9a.
     """
     made = {}
-    for rtts in REMAP_RTTS:
+    for rtts in DELAYS_RTTS:
         name = f"port-remap-{rtts}"
-        stall = {**dict.fromkeys(REMAP_RTTS, 1.5), **(stalls or {})}[rtts]
-        share = {**dict.fromkeys(REMAP_RTTS, 0.99), **(kept or {})}[rtts]
+        stall = {**dict.fromkeys(DELAYS_RTTS, 1.5), **(stalls or {})}[rtts]
+        share = {**dict.fromkeys(DELAYS_RTTS, 0.99), **(kept or {})}[rtts]
         faults = faults_of(scenario_of(name), stall=Time({"rtt": stall}))
         made[name] = run(_steady(share), faults=faults)
         name = f"steps-remap-{rtts}"
-        longest = {**dict.fromkeys(REMAP_RTTS, 2.0), **(step_stalls or {})}[rtts]
-        step_share = {**dict.fromkeys(REMAP_RTTS, 0.95), **(steps or {})}[rtts]
+        longest = {**dict.fromkeys(DELAYS_RTTS, 2.0), **(step_stalls or {})}[rtts]
+        step_share = {**dict.fromkeys(DELAYS_RTTS, 0.95), **(steps or {})}[rtts]
         scenario = scenario_of(name)
         faults = faults_of(scenario, stall=Time({"rtt": longest}))
         data = {"topology": scenario.topology}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from testbed.paper.experiments.claims import REMAPS
+from testbed.paper.experiments import remap
 from testbed.paper.experiments.paths import FORCED_RATE
 from testbed.paper.figure import PaperFigure
 from testbed.results.report.figures.style import new_figure
@@ -23,7 +23,7 @@ def _shortest_and_longest(figure: PaperFigure) -> PaperFigure:
     made_up = CASES[figure.number].runs()
     return replace(
         figure,
-        variants=(REMAPS[0], REMAPS[-1]),
+        variants=(remap.SINGLE[0], remap.SINGLE[-1]),
         measure=lambda runs: figure.measure({**made_up, **runs}),
         draw=lambda _: new_figure(1.0),
     )

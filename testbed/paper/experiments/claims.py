@@ -1,7 +1,6 @@
 """What the paper says in its text: about planes, ports that fail, and probes that locate."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import inf
 from typing import Any
@@ -12,27 +11,17 @@ from testbed.campaign.job import Form
 from testbed.campaign.store import Run, Runs
 from testbed.model.fabric.addressing import directions_of_path
 from testbed.model.fabric.names import link_of
-from testbed.model.units import NS_PER_S
 from testbed.paper.checks import Check, at_least, at_most, between
+from testbed.paper.experiments import remap
 from testbed.paper.experiments.drawing import legend_below, new_panels, plot_flows
 from testbed.paper.experiments.failover import dead_link
-from testbed.paper.experiments.jobs import (
-    FLAPPING_JOB,
-    JOB_IN_FLAPS,
-    SEVEN_UNDISTURBED,
-    steps_during_and_after,
-)
 from testbed.paper.experiments.throughput import (
-    LEAST_OF_A_STEP,
     MAX_STALL_RTTS,
     SETTLE_RTTS,
-    least_of_phases,
-    longest_stall_rtts,
-    qps_failed,
-    share,
     stall_rtts,
 )
 from testbed.paper.figure import PaperFigure, Variant
+from testbed.results.analysis.fault_metrics import FlowTables
 
 EMULATED_SEEDS = (1, 2, 3)
 """Five are simulated; where a claim can be emulated, three are as many as of other rows."""
@@ -78,113 +67,6 @@ def _planes(runs: Runs) -> tuple[Check, ...]:
     )
 
 
-# --- section 3: a NIC needs time to leave a port ------------------------------------------------
-
-REMAP_RTTS = (0, 10, 30, 100)
-"""Base RTTs that the NIC needs. The paper's seconds would be some hundred thousand."""
-
-
-def _four_qps(rtts: int) -> Mapping[str, Any]:
-    """The transport of a pair whose NICs need so many base RTTs."""
-    return {"kind": "mrc", "qps": 4, "remap_delay": f"{rtts} RTT"}
-
-
-def _remap(rtts: int) -> Variant:
-    return Variant(f"port-remap-{rtts}", "port-remap", {"transport": _four_qps(rtts)})
-
-
-REMAPS = tuple(map(_remap, REMAP_RTTS))
-
-
-NIC_LINKS = 7
-STEP_RTTS = 10
-"""Base RTTs between the end of the delay and the next step. In scenarios base RTTs are those
-between racks; results are given in those of the run's flows, which stay in one rack here."""
-
-
-def _steps_remap(rtts: int) -> Variant:
-    """Figure 9a: links fail one after another, and come back in the reverse order."""
-    step, begin = rtts + STEP_RTTS, 20
-    timeline = [
-        {
-            "kind": "cut",
-            "target": f"h0--p{number}_t0_0",
-            "at": f"{begin + step * number} RTT",
-            "for": f"{step * (2 * (NIC_LINKS - number) - 1)} RTT",
-        }
-        for number in range(NIC_LINKS)
-    ]
-    return Variant(
-        f"steps-remap-{rtts}",
-        "nic-links-one-by-one",
-        {
-            "transport": _four_qps(rtts),
-            "timeline": timeline,
-            "duration": f"{2 * (begin + step * NIC_LINKS)} RTT",
-        },
-        excluded={"emulated": "a seed takes five minutes; one step of each is emulated"},
-    )
-
-
-STEPS_REMAP = tuple(map(_steps_remap, REMAP_RTTS))
-
-
-def _job_remap(rtts: int) -> Variant:
-    return replace(
-        FLAPPING_JOB,
-        name=f"job-remap-{rtts}",
-        changes={"transport": {"kind": "mrc", "remap_delay": f"{rtts} RTT"}},
-        excluded={"emulated": "in 6-7 the job is emulated, with a NIC that needs no time"},
-    )
-
-
-JOB_REMAPS = tuple(map(_job_remap, REMAP_RTTS))
-CALM_JOB = replace(SEVEN_UNDISTURBED, excluded=JOB_REMAPS[0].excluded)
-
-
-def _delays(runs: Runs) -> tuple[Check, ...]:
-    checks: list[Check] = []
-    for rtts, variant in zip(REMAP_RTTS, REMAPS, strict=True):
-        run = runs[variant.name]
-        (fault,) = run.summary.faults
-        settled = (fault.effective_s or 0.0) + (rtts + SETTLE_RTTS) * run.data.base_rtt_s
-        after = share(run.flows, settled, fault.healed_s or 0.0)
-        delay = f"{rtts} RTT"
-        stall, most = stall_rtts(fault), rtts + MAX_STALL_RTTS
-        checks += (
-            at_most(f"interruption, the NIC needs {delay}", stall, most, "{:.1f} RTT"),
-            at_least(f"share of what is left, after {delay}", after, 0.95),
-        )
-    if CALM_JOB.name in runs:
-        checks += (*_delays_in_steps(runs), *_delays_in_job(runs))
-    return tuple(checks)
-
-
-def _delays_in_steps(runs: Runs) -> Iterator[Check]:
-    """What the delay costs in the steps of figure 9a."""
-    for rtts, variant in zip(REMAP_RTTS, STEPS_REMAP, strict=True):
-        run = runs[variant.name]
-        delay, most = f"the steps of figure 9a, {rtts} RTT", rtts + MAX_STALL_RTTS
-        stall = longest_stall_rtts(run)
-        yield at_most(f"{delay}: longest interruption", stall, most, "{:.1f} RTT")
-        delay_s = rtts * run.data.topology.propagation_rtt_ns / NS_PER_S
-        least = least_of_phases(run, delay_s / run.data.base_rtt_s + SETTLE_RTTS)
-        what = f"{delay}: share of what is left after it, the least of any step"
-        yield at_least(what, least, LEAST_OF_A_STEP)
-
-
-def _delays_in_job(runs: Runs) -> Iterator[Check]:
-    """What the delay costs the job of figures 6 and 7, with their bounds."""
-    for rtts, variant in zip(REMAP_RTTS, JOB_REMAPS, strict=True):
-        run = runs[variant.name]
-        during, after = steps_during_and_after(run, runs[CALM_JOB.name])
-        delay = f"the job of figure 6, {rtts} RTT"
-        yield between(f"{delay}: steps per time during the flaps", during, *JOB_IN_FLAPS)
-        yield at_least(f"{delay}: steps per time right after them", after, 0.95)
-        failed = qps_failed(run)
-        yield replace(failed, what=f"{delay}: {failed.what}")
-
-
 # --- section 4: a lossy link between NIC and T0 -------------------------------------------------
 
 MAPPER: Mapping[str, Any] = {"period": "25 us"}
@@ -192,6 +74,13 @@ ALONE = Variant("nic-lossy", "nic-lossy")
 LOCATED = Variant("nic-lossy-located", "nic-lossy", {"clustermapper": MAPPER})
 LOSSY_NIC = "h4"
 LOSSY_LINK = "h4--p1_t0_1"
+
+
+def _links(run: Run, flow: FlowTables, ev: int) -> set[str]:
+    """The links that an EV's data cross."""
+    src, dst = (run.data.topology.nodes[name] for name in (flow.flow.src, flow.flow.dst))
+    path = run.data.path_of(flow.flow, ev)
+    return set(map(link_of, directions_of_path(run.data.topology, src, dst, path)))
 
 
 def _suspects(run: Run) -> int:
@@ -202,13 +91,10 @@ def _suspects(run: Run) -> int:
     (fault,) = run.summary.faults
     moment = fault.healed_s or 0.0
     flow = next(flow for flow in run.flows if LOSSY_NIC in (flow.flow.src, flow.flow.dst))
-    topology = run.data.topology
-    src, dst = (topology.nodes[name] for name in (flow.flow.src, flow.flow.dst))
     left: set[str] | None = None
     remaining = set[str]()
     for ev, spans in flow.spans.items():
-        directions = directions_of_path(topology, src, dst, run.data.path_of(flow.flow, ev))
-        links = set(map(link_of, directions))
+        links = _links(run, flow, ev)
         if any(span.start <= moment <= span.end and span.active for span in spans):
             remaining |= links
         else:
@@ -224,15 +110,11 @@ def _denied(run: Run) -> tuple[float, int]:
     """
     (fault,) = run.summary.faults
     moment = fault.healed_s or 0.0
-    topology = run.data.topology
     across, others = [], 0
     for flow in run.flows:
-        src, dst = (topology.nodes[name] for name in (flow.flow.src, flow.flow.dst))
         for ev, spans in flow.spans.items():
             (state,) = {span.state for span in spans if span.start <= moment < span.end}
-            path = run.data.path_of(flow.flow, ev)
-            links = map(link_of, directions_of_path(topology, src, dst, path))
-            if LOSSY_LINK in links:
+            if LOSSY_LINK in _links(run, flow, ev):
                 across.append(state == "DENIED")
             else:
                 others += state == "DENIED"
@@ -363,12 +245,11 @@ def _claim(
     number: str,
     panels: Sequence[tuple[Variant, str]],
     measure: Callable[[Runs], tuple[Check, ...]],
-    more: Sequence[Variant] = (),
 ) -> PaperFigure:
-    """A claim, with the title of each run that is drawn, and `more` runs that are not."""
+    """A claim, with the title of each of its runs."""
     titles = {variant.name: title for variant, title in panels}
     draw = partial(_draw, titles=titles)
-    variants = (*(variant for variant, _ in panels), *more)
+    variants = tuple(variant for variant, _ in panels)
     return PaperFigure(
         number, variants, measure, draw, seeds=5, emulated_seeds=EMULATED_SEEDS, large=True
     )
@@ -380,11 +261,14 @@ CLAIMS = (
         ((HALF, "one plane with half its rate"), (THIN, "one plane with a quarter of its uplinks")),
         _planes,
     ),
-    _claim(
+    PaperFigure(
         "text-remap",
-        [(run, f"{rtts} base RTTs") for rtts, run in zip(REMAP_RTTS, REMAPS, strict=True)],
-        _delays,
-        more=(*STEPS_REMAP, CALM_JOB, *JOB_REMAPS),
+        remap.VARIANTS,
+        remap.measure,
+        remap.draw,
+        seeds=5,
+        emulated_seeds=EMULATED_SEEDS,
+        large=True,
     ),
     _claim("text-lossy-nic", ((ALONE, "MRC alone"), (LOCATED, "with a deny list")), _lossy_nic),
     _claim("text-probes", ((PROBED, "two silent links"),), _probes),

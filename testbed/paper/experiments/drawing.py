@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, FigureBase
 
 from testbed.campaign.store import Run
 from testbed.model.summary import FaultSummary
@@ -38,7 +38,7 @@ def new_panels(
     return figure, panels
 
 
-def legend_below(figure: Figure, columns: int, axes: Axes | None = None) -> None:
+def legend_below(figure: FigureBase, columns: int, axes: Axes | None = None) -> None:
     """A legend below all panels: of all that is drawn, or of what one panel has."""
     entries = () if axes is None else axes.get_legend_handles_labels()
     figure.legend(*entries, loc="outside lower center", ncols=columns)

@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from testbed.campaign.store import Run, Runs
 from testbed.paper.checks import Check, at_least, at_most, between
 from testbed.paper.experiments.drawing import RATE_LABEL, legend_below, limit_line, new_panels
-from testbed.paper.experiments.lossless import ONLY_SIMULATED, without_pause
 from testbed.paper.experiments.throughput import gbps, sliding
 from testbed.paper.figure import PaperFigure, Variant
+from testbed.paper.lossless import ONLY_SIMULATED, without_pause
 from testbed.results.analysis.delivery import Floats
 from testbed.results.analysis.fault_metrics import FlowTables
 from testbed.results.report.figures import style

@@ -8,9 +8,9 @@ from matplotlib.figure import Figure
 from testbed.campaign.store import Run, Runs
 from testbed.paper.checks import Check, at_least, at_most, between
 from testbed.paper.experiments.drawing import RATE_LABEL, legend_below, limit_line, new_panels
-from testbed.paper.experiments.lossless import ONLY_SIMULATED, PFC
 from testbed.paper.experiments.throughput import PORTS_GBPS, gbps, hosts_bps
 from testbed.paper.figure import PaperFigure, Variant
+from testbed.paper.lossless import ONLY_SIMULATED, PFC
 from testbed.results.report.figures import style
 
 SECONDS, ROCE_SECONDS = "4 s", "60 s"

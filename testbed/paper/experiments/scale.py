@@ -29,8 +29,8 @@ from testbed.paper.experiments.collectives import (
     in_order,
     losses_at_nics,
 )
-from testbed.paper.experiments.lossless import PFC
 from testbed.paper.figure import PaperFigure, Variant
+from testbed.paper.lossless import PFC
 from testbed.results.report.figures import style
 
 _TOO_LARGE: Mapping[Form, str] = {
