@@ -10,6 +10,7 @@ hold), for every run of a set, and some figures of each summary, so that a diffe
                                                   simulated experiments, seeds 1 to 3, but the
                                                   large ones, which take hours
     python scripts/recording.py record [--full]   write the recording again
+    ... --only paper/incast-roce-8                only runs whose name begins so
 
 Exit status: 0 all runs are equal, 1 some are not, 2 wrong arguments.
 """
@@ -226,17 +227,25 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=str(__doc__).split("\n", maxsplit=1)[0])
     parser.add_argument("action", choices=("record", "compare"))
     parser.add_argument("--full", action="store_true", help="all runs; else a dozen")
+    parser.add_argument("--only", metavar="NAME", help="only runs whose name begins so")
     parser.add_argument("--file", type=Path, help="instead of the recording in tests/recordings")
     arguments = parser.parse_args()
     file = arguments.file or RECORDINGS / ("full.json" if arguments.full else "quick.json")
     if arguments.action == "compare" and not file.exists():
         parser.error(f"{file}: there is no such recording; make one with: recording.py record")
-    recording = record(list(runs_of_set(full=arguments.full)))
+    only = arguments.only or ""
+    runs = [run for run in runs_of_set(full=arguments.full) if run.name.startswith(only)]
+    if not runs:
+        parser.error(f"--only {only}: no run's name begins so")
+    recording = record(runs)
+    before = json.loads(file.read_text()) if file.exists() else {}
     if arguments.action == "record":
-        write(recording, file)
+        others = {name: kept for name, kept in before.items() if not name.startswith(only)}
+        write(dict(sorted({**others, **recording}.items())), file)
         sys.stdout.write(f"{len(recording)} runs recorded in {file}\n")
         return 0
-    lines = list(differences(json.loads(file.read_text()), recording))
+    compared = {name: kept for name, kept in before.items() if name.startswith(only)}
+    lines = list(differences(compared, recording))
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     sys.stdout.write("" if lines else f"{len(recording)} runs, all equal\n")
     return 1 if lines else 0

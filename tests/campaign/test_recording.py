@@ -1,6 +1,7 @@
 """A recording of simulated runs is compared with a later one run by run, part by part."""
 
 import importlib.util
+import json
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -58,6 +59,31 @@ def test_a_part_or_a_run_that_only_one_recording_has_is_a_difference(
         "x: was recorded before, but is no longer run"
     ]
     assert [*differences({}, {"x": _recorded()})] == ["x: was not recorded before"]
+
+
+def test_only_some_runs_are_recorded_again_or_compared(
+    recording: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = tmp_path / "recording.json"
+    kept = {"scenarios/chaos seed 1": _recorded("old"), "scenarios/matrix seed 1": _recorded("old")}
+    recording.write(kept, file)
+    monkeypatch.setattr(recording, "record", lambda runs: {run.name: _recorded() for run in runs})
+
+    def exit_status(*arguments: str) -> int:
+        monkeypatch.setattr(sys, "argv", ["recording.py", *arguments, "--file", str(file)])
+        status: int = recording.main()
+        return status
+
+    assert exit_status("compare", "--only", "scenarios/chaos") == 1
+    assert capsys.readouterr().out == "scenarios/chaos seed 1: summary.faults\n"
+    assert exit_status("record", "--only", "scenarios/chaos") == 0
+    assert exit_status("compare", "--only", "scenarios/chaos") == 0
+    assert json.loads(file.read_text()) == {**kept, "scenarios/chaos seed 1": _recorded()}
+    with pytest.raises(SystemExit, match="2"):
+        exit_status("compare", "--only", "chaos")
 
 
 def test_a_digest_changes_with_every_value_and_type(recording: ModuleType) -> None:
