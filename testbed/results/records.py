@@ -191,12 +191,12 @@ CONTROL = Table(
     kind=Kind.WORD,
     icrc=Kind.U32,
     sent=Kind.BOOL,
+    back=Kind.BOOL,
 )
 """A control packet handed to the socket (`sent`), or arrived; only from `CONTROL_DILATION` on.
 
-`kind`: ack, sack, nack and the answer to a probe are sent by the receiver of the flow, probes by
-its sender. Both rows of a packet have its iCRC. An arrival has no flow, plane and EV: they are
--1, -1 and 0.
+`kind`: what `mrc/wire/kinds.py` calls it. `back`: it goes from the flow's receiver to its sender.
+Both rows of a packet have its iCRC. An arrival has no flow, plane and EV: they are -1, -1 and 0.
 """
 
 CONTROL_DILATION = 100_000

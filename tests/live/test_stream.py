@@ -166,9 +166,9 @@ def test_where_time_is_slow_every_packet_of_the_first_flow_is_in_the_stream(
         assert any(packet.fate == "arrived" for packet in followed)
     assert any(packet.kind == "probe" and packet.fate == "lost" for packet in packets)
     for packet in packets:
-        back = packet.kind in {"ack", "sack", "nack", "answer"}
-        way = ways[f"{'back' if back else 'there'}:{packet.ev}"]
-        assert way[0].startswith("h1>" if back else "h0>")
+        assert packet.back == (packet.kind in {"ack", "sack", "nack", "answer"})
+        way = ways[f"{'back' if packet.back else 'there'}:{packet.ev}"]
+        assert way[0].startswith("h1>" if packet.back else "h0>")
 
 
 def test_the_links_that_the_clustermapper_measured_are_in_the_states(tmp_path: Path) -> None:

@@ -39,28 +39,35 @@ class ControlLog:
     def sent(self, plan: QpPlan, datagram: Datagram, plane: int, now_ns: int) -> None:
         """Record a packet of a queue pair: SACKs belong to the flow that is received."""
         if (recorded := _CONTROL.get(datagram.header[_OPCODE])) is not None:
-            name, of_responder = recorded
+            _, of_responder = recorded
             flow = plan.receives if of_responder else plan.sends
-            self._record(flow, name, datagram, plane, now_ns)
+            self._record(flow, recorded, datagram, plane, now_ns)
 
     def answered(self, answer: Outbound, plane: int, now_ns: int) -> None:
         """Record the answer to a probe: it belongs to the flow of the peer that asked."""
-        flow, name = self._received.get(answer.peer), ENDPOINT_RESPONSE.recorded
-        self._record(flow, name, answer.datagram, plane, now_ns)
+        recorded = _CONTROL[ENDPOINT_RESPONSE.opcodes[0]]
+        self._record(self._received.get(answer.peer), recorded, answer.datagram, plane, now_ns)
 
     def _record(
-        self, flow: int | None, name: str, datagram: Datagram, plane: int, now_ns: int
+        self,
+        flow: int | None,
+        recorded: tuple[str, bool],
+        datagram: Datagram,
+        plane: int,
+        now_ns: int,
     ) -> None:
         if flow is not None:
+            name, back = recorded
             icrc = int.from_bytes(datagram.trailer[-ICRC_BYTES:], "big")
-            self._append(now_ns, flow, plane, datagram.ev, name, icrc, True)
+            self._append(now_ns, flow, plane, datagram.ev, name, icrc, True, back)
 
     def arrived(self, packet: memoryview, now_ns: int) -> None:
         """Record the arrival of a packet, if it is a control packet."""
         recorded = _CONTROL.get(packet[_OPCODE]) if len(packet) > _OPCODE + ICRC_BYTES else None
         if recorded is not None:
+            name, back = recorded
             icrc = int.from_bytes(packet[-ICRC_BYTES:], "big")
-            self._append(now_ns, -1, -1, 0, recorded[0], icrc, False)
+            self._append(now_ns, -1, -1, 0, name, icrc, False, back)
 
 
 def control_log(

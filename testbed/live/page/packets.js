@@ -7,9 +7,9 @@
 /** @import { Fabric } from "live/fabric.js" */
 import { setAttribute, svg } from "live/dom.js";
 
-const RADIUS = { data: 3.6, ack: 3, sack: 3, nack: 3.4, probe: 3, answer: 3 };
+/** @type {Record<string, number>} */ const RADIUS = { data: 3.6, nack: 3.4 };
+const SMALL = 3; // of the other control packets
 const POINTS = 200; // on a path: a step is less than the size of a packet
-const OF_RECEIVER = ["ack", "sack", "nack", "answer"];
 
 /** @typedef {{packet: Packet, way: {x: number, y: number}[]}} Placed a packet, and points at equal distances on its path */
 
@@ -61,7 +61,7 @@ export class Packets {
     const packets = this._packets;
     let place = packets.length;
     while (place > 0 && packets[place - 1].packet[2] > packet[2]) place--;
-    const way = this._ways.get(`${OF_RECEIVER.includes(packet[6]) ? "back" : "there"}:${packet[1]}`) ?? [];
+    const way = this._ways.get(`${packet[7] ? "back" : "there"}:${packet[1]}`) ?? [];
     packets.splice(place, 0, { packet, way });
     this._longest = Math.max(this._longest, packet[3] - packet[2]);
   }
@@ -82,7 +82,7 @@ export class Packets {
       const share = fate === "arrived" ? (t - sent) / (until - sent) : 0;
       const { x, y } = way[Math.min(Math.floor(share * POINTS), POINTS - 1)];
       const dot = this._layer.children[shown++] ?? this._layer.appendChild(svg("circle"));
-      setAttribute(dot, "r", RADIUS[kind]);
+      setAttribute(dot, "r", RADIUS[kind] ?? SMALL);
       setAttribute(dot, "cx", x.toFixed(1));
       setAttribute(dot, "cy", y.toFixed(1));
       setAttribute(dot, "class", [kind, again ? "again" : "", fate].join(" "));

@@ -40,9 +40,8 @@
  *   final: boolean}} VerdictChange
  * @typedef {{id: number, t: number, type: "end", outcome: string}} RunEnd
  *
- * @typedef {"data" | "ack" | "sack" | "nack" | "probe" | "answer"} PacketKind
  * @typedef {[seq: number, ev: number, sent: number, until: number, fate: "arrived" | "lost",
- *   again: boolean, kind: PacketKind]} Packet
+ *   again: boolean, kind: string, back: boolean]} Packet
  * @typedef {{id: number, t: number, type: "packets", flow: number, packets: Packet[],
  *   ways: Record<string, string[]>}} PacketBatch
  *

@@ -2,10 +2,10 @@
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from testbed.live.stream.measures import Tables
-from testbed.live.stream.records import Fate, Packet, PacketBatch, PacketKind
+from testbed.live.stream.records import Fate, Packet, PacketBatch
 from testbed.model.errors import InputError
 from testbed.model.fabric.addressing import directions_of_path, path_of_ev
 from testbed.model.fabric.topology import Topology
@@ -28,8 +28,6 @@ _MISSING_RTTS = 4
 
 _Key = tuple[int, int, bool]
 """Sequence number, EV, and whether it is a retransmission."""
-
-_OF_RECEIVER = frozenset({"ack", "sack", "nack", "answer"})
 
 
 def flow_named(scenario: Scenario, name: str) -> int:
@@ -63,6 +61,15 @@ def flow_in_slow_motion(scenario: Scenario, name: str | None, *, live: bool = Fa
     return flow_named(scenario, name)
 
 
+class _Control(NamedTuple):
+    """A control packet that was sent."""
+
+    sent_s: float
+    ev: int
+    kind: str
+    back: bool
+
+
 class PacketFollower:
     """Follows the packets of one flow through the rows of tables, step by step."""
 
@@ -74,7 +81,7 @@ class PacketFollower:
         self._missing_s = _MISSING_RTTS * base_rtt_s
         self._data: dict[_Key, float] = {}
         self._by_time: dict[tuple[int, float], _Key] = {}
-        self._control: dict[int, deque[tuple[float, int, PacketKind]]] = {}
+        self._control: dict[int, deque[_Control]] = {}
         self._ways: set[str] = set()
 
     def batch(self, tables: Tables, end_s: float) -> PacketBatch:
@@ -119,39 +126,37 @@ class PacketFollower:
     def _control_packets(self, tables: Tables, end_s: float) -> Iterator[Packet]:
         rows = tables.get(CONTROL)
         if rows is not None:
-            names = ("t", "flow", "ev", "kind", "icrc", "sent")
-            for t, flow, ev, kind, icrc, sent in zip(
+            names = ("t", "flow", "ev", "kind", "icrc", "sent", "back")
+            for t, flow, ev, kind, icrc, sent, back in zip(
                 *(rows[name].tolist() for name in names), strict=True
             ):
                 if sent and flow == self.flow and t >= 0:
-                    self._control.setdefault(icrc, deque()).append((t, ev, kind))
+                    self._control.setdefault(icrc, deque()).append(_Control(t, ev, kind, back))
                 elif not sent and self._control.get(icrc):
-                    yield self._of_control(*self._control[icrc].popleft(), t, "arrived")
+                    yield _shown(self._control[icrc].popleft(), t, "arrived")
         for icrc, waiting in [*self._control.items()]:
-            while waiting and waiting[0][0] + self._missing_s < end_s:
-                sent_s, ev, kind = waiting.popleft()
-                yield self._of_control(sent_s, ev, kind, sent_s + self._missing_s, "lost")
+            while waiting and waiting[0].sent_s + self._missing_s < end_s:
+                packet = waiting.popleft()
+                yield _shown(packet, packet.sent_s + self._missing_s, "lost")
             if not waiting:
                 del self._control[icrc]
-
-    def _of_control(
-        self, sent_s: float, ev: int, kind: PacketKind, until_s: float, fate: Fate
-    ) -> Packet:
-        times = round(sent_s, _DIGITS), round(until_s, _DIGITS)
-        return Packet(0, ev, *times, fate, again=False, kind=kind)
 
     def _new_ways(self, packets: Sequence[Packet]) -> dict[str, tuple[str, ...]]:
         """The paths of EVs that no batch had before."""
         new = {}
         for packet in packets:
-            back = packet.kind in _OF_RECEIVER
-            name = f"{'back' if back else 'there'}:{packet.ev}"
+            name = f"{'back' if packet.back else 'there'}:{packet.ev}"
             if name in self._ways:
                 continue
             self._ways.add(name)
             src, dst = self._ends.src, self._ends.dst
-            if back:
+            if packet.back:
                 src, dst = dst, src
             path = path_of_ev(self._topology, src, dst, packet.ev)
             new[name] = directions_of_path(self._topology, src, dst, path)
         return new
+
+
+def _shown(packet: _Control, until_s: float, fate: Fate) -> Packet:
+    times = round(packet.sent_s, _DIGITS), round(until_s, _DIGITS)
+    return Packet(0, packet.ev, *times, fate, again=False, kind=packet.kind, back=packet.back)

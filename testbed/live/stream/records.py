@@ -202,7 +202,6 @@ class State(Record):
 
 
 Fate = Literal["arrived", "lost"]
-PacketKind = Literal["data", "ack", "sack", "nack", "probe", "answer"]
 
 
 class Packet(NamedTuple):
@@ -219,8 +218,10 @@ class Packet(NamedTuple):
     """A control packet counts as lost if it has not arrived after four base RTTs."""
     again: bool
     """Whether it is a retransmission."""
-    kind: PacketKind = "data"
-    """`ack`, `sack`, `nack` and `answer` (to a probe) go from the flow's receiver to its sender."""
+    kind: str = "data"
+    """Of a control packet: its name in `control.parquet`."""
+    back: bool = False
+    """Whether it goes from the flow's receiver to its sender."""
 
 
 class PacketBatch(Record):
