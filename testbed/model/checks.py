@@ -27,8 +27,7 @@ from testbed.model.units import (
     show_size,
     show_wait,
 )
-from testbed.model.workload import Incast, Permutation, WriteBw
-from testbed.model.workload_checks import workload_problems
+from testbed.model.workload import BackToBack
 
 MIN_MESSAGES = 10
 """Least number of completions of a flow for a useful measurement of the stall."""
@@ -47,7 +46,7 @@ MANY_RTTS = 100_000
 def problems(scenario: Scenario) -> tuple[Problem, ...]:
     """All that makes a scenario impossible."""
     return (
-        *workload_problems(scenario.topology, scenario.workload),
+        *scenario.workload.problems(scenario.topology),
         *fault_problems(scenario),
         *_duration_problems(scenario),
         *expectation_problems(scenario),
@@ -154,7 +153,7 @@ def _ev_remarks(scenario: Scenario, transport: Mrc) -> Iterator[Remark]:
 
 def _workload_remarks(scenario: Scenario) -> Iterator[Remark]:
     topology, workload = scenario.topology, scenario.workload
-    if not isinstance(workload, WriteBw | Permutation | Incast):
+    if not isinstance(workload, BackToBack):
         return
     rate_bps = topology.planes * topology.port_rate_bps
     message_ns = workload.message_size * 8 * NS_PER_S / rate_bps

@@ -3,17 +3,21 @@
 A workload is a class here, which declares its keys and its pairs of hosts, and a program in
 `workloads/`, which decides what each host posts when. Each workload has
 
+- `problems`: what makes it impossible on a fabric, such as a host that does not exist;
 - `directions`: the pairs (sender, receiver), in order, each once;
 - `longest_bytes`: the size of the longest message, given the number of QPs of each direction;
 - `depth`: the most messages that a flow has outstanding;
 - `continuous`: whether each flow sends without a pause until the run ends.
 """
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import ceil
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
+from testbed.model.errors import Problem
+from testbed.model.fabric.names import unknown_host
 from testbed.model.fabric.topology import Topology
 from testbed.model.part import ByKind, Part
 from testbed.model.units import RealTime, RunTime, Size, parse_size, show_size
@@ -46,11 +50,13 @@ Slices = Annotated[
 PIECE = parse_size("1 MiB")
 """Longest message of a transfer; longer transfers are cut, to limit memory. Ours."""
 
+_FEWEST_MEMBERS = 2
+
 _ONE_MIB = parse_size("1 MiB")
 _DEFAULT_DEPTH = 4
 
 
-class _BackToBack(Part):
+class BackToBack(Part):
     """A workload of WRITEs of one size without a pause."""
 
     continuous: ClassVar[bool] = True
@@ -64,7 +70,7 @@ class _BackToBack(Part):
         return self.message_size
 
 
-class WriteBw(_BackToBack):
+class WriteBw(BackToBack):
     """WRITEs back to back between pairs of hosts, as perftest's `ib_write_bw`."""
 
     kind: Literal["write_bw"] = "write_bw"
@@ -75,13 +81,30 @@ class WriteBw(_BackToBack):
         default=True, strict=True, description="whether both hosts of a pair write"
     )
 
+    def problems(self, topology: Topology) -> Iterator[Problem]:
+        """Pairs of hosts that do not exist, of one host, or a second time."""
+        seen: dict[tuple[str, str], str] = {}
+        for i, pair in enumerate(self.pairs):
+            where = f"workload.pairs[{i}]"
+            for end, name in enumerate(pair):
+                yield from _unknown_host(topology, f"{where}[{end}]", name)
+            if pair[0] == pair[1]:
+                yield Problem(where, f"{pair[0]} with itself", "two different hosts")
+                continue
+            key = (min(pair), max(pair)) if self.bidirectional else pair
+            if key in seen:
+                found = f"{pair[0]} and {pair[1]} a second time"
+                expected = f"each pair once (the first is {seen[key]})"
+                yield Problem(where, found, expected, "remove one of the two")
+            seen.setdefault(key, where)
+
     def directions(self, _topology: Topology) -> tuple[tuple[str, str], ...]:
         """Each pair, then if bidirectional each pair reversed."""
         back = [(b, a) for a, b in self.pairs] if self.bidirectional else []
         return (*self.pairs, *back)
 
 
-class Permutation(_BackToBack):
+class Permutation(BackToBack):
     """Each host writes to one other host, back to back; each host is written to by one other."""
 
     kind: Literal["permutation"] = "permutation"
@@ -93,6 +116,14 @@ class Permutation(_BackToBack):
         description="distance to the receiver in the list of hosts; default: half of the list",
     )
 
+    def problems(self, topology: Topology) -> Iterator[Problem]:
+        """Hosts that do not exist, a second time or too few, or a shift beyond their number."""
+        yield from _member_problems(topology, self.hosts)
+        count = len(members(self.hosts, topology))
+        if count >= _FEWEST_MEMBERS and (self.shift or 1) >= count:
+            expected = f"1 to {count - 1}, as {count} hosts take part"
+            yield Problem("workload.shift", str(self.shift), expected)
+
     def directions(self, topology: Topology) -> tuple[tuple[str, str], ...]:
         """From each host to the one `shift` places further."""
         hosts = members(self.hosts, topology)
@@ -100,7 +131,7 @@ class Permutation(_BackToBack):
         return tuple((host, hosts[(i + shift) % len(hosts)]) for i, host in enumerate(hosts))
 
 
-class Incast(_BackToBack):
+class Incast(BackToBack):
     """Many hosts write to one, back to back; optionally a victim flow runs beside them."""
 
     kind: Literal["incast"] = "incast"
@@ -110,13 +141,28 @@ class Incast(_BackToBack):
         default=None, description="a flow beside it, such as [h7, h1]"
     )
 
+    def problems(self, topology: Topology) -> Iterator[Problem]:
+        """Hosts that do not exist or a second time, or flows that are not apart."""
+        yield from _named_once(topology, "workload.senders", self.senders)
+        unknown = [*_unknown_host(topology, "workload.target", self.target)]
+        yield from unknown
+        if not unknown and self.target in self.senders:
+            expected = "a host that is not one of the senders"
+            yield Problem("workload.target", self.target, expected)
+        if self.victim is not None:
+            yield from _named_once(topology, "workload.victim", self.victim)
+            src, dst = self.victim
+            if src in self.senders and dst == self.target:
+                expected = "a flow that is not part of the incast"
+                yield Problem("workload.victim", f"{src} to {dst}", expected)
+
     def directions(self, _topology: Topology) -> tuple[tuple[str, str], ...]:
         """From each sender to the target; the victim last."""
         victim = [self.victim] if self.victim is not None else []
         return (*((sender, self.target) for sender in self.senders), *victim)
 
 
-class _InStep(Part):
+class InStep(Part):
     """A collective: hosts that have a buffer each and wait for one another, in a ring."""
 
     continuous: ClassVar[bool] = False
@@ -124,6 +170,10 @@ class _InStep(Part):
     kind: str
     hosts: Members | None = None
     size: BufferSize = _ONE_MIB
+
+    def problems(self, topology: Topology) -> Iterator[Problem]:
+        """Hosts that do not exist, a second time or too few."""
+        return _member_problems(topology, self.hosts)
 
     def directions(self, topology: Topology) -> tuple[tuple[str, str], ...]:
         """Around the ring."""
@@ -144,13 +194,13 @@ class _InStep(Part):
         return 1
 
 
-class SendRecv(_InStep):
+class SendRecv(InStep):
     """Each host sends its buffer to the next and receives another's, again and again (NCCL)."""
 
     kind: Literal["sendrecv"] = "sendrecv"
 
 
-class _Reducing(_InStep):
+class _Reducing(InStep):
     """A workload with a ring all-reduce, whose chunks are sent around the ring in slices."""
 
     slices: Slices = 2
@@ -171,7 +221,7 @@ class AllReduce(_Reducing):
     kind: Literal["allreduce"] = "allreduce"
 
 
-class AllToAll(_InStep):
+class AllToAll(InStep):
     """Each host sends a part of its buffer to each other host, again and again."""
 
     kind: Literal["alltoall"] = "alltoall"
@@ -232,6 +282,15 @@ class Connections(Part):
         min_length=1, description="file of a connection matrix, or its transfers"
     )
 
+    def problems(self, topology: Topology) -> Iterator[Problem]:
+        """Transfers from or to hosts that do not exist, or within one host."""
+        for i, transfer in enumerate(self.matrix):
+            where = f"workload.matrix[{i}]"
+            for end, name in (("src", transfer.src), ("dst", transfer.dst)):
+                yield from _unknown_host(topology, f"{where}.{end}", name)
+            if transfer.src == transfer.dst:
+                yield Problem(where, f"{transfer.src} to itself", "two different hosts")
+
     def directions(self, _topology: Topology) -> tuple[tuple[str, str], ...]:
         """In order of first mention."""
         return tuple(dict.fromkeys((transfer.src, transfer.dst) for transfer in self.matrix))
@@ -242,6 +301,14 @@ class Connections(Part):
 
 
 Collective = SendRecv | AllReduce | AllToAll | Training
+
+BUS_FACTORS: Mapping[str, Callable[[int], float]] = {
+    "allreduce": lambda hosts: 2 * (hosts - 1) / hosts,
+    "alltoall": lambda hosts: (hosts - 1) / hosts,
+    "sendrecv": lambda _: 1.0,
+}
+"""What a collective's algorithm bandwidth, size over time, is multiplied by for its bus bandwidth,
+given the number of hosts (nccl-tests, doc/PERFORMANCE.md)."""
 
 Workload = Annotated[
     WriteBw | Permutation | Incast | SendRecv | AllReduce | AllToAll | Training | Connections,
@@ -254,3 +321,25 @@ def members(hosts: tuple[str, ...] | None, topology: Topology) -> tuple[str, ...
     if hosts is not None:
         return hosts
     return tuple(f"h{i}" for i in range(topology.t0_per_plane * topology.hosts_per_t0))
+
+
+def _member_problems(topology: Topology, hosts: tuple[str, ...] | None) -> Iterator[Problem]:
+    yield from _named_once(topology, "workload.hosts", hosts or ())
+    count = len(members(hosts, topology))
+    if count < _FEWEST_MEMBERS:
+        remedy = "use a topology with more hosts"
+        yield Problem("workload", f"{count} host", "two hosts or more", remedy)
+
+
+def _named_once(topology: Topology, where: str, names: Sequence[str]) -> Iterator[Problem]:
+    for i, name in enumerate(names):
+        unknown = [*_unknown_host(topology, f"{where}[{i}]", name)]
+        yield from unknown
+        if not unknown and name in names[:i]:
+            yield Problem(f"{where}[{i}]", f"{name} a second time", "each host once", "remove one")
+
+
+def _unknown_host(topology: Topology, where: str, name: str) -> Iterator[Problem]:
+    problem = unknown_host(topology, where, name)
+    if problem is not None:
+        yield problem

@@ -11,11 +11,10 @@ from testbed.campaign.store import Run, Runs
 from testbed.model.errors import RunFailedError
 from testbed.model.summary import FaultSummary
 from testbed.model.summary.unit import Time
-from testbed.model.workload import members
+from testbed.model.workload import BUS_FACTORS, members
 from testbed.paper.checks import Check, at_most, between
 from testbed.results.analysis.delivery import Floats
 from testbed.results.analysis.fault_metrics import FlowTables
-from testbed.results.analysis.operations import BUS_FACTORS
 
 if TYPE_CHECKING:
     from testbed.model.workload import AllReduce, AllToAll, SendRecv

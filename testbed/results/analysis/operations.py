@@ -5,23 +5,16 @@ bandwidth is that of nccl-tests (doc/PERFORMANCE.md there): the algorithm's band
 time, times a factor that makes it comparable to the rate of a host's ports.
 """
 
-from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
 
 from testbed.model.summary import OperationSummary
+from testbed.model.workload import BUS_FACTORS
 from testbed.results.analysis.estimates import Percentiles
 from testbed.results.records import OPERATIONS
 from testbed.results.run_data import RunData
-
-BUS_FACTORS: Mapping[str, Callable[[int], float]] = {
-    "allreduce": lambda hosts: 2 * (hosts - 1) / hosts,
-    "alltoall": lambda hosts: (hosts - 1) / hosts,
-    "sendrecv": lambda _: 1.0,
-}
-"""What a kind's algorithm bandwidth is multiplied by, for the number of hosts."""
 
 
 def completed(table: pl.DataFrame) -> pl.DataFrame:
