@@ -52,7 +52,7 @@ CONTROLLER: Final = Interface(
 """`mrc.CongestionController`."""
 
 
-class Mistake(NamedTuple):
+class InterfaceProblem(NamedTuple):
     """What is wrong with a class.
 
     Attributes:
@@ -84,7 +84,7 @@ def load(name: str, file: str, source: str) -> Any:
     return getattr(module, name)
 
 
-def examine(own_class: Any, interface: Interface) -> tuple[dict[str, int], Mistake | None]:
+def examine(own_class: Any, interface: Interface) -> tuple[dict[str, int], InterfaceProblem | None]:
     """Check that each method can be called as it will be.
 
     Args:
@@ -94,7 +94,7 @@ def examine(own_class: Any, interface: Interface) -> tuple[dict[str, int], Mista
     Returns:
         The lines of the methods that it has, and the first mistake.
     """
-    lines, mistakes, methods = dict[str, int](), list[Mistake](), interface.methods
+    lines, mistakes, methods = dict[str, int](), list[InterfaceProblem](), interface.methods
     known = [name for name in methods if name != "__init__"]
     for name in dir(own_class):
         method = inspect.getattr_static(own_class, name)
@@ -107,18 +107,20 @@ def examine(own_class: Any, interface: Interface) -> tuple[dict[str, int], Mista
             close = get_close_matches(name, known, n=1)
             remedy = f"did you mean {close[0]}?" if close else "rename it if it is one of your own"
             found = "a method that nothing calls"
-            mistakes.append(Mistake(name, found, f"one of {', '.join(known)}", remedy))
+            mistakes.append(InterfaceProblem(name, found, f"one of {', '.join(known)}", remedy))
     return lines, min(mistakes, key=lambda mistake: lines.get(mistake.what, 0), default=None)
 
 
-def _wrong_parameters(own_class: Any, name: str, parameters: str) -> list[Mistake]:
+def _wrong_parameters(own_class: Any, name: str, parameters: str) -> list[InterfaceProblem]:
     wanted = f"def {name}(self, {parameters})"
     method = getattr(own_class, name)
     if not callable(method):
-        return [Mistake(name, f"{method!r}, which is no method", wanted, "")]
+        return [InterfaceProblem(name, f"{method!r}, which is no method", wanted, "")]
     if method is object.__init__ and own_class.__new__ is object.__new__:
         close = get_close_matches(name, vars(own_class), n=1)
-        return [Mistake(name, "no such method", wanted, f"rename {close[0]}" if close else "")]
+        return [
+            InterfaceProblem(name, "no such method", wanted, f"rename {close[0]}" if close else "")
+        ]
     is_bound = isinstance(inspect.getattr_static(own_class, name), staticmethod | classmethod)
     positional, _, named = parameters.partition("*, ")
     given: list[object] = [None] * positional.count(",")
@@ -134,11 +136,11 @@ def _wrong_parameters(own_class: Any, name: str, parameters: str) -> list[Mistak
         signature.bind(*given, **dict.fromkeys(named.split(", ") if named else ()))
     except TypeError as error:
         found = f"def {name}{signature.replace(return_annotation=inspect.Signature.empty)}"
-        return [Mistake(name, f"{found} ({error})", wanted, "")]
+        return [InterfaceProblem(name, f"{found} ({error})", wanted, "")]
     return []
 
 
-def missing(made: Any, interface: Interface) -> Mistake | None:
+def missing(made: Any, interface: Interface) -> InterfaceProblem | None:
     """The mistake that an object lacks what its interface requires; None if it has it."""
     required, example = interface.required, interface.example
     if hasattr(made, required):
@@ -146,7 +148,9 @@ def missing(made: Any, interface: Interface) -> Mistake | None:
     own = [name for name in dir(made) if not name.startswith("__")]
     close = get_close_matches(required, own, n=1)
     remedy = f"rename {close[0]}" if close else f"add {example}"
-    return Mistake(type(made).__name__, f"no {required}", f"a class with {example}", remedy)
+    return InterfaceProblem(
+        type(made).__name__, f"no {required}", f"a class with {example}", remedy
+    )
 
 
 def describe_error(error: BaseException, file: str) -> tuple[str, int | None, str]:

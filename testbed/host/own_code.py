@@ -8,6 +8,7 @@ begin with `on_` may be missing.
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NoReturn, Protocol, TypeVar
@@ -17,7 +18,7 @@ from testbed.host.own_class import (
     NO_ERROR,
     SELECTOR,
     Interface,
-    Mistake,
+    InterfaceProblem,
     describe_error,
     examine,
     load,
@@ -68,7 +69,7 @@ class _OwnObject:
 
     def _make(
         self, interface: Interface, arguments: tuple[object, ...]
-    ) -> tuple[dict[str, int], Mistake | None]:
+    ) -> tuple[dict[str, int], InterfaceProblem | None]:
         code = self._code
         own_class = load(code.name, code.file, code.source)
         lines, mistake = examine(own_class, interface)
@@ -115,29 +116,32 @@ class _Running(Protocol):
         """Raise the error of something in the user's code."""
 
 
-_made_by: Callable[..., _Running] = _OwnObject
+_making: ContextVar[Callable[..., _Running]] = ContextVar("_making", default=_OwnObject)
+"""What makes the user's objects. Queue pairs need it, which are made deep below a run."""
 
 
 @contextmanager
-def run_apart(slowness: float = 1.0) -> Iterator[bool]:
-    """Run the user's classes in processes of their own during the block; yields whether they do.
+def run_apart(slowness: float = 1.0) -> Iterator[dict[str, None] | None]:
+    """Run the user's classes in processes of their own during the block.
 
-    Windows cannot wait for pipes: there they run in this process, without limits.
+    Yields the restrictions that have been in force in these processes so far: a set that keeps its
+    order. It yields None on Windows, which cannot wait for pipes: there the classes run in this
+    process, without limits.
 
     Args:
         slowness: how many times longer they may take than on the machine the limits are for.
     """
     if sys.platform == "win32":
-        yield False
+        yield None
         return
     from testbed.host.own_process import OwnProcess  # noqa: PLC0415 - simulations start none
 
-    global _made_by  # noqa: PLW0603 - queue pairs are made deep below a run
-    usual, _made_by = _made_by, partial(OwnProcess, slowness=slowness)
+    restrictions: dict[str, None] = {}
+    usual = _making.set(partial(OwnProcess, slowness=slowness, restrictions=restrictions))
     try:
-        yield True
+        yield restrictions
     finally:
-        _made_by = usual
+        _making.reset(usual)
 
 
 class OwnSelector:
@@ -149,7 +153,7 @@ class OwnSelector:
         Raises:
             InputError: the code raises an error or lacks what is needed.
         """
-        self._own: Final = _made_by(code, SELECTOR, evs, seed)
+        self._own: Final = _making.get()(code, SELECTOR, evs, seed)
         self._evs: Final = {info.ev for info in evs}
         self._denied: Final = set[int]()
         self._nothing = 0  # picks in a row of nothing, with nothing in flight
@@ -213,7 +217,7 @@ class OwnController:
             InputError: the code raises an error, lacks what is needed, or its window is no number.
         """
         self._path: Final = path
-        self._own: Final = _made_by(code, CONTROLLER, path)
+        self._own: Final = _making.get()(code, CONTROLLER, path)
         self._read_window("__init__")
 
     def _read_window(self, method: str) -> None:

@@ -1,8 +1,8 @@
 """Runs a user's class in a process of its own, which has no access to the run: for grading.
 
 The class gets values and returns values over a pipe. Records, timeline and the other files stay out
-of its reach; `confinement` has the restrictions of its process. Calls that return nothing are sent
-with the next one that returns something, so that a packet costs one round trip of the pipe.
+of its reach. Calls that return nothing are sent with the next one that returns something, so that a
+packet costs one round trip of the pipe.
 """
 
 import json
@@ -40,15 +40,17 @@ _SLICE_S = 0.1
 MAX_REPLY = 1 << 12
 _ENDING_S = 2.0
 
-confinement: Final[dict[str, None]] = {}
-"""The restrictions that were in force in the processes so far: a set that keeps its order."""
-
 
 class OwnProcess:
     """An object of the user's class in another process. An error there is an `InputError`."""
 
     def __init__(
-        self, code: OwnCode, interface: Interface, *arguments: object, slowness: float = 1.0
+        self,
+        code: OwnCode,
+        interface: Interface,
+        *arguments: object,
+        restrictions: dict[str, None],
+        slowness: float = 1.0,
     ) -> None:
         """Start the process, and make the object there.
 
@@ -56,6 +58,7 @@ class OwnProcess:
             code: the class.
             interface: what it has to have.
             arguments: of its constructor.
+            restrictions: takes up the restrictions that are in force in the process.
             slowness: how many times longer it may take than on the machine the limits are for.
         """
         self._code: Final = code
@@ -91,7 +94,7 @@ class OwnProcess:
             "memory_bytes": MEMORY_BYTES,
         }
         self._send(code.name, first)
-        confinement.update(dict.fromkeys(self._next_reply(code.name)["held"]))
+        restrictions.update(dict.fromkeys(self._next_reply(code.name)["held"]))
         self._is_ready = True
         reply = self._reply(code.name)
         self._lines = _lines_of(reply.get("lines"))

@@ -19,7 +19,7 @@ import pytest
 from testbed.host import own_process
 from testbed.host.own_class import SELECTOR
 from testbed.host.own_code import CcPath, OwnController, OwnSelector, run_apart
-from testbed.host.own_process import WORKER, OwnProcess, confinement
+from testbed.host.own_process import WORKER, OwnProcess
 from testbed.model.errors import InputError, MachineError
 from testbed.model.own_code import OwnCode
 from testbed.mrc import EvInfo
@@ -226,8 +226,9 @@ def test_a_window_that_is_none_is_refused() -> None:
 
 def _held(what: str) -> bool:
     """Whether something holds for the processes here."""
-    OwnProcess(_code("return 3"), SELECTOR, EVS, 1).close()
-    return any(text.startswith(what) for text in confinement)
+    restrictions: dict[str, None] = {}
+    OwnProcess(_code("return 3"), SELECTOR, EVS, 1, restrictions=restrictions).close()
+    return any(text.startswith(what) for text in restrictions)
 
 
 ESCAPES = {

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from testbed.files.catalog import relative_to_here
 from testbed.files.documents import Document
 from testbed.host.own_code import run_apart
-from testbed.host.own_process import confinement
 from testbed.labs import checking
 from testbed.labs.answers import read_answers
 from testbed.labs.assignment import Assignment
@@ -126,7 +125,7 @@ class _Grading:
             self._remarks.append(f"the journal was changed: entry {broken} does not follow")
         if submission.code != code_version():
             self._remarks.append("made by another version of the testbed")
-        with run_apart(slowness) as apart:
+        with run_apart(slowness) as restrictions:
             evidence = Evidence(self._assignment, dict(self._runs()))
         answers, unreadable = self._answers()
         tasks = tuple(self._task(task, answers, unreadable, evidence) for task in lab.tasks)
@@ -137,8 +136,8 @@ class _Grading:
             submitted=submission.journal[-1].time if submission.journal else "",
             tasks=tasks,
             remarks=tuple(self._remarks),
-            confined=tuple(confinement),
-            unlimited=not apart
+            confined=tuple(restrictions or ()),
+            unlimited=restrictions is None
             and any(lab.runs[run].code for run in (*evidence.runs, *self._failed)),
         )
 
