@@ -1,10 +1,20 @@
 """The entry point of `testbed` and `python -m testbed`."""
 
+import os
 import signal
+
+from testbed.campaign import PARENT_VARIABLE
+from testbed.sandbox.attributes import die_with_parent
 
 
 def main() -> None:
-    """Run the command line; Ctrl-C while it is loaded ends it without a traceback."""
+    """Run the command line; Ctrl-C while it is loaded ends it without a traceback.
+
+    A run of a campaign ends with its campaign.
+    """
+    campaign = os.environ.pop(PARENT_VARIABLE, None)
+    if campaign is not None:
+        die_with_parent(int(campaign))
     usual = signal.getsignal(signal.SIGINT)
     if usual is signal.default_int_handler:  # otherwise it is ignored, as by nohup
         signal.signal(signal.SIGINT, signal.SIG_DFL)

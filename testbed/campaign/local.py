@@ -18,28 +18,15 @@ from typing import Any
 
 import yaml
 
+from testbed.campaign import PARENT_VARIABLE
 from testbed.campaign.job import Form, Job, JobRecord
 from testbed.campaign.turns import turn
 from testbed.model.errors import SIGNALLED, ExitStatus
 from testbed.model.units import show_wait
 from testbed.results.run_directory import give_to_user
 
-PARENT = "TESTBED_CAMPAIGN_PID"
-"""The variable that tells a run the process that it must not outlive."""
-
-_PROGRAM = f"""
-import os
-from testbed.sandbox.attributes import die_with_parent
-die_with_parent(int(os.environ.pop("{PARENT}")))
-from testbed.cli import main
-main()
-"""
-
-TESTBED = (sys.executable, "-P", "-c", _PROGRAM)
+TESTBED = (sys.executable, "-P", "-m", "testbed")
 """It is the testbed that is installed (-P), whatever is in the current directory."""
-
-WITHIN_ROOT = (sys.executable, "-P", "-m", "testbed")
-"""The same behind `sudo`."""
 
 END_WITH_STDIN = "--end-with-stdin"
 """Of a run behind `sudo`: a worker that is not root may be unable to signal it, and `sudo` lives on
@@ -141,7 +128,7 @@ class LocalExecutor:
         options = ("--results", str(folder.parent), "--folder", folder.name, "--json")
         # In a session of its own: the terminal's Ctrl-C reaches it by us, once.
         as_root = self._as_root if job.form == "emulated" else ()
-        testbed = (*as_root, *WITHIN_ROOT) if as_root else TESTBED
+        testbed = (*as_root, *TESTBED)
         further = (*job.options, END_WITH_STDIN) if as_root else job.options
         command = _Command(
             [*testbed, _COMMANDS[job.form], str(file), *options, *further],
@@ -184,7 +171,7 @@ class _Command:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env=os.environ | {PARENT: str(os.getpid())},
+                env=os.environ | ({} if behind_sudo else {PARENT_VARIABLE: str(os.getpid())}),
                 start_new_session=True,
             )
         except OSError:

@@ -30,7 +30,7 @@ from testbed.campaign.cluster.attempts import (
 from testbed.campaign.cluster.files import StoreFiles, shortage_for
 from testbed.campaign.cluster.stopping import is_stopped, stopped_by
 from testbed.campaign.job import FORMS, REQUIRE_TRUSTED, STOP_IF_LATE, Job, JobRecord
-from testbed.campaign.local import NOT_BEGUN, WITHIN_ROOT, LocalExecutor
+from testbed.campaign.local import NOT_BEGUN, TESTBED, LocalExecutor
 from testbed.campaign.turns import turn
 from testbed.model.errors import ExitStatus
 from testbed.model.run_files.layout import SUMMARY
@@ -129,7 +129,7 @@ def _measured(
 
 def _doctor(*as_root: str, options: Sequence[str] = ()) -> dict[str, Any]:
     """What `testbed doctor` finds here."""
-    command = [*as_root, *WITHIN_ROOT, "doctor", "--json", *options]
+    command = [*as_root, *TESTBED, "doctor", "--json", *options]
     remedy = f"; {_sudo_rule()}" if as_root else ""
     try:
         done = subprocess.run(  # noqa: S603 - our own command
@@ -152,7 +152,7 @@ def _sudo_rule() -> str:
         user = pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:  # it has no name
         user = f"#{os.geteuid()}"
-    program = " ".join(WITHIN_ROOT)
+    program = " ".join(TESTBED)
     return (
         "start this worker as root, or add this rule with visudo -f /etc/sudoers.d/testbed: "
         f"{user} ALL=(root) NOPASSWD: {program} run *, {program} doctor *"
