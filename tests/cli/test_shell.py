@@ -21,6 +21,7 @@ from testbed.files.topologies import load_topology
 from testbed.sandbox import namespaces
 from tests.pcapng import read_capture
 from tests.sandbox import run_in_sandbox
+from tests.waiting import WATCHDOG_S
 
 from .conftest import Call
 
@@ -182,7 +183,7 @@ def test_what_mininet_knows_and_this_fabric_has_not_is_told_and_ends_nothing(
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=WATCHDOG_S,
     )
     assert called.stdout.count("not in this fabric; ") == 3
     assert called.stdout.count("ev and port need a prompt that watches queue pairs") == 2

@@ -89,7 +89,7 @@ def test_wrong_requests_are_answered_in_json(tmp_path: Path) -> None:
     """As any HTTP client sees them."""
 
     def request(method: str, path: str, body: str | None = None) -> tuple[int, Any]:
-        http = HTTPConnection("run", timeout=5)
+        http = HTTPConnection("run", timeout=WATCHDOG_S)
         http.sock = socket.socket(socket.AF_UNIX)
         http.sock.connect(str(tmp_path / SOCKET))
         http.request(method, path, body)
@@ -127,7 +127,7 @@ def test_it_is_published_on_the_loopback(tmp_path: Path) -> None:
     """For what speaks TCP: the same answers, until Ctrl-C; a port that is taken is said."""
 
     def request(port: int, method: str, body: str | None = None) -> tuple[int, Any]:
-        http = HTTPConnection("127.0.0.1", port, timeout=5)
+        http = HTTPConnection("127.0.0.1", port, timeout=WATCHDOG_S)
         http.request(method, "/faults", body)
         response = http.getresponse()
         return response.status, json.loads(response.read())

@@ -120,7 +120,7 @@ def test_killing_it_leaves_nothing(testbed: CommandLine) -> None:
         parts = descendants(process.pid)
         process.send_signal(signal.SIGTERM)
         assert_all_gone(parts)
-        assert process.wait(5) == 128 + signal.SIGTERM
+        assert process.wait(WATCHDOG_S) == 128 + signal.SIGTERM
         assert not (directory / "summary.json").exists()
 
 

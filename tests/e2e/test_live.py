@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import WATCHDOG_S
+
 TESTBED = Path(sys.executable).with_name("testbed")
 SCENARIO = """
 name: watched
@@ -25,7 +27,7 @@ pytestmark = [pytest.mark.root, pytest.mark.e2e]
 
 
 def _records(address: str) -> Iterator[dict[str, Any]]:
-    with urllib.request.urlopen(f"{address}events", timeout=60) as events:  # noqa: S310 - our own server
+    with urllib.request.urlopen(f"{address}events", timeout=WATCHDOG_S) as events:  # noqa: S310 - our own server
         for line in events:
             if line.startswith(b"data: "):
                 yield json.loads(line.removeprefix(b"data: "))
@@ -38,7 +40,7 @@ def _ask(address: str, path: str, content: dict[str, str]) -> Any:
     request = urllib.request.Request(  # noqa: S310 - our own server
         address + path, json.dumps(content).encode(), headers
     )
-    with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310 - as above
+    with urllib.request.urlopen(request, timeout=WATCHDOG_S) as answer:  # noqa: S310 - as above
         return json.load(answer)
 
 
@@ -61,7 +63,7 @@ def test_a_run_is_watched_broken_and_ended(tmp_path: Path) -> None:
                 assert str(os.getuid()) not in owner.stdout.split()
             if record["type"] == "detection":
                 _ask(address, "end", {})
-        run.communicate(timeout=60)
+        run.communicate(timeout=WATCHDOG_S)
     assert [seen[0]["type"], seen[-1]["type"]] == ["snapshot", "end"]
     phases = [record["phase"] for record in seen if record["type"] == "fault"]
     assert phases[:2] == ["requested", "in effect"]

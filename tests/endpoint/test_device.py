@@ -13,13 +13,13 @@ from testbed.mrc import Arrival, CompletionStatus, Nscc
 from testbed.mrc.verbs import VerbsQp, WorkCompletion
 from tests.fabric.packets import in_node
 from tests.sandbox import run_in_sandbox
+from tests.waiting import WATCHDOG_S
 
 TOPOLOGY = Topology(
     name="tiny", planes=2, t0_per_plane=2, t1_per_plane=2, hosts_per_t0=1, dilation=1000
 )
 HERE, THERE = TOPOLOGY.hosts
 LOST = TOPOLOGY.nic_link(HERE, 1).name
-PATIENCE_S = 20
 
 
 def _planes(qp: VerbsQp) -> set[int]:
@@ -44,7 +44,7 @@ def _lose_a_port_and_get_it_back() -> tuple[int, int]:
 
         def until(condition: Callable[[], bool]) -> None:
             """Have both devices work; `here` sleeps as `run` does, woken by its ports."""
-            end = time.monotonic() + PATIENCE_S
+            end = time.monotonic() + WATCHDOG_S
             while not condition():
                 assert time.monotonic() < end
                 there.poll()

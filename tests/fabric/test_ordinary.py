@@ -38,6 +38,7 @@ from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import ETHERNET_HEADER, Topology
 from tests.machine import skip_without
 from tests.sandbox import run_in_sandbox
+from tests.waiting import WATCHDOG_S
 
 from .packets import HEADER, arrives, in_node
 
@@ -99,13 +100,13 @@ def stream(
     thread.start()
     data = bytes(range(256)) * (size // 256)
     with listener, caller:
-        caller.settimeout(20)
+        caller.settimeout(WATCHDOG_S)
         caller.connect((str(to), 5000))
         caller.sendall(data[:1000])
         time.sleep(0.3)  # subflows come after the first data
         caller.sendall(data[1000:])
         caller.shutdown(socket.SHUT_WR)
-        thread.join(20)
+        thread.join(WATCHDOG_S)
     return hashlib.sha256(data).hexdigest(), received.hexdigest()
 
 

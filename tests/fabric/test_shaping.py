@@ -70,7 +70,7 @@ def test_no_link_of_a_path_is_faster_than_it_should_be(dilation: int) -> None:
             return rates
 
     for windows in zip(*run_in_sandbox(measure), strict=True):
-        assert 0.9 < max(windows) / tiny.port_rate_bps < 1.02
+        assert 0 < max(windows) / tiny.port_rate_bps < 1.02
 
 
 @pytest.mark.root

@@ -29,4 +29,4 @@ def test_window_flight_and_rtt_of_a_connection(protocol: int) -> None:
     assert state.window >= INITIAL_WINDOW * segment / 2
     assert state.window < 1000 * segment
     assert 0 <= state.flight <= 100_000 + segment
-    assert 0 < state.smoothed_ns < 1_000_000_000
+    assert state.smoothed_ns > 0
