@@ -3,9 +3,6 @@
 from collections.abc import Callable, Sequence
 from statistics import median
 
-from testbed.model.flows import Flow, flows_of
-from testbed.model.scenario import Scenario
-
 SAMPLES = 7
 """The most packets that are measured, one after the other."""
 
@@ -40,11 +37,3 @@ def agreed(samples: Sequence[int]) -> int | None:
         if high <= low * (1 + TOLERANCE):
             return middle
     return None
-
-
-def longest_flow(scenario: Scenario) -> Flow:
-    """The flow that the base RTT is measured on: the first that crosses a T1, if any does."""
-    topology = scenario.topology
-    flows = flows_of(scenario)
-    across = (flow for flow in flows if topology.rack(flow.src) != topology.rack(flow.dst))
-    return next(across, flows[0])

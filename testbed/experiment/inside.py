@@ -35,12 +35,13 @@ from testbed.host.outcome import flow_outcomes, host_record
 from testbed.host.plan import plan_endpoints, rtt_timeout_s
 from testbed.host.traffic_progress import TrafficProgress
 from testbed.mapper.clustermapper import MapperPlan
-from testbed.model.fabric.names import link_of
+from testbed.model.fabric.names import ends_at_host, link_of
+from testbed.model.flows import base_rtt_flow
 from testbed.model.progress import Progress
 from testbed.model.run_files.layout import HEALTH, LOGS, RAW, RUN, START, capture_file
 from testbed.model.run_files.link_sample import LinkSample
 from testbed.model.run_files.raw import RunStart
-from testbed.model.run_files.run import MissingPart, RunRecord
+from testbed.model.run_files.run import MissingPart, RunRecord, bin_width_s
 from testbed.model.scenario import Scenario
 from testbed.model.units import NS_PER_S
 from testbed.results import records
@@ -201,7 +202,7 @@ def _build(
 
 def _measure_base_rtt(run: _Run) -> int:
     """Measure the base RTT in ns, with single packets on the idle fabric."""
-    flow = base_rtt.longest_flow(run.scenario)
+    flow = base_rtt_flow(run.scenario)
     host = flow.src.name
     source = run.endpoints[host]
     answer_s = 2 * rtt_timeout_s(run.scenario.topology)  # the endpoint gives up earlier
@@ -219,7 +220,7 @@ def _start_mapper(run: _Run) -> None:
     scenario = run.scenario
     if scenario.clustermapper is None:
         return
-    period_ns = round(scenario.clustermapper.period * scenario.topology.dilation)
+    period_ns = scenario.clustermapper.period_ns(scenario.topology)
     plan = MapperPlan(scenario.topology, period_ns, scenario.seed)
     run.mapper = start_mapper(plan, run.directory / RAW, run.directory / LOGS / "mapper.log")
     receive_from_all({"mapper": run.mapper}, "ready", REPLY_TIMEOUT_S)
@@ -326,7 +327,7 @@ def _describe(
     run: _Run, traffic: TrafficProgress, time_ns: int, directions: Mapping[str, LinkSample]
 ) -> str:
     """How the run goes on; an OpenFlow wire tells what it dropped only when its fault heals."""
-    arrived = sum(count.bytes for name, count in directions.items() if ">h" in name)
+    arrived = sum(count.bytes for name, count in directions.items() if ends_at_host(name))
     lost = sum(count.dropped for count in directions.values())
     return traffic.describe(time_ns, arrived, lost if run.switch is None else None)
 
@@ -378,7 +379,7 @@ def _write_run(
         t0_ns=t0_ns,
         duration_s=duration_ns / NS_PER_S,
         base_rtt_ns=base_rtt_ns,
-        bin_s=base_rtt_ns / 4 / NS_PER_S,
+        bin_s=bin_width_s(base_rtt_ns),
         flows=flows,
         hosts={host: host_record(report) for host, report in reports.items()},
         links={} if model is None else dict(model.all_counts()),

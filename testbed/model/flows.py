@@ -44,6 +44,14 @@ def flows_of(scenario: Scenario) -> tuple[Flow, ...]:
     return tuple(Flow(number, *end) for number, end in enumerate(ends))
 
 
+def base_rtt_flow(scenario: Scenario) -> Flow:
+    """The flow that the base RTT is measured on: the first that crosses a T1, if any does."""
+    topology = scenario.topology
+    flows = flows_of(scenario)
+    across = (flow for flow in flows if topology.rack(flow.src) != topology.rack(flow.dst))
+    return next(across, flows[0])
+
+
 def links_crossed(topology: Topology, flow: Flow) -> int:
     """The number of links that a packet of a flow crosses, one way."""
     within = topology.rack(flow.src) == topology.rack(flow.dst)

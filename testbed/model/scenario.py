@@ -32,6 +32,10 @@ class Clustermapper(Part):
         default=True, strict=True, description="whether endpoints avoid EVs through accused links"
     )
 
+    def period_ns(self, topology: Topology) -> int:
+        """The length of a round of probes in emulated ns."""
+        return round(self.period * topology.dilation)
+
 
 class Scenario(Part):
     """One experiment, complete: the fabric is part of it."""

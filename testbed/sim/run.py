@@ -15,15 +15,16 @@ from testbed.host.traffic_progress import TrafficProgress
 from testbed.mapper.clustermapper import Clustermapper, MapperPlan
 from testbed.model.errors import InputError, Problem
 from testbed.model.fabric.addressing import nic_address
+from testbed.model.fabric.names import ends_at_host
 from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.model.faults.record import FAULTS
-from testbed.model.flows import flows_of
+from testbed.model.flows import base_rtt_flow, flows_of
 from testbed.model.operator.commands import Command, host_of
 from testbed.model.progress import Progress
 from testbed.model.run_files.layout import MANIFEST, RAW, RUN
 from testbed.model.run_files.link_sample import LinkSample
 from testbed.model.run_files.manifest import Manifest
-from testbed.model.run_files.run import RunRecord
+from testbed.model.run_files.run import RunRecord, bin_width_s
 from testbed.model.scenario import Scenario
 from testbed.model.transport import KernelTransport
 from testbed.model.units import NEVER_NS, NS_PER_S
@@ -205,21 +206,19 @@ class Simulation:
     def _arrived_and_lost(self) -> tuple[int, int]:
         """Bytes that have arrived at hosts so far, and packets that links have lost."""
         counts = {direction.name: direction.counts for _, direction in self.fabric}
-        arrived = sum(count.bytes for name, count in counts.items() if ">h" in name)
+        arrived = sum(count.bytes for name, count in counts.items() if ends_at_host(name))
         return arrived, sum(count.dropped for count in counts.values())
 
     def _measure_base_rtt(self) -> int:
         """One full packet over an idle fabric, cross-T1 where a flow is, in ns."""
-        topology = self.scenario.topology
-        across = (f for f in self._flows if topology.rack(f.src) != topology.rack(f.dst))
-        flow = next(across, self._flows[0])
+        flow = base_rtt_flow(self.scenario)
         host = self.hosts[flow.src]
         sender = host.traffic.senders[flow.number]
         engine = self.engine
         sent_ns = engine.now_ns
         sender.post(PAYLOAD_MTU)
         host.wake(sent_ns)
-        limit_ns = sent_ns + _TIMEOUT_RTTS * topology.propagation_rtt_ns
+        limit_ns = sent_ns + _TIMEOUT_RTTS * self.scenario.topology.propagation_rtt_ns
         while not sender.idle and engine.now_ns < limit_ns:
             engine.step()
         return engine.now_ns - sent_ns
@@ -245,7 +244,7 @@ class Simulation:
         scenario, settings = self.scenario, self.scenario.clustermapper
         if settings is None:
             return
-        period_ns = round(settings.period * scenario.topology.dilation)
+        period_ns = settings.period_ns(scenario.topology)
         mapper = Clustermapper(
             MapperPlan(scenario.topology, period_ns, scenario.seed),
             t0_ns,
@@ -323,7 +322,7 @@ def simulate(
         t0_ns=outcome.t0_ns,
         duration_s=outcome.duration_ns / NS_PER_S,
         base_rtt_ns=outcome.base_rtt_ns,
-        bin_s=outcome.base_rtt_ns / 4 / NS_PER_S,
+        bin_s=bin_width_s(outcome.base_rtt_ns),
         flows=outcome.flows,
         hosts={host: host_record(report) for host, report in simulation.reports().items()},
         packet_hops=outcome.packet_hops,

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.experiment.base_rtt import SAMPLES, TOLERANCE, longest_flow, measure
+from testbed.experiment.base_rtt import SAMPLES, TOLERANCE, measure
 from testbed.files.scenarios import load_scenario
+from testbed.model.flows import base_rtt_flow
 
 MS = 1_000_000
 
@@ -48,5 +49,5 @@ def test_one_or_two_late_samples_do_not_count(
 
 def test_it_is_measured_between_racks_where_any_flow_is() -> None:
     scenario = load_scenario("link-failure")
-    flow = longest_flow(scenario)
+    flow = base_rtt_flow(scenario)
     assert scenario.topology.rack(flow.src) != scenario.topology.rack(flow.dst)

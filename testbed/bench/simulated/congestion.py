@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
 
-from testbed.bench.measure import Figure, Setting, at_least, at_most, no_target
+from testbed.bench.measure import Measurement, Setting, at_least, at_most, no_target
 from testbed.files.topologies import load_topology
 from testbed.host.traffic import SAMPLES_PER_RTT
+from testbed.model.fabric.names import ends_at_host
 from testbed.model.fabric.queue import LastHopQueue, Queue, Queues
 from testbed.model.fabric.topology import Topology
 from testbed.model.scenario import Scenario
@@ -129,7 +130,7 @@ def measure(scenario: Scenario, timing: Timing = Timing.REAL) -> Measured:
                 tuple(
                     direction.backlog_bytes(now_ns) / bdp
                     for _, direction in simulation.fabric
-                    if ">h" in direction.name
+                    if ends_at_host(direction.name)
                 ),
                 min(len(qp.active_evs()) for plan, qp in plans if plan.sends is not None),
             )
@@ -202,7 +203,7 @@ def paths_used(measured: Measured) -> int:
     )
 
 
-def incast(setting: Setting) -> list[Figure]:
+def incast(setting: Setting) -> list[Measurement]:
     """Seven hosts write to one, with trimming and without."""
     trimming, dropping = (
         _seeded(setting, f"incast {how}", queues)
@@ -228,7 +229,7 @@ def incast(setting: Setting) -> list[Figure]:
     ]
 
 
-def shared_path(setting: Setting) -> list[Figure]:
+def shared_path(setting: Setting) -> list[Measurement]:
     """Two flows meet on one T1: ECN alone moves them apart, and without it they stay."""
     setting.progress("a shared path, with ECN")
     moved = measure(shared_scenario(Queue()))
@@ -248,5 +249,5 @@ def _seeded(setting: Setting, what: str, queues: Queues) -> list[Measured]:
     return setting.repeat(what, lambda: measure(incast_scenario(next(seeds), queues)))
 
 
-def _none(name: str, unit: str, counts: Sequence[int]) -> Figure:
+def _none(name: str, unit: str, counts: Sequence[int]) -> Measurement:
     return at_most(name, unit, counts, 0, every=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import inf
 from random import Random
 
-from testbed.bench.measure import Figure, Setting, at_least, at_most, no_target
+from testbed.bench.measure import Measurement, Setting, at_least, at_most, no_target
 from testbed.files.topologies import load_topology
 from testbed.mapper.clustermapper import Clustermapper, MapperPlan
 from testbed.mapper.evidence import BACKGROUND
@@ -68,7 +68,7 @@ class _Trial:
     innocent: int
 
 
-def localisation(setting: Setting) -> list[Figure]:
+def localisation(setting: Setting) -> list[Measurement]:
     """Break every link, direction and switch by itself, then grey ones, then two at once."""
     topology = load_topology(TOPOLOGY)
     dead = [
@@ -84,7 +84,7 @@ def localisation(setting: Setting) -> list[Figure]:
     return [*figures, at_most("accusations in a healthy hour", "", [innocent], 0)]
 
 
-def _grey(topology: Topology, setting: Setting) -> list[Figure]:
+def _grey(topology: Topology, setting: Setting) -> list[Measurement]:
     draw = Random(1)  # noqa: S311 - repeatable
     links = draw.sample(sorted(topology.links), GREY_LINKS)
     directions = [draw.choice(topology.links[link].directions) for link in links]
@@ -102,7 +102,7 @@ def _grey(topology: Topology, setting: Setting) -> list[Figure]:
     return figures
 
 
-def _together(topology: Topology, setting: Setting) -> list[Figure]:
+def _together(topology: Topology, setting: Setting) -> list[Measurement]:
     """A dead link and a grey port at each T0: the T0 is on every path that loses a probe."""
     draw = Random(1)  # noqa: S311 - repeatable
     trials = []
@@ -119,7 +119,7 @@ def _together(topology: Topology, setting: Setting) -> list[Figure]:
     return _within(what, TOGETHER_ROUNDS, trials)
 
 
-def _within(what: str, rounds: int, trials: Sequence[_Trial]) -> list[Figure]:
+def _within(what: str, rounds: int, trials: Sequence[_Trial]) -> list[Measurement]:
     """Figures of searches; each ended after the number of rounds given."""
     exact = sum(trial.exact for trial in trials) / len(trials)
     return [
@@ -128,7 +128,7 @@ def _within(what: str, rounds: int, trials: Sequence[_Trial]) -> list[Figure]:
     ]
 
 
-def _figures(what: str, trials: Sequence[_Trial], *, exact: bool) -> list[Figure]:
+def _figures(what: str, trials: Sequence[_Trial], *, exact: bool) -> list[Measurement]:
     """Figures of searches; with `exact` a search succeeds only if it named nothing else."""
     rounds = [trial.rounds for trial in trials if trial.rounds is not None]
     named = [trial.exact if exact else trial.rounds is not None for trial in trials]
@@ -205,7 +205,7 @@ def _probing(
 
 
 def _period_ns(topology: Topology) -> int:
-    return round(Settings().period * topology.dilation)
+    return Settings().period_ns(topology)
 
 
 def _links(topology: Topology, name: str) -> frozenset[str]:

@@ -141,6 +141,11 @@ def directions_of(link: str) -> tuple[str, str]:
     return f"{lower}>{upper}", f"{upper}>{lower}"
 
 
+def ends_at_host(direction: str) -> bool:
+    """Whether a direction's packets arrive at a host."""
+    return direction.partition(">")[2].startswith("h")
+
+
 def directions_along(path: str) -> list[str]:
     """The link directions of a probe's path such as `p2:h0>p2_t0_0>h0`, in order."""
     return [f"{near}>{far}" for near, far in pairwise(path.partition(":")[2].split(">"))]

@@ -7,6 +7,16 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from testbed.model.units import NS_PER_S
+
+BINS_PER_RTT = 4
+"""Bins in a base RTT in which goodput over time is shown."""
+
+
+def bin_width_s(base_rtt_ns: int) -> float:
+    """The width of a bin, in seconds."""
+    return base_rtt_ns / BINS_PER_RTT / NS_PER_S
+
 
 @dataclass(frozen=True, slots=True)
 class FlowRecord:

@@ -130,7 +130,7 @@ def _link_faults(data: RunData) -> Iterator[_LinkFault]:
 def _round_s(data: RunData) -> float:
     """The time of a round of probes, in seconds of the run."""
     assert data.scenario.clustermapper is not None  # noqa: S101 - checked by `localisation`
-    return data.scenario.clustermapper.period * data.topology.dilation / NS_PER_S
+    return data.scenario.clustermapper.period_ns(data.topology) / NS_PER_S
 
 
 def _localised(
