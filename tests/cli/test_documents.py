@@ -141,3 +141,35 @@ def test_the_example_of_every_fault_kind_is_valid(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text(head + listing[1])
     kinds = {fault.kind for fault in load_scenario(str(tmp_path / "x.yaml")).timeline}
     assert kinds == {kind.model_fields["kind"].default for kind in get_args(get_args(Fault)[0])}
+
+
+def test_the_guide_to_the_core_has_a_row_for_each_module_and_names_what_it_has() -> None:
+    text = (PROJECT / "docs/protocol.md").read_text()
+    core = PROJECT / "testbed/mrc"
+    explained = set[str]()
+    for row in re.findall(r"^\|[^|]*`[^|]*\|[^|]*\|.*\|$", text, re.MULTILINE):
+        modules, _, look_for = (cell.strip() for cell in row.strip("|").split("|", 2))
+        names = [name.removeprefix("mrc/") for name in re.findall(r"`([^`]+)`", modules)]
+        files = [core / name for name in names if (core / name).is_file()]
+        explained |= set(names)
+        sources = "".join(file.read_text() for file in files)
+        for name in re.findall(r"`(\w+)`", look_for) if files else ():
+            assert re.search(rf"\b(def|class) {name}\b|self\.{name}\b", sources), (name, names)
+    modules = {str(file.relative_to(core)) for file in core.rglob("*.py")}
+    unnamed = {"verbs/context.py", "verbs/queue_pair.py"}  # the row of `mrc/verbs/` has them
+    assert {m for m in modules - unnamed if not m.endswith("__init__.py")} <= explained
+    assert "verbs/" in explained
+
+
+def test_the_glossary_has_each_term_once_and_in_order() -> None:
+    tables = re.findall(
+        r"^\| --- .*\n((?:\|.*\n)+)", (PROJECT / "docs/glossary.md").read_text(), re.MULTILINE
+    )
+    assert len(tables) > 4
+    terms = [[row.split("|")[1].strip().lower() for row in table.splitlines()] for table in tables]
+    for table in terms:
+        assert table == sorted(
+            table, key=lambda term: re.sub(r"[^a-z0-9 ]", "", term.replace("-", " "))
+        )
+    every = [term for table in terms for term in table]
+    assert len(every) == len(set(every))
