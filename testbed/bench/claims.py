@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from xml.etree import ElementTree as ET
 
 import testbed
-from testbed.bench.measure import Figure, Setting, at_least, at_most, not_measured
+from testbed.bench.measure import Measurement, Setting, at_least, at_most, not_measured
 from testbed.model.errors import MachineError, RunFailedError
 
 ROOT = Path(testbed.__file__).parents[1]
@@ -46,7 +46,7 @@ class Claim:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-def figures(claims: Sequence[Claim], setting: Setting, *, at_once: int = 1) -> list[Figure]:
+def figures(claims: Sequence[Claim], setting: Setting, *, at_once: int = 1) -> list[Measurement]:
     """Run the tests of claims, each claim in a process of its own.
 
     Args:
@@ -66,7 +66,7 @@ def figures(claims: Sequence[Claim], setting: Setting, *, at_once: int = 1) -> l
     return [*figures, at_most("tests that failed", "", [sum(failed)], 0)]
 
 
-def _run(claim: Claim, setting: Setting) -> tuple[Figure, int]:
+def _run(claim: Claim, setting: Setting) -> tuple[Measurement, int]:
     """How much the tests of a claim tried, and how many failed."""
     setting.progress(claim.what)
     with TemporaryDirectory() as directory:
@@ -86,7 +86,7 @@ def _run(claim: Claim, setting: Setting) -> tuple[Figure, int]:
         return _read(report, claim)
 
 
-def _read(report: Path, claim: Claim) -> tuple[Figure, int]:
+def _read(report: Path, claim: Claim) -> tuple[Measurement, int]:
     tree = ET.parse(report)  # noqa: S314 - pytest has just written it
     properties = (element.attrib for element in tree.iter("property"))
     count = sum(int(entry["value"]) for entry in properties if entry["name"] == claim.counted)

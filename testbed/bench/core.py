@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from testbed import fast, mrc
-from testbed.bench.measure import Figure, Setting, no_target
+from testbed.bench.measure import Measurement, Setting, no_target
 from testbed.model.fabric.addressing import Path, ev_for_path
 from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.mrc.constants import ECT0, NS_PER_S
@@ -36,7 +36,7 @@ STEPS = (
 )
 
 
-def core(setting: Setting) -> list[Figure]:
+def core(setting: Setting) -> list[Measurement]:
     """Time each step of a data packet of PAYLOAD_MTU bytes."""
     repeats = setting.repeat("transport core", packet_ns)
     how = "as built" if fast.is_built() else "as Python"

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from testbed.bench.emulated import times, with_dead_link
-from testbed.bench.measure import Figure, Setting, at_least, at_most
+from testbed.bench.measure import Measurement, Setting, at_least, at_most
 from testbed.bench.runs import BenchRun, make_runs
 from testbed.campaign.store import Run
 from testbed.files.scenarios import load_scenario
@@ -37,7 +37,7 @@ WINDOW_RTT = 0.5
 _Runs = Mapping[int, list[BenchRun]]
 
 
-def dilation(setting: Setting) -> list[Figure]:
+def dilation(setting: Setting) -> list[Measurement]:
     """Run seeded link failures at three dilations, each as many round trips long; a picture."""
     scenario = load_scenario("link-failure")
     scenarios = [

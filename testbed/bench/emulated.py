@@ -4,8 +4,8 @@ import math
 import random
 from collections.abc import Sequence
 
-from testbed.bench.measure import Figure, Setting, at_least, at_most, no_target, not_measured
-from testbed.bench.runs import carried, make_runs, seeded
+from testbed.bench.measure import Measurement, Setting, at_least, at_most, no_target, not_measured
+from testbed.bench.runs import at_carried_dilation, make_runs, seeded
 from testbed.files.scenarios import load_scenario
 from testbed.host.plan import links_in_use_by_all
 from testbed.model.faults.kinds import Blackhole
@@ -25,9 +25,9 @@ FAULT = {"at": "2 s", "for": "2 s"}
 """Times at the nominal dilation."""
 
 
-def permutation(setting: Setting) -> list[Figure]:
+def permutation(setting: Setting) -> list[Measurement]:
     """Run the permutation at the dilation that this machine carries, as `dilation: auto` does."""
-    scenario = carried(load_scenario("permutation"), setting)
+    scenario = at_carried_dilation(load_scenario("permutation"), setting)
     runs = make_runs(seeded(scenario, setting), setting)
     busy = [mean_busy(bench_run.run.data.health_during) for bench_run in runs]
     busy_percent = [math.inf if share is None else share * 100 for share in busy]
@@ -50,7 +50,7 @@ def with_dead_link(scenario: Scenario, seed: int) -> Scenario:
     return changed.model_copy(update={"timeline": (fault,)})
 
 
-def failover(setting: Setting) -> list[Figure]:
+def failover(setting: Setting) -> list[Measurement]:
     """Run the default scenario's workload through seeded link failures and gather its figures."""
     scenario = load_scenario("link-failure")
     scenarios = [with_dead_link(scenario, seed) for seed in range(1, setting.repeats + 1)]
@@ -60,7 +60,7 @@ def failover(setting: Setting) -> list[Figure]:
     lost = [run.integrity.bytes_lost + run.integrity.bytes_corrupted for run in summaries]
     goodput = [flow.before_fraction or 0.0 for run in summaries for flow in run.flows]
 
-    def time(name: str, metric: str, target: float, unit: str = "rtt") -> Figure:
+    def time(name: str, metric: str, target: float, unit: str = "rtt") -> Measurement:
         symbol = {"rtt": "RTT", "real_us": "us"}[unit]
         samples = times(faults, metric, unit)
         figure = at_most(name, symbol, samples, target)

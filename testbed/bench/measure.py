@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import median
 from typing import TypeVar
 
-from testbed.experiment.wakeful import cpus_awake
+from testbed.experiment.idle_cpus import cpus_awake
 from testbed.model.summary.metric import NEVER
 from testbed.model.units import show_duration, show_number, show_share
 from testbed.sandbox.processes import call
@@ -61,7 +61,7 @@ def in_sandbox(measure: Callable[[], Sample]) -> Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class Measurement:
     """A measured figure.
 
     Attributes:
@@ -132,23 +132,23 @@ def _in_json(number: float | None) -> float | str | None:
 
 def at_most(
     name: str, unit: str, samples: Sequence[float], target: float, *, every: bool = False
-) -> Figure:
+) -> Measurement:
     """A figure that must not be above its target."""
-    return Figure(name, unit, tuple(samples), at_most=target, every=every)
+    return Measurement(name, unit, tuple(samples), at_most=target, every=every)
 
 
 def at_least(
     name: str, unit: str, samples: Sequence[float], target: float, *, every: bool = False
-) -> Figure:
+) -> Measurement:
     """A figure that must not be below its target."""
-    return Figure(name, unit, tuple(samples), at_least=target, every=every)
+    return Measurement(name, unit, tuple(samples), at_least=target, every=every)
 
 
-def no_target(name: str, unit: str, samples: Sequence[float]) -> Figure:
+def no_target(name: str, unit: str, samples: Sequence[float]) -> Measurement:
     """A figure without a target."""
-    return Figure(name, unit, tuple(samples))
+    return Measurement(name, unit, tuple(samples))
 
 
-def not_measured(figure: Figure, why: str) -> Figure:
+def not_measured(figure: Measurement, why: str) -> Measurement:
     """A figure that this machine cannot measure: it does not hold, and says why."""
     return replace(figure, samples=(), missing=why)

@@ -17,8 +17,8 @@ from statistics import fmean
 from typing import NamedTuple
 
 from testbed import fast
-from testbed.bench.fabric.traffic import detach, line
-from testbed.bench.measure import Figure, Setting, at_least, at_most, in_sandbox, no_target
+from testbed.bench.fabric.traffic import detach, two_host_topology
+from testbed.bench.measure import Measurement, Setting, at_least, at_most, in_sandbox, no_target
 from testbed.endpoint.carriers import Carriers
 from testbed.endpoint.clock import now_ns
 from testbed.experiment.processes import REPLY_TIMEOUT_S, finish, receive_from_all, start_endpoint
@@ -74,7 +74,7 @@ class Rate(NamedTuple):
     receiver_ns: float
 
 
-def packet_rate(setting: Setting) -> list[Figure]:
+def packet_rate(setting: Setting) -> list[Measurement]:
     """Send full packets over a T1 with a queue pair of few EVs, one of many, and with C.
 
     Raises:
@@ -98,7 +98,7 @@ def packet_rate(setting: Setting) -> list[Figure]:
     ]
 
 
-def _figures(who: str, rates: Sequence[Rate]) -> list[Figure]:
+def _figures(who: str, rates: Sequence[Rate]) -> list[Measurement]:
     measures = (("packets", "/s"), ("CPU of the sender", "ns"), ("CPU of the receiver", "ns"))
     return [
         no_target(f"{who}: {what}", unit, samples)
@@ -137,7 +137,8 @@ def _measure(program: Path, directory: Path) -> list[Rate]:
 
     So what drifts meanwhile weighs on all of them alike.
     """
-    topology = line(20e9, port_rate="10 Tbit/s", dilation=500)  # the ports are never full
+    # The ports are never full.
+    topology = two_host_topology(20e9, port_rate="10 Tbit/s", dilation=500)
     programs = (
         partial(_measure_c, program, topology),
         partial(_measure_qp, _scenario(topology, FEW_EVS), directory),
@@ -219,7 +220,7 @@ def _measure_qp(scenario: Scenario, parent: Path) -> Rate:
 
 
 def _cpu_ns(pid: int) -> int:
-    """CPU time of a process so far: what it used to start belongs to no packet.
+    """CPU time of a process so far, in ns. Taken also after its start, which no packet is to count.
 
     Its CPU clock is number ~pid << 3 | 2 (clock_getcpuclockid(3), which Python does not offer).
     """

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 
-from testbed.bench.measure import Figure, Setting
+from testbed.bench.measure import Measurement, Setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +130,11 @@ PARTS: Mapping[str, BenchPart] = {
 }
 
 
-def load(name: str) -> Callable[[Setting], list[Figure]]:
+def load(name: str) -> Callable[[Setting], list[Measurement]]:
     """Import the function that measures a part.
 
     Not before it is called: some modules load Polars, which starts threads, and other parts fork.
     """
     module = import_module(f"testbed.bench.{PARTS[name].module}")
-    measure: Callable[[Setting], list[Figure]] = getattr(module, name.replace("-", "_"))
+    measure: Callable[[Setting], list[Measurement]] = getattr(module, name.replace("-", "_"))
     return measure

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 
 from testbed.bench.claims import Claim, figures
-from testbed.bench.measure import Figure, Setting
+from testbed.bench.measure import Measurement, Setting
 
 
 def _drawn(schedules: int) -> Mapping[str, str]:
@@ -61,6 +61,6 @@ CLAIMS = (
 """The longest first: as many run at once as there are CPUs."""
 
 
-def robustness(setting: Setting) -> list[Figure]:
+def robustness(setting: Setting) -> list[Measurement]:
     """Give a queue pair mutated packets, and networks random faults; takes some minutes."""
     return figures(CLAIMS, setting, at_once=len(os.sched_getaffinity(0)))

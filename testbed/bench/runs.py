@@ -162,16 +162,16 @@ def with_transport(scenario: Scenario, keys: Mapping[str, str]) -> Scenario:
     return scenario.model_copy(update={"transport": transport})
 
 
-def carried(scenario: Scenario, setting: Setting) -> Scenario:
+def at_carried_dilation(scenario: Scenario, setting: Setting) -> Scenario:
     """A scenario at the dilation that this machine carries, measured now if it never was."""
     capacity = load_capacity()
     if capacity is None:
         setting.progress("what this machine carries")
         capacity = calibrate(lambda _what, _done: None)
-    return fitted(scenario, capacity)
+    return at_fitting_dilation(scenario, capacity)
 
 
-def fitted(scenario: Scenario, capacity: Capacity) -> Scenario:
+def at_fitting_dilation(scenario: Scenario, capacity: Capacity) -> Scenario:
     """A scenario at the dilation that a machine carries, or its own if it carries that."""
     dilation = max(capacity.fitting_dilation(scenario), scenario.topology.dilation)
     return scenario.at_dilation(dilation)

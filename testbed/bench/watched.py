@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from testbed.bench.emulated import with_dead_link
-from testbed.bench.measure import Figure, Setting, at_least, at_most, no_target, not_measured
+from testbed.bench.measure import Measurement, Setting, at_least, at_most, no_target, not_measured
 from testbed.experiment.experiment import Experiment
 from testbed.files.scenarios import load_scenario
 from testbed.live.emulated import EmulatedRun
@@ -64,7 +64,7 @@ Pair = tuple[WatchedRun, WatchedRun]
 """A run without clients, and the same with clients."""
 
 
-def watched(setting: Setting) -> list[Figure]:
+def watched(setting: Setting) -> list[Measurement]:
     """Make pairs of runs, each with another link that fails, and compare them."""
     return figures_of(make_pairs(setting, range(1, setting.repeats + 1)))
 
@@ -93,7 +93,7 @@ def make_pairs(setting: Setting, seeds: Sequence[int]) -> list[Pair]:
     return pairs
 
 
-def figures_of(pairs: Sequence[Pair]) -> list[Figure]:
+def figures_of(pairs: Sequence[Pair]) -> list[Measurement]:
     """Compare the runs of each pair."""
     figures = [figure for name in _COMPARED for figure in _difference(name, pairs)]
     alike = [alone.verdict == seen.verdict for alone, seen in pairs]
@@ -108,7 +108,7 @@ def figures_of(pairs: Sequence[Pair]) -> list[Figure]:
     ]
 
 
-def _difference(name: str, pairs: Sequence[Pair]) -> Iterator[Figure]:
+def _difference(name: str, pairs: Sequence[Pair]) -> Iterator[Measurement]:
     """The relative differences of a figure, and whether their interval says that there is none."""
     both = [(alone.figures.get(name), seen.figures.get(name)) for alone, seen in pairs]
     percent = [
@@ -127,7 +127,7 @@ def _difference(name: str, pairs: Sequence[Pair]) -> Iterator[Figure]:
         return
     change = estimate(percent)
     yield no_target(low_name, "%", (change.low, change.high))
-    yield Figure(holds.name, "", (float(is_same(change.low, change.high)),), at_least=1)
+    yield Measurement(holds.name, "", (float(is_same(change.low, change.high)),), at_least=1)
 
 
 def is_same(low_percent: float, high_percent: float) -> bool:

@@ -11,6 +11,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from testbed.campaign.job import SCENARIO_FILES
 from testbed.model.errors import ExitStatus
 
 Reason = Literal["first", "worker lost", "not trusted", "machine cannot"]
@@ -70,7 +71,7 @@ def unended_in(folder: Path, name: str) -> Iterator[Attempt]:
         folder: where `scenarios/` is.
         name: that of the folder of the runs.
     """
-    for file in (folder / "scenarios").glob(f"{escape(name)}*{ATTEMPTS}/*.json"):
+    for file in (folder / SCENARIO_FILES).glob(f"{escape(name)}*{ATTEMPTS}/*.json"):
         with suppress(ValidationError, FileNotFoundError):  # of another version, or removed
             attempt = Attempt.model_validate_json(file.read_text(encoding="utf-8"))
             if attempt.ended is None:

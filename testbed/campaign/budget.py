@@ -1,4 +1,4 @@
-"""When emulated runs are made again that cannot be trusted, and the time that there is for it."""
+"""Which emulated runs that cannot be trusted are made again, and how much time that may take."""
 
 import time
 from collections.abc import Sequence
@@ -75,7 +75,7 @@ class SeriesPolicy(RetryPolicy):
 
 
 class Deadline:
-    """Until when emulated runs are made again that cannot be trusted.
+    """The time until which emulated runs that cannot be trusted are made again.
 
     The time that was spent on lost workers is not subtracted: it has a budget of its own.
     """

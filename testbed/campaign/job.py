@@ -24,6 +24,9 @@ FORMS: tuple[Form, ...] = ("emulated", "simulated")
 
 FIRST_SEED = 1
 
+SCENARIO_FILES = "scenarios"
+"""The folder of the scenarios' files in a campaign's directory."""
+
 STOP_IF_LATE = "--stop-if-late"
 REQUIRE_TRUSTED = "--require-trusted"
 """Options of a run that change how it ends."""
@@ -81,7 +84,7 @@ class Job:
     def file(self) -> PurePosixPath:
         """The file of its scenario, relative to the campaign's directory."""
         folder, key = PurePosixPath(self.folder), PurePosixPath(self.key)
-        return folder.parent / "scenarios" / f"{key.name}.yaml"
+        return folder.parent / SCENARIO_FILES / f"{key.name}.yaml"
 
     @property
     def log(self) -> PurePosixPath:

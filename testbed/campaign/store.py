@@ -143,7 +143,7 @@ class Store:
         return planned.verdict(Run(self.directory / record.run).summary)
 
     def clean(self, runs: Iterable[PlannedRun]) -> None:
-        """Remove what runs left that were killed, where no others are made.
+        """Remove the directories of killed runs, unless another machine may be making them.
 
         Locks are not seen from one machine to another: what a worker elsewhere may be making stays.
         """

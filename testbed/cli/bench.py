@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from testbed.bench.measure import Figure, Setting
+    from testbed.bench.measure import Measurement, Setting
     from testbed.bench.parts import BenchPart
 
 
@@ -67,7 +67,7 @@ def bench(
     setting = Setting(repeats, results, stderr().print, htsim)
     with pool_at(on, f"bench {next(iter(chosen))}", results) as pool:
         if pool is not None:
-            from testbed.bench.elsewhere import figures_from
+            from testbed.bench.on_cluster import figures_from
 
             figures = figures_from(pool, chosen, repeats, results, stderr().print)
         else:
@@ -117,12 +117,12 @@ def _measured_anywhere(parts: list[str] | None) -> list[str]:
     return parts or anywhere
 
 
-def _measured(name: str, part: "BenchPart", setting: "Setting") -> "list[Figure]":
+def _measured(name: str, part: "BenchPart", setting: "Setting") -> "list[Measurement]":
     """Measure a part in a process of its own; its threads are in no other part's way.
 
     Where it cannot be measured its figure says so, and the other parts are measured.
     """
-    from testbed.bench.measure import Figure, not_measured
+    from testbed.bench.measure import Measurement, not_measured
     from testbed.bench.parts import load
     from testbed.model.errors import MachineError, RunFailedError
     from testbed.sandbox.processes import call
@@ -133,12 +133,12 @@ def _measured(name: str, part: "BenchPart", setting: "Setting") -> "list[Figure]
 
     try:
         figures = call(measure, title="the measurement", isolated=False)
-        return [Figure(**figure) for figure in figures]
+        return [Measurement(**figure) for figure in figures]
     except (MachineError, RunFailedError) as error:
-        return [not_measured(Figure(part.what, "", ()), str(error))]
+        return [not_measured(Measurement(part.what, "", ()), str(error))]
 
 
-def _table(figures: "Mapping[str, Sequence[Figure]]") -> "Table":
+def _table(figures: "Mapping[str, Sequence[Measurement]]") -> "Table":
     headings = ("median", "min", "max", "samples", "target", "holds")
     table = ruled_table("part", "figure", numbers=headings)
     for part, of_part in figures.items():

@@ -127,7 +127,7 @@ class Fitting:
 
 
 def capacities_of(executor: "Executor", *, force: bool = False) -> "tuple[Capacity, ...] | None":
-    """What each machine of a cluster carries that emulates; None if it is no cluster.
+    """The capacity of each machine of a cluster that emulates; None without a cluster.
 
     Args:
         executor: of a cluster, or of this machine.
@@ -202,7 +202,7 @@ def keep_slower_out(
 
 
 def slowest_of(executor: "Executor") -> "Slowest":
-    """What all machines of a cluster carry that emulate.
+    """What the slowest of a cluster's emulating machines carries.
 
     Raises:
         MachineError: one of them has not been measured.

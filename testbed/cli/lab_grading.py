@@ -156,8 +156,8 @@ def _print_grades(grades: "list[Grade]") -> None:
             console.print(f"  not graded: {grade.error}")
         for task in lost:
             console.print(f"  {task.task}: {task.points} of {task.max_points}: {task.reason}")
-    for held in dict.fromkeys(grade.held for grade in grades if grade.held):
-        console.print(f"\nStudents' code ran {held}.")
+    for words in dict.fromkeys(filter(None, (grade.confinement_in_words for grade in grades))):
+        console.print(f"\nStudents' code ran {words}.")
     if any(grade.unlimited for grade in grades):
         console.print("  remedy: grade in a container or a virtual machine with Linux")
 

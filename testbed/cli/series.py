@@ -212,7 +212,7 @@ def _fitted(
 
 
 def _chosen_before(into: Path | None) -> float | None:
-    """The dilation that was chosen for `auto` when a series was begun that is continued."""
+    """The dilation that was chosen for `auto` when the continued series began."""
     from testbed.campaign.series import INDEX, load_series
 
     if into is None or not (into / INDEX).is_file():
@@ -234,7 +234,7 @@ def _chosen_in_store(
     planned_at: Callable[[float], "SeriesPlan"],
     carried: Callable[[float], bool],
 ) -> float | None:
-    """The dilation that was chosen for `auto` when a series was begun of which the store is left.
+    """The dilation that was chosen for `auto` by a series of which only the store is left.
 
     Args:
         executor: of a cluster.
@@ -348,5 +348,5 @@ def worst(statuses: Collection[ExitStatus]) -> ExitStatus:
 
 
 def _unfinished(run: "SeriesRun") -> ExitStatus:
-    """What the end of a run means that failed."""
+    """The exit status of a series one of whose runs failed."""
     return ExitStatus.UNTRUSTED if run.status is None else exit_status_of(run.status)

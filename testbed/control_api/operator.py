@@ -2,9 +2,9 @@
 
     POST   /operator    a command, such as {"kind": "deny", "flow": "h0->h4", "ev": "p2/t1_3"}
 
-The kinds are those of `testbed/model/operator.py`. The status of a wrong command is 400, with its
-problems: {"errors": [{"where", "found", "expected", "remedy"}]}. 409: the run has not begun, or is
-over. 504: the host did not answer in time.
+The kinds are those of `testbed/model/operator/commands.py`. The status of a wrong command is 400,
+with its problems: {"errors": [{"where", "found", "expected", "remedy"}]}. 409: the run has not
+begun, or is over. 504: the host did not answer in time.
 """
 
 from collections.abc import Callable

@@ -38,7 +38,7 @@ from testbed.mrc.wire.options import DEFAULT_OPTIONS
 from testbed.sandbox.attributes import NICENESS
 from testbed.sandbox.namespaces import RECORDS_FILE, TOPOLOGY_FILE
 
-TICKS_PER_RTT = 256
+DEVICE_ROUNDS_PER_RTT = 256
 """Rounds of a device per base RTT, at most: often enough to measure latency."""
 
 LATE_RTTS = 0.02
@@ -131,7 +131,7 @@ class Device(Closeable):
         wire = DEFAULT_OPTIONS if plain is None else plain.wire
         self.context = Context(port_attributes(topology, host), self._paths_to, rng, wire)
         self._late_ns = round(topology.propagation_rtt_ns * LATE_RTTS)
-        self._nic = self._open_nic(topology.propagation_rtt_ns // TICKS_PER_RTT)
+        self._nic = self._open_nic(topology.propagation_rtt_ns // DEVICE_ROUNDS_PER_RTT)
         self._records: DeviceRecords | None = None
         if records is not None:
             self._records = DeviceRecords(records, topology, host, self._evs)

@@ -64,7 +64,7 @@ class EventLoop(Closeable):
             When the loop meant to wake, or was woken; and whether a descriptor is readable.
         """
         next_ns = min(self._nic.next_arrival_ns(now), self._rounds.next_ns(now))
-        wake_ns = min(max(next_ns, now + self._rounds.tick_ns), until_ns)
+        wake_ns = min(max(next_ns, now + self._rounds.round_ns), until_ns)
         timeout_s = max(wake_ns - now_ns(), 0) / NS_PER_S
         ready = select.select([self._monitor, *watched], [], [], timeout_s)[0]
         if ready:

@@ -23,7 +23,7 @@ from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
 from testbed.model.units import NS_PER_S
 from testbed.mrc import Arrival, Datagram
-from testbed.mrc.constants import HOP_LIMIT
+from testbed.mrc.constants import ECN_MASK, HOP_LIMIT
 from testbed.mrc.wire.datagram import new
 
 POLLS_PER_DELAY: Final = 8
@@ -33,7 +33,6 @@ MAX_SWITCHES: Final = 3
 """On the longest path. Other hop limits are not of this testbed's packets."""
 
 _OFFSET_INTERVAL_NS: Final = NS_PER_S
-_ECN_MASK: Final = 0b11
 _DUE: Final = itemgetter(0)
 
 
@@ -123,7 +122,7 @@ class Nic(Closeable):
         while held and held[0][0] <= now:
             due_ns, traffic_class, packet = held.popleft()
             core_ns = max(core_ns, due_ns)
-            arrival = new(Arrival, (traffic_class & _ECN_MASK, traffic_class >> 2, core_ns))
+            arrival = new(Arrival, (traffic_class & ECN_MASK, traffic_class >> 2, core_ns))
             yield packet, arrival, now_ns() - due_ns
 
     def _find_step(self, now: int) -> bool:

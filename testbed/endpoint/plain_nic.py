@@ -28,13 +28,12 @@ from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import ETHERNET_HEADER, Topology
 from testbed.model.units import NS_PER_S
 from testbed.mrc import Datagram, EvEntry
-from testbed.mrc.constants import IPV6_BYTES
+from testbed.mrc.constants import HOP_LIMIT_BYTE, IPV6_BYTES
 from testbed.mrc.wire.options import UDP_PORTS, WireOptions
 from testbed.sandbox.packet_filter import attach_filter
 from testbed.sandbox.sockets import SO_RCVBUFFORCE, SO_SNDBUFFORCE
 
 ETH_P_IPV6: Final = 0x86DD
-_HOP_LIMIT: Final = 7
 _CONTROL: Final = struct.Struct("@Nii")
 _TIME: Final = struct.Struct("@qq")
 _COUNT: Final = struct.Struct("@I")
@@ -106,7 +105,7 @@ class PlainSockets:
             for packet, offset, length in inbox.packets(count):
                 traffic_class = int.from_bytes(packet[:2], "big") >> 4 & 0xFF
                 received_ns = self._read_control(inbox.control, offset, length)
-                yield Received(packet, traffic_class, packet[_HOP_LIMIT], received_ns)
+                yield Received(packet, traffic_class, packet[HOP_LIMIT_BYTE], received_ns)
 
     def _read_control(self, control: bytearray, offset: int, length: int) -> int:
         """Note the count of overflows; return when the kernel received the packet."""

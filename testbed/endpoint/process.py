@@ -10,7 +10,7 @@ from testbed.endpoint.health import HealthLog
 from testbed.endpoint.kernel.stack import kernel_stack
 from testbed.endpoint.nic import Nic
 from testbed.endpoint.port_monitor import PortMonitor
-from testbed.host.plan import TICKS_PER_RTT, EndpointPlan, rtt_timeout_s
+from testbed.host.plan import ENDPOINT_ROUNDS_PER_RTT, EndpointPlan, rtt_timeout_s
 from testbed.host.queue_pairs import Stack, sans_io_stack
 from testbed.host.recording import Tables
 from testbed.host.traffic import SAMPLES_PER_RTT, Traffic, slot_bytes
@@ -36,7 +36,7 @@ class Endpoint:
         topology = plan.scenario.topology
         self._rtt_timeout_s = rtt_timeout_s(topology)
         self._channel = channel
-        self._nic = Nic(topology, plan.host, topology.propagation_rtt_ns // TICKS_PER_RTT)
+        self._nic = Nic(topology, plan.host, topology.propagation_rtt_ns // ENDPOINT_ROUNDS_PER_RTT)
         self._sample_ns = topology.propagation_rtt_ns // SAMPLES_PER_RTT
         start = now_ns()
         self._tables = Tables(plan.raw_directory, plan.host.name)

@@ -5,7 +5,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class EvRow:
+class UsedEv:
     """An EV of the sender.
 
     Attributes:
@@ -81,7 +81,7 @@ class TrialOutcome:
 
     mode: str
     hashes_label: bool
-    evs: tuple[EvRow, ...]
+    evs: tuple[UsedEv, ...]
     paths: tuple[PathRow, ...]
     dead: DeadPath
     messages: int
@@ -114,7 +114,7 @@ class TrialOutcome:
     def of(cls, data: dict[str, Any]) -> "TrialOutcome":
         """From the fields of `asdict`."""
         parts = {
-            "evs": tuple(EvRow(**row) for row in data["evs"]),
+            "evs": tuple(UsedEv(**row) for row in data["evs"]),
             "paths": tuple(PathRow(**row) for row in data["paths"]),
             "dead": DeadPath(**data["dead"]),
         }

@@ -12,7 +12,7 @@ from testbed.endpoint.clock import now_ns, realtime_offset_ns
 from testbed.endpoint.device import Device
 from testbed.endpoint.plain_nic import PlainEvs
 from testbed.ev_modes.found_paths import find_paths, offered, up_directions
-from testbed.ev_modes.outcome import DeadPath, EvRow, PathRow, TrialOutcome
+from testbed.ev_modes.outcome import DeadPath, PathRow, TrialOutcome, UsedEv
 from testbed.ev_modes.setting import Setting
 from testbed.ev_modes.traffic import MESSAGE_BYTES, Traffic
 from testbed.fabric import plain_routes
@@ -148,7 +148,7 @@ class _Trial(Closeable):
             mode=mode.value,
             hashes_label=mode is EvMode.ECMP and hashes_label,
             evs=tuple(
-                EvRow(
+                UsedEv(
                     core_ev(mode, entry.ev),
                     entry.plane,
                     self._paths[entry.ev].name,

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from testbed import fast
 from testbed.experiment.machine import cpu_model, usable_cpus
-from testbed.host.plan import TICKS_PER_RTT
+from testbed.host.plan import ENDPOINT_ROUNDS_PER_RTT
 from testbed.installation import DISTRIBUTION
 from testbed.model.errors import MachineError
 from testbed.model.flows import fair_shares_bps, flows_of, links_crossed
@@ -44,7 +44,7 @@ REFUSE_LOAD = 1.5
 """Above this share a run would measure the machine: it is refused unless forced."""
 
 POLL_SHARE = 0.02
-"""CPU time that one more queue pair takes in each tick of an endpoint, as a share of the time that
+"""CPU time that one more queue pair takes in each round of an endpoint, as a share of the time that
 a packet takes at its two ends: 2 to 4 us of 175 us. It matters for hosts with a hundred QPs."""
 
 CALIBRATION = 6
@@ -88,9 +88,9 @@ class Capacity:
             whole_ns += packets_per_s * (self.endpoint_ns + links_ns)
             for end in (flow.src, flow.dst):
                 endpoints_ns[end] += packets_per_s * self.endpoint_ns / 2
-        ticks_per_s = TICKS_PER_RTT * NS_PER_S / topology.propagation_rtt_ns
+        rounds_per_s = ENDPOINT_ROUNDS_PER_RTT * NS_PER_S / topology.propagation_rtt_ns
         for host, more in _further_queue_pairs(scenario).items():
-            polling_ns = more * ticks_per_s * POLL_SHARE * self.endpoint_ns
+            polling_ns = more * rounds_per_s * POLL_SHARE * self.endpoint_ns
             whole_ns += polling_ns
             endpoints_ns[host] += polling_ns
         busiest_ns = max(endpoints_ns.values(), default=0)

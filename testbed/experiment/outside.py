@@ -6,8 +6,8 @@ import shutil
 from testbed.endpoint.clock import realtime_offset_ns
 from testbed.endpoint.kernel.available import require_kernel_support
 from testbed.experiment.experiment import Experiment
+from testbed.experiment.idle_cpus import cpus_awake
 from testbed.experiment.manifest import write_manifest
-from testbed.experiment.wakeful import cpus_awake
 from testbed.fabric.capabilities import require
 from testbed.fabric.openvswitch import availability
 from testbed.model.errors import CrashError, RunFailedError

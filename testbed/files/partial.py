@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from testbed.model.checks import problems
 from testbed.model.errors import Problem
 from testbed.model.scenario import Scenario
-from testbed.model.units import RoundTrip
+from testbed.model.units import BaseRtt
 
 _LEAVES = {"probability": 0.5, "factor": 0.5, "extra": "1 us"}
 """Right values of keys that are required."""
@@ -34,7 +34,7 @@ _DEPENDENT = {
 _Location = tuple[int | str, ...]
 
 
-def problems_of_the_rest(data: dict[str, Any], rtt: RoundTrip) -> list[Problem]:
+def problems_of_the_rest(data: dict[str, Any], rtt: BaseRtt) -> list[Problem]:
     """What is wrong between those values of a scenario that are right by themselves.
 
     Args:
@@ -58,7 +58,7 @@ def problems_of_the_rest(data: dict[str, Any], rtt: RoundTrip) -> list[Problem]:
     ]
 
 
-def _wrong(data: dict[str, Any], rtt: RoundTrip) -> list[_Location]:
+def _wrong(data: dict[str, Any], rtt: BaseRtt) -> list[_Location]:
     """The locations of what is wrong by itself, as pydantic has them."""
     try:
         Scenario.model_validate(data, context=rtt)

@@ -20,7 +20,7 @@ from testbed.model.checks import problems
 from testbed.model.errors import InputError, Problem, raise_any
 from testbed.model.fabric.topology import NOMINAL_DILATION, Topology
 from testbed.model.scenario import Scenario
-from testbed.model.units import RoundTrip
+from testbed.model.units import BaseRtt
 
 Dilation = Callable[[Scenario], float]
 """Finds the dilation for `auto`, given the scenario at the nominal dilation."""
@@ -138,7 +138,7 @@ def _scenario(
     return scenario
 
 
-def _round_trip(topology: object) -> RoundTrip:
+def _round_trip(topology: object) -> BaseRtt:
     """The base RTT of a topology, which is the unit RTT of times; any if it is wrong."""
     try:
         return Topology.model_validate(topology).round_trip

@@ -24,7 +24,7 @@ from testbed.model.expect import Expect
 from testbed.model.fabric.topology import NAME_PATTERN
 from testbed.model.part import kinds_of
 from testbed.model.summary.scopes import SCOPES
-from testbed.model.units import RoundTrip
+from testbed.model.units import BaseRtt
 
 _EXPECTED = {
     "bool_parsing": "true or false",
@@ -61,7 +61,7 @@ def validated(
     data: object,
     document: Document,
     others: Iterable[Problem] = (),
-    rtt: RoundTrip | None = None,
+    rtt: BaseRtt | None = None,
 ) -> _Model:
     """Data as a model.
 

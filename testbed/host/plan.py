@@ -16,7 +16,7 @@ from testbed.model.transport import HashedPath
 from testbed.model.units import NS_PER_S
 from testbed.mrc.constants import FIRST_QPN
 
-TICKS_PER_RTT = 40
+ENDPOINT_ROUNDS_PER_RTT = 40
 """Rounds of an emulated host per base RTT, at most: on a small machine each wake-up is costly."""
 
 

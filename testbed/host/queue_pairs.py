@@ -1,4 +1,4 @@
-"""The queue pairs of a host, from its plan: the only place that tells transports apart.
+"""The queue pairs of a host, from its plan: what opens those of MRC and of RoCE.
 
 Every transport's queue pair has the methods of `ReliableQp`, and its `Demux` hands arriving packets
 to the queue pairs. The emulation and the simulator need nothing else.
@@ -43,7 +43,7 @@ class ReliableQp(Poster, Protocol):
         """What to send now, at most `limit` data packets."""
 
     def deadlines(self) -> tuple[int, int]:
-        """When `transmit` must be called though nothing happens: for timers, and for data."""
+        """When to call `transmit` even if no packet arrives: for timers, and for data."""
 
     def poll_cq(self) -> Sequence[mrc.Completion]:
         """The messages that have completed since the last call."""

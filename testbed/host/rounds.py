@@ -38,16 +38,16 @@ class Rounds:
     The emulation's endpoint, the RDMA device and the simulated host run it. They differ in where
     packets come from and go to, and in who keeps the time.
 
-    A round costs as much as a packet, so rounds are at least `tick_ns` apart.
+    A round costs as much as a packet, so rounds are at least `round_ns` apart.
 
     Attributes:
-        tick_ns: the shortest time between two rounds.
+        round_ns: the shortest time between two rounds.
         ready_ns: when the next round may be, at the earliest.
     """
 
-    def __init__(self, transport: HostTransport, ports: PortScheduler, tick_ns: int) -> None:
+    def __init__(self, transport: HostTransport, ports: PortScheduler, round_ns: int) -> None:
         """Begin with idle ports, ready for a round at any time."""
-        self.tick_ns = tick_ns
+        self.round_ns = round_ns
         self._transport = transport
         self._ports = ports
         self.ready_ns = 0
@@ -55,7 +55,7 @@ class Rounds:
 
     def send(self, now_ns: int) -> None:
         """Have the queue pairs send what is due and what the ports have room for."""
-        self.ready_ns = now_ns + self.tick_ns
+        self.ready_ns = now_ns + self.round_ns
         room = self._transport.transmit(now_ns, self._ports.room(now_ns))
         self._full_until_ns = self._ports.next_room_ns(now_ns) if room <= 0 else NEVER
 
@@ -63,4 +63,4 @@ class Rounds:
         """When the next round must be even if nothing arrives; `NEVER` if not at all."""
         full = self._full_until_ns < NEVER
         due_ns = min(self._full_until_ns, self._transport.deadline_ns(now_ns, full=full))
-        return due_ns if due_ns >= NEVER else max(due_ns, now_ns + self.tick_ns)
+        return due_ns if due_ns >= NEVER else max(due_ns, now_ns + self.round_ns)

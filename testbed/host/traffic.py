@@ -61,7 +61,7 @@ class Connection:
         sender: posts its messages, if it sends.
         checker: checks what arrives, if it receives.
         records: records what its core reports.
-        timer_ns: when its queue pair has to do something though nothing happens.
+        timer_ns: when its queue pair has to do something even if no packet arrives.
         data_ns: when it has data to send, if there is room.
         unpolled: whether it had a turn since its completions were polled.
     """
@@ -78,7 +78,7 @@ class Connection:
 
     @property
     def deadline_ns(self) -> int:
-        """When its queue pair needs a turn though nothing happens."""
+        """When its queue pair needs a turn even if no packet arrives."""
         if self.qp.touched:
             return min(self.qp.deadlines())
         return min(self.timer_ns, self.data_ns)

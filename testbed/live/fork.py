@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from testbed.files.scenarios import load_scenario
-from testbed.live.fork_files import DIFFERENCE, PROGRESS, SCENARIO, Difference, Part
+from testbed.live.fork_files import DIFFERENCE, PROGRESS, SCENARIO, ComparedPart, Difference
 from testbed.live.stream.recorded import recorded_stream
 from testbed.live.stream.records import Detection, Snapshot, State, StreamRecord, to_line
 from testbed.live.stream.run_state import StreamReader
@@ -42,9 +42,9 @@ def difference(
     return Difference(before=_part(*runs, 0.0, at_s), after=_part(*runs, at_s, end_s))
 
 
-def _part(real: "_Course", fork: "_Course", begin_s: float, end_s: float) -> Part:
+def _part(real: "_Course", fork: "_Course", begin_s: float, end_s: float) -> ComparedPart:
     times = begin_s, end_s
-    return Part(
+    return ComparedPart(
         seconds=max(end_s - begin_s, 0.0),
         goodput_bps=(real.goodput_bps(*times), fork.goodput_bps(*times)),
         lost=(real.grown("lost", *times), fork.grown("lost", *times)),

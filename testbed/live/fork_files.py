@@ -31,7 +31,7 @@ class ForkRecord(_Model):
     change: str = "unknown"
 
 
-class Part(_Model):
+class ComparedPart(_Model):
     """What a part of both runs came to; each pair is (real, fork).
 
     Attributes:
@@ -55,5 +55,5 @@ class Difference(_Model):
     Up to the moment both did the same. After it only the time that both have is compared.
     """
 
-    before: Part
-    after: Part
+    before: ComparedPart
+    after: ComparedPart

@@ -112,7 +112,7 @@ def parse_duration(value: object) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class RoundTrip:
+class BaseRtt:
     """A fabric's base RTT, in which times of a scenario may be given.
 
     Attributes:
@@ -124,12 +124,12 @@ class RoundTrip:
     emulated_ns: int
 
 
-def parse_real_time(value: object, rtt: RoundTrip | None = None) -> int:
+def parse_real_time(value: object, rtt: BaseRtt | None = None) -> int:
     """Parse a real time, such as `5 us`, or `0.4 RTT` where the base RTT is given, into ns."""
     return _parse_time(value, None if rtt is None else rtt.real_ns, "5 us")
 
 
-def parse_run_time(value: object, rtt: RoundTrip | None = None) -> int:
+def parse_run_time(value: object, rtt: BaseRtt | None = None) -> int:
     """Parse a time of the run, such as `4 s`, or `30 RTT` where the base RTT is given, into ns."""
     return _parse_time(value, None if rtt is None else rtt.emulated_ns, "30 RTT")
 
@@ -313,11 +313,11 @@ EMULATED = TimeBase("emulated", "emulated time, or base RTTs: 30 RTT")
 REAL = TimeBase("real", "real time, which the dilation multiplies, or base RTTs: 0.4 RTT")
 
 
-def _time_on(clock: TimeBase, parse: Callable[[object, RoundTrip | None], int]) -> object:
+def _time_on(clock: TimeBase, parse: Callable[[object, BaseRtt | None], int]) -> object:
     """The type of a time of a scenario; the context of the validation is the base RTT, if known."""
 
     def read(value: object, info: ValidationInfo) -> int:
-        return parse(value, info.context if isinstance(info.context, RoundTrip) else None)
+        return parse(value, info.context if isinstance(info.context, BaseRtt) else None)
 
     pattern = rf"^\s*{_NUMBER}\s*({'|'.join((*_DURATIONS, _RTT))})\s*$"
     schema = WithJsonSchema({"type": "string", "pattern": pattern, CLOCK: clock.meaning})

@@ -91,6 +91,10 @@ IPV6_BYTES: Final = 40
 ICRC_BYTES: Final = 4
 """Bytes of the inner IPv6 header and of the iCRC. Headers are declared in `wire/`."""
 
+HOP_LIMIT_BYTE: Final = 7
+"""Where an IPv6 header has its hop limit."""
+
+ECN_MASK: Final = 0b11
 ECT0: Final = 0b10
 ECN_CE: Final = 0b11
 """ECN field of the IPv6 traffic class (RFC 3168)."""

@@ -21,7 +21,7 @@ from testbed.mrc.wire.control import Ack
 from testbed.mrc.wire.packets import Write
 from testbed.mrc.wire.psn import unwrap_msn, wrap_psn
 
-_MSN_MASK = (1 << 24) - 1
+_AETH_MSN_MASK = (1 << 24) - 1
 """An AETH has 24 bits of MSN (IBTA)."""
 
 
@@ -112,7 +112,7 @@ class Delivery:
             ev,
             config.peer_qpn,
             wrap_psn(self._failed_seq if failed else cack),
-            self.delivered & _MSN_MASK,
+            self.delivered & _AETH_MSN_MASK,
             self._error if failed else None,
         )
 

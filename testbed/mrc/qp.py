@@ -213,7 +213,7 @@ class QueuePair:
         return datagrams
 
     def deadlines(self) -> tuple[int, int]:
-        """Return when to call `transmit` though nothing happens: for timers, and for data.
+        """Return when to call `transmit` even if no packet arrives: for timers, and for data.
 
         `NEVER` if not at all; a time in the past, such as 0, means now.
         """

@@ -12,9 +12,9 @@ from testbed.mrc import CompletionStatus, MemoryRegion
 from testbed.mrc.verbs import CompletionQueue, VerbsQp, WcOpcode, WorkCompletion
 from testbed.perftest.parameters import Parameters, Tool
 from testbed.perftest.results import Bandwidth, LatencyRow, Rows
+from testbed.workloads.messages import IMMEDIATE_MASK
 from testbed.workloads.pattern import Block, Pattern
 
-_IMMEDIATE_MASK = (1 << 32) - 1
 _CALLER, _CALLED = 0, 1
 
 _RECEIVES = 2
@@ -174,7 +174,7 @@ def _latency(end: _End, size: int) -> LatencyRow:
     def post() -> None:
         number = len(posted_ns)
         posted_ns.append(now_ns())
-        qp.post_write_imm(number, payload, remote.va, remote.rkey, number & _IMMEDIATE_MASK)
+        qp.post_write_imm(number, payload, remote.va, remote.rkey, number & IMMEDIATE_MASK)
 
     def step() -> bool:
         nonlocal received

@@ -17,7 +17,7 @@ from testbed.model.fabric.topology import Topology
 from testbed.model.units import NS_PER_S, show_share
 from testbed.perftest.parameters import Parameters, Show
 
-BEARABLE = 0.02
+MAX_LATE_SHARE = 0.02
 """The share of packets that may be seen late without a warning. Our own choice."""
 
 _MIB = 1 << 20
@@ -136,7 +136,7 @@ def heading(parameters: Parameters, topology: Topology, src: Node, dst: Node) ->
 
 def lateness(late: int, arrived: int) -> str | None:
     """Return what to say of a machine that did not keep up with its devices; None if it did."""
-    if late <= arrived * BEARABLE:
+    if late <= arrived * MAX_LATE_SHARE:
         return None
     return (
         f"{late} of {arrived} packets were seen late, by more than {show_share(LATE_RTTS)} of a "

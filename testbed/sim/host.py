@@ -20,7 +20,7 @@ from testbed.sim.fabric import Fabric
 from testbed.sim.packet import Deliver, Hop, Packet
 from testbed.workloads.pattern import Block
 
-TICKS_PER_RTT: Final = 24
+SIMULATED_ROUNDS_PER_RTT: Final = 24
 """Rounds of a host per base RTT, at most (the emulation: 40): a round costs as much as a packet."""
 
 
@@ -66,11 +66,11 @@ class Host(Event):
         self._engine = engine
         self._fabric = fabric
         self._hosts = hosts
-        tick_ns = max(topology.propagation_rtt_ns // TICKS_PER_RTT, 1)
+        round_ns = max(topology.propagation_rtt_ns // SIMULATED_ROUNDS_PER_RTT, 1)
         self._ports = PortScheduler(
-            topology.planes, topology.port_rate_bps, topology.wire_bytes, tick_ns
+            topology.planes, topology.port_rate_bps, topology.wire_bytes, round_ns
         )
-        self._rounds = Rounds(self.traffic, self._ports, tick_ns)
+        self._rounds = Rounds(self.traffic, self._ports, round_ns)
         self._destinations: dict[tuple[bytes, int], _Destination] = {}
         self._wake_ns = NEVER
         self.launched = self.arrived = self.arrived_trimmed = 0

@@ -20,7 +20,8 @@ from testbed.workloads.pattern import Pattern
 REGION_VA = 0x10_0000_0000
 """The virtual address at which every region begins, as peers see it."""
 
-_IMMEDIATE_MASK = 0xFFFF_FFFF
+IMMEDIATE_MASK = 0xFFFF_FFFF
+"""Immediate data have 32 bits."""
 
 
 def rkey_of(flow: int) -> int:
@@ -139,7 +140,7 @@ class Sender:
         message = self._posted
         payload = self._pattern.message(message, size)
         va, rkey = self._slots.va(message), rkey_of(self.flow)
-        data = message & _IMMEDIATE_MASK if immediate else None
+        data = message & IMMEDIATE_MASK if immediate else None
         self._qp.post_write(message, payload, va, rkey, data)
         self._posted += 1
         self._outstanding += 1

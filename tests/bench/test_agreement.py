@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from testbed.bench.measure import Setting
-from testbed.bench.runs import fitted
+from testbed.bench.runs import at_fitting_dilation
 from testbed.bench.simulated import agreement
 from testbed.bench.simulated.agreement import Compared, RunFigures, scenarios, table
 from testbed.experiment.capacity import Capacity
@@ -55,8 +55,8 @@ def test_a_scenario_is_as_many_round_trips_long_at_the_dilation_that_is_carried(
     whole = next(
         scenario for scenario in scenarios() if scenario.name == "agreement-permutation-blackhole"
     )
-    assert fitted(whole, quick) == whole
-    slower = fitted(whole, slow)
+    assert at_fitting_dilation(whole, quick) == whole
+    slower = at_fitting_dilation(whole, slow)
     factor = slower.topology.dilation / whole.topology.dilation
     assert factor > 2
     assert slow.load(slower) < 0.7

@@ -10,7 +10,7 @@ import pytest
 
 from testbed.bench.fabric import bring_up, stock
 from testbed.bench.fabric.bring_up import Built, per_link
-from testbed.bench.measure import Figure, Setting
+from testbed.bench.measure import Measurement, Setting
 from testbed.fabric.netlink import requests
 from testbed.fabric.netlink.requests import Interface
 from testbed.fabric.netlink.socket import Netlink
@@ -31,7 +31,7 @@ def _builds_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stock, "mininet_up_s", lambda _: 2.2)
 
 
-def _measured(tmp_path: Path) -> dict[str, Figure]:
+def _measured(tmp_path: Path) -> dict[str, Measurement]:
     figures = bring_up.bring_up(Setting(2, tmp_path, lambda _: None))
     return {figure.name: figure for figure in figures}
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from testbed.bench import emulated, runs
-from testbed.bench.measure import Figure, Setting
+from testbed.bench.measure import Measurement, Setting
 from testbed.experiment.capacity import Capacity
 from testbed.model.run_files.health import HealthSample
 from testbed.model.scenario import Scenario
@@ -16,7 +16,7 @@ QUICK = Capacity(endpoint_ns=20_000, link_ns=2_000, cpus=8, lag_ns=100_000)
 
 def _figures(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, worst: float, busy: float, verdict: str
-) -> dict[str, Figure]:
+) -> dict[str, Measurement]:
     """Of two runs, the second of them like this; each has eight flows."""
     samples = [
         HealthSample(t_ns=1, process="machine", interval_ns=weight, busy_share=share)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from testbed.bench.measure import Figure, at_least, at_most, not_measured
+from testbed.bench.measure import Measurement, at_least, at_most, not_measured
 
 
 @pytest.mark.parametrize(
@@ -15,11 +15,11 @@ from testbed.bench.measure import Figure, at_least, at_most, not_measured
         (at_most("a", "B", [0, 0, 1], 0, every=True), False, "≤ 0 B, each"),
         (at_most("a", "B", [0, 0, 0], 0, every=True), True, "≤ 0 B, each"),
         (at_least("a", "", [0.96, 1, 1], 0.97, every=True), False, "≥ 0.97, each"),
-        (Figure("a", "s", (7.0,)), True, ""),
+        (Measurement("a", "s", (7.0,)), True, ""),
     ],
 )
 def test_the_median_holds_or_every_sample_where_that_must_be(
-    figure: Figure, holds: bool, target: str
+    figure: Measurement, holds: bool, target: str
 ) -> None:
     assert (figure.holds, figure.target) == (holds, target)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from testbed.campaign.cluster import worker
-from testbed.campaign.cluster.place import Host, Place, hosts_in, place_of
+from testbed.campaign.cluster.place import Place, SshHost, hosts_in, place_of
 from testbed.campaign.cluster.ssh import ssh_cluster
 from testbed.campaign.cluster.worker import _doctor, _measured, require_sound
 from testbed.campaign.cluster.workers import Worker, described, unanswered
@@ -66,7 +66,7 @@ def test_a_host_file_has_a_host_on_each_line(tmp_path: Path) -> None:
     file = tmp_path / "hosts"
     file.write_text("# ours\nnode1\n\nme@node2 2222  # the other\n")
     hosts = hosts_in(file)
-    assert hosts == [Host("node1"), Host("node2", "me", 2222)]
+    assert hosts == [SshHost("node1"), SshHost("node2", "me", 2222)]
     assert hosts[0].options == {"port": 22}
     assert hosts[1].options == {"port": 2222, "username": "me"}
 

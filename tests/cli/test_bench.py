@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 from testbed.bench import parts
-from testbed.bench.measure import Figure, Setting, at_least, at_most, not_measured
+from testbed.bench.measure import Measurement, Setting, at_least, at_most, not_measured
 from testbed.bench.parts import PARTS, BenchPart, load
 from testbed.model.errors import ExitStatus, MachineError
 
@@ -60,7 +60,7 @@ def test_what_cannot_be_measured_is_told_and_is_no_success(
 def test_a_part_that_cannot_be_measured_takes_no_other_with_it(
     call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_compiler(_: Setting) -> list[Figure]:
+    def no_compiler(_: Setting) -> list[Measurement]:
         raise MachineError("no C compiler", "apt-get install gcc")
 
     good = at_most("ours up", "s", [0.2], 1)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from testbed.live.fork_files import DIFFERENCE, Difference, Part
+from testbed.live.fork_files import DIFFERENCE, ComparedPart, Difference
 from testbed.live.forks import FORKS, Forks
 from testbed.live.history import RunHistory
 from testbed.results.run_data import load_run
@@ -61,7 +61,7 @@ def test_the_forks_of_an_earlier_session_are_listed_and_keep_their_numbers(
 ) -> None:
     begin(forks, {})
     forks.close()
-    part = Part(
+    part = ComparedPart(
         seconds=1.5,
         goodput_bps=(None, 1e6),
         lost=(0, 2),

@@ -146,7 +146,7 @@ class Dcqcn:
 
     @property
     def window(self) -> int:
-        """Bytes that the rate puts on the way in a base RTT: what RoCE has of a window."""
+        """The bytes that DCQCN's rate sends in a base RTT; RoCE has no window of its own."""
         return int(self.rate_bps * self._profile.base_rtt_ns / 8 / NS_PER_S)
 
     @property

@@ -96,7 +96,7 @@ class RoceQp:
         return datagrams + self._requester.transmit(now_ns, limit)
 
     def deadlines(self) -> tuple[int, int]:
-        """Return when to call `transmit` though nothing happens: for timers, and for data.
+        """Return when to call `transmit` even if no packet arrives: for timers, and for data.
 
         `NEVER` if not at all; a time in the past, such as 0, means now.
         """

@@ -1,7 +1,7 @@
 """Whether the link model's counters agree with the packets that were sent and received."""
 
 from testbed.bench.claims import Claim, figures
-from testbed.bench.measure import Figure, Setting
+from testbed.bench.measure import Measurement, Setting
 
 _CONSERVATION = "tests/fabric/test_conservation.py::test_"
 
@@ -27,6 +27,6 @@ CLAIMS = (
 )
 
 
-def accounts(setting: Setting) -> list[Figure]:
+def accounts(setting: Setting) -> list[Measurement]:
     """Count real packets over one link, over a whole fabric, and of two paced flows."""
     return figures(CLAIMS, setting)

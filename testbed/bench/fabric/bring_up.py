@@ -12,7 +12,7 @@ from statistics import median
 
 from testbed.bench.fabric import stock
 from testbed.bench.measure import (
-    Figure,
+    Measurement,
     Setting,
     at_least,
     at_most,
@@ -73,7 +73,7 @@ class Built:
     memory_bytes: int
 
 
-def bring_up(setting: Setting) -> list[Figure]:
+def bring_up(setting: Setting) -> list[Measurement]:
     """Build the default fabric, each time in a new sandbox; the same by Mininet and iproute2."""
     topology = load_topology("clos-4plane")
     missing = stock.mininet_missing()
@@ -100,7 +100,7 @@ def bring_up(setting: Setting) -> list[Figure]:
     ]
 
 
-def _durations(what: str, built: Sequence[Built], up_s: float, down_s: float) -> list[Figure]:
+def _durations(what: str, built: Sequence[Built], up_s: float, down_s: float) -> list[Measurement]:
     """How long fabrics took to be ready, to be taken down, and to be given back."""
     given_back = [fabric.given_back_s for fabric in built]
     return [
@@ -114,7 +114,7 @@ def _ratios(over: Sequence[float], under: Sequence[float]) -> list[float]:
     return [numerator / denominator for numerator, denominator in zip(over, under, strict=True)]
 
 
-def scale(setting: Setting) -> list[Figure]:
+def scale(setting: Setting) -> list[Measurement]:
     """Build fabrics of five sizes, up to 64 hosts with 8 ports and 1024 links; draw a picture."""
     sizes = []
     for planes, t0s, t1s, hosts in SIZES:
@@ -139,7 +139,7 @@ _HERE, _LAST = "here", "last"
 _GONE_STEP_S = 0.002
 
 
-def per_link(smaller: list[Built], larger: list[Built]) -> Figure:
+def per_link(smaller: list[Built], larger: list[Built]) -> Measurement:
     """The time of a link in a large fabric over that in a smaller one, for each repeat."""
     name = f"time of a link of {larger[0].links} / of {smaller[0].links}"
     few, many = ([fabric.proven_s / fabric.links for fabric in size] for size in (smaller, larger))

@@ -4,8 +4,8 @@ import socket
 import struct
 import time
 
-from testbed.bench.fabric.traffic import in_background, line, packet, receiver, sender
-from testbed.bench.measure import Figure, Setting, at_most, in_sandbox
+from testbed.bench.fabric.traffic import in_background, packet, receiver, sender, two_host_topology
+from testbed.bench.measure import Measurement, Setting, at_most, in_sandbox
 from testbed.endpoint.clock import realtime_offset_ns
 from testbed.endpoint.sockets import SO_TIMESTAMPNS
 from testbed.fabric.fabric import Fabric
@@ -22,7 +22,7 @@ GAP_S = 50e-6
 _TIMESPEC = struct.Struct("@qq")
 
 
-def change(setting: Setting) -> list[Figure]:
+def change(setting: Setting) -> list[Measurement]:
     """Blackhole the last link of a busy path repeatedly."""
     repeats = setting.repeat("change of a link", lambda: in_sandbox(_changes_ms))
     samples = [sample for samples in repeats for sample in samples]
@@ -31,7 +31,7 @@ def change(setting: Setting) -> list[Figure]:
 
 def _changes_ms() -> list[float]:
     """From just before each change is requested to the last packet that the kernel received."""
-    topology = line(10e9)
+    topology = two_host_topology(10e9)
     src, dst = topology.hosts
     data, to = packet(topology, src, dst, inner_bytes=100)
     with Fabric(topology) as fabric, sender(src) as out, receiver(dst) as arrivals:

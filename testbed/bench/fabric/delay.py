@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from testbed.bench.measure import Figure, Setting, at_least, at_most, no_target
-from testbed.bench.runs import carried, make_runs, seeded
+from testbed.bench.measure import Measurement, Setting, at_least, at_most, no_target
+from testbed.bench.runs import at_carried_dilation, make_runs, seeded
 from testbed.files.topologies import load_topology
 from testbed.model.scenario import Scenario
 from testbed.model.units import NS_PER_S
@@ -21,9 +21,9 @@ DURATION = "5 s"
 """At the default dilation; the number of round trips is the same at any other."""
 
 
-def delay(setting: Setting) -> list[Figure]:
+def delay(setting: Setting) -> list[Measurement]:
     """Compare the delay of single packets on idle paths with the model's."""
-    scenario = carried(_scenario(), setting)
+    scenario = at_carried_dilation(_scenario(), setting)
     runs = make_runs(seeded(scenario, setting), setting)
     middle, high = zip(*(_errors(bench_run.run.data) for bench_run in runs), strict=True)
     return [

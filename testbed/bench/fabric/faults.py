@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from testbed.bench.measure import Figure, Setting, at_most, in_sandbox, no_target
+from testbed.bench.measure import Measurement, Setting, at_most, in_sandbox, no_target
 from testbed.controller.plan import ControllerPlan, choose_wires
 from testbed.controller.process import ControllerProcess
 from testbed.fabric.fabric import Fabric
@@ -40,7 +40,7 @@ TARGETS = ("p0_t0_0--p0_t1_1", "h0--p0_t0_0", "p0_t0_0", "p0_t1_1", "p0")
 WIRES = ("p0_t0_0--p0_t1_1", "h0--p0_t0_0")
 
 
-def faults(setting: Setting) -> list[Figure]:
+def faults(setting: Setting) -> list[Measurement]:
     """Inject every immediate kind on links, switches and a plane, one after the other."""
     faults = [(kind, target) for kind in AT_ONCE for target in TARGETS]
     figures = _figures(setting, "on the links", faults, wires=False)
@@ -53,7 +53,7 @@ def faults(setting: Setting) -> list[Figure]:
 
 def _figures(
     setting: Setting, where: str, faults: list[tuple[str, str]], *, wires: bool
-) -> list[Figure]:
+) -> list[Measurement]:
     repeats = setting.repeat(
         f"faults {where}", lambda: in_sandbox(lambda: list(_play(faults, wires=wires)))
     )

@@ -10,12 +10,12 @@ from testbed.bench.fabric.traffic import (
     Packet,
     detach,
     in_background,
-    line,
     packet,
     receiver,
     sender,
+    two_host_topology,
 )
-from testbed.bench.measure import Figure, Setting, at_most, in_sandbox, no_target
+from testbed.bench.measure import Measurement, Setting, at_most, in_sandbox, no_target
 from testbed.fabric.fabric import Fabric
 from testbed.fabric.layout import receive_cpu
 from testbed.fabric.link_model import link_model as model
@@ -46,7 +46,7 @@ CEILING_S = 0.5
 STAGES = ("with link model and pacing", "with pacing", "bare")
 
 
-def link_model(setting: Setting) -> list[Figure]:
+def link_model(setting: Setting) -> list[Measurement]:
     """Send packets over four links as fast as one CPU can, with model and pacing and without.
 
     Sender and every hop share one CPU, so the time that passes is the CPU time of all. The
@@ -65,7 +65,7 @@ def link_model(setting: Setting) -> list[Figure]:
     ]
 
 
-def ceiling(setting: Setting) -> list[Figure]:
+def ceiling(setting: Setting) -> list[Measurement]:
     """Send full packets from a host on each CPU; each CPU has planes of its own."""
     rates = _measured(setting, "ceiling of the fabric", _hops_per_s)
     return [
@@ -105,7 +105,7 @@ def _stages(topology: Topology, measure: Callable[[Fabric], float]) -> list[floa
 
 def _per_link_ns() -> list[float]:
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    topology = line(UNHINDERED_BPS)
+    topology = two_host_topology(UNHINDERED_BPS)
     src, dst = topology.hosts
 
     def measure(_: Fabric) -> float:

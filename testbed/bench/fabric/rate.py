@@ -4,8 +4,8 @@ import math
 import time
 from functools import partial
 
-from testbed.bench.fabric.traffic import in_background, line, packet, sender
-from testbed.bench.measure import Figure, Setting, at_most, in_sandbox
+from testbed.bench.fabric.traffic import in_background, packet, sender, two_host_topology
+from testbed.bench.measure import Measurement, Setting, at_most, in_sandbox
 from testbed.fabric.fabric import Fabric
 from testbed.model.units import NS_PER_S
 
@@ -16,7 +16,7 @@ PACKETS = 1000
 """Packets in a measured window: one more or less is 0.1%."""
 
 
-def rate(setting: Setting) -> list[Figure]:
+def rate(setting: Setting) -> list[Measurement]:
     """Send full packets over the four links of a path, at several rates."""
     figures = []
     for mbps in RATES_MBPS:
@@ -29,7 +29,7 @@ def rate(setting: Setting) -> list[Figure]:
 
 def _worst_percent(rate_bps: float) -> float:
     """The largest deviation of a link of the path from its rate, in percent of the rate."""
-    topology = line(rate_bps)
+    topology = two_host_topology(rate_bps)
     src, dst = topology.hosts
     bytes_per_s = rate_bps / 8
     window_s = PACKETS * topology.wire_bytes / bytes_per_s

@@ -24,7 +24,7 @@ Packet = tuple[bytes, tuple[str, int]]
 """An outer packet, whole, and the address to send it to."""
 
 
-def line(rate_bps: float, **changes: object) -> Topology:
+def two_host_topology(rate_bps: float, **changes: object) -> Topology:
     """Two hosts with a T1 between them: a path of four links of one emulated rate."""
     return Topology.model_validate(
         {

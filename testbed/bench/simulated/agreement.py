@@ -14,8 +14,8 @@ from datetime import datetime
 from pathlib import Path
 from statistics import mean, median
 
-from testbed.bench.measure import Figure, Setting, at_least, at_most
-from testbed.bench.runs import fitted, make_runs
+from testbed.bench.measure import Measurement, Setting, at_least, at_most
+from testbed.bench.runs import at_fitting_dilation, make_runs
 from testbed.experiment.calibration import calibrate
 from testbed.files.topologies import load_topology
 from testbed.model.faults.kinds import Blackhole, Cut, Fault, Loss
@@ -129,7 +129,7 @@ def _scenario(
     )
 
 
-def agreement(setting: Setting) -> list[Figure]:
+def agreement(setting: Setting) -> list[Measurement]:
     """Run every scenario in both, the emulation again where a run cannot be trusted.
 
     An invalid run gives no sample: the table shows it, and the first figure counts it.
@@ -144,7 +144,7 @@ def agreement(setting: Setting) -> list[Figure]:
     ]
 
 
-def _differences(runs: Sequence[Compared]) -> Iterator[Figure]:
+def _differences(runs: Sequence[Compared]) -> Iterator[Measurement]:
     """By how much the two differ in one scenario, a sample for each round."""
     judged = [run for run in runs if run.judged]
     if not judged:
@@ -160,7 +160,7 @@ def _compare(setting: Setting) -> list[Compared]:
     """Run every scenario in both, at the dilation that this machine carries now."""
     setting.progress("what this machine carries")
     capacity = calibrate(lambda _what, _done: None)
-    fitting = [fitted(scenario, capacity) for scenario in scenarios()]
+    fitting = [at_fitting_dilation(scenario, capacity) for scenario in scenarios()]
     compared = []
     for scenario, emulated in zip(fitting, make_runs(fitting, setting), strict=True):
         setting.progress(f"{scenario.name}, simulated")

@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
-from testbed.bench.measure import Figure, Setting, at_most, no_target
+from testbed.bench.measure import Measurement, Setting, at_most, no_target
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import HEALTHY, Impairment
 from testbed.model.run_files.run import FlowRecord
@@ -30,7 +30,7 @@ FAULTS = (
 )
 
 
-def attainable(setting: Setting) -> list[Figure]:
+def attainable(setting: Setting) -> list[Measurement]:
     """Time a change of the fabric, for a flow from every host to one of another rack."""
     even, ideal = zip(*setting.repeat("attainable", change_ms), strict=True)
     return [

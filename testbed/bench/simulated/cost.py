@@ -16,7 +16,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TypeVar
 
-from testbed.bench.measure import Figure, Setting, no_target
+from testbed.bench.measure import Measurement, Setting, no_target
 from testbed.bench.simulated.program_cost import one_cpu, peak_megabytes
 from testbed.bench.simulated.simulator import permutation
 from testbed.model.run_files.layout import FIGURES
@@ -53,7 +53,7 @@ class Stages:
         self._begin()
 
 
-def simulator_cost(setting: Setting) -> list[Figure]:
+def simulator_cost(setting: Setting) -> list[Measurement]:
     """Measure runs of three sizes; takes some minutes."""
     return [
         figure
@@ -62,7 +62,7 @@ def simulator_cost(setting: Setting) -> list[Figure]:
     ]
 
 
-def costs(name: str, scenario: Scenario, setting: Setting) -> list[Figure]:
+def costs(name: str, scenario: Scenario, setting: Setting) -> list[Measurement]:
     """The cost of one scenario's runs without records, and with them by stage."""
     figures = []
     for what, measure in (("not recorded", unrecorded), ("by stage", recorded)):

@@ -6,7 +6,7 @@ becomes slower does so for all; a small fabric is simulated until it has taken s
 CPU time with the transport's, without the building of the fabric.
 """
 
-from testbed.bench.measure import Figure, Setting, at_most, no_target
+from testbed.bench.measure import Measurement, Setting, at_most, no_target
 from testbed.bench.simulated.cost import FABRICS, Stages, in_new_process
 from testbed.bench.simulated.simulator import permutation
 from testbed.model.scenario import Scenario
@@ -23,7 +23,7 @@ LEAST_S = 2.0
 """CPU seconds that a size is simulated for at least."""
 
 
-def simulator_growth(setting: Setting) -> list[Figure]:
+def simulator_growth(setting: Setting) -> list[Measurement]:
     """Measure four sizes; takes several minutes and some gigabytes of memory."""
     sizes = FABRICS | LARGEST
     samples = setting.repeat(

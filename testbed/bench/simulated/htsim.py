@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from testbed.bench.measure import Figure, Setting, at_most, no_target
+from testbed.bench.measure import Measurement, Setting, at_most, no_target
 from testbed.bench.simulated.cost import in_new_process
 from testbed.bench.simulated.program_cost import ProgramCost, cost_of, peak_megabytes
 from testbed.bench.simulated.simulator import completions, ideal_ns, permutation
@@ -58,7 +58,7 @@ class Sample:
     megabytes: float
 
 
-def htsim(setting: Setting) -> list[Figure]:
+def htsim(setting: Setting) -> list[Measurement]:
     """Run both on each fabric; with 1,024 hosts a minute or two for each repeat.
 
     Raises:
@@ -67,7 +67,7 @@ def htsim(setting: Setting) -> list[Figure]:
     """
     program = find(setting.htsim)
     setting.progress(f"htsim: {program}")
-    figures: list[Figure] = []
+    figures: list[Measurement] = []
     for hosts, (leaves, per_leaf) in FABRICS.items():
         seeds = count(1)
 
@@ -80,7 +80,7 @@ def htsim(setting: Setting) -> list[Figure]:
     return figures
 
 
-def compare(name: str, samples: Sequence[tuple[Sample, Sample, ProgramCost]]) -> list[Figure]:
+def compare(name: str, samples: Sequence[tuple[Sample, Sample, ProgramCost]]) -> list[Measurement]:
     """The figures of one fabric, from its repeats: htsim's, ours, and our whole command's."""
     figures = []
     theirs, ours, commands = zip(*samples, strict=True)

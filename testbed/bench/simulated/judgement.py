@@ -7,7 +7,7 @@ in force, over what was attainable.
 
 from collections.abc import Iterator, Mapping
 
-from testbed.bench.measure import Figure, Setting, no_target
+from testbed.bench.measure import Measurement, Setting, no_target
 from testbed.bench.runs import simulate_runs, with_transport
 from testbed.bench.simulated.congestion import WITHOUT_TRIMMING, incast_scenario
 from testbed.files.scenarios import load_scenario
@@ -39,7 +39,7 @@ def cases() -> Iterator[tuple[str, Scenario]]:
     yield "7:1 incast without trimming", incast_scenario(1, WITHOUT_TRIMMING)
 
 
-def judgement(setting: Setting) -> list[Figure]:
+def judgement(setting: Setting) -> list[Measurement]:
     """Measure each case in each way, with a seed for each repeat."""
     chosen = {
         f"{case}: {way}": with_transport(scenario, keys)
@@ -50,7 +50,7 @@ def judgement(setting: Setting) -> list[Figure]:
     return [figure for name, summaries in runs.items() for figure in _figures(name, summaries)]
 
 
-def _figures(name: str, summaries: list[Summary]) -> Iterator[Figure]:
+def _figures(name: str, summaries: list[Summary]) -> Iterator[Measurement]:
     yield no_target(f"{name}, goodput of attainable", "", [_goodput(s) for s in summaries])
     stalls = [fault.stall.rtt for s in summaries for fault in s.faults if fault.stall is not None]
     if stalls:

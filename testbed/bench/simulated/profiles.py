@@ -7,7 +7,7 @@ other seeds they have no path in common.
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 
-from testbed.bench.measure import Figure, Setting, at_least, at_most, no_target
+from testbed.bench.measure import Measurement, Setting, at_least, at_most, no_target
 from testbed.bench.runs import simulate_runs, with_transport
 from testbed.bench.simulated.congestion import (
     FAIR,
@@ -92,7 +92,7 @@ def _permutation() -> Scenario:
     return load_scenario("permutation").model_copy(update={"duration": 3_000_000_000})
 
 
-def _incast_figures(case: str, runs: list[Measured]) -> Iterator[Figure]:
+def _incast_figures(case: str, runs: list[Measured]) -> Iterator[Measurement]:
     backlogs = [_receiver_backlog(case, run) for run in runs]
     lost = [run.dropped for run in runs]
     yield at_least(f"{case}: Jain's index", "", [run.jain for run in runs], FAIR)
@@ -114,17 +114,17 @@ def _mean_share(run: Measured) -> float:
     return sum(run.shares) / len(run.shares)
 
 
-def _permutation_figures(case: str, runs: list[Measured]) -> Iterator[Figure]:
+def _permutation_figures(case: str, runs: list[Measured]) -> Iterator[Measurement]:
     slowest = [min(run.shares) for run in runs]
     yield at_least(f"{case}: slowest flow / attainable", "", slowest, FULL)
 
 
-def _shared_figures(case: str, runs: list[Measured]) -> Iterator[Figure]:
+def _shared_figures(case: str, runs: list[Measured]) -> Iterator[Measurement]:
     slowest = [min(run.shares) for run in runs]
     yield at_least(f"{case}: slower flow / attainable", "", slowest, MOVED_APART)
 
 
-def _dead_figures(case: str, runs: list[Measured]) -> Iterator[Figure]:
+def _dead_figures(case: str, runs: list[Measured]) -> Iterator[Measurement]:
     left = 5 / 8 / 2  # the two hosts of a T0 share its uplink in each plane
     goodput = [_mean_share(run) / left for run in runs]
     yield at_least(f"{case}: goodput / what is left", "", goodput, REMAINING)
@@ -132,7 +132,7 @@ def _dead_figures(case: str, runs: list[Measured]) -> Iterator[Figure]:
 
 
 _CASES: Mapping[
-    str, tuple[Callable[[], Scenario], Callable[[str, list[Measured]], Iterator[Figure]]]
+    str, tuple[Callable[[], Scenario], Callable[[str, list[Measured]], Iterator[Measurement]]]
 ] = {
     "incast 7:1": (lambda: incast_scenario(1, Queues()), _incast_figures),
     "incast 15:1": (_incast_of_15, _incast_figures),
@@ -142,9 +142,9 @@ _CASES: Mapping[
 }
 
 
-def nscc(setting: Setting) -> list[Figure]:
+def nscc(setting: Setting) -> list[Measurement]:
     """Both profiles over the cases that decide which is the default, and the bounds missed."""
-    figures: dict[str, list[Figure]] = {profile: [] for profile in PROFILES}
+    figures: dict[str, list[Measurement]] = {profile: [] for profile in PROFILES}
     for case, (scenario, figures_of) in _CASES.items():
         for profile in PROFILES:
             named = f"{case}, {profile}"
@@ -175,7 +175,7 @@ def _seeded(scenario: Scenario, seed: int) -> Scenario:
     return scenario if scenario.name == "shared" else scenario.model_copy(update={"seed": seed})
 
 
-def _fault_figures(case: str, summaries: list[Summary]) -> Iterator[Figure]:
+def _fault_figures(case: str, summaries: list[Summary]) -> Iterator[Measurement]:
     """Whether all flows of a scenario with faults recovered and nothing was lost, and how fast."""
     never = [
         sum(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import testbed
 from testbed import fast
-from testbed.bench.measure import Figure, Setting, no_target
+from testbed.bench.measure import Measurement, Setting, no_target
 from testbed.bench.simulated.simulator import permutation
 from testbed.sim import Simulation
 
@@ -29,11 +29,11 @@ PACKAGE = Path(testbed.__file__).parent
 _BUILT = "make slow: the profiler does not see what make fast has built"
 
 
-def simulator_shares(setting: Setting) -> list[Figure]:
+def simulator_shares(setting: Setting) -> list[Measurement]:
     """Simulate a permutation of 32 hosts without records under the profiler."""
     names = [f"share of the time: {what}" for what in PARTS.values()]
     if fast.is_built():
-        return [Figure(name, "%", (), missing=_BUILT) for name in names]
+        return [Measurement(name, "%", (), missing=_BUILT) for name in names]
     samples = setting.repeat("simulate 32 hosts, profiled", shares)
     return [
         no_target(name, "%", [100 * sample[part] for sample in samples])

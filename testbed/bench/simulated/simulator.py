@@ -12,7 +12,7 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
-from testbed.bench.measure import Figure, Setting, at_least, at_most
+from testbed.bench.measure import Measurement, Setting, at_least, at_most
 from testbed.files.scenarios import load_scenario
 from testbed.model.fabric.topology import PAYLOAD_MTU, Topology
 from testbed.model.scenario import Scenario
@@ -35,12 +35,12 @@ SLOWEST = 1.18
 SAMPLE_NS = 250
 
 
-def simulator(setting: Setting) -> list[Figure]:
+def simulator(setting: Setting) -> list[Measurement]:
     """Simulate scenarios."""
     return [figure for name in SCENARIOS for figure in speeds(load_scenario(name), setting)]
 
 
-def speeds(scenario: Scenario, setting: Setting) -> list[Figure]:
+def speeds(scenario: Scenario, setting: Setting) -> list[Measurement]:
     """How fast one scenario is simulated, with its records and without."""
     figures = []
     for recorded in (False, True):
@@ -97,7 +97,9 @@ def ideal_ns(scenario: Scenario) -> float:
 
 
 def completions(scenario: Scenario) -> tuple[list[float], float]:
-    """Every flow's completion in ideal ones, in order, and million packet-hops a CPU minute.
+    """Run a scenario; return completion times over the ideal one, ascending, and the speed.
+
+    The speed is in million packet-hops a CPU minute.
 
     A flow is complete when its sender has the acknowledgement of the last packet.
     """
@@ -125,7 +127,7 @@ def completions(scenario: Scenario) -> tuple[list[float], float]:
     return taken, speed
 
 
-def leaf_spine(setting: Setting) -> list[Figure]:
+def leaf_spine(setting: Setting) -> list[Measurement]:
     """Simulate it; takes a minute or two for each repeat."""
     seeds = count(1)
     taken, speed = zip(

@@ -106,7 +106,7 @@ def _summary_of(job: Job, files: StoreFiles, run: str) -> Summary | None:
 
 
 def lost_times(losses: int) -> str:
-    """Why a call was given up that was lost with so many workers."""
+    """The error text of a call that was given up after this many workers were lost."""
     return f"the worker that made it was lost, {losses} times"
 
 

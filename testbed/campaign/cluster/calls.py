@@ -36,7 +36,7 @@ class WorkersLostError(RunFailedError):
     """The workers that made a call were lost, one after another."""
 
     def __init__(self, name: str, losses: int) -> None:
-        """So many workers were lost that made what is called this."""
+        """Take the name of the call, and how many workers were lost while they made it."""
         super().__init__(f"{name}: {lost_times(losses)}")
         self.losses = losses
 
@@ -226,7 +226,7 @@ class WorkerCalls:
         threading.Thread(target=self._deliver, args=(task,), daemon=True).start()
 
     def _deliver(self, task: "Task") -> None:
-        """Wait until the result of a call is here, which is made again if its worker is lost."""
+        """Wait for the result of a call. If its worker is lost, Dask has another one make it."""
         value, error = _outcome(task)
         with self._lock:
             call = self._sent.pop(task.key, None)

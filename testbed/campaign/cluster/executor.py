@@ -146,7 +146,7 @@ class ClusterExecutor:
             return self._known[folder]
 
     def _deliver(self, submitted: _Submitted, made: Future[Any]) -> None:
-        """Hand on what became of a job, or the error that this meets: else nothing says it."""
+        """Hand on the result of a job, or the error in doing so: otherwise nobody would see it."""
         try:
             self._hand_on(submitted, made)
         except Exception as error:  # noqa: BLE001 - whoever waits for the job raises it

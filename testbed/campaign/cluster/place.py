@@ -109,7 +109,7 @@ def _is_loopback(host: str | None) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class SshHost:
     """A host of a host file: its address, and what ssh needs to know beside it."""
 
     address: str
@@ -125,7 +125,7 @@ class Host:
         return options
 
 
-def hosts_in(file: Path) -> list[Host]:
+def hosts_in(file: Path) -> list[SshHost]:
     """The hosts of a host file: one on each line, [USER@]ADDRESS[ PORT]; `#` begins a comment.
 
     Raises:
@@ -147,7 +147,7 @@ def hosts_in(file: Path) -> list[Host]:
         if len(words) > _WORDS or not address or not is_port:
             expected = f"[USER@]ADDRESS [PORT], the port from {_PORTS[0]} to {_PORTS[-1]}"
             raise InputError.of(f"{file}:{number}", line.strip(), expected)
-        hosts.append(Host(address, user, int(port)))
+        hosts.append(SshHost(address, user, int(port)))
     if not hosts:
         raise InputError.of(str(file), "no host", "a host on each line, such as user@node1")
     return hosts

@@ -198,7 +198,7 @@ class Roster:
         return answers.get(worker.address)
 
     def _kept(self, worker: Worker) -> Worker:
-        """Keep what a worker says; one of which nothing can be kept makes no runs."""
+        """Keep what a worker says of itself. If that fails, the worker makes no runs."""
         if self._on_worker is None:
             return worker
         try:

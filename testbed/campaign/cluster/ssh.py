@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-from testbed.campaign.cluster.place import Host, hosts_in
+from testbed.campaign.cluster.place import SshHost, hosts_in
 from testbed.campaign.cluster.slurm import INFO
 from testbed.model.errors import MachineError
 
@@ -52,7 +52,7 @@ def ssh_cluster(file: Path, resources: dict[str, int], left_s: Callable[[], floa
         raise MachineError(f"ssh:{file}: {type(error).__name__}: {error}", _REMEDY) from error
 
 
-async def _failures(hosts: Sequence[Host], limit_s: float) -> list[str]:
+async def _failures(hosts: Sequence[SshHost], limit_s: float) -> list[str]:
     """Why hosts cannot be used, of those that cannot."""
     reasons = await asyncio.gather(*(_failure(host, limit_s) for host in hosts))
     return [
@@ -60,7 +60,7 @@ async def _failures(hosts: Sequence[Host], limit_s: float) -> list[str]:
     ]
 
 
-async def _failure(host: Host, limit_s: float) -> str:
+async def _failure(host: SshHost, limit_s: float) -> str:
     """Why a host cannot be used; empty if Python answers there."""
     import asyncssh  # noqa: PLC0415 - an extra
 
@@ -80,7 +80,7 @@ async def _failure(host: Host, limit_s: float) -> str:
     return "" if done.exit_status == 0 else (said or [f"exit status {done.exit_status}"])[-1]
 
 
-def _start(hosts: Sequence[Host], resources: dict[str, int], started: "Future[Any]") -> None:
+def _start(hosts: Sequence[SshHost], resources: dict[str, int], started: "Future[Any]") -> None:
     """Start the cluster; nothing else ends the wait for a host that hangs."""
     from distributed import SSHCluster  # noqa: PLC0415 - an extra
 

@@ -232,7 +232,7 @@ class StreamQp:
         return datagrams
 
     def deadlines(self) -> tuple[int, int]:
-        """When `transmit` must be called though nothing happens: for timers, and for data."""
+        """When to call `transmit` even if no packet arrives: for timers, and for data."""
         return 0 if self._outgoing else mrc.NEVER, mrc.NEVER
 
     def reroute(self, ev: int, plane: int, now_ns: int) -> None:

@@ -3,11 +3,10 @@
 import struct
 from typing import NamedTuple
 
-from testbed.mrc.constants import ECN_CE, IPV6_BYTES
+from testbed.mrc.constants import ECN_CE, ECN_MASK, IPV6_BYTES
 from testbed.mrc.wire.headers import IPV6
 
 NEXT_HEADER_TCP = 6
-ECN_MASK = 0b11
 
 _IPV6 = IPV6.struct()
 _TCP = struct.Struct("!HHIIBB")

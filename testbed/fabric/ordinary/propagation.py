@@ -34,7 +34,7 @@ from testbed.model.fabric.addressing import delivery_sid, dt6_sid
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import LINK_MTU, Topology
 from testbed.model.units import NS_PER_S
-from testbed.mrc.constants import IPV6_BYTES
+from testbed.mrc.constants import HOP_LIMIT_BYTE, IPV6_BYTES
 from testbed.sandbox.attributes import NICENESS
 from testbed.sandbox.processes import spawn
 from testbed.sandbox.system_calls import until_blocked
@@ -44,7 +44,6 @@ QUEUE_PACKETS = 20_000
 """Packets that can wait for the process: more than a host's ports deliver while it has no CPU."""
 
 _NEXT_HEADER = 6
-_HOP_LIMIT = 7
 _DESTINATION = slice(24, 40)
 _OWN_HOP = 1
 """The host lowers the hop limit when it forwards the packet to the device."""
@@ -149,7 +148,7 @@ class ArrivalDelay:
     def delay_ns(self, packet: bytes) -> int:
         """The propagation delay in ns of a packet, which begins with its outer header."""
         # The outer hop limit started equal to the inner one; each switch and the host lowered it.
-        passed = packet[IPV6_BYTES + _HOP_LIMIT] - packet[_HOP_LIMIT] - _OWN_HOP
+        passed = packet[IPV6_BYTES + HOP_LIMIT_BYTE] - packet[HOP_LIMIT_BYTE] - _OWN_HOP
         delay_ns = self._by_switches[min(max(passed, 0), _MOST_SWITCHES)]
         return delay_ns + self._slow_links.extra_ns(packet) if self._slow_links.any() else delay_ns
 

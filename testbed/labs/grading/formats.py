@@ -62,7 +62,7 @@ def to_gradescope(grade: Grade) -> str:
     if grade.error:
         output = "\n".join(["Not graded.", grade.error, *whose])
         return _json({"score": 0, "output": output, "output_format": "text", "tests": private})
-    ran = [f"Your code ran {held}."] if (held := grade.held) else []
+    ran = [f"Your code ran {held}."] if (held := grade.confinement_in_words) else []
     return _json(
         {
             "score": grade.points,

@@ -73,7 +73,7 @@ class Grade(BaseModel):
         return sum(task.points for task in self.tasks)
 
     @property
-    def held(self) -> str:
+    def confinement_in_words(self) -> str:
         """How the student's code ran; empty if none did."""
         if self.unlimited:
             return "without limits, in the process that grades: this system has none"

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from testbed.live.stream.records import EvMeasures, FlowMeasures, LinkMeasures, State
+from testbed.model.fabric.ev_profile import EV_BITS
 from testbed.model.fabric.names import directions_along
 from testbed.model.fabric.topology import Topology
 from testbed.model.units import NS_PER_S
@@ -40,7 +41,6 @@ _SCATTER, _SCATTER_SHIFT = 2_654_435_761, 20
 _MOST_UNDER_WAY = 50_000
 """Packets whose sending is remembered until they arrive; of the lost ones none does."""
 
-_EV_BITS = 32
 _RATES = "sent_bps", "goodput_bps"
 _DIGITS = 4
 """Significant digits of rates and times: enough for a page, and half the bytes."""
@@ -191,12 +191,12 @@ def _largest(tables: Tables, table: Table, key: str, value: str) -> Iterable[tup
 
 
 def _ev_keys(rows: Rows) -> np.ndarray:
-    keys: np.ndarray = rows["flow"].astype(np.int64) << _EV_BITS | rows["ev"]
+    keys: np.ndarray = rows["flow"].astype(np.int64) << EV_BITS | rows["ev"]
     return keys
 
 
 def _ev_name(key: int) -> str:
-    return f"{key >> _EV_BITS}:{key & (1 << _EV_BITS) - 1}"
+    return f"{key >> EV_BITS}:{key & (1 << EV_BITS) - 1}"
 
 
 def _sums(keys: np.ndarray, values: np.ndarray) -> Iterator[tuple[int, float]]:

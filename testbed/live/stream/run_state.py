@@ -27,10 +27,18 @@ from testbed.live.stream.records import (
     VerdictChange,
 )
 
-EVENTS = 50
+MOST_EVENTS = 50
 """Events that are remembered."""
 
-_EVENTS = (EvChange, FaultChange, Detection, SuspectChange, OperatorCommand, VerdictChange, RunEnd)
+EVENT_TYPES = (
+    EvChange,
+    FaultChange,
+    Detection,
+    SuspectChange,
+    OperatorCommand,
+    VerdictChange,
+    RunEnd,
+)
 
 _Part = TypeVar("_Part", bound=BaseModel)
 
@@ -66,7 +74,7 @@ class RunState:
     faults: dict[int, FaultChange] = field(default_factory=dict)
     detections: list[Detection] = field(default_factory=list)
     verdict: VerdictChange | None = None
-    events: deque[StreamRecord] = field(default_factory=lambda: deque(maxlen=EVENTS))
+    events: deque[StreamRecord] = field(default_factory=lambda: deque(maxlen=MOST_EVENTS))
     outcome: str | None = None
 
     def take(self, record: StreamRecord) -> None:
@@ -92,7 +100,7 @@ class RunState:
                 self.verdict = record
             case RunEnd():
                 self.outcome = record.outcome
-        if isinstance(record, _EVENTS):
+        if isinstance(record, EVENT_TYPES):
             self.events.append(record)
 
     def _open(self, record: Snapshot | Opened) -> None:

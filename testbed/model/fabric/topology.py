@@ -18,10 +18,10 @@ from testbed.model.fabric.queue import Pause, Queue, Queues
 from testbed.model.part import Part
 from testbed.model.units import (
     NS_PER_S,
+    BaseRtt,
     Depth,
     Duration,
     Rate,
-    RoundTrip,
     parse_duration,
     parse_rate,
     parse_size,
@@ -203,10 +203,10 @@ class Topology(Part):
         return 2 * self.one_way_ns(3)
 
     @property
-    def round_trip(self) -> RoundTrip:
+    def round_trip(self) -> BaseRtt:
         """The round-trip propagation delay over a T1: the unit `RTT` of times in a scenario."""
         emulated_ns = self.propagation_rtt_ns
-        return RoundTrip(round(emulated_ns / self.dilation), emulated_ns)
+        return BaseRtt(round(emulated_ns / self.dilation), emulated_ns)
 
     def path_rtt_ns(self, a: Node, b: Node, *, serialised: bool) -> int:
         """Emulated round trip between two hosts with empty queues, in ns.

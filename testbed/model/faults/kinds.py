@@ -17,7 +17,7 @@ from testbed.model.fabric.addressing import ev_for_path, flow_label_of_ev, path_
 from testbed.model.faults.fault import Probability, TemporaryFault
 from testbed.model.faults.host_kinds import Busy, Freeze, Kill
 from testbed.model.faults.impairment import HEALTHY, Impairment
-from testbed.model.units import RealTime, RoundTrip, RunTime, exact_duration, parse_run_time
+from testbed.model.units import BaseRtt, RealTime, RunTime, exact_duration, parse_run_time
 
 RAMP_STEPS = 10
 """Steps in which a ramp rises to the full degree."""
@@ -171,7 +171,7 @@ class Flap(TemporaryFault):
         for_ns = 1  # where count or period is wrong, the check of that key reports it
         with suppress(ValueError):
             if isinstance(count, int) and 0 < count <= MAX_FLAPS:
-                rtt = info.context if isinstance(info.context, RoundTrip) else None
+                rtt = info.context if isinstance(info.context, BaseRtt) else None
                 for_ns = count * max(parse_run_time(data.get("period"), rtt), 1)
         return {**data, "for": f"{for_ns} ns"}
 

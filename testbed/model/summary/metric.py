@@ -47,9 +47,9 @@ from testbed.model.summary.unit import (
     RTT,
     THREE_FORMS,
     YES_NO,
-    Form,
     Scale,
     Time,
+    TimeForm,
     Unit,
 )
 
@@ -98,7 +98,7 @@ class Comparison:
     combine: Combine = greatest
 
 
-REQUIRED, USUAL = object(), object()
+REQUIRED, CLASS_DEFAULT = object(), object()
 """Defaults of a metric: it has none and must be given; it has the default of its class."""
 
 
@@ -135,7 +135,7 @@ class Metric(Generic[T]):
         views: View = View.NONE,
         combine: Combine = greatest,
         compared: Comparison | None = None,
-        default: Any = USUAL,
+        default: Any = CLASS_DEFAULT,
         never: str = "never did",
     ) -> None:
         """Declare a metric; a definition is given only if there is no source to read it from."""
@@ -145,7 +145,7 @@ class Metric(Generic[T]):
         self.views = views
         self.combine = combine
         self.compared = compared
-        self.default = self.usual_default if default is USUAL else default
+        self.default = self.usual_default if default is CLASS_DEFAULT else default
         self.never = never
         self._definition = definition
         self._owner: type = object
@@ -253,7 +253,7 @@ class OptionalWait(OptionalNumber):
 class Times(Metric[T]):
     """A time, computed in emulated seconds and given in several forms."""
 
-    def __init__(self, forms: tuple[Form, ...] = THREE_FORMS, **options: Any) -> None:
+    def __init__(self, forms: tuple[TimeForm, ...] = THREE_FORMS, **options: Any) -> None:
         """Declare it."""
         super().__init__(forms[0].unit, **options)
         self.forms = forms

@@ -61,7 +61,7 @@ class Scale:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class TimeForm:
     """One way to give a time: the suffix of its key, its unit, and its number from seconds."""
 
     suffix: str
@@ -69,10 +69,10 @@ class Form:
     convert: Callable[[float, Scale], float]
 
 
-IN_S = Form("s", SECONDS, lambda seconds, _: seconds)
-IN_MS = Form("ms", MS, lambda seconds, _: seconds * 1e3)
-IN_RTT = Form("rtt", RTT, lambda seconds, scale: seconds / scale.base_rtt_s)
-IN_REAL_US = Form("real_us", US, lambda seconds, scale: seconds * 1e6 / scale.dilation)
+IN_S = TimeForm("s", SECONDS, lambda seconds, _: seconds)
+IN_MS = TimeForm("ms", MS, lambda seconds, _: seconds * 1e3)
+IN_RTT = TimeForm("rtt", RTT, lambda seconds, scale: seconds / scale.base_rtt_s)
+IN_REAL_US = TimeForm("real_us", US, lambda seconds, scale: seconds * 1e6 / scale.dilation)
 THREE_FORMS = (IN_MS, IN_RTT, IN_REAL_US)
 
 

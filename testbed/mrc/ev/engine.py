@@ -71,7 +71,7 @@ class EvEngine:
         return self.pick(now_ns, avoid, flight) or self.pick_any()
 
     def pick_any(self) -> Ev | None:
-        """Return the EVs that may be used in turn, whatever is known of their paths."""
+        """Return the next EV that may be used, in turn, whatever is known of its path."""
         allowed = [ev for ev in self._evs.values() if ev.state is not EvState.DENIED]
         allowed = [ev for ev in allowed if self.usable(ev.value)] or allowed
         if not allowed:
@@ -114,7 +114,7 @@ class EvEngine:
         marked: int | None,
         now_ns: int,
     ) -> None:
-        """Tell a selector of the user's own which packets have arrived.
+        """Take in packets that arrived: a selector of the user's own is told as well.
 
         Args:
             arrived: the transmissions that are newly acknowledged.

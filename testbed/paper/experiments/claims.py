@@ -174,7 +174,7 @@ DEAD_LINK = dead_link(
     "ecmp", {"kind": "mrc", "evs": EVS, "routing": "ecmp"}, excluded=ONLY_SIMULATED_CLAIM
 )
 
-AS_WELL = 0.95
+MIN_ECMP_SHARE = 0.95
 """Of the throughput over SRv6: what the paper says works "as well" has a width of a twentieth, as
 a flow's share over a fabric full of others varies by a few percent from seed to seed."""
 
@@ -188,7 +188,7 @@ def _hash_ecmp(runs: Runs) -> tuple[Check, ...]:
     (fault,) = runs[DEAD_LINK.name].summary.faults
     what = "interruption where a link dies silently, over hash ECMP"
     return (
-        at_least("throughput over hash ECMP, of that over SRv6", share, AS_WELL),
+        at_least("throughput over hash ECMP, of that over SRv6", share, MIN_ECMP_SHARE),
         at_most(what, stall_rtts(fault), MAX_STALL_RTTS, "{:.1f} RTT"),
     )
 
@@ -198,7 +198,7 @@ def _hash_ecmp(runs: Runs) -> tuple[Check, ...]:
 TRANSCEIVER = Variant("nic-transceiver", "nic-transceiver")
 FLAPPING_NIC = "h0"
 
-UNTOUCHED = 0.97
+MIN_UNAFFECTED_SHARE = 0.97
 """Of the rate before: what others keep, as in figure 8."""
 
 
@@ -216,7 +216,7 @@ def _transceiver(runs: Runs) -> tuple[Check, ...]:
     return (
         between("flows of the NIC that fail, of 4", failed, len(its), len(its), "{:.0f}"),
         between("flows of other NICs that fail", run.summary.qps_in_error - failed, 0, 0, "{:.0f}"),
-        at_least("throughput of other NICs, of that before", during / before, UNTOUCHED),
+        at_least("throughput of other NICs, of that before", during / before, MIN_UNAFFECTED_SHARE),
         between("payload lost or corrupted", _damaged(run), 0, 0, "{:.0f} B"),
     )
 

@@ -39,7 +39,7 @@ each side is a third more than that."""
 A_FEW_LOSSES = 5
 """What a queue pair loses to a silent T1 at most: figure 4 has fewer than 5 to dead paths."""
 
-NO_MORE = 0.1
+MAX_LOST_AT_REBOOT = 0.1
 """Of its losses, when it is rebooted: none would be, but a probe may find a path alive for a
 moment. As in figure 4."""
 
@@ -64,7 +64,7 @@ def _affected(run: Run) -> tuple[Check, ...]:
     return (
         between("share of the QPs that the T1 affects", len(of_those) / len(lost), *A_QUARTER),
         at_most("packets that an affected QP loses, the median", usual, A_FEW_LOSSES, "{:.1f}"),
-        at_most("losses during and after the reboot, of those before", more, NO_MORE),
+        at_most("losses during and after the reboot, of those before", more, MAX_LOST_AT_REBOOT),
     )
 
 

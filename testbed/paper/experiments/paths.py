@@ -143,7 +143,7 @@ def _same_ev(runs: Runs) -> tuple[Check, ...]:
     forced = runs[FORCED.name]
     is_simulated = SHARED.name in runs
     return (
-        at_least(FORCED_RATE, slower_rate(forced), NEAR),
+        at_least(FORCED_RATE, slower_rate(forced), NEAR_LINE_RATE),
         shown(
             "of the first flow's packets on the EV that it then shares",
             _share_on(forced, forced.flows[0], FORCED_T1, *_settled(forced)),
@@ -155,7 +155,7 @@ def _same_ev(runs: Runs) -> tuple[Check, ...]:
 
 def _an_ev_each(run: Run, unmoved: Run) -> Iterator[Check]:
     """What is measured where each flow has an EV of its own beside the one that both have."""
-    yield at_least("share of line rate, the slower of the two", slower_rate(run), NEAR)
+    yield at_least("share of line rate, the slower of the two", slower_rate(run), NEAR_LINE_RATE)
     yield at_most("the same without ECN skip", slower_rate(unmoved), 0.85)
     yield at_most(
         f"of a flow's packets on the EV that both have, at most ({CARRIED:.1%} are carried)",
@@ -166,7 +166,7 @@ def _an_ev_each(run: Run, unmoved: Run) -> Iterator[Check]:
 
 FORCED_RATE = "the second flow is forced: the slower of the two, of line rate"
 
-NEAR = 0.95
+NEAR_LINE_RATE = 0.95
 """What is "near line rate"."""
 
 FORCED_T1 = 0

@@ -27,7 +27,7 @@ BASELINE_RTTS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class TimeInForce:
     """The time in which a fault was in force, in seconds of the run.
 
     Attributes:
@@ -117,7 +117,7 @@ def fraction(
     return delivery.goodput_bps(start, end) / rate_bps if rate_bps else None
 
 
-def window(data: RunData, fault: FaultRecord) -> Window | None:
+def window(data: RunData, fault: FaultRecord) -> TimeInForce | None:
     """When a fault was in force; None if it never took effect within the run."""
     start = data.seconds(fault.effective_ns)
     end = data.end_s
@@ -125,7 +125,7 @@ def window(data: RunData, fault: FaultRecord) -> Window | None:
         return None
     healed = data.seconds(fault.healed_ns)
     earliest = data.seconds(fault.effective_after_ns)
-    return Window(
+    return TimeInForce(
         start=start,
         end=min(end, end if healed is None else healed),
         earliest=start if earliest is None else earliest,
@@ -147,7 +147,7 @@ class FaultMetrics:
     """
 
     def __init__(
-        self, data: RunData, flow: FlowTables, fault: FaultRecord, during: Window, until: float
+        self, data: RunData, flow: FlowTables, fault: FaultRecord, during: TimeInForce, until: float
     ) -> None:
         """Select the records on the EVs that the fault concerns, and count them."""
         self.data, self.flow, self.fault = data, flow, fault

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from testbed.model.fabric.addressing import ev_for_path, paths
 from testbed.model.faults.impairment import ActiveFaults, Impairment
 from testbed.model.units import NS_PER_S
-from testbed.results.capacity.routes import EvRow, Routes
+from testbed.results.capacity.routes import EvOfFlow, Routes
 from testbed.results.records import EV_EVENTS
 from testbed.results.run_data import RunData
 
@@ -152,7 +152,7 @@ class _Rates:
         self._own = self._routes_of_endpoints()
         self._known: dict[_State, _Now] = {}
 
-    def _routes(self, evs: Iterable[EvRow]) -> Routes:
+    def _routes(self, evs: Iterable[EvOfFlow]) -> Routes:
         return Routes(self._topology, self._flows, evs, self._control_bps)
 
     def _routes_of_endpoints(self) -> Routes:

@@ -24,7 +24,7 @@ HOPS = 4
 Impaired = Callable[[str], Impairment]
 """Returns the impairment of a direction of a link, or of a host, by its name."""
 
-EvRow = tuple[int, int, bool]
+EvOfFlow = tuple[int, int, bool]
 """An EV: the place of its flow among all flows, its value, whether it is active from the start."""
 
 
@@ -41,7 +41,7 @@ class Routes:
         self,
         topology: Topology,
         flows: Sequence[FlowRecord],
-        evs: Iterable[EvRow],
+        evs: Iterable[EvOfFlow],
         control_bps: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
         """Look up the paths.

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.bench.elsewhere import figures_from
 from testbed.bench.measure import Setting
+from testbed.bench.on_cluster import figures_from
 from testbed.bench.parts import PARTS, load
 from testbed.cli.placing import pool_at
 from testbed.model.errors import ExitStatus

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from testbed.bench.measure import Figure, Setting, not_measured
+from testbed.bench.measure import Measurement, Setting, not_measured
 from testbed.bench.parts import PARTS, load
 from testbed.model.errors import RunFailedError, TestbedError
 
@@ -25,7 +25,7 @@ def figures_from(
     repeats: int,
     results: Path,
     progress: Callable[[str], None],
-) -> dict[str, list[Figure]]:
+) -> dict[str, list[Measurement]]:
     """Measure parts on the workers of a cluster; one that fails ends no other.
 
     Args:
@@ -50,7 +50,7 @@ def figures_from(
         try:
             measured[name] = [*map(_figure, json.loads(future.result()))]
         except (TestbedError, OSError) as error:
-            measured[name] = [not_measured(Figure(PARTS[name].what, "", ()), str(error))]
+            measured[name] = [not_measured(Measurement(PARTS[name].what, "", ()), str(error))]
         progress(f"{name}: measured")
     return {name: measured[name] for name in under_way.values()}
 
@@ -69,8 +69,8 @@ def measure(name: str, repeats: int, results: str) -> str:
     return done.stdout
 
 
-def _figure(fields: dict[str, Any]) -> Figure:
-    return Figure(**fields | {"samples": tuple(fields["samples"])})
+def _figure(fields: dict[str, Any]) -> Measurement:
+    return Measurement(**fields | {"samples": tuple(fields["samples"])})
 
 
 def _main(name: str, repeats: str, results: str) -> None:
