@@ -126,7 +126,7 @@ def check_stream(stream: Path) -> None:
     commands = {(r["kind"], r["by"]) for r in records if r["type"] == "operator"}
     assert {kind for kind, _ in commands} == {"deny", "allow", "disable", "enable"}
     packets = [packet for r in records if r["type"] == "packets" for packet in r["packets"]]
-    fates = {(kind, fate) for _, _, _, _, fate, _, kind in packets}
+    fates = {(kind, fate) for _, _, _, _, fate, _, kind, _ in packets}
     assert fates >= {("data", "arrived"), ("data", "lost"), ("sack", "arrived")}
     assert fates >= {("probe", "lost"), ("probe", "arrived"), ("answer", "arrived")}
     assert [r["flows"] for r in records if r["type"] == "ended"] == [[0]]
