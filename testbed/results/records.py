@@ -195,8 +195,9 @@ CONTROL = Table(
 )
 """A control packet handed to the socket (`sent`), or arrived; only from `CONTROL_DILATION` on.
 
-`kind`: what `mrc/wire/kinds.py` calls it. `back`: it goes from the flow's receiver to its sender.
-Both rows of a packet have its iCRC. An arrival has no flow, plane and EV: they are -1, -1 and 0.
+`kind`: `PacketKind.recorded` of `mrc/wire/kinds.py`; RoCE's acknowledgements are `ack`. `back`: it
+goes from the flow's receiver to its sender. Both rows of a packet have its iCRC. An arrival has no
+flow, plane and EV: they are -1, -1 and 0.
 """
 
 CONTROL_DILATION = 100_000

@@ -185,6 +185,9 @@ def _table(directory: Path, table: Table) -> pl.DataFrame:
             return pl.DataFrame(schema=table.frame_schema())
         raise InputError.of(str(path), "", "a table of the run")
     try:
-        return pl.read_parquet(path).sort("t", maintain_order=True)
+        frame = pl.read_parquet(path).sort("t", maintain_order=True)
     except (OSError, pl.exceptions.PolarsError):
         raise InputError.of(str(path), "a damaged file", "a table of the run") from None
+    if table is CONTROL and "back" not in frame.columns:  # of an earlier version
+        return pl.DataFrame(schema=table.frame_schema())
+    return frame

@@ -171,6 +171,19 @@ def test_where_time_is_slow_every_packet_of_the_first_flow_is_in_the_stream(
         assert way[0].startswith("h1>" if packet.back else "h0>")
 
 
+def test_a_run_whose_control_packets_have_no_direction_is_shown_without_them(
+    tmp_path: Path,
+) -> None:
+    """As an earlier version recorded them."""
+    (tmp_path / "slow.yaml").write_text(SLOW)
+    simulate(load_scenario(str(tmp_path / "slow.yaml")), tmp_path)
+    analyse(tmp_path, drawn=False)
+    control = pl.read_parquet(tmp_path / "control.parquet")
+    control.drop("back").write_parquet(tmp_path / "control.parquet")
+    batches = [record for record in recorded_stream(tmp_path) if isinstance(record, PacketBatch)]
+    assert {packet.kind for batch in batches for packet in batch.packets} == {"data"}
+
+
 def test_the_links_that_the_clustermapper_measured_are_in_the_states(tmp_path: Path) -> None:
     file = tmp_path / "mapped.yaml"
     file.write_text(FAILURE + "clustermapper: {period: 25 us}\n")

@@ -52,4 +52,4 @@
  * @typedef {Snapshot | Opened | Ended | State | PacketBatch | RunEvent} StreamRecord
  */
 
-export const VERSION = 4;
+export const VERSION = 5;

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from testbed.model.json_schema import records_schema
 
-VERSION: Literal[4] = 4
+VERSION: Literal[5] = 5
 """Counts up whenever a reader of the stream has to change."""
 
 
@@ -89,7 +89,7 @@ class Snapshot(Record):
     """The first record: what the run consists of."""
 
     type: Literal["snapshot"] = "snapshot"
-    version: Literal[4] = VERSION
+    version: Literal[5] = VERSION
     scenario: str
     description: str
     topology: str

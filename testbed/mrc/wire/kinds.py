@@ -261,7 +261,7 @@ class PacketKind:
         dscp: the traffic class that it is sent in.
         agree: how many sources agree on headers and PSN, and which.
         recorded: what records of control packets call it; empty for a WRITE.
-        of_responder: whether it answers a packet.
+        of_responder: whether a flow's receiver sends it (`back` in the records).
     """
 
     name: str
