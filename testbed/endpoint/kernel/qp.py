@@ -44,18 +44,18 @@ class StreamConfig:
         qpn: the number of the queue pair that it implements.
         protocol: IPPROTO_TCP or IPPROTO_MPTCP.
         congestion: the name of the kernel's congestion control.
-        listens: where it accepts its peer's call; None if it calls.
-        calls: the address that it calls; None if it listens.
+        listens_at: the address at which it listens; None if it connects.
+        connects_to: the address that it connects to; None if it listens.
         paths: by the plane of its addresses, the EV that packets carry, and that EV's plane.
         receive_buffer_bytes: of the socket; the kernel sizes the send buffer.
-        retry_ns: the time after which a refused call is repeated.
+        retry_ns: the time after which it tries again to connect if it was refused.
     """
 
     qpn: int
     protocol: int
     congestion: str
-    listens: SocketAddress | None
-    calls: SocketAddress | None
+    listens_at: SocketAddress | None
+    connects_to: SocketAddress | None
     paths: Mapping[int, tuple[int, int]]
     receive_buffer_bytes: int
     retry_ns: int
@@ -82,7 +82,7 @@ class StreamQp:
     """
 
     def __init__(self, config: StreamConfig, memory: mrc.MemoryTable) -> None:
-        """Listen, or call at the first `transmit`.
+        """Listen, or connect at the first `transmit`.
 
         Raises:
             OSError: the kernel has no such protocol or congestion control.
@@ -107,15 +107,15 @@ class StreamQp:
         self._subflows: dict[tuple[int, int], SentSegments] = {}
         self._outgoing: deque[mrc.Datagram] = deque()
         self._collect: Callable[[int], None] | None = None
-        self._call_ns = 0
-        self._calling: socket.socket | None = None
+        self._connect_ns = 0
+        self._connecting: socket.socket | None = None
         self._socket: socket.socket | None = None
         """The connection, once it is established."""
         self._failure = ""
         self._listener: socket.socket | None = None
-        if config.listens is not None:
+        if config.listens_at is not None:
             self._listener = self._open()
-            self._listener.bind(config.listens)
+            self._listener.bind(config.listens_at)
             self._listener.listen(1)
 
     def attach(self, collect: Callable[[int], None]) -> None:
@@ -272,21 +272,21 @@ class StreamQp:
             except BlockingIOError:
                 return
             self._socket.setblocking(False)
-        elif self._calling is not None:
-            self._check_call(self._calling, now_ns)
-        elif self.config.calls is not None and now_ns >= self._call_ns:
-            self._calling = self._open()
-            self._calling.connect_ex(self.config.calls)
+        elif self._connecting is not None:
+            self._check_connect(self._connecting, now_ns)
+        elif self.config.connects_to is not None and now_ns >= self._connect_ns:
+            self._connecting = self._open()
+            self._connecting.connect_ex(self.config.connects_to)
 
-    def _check_call(self, calling: socket.socket, now_ns: int) -> None:
-        """Take the connection that the peer has accepted; call again if it has refused."""
-        if calling.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-            calling.close()
-            self._calling, self._call_ns = None, now_ns + self.config.retry_ns
+    def _check_connect(self, connecting: socket.socket, now_ns: int) -> None:
+        """Take the connection that the peer has accepted; connect again if it has refused."""
+        if connecting.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            connecting.close()
+            self._connecting, self._connect_ns = None, now_ns + self.config.retry_ns
             return
         with suppress(OSError):  # it is not accepted yet
-            calling.getpeername()
-            self._socket = calling
+            connecting.getpeername()
+            self._socket = connecting
 
     def _write(self) -> None:
         if self._socket is None:

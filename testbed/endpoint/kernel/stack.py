@@ -18,7 +18,7 @@ from testbed.mrc import Arrival, Datagram, MemoryTable
 from testbed.mrc.constants import ECN_CE
 
 FIRST_PORT = 20_000
-"""The first port at which calls are accepted: all are below the ports that callers get."""
+"""The first port on which hosts listen; all are below the ephemeral ports."""
 
 SEND_BUFFER_BDP = 8
 """The limit of a socket's send buffer in BDPs of the host, if the kernel's own limit is lower. The
@@ -55,18 +55,19 @@ def kernel_stack(plan: EndpointPlan, transport: KernelTransport) -> Stack:
 def _open_stream(
     plan: EndpointPlan, transport: KernelTransport, qp: QpPlan, memory: MemoryTable
 ) -> StreamQp:
-    """Make a host's end of a connection; the host with the lower number calls the other."""
+    """Make a host's end of a connection; the host with the lower number connects to the other."""
     topology = plan.scenario.topology
     plane = qp.evs[0].path.plane  # where Multipath TCP begins
     port = _port_of(plan.host, qp)
-    calling = plan.host < qp.peer
-    listener = ordinary_address(topology, qp.peer if calling else plan.host, plane)
+    connecting = plan.host < qp.peer
+    listener = ordinary_address(topology, qp.peer if connecting else plan.host, plane)
     config = StreamConfig(
         qpn=qp.qpn,
         protocol=protocol_of(transport),
         congestion=transport.congestion,
-        listens=None if calling else ("::", port),  # subflows come to the other planes' addresses
-        calls=(str(listener), port) if calling else None,
+        # Subflows come to the other planes' addresses.
+        listens_at=None if connecting else ("::", port),
+        connects_to=(str(listener), port) if connecting else None,
         paths={ev.path.plane: (ev.value, ev.path.plane) for ev in qp.evs},
         receive_buffer_bytes=RECEIVE_BUFFER_BDP * topology.planes * topology.bdp_bytes,
         retry_ns=topology.propagation_rtt_ns,
@@ -75,7 +76,7 @@ def _open_stream(
 
 
 def _port_of(host: Node, qp: QpPlan) -> int:
-    """The port at which the called end of a connection accepts it."""
+    """The port of the listening end of a connection."""
     return FIRST_PORT + (qp.peer_qpn if host < qp.peer else qp.qpn)
 
 
@@ -114,8 +115,8 @@ class KernelStack:
             _ECN_SYSCTL.write_text("1")
         if isinstance(transport, Mptcp):
             _ADD_ADDR_TIMEOUT_SYSCTL.write_text(str(_ADD_ADDR_TIMEOUT_S))
-            called = any(qp.peer < host for qp in plan.qps)  # the calling end opens the subflows
-            others = planes[1:] if called else ()
+            listening = any(qp.peer < host for qp in plan.qps)  # the other end opens the subflows
+            others = planes[1:] if listening else ()
             addresses = [ordinary_address(topology, host, plane) for plane in others]
             with GenericNetlink(host.name) as generic:
                 generic.announce_to_mptcp_peers(addresses)
@@ -163,7 +164,7 @@ class KernelStack:
         return dict(self._dropped)
 
     def _find(self, peer: bytes, host_port: int, peer_port: int) -> StreamQp | None:
-        """The connection between two ports, one of which accepts calls."""
+        """The connection between two ports, one of which listens."""
         return self._by_peer.get((peer, peer_port)) or self._by_peer.get((peer, host_port))
 
 
