@@ -129,7 +129,7 @@ def _engine(store: "Store", setting: Setting, policy: "RetryPolicy") -> "Campaig
     """What makes runs on this machine.
 
     Planning and storing runs loads Polars, which starts threads: that must not happen before
-    `carried`, or another part of the bench, has forked a sandbox.
+    `at_carried_dilation`, or another part of the bench, has forked a sandbox.
     """
     from testbed.campaign.engine import CampaignEngine  # noqa: PLC0415
     from testbed.campaign.local import LocalExecutor  # noqa: PLC0415

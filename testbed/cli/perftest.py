@@ -23,7 +23,7 @@ def write_bw(
     src: Src = None,
     dst: Dst = None,
     *,
-    measurement: options.Measurement,
+    measurement: options.Request,
 ) -> None:
     """Measure the bandwidth of WRITEs, as ib_write_bw does (root).
 
@@ -39,7 +39,7 @@ def write_lat(
     src: Src = None,
     dst: Dst = None,
     *,
-    measurement: options.Measurement,
+    measurement: options.Request,
 ) -> None:
     """Measure the latency of a WRITE, as ib_write_lat does (root).
 
@@ -49,9 +49,7 @@ def write_lat(
     _measure(topology, src, dst, measurement)
 
 
-def _measure(
-    topology: str, src: str | None, dst: str | None, measurement: options.Measurement
-) -> None:
+def _measure(topology: str, src: str | None, dst: str | None, measurement: options.Request) -> None:
     from testbed.fabric.capabilities import require
     from testbed.files.topologies import load_topology
     from testbed.perftest.pair import measure

@@ -126,7 +126,8 @@ def run_apart(slowness: float = 1.0) -> Iterator[dict[str, None] | None]:
 
     Yields the restrictions that have been in force in these processes so far: a set that keeps its
     order. It yields None on Windows, which cannot wait for pipes: there the classes run in this
-    process, without limits.
+    process, without limits. A thread that is started in the block has to be given its context
+    (`contextvars.copy_context`), or the classes run without limits there.
 
     Args:
         slowness: how many times longer they may take than on the machine the limits are for.

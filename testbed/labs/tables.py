@@ -88,10 +88,10 @@ def read_table(
 
 
 def _check_value(column: "pl.Series", value: str) -> None:
-    """Refuse a value of another form than all values of a column have.
+    """Check that a value looks like one in the column, apart from its digits.
 
     Raises:
-        InputError: it is none of them, and looks like none of them.
+        InputError: it looks like none.
     """
     known = column.unique(maintain_order=True).to_list()
     forms = {_DIGITS.sub("0", str(other).lower()) for other in known}

@@ -22,7 +22,7 @@ from testbed.model.units import NS_PER_S, show_duration, show_rate, show_share, 
 
 MOST_EVS = 32
 MOST_FLOWS = 8
-MOST_EVENTS = 10
+SHOWN_EVENTS = 10
 
 
 def shown(run_state: RunState) -> RenderableType:
@@ -107,7 +107,7 @@ def _events(run_state: RunState) -> Table:
     table = _table("Events", "")
     table.show_header = False
     lines = [line for event in run_state.events for line in _in_words(run_state, event)]
-    for line in reversed(lines[-MOST_EVENTS:]):
+    for line in reversed(lines[-SHOWN_EVENTS:]):
         table.add_row(line)
     return table
 

@@ -10,6 +10,11 @@ class Counters:
 
     `unagreed` counts SACKs that advertise a window, which is ignored, and NACKs of trims, where the
     two ends had not agreed on them.
+
+    `acks_missed`: last packets that were sent again to ask for a missing ACK. `trims_unanswered`:
+    trimmed packets that were not answered by a NACK, as `trim_nack` is off. `no_receive`: WRITEs
+    with immediate that found no posted receive. `excess_immediates`: those beyond the limit that
+    this end had announced.
     """
 
     data_sent: int = 0

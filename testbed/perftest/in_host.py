@@ -34,15 +34,13 @@ def write_lat() -> None:
 
 
 @with_options(options.bandwidth, "measurement")
-def _bandwidth(
-    server: Server = None, *, measurement: options.Measurement, port: Port = PORT
-) -> None:
+def _bandwidth(server: Server = None, *, measurement: options.Request, port: Port = PORT) -> None:
     """RDMA WRITEs one after another: bandwidth. The end that listens follows the caller."""
     _measure(server, *measurement, port)
 
 
 @with_options(options.latency, "measurement")
-def _latency(server: Server = None, *, measurement: options.Measurement, port: Port = PORT) -> None:
+def _latency(server: Server = None, *, measurement: options.Request, port: Port = PORT) -> None:
     """Half the round trip of an RDMA WRITE there and back. The listening end follows the caller."""
     _measure(server, *measurement, port)
 

@@ -16,7 +16,7 @@ ReportGbits = Annotated[bool, typer.Option("--report_gbits", help="Gbit/s instea
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, a line a pair, for programs.")]
 
 
-class Measurement(NamedTuple):
+class Request(NamedTuple):
     """What is measured, and how it is printed."""
 
     parameters: Parameters
@@ -32,7 +32,7 @@ def bandwidth(
     bidirectional: Bidirectional = False,
     report_gbits: ReportGbits = False,
     as_json: Json = False,
-) -> Measurement:
+) -> Request:
     """The options of write_bw.
 
     The defaults are perftest's own, but for the iterations, 5000 there, and 1000 of write_lat: one
@@ -40,12 +40,12 @@ def bandwidth(
     """
     sizes = ALL_SIZES if all_sizes else (size,)
     parameters = Parameters(Tool.BANDWIDTH, sizes, iters, qp, tx_depth, bidirectional)
-    return Measurement(parameters, Show(report_gbits, as_json))
+    return Request(parameters, Show(report_gbits, as_json))
 
 
 def latency(
     size: Size = 2, iters: Iters = 100, all_sizes: All = False, as_json: Json = False
-) -> Measurement:
+) -> Request:
     """The options of write_lat."""
     sizes = ALL_SIZES if all_sizes else (size,)
-    return Measurement(Parameters(Tool.LATENCY, sizes, iters), Show(as_json=as_json))
+    return Request(Parameters(Tool.LATENCY, sizes, iters), Show(as_json=as_json))

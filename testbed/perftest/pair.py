@@ -8,14 +8,12 @@ from testbed.fabric.ordinary.routes import OrdinaryTraffic
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
 from testbed.perftest import in_host
-from testbed.perftest.options import Measurement
+from testbed.perftest.options import Request
 from testbed.sandbox.namespaces import enter_netns
 from testbed.sandbox.processes import Child, call, spawn
 
 
-def measure(
-    topology: Topology, pairs: Sequence[tuple[Node, Node]], measurement: Measurement
-) -> int:
+def measure(topology: Topology, pairs: Sequence[tuple[Node, Node]], measurement: Request) -> int:
     """Build the fabric in a sandbox and measure in two hosts, one pair after the other.
 
     It prints what it finds. Returns the exit status, the first that is not 0.
@@ -29,7 +27,7 @@ def measure(
 
 
 def _in_sandbox(
-    topology: Topology, pairs: Sequence[tuple[Node, Node]], measurement: Measurement
+    topology: Topology, pairs: Sequence[tuple[Node, Node]], measurement: Request
 ) -> int:
     with Fabric(topology) as fabric:
         fabric.verify()
@@ -43,7 +41,7 @@ def _in_sandbox(
     return os.EX_OK
 
 
-def _start(host: Node, server: str | None, measurement: Measurement) -> Child:
+def _start(host: Node, server: str | None, measurement: Request) -> Child:
     """Start an end in a host: the caller of a server's host, or the server."""
 
     def work(_: object) -> int:

@@ -50,9 +50,10 @@ def add_next_hop(
 def source_port_rule(
     destination: IPv6Address, ports: range, priority: int, table: int | None
 ) -> Request:
-    """Look up UDP packets to an address with these source ports in a table; None: swallow them.
+    """A rule: UDP packets to an address with these source ports use a routing table.
 
-    `ports` does not have 0, which the kernel takes for any port.
+    With `table` None they are dropped. `ports` does not have 0, which the kernel takes for any
+    port.
     """
     data = encoded(
         messages.RuleMessage(),

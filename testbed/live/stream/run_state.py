@@ -27,10 +27,10 @@ from testbed.live.stream.records import (
     VerdictChange,
 )
 
-MOST_EVENTS = 50
+REMEMBERED_EVENTS = 50
 """Events that are remembered."""
 
-EVENT_TYPES = (
+_EVENT_TYPES = (
     EvChange,
     FaultChange,
     Detection,
@@ -74,7 +74,7 @@ class RunState:
     faults: dict[int, FaultChange] = field(default_factory=dict)
     detections: list[Detection] = field(default_factory=list)
     verdict: VerdictChange | None = None
-    events: deque[StreamRecord] = field(default_factory=lambda: deque(maxlen=MOST_EVENTS))
+    events: deque[StreamRecord] = field(default_factory=lambda: deque(maxlen=REMEMBERED_EVENTS))
     outcome: str | None = None
 
     def take(self, record: StreamRecord) -> None:
@@ -100,7 +100,7 @@ class RunState:
                 self.verdict = record
             case RunEnd():
                 self.outcome = record.outcome
-        if isinstance(record, EVENT_TYPES):
+        if isinstance(record, _EVENT_TYPES):
             self.events.append(record)
 
     def _open(self, record: Snapshot | Opened) -> None:

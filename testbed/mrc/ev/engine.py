@@ -114,7 +114,7 @@ class EvEngine:
         marked: int | None,
         now_ns: int,
     ) -> None:
-        """Take in packets that arrived: a selector of the user's own is told as well.
+        """Note which packets arrived, and report them to a selector of the user's own.
 
         Args:
             arrived: the transmissions that are newly acknowledged.

@@ -58,7 +58,10 @@ class PathSelector(Protocol):
         """Note that a packet on an EV was refused, for instance as `TRIMMED`."""
 
     def on_loss(self, ev: int, reason: str, now_ns: int) -> None:
-        """Note that a packet on an EV was declared lost: `overtaken`, `late` or `timeout`."""
+        """Note that a packet on an EV was declared lost.
+
+        `reason`: `overtaken`, `late`, `silent EV` or `timeout`.
+        """
 
     def on_state(self, ev: int, state: EvState, *, active: bool, now_ns: int) -> None:
         """Note that an EV changed its state, or entered or left the active set."""

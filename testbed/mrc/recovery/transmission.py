@@ -10,7 +10,8 @@ class Transmission:
 
     `order` counts the transmissions of the queue pair; `previous` is the one that this one repeats,
     until it is repeated itself; `repeated` says that it is a retransmission;
-    `done` says that it is no longer in flight: acknowledged or declared lost.
+    `done` says that it is no longer in flight: acknowledged or declared lost; `suspected` says
+    that a later packet of the same EV was delivered.
 
     The I/O layer reports with `set_port_wait` how long the packet waits for the NIC's port. The
     round trip of congestion control excludes this wait: NICs take their timestamps on the wire, and

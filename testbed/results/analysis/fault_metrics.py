@@ -117,7 +117,7 @@ def fraction(
     return delivery.goodput_bps(start, end) / rate_bps if rate_bps else None
 
 
-def window(data: RunData, fault: FaultRecord) -> TimeInForce | None:
+def time_in_force(data: RunData, fault: FaultRecord) -> TimeInForce | None:
     """When a fault was in force; None if it never took effect within the run."""
     start = data.seconds(fault.effective_ns)
     end = data.end_s

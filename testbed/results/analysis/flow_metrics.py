@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from testbed.model.summary import EvSummary, FlowSummary, Latency
 from testbed.results.analysis.delivery import message_latencies, reordering, union
 from testbed.results.analysis.estimates import Percentiles
-from testbed.results.analysis.fault_metrics import FlowTables, fraction, shortfall, window
+from testbed.results.analysis.fault_metrics import FlowTables, fraction, shortfall, time_in_force
 from testbed.results.records import ARRIVALS, COMPLETIONS
 from testbed.results.run_data import RunData
 
@@ -66,8 +66,8 @@ class FlowMetrics:
         self.reorder_depth_max = order.depth_max
 
     def _in_force_fraction(self) -> float | None:
-        windows = [w for fault in self.data.faults if (w := window(self.data, fault))]
-        spans = union((w.start, w.end) for w in windows)
+        times = [t for fault in self.data.faults if (t := time_in_force(self.data, fault))]
+        spans = union((w.start, w.end) for w in times)
         if not spans:
             return None
         starts, ends = np.array(spans).T

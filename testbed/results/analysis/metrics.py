@@ -25,7 +25,7 @@ from testbed.model.summary.spread import spreads
 from testbed.results.analysis.delivery import delivered_point, delivery, in_order
 from testbed.results.analysis.ev_states import ev_spans
 from testbed.results.analysis.expectations import evaluate
-from testbed.results.analysis.fault_metrics import FaultMetrics, FlowTables, window
+from testbed.results.analysis.fault_metrics import FaultMetrics, FlowTables, time_in_force
 from testbed.results.analysis.flow_metrics import flow_summary, latencies_s, latency
 from testbed.results.analysis.link_metrics import link_summaries
 from testbed.results.analysis.localisation import localisation
@@ -192,7 +192,7 @@ def fault_effects(
     data: RunData, tables: Sequence[FlowTables], fault: FaultRecord
 ) -> list[FaultMetrics]:
     """What one fault did to each flow, to be measured; nothing if it took no effect."""
-    during = window(data, fault)
+    during = time_in_force(data, fault)
     if during is None:
         return []
     effects = (data.seconds(other.effective_ns) for other in data.faults)
