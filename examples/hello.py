@@ -11,7 +11,7 @@ with open_device() as device, meet(device, *sys.argv[1:]) as peer:
     memory = device.context.reg_mr(bytearray(64))
     qp.post_recv(0)
     remote = peer.connect([qp], memory)
-    if peer.calls:
+    if peer.is_client:
         qp.post_write_imm(1, b"hello over MRC", remote.va, remote.rkey, immediate=42)
     (done,) = device.wait(cq)
     print(

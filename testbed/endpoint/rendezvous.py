@@ -1,8 +1,8 @@
 """The TCP connection by which two programs exchange the parameters of their queue pairs.
 
-As with perftest, one end listens, the other calls it, and each sends the other its queue pairs'
-numbers, first PSNs and memory. MRC itself sets up nothing. The connection crosses the fabric as
-ordinary traffic.
+As with perftest, one end listens and the other connects to it. Each sends the other its queue
+pairs' numbers, first PSNs and memory. MRC itself sets up nothing. The connection crosses the fabric
+as ordinary traffic.
 """
 
 import json
@@ -43,11 +43,11 @@ class Rendezvous(Closeable):
     """A connection to the peer's program. Leaving its `with` block waits for the peer to do so.
 
     Attributes:
-        calls: whether this end called the other.
+        is_client: whether this end connected to the other.
     """
 
-    def __init__(self, device: Device, connection: socket.socket, *, calls: bool) -> None:
-        self.calls = calls
+    def __init__(self, device: Device, connection: socket.socket, *, is_client: bool) -> None:
+        self.is_client = is_client
         self._device = device
         self._connection = connection
         self._received = b""
@@ -122,7 +122,7 @@ class Rendezvous(Closeable):
 
 
 def meet(device: Device, server: str | None = None, *, port: int = PORT) -> Rendezvous:
-    """Call the program that listens on a host, or listen for one that calls (no `server`).
+    """Connect to the program that listens on a host, or listen for one (no `server`).
 
     Args:
         device: the device of this end.
@@ -131,12 +131,12 @@ def meet(device: Device, server: str | None = None, *, port: int = PORT) -> Rend
 
     Raises:
         InputError: no host has that name or address.
-        TimeoutError: no program listened, or called, for `TIMEOUT_S`.
+        TimeoutError: no program listened, or connected, for `TIMEOUT_S`.
     """
     if server is None:
-        return Rendezvous(device, _listen(port), calls=False)
+        return Rendezvous(device, _listen(port), is_client=False)
     address = ordinary_address(device.topology, find_host(device.topology, server), 0)
-    return Rendezvous(device, _call(str(address), port), calls=True)
+    return Rendezvous(device, _connect(str(address), port), is_client=True)
 
 
 def find_host(topology: Topology, name: str) -> Node:
@@ -160,7 +160,7 @@ def _listen(port: int) -> socket.socket:
     return connection
 
 
-def _call(server: str, port: int) -> socket.socket:
+def _connect(server: str, port: int) -> socket.socket:
     end = time.monotonic() + TIMEOUT_S
     while True:
         try:

@@ -1,4 +1,4 @@
-"""The two ends of a measurement: the caller decides what is measured, the other end follows."""
+"""The two ends of a measurement: the client decides what is measured, the server follows."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -15,7 +15,7 @@ from testbed.perftest.results import Bandwidth, LatencyRow, Rows
 from testbed.workloads.messages import IMMEDIATE_MASK
 from testbed.workloads.pattern import Block, Pattern
 
-_CALLER, _CALLED = 0, 1
+_CLIENT, _SERVER = 0, 1
 
 _RECEIVES = 2
 """Posted receives of write_lat: one is consumed by each message, of which one is on its way."""
@@ -53,7 +53,7 @@ class _End:
         Raises:
             RunFailedError: it differs.
         """
-        sender = _CALLED if self.peer.calls else _CALLER
+        sender = _SERVER if self.peer.is_client else _CLIENT
         for number in range(self.parameters.qps):
             start = number * self.slot
             received = self.memory.buffer[start : start + size]
@@ -74,11 +74,11 @@ def call(device: Device, server: Node, port: int, parameters: Parameters) -> Row
 
 
 def serve(device: Device, port: int) -> tuple[Parameters, Rows]:
-    """Wait for a caller and follow it; return its parameters and what this end has measured.
+    """Wait for a client and follow it; return its parameters and what this end has measured.
 
     Raises:
         RunFailedError: a WRITE failed, or something else arrived than was sent.
-        TimeoutError: nobody called.
+        TimeoutError: nobody connected.
     """
     with meet(device, port=port) as peer:
         parameters = Parameters.from_dict(peer.exchange({}))
@@ -112,10 +112,10 @@ def _check(entries: Sequence[WorkCompletion]) -> None:
 def _bandwidth(end: _End, size: int) -> Bandwidth:
     """Measure the bandwidth of one message size, beginning and ending together with the peer.
 
-    Returns the sum of both directions where both ends send, otherwise the caller's direction.
+    Returns the sum of both directions where both ends send, otherwise the client's direction.
     """
     end.peer.exchange({"size": size})
-    sends = end.peer.calls or end.parameters.bidirectional
+    sends = end.peer.is_client or end.parameters.bidirectional
     sent = _send_all(end, size) if sends else None
     of_peer = end.peer.exchange({"measured": sent and asdict(sent)})["measured"]
     if of_peer is not None:
@@ -125,7 +125,7 @@ def _bandwidth(end: _End, size: int) -> Bandwidth:
 
 
 def _send_all(end: _End, size: int) -> Bandwidth:
-    sender = _CALLER if end.peer.calls else _CALLED
+    sender = _CLIENT if end.peer.is_client else _SERVER
     parameters, remote = end.parameters, end.remote
     payloads = [end.payload(sender, number, size) for number in range(parameters.qps)]
     unsent = [parameters.iters] * parameters.qps
@@ -164,7 +164,7 @@ def _latency(end: _End, size: int) -> LatencyRow:
     places packets in any order, so that the last byte may arrive first.
     """
     end.peer.exchange({"size": size})
-    sender = _CALLER if end.peer.calls else _CALLED
+    sender = _CLIENT if end.peer.is_client else _SERVER
     payload = end.payload(sender, 0, size)
     (qp,) = end.qps
     remote = end.remote
@@ -184,16 +184,16 @@ def _latency(end: _End, size: int) -> LatencyRow:
             if entry.opcode is WcOpcode.RECV_RDMA_WITH_IMM:
                 received += 1
                 qp.post_recv(entry.wr_id)
-                if end.peer.calls and received == end.parameters.iters:
+                if end.peer.is_client and received == end.parameters.iters:
                     posted_ns.append(now_ns())
                 else:
                     post()
         return received == end.parameters.iters
 
-    if end.peer.calls:
+    if end.peer.is_client:
         post()
     end.peer.work(step)
     end.check(size)
-    row = LatencyRow.of(size, posted_ns) if end.peer.calls else None
+    row = LatencyRow.of(size, posted_ns) if end.peer.is_client else None
     of_peer = end.peer.exchange({"measured": row and asdict(row)})["measured"]
     return row or LatencyRow(**of_peer)

@@ -35,13 +35,13 @@ def write_lat() -> None:
 
 @with_options(options.bandwidth, "measurement")
 def _bandwidth(server: Server = None, *, measurement: options.Request, port: Port = PORT) -> None:
-    """RDMA WRITEs one after another: bandwidth. The end that listens follows the caller."""
+    """RDMA WRITEs one after another: bandwidth. The server follows the client."""
     _measure(server, *measurement, port)
 
 
 @with_options(options.latency, "measurement")
 def _latency(server: Server = None, *, measurement: options.Request, port: Port = PORT) -> None:
-    """Half the round trip of an RDMA WRITE there and back. The listening end follows the caller."""
+    """Half the round trip of an RDMA WRITE there and back. The server follows the client."""
     _measure(server, *measurement, port)
 
 
@@ -50,8 +50,8 @@ def measure(server: str | None, parameters: Parameters, show: Show) -> int:
 
     Args:
         server: the host of the other end; None: be that end.
-        parameters: what is measured; the caller decides.
-        show: how the caller prints it.
+        parameters: what is measured; the client decides.
+        show: how the client prints it.
     """
     return _exit_status(lambda: _measure(server, parameters, show, PORT))
 

@@ -42,7 +42,7 @@ def _in_sandbox(
 
 
 def _start(host: Node, server: str | None, measurement: Request) -> Child:
-    """Start an end in a host: the caller of a server's host, or the server."""
+    """Start an end in a host: the client of a server, or the server."""
 
     def work(_: object) -> int:
         enter_netns(host.name)
