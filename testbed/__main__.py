@@ -4,7 +4,6 @@ import os
 import signal
 
 from testbed.campaign import PARENT_VARIABLE
-from testbed.sandbox.attributes import die_with_parent
 
 
 def main() -> None:
@@ -14,6 +13,8 @@ def main() -> None:
     """
     campaign = os.environ.pop(PARENT_VARIABLE, None)
     if campaign is not None:
+        from testbed.sandbox.attributes import die_with_parent  # noqa: PLC0415 - as below
+
         die_with_parent(int(campaign))
     usual = signal.getsignal(signal.SIGINT)
     if usual is signal.default_int_handler:  # otherwise it is ignored, as by nohup

@@ -36,7 +36,7 @@ from testbed.host.plan import plan_endpoints, rtt_timeout_s
 from testbed.host.traffic_progress import TrafficProgress
 from testbed.mapper.clustermapper import MapperPlan
 from testbed.model.fabric.names import ends_at_host, link_of
-from testbed.model.flows import base_rtt_flow
+from testbed.model.flows import base_rtt_flow, flows_of
 from testbed.model.progress import Progress
 from testbed.model.run_files.layout import HEALTH, LOGS, RAW, RUN, START, capture_file
 from testbed.model.run_files.link_sample import LinkSample
@@ -202,7 +202,7 @@ def _build(
 
 def _measure_base_rtt(run: _Run) -> int:
     """Measure the base RTT in ns, with single packets on the idle fabric."""
-    flow = base_rtt_flow(run.scenario)
+    flow = base_rtt_flow(run.scenario.topology, flows_of(run.scenario))
     host = flow.src.name
     source = run.endpoints[host]
     answer_s = 2 * rtt_timeout_s(run.scenario.topology)  # the endpoint gives up earlier

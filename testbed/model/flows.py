@@ -1,6 +1,7 @@
 """The flows of a scenario: who sends to whom, numbered as in every record of a run."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import isclose
@@ -44,18 +45,16 @@ def flows_of(scenario: Scenario) -> tuple[Flow, ...]:
     return tuple(Flow(number, *end) for number, end in enumerate(ends))
 
 
-def base_rtt_flow(scenario: Scenario) -> Flow:
-    """The flow that the base RTT is measured on: the first that crosses a T1, if any does."""
-    topology = scenario.topology
-    flows = flows_of(scenario)
-    across = (flow for flow in flows if topology.rack(flow.src) != topology.rack(flow.dst))
-    return next(across, flows[0])
-
-
 def links_crossed(topology: Topology, flow: Flow) -> int:
     """The number of links that a packet of a flow crosses, one way."""
     within = topology.rack(flow.src) == topology.rack(flow.dst)
     return LINKS_WITHIN if within else LINKS_ACROSS
+
+
+def base_rtt_flow(topology: Topology, flows: Sequence[Flow]) -> Flow:
+    """The flow that the base RTT is measured on: the first that crosses a T1, if any does."""
+    across = (flow for flow in flows if links_crossed(topology, flow) == LINKS_ACROSS)
+    return next(across, flows[0])
 
 
 def fair_shares_bps(scenario: Scenario) -> dict[int, float]:

@@ -100,6 +100,9 @@ ECN_CE: Final = 0b11
 """ECN field of the IPv6 traffic class (RFC 3168)."""
 
 
+AETH_MSN_MASK: Final = 0xFFFFFF
+"""The MSN of an AETH has 24 bits (IBTA, table of AETH fields)."""
+
 AETH_NO_CREDITS: Final = 0x1F
 """Syndrome of an ACK whose sender does not count credits (IBTA, table of AETH syndromes)."""
 

@@ -13,16 +13,13 @@ from collections import deque
 from heapq import heappop, heappush
 
 from testbed.mrc.config import QpConfig
-from testbed.mrc.constants import NEVER, NakCode
+from testbed.mrc.constants import AETH_MSN_MASK, NEVER, NakCode
 from testbed.mrc.counters import Counters
 from testbed.mrc.events import Event, MessageDelivered
 from testbed.mrc.message import CompletionStatus, ReceiveCompletion
 from testbed.mrc.wire.control import Ack
 from testbed.mrc.wire.packets import Write
 from testbed.mrc.wire.psn import unwrap_msn, wrap_psn
-
-_AETH_MSN_MASK = (1 << 24) - 1
-"""An AETH has 24 bits of MSN (IBTA)."""
 
 
 class Delivery:
@@ -112,7 +109,7 @@ class Delivery:
             ev,
             config.peer_qpn,
             wrap_psn(self._failed_seq if failed else cack),
-            self.delivered & _AETH_MSN_MASK,
+            self.delivered & AETH_MSN_MASK,
             self._error if failed else None,
         )
 

@@ -211,7 +211,7 @@ class Simulation:
 
     def _measure_base_rtt(self) -> int:
         """One full packet over an idle fabric, cross-T1 where a flow is, in ns."""
-        flow = base_rtt_flow(self.scenario)
+        flow = base_rtt_flow(self.scenario.topology, self._flows)
         host = self.hosts[flow.src]
         sender = host.traffic.senders[flow.number]
         engine = self.engine

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from testbed.experiment.base_rtt import SAMPLES, TOLERANCE, measure
 from testbed.files.scenarios import load_scenario
-from testbed.model.flows import base_rtt_flow
+from testbed.model.flows import base_rtt_flow, flows_of
 
 MS = 1_000_000
 
@@ -49,5 +49,5 @@ def test_one_or_two_late_samples_do_not_count(
 
 def test_it_is_measured_between_racks_where_any_flow_is() -> None:
     scenario = load_scenario("link-failure")
-    flow = base_rtt_flow(scenario)
+    flow = base_rtt_flow(scenario.topology, flows_of(scenario))
     assert scenario.topology.rack(flow.src) != scenario.topology.rack(flow.dst)

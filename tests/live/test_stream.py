@@ -145,12 +145,16 @@ SLOW = (
 )
 
 
+def _simulate_slowly(directory: Path) -> None:
+    (directory / "slow.yaml").write_text(SLOW)
+    simulate(load_scenario(str(directory / "slow.yaml")), directory)
+    analyse(directory, drawn=False)
+
+
 def test_where_time_is_slow_every_packet_of_the_first_flow_is_in_the_stream(
     tmp_path: Path,
 ) -> None:
-    (tmp_path / "slow.yaml").write_text(SLOW)
-    simulate(load_scenario(str(tmp_path / "slow.yaml")), tmp_path)
-    analyse(tmp_path, drawn=False)
+    _simulate_slowly(tmp_path)
     stream = [*recorded_stream(tmp_path)]
     assert isinstance(stream[0], Snapshot)
     assert stream[0].slow_motion
@@ -175,9 +179,7 @@ def test_a_run_whose_control_packets_have_no_direction_is_shown_without_them(
     tmp_path: Path,
 ) -> None:
     """As an earlier version recorded them."""
-    (tmp_path / "slow.yaml").write_text(SLOW)
-    simulate(load_scenario(str(tmp_path / "slow.yaml")), tmp_path)
-    analyse(tmp_path, drawn=False)
+    _simulate_slowly(tmp_path)
     control = pl.read_parquet(tmp_path / "control.parquet")
     control.drop("back").write_parquet(tmp_path / "control.parquet")
     batches = [record for record in recorded_stream(tmp_path) if isinstance(record, PacketBatch)]

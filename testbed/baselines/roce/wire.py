@@ -22,6 +22,7 @@ from testbed.baselines.roce.constants import (
 )
 from testbed.mrc import DecodeError, DecodeReason
 from testbed.mrc.constants import (
+    AETH_MSN_MASK,
     AETH_NO_CREDITS,
     EV_LABEL_SHIFT,
     EV_PORT_MASK,
@@ -37,7 +38,6 @@ from testbed.mrc.wire.packets import Buffer, PacketFields
 _RETH: Final = Struct("!QII")
 _AETH: Final = Struct("!I")
 _NAK: Final = 0b011 << 5
-_AETH_MSN_MASK: Final = 0xFFFFFF
 
 FIRSTS: Final = frozenset((Opcode.WRITE_FIRST, Opcode.WRITE_ONLY, Opcode.WRITE_ONLY_IMMEDIATE))
 """Opcodes that begin a WRITE: those with a RETH."""
@@ -112,7 +112,7 @@ def encode(packet: Packet, dscp: int) -> tuple[bytes, bytes]:
     elif isinstance(packet, Ack):
         opcode, psn = Opcode.ACKNOWLEDGE, packet.psn
         syndrome = AETH_NO_CREDITS if packet.nak is None else _NAK | packet.nak
-        extension = _AETH.pack(syndrome << 24 | packet.msn & _AETH_MSN_MASK)
+        extension = _AETH.pack(syndrome << 24 | packet.msn & AETH_MSN_MASK)
     else:
         opcode, becn, extension = Opcode.CNP, BECN, bytes(CNP_RESERVED_BYTES)
     pad = -len(payload) & 3
@@ -179,7 +179,7 @@ def decode(packet: Buffer) -> Packet:
     if opcode == Opcode.CNP:
         return Cnp(source, destination, ev, qpn)
     aeth = int.from_bytes(body, "big")
-    return Ack(source, destination, ev, qpn, psn, aeth & _AETH_MSN_MASK, _nak(aeth >> 24))
+    return Ack(source, destination, ev, qpn, psn, aeth & AETH_MSN_MASK, _nak(aeth >> 24))
 
 
 def _write_body(body: Buffer, opcode: int, pad: int) -> tuple[Buffer, Reth | None, int | None]:

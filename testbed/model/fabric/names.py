@@ -143,7 +143,7 @@ def directions_of(link: str) -> tuple[str, str]:
 
 def ends_at_host(direction: str) -> bool:
     """Whether a direction's packets arrive at a host."""
-    return direction.partition(">")[2].startswith("h")
+    return _height(direction.partition(">")[2]) == 0
 
 
 def directions_along(path: str) -> list[str]:

@@ -13,7 +13,7 @@ from testbed.model.fabric.addressing import directions_of_path
 from testbed.model.fabric.names import link_of
 from testbed.paper.checks import Check, at_least, at_most, between
 from testbed.paper.experiments import remap
-from testbed.paper.experiments.drawing import legend_below, new_panels, plot_flows
+from testbed.paper.experiments.drawing import draw_stacked, stacked_height_in
 from testbed.paper.experiments.failover import dead_link
 from testbed.paper.experiments.throughput import (
     MAX_STALL_RTTS,
@@ -22,6 +22,7 @@ from testbed.paper.experiments.throughput import (
 )
 from testbed.paper.figure import PaperFigure, Variant
 from testbed.results.analysis.fault_metrics import FlowTables
+from testbed.results.report.figures import style
 
 EMULATED_SEEDS = (1, 2, 3)
 """Five are simulated; where a claim can be emulated, three are as many as of other rows."""
@@ -230,14 +231,8 @@ def _damaged(run: Run) -> int:
 
 def _draw(runs: Runs, titles: Mapping[str, str]) -> Figure:
     """Throughput over time, a panel for each run."""
-    figure, panels = new_panels(1.7 * len(titles) + 0.9, len(titles), sharex=True)
-    for axes, (name, title) in zip(panels, titles.items(), strict=True):
-        run = runs[name]
-        plot_flows(axes, run, run.flows, together=True)
-        axes.set_title(title)
-        if axes is not panels[-1]:
-            axes.set_xlabel("")
-    legend_below(figure, 4, panels[0])
+    figure = style.new_figure(stacked_height_in(len(titles)))
+    draw_stacked(figure, {title: runs[name] for name, title in titles.items()})
     return figure
 
 

@@ -1,6 +1,6 @@
 """Drawing shared by the figures: throughput over time, faults, axes at full speed."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import cycle
 from typing import Any
 
@@ -32,10 +32,15 @@ def new_panels(
 ) -> tuple[Figure, list[Axes]]:
     """A figure with some panels that have no frame above; `options` are those of `subplots`."""
     figure = style.new_figure(height_in)
+    return figure, panels_in(figure, rows, columns, **options)
+
+
+def panels_in(figure: FigureBase, rows: int = 1, columns: int = 1, **options: Any) -> list[Axes]:
+    """Some panels that have no frame above, in a figure or a part of one."""
     panels = list(np.ravel(figure.subplots(rows, columns, **options)))
     for axes in panels:
         axes.spines["top"].set_visible(False)
-    return figure, panels
+    return panels
 
 
 def legend_below(figure: FigureBase, columns: int, axes: Axes | None = None) -> None:
@@ -55,6 +60,22 @@ def draw_flows(run: Run, *, together: bool = False) -> Figure:
     plot_flows(axes, run, run.flows, together=together)
     legend_below(figure, 6 if together else 4)
     return figure
+
+
+def stacked_height_in(runs: int) -> float:
+    """The height of a figure in which `draw_stacked` draws so many runs."""
+    return 1.7 * runs + 0.9
+
+
+def draw_stacked(figure: FigureBase, runs: Mapping[str, Run]) -> None:
+    """Draw the flows of runs over time, a panel below the other; the keys are their titles."""
+    panels = panels_in(figure, len(runs), sharex=True)
+    for axes, (title, run) in zip(panels, runs.items(), strict=True):
+        plot_flows(axes, run, run.flows, together=True)
+        axes.set_title(title)
+        if axes is not panels[-1]:
+            axes.set_xlabel("")
+    legend_below(figure, 4, panels[0])
 
 
 def plot_flows(

@@ -144,22 +144,17 @@ def _measure_in_job(runs: Runs) -> Iterator[Check]:
 
 def draw(runs: Runs) -> Figure:
     """The pair over time, a panel for each delay; below, if simulated, the steps and the job."""
-    height_in = 1.7 * len(SINGLE) + 0.9
+    height_in = drawing.stacked_height_in(len(SINGLE))
     figure = style.new_figure(height_in)
     over_time: FigureBase = figure
     if CALM_JOB.name in runs:
         figure.set_figheight(height_in + BARS_IN)
         grid = figure.add_gridspec(2, 1, height_ratios=[height_in, BARS_IN])
         over_time = figure.add_subfigure(grid[0])
-        _draw_steps_and_job(runs, *figure.add_subfigure(grid[1]).subplots(1, 2))
-    panels = over_time.subplots(len(SINGLE), 1, sharex=True)
-    for axes, rtts, variant in zip(panels, DELAYS_RTTS, SINGLE, strict=True):
-        run = runs[variant.name]
-        drawing.plot_flows(axes, run, run.flows, together=True)
-        axes.set_title(f"{rtts} base RTTs")
-        if axes is not panels[-1]:
-            axes.set_xlabel("")
-    drawing.legend_below(over_time, 4, panels[0])
+        _draw_steps_and_job(runs, *drawing.panels_in(figure.add_subfigure(grid[1]), columns=2))
+    titles = (f"{rtts} base RTTs" for rtts in DELAYS_RTTS)
+    singles = (runs[variant.name] for variant in SINGLE)
+    drawing.draw_stacked(over_time, dict(zip(titles, singles, strict=True)))
     return figure
 
 
@@ -181,4 +176,3 @@ def _draw_steps_and_job(runs: Runs, steps: Axes, job: Axes) -> None:
     for axes in (steps, job):
         axes.set_xticks(places, [f"{rtts}" for rtts in DELAYS_RTTS])
         axes.set_xlabel("the NIC's delay (base RTTs)")
-        axes.spines["top"].set_visible(False)
