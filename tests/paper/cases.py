@@ -252,7 +252,12 @@ CASES: Mapping[str, Case] = {
         ),
     ),
     "text-planes": Case(
-        planes_runs, (("half its rate", {"half": 0.87}), ("a quarter", {"thin": 0.8}))
+        planes_runs,
+        (
+            ("half its rate", {"half": 0.87}),
+            ("a quarter", {"thin": 0.8}),
+            ("a single path shares", {"shared": 0.8}),
+        ),
     ),
     "text-remap": Case(
         remap_runs,
@@ -271,7 +276,8 @@ CASES: Mapping[str, Case] = {
                 )
             ),
             *(
-                (f"figure 6, {rtts} RTT: {what}", {"jobs": {rtts: change}})
+                (f"{job}, {rtts} RTT: {what}", {which: {rtts: change}})
+                for job, which in (("figure 6", "jobs"), ("flaps of 122 RTT", "long_flaps"))
                 for rtts in (0, 10, 30, 100)
                 for what, change in (
                     ("steps per time during the flaps", {"during_s": 2.0}),

@@ -1,6 +1,7 @@
 """The runs of what the paper says in its text, made up as it says but for what is changed."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,8 +20,24 @@ from .made_up_figures import transceiver_flaps_runs
 Runs = dict[str, Run]
 
 
-def planes_runs(half: float = 0.5, thin: float = 0.25) -> Runs:
-    made = {}
+def planes_runs(half: float = 0.5, thin: float = 0.25, shared: float = 0.5) -> Runs:
+    """The shares of throughput that are left; the third while a flow on a single path runs."""
+    start_s = 2.0
+    one_path = flow("h1", "h4", ((0.0, 0.0), (start_s, 1 / 8)))
+    sends = one_path.delivery.placed > 0
+    arrived = replace(
+        one_path.delivery,
+        times=one_path.delivery.times[sends],
+        placed=one_path.delivery.placed[sends],
+    )
+    scenario = scenario_of("plane-shared")
+    made = {
+        "plane-shared": run(
+            flow("h0", "h4", ((0.0, 1.0), (start_s, shared))),
+            replace(one_path, delivery=arrived),
+            data={"scenario": scenario, "topology": scenario.topology},
+        )
+    }
     for name, during in (("plane-half", half), ("plane-thin", thin)):
         (fault,) = faults = faults_of(scenario_of(name))
         made[name] = run(_steady(during, since_s=fault.effective_s), faults=faults)
@@ -31,10 +48,11 @@ def remap_runs(
     stalls: Mapping[int, float] | None = None,
     kept: Mapping[int, float] | None = None,
     jobs: Mapping[int, Mapping[str, Any]] | None = None,
+    long_flaps: Mapping[int, Mapping[str, Any]] | None = None,
     step_stalls: Mapping[int, float] | None = None,
     steps: Mapping[int, float] | None = None,
 ) -> Runs:
-    """By the base RTTs that the NIC needs: the stall, what is used of what is left, the job.
+    """By the base RTTs that the NIC needs: the stall, what is used of what is left, the jobs.
 
     The last two are the stall and the share in the steps of figure 9a.
     """
@@ -52,9 +70,10 @@ def remap_runs(
         faults = faults_of(scenario, stall=Time({"rtt": longest}))
         data = {"topology": scenario.topology}
         made[name] = run(_steady(step_share), faults=faults, data=data)
-        job = transceiver_flaps_runs(**(jobs or {}).get(rtts, {}))
-        made[f"job-remap-{rtts}"] = job.pop("job-transceiver-flaps")
-        made |= job
+        for flaps, changes in (("", jobs), ("-long-flaps", long_flaps)):
+            job = transceiver_flaps_runs(**(changes or {}).get(rtts, {}))
+            made[f"job-remap-{rtts}{flaps}"] = job.pop("job-transceiver-flaps")
+            made |= job
     return made
 
 

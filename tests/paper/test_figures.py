@@ -51,7 +51,7 @@ def test_every_run_is_a_valid_scenario_of_its_name(name: str, tmp_path: Path) ->
     assert made.scenario.name == name
     usual_s = 80 if "emulated" in VARIANTS[name].excluded else 15
     longer_s = {"incast-roce-1": 200, "incast-roce-8": 200, "incast-mrc": 60, "incast-mrc-8": 60}
-    longer_s["permutation-dcqcn-8"] = 60
+    longer_s |= {"permutation-dcqcn-8": 60, "plane-shared": 24}
     longer_s |= {"probe-each-ms": 300, "nic-transceiver": 306}
     if name.startswith("port-remap-"):
         longer_s[name] = 24

@@ -11,7 +11,7 @@ from testbed.campaign.job import Form
 from testbed.campaign.store import Run, Runs
 from testbed.model.fabric.addressing import directions_of_path
 from testbed.model.fabric.names import link_of
-from testbed.paper.checks import Check, at_least, at_most, between
+from testbed.paper.checks import Check, at_least, at_most, between, shown
 from testbed.paper.experiments import remap
 from testbed.paper.experiments.drawing import draw_stacked, stacked_height_in
 from testbed.paper.experiments.failover import dead_link
@@ -33,6 +33,9 @@ ONLY_SIMULATED_CLAIM: Mapping[Form, str] = {"emulated": "the fabric's switches r
 
 HALF = Variant("plane-half", "plane-half")
 THIN = Variant("plane-thin", "plane-thin")
+SHARED = Variant("plane-shared", "plane-shared")
+SINGLE_PATH_FLOW = "h1"
+"""The sender of the flow that has one path, to the receiver of the flow that has all."""
 
 SLOWEST_PLANE = 0.15
 """How far throughput may be from that of the slowest plane, times the number of planes: a plane of
@@ -52,19 +55,42 @@ def _bps(run: Run, start: float, end: float) -> float:
     return sum(flow.delivery.goodput_bps(start, end) for flow in run.flows)
 
 
+def _beside_single_path(run: Run) -> tuple[float, float]:
+    """While a flow on a single path writes to the same receiver, settled.
+
+    Returns:
+        The throughput of the flow on all paths, over that before, and the share of a port that the
+        other flow gets.
+    """
+    one_path = next(flow for flow in run.flows if flow.flow.src == SINGLE_PATH_FLOW)
+    all_paths = next(flow for flow in run.flows if flow is not one_path)
+    rtt, first = run.data.base_rtt_s, float(one_path.delivery.times[0])
+    last = min(float(flow.delivery.times[-1]) for flow in (one_path, all_paths))
+    before = all_paths.delivery.goodput_bps(5 * rtt, first)
+    span = first + SETTLE_RTTS * rtt, last
+    port_bps = run.data.topology.port_rate_bps * run.data.scenario.transport.payload_share
+    during, beside = (flow.delivery.goodput_bps(*span) for flow in (all_paths, one_path))
+    return during / before, beside / port_bps
+
+
 def _planes(runs: Runs) -> tuple[Check, ...]:
-    expected = (
-        (HALF, "one plane has half its rate", 1 / 2),
-        (THIN, "one plane has a quarter of its uplinks", 1 / 4),
+    limited, got = _beside_single_path(runs[SHARED.name])
+    measured = (
+        ("one plane has half its rate", _in_force(runs[HALF.name]), 1 / 2),
+        ("one plane has a quarter of its uplinks", _in_force(runs[THIN.name]), 1 / 4),
+        ("a flow on a single path shares one plane", limited, 1 / 2),
     )
-    return tuple(
-        between(
-            f"{what}: throughput, of that before",
-            _in_force(runs[variant.name]),
-            least - SLOWEST_PLANE,
-            least + SLOWEST_PLANE,
-        )
-        for variant, what, least in expected
+    return (
+        *(
+            between(
+                f"{what}: throughput, of that before",
+                share,
+                expected - SLOWEST_PLANE,
+                expected + SLOWEST_PLANE,
+            )
+            for what, share, expected in measured
+        ),
+        shown("the flow on a single path, of its port", got, "{:.1%}"),
     )
 
 
@@ -253,7 +279,11 @@ def _claim(
 CLAIMS = (
     _claim(
         "text-planes",
-        ((HALF, "one plane with half its rate"), (THIN, "one plane with a quarter of its uplinks")),
+        (
+            (HALF, "one plane with half its rate"),
+            (THIN, "one plane with a quarter of its uplinks"),
+            (SHARED, "beside a flow on a single path"),
+        ),
         _planes,
     ),
     PaperFigure(

@@ -79,20 +79,37 @@ def _in_steps(rtts: int) -> Variant:
 IN_STEPS = tuple(map(_in_steps, DELAYS_RTTS))
 
 
-def _in_job(rtts: int) -> Variant:
+LONG_FLAPS: Mapping[str, Any] = {
+    "duration": "77 s",
+    "timeline": [
+        {
+            "kind": "flap",
+            "target": "p0_t0_0-d0..3",
+            "period": "32 s",
+            "at": "4 s",
+            "for": "64 s",
+        }
+    ],
+}
+"""Each link is down for 122 base RTTs, longer than any of the delays; in figure 6 for 6."""
+
+
+def _in_job(rtts: int, flaps: str, changes: Mapping[str, Any]) -> Variant:
     return replace(
         FLAPPING_JOB,
-        name=f"job-remap-{rtts}",
-        changes={"transport": {"kind": "mrc", "remap_delay": f"{rtts} RTT"}},
+        name=f"job-remap-{rtts}{flaps}",
+        changes={"transport": {"kind": "mrc", "remap_delay": f"{rtts} RTT"}, **changes},
         excluded={"emulated": "in 6-7 the job is emulated, with a NIC that needs no time"},
     )
 
 
-IN_JOB = tuple(map(_in_job, DELAYS_RTTS))
+IN_JOB = tuple(_in_job(rtts, "", {}) for rtts in DELAYS_RTTS)
+IN_LONG_FLAPS = tuple(_in_job(rtts, "-long-flaps", LONG_FLAPS) for rtts in DELAYS_RTTS)
 CALM_JOB = replace(SEVEN_UNDISTURBED, excluded=IN_JOB[0].excluded)
 
+JOBS = {"the job of figure 6": IN_JOB, "the job, flaps of 122 RTT": IN_LONG_FLAPS}
 
-VARIANTS = (*SINGLE, *IN_STEPS, CALM_JOB, *IN_JOB)
+VARIANTS = (*SINGLE, *IN_STEPS, CALM_JOB, *IN_JOB, *IN_LONG_FLAPS)
 
 BARS_IN = 2.2
 """Height of the bars for the steps and the job, in inches."""
@@ -132,14 +149,15 @@ def _measure_in_steps(runs: Runs) -> Iterator[Check]:
 
 def _measure_in_job(runs: Runs) -> Iterator[Check]:
     """What the delay costs the job of figures 6 and 7, with their bounds."""
-    for rtts, variant in zip(DELAYS_RTTS, IN_JOB, strict=True):
-        run = runs[variant.name]
-        during, after = steps_during_and_after(run, runs[CALM_JOB.name])
-        delay = f"the job of figure 6, {rtts} RTT"
-        yield between(f"{delay}: steps per time during the flaps", during, *JOB_IN_FLAPS)
-        yield at_least(f"{delay}: steps per time right after them", after, 0.95)
-        failed = qps_failed(run)
-        yield replace(failed, what=f"{delay}: {failed.what}")
+    for job, variants in JOBS.items():
+        for rtts, variant in zip(DELAYS_RTTS, variants, strict=True):
+            run = runs[variant.name]
+            during, after = steps_during_and_after(run, runs[CALM_JOB.name])
+            delay = f"{job}, {rtts} RTT"
+            yield between(f"{delay}: steps per time during the flaps", during, *JOB_IN_FLAPS)
+            yield at_least(f"{delay}: steps per time right after them", after, 0.95)
+            failed = qps_failed(run)
+            yield replace(failed, what=f"{delay}: {failed.what}")
 
 
 def draw(runs: Runs) -> Figure:
@@ -151,28 +169,31 @@ def draw(runs: Runs) -> Figure:
         figure.set_figheight(height_in + BARS_IN)
         grid = figure.add_gridspec(2, 1, height_ratios=[height_in, BARS_IN])
         over_time = figure.add_subfigure(grid[0])
-        _draw_steps_and_job(runs, *drawing.panels_in(figure.add_subfigure(grid[1]), columns=2))
+        _draw_steps_and_job(
+            runs, *drawing.panels_in(figure.add_subfigure(grid[1]), columns=1 + len(JOBS))
+        )
     titles = (f"{rtts} base RTTs" for rtts in DELAYS_RTTS)
     singles = (runs[variant.name] for variant in SINGLE)
     drawing.draw_stacked(over_time, dict(zip(titles, singles, strict=True)))
     return figure
 
 
-def _draw_steps_and_job(runs: Runs, steps: Axes, job: Axes) -> None:
+def _draw_steps_and_job(runs: Runs, steps: Axes, *jobs: Axes) -> None:
     places, width = np.arange(len(DELAYS_RTTS)), 0.4
     stalls = [longest_stall_rtts(runs[variant.name]) for variant in IN_STEPS]
     steps.bar(places, stalls, width, color=style.BLUE)
     steps.set_title("all steps of figure 9a")
     steps.set_ylabel("longest interruption\n(base RTTs)")
-    rates = [steps_during_and_after(runs[run.name], runs[CALM_JOB.name]) for run in IN_JOB]
-    during, after = zip(*rates, strict=True)
-    job.bar(places - width / 2, during, width, color=style.ORANGE, label="during the flaps")
-    job.bar(places + width / 2, after, width, color=style.GREEN, label="right after them")
-    drawing.limit_line(job, 1.0, "without flaps")
-    job.set_ylim(0, 1.2)
-    job.set_title("the job of figure 6")
-    job.set_ylabel("steps per time")
-    job.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    for axes in (steps, job):
+    for axes, (title, variants) in zip(jobs, JOBS.items(), strict=True):
+        rates = [steps_during_and_after(runs[run.name], runs[CALM_JOB.name]) for run in variants]
+        during, after = zip(*rates, strict=True)
+        axes.bar(places - width / 2, during, width, color=style.ORANGE, label="during the flaps")
+        axes.bar(places + width / 2, after, width, color=style.GREEN, label="right after them")
+        drawing.limit_line(axes, 1.0, "without flaps")
+        axes.set_ylim(0, 1.2)
+        axes.set_title(title)
+        axes.set_ylabel("steps per time")
+    drawing.legend_below(steps.figure, 3, jobs[0])
+    for axes in (steps, *jobs):
         axes.set_xticks(places, [f"{rtts}" for rtts in DELAYS_RTTS])
         axes.set_xlabel("the NIC's delay (base RTTs)")
