@@ -62,8 +62,9 @@ class Variant:
             is late now and then would spoil it.
         carries: the share of the packets its flows may send that they were counted to send, rounded
             up: the estimated time of its simulation follows from it.
-        excluded: the forms in which it is not made, each with the reason: such as that another
-            figure has it emulated, with one seed.
+        excluded: the forms in which it is not made, each with the reason.
+        repeated_only: whether it is emulated only if its figure is made with several seeds: one
+            seed of all figures must take no longer than half an hour.
         overrides: what the command line changes.
     """
 
@@ -76,6 +77,7 @@ class Variant:
     slowed: float = 1.0
     carries: float = 1.0
     excluded: Mapping[Form, str] = field(default_factory=dict, compare=False)
+    repeated_only: bool = False
     overrides: Overrides = NOTHING
 
 
@@ -148,9 +150,14 @@ class PaperFigure:
         """Why the check of something does not hold here; empty if that is not known."""
         return self.text.reasons.get(what, "")
 
-    def variants_in(self, form: Form) -> tuple[Variant, ...]:
-        """The runs that are made in a form."""
-        return tuple(variant for variant in self.variants if form not in variant.excluded)
+    def variants_in(self, form: Form, requested: int | None = None) -> tuple[Variant, ...]:
+        """The runs that are made in a form where so many seeds are requested; default: several."""
+        one_seed = form == "emulated" and requested == 1
+        return tuple(
+            variant
+            for variant in self.variants
+            if form not in variant.excluded and not (one_seed and variant.repeated_only)
+        )
 
     def seeds_in(self, form: Form, requested: int) -> Sequence[int]:
         """The seeds that its runs are made with in a form, where so many are requested."""

@@ -115,7 +115,7 @@ def _document(variant: Variant, form: Form, seed: int) -> Document:
 
 
 def setup_of(figure: PaperFigure, form: Form) -> str:
-    """A digest of what the runs of a figure are: results of different ones do not add up."""
+    """A digest of what all runs of a figure are: results of different ones do not add up."""
     files = [_document(variant, form, FIRST_SEED).data for variant in figure.variants_in(form)]
     said = [{key: value for key, value in data.items() if key != "description"} for data in files]
     if overrides := str(figure.overrides):
@@ -177,7 +177,7 @@ def plan(
         for form in forms_of(figure, forms):
             runs = by_figure.setdefault((figure.number, form), [])
             for seed in figure.seeds_in(form, seeds[form]):
-                for variant in figure.variants_in(form):
+                for variant in figure.variants_in(form, seeds[form]):
                     key = form, variant.name, seed
                     if key not in all_runs:
                         known = None if again else store

@@ -203,19 +203,25 @@ def merged(
     Results that were set up or checked otherwise do not add up: the new ones replace them.
 
     Raises:
-        InputError: a bound moved while all else stayed as it was.
+        InputError: a bound moved while all else stayed as it was, or the new results are of a part
+            of the runs.
     """
-    names = [[check.what for check in figure.checks] for figure in (known, made)]
-    if known.setup != made.setup or names[0] != names[1]:
+    before, after = ([check.what for check in figure.checks] for figure in (known, made))
+    if known.setup == made.setup and {*after} < {*before}:
+        place, missing = f"{made.figure}, {made.form}", len(before) - len(after)
+        expected = f"{len(before)} checks, as in the published results ({missing} are missing)"
+        remedy = "with one seed some runs are not emulated: make it with --seeds 3"
+        raise InputError.of(place, f"{len(after)} checks", expected, remedy)
+    if known.setup != made.setup or before != after:
         return made
     if compares_seeds:
         return made if {*made.seeds} >= {*known.seeds} else known
-    for before, after in zip(known.outcome.checks, made.outcome.checks, strict=True):
-        if before.bound != after.bound:
-            place = f"{made.figure}, {made.form}: {after.what}"
-            expected = f"{before.bound}, as in the published results"
+    for old_check, check in zip(known.outcome.checks, made.outcome.checks, strict=True):
+        if old_check.bound != check.bound:
+            place = f"{made.figure}, {made.form}: {check.what}"
+            expected = f"{old_check.bound}, as in the published results"
             remedy = "bounds do not move after a run: a new setup of the runs gets new bounds"
-            raise InputError.of(place, after.bound, expected, remedy)
+            raise InputError.of(place, check.bound, expected, remedy)
     results = {result.seeds: result for result in known.results}
     for new in made.results:
         old = results.get(new.seeds)

@@ -84,6 +84,15 @@ def test_runs_that_are_set_up_or_checked_otherwise_replace_the_others() -> None:
         assert merged(known, made, compares_seeds=False) == made
 
 
+def test_results_of_a_part_of_the_runs_do_not_replace_those_of_all() -> None:
+    known = _published({(1,): (0.95,)})
+    both = known.model_copy(
+        update={"checks": (*known.checks, known.checks[0].model_copy(update={"what": "stall"}))}
+    )
+    with pytest.raises(InputError, match=r"(?s)found 1 checks, expected 2 checks.*--seeds 3"):
+        merged(both, known, compares_seeds=False)
+
+
 def test_bounds_do_not_move_after_a_run() -> None:
     with pytest.raises(InputError, match=r"9a, simulated: share: found ≥ 80.0%, expected ≥ 90"):
         merged(

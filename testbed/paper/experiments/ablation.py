@@ -1,14 +1,13 @@
 """MRC with one mechanism off at a time, where that mechanism acts: what each is worth."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from testbed.campaign.job import Form
 from testbed.campaign.store import Run, Runs
 from testbed.model.fabric.topology import NOMINAL_DILATION
 from testbed.paper.checks import Check, costs_less, costs_no_more, relative
@@ -18,10 +17,6 @@ from testbed.paper.experiments.paths import SHARED, UNMOVED, slower_rate
 from testbed.paper.figure import PaperFigure, Variant
 from testbed.results.analysis.estimates import estimate
 from testbed.results.report.figures import style
-
-_HALF_AN_HOUR: Mapping[Form, str] = {
-    "emulated": "so that the emulated set takes no longer than half an hour"
-}
 
 _UNTRIMMED = {
     "base": "clos-16host",
@@ -71,7 +66,7 @@ def _late_rtts(run: Run) -> float:
 def _incast(what: str, changes: Mapping[str, Any]) -> Variant:
     """Figure 18's incast in short."""
     shorter = {"duration": "6 s", **changes}
-    return Variant(f"ablation-incast{what}", "incast-victim", shorter, excluded=_HALF_AN_HOUR)
+    return Variant(f"ablation-incast{what}", "incast-victim", shorter, repeated_only=True)
 
 
 TRIALS = (
@@ -81,8 +76,9 @@ TRIALS = (
         {
             "blind spraying": failover.BLIND,
             "go-back-N": failover.GO_BACK,
-            "no backups": failover.dead_link(
-                "no-backups", {"kind": "mrc", "evs": 12, "backups": 0.0}, excluded=_HALF_AN_HOUR
+            "no backups": replace(
+                failover.dead_link("no-backups", {"kind": "mrc", "evs": 12, "backups": 0.0}),
+                repeated_only=True,
             ),
         },
         {failover.STALL: failover.stall, failover.SHORTFALL: failover.shortfall},

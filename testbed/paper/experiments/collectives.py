@@ -83,8 +83,8 @@ ROCE_16 = _roce(16, style.VERMILLION, (6, 14))
 ALL_ROCE = (ROCE_1, ROCE_2, ROCE_4, ROCE_8, ROCE_16)
 SENDERS = (MRC, *ALL_ROCE)
 
-EMULATED = (MRC, ROCE_1, ROCE_16)
-"""The others take too long."""
+FEW_SENDERS = (MRC, ROCE_1, ROCE_16)
+"""Of which all that is emulated with one seed."""
 
 NIC_TIMEOUT = {"ack_timeout": "67.1 ms"}
 """What RoCE waits for an acknowledgement where packets are lost: 4.096 us x 2^14, the shortest in
@@ -96,10 +96,9 @@ DRAIN = "1 s"
 emulated time, would not arrive in any reasonable time."""
 
 
-_ONE_SIZE = f"eight hosts at full rate take a minute a run with more than {SMALL_MIB} MiB"
-_ENDS_OF_QPS = "of RoCE, 1 and 16 QPs are emulated"
-_LITTLE_LOSS = "0.1% of loss is judged with large messages"
-_LOSSLESS_ONLY = "with loss, all-to-all is simulated"
+_ONE_SIZE: dict[Form, str] = {
+    "emulated": f"eight hosts at full rate take a minute a run with more than {SMALL_MIB} MiB"
+}
 
 
 def _name(kind: str, sender: Sender, loss: float, size_mib: int) -> str:
@@ -132,7 +131,10 @@ def _variant(kind: str, sender: Sender, loss: float, size_mib: int) -> Variant:
             ),
         },
         may_stall=may_stall,
-        excluded=_excluded(kind, sender, loss, size_mib),
+        excluded=_ONE_SIZE if size_mib > SMALL_MIB else {},
+        repeated_only=sender not in FEW_SENDERS
+        or loss == LITTLE_LOSS
+        or (kind == "alltoall" and loss > 0),
     )
 
 
@@ -165,16 +167,6 @@ def losses_at_nics(
         "for": f"{seconds * 1000 - 301} ms",  # a fault must be healed within the run
     }
     return [lossy]
-
-
-def _excluded(kind: str, sender: Sender, loss: float, size_mib: int) -> dict[Form, str]:
-    if size_mib != SMALL_MIB:
-        return {"emulated": _ONE_SIZE}
-    if sender not in EMULATED:
-        return {"emulated": _ENDS_OF_QPS}
-    if loss and kind == "alltoall":
-        return {"emulated": _LOSSLESS_ONLY}
-    return {"emulated": _LITTLE_LOSS} if loss == LITTLE_LOSS else {}
 
 
 def _fabric(kind: str, sender: Sender) -> str | dict[str, Any]:
@@ -224,7 +216,7 @@ def _all_reduce(runs: Runs) -> tuple[Check, ...]:
 
 def _of_size(shares: _Shares) -> Iterator[Check]:
     of_size = f", {shares.size_mib} MiB"
-    mrc, roce_1, roce_16 = (shares.of(sender) for sender in EMULATED)
+    mrc, roce_1, roce_16 = (shares.of(sender) for sender in FEW_SENDERS)
     yield from in_order(mrc, roce_1, roce_16, of_size)
     if shares.has(ROCE_8):
         what = f"RoCE with 16 QPs over 8{of_size}"

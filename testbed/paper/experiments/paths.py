@@ -9,7 +9,6 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from testbed.campaign.job import Form
 from testbed.campaign.store import Run, Runs
 from testbed.paper.checks import Check, at_least, at_most, between, shown
 from testbed.paper.experiments import drawing
@@ -41,17 +40,15 @@ def _lossy_variant(rate: float) -> Variant:
         (fault,) = _lossy_path(data, seed)["timeline"]
         return {"timeline": [{**fault, "probability": rate}]}
 
-    if rate == RATES[0]:
-        return Variant(LOSSY, LOSSY, with_seed=lossy_path)
-    excluded: dict[Form, str] = {"emulated": "other drop rates than the paper's are simulated"}
-    return Variant(f"{LOSSY}-{rate:g}", LOSSY, with_seed=lossy_path, excluded=excluded)
+    is_the_papers = rate == RATES[0]
+    name = LOSSY if is_the_papers else f"{LOSSY}-{rate:g}"
+    return Variant(name, LOSSY, with_seed=lossy_path, repeated_only=not is_the_papers)
 
 
 LOSSY_VARIANTS = tuple(map(_lossy_variant, RATES))
 _NO_SKIP = {"transport": {"kind": "mrc", "congestion": "nscc", "ecn_skip": False}}
-_AN_EV_EACH: dict[Form, str] = {"emulated": "the runs in which each flow has an EV are simulated"}
-SHARED = Variant("same-ev", "same-ev", excluded=_AN_EV_EACH)
-UNMOVED = Variant("same-ev-no-skip", "same-ev", _NO_SKIP, excluded=_AN_EV_EACH)
+SHARED = Variant("same-ev", "same-ev", repeated_only=True)
+UNMOVED = Variant("same-ev-no-skip", "same-ev", _NO_SKIP, repeated_only=True)
 FORCED = Variant("forced-ev", "forced-ev")
 
 AT_ONCE_RTTS = 2.0
@@ -141,7 +138,6 @@ def _plot_evs(
 
 def _same_ev(runs: Runs) -> tuple[Check, ...]:
     forced = runs[FORCED.name]
-    is_simulated = SHARED.name in runs
     return (
         at_least(FORCED_RATE, slower_rate(forced), NEAR_LINE_RATE),
         shown(
@@ -149,7 +145,7 @@ def _same_ev(runs: Runs) -> tuple[Check, ...]:
             _share_on(forced, forced.flows[0], FORCED_T1, *_settled(forced)),
             "{:.1%}",
         ),
-        *(_an_ev_each(runs[SHARED.name], runs[UNMOVED.name]) if is_simulated else ()),
+        *(_an_ev_each(runs[SHARED.name], runs[UNMOVED.name]) if SHARED.name in runs else ()),
     )
 
 
