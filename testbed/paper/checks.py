@@ -10,6 +10,8 @@ import numpy as np
 from testbed.model.summary.metric import NEVER
 
 NO_BOUND = "-"
+RATIO = "{:.2f}"
+"""How the ratio of two things that are compared is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +39,25 @@ class Check:
     def measured(self) -> str:
         """The median with its unit; with several seeds also the least and the greatest value.
 
-        What never happened is "never".
+        What never happened is "never". Two things whose ratio is above 1 with some seeds and below
+        with others are "equal".
         """
         numbers = self.value, min(self.values), max(self.values)
         middle, *ends = (
             "never" if value == NEVER else self.form.format(value) for value in numbers
         )
-        return middle if len(self.values) == 1 else f"{middle} ({' to '.join(ends)})"
+        if len(self.values) == 1:
+            return middle
+        return f"{middle} ({' to '.join(ends)}){', equal' if self.straddles_equality else ''}"
+
+    @property
+    def straddles_equality(self) -> bool:
+        """Whether a ratio that should be above 1, or below, is both, depending on the seed.
+
+        The two things that it compares cannot be told apart then.
+        """
+        compares = self.form == RATIO and 1.0 in (self.low, self.high)
+        return compares and min(self.values) < 1.0 < max(self.values)
 
     @property
     def value(self) -> float:
@@ -112,7 +126,7 @@ def costs_less(
     equal = ""
     if min(compared) - max(base) < RESOLUTION and min(base) - max(compared) < RESOLUTION:
         equal = f"equal: {_range(compared)} beside {_range(base)} {unit}".rstrip()
-    return Check(what, relative(base, compared), 1.0, inf, "{:.2f}", equal=equal)
+    return Check(what, relative(base, compared), 1.0, inf, RATIO, equal=equal)
 
 
 def costs_no_more(what: str, reference: Sequence[float], other: Sequence[float]) -> Check:
@@ -128,7 +142,7 @@ def costs_no_more(what: str, reference: Sequence[float], other: Sequence[float])
     """
     resolved = _resolved(reference)
     least = (min(resolved) - RESOLUTION) / median(resolved)
-    return Check(what, relative(resolved, other), least, inf, "{:.2f}")
+    return Check(what, relative(resolved, other), least, inf, RATIO)
 
 
 def relative(reference: Sequence[float], other: Sequence[float]) -> tuple[float, ...]:

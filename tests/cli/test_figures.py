@@ -18,12 +18,12 @@ from .conftest import Call
     ("requested", "full", "expected"),
     [
         (None, False, {"emulated": 1, "simulated": 1}),
-        (None, True, {"emulated": 3, "simulated": 5}),
+        (None, True, {"emulated": 3, "simulated": 6}),
         (2, True, {"emulated": 2, "simulated": 2}),
         (4, False, {"emulated": 4, "simulated": 4}),
     ],
 )
-def test_the_full_set_has_three_emulated_and_five_simulated_seeds(
+def test_the_full_set_has_three_emulated_and_six_simulated_seeds(
     requested: int | None, full: bool, expected: Mapping[Form, int], tmp_path: Path
 ) -> None:
     counts = seed_counts(requested, full=full)

@@ -178,7 +178,8 @@ CASES: Mapping[str, Case] = {
     "17": Case(
         partial(collectives_runs, "17", ALL_TO_ALL),
         (
-            ("best RoCE", {"roce-2": 0.85}),
+            (r"best RoCE, \d+ MiB", {"roce-2": 0.85}),
+            ("large buffers over", {"4m-mrc": 0.99}),
             ("16 QPs over 1 QP", {"roce-16": 0.4}),
             ("2 QPs over 16", {"roce-2": 0.5}),
             ("16 QPs at 0.1%", {"16m-roce-16-loss-0.001": 0.4}),
@@ -190,7 +191,8 @@ CASES: Mapping[str, Case] = {
         incast_runs,
         (
             ("MRC's victim", {"mrc": 0.8}),
-            ("smallest share", {"smallest": ((0, 0.1),)}),
+            ("MRC's smallest share", {"smallest": ((0, 0.1),)}),
+            ("RoCE's smallest share", {"uneven": ((0, 0.1),)}),
             ("with 1 QP", {"one": 1.0, "later": 1.0}),
             ("at its lowest", {"lowest": 0.6}),
             ("mean with 8 QPs", {"later": 0.6}),

@@ -191,14 +191,19 @@ def incast_runs(
     lowest: float = 0.1,
     later: float = 0.8,
     smallest: Steps = EVEN,
+    uneven: Steps = EVEN,
 ) -> Runs:
-    """With 8 QPs the victim has its lowest rate first, and a better one in the last quarter."""
+    """With 8 QPs the victim has its lowest rate first, and a better one in the last quarter.
+
+    The last two are the smallest shares of MRC's senders, and of RoCE's with one QP.
+    """
     victims: dict[str, Steps] = {
         "mrc": ((0, mrc),),
         "roce-1": ((0, one),),
         "roce-8": ((0, lowest), (SECONDS / 2, later)),
     }
-    return {f"incast-{name}": _incast(name, share, smallest) for name, share in victims.items()}
+    shares = {"mrc": smallest, "roce-1": uneven, "roce-8": EVEN}
+    return {f"incast-{name}": _incast(name, victims[name], shares[name]) for name in victims}
 
 
 def incast_without_dcqcn_runs(
@@ -206,13 +211,14 @@ def incast_without_dcqcn_runs(
 ) -> Runs:
     victims = {"mrc-8": mrc, "pfc-1": one, "pfc-8": many}
     return {
-        f"incast-{name}": _incast(name, ((0, share),), smallest) for name, share in victims.items()
+        f"incast-{name}": _incast(name, ((0, share),), smallest if name == "mrc-8" else EVEN)
+        for name, share in victims.items()
     }
 
 
 def _incast(name: str, victim: Steps, smallest: Steps) -> Run:
-    """The victim's share of its port; the smallest share of MRC's senders."""
-    rates = [EVEN] * 6 + [smallest if name.startswith("mrc") else EVEN]
+    """The victim's share of its port; the smallest share of the senders."""
+    rates = [EVEN] * 6 + [smallest]
     senders = [flow(f"h{4 + i}", "h0", rate) for i, rate in enumerate(rates)]
     scenario = scenario_of(f"incast-{name}")
     data = {"topology": scenario.topology, "scenario": scenario}

@@ -5,6 +5,7 @@ from math import inf
 import pytest
 
 from testbed.paper.checks import (
+    RATIO,
     at_least,
     at_most,
     between,
@@ -24,6 +25,23 @@ def test_the_median_of_the_seeds_is_judged(values: tuple[float, ...]) -> None:
     assert ("95.0% to 99.0%" in check.measured) is (len(values) > 1)
     (missed,) = repeated([(at_least("share", value, 0.98),) for value in values])
     assert not missed.holds
+
+
+@pytest.mark.parametrize(
+    ("ratios", "measured"),
+    [
+        ((0.97, 1.05, 1.1), "1.05 (0.97 to 1.10), equal"),
+        ((1.01, 1.05, 1.1), "1.05 (1.01 to 1.10)"),
+        ((0.97,), "0.97"),
+    ],
+)
+def test_a_ratio_that_is_on_both_sides_of_1_is_said_to_be_equal(
+    ratios: tuple[float, ...], measured: str
+) -> None:
+    (check,) = repeated([(at_least("one over the other", ratio, 1.0, RATIO),) for ratio in ratios])
+    assert check.measured == measured
+    (share,) = repeated([(at_least("share", ratio, 1.0),) for ratio in ratios])
+    assert "equal" not in share.measured
 
 
 @pytest.mark.parametrize(

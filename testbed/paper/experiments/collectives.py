@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from testbed.campaign.job import Form
 from testbed.campaign.store import Run, Runs
-from testbed.paper.checks import Check, at_least, at_most, between
+from testbed.paper.checks import RATIO, Check, at_least, at_most, between
 from testbed.paper.experiments.drawing import legend_below, limit_line, new_panels
 from testbed.paper.experiments.throughput import PORTS_GBPS, bus_gbps
 from testbed.paper.figure import PaperFigure, Variant
@@ -210,7 +210,7 @@ def _all_reduce(runs: Runs) -> tuple[Check, ...]:
     if all(shares.has(MRC, loss=LITTLE_LOSS) for shares in sizes) and len(sizes) > 1:
         small, large = (shares.kept(MRC, LITTLE_LOSS) for shares in sizes)
         what = "MRC at 0.1% loss: what large buffers keep, over what small ones do"
-        checks.append(at_least(what, large / small, 1.0, "{:.2f}"))
+        checks.append(at_least(what, large / small, 1.0, RATIO))
     return tuple(checks)
 
 
@@ -220,7 +220,7 @@ def _of_size(shares: _Shares) -> Iterator[Check]:
     yield from in_order(mrc, roce_1, roce_16, of_size)
     if shares.has(ROCE_8):
         what = f"RoCE with 16 QPs over 8{of_size}"
-        yield at_most(what, roce_16 / shares.of(ROCE_8), LITTLE_GAIN, "{:.2f}")
+        yield at_most(what, roce_16 / shares.of(ROCE_8), LITTLE_GAIN, RATIO)
     if shares.size_mib == LARGE_MIB:  # the paper says so of large messages
         share = shares.kept(MRC, LITTLE_LOSS)
         yield at_least(f"MRC at 0.1% loss, of its rate{of_size}", share, 0.85, "{:.0%}")
@@ -245,28 +245,37 @@ def in_order(mrc: float, roce_1: float, roce_16: float, of_size: str = "") -> It
         roce_16: RoCE's with 16 QPs.
         of_size: the end of what each check says.
     """
-    yield at_least(f"MRC over RoCE with 16 QPs{of_size}", mrc / roce_16, 1.0, "{:.2f}")
-    yield at_least(f"RoCE with 16 QPs over 1 QP{of_size}", roce_16 / roce_1, 1.0, "{:.2f}")
+    yield at_least(f"MRC over RoCE with 16 QPs{of_size}", mrc / roce_16, 1.0, RATIO)
+    yield at_least(f"RoCE with 16 QPs over 1 QP{of_size}", roce_16 / roce_1, 1.0, RATIO)
     what = f"RoCE with 1 QP, of MRC's rate{of_size}"
     yield between(what, roce_1 / mrc, 0.25, 0.65, "{:.0%}")
 
 
 def _all_to_all(runs: Runs) -> tuple[Check, ...]:
     sizes = [_Shares(runs, "alltoall", size) for size in _sizes(runs, "alltoall")]
-    return tuple(check for shares in sizes for check in _all_to_all_of_size(shares))
+    checks = [check for shares in sizes for check in _all_to_all_of_size(shares)]
+    if len(sizes) > 1:  # the paper: most where bandwidth limits
+        small, large = map(_over_best_roce, sizes)
+        what = "MRC over the best RoCE, with large buffers over with small ones"
+        checks.append(at_least(what, large / small, 1.0, RATIO))
+    return tuple(checks)
+
+
+def _over_best_roce(shares: _Shares) -> float:
+    """MRC's rate without loss, over that of the number of QPs that is best for RoCE."""
+    senders = [sender for sender in ALL_ROCE if shares.has(sender)]
+    return shares.of(MRC) / max(shares.of(sender) for sender in senders)
 
 
 def _all_to_all_of_size(shares: _Shares) -> Iterator[Check]:
     of_size = f", {shares.size_mib} MiB"
-    senders = [sender for sender in ALL_ROCE if shares.has(sender)]
-    better = max(shares.of(sender) for sender in senders)
-    yield at_least(f"MRC over the best RoCE{of_size}", shares.of(MRC) / better, 1.0, "{:.2f}")
+    yield at_least(f"MRC over the best RoCE{of_size}", _over_best_roce(shares), 1.0, RATIO)
     more_qps = shares.of(ROCE_16) / shares.of(ROCE_1)
     what = f"RoCE with 16 QPs over 1 QP{of_size}"
-    yield between(what, more_qps, SLIGHTLY_WORSE, 1.0, "{:.2f}")
+    yield between(what, more_qps, SLIGHTLY_WORSE, 1.0, RATIO)
     if shares.has(ROCE_2):
         two = shares.of(ROCE_2) / shares.of(ROCE_16)
-        yield at_least(f"RoCE with 2 QPs over 16{of_size}", two, 1.0, "{:.2f}")
+        yield at_least(f"RoCE with 2 QPs over 16{of_size}", two, 1.0, RATIO)
     if not shares.has(*SENDERS, loss=LITTLE_LOSS):
         return
     if shares.size_mib == LARGE_MIB:

@@ -6,7 +6,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from testbed.campaign.store import Run, Runs
-from testbed.paper.checks import Check, at_least, at_most, between
+from testbed.paper.checks import RATIO, Check, at_least, at_most, between
 from testbed.paper.experiments.drawing import RATE_LABEL, legend_below, limit_line, new_panels
 from testbed.paper.experiments.throughput import PORTS_GBPS, gbps, hosts_bps
 from testbed.paper.figure import PaperFigure, Variant
@@ -78,8 +78,8 @@ def _measure(runs: Runs) -> tuple[Check, ...]:
         checks += [
             at_most("RoCE's slowest host, PFC, 1 QP, of its port", pfc_1[0], 0.55),
             at_least("RoCE's fastest host, PFC, 1 QP, of its port", pfc_1[-1], 0.9),
-            between("RoCE with PFC, 8 QPs over 1, mean of hosts", more, 1.0, MARGINALLY, "{:.2f}"),
-            at_least("RoCE with 8 QPs, DCQCN over PFC, mean of hosts", react, 1.0, "{:.2f}"),
+            between("RoCE with PFC, 8 QPs over 1, mean of hosts", more, 1.0, MARGINALLY, RATIO),
+            at_least("RoCE with 8 QPs, DCQCN over PFC, mean of hosts", react, 1.0, RATIO),
         ]
     return tuple(checks)
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from testbed.campaign.job import Form
 from testbed.campaign.store import Run, Runs
-from testbed.paper.checks import Check, at_least, at_most, between
+from testbed.paper.checks import RATIO, Check, at_least, at_most, between
 from testbed.paper.experiments import drawing, throughput
 from testbed.paper.experiments.collectives import (
     ALL_ROCE,
@@ -147,7 +147,7 @@ def _judge_all_reduce(runs: Runs) -> tuple[Check, ...]:
     little, much = (rate(MRC, loss) / mrc for loss in (LITTLE_LOSS, max(LOSSES)))
     return (
         *in_order(mrc, roce_1, roce_16),
-        at_most("RoCE with 16 QPs over 8", roce_16 / roce_8, LITTLE_GAIN, "{:.2f}"),
+        at_most("RoCE with 16 QPs over 8", roce_16 / roce_8, LITTLE_GAIN, RATIO),
         at_least("MRC at 0.1% loss, of its rate", little, 0.85, "{:.0%}"),
         between("MRC at 1% loss, of its rate", much, 0.2, 0.5, "{:.0%}"),
     )
@@ -159,8 +159,8 @@ def _judge_all_to_all(runs: Runs) -> tuple[Check, ...]:
     mrc, roce_1, roce_2 = (rate(sender) for sender in (MRC, ROCE_1, ROCE_2))
     lossy = rate(ROCE_1, LITTLE_LOSS) / roce_1
     return (
-        at_least("MRC over RoCE with 1 QP", mrc / roce_1, 1.0, "{:.2f}"),
-        at_least("MRC over RoCE with 2 QPs", mrc / roce_2, 1.0, "{:.2f}"),
+        at_least("MRC over RoCE with 1 QP", mrc / roce_1, 1.0, RATIO),
+        at_least("MRC over RoCE with 2 QPs", mrc / roce_2, 1.0, RATIO),
         at_most("RoCE with 1 QP at 0.1% loss, of its rate", lossy, 0.5, "{:.0%}"),
         at_least("MRC at 0.1% loss, of its rate", rate(MRC, LITTLE_LOSS) / mrc, 0.7, "{:.0%}"),
     )
