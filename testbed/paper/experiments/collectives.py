@@ -96,9 +96,8 @@ DRAIN = "1 s"
 emulated time, would not arrive in any reasonable time."""
 
 
-_ONE_SIZE: dict[Form, str] = {
-    "emulated": f"eight hosts at full rate take a minute a run with more than {SMALL_MIB} MiB"
-}
+_ONE_SIZE = f"eight hosts at full rate take a minute a run with more than {SMALL_MIB} MiB"
+_ENDS_OF_QPS = "with loss, of RoCE 1 and 16 QPs are emulated"
 
 
 def _name(kind: str, sender: Sender, loss: float, size_mib: int) -> str:
@@ -131,7 +130,7 @@ def _variant(kind: str, sender: Sender, loss: float, size_mib: int) -> Variant:
             ),
         },
         may_stall=may_stall,
-        excluded=_ONE_SIZE if size_mib > SMALL_MIB else {},
+        excluded=_excluded(sender, loss, size_mib),
         repeated_only=sender not in FEW_SENDERS
         or loss == LITTLE_LOSS
         or (kind == "alltoall" and loss > 0),
@@ -167,6 +166,12 @@ def losses_at_nics(
         "for": f"{seconds * 1000 - 301} ms",  # a fault must be healed within the run
     }
     return [lossy]
+
+
+def _excluded(sender: Sender, loss: float, size_mib: int) -> dict[Form, str]:
+    if size_mib > SMALL_MIB:
+        return {"emulated": _ONE_SIZE}
+    return {"emulated": _ENDS_OF_QPS} if loss and sender not in FEW_SENDERS else {}
 
 
 def _fabric(kind: str, sender: Sender) -> str | dict[str, Any]:

@@ -61,7 +61,14 @@ _CLOS: Mapping[str, Any] = {
     "hosts_per_t0": _HOSTS_PER_RACK,
 }
 _LOSSLESS = {**PFC, "name": "clos-64host-pfc", "planes": 1, **_CLOS}
-_PLANES = {"name": "clos-64host", "planes": 4, **_CLOS, "port_rate": "100 Gbit/s"}
+_PLANES = {
+    "name": "clos-64host-256path",
+    "planes": 4,
+    **_CLOS,
+    "t1_per_plane": 64,
+    "port_rate": "100 Gbit/s",
+}
+"""256 paths between two racks, as in the paper."""
 
 _MRC = {**MRC.transport, "evs": 256}
 """With as many EVs as the paper's QPs have."""
