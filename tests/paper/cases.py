@@ -63,8 +63,10 @@ CASES: Mapping[str, Case] = {
     "5.2.1": Case(
         writes_runs,
         (
-            ("T0-local$", {"local_us": 6.0}),
-            ("cross-T1$", {"cross_us": 5.0}),
+            ("one way, T0-local$", {"local_us": 6.0}),
+            ("one way, cross-T1$", {"cross_us": 5.0}),
+            ("complete, T0-local$", {"local_half_us": 6.0}),
+            ("complete, cross-T1$", {"cross_half_us": 8.0}),
             ("bandwidth", {"gbps": 700}),
         ),
     ),
@@ -256,9 +258,9 @@ CASES: Mapping[str, Case] = {
     "text-planes": Case(
         planes_runs,
         (
-            ("half its rate", {"half": 0.87}),
-            ("a quarter", {"thin": 0.8}),
-            ("a single path shares", {"shared": 0.8}),
+            ("half its rate: throughput", {"half": 0.87}),
+            ("a quarter of its uplinks: throughput", {"thin": 0.8}),
+            ("shares one plane: throughput", {"shared": 0.8}),
         ),
     ),
     "text-remap": Case(

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import polars as pl
 
 from testbed.campaign.store import Run
@@ -38,11 +39,26 @@ def flows_over_time_runs(*names: str, **usual: float) -> Callable[..., Runs]:
     return lambda **wrong: {name: over_time(name, **(usual | wrong)) for name in names}
 
 
-def writes_runs(local_us: float = 5.09, cross_us: float = 6.54, gbps: float = 770) -> Runs:
+def writes_runs(
+    local_us: float = 5.09,
+    cross_us: float = 6.54,
+    gbps: float = 770,
+    local_half_us: float = 5.09,
+    cross_half_us: float = 6.54,
+) -> Runs:
     runs = {}
-    for place, latency_us in (("local", local_us), ("cross", cross_us)):
+    for place, latency_us, half_us in (
+        ("local", local_us, local_half_us),
+        ("cross", cross_us, cross_half_us),
+    ):
         latency = SimpleNamespace(median=Time({"ms": latency_us * DILATION / 1e3}))
-        runs[f"write-lat-{place}"] = run(flows=(SimpleNamespace(latency=latency),))
+        number = np.arange(9)
+        begun = number * 2 * half_us * DILATION / 1e6
+        sent = pl.DataFrame({"seq": number, "t": begun, "bytes": 2})
+        done = pl.DataFrame({"message": number, "t": begun + 1e-3, "bytes": 2})
+        runs[f"write-lat-{place}"] = run(
+            flow(sent=sent), tables={COMPLETIONS: done}, flows=(SimpleNamespace(latency=latency),)
+        )
         goodput = SimpleNamespace(goodput_run_bps=gbps * 1e9 / DILATION)
         runs[f"write-bw-{place}"] = run(flows=(goodput,))
     return runs

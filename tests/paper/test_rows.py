@@ -57,7 +57,10 @@ SHORT = {
         Short(
             "text-planes",
             1.0,
-            misses=("one plane has a quarter of its uplinks: throughput, of that before",),
+            misses=(
+                "one plane has a quarter of its uplinks: throughput, of that before",
+                "a flow on a single path shares one plane: throughput, of that before",
+            ),
         ),
         Short("text-remap", 1.0, only=_shortest_and_longest),
         Short("text-lossy-nic", 0.6),

@@ -105,6 +105,7 @@ SHORT = {
                 "RoCE's victim with 1 QP",
                 "RoCE's victim, mean with 8 QPs over that with 1",
                 "MRC's smallest share over its largest",
+                "RoCE's smallest share over its largest, with 8 QPs over that with 1",
             ),
             only=_incast,
         ),

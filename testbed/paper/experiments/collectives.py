@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from testbed.campaign.job import Form
 from testbed.campaign.store import Run, Runs
-from testbed.paper.checks import RATIO, Check, at_least, at_most, between
+from testbed.paper.checks import RATIO, Check, at_least, at_most, between, shown
 from testbed.paper.experiments.drawing import legend_below, limit_line, new_panels
 from testbed.paper.experiments.throughput import PORTS_GBPS, bus_gbps
 from testbed.paper.figure import PaperFigure, Variant
@@ -212,6 +212,9 @@ def _sizes(runs: Runs, kind: str, loss: float = 0.0) -> list[int]:
 def _all_reduce(runs: Runs) -> tuple[Check, ...]:
     sizes = [_Shares(runs, "allreduce", size) for size in _sizes(runs, "allreduce")]
     checks = [check for shares in sizes for check in _of_size(shares)]
+    if len(sizes) == 1 and sizes[0].has(MRC, loss=LITTLE_LOSS):
+        kept = sizes[0].kept(MRC, LITTLE_LOSS)
+        checks.append(shown(f"MRC at 0.1% loss, of its rate, {SMALL_MIB} MiB", kept, "{:.0%}"))
     if all(shares.has(MRC, loss=LITTLE_LOSS) for shares in sizes) and len(sizes) > 1:
         small, large = (shares.kept(MRC, LITTLE_LOSS) for shares in sizes)
         what = "MRC at 0.1% loss: what large buffers keep, over what small ones do"
@@ -281,13 +284,14 @@ def _all_to_all_of_size(shares: _Shares) -> Iterator[Check]:
     if shares.has(ROCE_2):
         two = shares.of(ROCE_2) / shares.of(ROCE_16)
         yield at_least(f"RoCE with 2 QPs over 16{of_size}", two, 1.0, RATIO)
-    if not shares.has(*SENDERS, loss=LITTLE_LOSS):
+    with_loss = [sender for sender in ALL_ROCE if shares.has(sender, loss=LITTLE_LOSS)]
+    if not with_loss:
         return
     if shares.size_mib == LARGE_MIB:
         share = shares.kept(ROCE_16, LITTLE_LOSS)
         yield at_least(f"RoCE with 16 QPs at 0.1% loss, of its rate{of_size}", share, 0.8, "{:.0%}")
         return
-    best = max(shares.kept(sender, LITTLE_LOSS) for sender in ALL_ROCE)
+    best = max(shares.kept(sender, LITTLE_LOSS) for sender in with_loss)
     mrc = shares.kept(MRC, LITTLE_LOSS)
     what = f"RoCE at 0.1% loss, of its rate, the best{of_size}"
     yield between(what, best, -inf, 0.5, "{:.0%}")

@@ -70,12 +70,15 @@ def stacked_height_in(runs: int) -> float:
 def draw_stacked(figure: FigureBase, runs: Mapping[str, Run]) -> None:
     """Draw the flows of runs over time, a panel below the other; the keys are their titles."""
     panels = panels_in(figure, len(runs), sharex=True)
+    named: dict[str, Any] = {}
     for axes, (title, run) in zip(panels, runs.items(), strict=True):
         plot_flows(axes, run, run.flows, together=True)
         axes.set_title(title)
         if axes is not panels[-1]:
             axes.set_xlabel("")
-    legend_below(figure, 4, panels[0])
+        for line, name in zip(*axes.get_legend_handles_labels(), strict=True):
+            named.setdefault(name, line)
+    figure.legend([*named.values()], [*named], loc="outside lower center", ncols=4)
 
 
 def plot_flows(
@@ -98,12 +101,13 @@ def plot_flows(
     if together:
         total = np.sum(rates, axis=0)
         axes.plot(x, total, color=style.BLACK, linewidth=1.5, label="together")
+        rates.append(total)
     counted = flows if together else directions[0]
     allowed = [gbps(run, sum(flow.attainable.at(t) for flow in counted)) for t in moments]
     axes.plot(x, allowed, color=style.BLACK, linestyle=DASHED, label="links allow")
     shade_faults(axes, run)
     most = max(gbps(run, sum(flow.attainable.undamaged_bps for flow in qps)) for qps in directions)
-    axes.set_ylim(0, 1.25 * max(most, *allowed))
+    axes.set_ylim(0, 1.25 * max(most, *allowed, *(rate.max() for rate in rates)))
     time_axes(axes, run)
     axes.set_ylabel(RATE_LABEL)
 
