@@ -1,4 +1,4 @@
-"""What a part of the bench is given, and the figures that it returns."""
+"""What a part of the bench is given, and the measurements that it returns."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -62,7 +62,7 @@ def in_sandbox(measure: Callable[[], Sample]) -> Sample:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """A measured figure.
+    """A value that was measured, with its target.
 
     Attributes:
         name: what was measured.
@@ -119,7 +119,7 @@ class Measurement:
         return ""
 
     def to_json(self) -> dict[str, object]:
-        """The figure as plain data; what never happened is "never"."""
+        """It as plain data; what never happened is "never"."""
         keys = ("name", "unit", "target", "holds", "missing")
         samples = [_in_json(sample) for sample in self.samples]
         numbers = {"median": _in_json(self.median), "samples": samples}
@@ -133,22 +133,22 @@ def _in_json(number: float | None) -> float | str | None:
 def at_most(
     name: str, unit: str, samples: Sequence[float], target: float, *, every: bool = False
 ) -> Measurement:
-    """A figure that must not be above its target."""
+    """A value that must not be above its target."""
     return Measurement(name, unit, tuple(samples), at_most=target, every=every)
 
 
 def at_least(
     name: str, unit: str, samples: Sequence[float], target: float, *, every: bool = False
 ) -> Measurement:
-    """A figure that must not be below its target."""
+    """A value that must not be below its target."""
     return Measurement(name, unit, tuple(samples), at_least=target, every=every)
 
 
 def no_target(name: str, unit: str, samples: Sequence[float]) -> Measurement:
-    """A figure without a target."""
+    """A value without a target."""
     return Measurement(name, unit, tuple(samples))
 
 
-def not_measured(figure: Measurement, why: str) -> Measurement:
-    """A figure that this machine cannot measure: it does not hold, and says why."""
-    return replace(figure, samples=(), missing=why)
+def not_measured(measurement: Measurement, why: str) -> Measurement:
+    """A value that this machine cannot measure: it does not hold, and says why."""
+    return replace(measurement, samples=(), missing=why)

@@ -13,7 +13,7 @@ from testbed.sandbox.namespaces import enter_netns
 from testbed.sandbox.processes import Child, call, spawn
 
 
-def measure(topology: Topology, pairs: Sequence[tuple[Node, Node]], measurement: Request) -> int:
+def measure(topology: Topology, pairs: Sequence[tuple[Node, Node]], request: Request) -> int:
     """Build the fabric in a sandbox and measure in two hosts, one pair after the other.
 
     It prints what it finds. Returns the exit status, the first that is not 0.
@@ -21,31 +21,29 @@ def measure(topology: Topology, pairs: Sequence[tuple[Node, Node]], measurement:
     Args:
         topology: the fabric.
         pairs: the host that connects, and the host that listens.
-        measurement: what is measured, and how it is printed.
+        request: what is measured, and how it is printed.
     """
-    return call(lambda: _in_sandbox(topology, pairs, measurement))
+    return call(lambda: _in_sandbox(topology, pairs, request))
 
 
-def _in_sandbox(
-    topology: Topology, pairs: Sequence[tuple[Node, Node]], measurement: Request
-) -> int:
+def _in_sandbox(topology: Topology, pairs: Sequence[tuple[Node, Node]], request: Request) -> int:
     with Fabric(topology) as fabric:
         fabric.verify()
         fabric.sweep()
         OrdinaryTraffic(topology, fabric.namespaces).install()
         for src, dst in pairs:
-            with _start(dst, None, measurement) as server:
-                status = _start(src, dst.name, measurement).result() or server.result()
+            with _start(dst, None, request) as server:
+                status = _start(src, dst.name, request).result() or server.result()
             if status:
                 return int(status)
     return os.EX_OK
 
 
-def _start(host: Node, server: str | None, measurement: Request) -> Child:
+def _start(host: Node, server: str | None, request: Request) -> Child:
     """Start an end in a host: the client of a server, or the server."""
 
     def work(_: object) -> int:
         enter_netns(host.name)
-        return in_host.measure(server, *measurement)
+        return in_host.measure(server, *request)
 
-    return spawn(work, title=f"{measurement.parameters.tool} in {host.name}", isolated=False)
+    return spawn(work, title=f"{request.parameters.tool} in {host.name}", isolated=False)

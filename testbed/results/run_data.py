@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 from pydantic import ValidationError
 
-from testbed.model.errors import InputError
+from testbed.model.errors import InputError, few
 from testbed.model.fabric.addressing import Path as FabricPath
 from testbed.model.fabric.addressing import directions_of_path, path_of_ev
 from testbed.model.fabric.topology import Topology
@@ -188,6 +188,10 @@ def _table(directory: Path, table: Table) -> pl.DataFrame:
         frame = pl.read_parquet(path).sort("t", maintain_order=True)
     except (OSError, pl.exceptions.PolarsError):
         raise InputError.of(str(path), "a damaged file", "a table of the run") from None
-    if table is CONTROL and "back" not in frame.columns:  # of an earlier version
+    missing = {*table.frame_schema()} - {*frame.columns}
+    if not missing:
+        return frame
+    if table is CONTROL:  # nothing is measured of it
         return pl.DataFrame(schema=table.frame_schema())
-    return frame
+    found, expected = f"no column {few(sorted(missing))}", "a table of this version"
+    raise InputError.of(str(path), found, expected, "make the run again")

@@ -8,6 +8,7 @@ from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 
+import polars as pl
 import pytest
 from matplotlib.backend_bases import RendererBase
 from matplotlib.figure import Figure
@@ -252,6 +253,14 @@ def test_a_damaged_run_is_named(tmp_path: Path, name: str, content: str | None, 
     else:
         (tmp_path / "run" / name).write_text(content)
     with pytest.raises(InputError, match=words):
+        analyse(tmp_path / "run")
+
+
+def test_a_table_without_a_column_is_named(tmp_path: Path) -> None:
+    generate(tmp_path / "run", Plan(duration=1.0, failures=()))
+    file = tmp_path / "run" / "arrivals.parquet"
+    pl.read_parquet(file).drop("ev").write_parquet(file)
+    with pytest.raises(InputError, match=r"(?s)found no column ev, .*make the run again"):
         analyse(tmp_path / "run")
 
 
