@@ -81,7 +81,7 @@ figures: setup ## make the paper's figures and a report of them (root); FIG=9a: 
 	@$(OWNED) "$(RESULTS)" . -- .venv/bin/testbed figures $(FIG) --results "$(RESULTS)" $(ARGS)
 
 .PHONY: figures-full
-figures-full: setup ## the same emulated (3 seeds) and simulated (5), the large ones too (root)
+figures-full: setup ## the same emulated (3 seeds) and simulated (6), the large ones too (root)
 	@$(OWNED) "$(RESULTS)" . -- .venv/bin/testbed figures $(FIG) --full --results "$(RESULTS)" $(ARGS)
 
 .PHONY: test-vm

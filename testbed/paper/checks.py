@@ -40,7 +40,7 @@ class Check:
         """The median with its unit; with several seeds also the least and the greatest value.
 
         What never happened is "never". Two things whose ratio is above 1 with some seeds and below
-        with others are "equal".
+        with others are "undecided".
         """
         numbers = self.value, min(self.values), max(self.values)
         middle, *ends = (
@@ -48,10 +48,10 @@ class Check:
         )
         if len(self.values) == 1:
             return middle
-        return f"{middle} ({' to '.join(ends)}){', equal' if self.straddles_equality else ''}"
+        return f"{middle} ({' to '.join(ends)}){', undecided' if self.undecided else ''}"
 
     @property
-    def straddles_equality(self) -> bool:
+    def undecided(self) -> bool:
         """Whether a ratio that should be above 1, or below, is both, depending on the seed.
 
         The two things that it compares cannot be told apart then.
