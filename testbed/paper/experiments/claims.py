@@ -274,7 +274,7 @@ def _damaged(run: Run) -> int:
 
 
 def _draw_transceiver(runs: Runs) -> Figure:
-    """Throughput of the NIC's flows and of all others, until some time after the NIC's failed."""
+    """Throughput of the flows of the NIC, and of all others, over the run."""
     run = runs[TRANSCEIVER.name]
     figure, (axes,) = new_panels(2.6)
     its = [flow for flow in run.flows if FLAPPING_NIC in (flow.flow.src, flow.flow.dst)]
