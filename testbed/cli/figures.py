@@ -31,8 +31,8 @@ _CHANGED = "paper-changed"
 """Of runs that options changed: their results are not those of the paper's rows."""
 
 FULL_SEEDS: "Mapping[Form, int]" = {"emulated": 3, "simulated": 6}
-"""With how many seeds --full makes each run, by its form; some figures have more of their own. Of
-six values the range is a confidence interval of the median of 97%."""
+"""With how many seeds --full makes each run, by its form; some figures have more of their own. Six
+are the fewest with a confidence interval of the median (`estimates.MIN_SAMPLES`)."""
 
 
 def figures(

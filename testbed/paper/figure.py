@@ -63,8 +63,8 @@ class Variant:
         carries: the share of the packets its flows may send that they were counted to send, rounded
             up: the estimated time of its simulation follows from it.
         excluded: the forms in which it is not made, each with the reason.
-        repeated_only: whether it is emulated only if its figure is made with several seeds: one
-            seed of all figures must take no longer than half an hour.
+        repeated_only: whether it is emulated only where several seeds are requested: one seed of
+            all figures must take no longer than half an hour.
         overrides: what the command line changes.
     """
 

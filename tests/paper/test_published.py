@@ -86,11 +86,19 @@ def test_runs_that_are_set_up_or_checked_otherwise_replace_the_others() -> None:
 
 def test_results_of_a_part_of_the_runs_do_not_replace_those_of_all() -> None:
     known = _published({(1,): (0.95,)})
-    both = known.model_copy(
-        update={"checks": (*known.checks, known.checks[0].model_copy(update={"what": "stall"}))}
-    )
+    checks = (*known.checks, known.checks[0].model_copy(update={"what": "stall"}))
+    (result,) = known.results
+    results = (result.model_copy(update={"runs": 2, "values": ((0.95,), (0.95,))}),)
+    both = known.model_copy(update={"checks": checks, "results": results})
     with pytest.raises(InputError, match=r"(?s)found 1 checks, expected 2 checks.*--seeds 3"):
         merged(both, known, compares_seeds=False)
+
+
+def test_a_check_that_is_gone_replaces_results_that_had_it() -> None:
+    known = _published({(1,): (0.95,)})
+    checks = (*known.checks, known.checks[0].model_copy(update={"what": "stall"}))
+    both = known.model_copy(update={"checks": checks})
+    assert merged(both, known, compares_seeds=False) == known
 
 
 def test_bounds_do_not_move_after_a_run() -> None:

@@ -43,9 +43,13 @@ def panels_in(figure: FigureBase, rows: int = 1, columns: int = 1, **options: An
     return panels
 
 
-def legend_below(figure: FigureBase, columns: int, axes: Axes | None = None) -> None:
-    """A legend below all panels: of all that is drawn, or of what one panel has."""
-    entries = () if axes is None else axes.get_legend_handles_labels()
+def legend_below(figure: FigureBase, columns: int, *panels: Axes) -> None:
+    """A legend below all panels: of all that is drawn, or of what some have, each name once."""
+    named: dict[str, Any] = {}
+    for axes in panels:
+        for line, name in zip(*axes.get_legend_handles_labels(), strict=True):
+            named.setdefault(name, line)
+    entries = ([*named.values()], [*named]) if panels else ()
     figure.legend(*entries, loc="outside lower center", ncols=columns)
 
 
@@ -70,15 +74,12 @@ def stacked_height_in(runs: int) -> float:
 def draw_stacked(figure: FigureBase, runs: Mapping[str, Run]) -> None:
     """Draw the flows of runs over time, a panel below the other; the keys are their titles."""
     panels = panels_in(figure, len(runs), sharex=True)
-    named: dict[str, Any] = {}
     for axes, (title, run) in zip(panels, runs.items(), strict=True):
         plot_flows(axes, run, run.flows, together=True)
         axes.set_title(title)
         if axes is not panels[-1]:
             axes.set_xlabel("")
-        for line, name in zip(*axes.get_legend_handles_labels(), strict=True):
-            named.setdefault(name, line)
-    figure.legend([*named.values()], [*named], loc="outside lower center", ncols=4)
+    legend_below(figure, 4, *panels)
 
 
 def plot_flows(
