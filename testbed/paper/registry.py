@@ -2,7 +2,12 @@
 
 from testbed.paper.experiments.ablation import ABLATION
 from testbed.paper.experiments.arrivals import ARRIVALS
-from testbed.paper.experiments.claims import CLAIMS
+from testbed.paper.experiments.claims.ecmp import ECMP
+from testbed.paper.experiments.claims.lossy_nic import LOSSY_NIC
+from testbed.paper.experiments.claims.planes import PLANES
+from testbed.paper.experiments.claims.probes import PROBES
+from testbed.paper.experiments.claims.remap import REMAP
+from testbed.paper.experiments.claims.transceiver import TRANSCEIVER
 from testbed.paper.experiments.collectives import COLLECTIVES
 from testbed.paper.experiments.failover import FAILOVER
 from testbed.paper.experiments.incast import INCAST, INCAST_WITHOUT_DCQCN
@@ -27,7 +32,12 @@ FIGURES: tuple[PaperFigure, ...] = (
     PERMUTATION,
     INCAST_WITHOUT_DCQCN,
     ARRIVALS,
-    *CLAIMS,
+    PLANES,
+    REMAP,
+    LOSSY_NIC,
+    PROBES,
+    ECMP,
+    TRANSCEIVER,
     FAILOVER,
     ABLATION,
     UNEQUAL_LINKS,

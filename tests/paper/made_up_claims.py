@@ -10,7 +10,7 @@ import numpy as np
 from testbed.campaign.store import Run
 from testbed.model.fabric.addressing import Path
 from testbed.model.summary import Time
-from testbed.paper.experiments.remap import DELAYS_RTTS
+from testbed.paper.experiments.claims.remap import DELAYS_RTTS
 from testbed.results.analysis.delivery import Floats
 from testbed.results.analysis.ev_states import Span
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from testbed.paper.experiments import remap
+from testbed.paper.experiments.claims import remap
 from testbed.paper.experiments.paths import FORCED_RATE
 from testbed.paper.figure import PaperFigure
 from testbed.results.report.figures.style import new_figure

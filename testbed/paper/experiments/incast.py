@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from testbed.campaign.store import Run, Runs
 from testbed.paper.checks import RATIO, Check, at_least, at_most, between
 from testbed.paper.experiments.drawing import RATE_LABEL, legend_below, limit_line, new_panels
-from testbed.paper.experiments.throughput import gbps, sliding
+from testbed.paper.experiments.throughput import gbps, sliding, total_bps
 from testbed.paper.figure import PaperFigure, Variant
 from testbed.paper.lossless import ONLY_SIMULATED, without_pause
 from testbed.results.analysis.delivery import Floats
@@ -87,8 +87,7 @@ def _senders(run: Run) -> list[str]:
 
 def _mean_gbps(run: Run, flows: Sequence[FlowTables], begin: float) -> float:
     """The rate of flows together from a time to the run's end, in Gb/s at full speed."""
-    end = run.data.end_s
-    return sum(gbps(run, flow.delivery.goodput_bps(begin, end)) for flow in flows)
+    return gbps(run, total_bps(flows, begin, run.data.end_s))
 
 
 def _over_time(run: Run, flows: Sequence[FlowTables], moments: Floats) -> Floats:

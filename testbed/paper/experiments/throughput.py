@@ -85,6 +85,11 @@ def share(flows: Sequence[FlowTables], start: float, end: float) -> float:
     return placed / allowed
 
 
+def total_bps(flows: Sequence[FlowTables], start: float, end: float) -> float:
+    """The goodput of flows together between two times, in emulated bit/s."""
+    return sum(flow.delivery.goodput_bps(start, end) for flow in flows)
+
+
 def sliding(run: Run, flows: Sequence[FlowTables], moments: Floats, width_s: float) -> Floats:
     """What flows together placed in the time before each moment, in Gb/s at full speed."""
     placed = np.zeros(len(moments))
@@ -180,11 +185,9 @@ def least_of_before(run: Run, start: float, end: float) -> float:
     All queue pairs from one host to another count together.
     """
     before = before_faults(run)
-
-    def total(qps: Sequence[FlowTables], *span: float) -> float:
-        return sum(flow.delivery.goodput_bps(*span) for flow in qps)
-
-    return min(total(qps, start, end) / total(qps, *before) for qps in by_direction(run.flows))
+    return min(
+        total_bps(qps, start, end) / total_bps(qps, *before) for qps in by_direction(run.flows)
+    )
 
 
 def by_direction(flows: Sequence[FlowTables]) -> list[list[FlowTables]]:

@@ -12,6 +12,7 @@ from testbed.campaign.store import Runs
 from testbed.model.units import NS_PER_S
 from testbed.paper.checks import Check, at_least, at_most, between
 from testbed.paper.experiments import drawing
+from testbed.paper.experiments.claims.claim import claim
 from testbed.paper.experiments.jobs import (
     FLAPPING_JOB,
     JOB_IN_FLAPS,
@@ -115,7 +116,7 @@ BARS_IN = 2.2
 """Height of the bars for the steps and the job, in inches."""
 
 
-def measure(runs: Runs) -> tuple[Check, ...]:
+def _measure(runs: Runs) -> tuple[Check, ...]:
     """How long a NIC's delay interrupts a pair; simulated also in the steps of 9a, and in a job."""
     checks: list[Check] = []
     for rtts, variant in zip(DELAYS_RTTS, SINGLE, strict=True):
@@ -160,7 +161,7 @@ def _measure_in_job(runs: Runs) -> Iterator[Check]:
             yield replace(failed, what=f"{delay}: {failed.what}")
 
 
-def draw(runs: Runs) -> Figure:
+def _draw(runs: Runs) -> Figure:
     """The pair over time, a panel for each delay; below, if simulated, the steps and the job."""
     height_in = drawing.stacked_height_in(len(SINGLE))
     figure = style.new_figure(height_in)
@@ -197,3 +198,6 @@ def _draw_steps_and_job(runs: Runs, steps: Axes, *jobs: Axes) -> None:
     for axes in (steps, *jobs):
         axes.set_xticks(places, [f"{rtts}" for rtts in DELAYS_RTTS])
         axes.set_xlabel("the NIC's delay (base RTTs)")
+
+
+REMAP = claim("text-remap", VARIANTS, _measure, _draw)
