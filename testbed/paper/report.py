@@ -72,6 +72,7 @@ class ReportRow(Generic[OutcomeT_co]):
     def notes(self) -> tuple[str, ...]:
         """Notes on the answer: how many runs cannot be trusted, and why checks do not hold.
 
+        Checks that do not hold for the same reason have one note.
         Reasons are given only of forms that do not hold; the state of the others is beside their
         drawing.
         """
@@ -80,13 +81,16 @@ class ReportRow(Generic[OutcomeT_co]):
             for outcome in self.existing
             if outcome.trust_note
         ]
-        missed: dict[tuple[str, str], list[str]] = {}
+        causes: dict[str, dict[str, list[str]]] = {}
         for outcome in self.existing:
             for check in outcome.checks if outcome.holds == "no" else ():
                 if not check.holds:
-                    values = missed.setdefault((check.what, check.cause), [])
+                    values = causes.setdefault(check.cause, {}).setdefault(check.what, [])
                     values.append(f"{check.measured} {outcome.form}")
-        reasons = (f"{what}: {', '.join(of)}; {cause}" for (what, cause), of in missed.items())
+        reasons = (
+            "; ".join(f"{what}: {', '.join(of)}" for what, of in missed.items()) + f". Why: {cause}"
+            for cause, missed in causes.items()
+        )
         return (*dict.fromkeys(trust), *reasons)
 
     @property

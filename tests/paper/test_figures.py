@@ -255,22 +255,24 @@ def test_a_row_that_does_not_hold_says_why_or_that_it_is_not_known(
         at_least("share", 0.5, 0.9),
         at_most("stall", 9.0, 5.0, "{:.0f} RTT"),
         at_most("deficit", 1.0, 5.0),
+        at_least("rate", 0.4, 0.9),
     )
     (figure,) = select_figures(["14"])
-    said = {"share": "half of the links are slow", "deficit": "never told"}
+    slow = "half of the links are slow"
+    said = {"share": slow, "deficit": "never told", "rate": slow}
     texts = {"14": replace(figure.text, reasons=said)}
     monkeypatch.setattr("testbed.paper.figure._texts", lambda: texts)
     row = _row(tmp_path, checks, ("a" * 40, "a" * 40), "trusted")
     reasons = (
-        "share: 50.0% emulated; half of the links are slow",
-        "stall: 9 RTT emulated; unknown",
+        "share: 50.0% emulated; rate: 40.0% emulated. Why: half of the links are slow",
+        "stall: 9 RTT emulated. Why: unknown",
     )
     assert row.holds == "no"
     assert row.notes == reasons
     html = render([row])
     assert all(reason in html for reason in reasons)
     assert "never told" not in html
-    of_form = "share: 50.0%, half of the links are slow; stall: 9 RTT, unknown"
+    of_form = f"share: 50.0%, {slow}; stall: 9 RTT, unknown; rate: 40.0%, {slow}"
     assert of_form in as_markdown([row])
 
 

@@ -67,7 +67,7 @@ def test_a_row_has_claim_commands_figures_and_verdict() -> None:
     assert "testbed figures 9a --simulate --seeds 2" in lines
     assert "| share / of it | ≥ 90.0% | 95.0% (95.0% to 95.0%) | - |" in lines
     assert "| share / of it | ≥ 90.0% | 50.0% (50.0% to 50.0%) **no** | - |" in lines
-    assert "- share / of it: 50.0% (50.0% to 50.0%) simulated; unknown" in lines
+    assert "- share / of it: 50.0% (50.0% to 50.0%) simulated. Why: unknown" in lines
     assert "![9a, simulated](images/paper/9a-simulated.png)" in lines
     assert "![10, simulated](images/paper/10-simulated.png)" not in lines
 
