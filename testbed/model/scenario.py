@@ -12,7 +12,7 @@ from testbed.model.operator.commands import TimedCommand
 from testbed.model.part import Part
 from testbed.model.transport import Mrc, Transport
 from testbed.model.units import RealTime, RunTime, parse_duration
-from testbed.model.workload import Training, Workload
+from testbed.model.workload import Connections, Training, Workload
 
 MAX_SEED = (1 << 31) - 1
 
@@ -102,9 +102,12 @@ class Scenario(Part):
     def longer(self, factor: float) -> Self:
         """The same experiment with its length and all times of its faults and operator multiplied.
 
-        What hosts send and when, how they compute, timers and `drain` stay as they are.
+        So are the starts and sizes of a connection matrix. What hosts send otherwise, how they
+        compute, timers and `drain` stay as they are.
         """
+        workload = self.workload
         changes = {
+            "workload": workload.longer(factor) if isinstance(workload, Connections) else workload,
             "duration": round(self.duration * factor),
             "timeline": tuple(fault.stretched(factor) for fault in self.timeline),
             "operator": tuple(command.stretched(factor) for command in self.operator),

@@ -12,7 +12,7 @@ A workload is a class here, which declares its keys and its pairs of hosts, and 
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import ceil
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field
 
@@ -294,6 +294,19 @@ class Connections(Part):
     def directions(self, _topology: Topology) -> tuple[tuple[str, str], ...]:
         """In order of first mention."""
         return tuple(dict.fromkeys((transfer.src, transfer.dst) for transfer in self.matrix))
+
+    def longer(self, factor: float) -> Self:
+        """The same load for longer: all starts and sizes multiplied."""
+        matrix = tuple(
+            transfer.model_copy(
+                update={
+                    "start": round(transfer.start * factor),
+                    "size": round(transfer.size * factor),
+                }
+            )
+            for transfer in self.matrix
+        )
+        return self.model_copy(update={"matrix": matrix})
 
     def longest_bytes(self, _topology: Topology, _lanes: int) -> int:
         """A piece of the longest transfer."""

@@ -7,7 +7,7 @@ from testbed.model.faults.kinds import Cut, Flap
 from testbed.model.flows import fair_shares_bps, flows_of
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
-from testbed.model.workload import WriteBw
+from testbed.model.workload import Connections, WriteBw
 
 from .fabrics import ODD
 
@@ -192,4 +192,16 @@ def test_a_longer_scenario_has_longer_faults_and_the_same_work() -> None:
         "operator.0.at",
     }
     assert longer.duration == 3 * scenario.duration
+    assert scenario.longer(1) == scenario
+
+
+def test_a_longer_matrix_has_the_same_load_for_longer() -> None:
+    matrix = [{"src": "h0", "dst": "h1", "start": "8 us", "size": 1000}]
+    scenario = Scenario.model_validate(
+        RIGHT | {"workload": {"kind": "connections", "matrix": matrix}}
+    )
+    workload = scenario.longer(2.5).workload
+    assert isinstance(workload, Connections)
+    (transfer,) = workload.matrix
+    assert (transfer.start, transfer.size) == (20_000, 2_500)
     assert scenario.longer(1) == scenario

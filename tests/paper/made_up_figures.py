@@ -9,7 +9,7 @@ import polars as pl
 
 from testbed.campaign.store import Run
 from testbed.model.summary import Time
-from testbed.paper.experiments.arrivals import ARRIVAL_MS, CROWDED
+from testbed.paper.experiments.arrivals import CROWDED, arrivals_s
 from testbed.paper.experiments.paths import LOSSY_VARIANTS
 from testbed.paper.planning import select_figures
 from testbed.results.analysis.ev_states import Span
@@ -273,7 +273,7 @@ def arrivals_runs(
         name = f"arrivals-{tuning.replace('_', '-')}"
         scenario = scenario_of(name)
         bdp = scenario.topology.bdp_bytes
-        crowded_s = (CROWDED - 1) * ARRIVAL_MS / 1e3 * DILATION
+        crowded_s = arrivals_s(scenario)[CROWDED - 1]
         times = [0.4 * i for i in range(3000)]
         queue = [
             few_bdp if t < crowded_s else 0.0 if i % 100 < 100 * empty else many_bdp

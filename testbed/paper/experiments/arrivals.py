@@ -1,25 +1,29 @@
 """Figure 22: the flows of a 15:1 incast arrive one by one, under three tunings of DCQCN."""
 
 from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
 
 from testbed.campaign.store import Run, Runs
+from testbed.model.scenario import Scenario
+from testbed.model.units import NS_PER_S
 from testbed.paper.checks import Check, at_least, at_most, between
 from testbed.paper.experiments.drawing import RATE_LABEL, legend_below, limit_line, new_panels
-from testbed.paper.experiments.throughput import gbps, sliding
+from testbed.paper.experiments.throughput import gbps, sliding, total_bps
 from testbed.paper.figure import PaperFigure, Variant
 from testbed.paper.lossless import ONLY_SIMULATED, PFC, XOFF_BDP
 from testbed.results.analysis.delivery import Floats
 from testbed.results.records import LINKS
 from testbed.results.report.figures import style
 
-RECEIVER = "h0"
-FLOWS, ARRIVAL_MS = 15, 8.0
-"""As in the scenario: the number of flows, and the ms of real time between their starts."""
+if TYPE_CHECKING:
+    from testbed.model.workload import Connections
 
+RECEIVER = "h0"
 CROWDED = 10
 """So many flows the default tuning no longer controls: priority flow control does (the paper)."""
 
@@ -56,23 +60,25 @@ VARIANTS = tuple(
 )
 
 
+def arrivals_s(scenario: Scenario) -> list[float]:
+    """When each flow begins, and when the next one would, in seconds of the run."""
+    matrix = cast("Connections", scenario.workload).matrix
+    starts_ns = [transfer.start for transfer in matrix]
+    next_ns = 2 * starts_ns[-1] - starts_ns[-2]
+    return [start_ns / NS_PER_S * scenario.topology.dilation for start_ns in (*starts_ns, next_ns)]
+
+
 def _settled(run: Run) -> list[tuple[float, float]]:
     """For each number of flows, from one on: the time in which that many have settled."""
-    between_s = ARRIVAL_MS / 1e3 * run.summary.dilation
-    return [
-        ((number + 1 - SETTLED) * between_s, (number + 1) * between_s) for number in range(FLOWS)
-    ]
+    arrivals = pairwise(arrivals_s(run.data.scenario))
+    return [(end - SETTLED * (end - start), end) for start, end in arrivals]
 
 
 def _share(run: Run, spans: Sequence[tuple[float, float]]) -> float:
     """What the receiver got in some spans of time, of what its port carries of payload."""
     carried = run.data.topology.port_rate_bps * run.data.scenario.transport.payload_share
     seconds = sum(end - start for start, end in spans)
-    bits = sum(
-        flow.delivery.goodput_bps(start, end) * (end - start)
-        for flow in run.flows
-        for start, end in spans
-    )
+    bits = sum(total_bps(run.flows, start, end) * (end - start) for start, end in spans)
     return bits / seconds / carried
 
 
@@ -118,11 +124,12 @@ def _measure(runs: Runs) -> tuple[Check, ...]:
 
 def _draw(runs: Runs) -> Figure:
     figure, (above, below) = new_panels(4.2, 2, sharex=True)
+    *_, end_s = arrivals_s(runs[VARIANTS[0].name].data.scenario)
     for run, tuning, colour in zip(runs.values(), TUNINGS, COLOURS, strict=True):
         per_ms = 1e3 / run.summary.dilation
         times, backlog = _backlog_bdp(run)
         above.plot(times * per_ms, backlog, color=colour, linewidth=0.7)
-        moments = np.arange(0, FLOWS * ARRIVAL_MS / per_ms, run.data.base_rtt_s)
+        moments = np.arange(0, end_s, run.data.base_rtt_s)
         rates = sliding(run, run.flows, moments, WINDOW_RTTS * run.data.base_rtt_s)
         below.plot(moments * per_ms, rates, color=colour, linewidth=0.7, label=tuning)
     run = runs[VARIANTS[0].name]
@@ -137,7 +144,7 @@ def _draw(runs: Runs) -> Figure:
     above.set_ylim(bottom=0)
     below.set_ylabel(RATE_LABEL)
     below.set_ylim(bottom=0)
-    below.set_xlim(0, FLOWS * ARRIVAL_MS)
+    below.set_xlim(0, end_s * per_ms)
     below.set_xlabel("time (ms, real-equivalent)")
     legend_below(figure, 4, below)
     return figure
