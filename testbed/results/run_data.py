@@ -179,19 +179,23 @@ def _lines(path: Path) -> list[str]:
 
 
 def _table(directory: Path, table: Table) -> pl.DataFrame:
+    """Read a table of a run, in order of time.
+
+    Runs of earlier versions have no table of control packets, or one with fewer columns. It has no
+    rows then, as nothing is measured of it.
+    """
     path = directory / table.file
-    if not path.is_file():
-        if table is CONTROL:
-            return pl.DataFrame(schema=table.frame_schema())
-        raise InputError.of(str(path), "", "a table of the run")
-    try:
-        frame = pl.read_parquet(path).sort("t", maintain_order=True)
-    except (OSError, pl.exceptions.PolarsError):
-        raise InputError.of(str(path), "a damaged file", "a table of the run") from None
-    missing = {*table.frame_schema()} - {*frame.columns}
-    if not missing:
-        return frame
-    if table is CONTROL:  # nothing is measured of it
+    found, expected, remedy = "", "a table of the run", ""
+    if path.is_file():
+        try:
+            frame = pl.read_parquet(path).sort("t", maintain_order=True)
+        except (OSError, pl.exceptions.PolarsError):
+            raise InputError.of(str(path), "a damaged file", expected) from None
+        missing = {*table.frame_schema()} - {*frame.columns}
+        if not missing:
+            return frame
+        found = f"no column {few(sorted(missing))}"
+        expected, remedy = "a table of this version", "make the run again"
+    if table is CONTROL:
         return pl.DataFrame(schema=table.frame_schema())
-    found, expected = f"no column {few(sorted(missing))}", "a table of this version"
-    raise InputError.of(str(path), found, expected, "make the run again")
+    raise InputError.of(str(path), found, expected, remedy)
