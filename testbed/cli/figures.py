@@ -146,11 +146,7 @@ def figures(
     if as_json:
         screen.print_json([outcome.model_dump(mode="json") for outcome in outcomes])
     else:
-        screen.stdout().print(_table(chosen, outcomes))
-        screen.stdout().print(_counts(outcomes))
-        from testbed.model.run_files.layout import REPORT
-
-        screen.stdout().print(f"report: {directory / REPORT}")
+        _print(chosen, outcomes, directory)
     for outcome in outcomes:
         for name, why in outcome.failures.items():
             screen.print_error(f"figure {outcome.number}, {outcome.form}: {name}: {why}")
@@ -243,6 +239,21 @@ def _status(outcomes: "Sequence[FigureOutcome]") -> ExitStatus:
     return ExitStatus.UNTRUSTED if "not trusted" in answers else ExitStatus.AS_EXPECTED
 
 
+def _print(
+    chosen: "Sequence[PaperFigure]", outcomes: "Sequence[FigureOutcome]", directory: Path
+) -> None:
+    """The table, why figures do not hold, how many do, and where the report is."""
+    from testbed.model.run_files.layout import REPORT
+
+    console = screen.stdout()
+    console.print(_table(chosen, outcomes))
+    for outcome in outcomes:
+        for reason in outcome.reasons if outcome.holds == "no" else ():
+            console.print(f"{outcome.number}, {outcome.form}: {reason}", soft_wrap=True)
+    console.print(_counts(outcomes))
+    console.print(f"report: {directory / REPORT}")
+
+
 def _counts(outcomes: "Sequence[FigureOutcome]") -> str:
     """How many figures hold, do not hold, and so on."""
     answers = [outcome.holds for outcome in outcomes]
@@ -260,10 +271,9 @@ def _table(chosen: "Sequence[PaperFigure]", outcomes: "Sequence[FigureOutcome]")
         title = titles[outcome.number]
         table.add_row(outcome.number, outcome.form, title, "", "", holds, style="bold")
         for check in outcome.checks:
-            holds = "yes" if check.holds else "no"
+            holds = ("yes" if check.holds else "no") if check.is_judged else ""
             table.add_row("", "", check.what, check.measured, check.bound, holds)
-        reasons = outcome.reasons if outcome.holds == "no" else ()
-        for note in filter(None, (*reasons, outcome.state)):
-            table.add_row("", "", note, style="dim")
+        if outcome.state:
+            table.add_row("", "", outcome.state, style="dim")
         table.add_section()
     return table

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections import Counter
+from collections.abc import Iterable
 from math import inf, isinf
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -13,7 +14,7 @@ from testbed.campaign.plan import STATES
 from testbed.model.run_files.layout import MANIFEST
 from testbed.model.summary import State
 from testbed.model.summary.metric import MaybeNever
-from testbed.paper.checks import Check
+from testbed.paper.checks import NO_BOUND, Check
 from testbed.paper.figure import PaperFigure
 from testbed.results.run_directory import give_to_user
 
@@ -51,15 +52,23 @@ class CheckOutcome(_Model):
         return result.model_copy(update={"why_not": figure.reason(check.what)})
 
     @property
-    def reason(self) -> str:
-        """Why it does not hold; empty if it does."""
-        return "" if self.holds else f"{self.what}: {self.measured}, {self.cause}"
+    def is_judged(self) -> bool:
+        """Whether it has bounds; else its value is only shown."""
+        return self.bound != NO_BOUND
 
     @property
     def cause(self) -> str:
         """The cause, as far as it is known, if it does not hold."""
         known = "; ".join(filter(None, (self.equal, self.why_not)))
         return known or "unknown"
+
+
+def by_cause(missed: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """What does not hold, each with its cause: a line for each cause."""
+    causes: dict[str, list[str]] = {}
+    for cause, what in missed:
+        causes.setdefault(cause, []).append(what)
+    return tuple(f"{'; '.join(of)}. Why: {cause}" for cause, of in causes.items())
 
 
 class FigureRun(_Model):
@@ -128,8 +137,9 @@ class Outcome(_Model):
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why checks do not hold: a line for each."""
-        return tuple(filter(None, (check.reason for check in self.checks)))
+        """Why checks do not hold: a line for each cause."""
+        missed = [check for check in self.checks if not check.holds]
+        return by_cause((check.cause, f"{check.what}: {check.measured}") for check in missed)
 
     @property
     def state(self) -> str:

@@ -18,6 +18,7 @@ from testbed.paper.outcome import (
     FigureRun,
     Outcome,
     OutcomeStore,
+    by_cause,
 )
 
 OutcomeT_co = TypeVar("OutcomeT_co", bound=Outcome, covariant=True)
@@ -29,6 +30,11 @@ class Line:
 
     what: str
     checks: dict[Form, CheckOutcome]
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether it has bounds; else its values are only shown."""
+        return any(check.is_judged for check in self.checks.values())
 
     @property
     def bound(self) -> str:
@@ -81,15 +87,14 @@ class ReportRow(Generic[OutcomeT_co]):
             for outcome in self.existing
             if outcome.trust_note
         ]
-        causes: dict[str, dict[str, list[str]]] = {}
+        missed: dict[tuple[str, str], list[str]] = {}
         for outcome in self.existing:
             for check in outcome.checks if outcome.holds == "no" else ():
                 if not check.holds:
-                    values = causes.setdefault(check.cause, {}).setdefault(check.what, [])
+                    values = missed.setdefault((check.cause, check.what), [])
                     values.append(f"{check.measured} {outcome.form}")
-        reasons = (
-            "; ".join(f"{what}: {', '.join(of)}" for what, of in missed.items()) + f". Why: {cause}"
-            for cause, missed in causes.items()
+        reasons = by_cause(
+            (cause, f"{what}: {', '.join(of)}") for (cause, what), of in missed.items()
         )
         return (*dict.fromkeys(trust), *reasons)
 
@@ -203,7 +208,7 @@ def as_markdown(rows: Sequence[ReportRow[FigureOutcome]]) -> str:
     cells = [("figure", "the paper saw", "form", "measured", "holds"), ("---",) * 5]
     for figure, outcome in ((row.figure, outcome) for row in rows for outcome in row.existing):
         measured = "; ".join(f"{check.what}: {check.measured}" for check in outcome.checks)
-        reasons = "; ".join(outcome.reasons) if outcome.holds == "no" else ""
+        reasons = ". ".join(outcome.reasons) if outcome.holds == "no" else ""
         why = f": {reasons}" if reasons else ""
         trust_note = f" ({outcome.trust_note})" if outcome.trust_note else ""
         holds = f"{outcome.holds}{trust_note}{why}"

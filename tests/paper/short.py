@@ -162,4 +162,4 @@ def assert_row(short: Short, directory: Path) -> None:
     checked = tuple(CheckOutcome.of(short.figure, check) for check in checks)
     outcome = FigureOutcome(number=short.number, form="simulated", checks=checked)
     assert outcome.holds == EXPECTED[short.number]
-    assert len(outcome.reasons) == len(missed)
+    assert all(any(check.what in line for line in outcome.reasons) for check in missed)

@@ -18,7 +18,7 @@ from testbed.model.scenario import Scenario
 from testbed.model.summary import State
 from testbed.model.transport import Mrc
 from testbed.model.workload import Training
-from testbed.paper.checks import Check, at_least, at_most, costs_less
+from testbed.paper.checks import Check, at_least, at_most, costs_less, shown
 from testbed.paper.experiments.failover import FAILOVER
 from testbed.paper.figure import PaperFigure, Variant
 from testbed.paper.judging import judge
@@ -272,8 +272,17 @@ def test_a_row_that_does_not_hold_says_why_or_that_it_is_not_known(
     html = render([row])
     assert all(reason in html for reason in reasons)
     assert "never told" not in html
-    of_form = f"share: 50.0%, {slow}; stall: 9 RTT, unknown; rate: 40.0%, {slow}"
+    of_form = f"share: 50.0%; rate: 40.0%. Why: {slow}. stall: 9 RTT. Why: unknown"
     assert of_form in as_markdown([row])
+
+
+def test_a_value_that_is_only_shown_is_neither_right_nor_wrong(tmp_path: Path) -> None:
+    checks = (at_least("share", 0.99, 0.9), shown("losses", 3, "{:.0f}"))
+    html = render([_row(tmp_path, checks, ("a" * 40, "a" * 40), "trusted")])
+    assert '<td class="n met">99.0%</td>' in html
+    assert "share: must be ≥ 90.0%" in html
+    assert '<td class="n">3</td>' in html
+    assert "losses: only shown" in html
 
 
 def test_what_is_told_as_equal_says_so_beside_a_figure_that_looks_ahead(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_a_claim_that_fails_makes_the_row_a_no(
     failed = {check.what for check in outcome.checks if not check.holds}
     assert failed == {one.what for one in outcome.checks if re.search(claim, one.what)} != set()
     assert outcome.holds == "no"
-    assert len(outcome.reasons) == len(failed)
+    assert all(any(what in line for line in outcome.reasons) for what in failed)
 
 
 @pytest.mark.parametrize("number", CASES)
