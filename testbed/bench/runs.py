@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from testbed.bench.measure import Setting
 from testbed.campaign.job import error_of
+from testbed.campaign.options import NO_FIGURES
 from testbed.experiment.calibration import calibrate
 from testbed.experiment.capacity import Capacity, load_capacity
 from testbed.model.progress import where_it_changes
@@ -111,9 +112,7 @@ def simulate_runs(
     store = Store(setting.pictures / part)
     runs = {
         case: [
-            planned_run(
-                repeat, "simulated", f"runs/{directory_name(case)}", options=("--no-figures",)
-            )
+            planned_run(repeat, "simulated", f"runs/{directory_name(case)}", options=(NO_FIGURES,))
             for repeat in seeded(scenario, setting)
         ]
         for case, scenario in cases.items()

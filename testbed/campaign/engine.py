@@ -5,7 +5,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field, replace
 
 from testbed.campaign.budget import Deadline, RetryPolicy, TimeBudget
-from testbed.campaign.job import FORMS, STOP_IF_LATE, Executor, Form, JobRecord
+from testbed.campaign.job import FORMS, Executor, Form, JobRecord
+from testbed.campaign.options import STOP_IF_LATE
 from testbed.campaign.plan import PlannedRun
 from testbed.campaign.progress import CampaignProgress
 from testbed.campaign.store import Store

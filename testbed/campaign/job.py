@@ -27,10 +27,6 @@ FIRST_SEED = 1
 SCENARIO_FILES = "scenarios"
 """The folder of the scenarios' files in a campaign's directory."""
 
-STOP_IF_LATE = "--stop-if-late"
-REQUIRE_TRUSTED = "--require-trusted"
-"""Options of a run that change how it ends."""
-
 
 def identity(form: Form, scenario: Any, code: str | None) -> str:
     """A digest of all that decides what a run comes to.

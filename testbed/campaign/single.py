@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from testbed.campaign.job import error_of
 from testbed.campaign.local import LocalExecutor
+from testbed.campaign.options import NO_FIGURES
 from testbed.campaign.plan import planned_run, slowed
 from testbed.results.run_directory import RunDirectory
 
@@ -26,7 +27,7 @@ def emulate(scenario: "Scenario", results: Path, slower: float) -> RunDirectory:
         RunFailedError: it did not finish.
     """
     planned = planned_run(
-        slowed(scenario, slower), "emulated", scenario.name, options=("--no-figures",)
+        slowed(scenario, slower), "emulated", scenario.name, options=(NO_FIGURES,)
     )
     executor = LocalExecutor(results)
     try:

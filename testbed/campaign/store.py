@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from testbed.campaign.attempt import unended_in
-from testbed.campaign.job import REQUIRE_TRUSTED, JobRecord, identity, identity_of
+from testbed.campaign.job import JobRecord, identity, identity_of
+from testbed.campaign.options import REQUIRE_TRUSTED
 from testbed.campaign.plan import SLOWED, STATES, PlannedRun, as_recorded, slowed
 from testbed.model.run_files.layout import MANIFEST, SUMMARY
 from testbed.model.run_files.manifest import Manifest

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from testbed.campaign.options import NO_FIGURES, REQUIRE_TRUSTED
 from testbed.model.errors import InputError, raise_any
 
 if TYPE_CHECKING:
@@ -55,9 +56,8 @@ Pcap = Annotated[
 ]
 NoFigures = Annotated[
     bool,
-    typer.Option("--no-figures", help="No figures and no report; testbed report makes them later."),
+    typer.Option(NO_FIGURES, help="No figures and no report; testbed report makes them later."),
 ]
-REQUIRE_TRUSTED = "--require-trusted"
 RequireTrusted = Annotated[
     bool,
     typer.Option(

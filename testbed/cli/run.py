@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from testbed.campaign.options import STOP_IF_LATE
 from testbed.cli.fault import print_fault_help
 from testbed.cli.fitting import Fitting
 from testbed.cli.live import Watch, watch_options, watching_emulated
@@ -51,7 +52,7 @@ def run(
     stop_if_late: Annotated[
         bool,
         typer.Option(
-            "--stop-if-late",
+            STOP_IF_LATE,
             help="End the run as soon as it can no longer be trusted; keep nothing.",
         ),
     ] = False,
@@ -105,7 +106,7 @@ def run(
             return nullcontext()
         return watching_emulated(scenario, directory, watch.where, holding, watch.packets)
 
-    flags = {"--force": force, "--stop-if-late": stop_if_late}
+    flags = {"--force": force, STOP_IF_LATE: stop_if_late}
     further = [flag for flag, is_set in flags.items() if is_set]
     further += [option for place in captured for option in ("--pcap", place)]
     make_runs(options, load, record, further, around=watched, fitting=fitting)

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
+from testbed.campaign.options import NO_FIGURES, REQUIRE_TRUSTED
 from testbed.cli.fitting import capacities_of, keep_slower_out
-from testbed.cli.options import REQUIRE_TRUSTED, writing
+from testbed.cli.options import writing
 from testbed.cli.placing import executor_at, fetch_finished, keep_in_store, kept_in_store
 from testbed.cli.run_options import Load, RunOptions
 from testbed.cli.running import naming_shortage, new_run, reporting_how_to_resume, signals_stop
@@ -62,7 +63,7 @@ def make_runs(
         MachineError: this machine cannot run it.
     """
     if options.several:
-        flags = {"--no-figures": not options.drawn, REQUIRE_TRUSTED: options.require_trusted}
+        flags = {NO_FIGURES: not options.drawn, REQUIRE_TRUSTED: options.require_trusted}
         for_each = (*(flag for flag, is_set in flags.items() if is_set), *further)
         _make_series(options, load, fitting, for_each)
 

@@ -7,6 +7,7 @@ from testbed.campaign.budget import RetryPolicy
 from testbed.campaign.engine import CampaignEngine
 from testbed.campaign.job import JobRecord, error_of
 from testbed.campaign.local import LocalExecutor
+from testbed.campaign.options import NO_FIGURES
 from testbed.campaign.plan import SLOWED, PlannedRun, planned_run
 from testbed.campaign.store import Store
 from testbed.interface.experiments import checked
@@ -18,7 +19,7 @@ from testbed.results.run_directory import TIME_FORMAT, RunDirectory
 RESULTS = Path("results")
 """Where runs are written by default: in the current directory."""
 
-OPTIONS = ("--no-figures",)
+OPTIONS = (NO_FIGURES,)
 """Further options of the commands that make runs: figures are drawn when they are asked for."""
 
 PREFIX = "python-"

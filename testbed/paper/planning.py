@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from testbed.campaign.job import FIRST_SEED, FORMS, Form
+from testbed.campaign.options import NO_FIGURES
 from testbed.campaign.plan import PlannedRun, planned_run, slowed
 from testbed.campaign.store import Store
 from testbed.files.catalog import SCENARIOS
@@ -80,6 +81,7 @@ def plan_variant(
             may_stall=variant.may_stall,
             carries=variant.carries,
             load=None if machine is None or form == "simulated" else machine.load(scenario),
+            options=(NO_FIGURES,),
         )
 
     if form == "simulated":

@@ -10,6 +10,7 @@ import pytest
 
 from testbed.campaign.job import FORMS, JobRecord
 from testbed.campaign.local import LocalExecutor
+from testbed.campaign.options import NO_FIGURES
 from testbed.campaign.store import Store
 from testbed.model.errors import ExitStatus, InputError, RunFailedError
 from testbed.model.faults.kinds import EvLoss, Flap
@@ -49,6 +50,7 @@ def test_a_variants_name_means_one_run() -> None:
 def test_every_run_is_a_valid_scenario_of_its_name(name: str, tmp_path: Path) -> None:
     made = plan_variant(VARIANTS[name], "simulated")
     assert made.scenario.name == name
+    assert NO_FIGURES in made.job.options
     usual_s = 80 if "emulated" in VARIANTS[name].excluded else 15
     longer_s = {"incast-roce-1": 200, "incast-roce-8": 200, "incast-mrc": 60, "incast-mrc-8": 60}
     longer_s |= {"permutation-dcqcn-8": 60, "plane-shared": 24}

@@ -72,6 +72,23 @@ def test_it_writes_all_that_the_user_looks_at(analysed: tuple[Path, Summary]) ->
     assert Summary.model_validate(written) == summary
 
 
+def test_long_tables_of_the_report_say_where_all_rows_are(
+    analysed: tuple[Path, Summary], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory, summary = analysed
+    data = load_run(directory)
+    assert "has them all" not in render(data, summary, ())
+    monkeypatch.setattr("testbed.results.report.run_report.MAX_FLOWS", 1)
+    monkeypatch.setattr("testbed.results.report.run_report.MAX_EVS", 3)
+    text = Page(render(data, summary, ())).text
+    slowest = min(summary.flows, key=lambda flow: flow.run_fraction or 0.0)
+    used = sum(len(flow.evs) for flow in summary.flows)
+    assert "1 of 2 flows, the slowest first; summary.json has them all." in text
+    assert "1 of 2 flows, those that the fault affected first; summary.json has them all." in text
+    assert f"3 of {used} EVs, of the flows above; summary.json has them all." in text
+    assert f"{slowest.src} → {slowest.dst}" in text
+
+
 def test_the_report_loads_nothing(analysed: tuple[Path, Summary]) -> None:
     html = (analysed[0] / "report.html").read_text()
     page = Page(html)

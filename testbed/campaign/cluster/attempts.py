@@ -10,7 +10,8 @@ from pydantic import ValidationError
 
 from testbed.campaign.attempt import ATTEMPTS, Attempt, Reason
 from testbed.campaign.cluster.files import StoreFiles
-from testbed.campaign.job import REQUIRE_TRUSTED, Job, identity, identity_of
+from testbed.campaign.job import Job, identity, identity_of
+from testbed.campaign.options import REQUIRE_TRUSTED
 from testbed.model.run_files.layout import MANIFEST, SUMMARY
 from testbed.model.run_files.manifest import Manifest
 from testbed.model.summary import Summary

@@ -29,15 +29,16 @@ from testbed.campaign.cluster.attempts import (
 )
 from testbed.campaign.cluster.files import StoreFiles, shortage_for
 from testbed.campaign.cluster.stopping import is_stopped, stopped_by
-from testbed.campaign.job import FORMS, REQUIRE_TRUSTED, STOP_IF_LATE, Job, JobRecord
+from testbed.campaign.job import FORMS, Job, JobRecord
 from testbed.campaign.local import NOT_BEGUN, TESTBED, LocalExecutor
+from testbed.campaign.options import NO_FIGURES, REQUIRE_TRUSTED, STOP_IF_LATE
 from testbed.campaign.turns import turn
 from testbed.model.errors import ExitStatus
 from testbed.model.run_files.layout import SUMMARY
 from testbed.model.summary import State, Summary
 from testbed.results.code_version import code_version, package_version
 
-_FLAGS = ("--no-figures", REQUIRE_TRUSTED, "--force", STOP_IF_LATE)
+_FLAGS = (NO_FIGURES, REQUIRE_TRUSTED, "--force", STOP_IF_LATE)
 _WITH_VALUE = ("--pcap",)
 """The options of `testbed run` and `testbed simulate` that a job may have."""
 

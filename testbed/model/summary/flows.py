@@ -64,7 +64,7 @@ class Latency(MetricGroup):
 
 
 class EvSummary(MetricGroup):
-    """One EV of a flow; `path` is `p0/t1_2`."""
+    """An EV that a flow used; `path` is `p0/t1_2`."""
 
     ev: int
     plane: int
@@ -215,8 +215,8 @@ MAX_FLOWS = 8
 """Tables show each flow up to this number; of more flows they show the slowest ones."""
 
 
-def slowest_flows(flows: Sequence[FlowSummary]) -> Sequence[FlowSummary]:
+def slowest_flows(flows: Sequence[FlowSummary], most: int = MAX_FLOWS) -> Sequence[FlowSummary]:
     """The flows that tables show, in their order, or the slowest first if there are more."""
-    if len(flows) <= MAX_FLOWS:
+    if len(flows) <= most:
         return flows
-    return sorted(flows, key=lambda flow: flow.run_fraction or 0.0)[:MAX_FLOWS]
+    return sorted(flows, key=lambda flow: flow.run_fraction or 0.0)[:most]

@@ -121,12 +121,12 @@ class FlowMetrics:
 
     @property
     def evs(self) -> tuple[EvSummary, ...]:
-        """Every EV that the flow had, in order of plane, T1 and value."""
+        """The EVs that the flow used, in order of plane, T1 and value."""
         tables = self.tables
         placed = dict(self.steady.group_by("ev").agg(pl.col("bytes").sum()).iter_rows())
         sent = dict(tables.transmissions.group_by("ev").len().iter_rows())
         lost = dict(tables.losses.filter(~pl.col("spurious")).group_by("ev").len().iter_rows())
-        paths = {ev: self.data.path_of(self.flow, ev) for ev in {*tables.spans, *sent}}
+        paths = {ev: self.data.path_of(self.flow, ev) for ev in {*sent, *placed}}
         return tuple(
             EvSummary(
                 ev=ev,

@@ -9,7 +9,8 @@ from typing import Any
 import polars as pl
 
 import testbed.model.summary
-from testbed.model.summary import LinkSummary, Summary
+from testbed.model.summary import FaultSummary, FlowFault, LinkSummary, Summary
+from testbed.model.summary.flows import slowest_flows
 from testbed.model.summary.metric import NEVER
 from testbed.model.summary.scopes import SCOPES, outcome
 from testbed.model.summary.spread import shown_spreads, worth_showing
@@ -27,6 +28,11 @@ MAX_EV_EVENTS = 2000
 MAX_LINKS = 8
 """Rows of the table of links, beside those with a fault."""
 
+MAX_FLOWS = 500
+"""Rows of tables with one for each flow: of more, the slowest ones."""
+
+MAX_EVS = 2000
+"""Rows of the table with one for each EV of these flows."""
 
 _ALL = 0.9995
 """From this share on, `100% or more` is shown as all."""
@@ -41,6 +47,8 @@ def _figure(value: float | None) -> str:
 def render(data: RunData, summary: Summary, drawings: Sequence[Drawing]) -> str:
     """The report as HTML. Whatever the run recorded is escaped."""
     events = _ev_events(data)
+    flows = slowest_flows(summary.flows, MAX_FLOWS)
+    evs = [(flow, ev) for flow in flows for ev in flow.evs]
     moment = partial(show_moment, base_rtt_s=data.base_rtt_s)
     page = template(
         "report.html.j2",
@@ -66,11 +74,24 @@ def render(data: RunData, summary: Summary, drawings: Sequence[Drawing]) -> str:
         shown_spreads=shown_spreads,
         worth_showing=worth_showing,
         pictures=[Picture.of(drawing, data.figures) for drawing in drawings],
+        flows=flows,
+        most_flows=MAX_FLOWS,
+        worst_flows=_worst_flows,
+        evs=evs[:MAX_EVS],
+        most_evs=MAX_EVS,
+        ev_count=sum(len(flow.evs) for flow in summary.flows),
         events=events[:MAX_EV_EVENTS],
         event_count=len(events),
         manifest=data.manifest.as_record(),
         topology=data.topology,
     )
+
+
+def _worst_flows(fault: FaultSummary) -> Sequence[FlowFault]:
+    """The flows of a fault to show: all, in their order, or the affected ones first."""
+    if len(fault.flows) <= MAX_FLOWS:
+        return fault.flows
+    return sorted(fault.flows, key=lambda flow: not flow.affected)[:MAX_FLOWS]
 
 
 def busiest_links(links: Sequence[LinkSummary]) -> list[LinkSummary]:
