@@ -43,8 +43,8 @@ from typing import Any
 
 import polars as pl
 
-from testbed.campaign.series import INDEX
 from testbed.campaign.options import REQUIRE_TRUSTED
+from testbed.campaign.series import INDEX
 from testbed.files.catalog import find_scenario
 from testbed.files.reading import read_document
 from testbed.model.errors import ExitStatus, InputError, TestbedError, is_crash

@@ -40,7 +40,7 @@ class Check:
         """The median with its unit; with several seeds also the least and the greatest value.
 
         What never happened is "never". Two things whose ratio is above 1 with some seeds and below
-        with others are "undecided".
+        with others are "undecided". A check that holds, but not with each seed, says with how many.
         """
         numbers = self.value, min(self.values), max(self.values)
         middle, *ends = (
@@ -48,7 +48,14 @@ class Check:
         )
         if len(self.values) == 1:
             return middle
-        return f"{middle} ({' to '.join(ends)}){', undecided' if self.undecided else ''}"
+        note = ", undecided" if self.undecided else ""
+        if (
+            self.holds
+            and not note
+            and (within := sum(map(self._is_within, self.values))) != len(self.values)
+        ):
+            note = f", {within} of {len(self.values)} seeds within"
+        return f"{middle} ({' to '.join(ends)}){note}"
 
     @property
     def undecided(self) -> bool:
@@ -79,7 +86,10 @@ class Check:
     @property
     def holds(self) -> bool:
         """Whether the median is within the bounds, and the values can be told apart."""
-        return self.low <= self.value <= self.high and not self.equal
+        return self._is_within(self.value) and not self.equal
+
+    def _is_within(self, value: float) -> bool:
+        return self.low <= value <= self.high
 
 
 def at_least(what: str, value: float, bound: float, form: str = "{:.1%}") -> Check:

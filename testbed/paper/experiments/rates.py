@@ -1,7 +1,6 @@
 """Table 5.2.1 and figure 15: what hosts get out of a fabric without faults."""
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from testbed.campaign.store import Runs
@@ -94,24 +93,27 @@ def _measure_writes(runs: Runs) -> tuple[Check, ...]:
 
 def _draw_writes(runs: Runs) -> Figure:
     figure, (left, right) = new_panels(2.4, columns=2)
-    latencies_us = [_latency_us(runs, place) for place in PLACES]
-    _bars(left, latencies_us, "latency of 2 B\n(us, real-equivalent)")
+    places, width = np.arange(len(PLACES)), 0.3
+    for shift, measure, label, colour in (
+        (-width / 2, _half_round_trip_us, "half of posting to completion", style.BLUE),
+        (width / 2, _latency_us, "one way", style.SKY),
+    ):
+        latencies_us = [measure(runs, place) for place in PLACES]
+        left.bar(places + shift, latencies_us, width, color=colour, label=label)
+    left.set_xticks(places, [*PLACES.values()])
+    left.set_xlim(-0.6, 1.6)
+    left.set_ylabel("latency of 2 B\n(us, real-equivalent)")
     left.hlines([*PAPER_US.values()], [-0.4, 0.6], [0.4, 1.4], color=style.VERMILLION)
     bandwidths_gbps = [_bandwidth_gbps(runs, place) for place in PLACES]
-    _bars(right, bandwidths_gbps, "bandwidth at 32 KiB\n(Gb/s, real-equivalent)")
+    right.bar([*PLACES.values()], bandwidths_gbps, color=style.BLUE, width=0.5)
+    right.set_xlim(-0.6, 1.6)
+    right.set_ylabel("bandwidth at 32 KiB\n(Gb/s, real-equivalent)")
     right.hlines(
         [PAPER_GBPS] * 2, [-0.4, 0.6], [0.4, 1.4], color=style.VERMILLION, label="the paper"
     )
     limit_line(right, NIC_GBPS, "the ports' rate")
-    legend_below(figure, 2)
+    legend_below(figure, 4, left, right)
     return figure
-
-
-def _bars(axes: Axes, values: list[float], label: str) -> None:
-    """Draw a bar for each of PLACES."""
-    axes.bar([*PLACES.values()], values, color=style.BLUE, width=0.5)
-    axes.set_ylabel(label)
-    axes.set_xlim(-0.6, 1.6)
 
 
 def _measure_send_receive(runs: Runs) -> tuple[Check, ...]:
@@ -125,9 +127,7 @@ def _draw_send_receive(runs: Runs) -> Figure:
     into = {flow.dst: gbps(run, flow.goodput_run_bps) / 8 for flow in run.summary.flows}
     hosts = sorted(into)
     axes.bar(hosts, [into[host] for host in hosts], color=style.BLUE, width=0.6)
-    axes.axhline(
-        bus_gbps(run) / 8, color=style.VERMILLION, label="while sending, the median: what is judged"
-    )
+    axes.axhline(bus_gbps(run) / 8, color=style.VERMILLION, label="bus bandwidth, which is judged")
     paper = PAPER_SEND_RECEIVE * PORTS_GBPS / 8
     axes.axhline(paper, color=style.ORANGE, linestyle=(0, (1, 1)), label="the paper's 92%")
     limit_line(axes, PORTS_GBPS / 8, "ports' rate")
