@@ -108,6 +108,7 @@ def _figure_run(planned: PlannedRun, run: Run, attempts: int) -> FigureRun:
         attempts=attempts,
         expected_load=planned.load,
         machine=machine_of(run.directory),
+        bytes_damaged=summary.integrity.bytes_damaged,
     )
 
 

@@ -76,7 +76,8 @@ class FigureRun(_Model):
 
     `attempts` is how often it was made until it could be trusted, or was given up. `expected_load`
     is the share of the CPUs that it was expected to take, null for a simulated one. `machine` is
-    the kind of machine that made it, empty for a simulated one.
+    the kind of machine that made it, empty for a simulated one. `bytes_damaged` is the payload that
+    it lost for good or corrupted.
     """
 
     name: str
@@ -88,6 +89,7 @@ class FigureRun(_Model):
     attempts: int
     expected_load: float | None
     machine: str = ""
+    bytes_damaged: int = 0
 
     @property
     def manifest(self) -> str | None:
@@ -122,14 +124,21 @@ class Outcome(_Model):
         """How many of its runs can be trusted; empty if all can."""
 
     @property
+    @abstractmethod
+    def bytes_damaged(self) -> int:
+        """Payload that its runs lost for good or corrupted."""
+
+    @property
     def holds(self) -> Answer:
-        """Whether what the paper observed was observed here.
+        """Whether what the paper observed was observed here, and no run damaged payload.
 
         A machine that is late now and then costs throughput and time. Checks that hold in degraded
         runs count, as trusted runs would only be better; checks that fail in them do not count.
         """
         if not self.checks:
             return "not run"
+        if self.bytes_damaged:
+            return "no"
         holds = all(check.holds for check in self.checks)
         if self.verdict == "invalid" or (self.verdict == "degraded" and not holds):
             return "not trusted"
@@ -137,9 +146,16 @@ class Outcome(_Model):
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why checks do not hold: a line for each cause."""
+        """Why it does not hold: a line for each cause."""
         missed = [check for check in self.checks if not check.holds]
-        return by_cause((check.cause, f"{check.what}: {check.measured}") for check in missed)
+        causes = by_cause((check.cause, f"{check.what}: {check.measured}") for check in missed)
+        return (*self.damage, *causes)
+
+    @property
+    def damage(self) -> tuple[str, ...]:
+        """What its runs damaged, as a sentence, if they did."""
+        damaged = self.bytes_damaged
+        return (f"its runs lost or corrupted {damaged:,} B of payload",) if damaged else ()
 
     @property
     def state(self) -> str:
@@ -176,6 +192,11 @@ class FigureOutcome(Outcome):
     def verdict(self) -> State:
         """The worst verdict of its runs."""
         return max((run.verdict for run in self.runs), key=STATES.index, default="trusted")
+
+    @property
+    def bytes_damaged(self) -> int:
+        """Payload that its runs lost for good or corrupted."""
+        return sum(run.bytes_damaged for run in self.runs)
 
     @property
     def trust_note(self) -> str:

@@ -63,6 +63,7 @@ class PublishedSeeds(_Model):
         trusted: how many of them could be trusted.
         commit: that of emulated runs, or the version of the code that simulated ones were made by.
         machine: that of emulated runs; empty for simulated ones.
+        bytes_damaged: payload that the runs lost for good or corrupted.
     """
 
     seeds: tuple[int, ...]
@@ -72,6 +73,7 @@ class PublishedSeeds(_Model):
     trusted: int
     commit: str = ""
     machine: str = ""
+    bytes_damaged: int = 0
 
 
 class PublishedOutcome(Outcome):
@@ -87,6 +89,11 @@ class PublishedOutcome(Outcome):
     def verdict(self) -> State:
         """The worst verdict of its runs."""
         return max((result.verdict for result in self.results), key=STATES.index, default="trusted")
+
+    @property
+    def bytes_damaged(self) -> int:
+        """Payload that its runs lost for good or corrupted."""
+        return sum(result.bytes_damaged for result in self.results)
 
     @property
     def trust_note(self) -> str:
@@ -190,6 +197,7 @@ def _published_seeds(
         trusted=sum(run.verdict == "trusted" for run in runs),
         commit=", ".join(commits_of(runs) if emulated else dict.fromkeys(codes)),
         machine="; ".join(machines),
+        bytes_damaged=sum(run.bytes_damaged for run in runs),
     )
 
 

@@ -87,6 +87,7 @@ class ReportRow(Generic[OutcomeT_co]):
             for outcome in self.existing
             if outcome.trust_note
         ]
+        damage = [f"{outcome.form}: {what}" for outcome in self.existing for what in outcome.damage]
         missed: dict[tuple[str, str], list[str]] = {}
         for outcome in self.existing:
             for check in outcome.checks if outcome.holds == "no" else ():
@@ -96,7 +97,7 @@ class ReportRow(Generic[OutcomeT_co]):
         reasons = by_cause(
             (cause, f"{what}: {', '.join(of)}") for (cause, what), of in missed.items()
         )
-        return (*dict.fromkeys(trust), *reasons)
+        return (*dict.fromkeys(trust), *damage, *reasons)
 
     @property
     def lines(self) -> tuple[Line, ...]:

@@ -250,6 +250,18 @@ def test_only_trusted_runs_tell_that_something_does_not_hold(
     assert row.holds == holds
 
 
+def test_a_row_whose_runs_damaged_payload_does_not_hold(tmp_path: Path) -> None:
+    row = _row(tmp_path, (at_least("share", 0.99, 0.9),), ("a" * 40, "a" * 40), "trusted")
+    outcome = row.outcomes["emulated"]
+    assert outcome is not None
+    first, second = outcome.runs
+    runs = (first, second.model_copy(update={"bytes_damaged": 4096}))
+    damaged = outcome.model_copy(update={"runs": runs})
+    row = replace(row, outcomes={**row.outcomes, "emulated": damaged})
+    assert row.holds == damaged.holds == "no"
+    assert row.notes == ("emulated: its runs lost or corrupted 4,096 B of payload",)
+
+
 def test_a_row_that_does_not_hold_says_why_or_that_it_is_not_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,8 +63,16 @@ def test_seeds_of_several_sessions_add_up() -> None:
     both = merged(first, second, compares_seeds=False)
     assert both.seeds == (1, 2, 3)
     assert _values(both) == (0.8, 0.96, 0.97)
-    assert both.outcome.checks[0].measured == "96.0% (80.0% to 97.0%)"
+    assert both.outcome.checks[0].measured == "96.0% (80.0% to 97.0%), 2 of 3 seeds within"
     assert both.outcome.holds == "yes"
+
+
+def test_what_runs_damaged_is_kept() -> None:
+    intact = _published({(1,): (0.95,), (2,): (0.95,)})
+    first, second = intact.results
+    results = (first, second.model_copy(update={"bytes_damaged": 4096}))
+    outcome = intact.model_copy(update={"results": results}).outcome
+    assert (intact.outcome.holds, outcome.holds, outcome.bytes_damaged) == ("yes", "no", 4096)
 
 
 def test_a_worse_run_of_a_seed_does_not_replace_a_better_one() -> None:

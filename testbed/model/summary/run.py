@@ -57,6 +57,11 @@ class Integrity(MetricGroup):
         """Whether nothing was lost or corrupted."""
         return self.bytes_lost == 0 and self.bytes_corrupted == 0
 
+    @property
+    def bytes_damaged(self) -> int:
+        """Payload that will never be in place as it was sent: lost for good, or corrupted."""
+        return self.bytes_lost - self.bytes_under_way + self.bytes_corrupted
+
 
 class OperationSummary(MetricGroup):
     """The operations of one kind that all of their hosts finished.
