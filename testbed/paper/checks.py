@@ -48,13 +48,12 @@ class Check:
         )
         if len(self.values) == 1:
             return middle
-        note = ", undecided" if self.undecided else ""
-        if (
-            self.holds
-            and not note
-            and (within := sum(map(self._is_within, self.values))) != len(self.values)
-        ):
-            note = f", {within} of {len(self.values)} seeds within"
+        within, count = sum(map(self._is_within, self.values)), len(self.values)
+        note = ""
+        if self.undecided:
+            note = ", undecided"
+        elif self.holds and within < count:
+            note = f", {within} of {count} seeds within"
         return f"{middle} ({' to '.join(ends)}){note}"
 
     @property
