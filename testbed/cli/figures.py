@@ -248,7 +248,7 @@ def _print(
     console = screen.stdout()
     console.print(_table(chosen, outcomes))
     for outcome in outcomes:
-        for reason in outcome.reasons if outcome.holds == "no" else ():
+        for reason in outcome.reasons:
             console.print(f"{outcome.number}, {outcome.form}: {reason}", soft_wrap=True)
     console.print(_counts(outcomes))
     console.print(f"report: {directory / REPORT}")

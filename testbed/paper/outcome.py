@@ -145,10 +145,16 @@ class Outcome(_Model):
         return "yes" if holds else "no"
 
     @property
+    def missed(self) -> tuple[CheckOutcome, ...]:
+        """The checks that do not hold; none where they do not count (see `holds`)."""
+        if self.holds != "no":
+            return ()
+        return tuple(check for check in self.checks if not check.holds)
+
+    @property
     def reasons(self) -> tuple[str, ...]:
         """Why it does not hold: a line for each cause."""
-        missed = [check for check in self.checks if not check.holds]
-        causes = by_cause((check.cause, f"{check.what}: {check.measured}") for check in missed)
+        causes = by_cause((check.cause, f"{check.what}: {check.measured}") for check in self.missed)
         return (*self.damage, *causes)
 
     @property

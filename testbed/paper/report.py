@@ -90,10 +90,9 @@ class ReportRow(Generic[OutcomeT_co]):
         damage = [f"{outcome.form}: {what}" for outcome in self.existing for what in outcome.damage]
         missed: dict[tuple[str, str], list[str]] = {}
         for outcome in self.existing:
-            for check in outcome.checks if outcome.holds == "no" else ():
-                if not check.holds:
-                    values = missed.setdefault((check.cause, check.what), [])
-                    values.append(f"{check.measured} {outcome.form}")
+            for check in outcome.missed:
+                values = missed.setdefault((check.cause, check.what), [])
+                values.append(f"{check.measured} {outcome.form}")
         reasons = by_cause(
             (cause, f"{what}: {', '.join(of)}") for (cause, what), of in missed.items()
         )
@@ -209,7 +208,7 @@ def as_markdown(rows: Sequence[ReportRow[FigureOutcome]]) -> str:
     cells = [("figure", "the paper saw", "form", "measured", "holds"), ("---",) * 5]
     for figure, outcome in ((row.figure, outcome) for row in rows for outcome in row.existing):
         measured = "; ".join(f"{check.what}: {check.measured}" for check in outcome.checks)
-        reasons = ". ".join(outcome.reasons) if outcome.holds == "no" else ""
+        reasons = ". ".join(outcome.reasons)
         why = f": {reasons}" if reasons else ""
         trust_note = f" ({outcome.trust_note})" if outcome.trust_note else ""
         holds = f"{outcome.holds}{trust_note}{why}"

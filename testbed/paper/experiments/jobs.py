@@ -11,7 +11,14 @@ from testbed.campaign.store import Run, Runs
 from testbed.model.errors import RunFailedError
 from testbed.paper.checks import Check, at_least, at_most, between, shown
 from testbed.paper.experiments import drawing
-from testbed.paper.experiments.throughput import losses, only, qps_failed, sliding, us_per_s
+from testbed.paper.experiments.throughput import (
+    losses,
+    only,
+    payload_intact,
+    qps_failed,
+    sliding,
+    us_per_s,
+)
 from testbed.paper.figure import PaperFigure, Variant
 from testbed.results.analysis.operations import completed
 from testbed.results.records import OPERATIONS
@@ -132,7 +139,7 @@ def _constant_flaps(runs: Runs) -> tuple[Check, ...]:
     lost_rtts = lost / run.data.base_rtt_s
     return (
         at_most("time of the job lost to each flap", lost_rtts, MAX_LOST_RTTS, "{:.1f} RTT"),
-        _nothing_failed(run),
+        payload_intact(run),
         qps_failed(run),
         *_losses_of_flaps(run, len(faults)),
     )
@@ -159,7 +166,7 @@ def _transceiver(runs: Runs) -> tuple[Check, ...]:
     return (
         between("steps per time during the flaps, over those without", during, *JOB_IN_FLAPS),
         at_least("steps per time right after them", after, 0.95),
-        _nothing_failed(run),
+        payload_intact(run),
         qps_failed(run),
     )
 
@@ -174,11 +181,6 @@ def steps_during_and_after(run: Run, undisturbed: Run) -> tuple[float, float]:
     calm = _mean_us(_steps(undisturbed), "without faults")
     during_us = _mean_us(during, "during the fault")
     return calm / during_us, calm / _mean_us(after, "after the fault")
-
-
-def _nothing_failed(run: Run) -> Check:
-    broken = run.summary.integrity.bytes_lost + run.summary.integrity.bytes_corrupted
-    return between("payload lost or corrupted", broken, 0, 0, "{:.0f} B")
 
 
 def _draw_job(runs: Runs) -> Figure:

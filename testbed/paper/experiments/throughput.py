@@ -145,6 +145,12 @@ def qps_failed(run: Run) -> Check:
     return between("queue pairs in error", run.summary.qps_in_error, 0, 0, "{:.0f}")
 
 
+def payload_intact(run: Run) -> Check:
+    """Check that all payload is in place as it was sent; what is under way at the end is not."""
+    damaged = run.summary.integrity.bytes_lost + run.summary.integrity.bytes_corrupted
+    return between("payload lost or corrupted", damaged, 0, 0, "{:.0f} B")
+
+
 def last_healed_s(run: Run) -> float:
     """When the last fault was healed."""
     return max(f.healed_s or 0.0 for f in run.summary.faults)

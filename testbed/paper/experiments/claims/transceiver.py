@@ -3,7 +3,7 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from testbed.campaign.store import Run, Runs
+from testbed.campaign.store import Runs
 from testbed.paper.checks import Check, at_least, between
 from testbed.paper.experiments.claims.claim import claim
 from testbed.paper.experiments.drawing import (
@@ -13,7 +13,7 @@ from testbed.paper.experiments.drawing import (
     shade_faults,
     time_axes,
 )
-from testbed.paper.experiments.throughput import only, sliding, total_bps, us_per_s
+from testbed.paper.experiments.throughput import only, payload_intact, sliding, total_bps, us_per_s
 from testbed.paper.figure import Variant
 from testbed.results.report.figures import style
 
@@ -37,12 +37,8 @@ def _measure(runs: Runs) -> tuple[Check, ...]:
         between("flows of the NIC that fail, of 4", failed, len(its), len(its), "{:.0f}"),
         between("flows of other NICs that fail", run.summary.qps_in_error - failed, 0, 0, "{:.0f}"),
         at_least("throughput of other NICs, of that before", during / before, MIN_UNAFFECTED_SHARE),
-        between("payload lost or corrupted", _damaged(run), 0, 0, "{:.0f} B"),
+        payload_intact(run),
     )
-
-
-def _damaged(run: Run) -> int:
-    return run.summary.integrity.bytes_lost + run.summary.integrity.bytes_corrupted
 
 
 def _draw(runs: Runs) -> Figure:
