@@ -18,6 +18,13 @@ from hypothesis import settings
 from testbed import fast
 from testbed.model.errors import MachineError
 from tests import turns
+from tests.judging import (  # noqa: F401 - hooks
+    pytest_report_teststatus,
+    pytest_runtest_call,
+    pytest_runtest_makereport,
+    pytest_terminal_summary,
+    pytest_unconfigure,
+)
 
 COMPUTING = {"e2e", "experiment", "labs", "paper", "sim"}
 """Directories with the files that compute most. They come before the others, so that processes have

@@ -58,7 +58,7 @@ class MachineSampler:
             name: [new - old for new, old in zip(cpus[name], self._cpus[name], strict=True)]
             for name in cpus.keys() & self._cpus.keys()  # a CPU may come or go
         }
-        shares = {name: _busy_share(ticks) for name, ticks in spent.items()}
+        shares = {name: busy_share(ticks) for name, ticks in spent.items()}
         of_all = spent[ALL_CPUS]
         total = max(sum(of_all), 1)
         sample = HealthSample(
@@ -103,7 +103,8 @@ def cpu_ticks() -> dict[str, list[int]]:
     return ticks
 
 
-def _busy_share(ticks: Sequence[int]) -> float:
+def busy_share(ticks: Sequence[int]) -> float:
+    """How busy a CPU was, 0 to 1, by the ticks that it spent in each column of /proc/stat."""
     total = sum(ticks)
     return (total - ticks[_IDLE] - ticks[_IOWAIT]) / total if total else 0.0
 

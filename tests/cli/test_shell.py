@@ -5,7 +5,6 @@ import os
 import pty
 import re
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from testbed.cli.shell import run_command
 from testbed.fabric.interfaces import TUN_DEVICE
 from testbed.files.topologies import load_topology
 from testbed.sandbox import namespaces
+from tests.judging import skip_without
 from tests.pcapng import read_capture
 from tests.sandbox import run_in_sandbox
 from tests.waiting import WATCHDOG_S
@@ -123,7 +123,7 @@ def test_the_terminal_is_as_before_and_a_signal_ends_the_fabric() -> None:
 
 
 @pytest.mark.root
-@pytest.mark.skipif(not Path("/usr/bin/ping").exists(), reason="needs ping (iputils-ping)")
+@skip_without("ping", "iputils-ping")
 def test_commands_may_be_piped_in_and_links_captured(tmp_path: Path) -> None:
     """Each line is a command, none is eaten by the command before it."""
     link = "p1_t0_0--p1_t1_0"
@@ -151,7 +151,7 @@ def test_commands_may_be_piped_in_and_links_captured(tmp_path: Path) -> None:
 
 
 @pytest.mark.root
-@pytest.mark.skipif(shutil.which("iperf3") is None, reason="needs iperf3 (apt install iperf3)")
+@skip_without("iperf3")
 def test_iperf3_measures_twice_what_a_port_carries_at_most() -> None:
     """Each measurement has a server of its own, which is gone afterwards."""
     called = subprocess.run(

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import yaml
 
 from testbed.files.scenarios import load_scenario
 from testbed.model.errors import ExitStatus
+from tests.judging import until_trusted
 from tests.waiting import WATCHDOG_S
 
 TESTBED = Path(sys.executable).with_name("testbed")
@@ -26,9 +26,6 @@ TINY: dict[str, Any] = {
     "workload": {"kind": "write_bw", "pairs": [["h0", "h1"]], "message_size": "256 KiB"},
 }
 """Of a scenario that says nothing of the fabric: the smallest one is soon up."""
-
-SLOWER = (1, 2, 4)
-"""A run that cannot be trusted is made again at twice the dilation, at most twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +72,7 @@ class CommandLine:
 
         `run` is the run's directory, `slower` says how many times slower than written it ran. With
         figures and report only where they are looked at (`drawn`). A `timed` test looks at times:
-        a run that cannot be trusted is made again, slower, and the test fails if none can be.
+        a run that cannot be trusted is made again, slower; if none can be, the test is not judged.
         """
         arguments = (*options, *(() if drawn else (UNDRAWN,)), "--json", "--results")
 
@@ -99,19 +96,6 @@ class CommandLine:
         path = scenario.with_stem(f"{scenario.stem}-{times}")
         path.write_text(yaml.safe_dump(slowed.model_dump(mode="json", by_alias=True)))
         return path
-
-
-def until_trusted(run: Callable[[int], dict[str, Any]]) -> dict[str, Any]:
-    """Call a function that makes a run so many times slower and returns its summary.
-
-    Returns the first summary that can be trusted, with the key `slower` added; the test fails if
-    none can be.
-    """
-    for slower in SLOWER:
-        summary = run(slower)
-        if summary["verdict"] == "trusted":
-            return summary | {"slower": slower}
-    pytest.fail(f"not trusted even {slower} times slower: {summary['reasons']}")
 
 
 def wait_until_running(process: subprocess.Popen[str]) -> None:

@@ -13,7 +13,8 @@ from testbed.fabric.openvswitch import availability
 from testbed.fabric.openvswitch.availability import Availability
 from testbed.files.scenarios import load_scenario
 from testbed.results.analyse import analyse
-from tests.e2e.conftest import CommandLine, until_trusted
+from tests.e2e.conftest import CommandLine
+from tests.judging import until_trusted
 
 pytestmark = [pytest.mark.root, pytest.mark.e2e]
 

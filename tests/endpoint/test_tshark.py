@@ -1,6 +1,5 @@
 """An independent decoder on what two devices sent: tshark reads the opcode, PSN and QPN as sent."""
 
-import shutil
 import subprocess
 import time
 from collections import Counter
@@ -19,6 +18,7 @@ from testbed.mrc.wire.codec import encode
 from testbed.mrc.wire.control import Ack, EndpointRequest, ReliabilityProbe
 from testbed.mrc.wire.kinds import Opcode
 from tests.fabric.packets import in_node
+from tests.judging import skip_without
 from tests.mrc.bad_input import good_write
 from tests.mrc.test_wire import write_bytes
 from tests.sandbox import run_in_sandbox
@@ -99,7 +99,7 @@ def converse(directory: FilePath) -> tuple[PacketCounts, int]:
 
 
 @pytest.mark.root
-@pytest.mark.skipif(shutil.which("tshark") is None, reason="needs tshark (apt install tshark)")
+@skip_without("tshark")
 def test_tshark_reads_every_packet_as_it_was_sent(tmp_path: FilePath) -> None:
     sent, lost = run_in_sandbox(lambda: converse(tmp_path))
     assert lost == 0

@@ -1,7 +1,6 @@
 """pcapng files: what was written is read, by us and by tshark and capinfos."""
 
 import json
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 
 from testbed.fabric.capture import _ALLOCATED_BYTES, RING_FRAMES, RINGS_BYTES, _ring_frames
 from testbed.fabric.pcapng import header, packet
+from tests.judging import skip_without
 from tests.pcapng import Capture, read_capture
 
 COMMENT = "realtime_offset_ns = 1764002334123456789: a clock's offset"
@@ -52,13 +52,13 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.skipif(shutil.which("capinfos") is None, reason="needs capinfos (wireshark-common)")
+@skip_without("capinfos", "wireshark-common")
 def test_capinfos_shows_the_comment(file: Path) -> None:
     shown = subprocess.run(["capinfos", "-k", file], capture_output=True, text=True, check=True)
     assert COMMENT in shown.stdout
 
 
-@pytest.mark.skipif(shutil.which("tshark") is None, reason="needs tshark (apt install tshark)")
+@skip_without("tshark")
 def test_tshark_shows_ports_and_times_to_the_nanosecond(file: Path) -> None:
     fields = ("frame.interface_name", "frame.time_epoch", "frame.len")
     command = ["tshark", "-r", str(file), "-T", "json", *(w for f in fields for w in ("-e", f))]

@@ -12,7 +12,7 @@ from testbed.labs.grading.submission import submit
 from testbed.labs.library import LABS
 from testbed.labs.runs import MadeRun, make_run
 from testbed.labs.work import SEALED, STATE, Work
-from tests.e2e.conftest import until_trusted
+from tests.judging import until_trusted
 
 pytestmark = [pytest.mark.root, pytest.mark.e2e, pytest.mark.alone]
 

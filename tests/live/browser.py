@@ -11,6 +11,7 @@ pytest.importorskip("playwright", reason="no playwright: the group browser is le
 
 from playwright.sync_api import ConsoleMessage, Page, Route, expect, sync_playwright
 
+from tests.judging import skip_without
 from tests.waiting import WATCHDOG_S
 
 __all__ = ["Page", "Route", "expect", "needs_browser", "opened"]
@@ -22,9 +23,7 @@ PATIENCE_MS = round(WATCHDOG_S * 1000)
 
 expect.set_options(timeout=PATIENCE_MS)
 
-needs_browser = pytest.mark.skipif(
-    CHROMIUM is None, reason="no chromium: apt install chromium (.ci/run does)"
-)
+needs_browser = skip_without("chromium")
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from testbed.live.stream.writer import STREAM
 from testbed.live.terminal import shown
 from testbed.model.run_files.layout import MANIFEST
 from tests.cli.conftest import Call, call  # noqa: F401 - a fixture
+from tests.judging import skip_without
 
 PROMTOOL = shutil.which("promtool")
 
@@ -70,7 +71,7 @@ def test_metrics_say_what_the_tables_say(failure: Path) -> None:
     assert _latest(registry_of(RunState)) == b"# EOF\n"
 
 
-@pytest.mark.skipif(PROMTOOL is None, reason="no promtool: apt install prometheus (.ci/run does)")
+@skip_without("promtool", "prometheus")
 def test_promtool_has_no_objection(failure: Path) -> None:
     text = prometheus_text(registry_of(lambda: state_at(failure, 1.9)))
     checked = subprocess.run(

@@ -1,14 +1,11 @@
 """What tshark shows of frames with tools/wireshark/mrc.lua, and what our decoder says of them."""
 
 import importlib.util
-import shutil
 import struct
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
-
-import pytest
 
 from testbed.model.fabric.addressing import LOCATOR_BLOCK, PLANE_SHIFT, Role
 from testbed.model.fabric.nodes import Node, Tier
@@ -17,6 +14,7 @@ from testbed.mrc.wire.control import EndpointRequest, EndpointResponse, Packet
 from testbed.mrc.wire.headers import BTH, METH, TSETH
 from testbed.mrc.wire.kinds import CC_STATE, COMMON, KIND_OF, WRITE
 from testbed.mrc.wire.packets import TrimmedWrite, Write
+from tests.judging import skip_without
 from tests.mrc.test_vectors import said
 from tests.packet_reader import headers_behind
 
@@ -25,9 +23,7 @@ LUA = PROJECT / "tools" / "wireshark" / "mrc.lua"
 IPV6_ETHERTYPE, IPV4_ETHERTYPE = 0x86DD, 0x0800
 SEPARATOR = "|"
 
-needs_tshark = pytest.mark.skipif(
-    shutil.which("tshark") is None, reason="needs tshark (apt install tshark)"
-)
+needs_tshark = skip_without("tshark")
 
 Values = dict[str, list[str]]
 """What a frame's fields show, by their filter names."""
