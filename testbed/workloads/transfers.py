@@ -51,8 +51,9 @@ class Transfer:
 class Transfers(Program):
     """Sends the transfers of one host, each from its start time on, as a connection matrix says.
 
-    A transfer goes by the flows to its receiver in turn, in pieces of at most `PIECE` bytes. On one
-    flow the pieces of several transfers are sent in the order in which the transfers begin.
+    A transfer goes in pieces of at most `PIECE` bytes, each by that flow to its receiver that has been
+    given the fewest bytes so far: short transfers share the flows as the pieces of a long one do. On
+    one flow pieces are sent in the order in which their transfers begin.
     """
 
     def __init__(self, transfers: Sequence[Transfer], ends: Sequence[FlowEnd], depth: int) -> None:
@@ -65,9 +66,9 @@ class Transfers(Program):
         """
         super().__init__()
         self._waiting = deque(sorted(transfers, key=lambda transfer: transfer.start_ns))
-        self._flows: dict[str, list[int]] = defaultdict(list)
+        self._given_bytes: dict[str, dict[int, int]] = defaultdict(dict)  # by receiver and flow
         for end in ends:
-            self._flows[end.peer].append(end.flow)
+            self._given_bytes[end.peer][end.flow] = 0
         self._depth = depth
         self._queued: dict[int, deque[tuple[Transfer, int]]] = defaultdict(deque)
         self._posted: dict[int, deque[Transfer]] = defaultdict(deque)
@@ -108,10 +109,12 @@ class Transfers(Program):
 
     def _enqueue(self, transfer: Transfer, now_ns: int) -> None:
         transfer.begun_ns = now_ns
-        flows = self._flows[transfer.dst]
-        for i, offset in enumerate(range(0, transfer.size, PIECE)):
-            flow = flows[i % len(flows)]
-            self._queued[flow].append((transfer, min(PIECE, transfer.size - offset)))
+        given = self._given_bytes[transfer.dst]
+        for offset in range(0, transfer.size, PIECE):
+            size = min(PIECE, transfer.size - offset)
+            flow = min(given, key=given.__getitem__)
+            given[flow] += size
+            self._queued[flow].append((transfer, size))
             self._ready_flows.add(flow)
             transfer.outstanding += 1
 

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.model.workload import PIECE
+from testbed.mrc import NEVER
 from testbed.workloads.program import Post
 from testbed.workloads.transfers import WriteBw
 
@@ -43,6 +44,27 @@ def test_every_transfer_is_sent_whole_and_not_before_its_time(
         assert (transfer.kind, transfer.size, transfer.hosts) == ("transfer", size, 1)
         assert transfer.start_ns == start * DILATION < transfer.end_ns
     assert sum(post.size for _, _, post in crew.posted) == sum(size for _, _, size in chosen)
+
+
+@given(
+    sizes=st.lists(st.integers(1, 3 * PIECE), min_size=1, max_size=20),
+    gap_ns=st.integers(0, 1000),
+    lanes=st.integers(1, 4),
+)
+def test_transfers_share_the_queue_pairs(sizes: list[int], gap_ns: int, lanes: int) -> None:
+    matrix = [
+        {"src": "h0", "dst": "h1", "start": f"{i * gap_ns} ns", "size": size}
+        for i, size in enumerate(sizes)
+    ]
+    crew = Crew({"kind": "connections", "matrix": matrix}, lanes=lanes)
+    crew.run(NEVER)
+    carried = Counter[int]()
+    for _, flow, post in crew.posted:
+        carried[flow] += post.size
+    assert carried.total() == sum(sizes)
+    assert len(carried) == min(lanes, sum(-(-size // PIECE) for size in sizes))
+    if len(carried) == lanes:
+        assert max(carried.values()) - min(carried.values()) <= PIECE
 
 
 def test_depth_writes_are_outstanding_on_every_flow() -> None:
