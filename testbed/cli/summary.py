@@ -135,6 +135,9 @@ def _operations(summary: "Summary") -> "Iterator[RenderableType]":
     if summary.operations:
         kinds = [(operation.kind, operation) for operation in summary.operations]
         yield _table("operation", OperationSummary, kinds)
+        for name, operation in kinds:
+            if operation.unfinished:
+                yield f"{name}: {operation.finished}"
         yield ""
 
 

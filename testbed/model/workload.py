@@ -7,7 +7,8 @@ A workload is a class here, which declares its keys and its pairs of hosts, and 
 - `directions`: the pairs (sender, receiver), in order, each once;
 - `longest_bytes`: the size of the longest message, given the number of QPs of each direction;
 - `depth`: the most messages that a flow has outstanding;
-- `continuous`: whether each flow sends without a pause until the run ends.
+- `operation`: what its operations are called, such as `allreduce`; None if it has none, because
+  each flow sends without a pause until the run ends.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -59,7 +60,7 @@ _DEFAULT_DEPTH = 4
 class BackToBack(Part):
     """A workload of WRITEs of one size without a pause."""
 
-    continuous: ClassVar[bool] = True
+    operation: ClassVar[None] = None
 
     kind: str
     message_size: MessageSize = _ONE_MIB
@@ -165,8 +166,6 @@ class Incast(BackToBack):
 class InStep(Part):
     """A collective: hosts that have a buffer each and wait for one another, in a ring."""
 
-    continuous: ClassVar[bool] = False
-
     kind: str
     hosts: Members | None = None
     size: BufferSize = _ONE_MIB
@@ -180,9 +179,18 @@ class InStep(Part):
         hosts = members(self.hosts, topology)
         return tuple(zip(hosts, (*hosts[1:], hosts[0]), strict=True))
 
+    @property
+    def operation(self) -> str:
+        """The name of the collective."""
+        return self.kind
+
     def longest_bytes(self, topology: Topology, lanes: int) -> int:
-        """One message: a part of the buffer, divided among the lanes."""
+        """One message: a part of the buffer, divided among the lanes; all are alike."""
         return ceil(self.size / (self.parts(topology) * lanes))
+
+    def sent_bytes(self, topology: Topology, lanes: int) -> int:
+        """A host's buffer as it is sent: `size`, rounded up to whole messages."""
+        return self.longest_bytes(topology, lanes) * self.parts(topology) * lanes
 
     def parts(self, _topology: Topology) -> int:
         """The number of parts in which a host sends its buffer."""
@@ -248,6 +256,11 @@ class Training(_Reducing):
         ge=0, description="time at the start of each step in which nothing is sent"
     )
 
+    @property
+    def operation(self) -> str:
+        """A step."""
+        return "step"
+
     def directions(self, topology: Topology) -> tuple[tuple[str, str], ...]:
         """Around the ring, and for the barrier to the first host and back."""
         return tuple(dict.fromkeys((*super().directions(topology), *self._barrier(topology))))
@@ -269,11 +282,15 @@ class Transfer(Part):
     start: RealTime = Field(ge=0, description="its start")
     size: int = Field(ge=1, strict=True, description="size in bytes")
 
+    def start_ns(self, topology: Topology) -> int:
+        """When it begins, in emulated ns from the start of the run."""
+        return round(self.start * topology.dilation)
+
 
 class Connections(Part):
     """The transfers of a connection matrix, in the format of htsim."""
 
-    continuous: ClassVar[bool] = False
+    operation: ClassVar[str] = "transfer"
     depth: ClassVar[int] = _DEFAULT_DEPTH
     """The number of pieces of a transfer longer than `PIECE` that are outstanding."""
 

@@ -139,7 +139,8 @@ OPERATIONS = Table(
 )
 """An operation of the workload, finished at one host: a collective, a training step, a transfer.
 
-`number` is the same at all of the `hosts` that take part; `bytes` is the size of a host's buffer.
+`number` is the same at all of the `hosts` that take part; `bytes` is the size of a host's buffer
+as it is sent.
 """
 
 OPERATOR = Table(

@@ -47,7 +47,7 @@ class Phases(Program):
         Args:
             phases: the phases of one round.
             kind: the name of a round, for the record.
-            size: the host's buffer in bytes, for the record.
+            size: the host's buffer in bytes as it is sent, for the record.
             hosts: the number of hosts that take part, for the record.
             depth: the most outstanding messages per flow.
         """

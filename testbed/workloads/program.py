@@ -41,7 +41,7 @@ class Operation(NamedTuple):
         number: its index among those of its kind, from 0; equal at all hosts that take part.
         start_ns: when this host began it.
         end_ns: when this host finished it.
-        size: the host's buffer in bytes.
+        size: the host's buffer in bytes, as it is sent; of a transfer, its size.
         hosts: the number of hosts that take part.
     """
 

@@ -23,17 +23,18 @@ def program_of(
             return WriteBw([end.flow for end in sends], workload.message_size, workload.depth)
         case model.Connections():
             transfers = [
-                Transfer(i, row.dst, round(row.start * topology.dilation), row.size)
+                Transfer(i, row.dst, row.start_ns(topology), row.size)
                 for i, row in enumerate(workload.matrix)
                 if row.src == host
             ]
             return Transfers(transfers, sends, workload.depth)
         case _:
             hosts = model.members(workload.hosts, topology)
+            lanes = 1 + max(end.lane for end in sends)
             return Phases(
-                _Member(host, hosts, sends, receives).phases(workload, topology),
-                kind="step" if workload.kind == "training" else workload.kind,
-                size=workload.size,
+                _Member(host, hosts, sends, receives).phases(workload, topology, lanes),
+                kind=workload.operation,
+                size=workload.sent_bytes(topology, lanes),
                 hosts=len(hosts),
                 depth=workload.depth,
             )
@@ -55,9 +56,10 @@ class _Member:
     sends: Sequence[FlowEnd]
     receives: Sequence[FlowEnd]
 
-    def phases(self, workload: model.Collective, topology: Topology) -> list[Phase]:
+    def phases(
+        self, workload: model.Collective, topology: Topology, lanes: int
+    ) -> list[Phase]:
         """The phases of one round of a collective or of training."""
-        lanes = 1 + max(end.lane for end in self.sends)
         size = workload.longest_bytes(topology, lanes)
         match workload:
             case model.SendRecv():

@@ -3,7 +3,7 @@
 from collections import defaultdict, deque
 from collections.abc import Sequence
 
-from testbed.model.workload import PIECE
+from testbed.model.workload import PIECE, Connections
 from testbed.mrc import NEVER
 from testbed.workloads.program import FlowEnd, Operation, Post, Program
 
@@ -88,7 +88,12 @@ class Transfers(Program):
         if not transfer.outstanding:
             self.finished.append(
                 Operation(
-                    "transfer", transfer.number, transfer.begun_ns, now_ns, transfer.size, hosts=1
+                    Connections.operation,
+                    transfer.number,
+                    transfer.begun_ns,
+                    now_ns,
+                    transfer.size,
+                    hosts=1,
                 )
             )
 

@@ -151,4 +151,5 @@ class _Lines(Closeable):
 def outcome_of(summary: Summary) -> str:
     """How a run ended, in words."""
     missed = sum(not expectation.holds for expectation in summary.expectations)
-    return f"{missed} expectations not met" if missed else "as expected"
+    met = f"{missed} expectations not met" if missed else "as expected"
+    return "; ".join((met, *(f"{each.kind}: {each.finished}" for each in summary.operations)))

@@ -226,6 +226,14 @@ class Count(Metric[int]):
     usual_unit = COUNT
 
 
+class OptionalCount(Metric[int | None]):
+    """A whole number that may not exist."""
+
+    number = TypeAdapter[Any](int | None)
+    usual_unit = COUNT
+    usual_default = None
+
+
 class YesNo(Metric[bool]):
     """Whether something holds."""
 
@@ -279,7 +287,9 @@ class Times(Metric[T]):
 
 
 class RequiredTime(Times[Time]):
-    """A time that always exists."""
+    """A time that always exists; it may be NEVER."""
+
+    may_be_never = True
 
 
 class OptionalTime(Times[Time | None]):
@@ -372,7 +382,8 @@ class MetricGroup(BaseModel):
             description = f"{quantity.metric.definition}{unit}"
             schema_of_number = quantity.metric.number.json_schema()
             if quantity.metric.may_be_never:
-                schema_of_number["anyOf"].append({"const": _NEVER_IN_JSON})
+                others = schema_of_number.get("anyOf", [schema_of_number])
+                schema_of_number = {"anyOf": [*others, {"const": _NEVER_IN_JSON}]}
             properties[quantity.key] = {**schema_of_number, "description": description}
         return {**written, "additionalProperties": False, "required": list(properties)}
 

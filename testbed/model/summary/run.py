@@ -10,6 +10,7 @@ from testbed.model.errors import ExitStatus
 from testbed.model.summary.faults import RECOVERED_SHARE, FaultSummary
 from testbed.model.summary.flows import MORE_THAN_SHARE, FlowSummary, Latency
 from testbed.model.summary.localisation import Localisation
+from testbed.model.summary.combine import least
 from testbed.model.summary.metric import (
     NEVER,
     Comparison,
@@ -17,6 +18,7 @@ from testbed.model.summary.metric import (
     MaybeNever,
     MetricGroup,
     Number,
+    OptionalCount,
     OptionalNumber,
     RequiredTime,
     View,
@@ -64,10 +66,11 @@ class Integrity(MetricGroup):
 
 
 class OperationSummary(MetricGroup):
-    """The operations of one kind that all of their hosts finished.
+    """The operations of a run.
 
     Kinds are `allreduce`, `alltoall`, `sendrecv`, training `step`, `transfer`. An operation lasts
-    from when the first of its hosts began it until the last of them is done.
+    from when the first of its hosts began it until the last of them is done. The time of one that
+    is `unfinished` is never.
     """
 
     kind: str
@@ -75,26 +78,54 @@ class OperationSummary(MetricGroup):
     """Hosts that take part."""
 
     bytes = Count(BYTES, title="size", views=View.USUAL)
-    """Size of a host's buffer; for transfers, their median size."""
+    """Size of a host's buffer as it is sent: the size asked for, rounded up to equal messages. For
+    transfers, the median size of all."""
 
-    count = Count(views=View.USUAL)
-    """Finished operations."""
+    planned = OptionalCount(views=View.USUAL, compared=Comparison())
+    """Transfers in the connection matrix. Null for collectives and training, which repeat until the
+    run ends."""
 
-    median = RequiredTime(views=View.USUAL)
+    begun = Count(views=View.USUAL, compared=Comparison())
+    """Operations that a host has begun; transfers whose start is before the end of the run."""
+
+    count = Count(title="finished", views=View.USUAL, compared=Comparison("finished"))
+    """Finished operations: all of their hosts are done."""
+
+    unfinished = Count(compared=Comparison())
+    """Operations that should have finished: planned transfers that did not; collectives and steps
+    that had already taken longer than any finished one when the run ended. Others that it cut off
+    are left out."""
+
+    median = RequiredTime(views=View.USUAL, compared=Comparison())
     """Median completion time."""
 
-    p99 = RequiredTime(views=View.USUAL)
+    p99 = RequiredTime(views=View.USUAL, compared=Comparison())
     """99th percentile of completion times."""
 
-    max = RequiredTime(title="longest", views=View.USUAL)
+    max = RequiredTime(title="longest", views=View.USUAL, compared=Comparison("longest"))
     """Longest completion time."""
 
     algbw_bps = Number(RATE)
     """`bytes` * 8 / completion time, the median."""
 
-    busbw_bps = OptionalNumber(RATE, title="bus bandwidth", views=View.USUAL)
+    busbw_bps = OptionalNumber(
+        RATE, title="bus bandwidth", views=View.USUAL, compared=Comparison("bus bandwidth", least)
+    )
     """`algbw_bps` times 2(n - 1)/n for an all-reduce among n hosts, (n - 1)/n for an all-to-all, 1
     for sendrecv, as nccl-tests defines it. Null for others."""
+
+    @property
+    def finished(self) -> str:
+        """How many finished: `1 of 3 finished, 2 had not begun when the run ended`."""
+        if self.planned is None:
+            return f"{self.count:,} of {self.begun:,} begun finished"
+        waiting, running = self.planned - self.begun, self.begun - self.count
+        text = f"{self.count:,} of {self.planned:,} finished"
+        if running:
+            text += f", {running:,} {'was' if running == 1 else 'were'} under way"
+        if waiting:
+            text += f", {waiting:,} had not begun"
+        return f"{text} when the run ended" if running or waiting else text
 
 
 class LinkSummary(MetricGroup):

@@ -66,8 +66,8 @@ SCOPES = {
     "operations": Scope(
         (OperationSummary,),
         "every kind of operation",
-        "no operation was finished",
-        "count: {at_least: 5}",
+        "the workload has no operations",
+        "unfinished: 0",
     ),
     "processes": Scope(
         (ProcessMemory,),

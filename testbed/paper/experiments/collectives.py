@@ -353,7 +353,7 @@ def _bar(axes: Axes, sender: Sender, place: int, run: Run) -> None:
 
 def _face(sender: Sender, run: Run) -> str:
     """White if no operation was completed."""
-    return sender.colour if run.summary.operations else "white"
+    return sender.colour if any(each.count for each in run.summary.operations) else "white"
 
 
 _EVERY = tuple(product(SENDERS, LOSSES, SIZES_MIB))

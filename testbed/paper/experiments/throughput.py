@@ -67,7 +67,7 @@ def bus_gbps(run: Run) -> float:
     have all their data go on to the next one while others wait.)
     """
     for operation in run.summary.operations:
-        if operation.busbw_bps is not None:
+        if operation.count and operation.busbw_bps is not None:
             return gbps(run, operation.busbw_bps)
     workload = cast("AllReduce | AllToAll | SendRecv", run.data.scenario.workload)
     hosts = len(members(workload.hosts, run.data.topology))

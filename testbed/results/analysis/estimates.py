@@ -6,10 +6,12 @@ called a range. A sample may be NEVER, which is worse than any number.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import comb, isinf
+from math import ceil, comb, isinf
 
 import numpy as np
 from numpy.typing import NDArray
+
+from testbed.model.summary.metric import NEVER
 
 CONFIDENCE = 0.95
 """The least confidence. Ranks come in steps: 6 samples have 96.9%, 15 have 96.5%."""
@@ -137,7 +139,7 @@ def _orders(first: int, second: int) -> list[int]:
 
 
 class Percentiles:
-    """Percentiles of some times.
+    """Percentiles of some times, of which any may be NEVER, which is more than any number.
 
     Attributes:
         count: how many there are.
@@ -150,5 +152,17 @@ class Percentiles:
     def __init__(self, seconds: NDArray[np.float64]) -> None:
         """Take one time or more, in seconds."""
         self.count = seconds.size
-        self.median, self.p99, self.p999 = map(float, np.percentile(seconds, [50, 99, 99.9]))
+        self.median, self.p99, self.p999 = _percentiles(seconds, [50, 99, 99.9])
         self.max = float(seconds.max())
+
+
+def _percentiles(seconds: NDArray[np.float64], percents: Sequence[float]) -> list[float]:
+    """Interpolated as NumPy does by default; between a number and NEVER is NEVER."""
+    if np.isfinite(seconds).all():
+        return [float(value) for value in np.percentile(seconds, percents)]
+    ordered = np.sort(seconds)
+    places = [(ordered.size - 1) * percent / 100 for percent in percents]
+    return [
+        NEVER if isinf(ordered[ceil(at)]) else float(np.interp(at, range(ordered.size), ordered))
+        for at in places
+    ]

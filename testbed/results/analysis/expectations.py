@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from testbed.model.expect import Bound, Expect
-from testbed.model.summary import Expectation, Summary
+from testbed.model.summary import Expectation, OperationSummary, Summary
 from testbed.model.summary.combine import Value
 from testbed.model.summary.scopes import SCOPES
 
@@ -16,7 +16,8 @@ def evaluate(
     A value that does not exist, such as the recovery of a fault from which nothing recovered, is
     worse than any number. Faults that no flow had an active EV through are left out: they have no
     metrics. If nothing at all was measured, the expectation does not hold. Bounds on processes are
-    left out in simulated runs, which have none.
+    left out in simulated runs, which have none. That all planned operations finish is expected as
+    well, unless the scenario itself says how many do.
 
     Args:
         summary: the run's.
@@ -24,12 +25,20 @@ def evaluate(
         victim: source and destination of the flow beside an incast.
     """
     measured = dict(_measured(summary, victim))
+    bounds = {scope: dict(getattr(expect, scope)) for scope in SCOPES}
+    planned = any(kind.planned is not None for kind in summary.operations)
+    if planned and _HOW_MANY.isdisjoint(bounds["operations"]):
+        bounds["operations"][OperationSummary.unfinished.name] = Bound(at_least=0, at_most=0)
     return tuple(
         _worst(scope, key, bound, [(where, numbers[key]) for where, numbers in measured[scope]])
         for scope in SCOPES
         if scope != "processes" or not summary.simulated
-        for key, bound in getattr(expect, scope).items()
+        for key, bound in bounds[scope].items()
     )
+
+
+_HOW_MANY = {OperationSummary.count.name, OperationSummary.unfinished.name}
+"""Metrics by which a scenario says how many operations finish."""
 
 
 _Subjects = list[tuple[str, Mapping[str, Value]]]

@@ -7,7 +7,14 @@ from pathlib import Path
 
 from testbed.model.errors import InputError
 from testbed.model.run_files.layout import SUMMARY
-from testbed.model.summary import FaultSummary, FlowSummary, Integrity, Latency, Summary
+from testbed.model.summary import (
+    FaultSummary,
+    FlowSummary,
+    Integrity,
+    Latency,
+    OperationSummary,
+    Summary,
+)
 from testbed.model.summary.combine import Combine, Value
 from testbed.model.summary.metric import NEVER, MetricGroup, Quantity
 from testbed.model.summary.unit import Unit
@@ -112,7 +119,8 @@ _Read = Callable[[Summary], Value]
 def compare(groups: Sequence[Group]) -> tuple[Row, ...]:
     """Every compared metric of every group, with its difference from the first group's."""
     rows = []
-    for fault, metric, unit, read in (*_rows_of_run(), *_rows_of_faults(groups)):
+    sources = *_rows_of_run(), *_rows_of_operations(groups), *_rows_of_faults(groups)
+    for fault, metric, unit, read in sources:
         samples = [_samples(group, read, unit.compared[1]) for group in groups]
         cells = [
             Cell(
@@ -162,6 +170,23 @@ def _combined(
     summary: Summary,
 ) -> Value:
     return combine([quantity.of(part) for part in parts(summary)])
+
+
+def _rows_of_operations(groups: Sequence[Group]) -> Iterator[_RowSource]:
+    """How many operations of each kind finished, and how long they took."""
+    of_runs = [op for group in groups for summary in group.summaries for op in summary.operations]
+    for kind in dict.fromkeys(operation.kind for operation in of_runs):
+        planned = any(op.planned is not None for op in of_runs if op.kind == kind)
+        for metric in OperationSummary.metrics():
+            if metric.compared is None or (metric.name == "planned" and not planned):
+                continue
+            quantity = metric.compared_quantity
+            read = partial(_combined, partial(_of_kind, kind), quantity, metric.compared.combine)
+            yield "", f"{kind}, {metric.compared.name or metric.label}", quantity.unit, read
+
+
+def _of_kind(kind: str, summary: Summary) -> Sequence[MetricGroup]:
+    return [operation for operation in summary.operations if operation.kind == kind]
 
 
 def _rows_of_faults(groups: Sequence[Group]) -> Iterator[_RowSource]:

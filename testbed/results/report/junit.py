@@ -55,6 +55,7 @@ def suite_of(summary: Summary, name: str, *, require_trusted: bool = False) -> E
         "seed": summary.seed,
         "dilation": f"{summary.dilation:g}",
         "verdict": summary.verdict,
+        **{f"{operation.kind}s": operation.finished for operation in summary.operations},
     }
     for key, value in facts.items():
         ET.SubElement(properties, "property", name=key, value=str(value))

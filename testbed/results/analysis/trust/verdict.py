@@ -386,7 +386,7 @@ def _early_end(data: RunData) -> Reasons:
     last = data.tables[ARRIVALS]["t"].max()
     if not isinstance(last, float):
         yield Level.INVALID, "no data arrived"
-    elif not data.scenario.workload.continuous:
+    elif data.scenario.workload.operation is not None:
         if not data.tables[OPERATIONS].height:
             yield Level.INVALID, NOTHING_FINISHED
     else:

@@ -1,8 +1,10 @@
 """How long each operation of the workload took: over the run, and as a distribution."""
 
+import numpy as np
 import polars as pl
 
 from testbed.model.summary import Summary
+from testbed.model.summary.metric import NEVER
 from testbed.model.summary.unit import MS, US
 from testbed.results.analysis.operations import completed
 from testbed.results.records import OPERATIONS
@@ -12,10 +14,10 @@ from testbed.results.run_data import RunData
 
 
 def draw(data: RunData, summary: Summary) -> Drawing | None:
-    """Draw `operations`: a row for each kind; None without operations."""
-    if not summary.operations:
-        return None
+    """Draw `operations`: a row for each kind; None if no operation was finished."""
     operations = completed(data.tables[OPERATIONS])
+    if operations.is_empty():
+        return None
     figure = style.new_figure(2.4 * len(summary.operations) + 0.6)
     grid = figure.subplots(len(summary.operations), 2, squeeze=False, width_ratios=[1.7, 1])
     for (over_time, distribution), kind in zip(grid, summary.operations, strict=True):
@@ -32,7 +34,8 @@ def draw(data: RunData, summary: Summary) -> Drawing | None:
         over_time.set_ylim(0, lasted.max() * 1.15)
         over_time.set_ylabel(f"{kind.kind} ({unit.symbol})")
         over_time.set_xlabel("when it ended, from the start of the run (s)")
-        distribution.ecdf(lasted, color=style.BLUE)
+        never = np.full(kind.unfinished, NEVER)
+        distribution.ecdf(np.concatenate([lasted, never]), color=style.BLUE)
         distribution.set_xlim(0, lasted.max() * 1.15)
         distribution.set_ylim(0, 1.02)
         distribution.set_xlabel(f"completion time ({unit.symbol})")
@@ -45,9 +48,10 @@ def _caption(summary: Summary) -> str:
     return (
         "Left: how long each operation took, at the time when its last host was done; faults in "
         "force are shaded. Right: the share of operations that took no longer. An operation lasts "
-        "from when its first host began it until its last host is done. "
+        "from when its first host began it until its last host is done; one that should have "
+        "finished and did not lasts forever. "
         + "; ".join(
-            f"{kind.kind}: {kind.count}, median {MS.show(kind.median.ms)} "
+            f"{kind.kind}: {kind.finished}, median {MS.show(kind.median.ms)} "
             f"({US.show(kind.median.real_us)} at full speed)"
             for kind in summary.operations
         )
