@@ -27,7 +27,7 @@ from testbed.model.units import (
     show_size,
     show_wait,
 )
-from testbed.model.workload import BackToBack
+from testbed.model.workload import PIECE, BackToBack, Collective, Connections, Training
 
 MIN_MESSAGES = 10
 """Least number of completions of a flow for a useful measurement of the stall."""
@@ -70,6 +70,7 @@ def remarks(scenario: Scenario) -> tuple[Remark, ...]:
     return (
         *_transport_remarks(scenario),
         *_workload_remarks(scenario),
+        *_unfinished_remarks(scenario),
         *_duration_remarks(scenario),
         *fault_remarks(scenario),
     )
@@ -181,6 +182,52 @@ def _workload_remarks(scenario: Scenario) -> Iterator[Remark]:
                 f"Meanwhile the other outstanding messages have {show_size(others_bytes)}, less "
                 f"than is sent in {LOSS_RTTS:g} round trips ({show_size(needed_bytes)}). So each "
                 "loss stops the sender for a while, whatever the fabric and the transport do",
+            )
+
+
+def _unfinished_remarks(scenario: Scenario) -> Iterator[Remark]:
+    """Operations that the run is too short for, unless the scenario says how many finish."""
+    topology, workload, duration = scenario.topology, scenario.workload, scenario.duration
+    if scenario.expect.says_how_many_finish:
+        return
+    bytes_per_ns = topology.planes * topology.port_rate_bps / 8 / NS_PER_S
+    if isinstance(workload, Connections):
+        starts = [(each.start_ns(topology), each) for each in workload.matrix]
+        late = [(start_ns, each) for start_ns, each in starts if start_ns >= duration]
+        most_posted = workload.depth * PIECE * scenario.transport.qps  # at the end; they still arrive
+        long = [
+            (start_ns, each)
+            for start_ns, each in starts
+            if start_ns < duration
+            and (each.size - most_posted) / bytes_per_ns > duration - start_ns
+        ]
+        count = len(starts)
+        if late:
+            start_ns, first = min(late, key=lambda item: item[0])
+            yield Remark(
+                "workload.matrix",
+                f"{len(late)} of {count} transfers begin when the run is over and are never sent, "
+                f"the first {first.src} to {first.dst} at {show_duration(first.start)} (real), "
+                f"which is {show_duration(start_ns)} here; the run ends at "
+                f"{show_duration(duration)}",
+            )
+        if long:
+            start_ns, first = long[0]
+            yield Remark(
+                "workload.matrix",
+                f"{len(long)} of {count} transfers cannot end before the run does, even at full "
+                f"rate, the first {first.src} to {first.dst}: {show_size(first.size)} take "
+                f"{show_duration(first.size / bytes_per_ns)} from {show_duration(start_ns)} on; "
+                f"the run ends at {show_duration(duration)}",
+            )
+    elif isinstance(workload, Collective):
+        shortest_ns = workload.outgoing_bytes(topology, scenario.transport.qps) / bytes_per_ns
+        shortest_ns += workload.compute if isinstance(workload, Training) else 0
+        if shortest_ns > duration:
+            yield Remark(
+                "workload",
+                f"one {workload.operation} takes {show_duration(shortest_ns)} or more, longer than "
+                f"the run ({show_duration(duration)}): none can finish",
             )
 
 

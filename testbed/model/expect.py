@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from testbed.model.errors import RefusedValueError
 from testbed.model.part import Part
 from testbed.model.summary.metric import NEVER
+from testbed.model.summary.run import OperationSummary
 from testbed.model.summary.scopes import SCOPES
 
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
@@ -87,6 +88,9 @@ _SCHEMA = WithJsonSchema({"anyOf": [_NUMBER, _MAPPING]})
 _Bounds = dict[str, Annotated[Bound, BeforeValidator(_exactly), _SCHEMA]]
 
 
+_HOW_MANY_FINISH = {OperationSummary.count.name, OperationSummary.unfinished.name}
+
+
 class Expect(Part):
     """Bounds by the names that metrics have in `summary.json`."""
 
@@ -97,3 +101,8 @@ class Expect(Part):
     operations: _Bounds = _of("operations")
     processes: _Bounds = _of("processes")
     clustermapper: _Bounds = _of("clustermapper")
+
+    @property
+    def says_how_many_finish(self) -> bool:
+        """Whether it bounds how many operations finish."""
+        return not _HOW_MANY_FINISH.isdisjoint(self.operations)

@@ -192,6 +192,11 @@ class InStep(Part):
         """A host's buffer as it is sent: `size`, rounded up to whole messages."""
         return self.longest_bytes(topology, lanes) * self.parts(topology) * lanes
 
+    def outgoing_bytes(self, topology: Topology, lanes: int) -> float:
+        """What a host sends in one operation."""
+        factor = BUS_FACTORS.get(self.kind, BUS_FACTORS["allreduce"])  # training reduces as well
+        return self.sent_bytes(topology, lanes) * factor(len(members(self.hosts, topology)))
+
     def parts(self, _topology: Topology) -> int:
         """The number of parts in which a host sends its buffer."""
         return 1

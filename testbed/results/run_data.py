@@ -22,7 +22,7 @@ from testbed.model.scenario import Scenario
 from testbed.model.summary import Scale
 from testbed.model.units import NS_PER_S
 from testbed.results.analysis.delivery import by_flow
-from testbed.results.records import ARRIVALS, CONTROL, TABLES, Table
+from testbed.results.records import ARRIVALS, COMPLETIONS, CONTROL, TABLES, Table
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,23 @@ class RunData:
         """
         signals = self.scenario.signals
         return tuple(flow for flow in self.run.flows if (flow.src, flow.dst) not in signals)
+
+    @cached_property
+    def idle(self) -> frozenset[int]:
+        """The numbers of the flows that had nothing to send while the workload ran.
+
+        The packet that measures the base RTT before it is a message as well.
+        """
+        before = dict(
+            self.tables[COMPLETIONS]
+            .filter(pl.col("t") < 0)
+            .group_by("flow")
+            .agg(pl.col("bytes").sum())
+            .iter_rows()
+        )
+        return frozenset(
+            flow.flow for flow in self.flows if flow.bytes_sent <= before.get(flow.flow, 0)
+        )
 
     @property
     def simulated(self) -> bool:

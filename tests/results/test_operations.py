@@ -1,4 +1,4 @@
-"""Operations: complete when every host is done; times and bandwidths as nccl-tests defines them."""
+"""Operations: what was asked for and what finished; times and bandwidths as nccl-tests has them."""
 
 from pathlib import Path
 
@@ -8,14 +8,52 @@ import pytest
 from testbed.files.scenarios import load_scenario
 from testbed.model.run_files.manifest import Manifest
 from testbed.model.run_files.run import RunRecord
-from testbed.model.workload import AllReduce, AllToAll, SendRecv
+from testbed.model.summary import OperationSummary
+from testbed.model.summary.metric import NEVER
+from testbed.model.workload import (
+    AllReduce,
+    AllToAll,
+    Collective,
+    Connections,
+    SendRecv,
+    Training,
+    Workload,
+)
 from testbed.results.analysis.operations import completed, summarise_operations
 from testbed.results.records import OPERATIONS
 from testbed.results.run_data import RunData
 
+HOSTS = ("h0", "h1", "h2", "h3")
+Row = tuple[float, float, str, str, int, int, int]
 
-def _table(*rows: tuple[float, float, str, str, int, int, int]) -> pl.DataFrame:
+
+def _table(*rows: Row) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=OPERATIONS.frame_schema(), orient="row")
+
+
+def _measured(workload: Workload, *rows: Row, duration_s: float = 3) -> OperationSummary:
+    """What is measured of a run on a fabric with a dilation of 10,000."""
+    changes = {"workload": workload, "duration": round(duration_s * 1e9)}
+    data = RunData(
+        directory=Path(),
+        scenario=load_scenario("permutation").model_copy(update=changes),
+        manifest=Manifest(),
+        run=RunRecord(t0_ns=0, duration_s=duration_s, base_rtt_ns=10**8, flows=()),
+        faults=(),
+        health=(),
+        tables={OPERATIONS: _table(*rows)},
+    )
+    (measured,) = summarise_operations(data)
+    return measured
+
+
+def _rounds(kind: str, *seconds: float, start: float = 0.0) -> list[Row]:
+    """Rounds that follow each other, each finished by all hosts at once."""
+    rows: list[Row] = []
+    for number, lasted in enumerate(seconds):
+        rows += [(start + lasted, start, host, kind, number, 10**6, 4) for host in HOSTS]
+        start += lasted
+    return rows
 
 
 def test_an_operation_lasts_from_the_first_beginning_to_the_last_end() -> None:
@@ -30,36 +68,87 @@ def test_an_operation_lasts_from_the_first_beginning_to_the_last_end() -> None:
 @pytest.mark.parametrize(
     ("kind", "factor"), [(AllReduce, 2 * 3 / 4), (AllToAll, 3 / 4), (SendRecv, 1.0)]
 )
-def test_bus_bandwidth(
-    tmp_path: Path, kind: type[AllReduce | AllToAll | SendRecv], factor: float
-) -> None:
-    workload = kind(size="1 MB")
-    rows = [
-        (i + seconds, float(i), f"h{host}", workload.kind, i, 10**6, 4)
-        for i, seconds in enumerate((0.5, 1.0, 2.0))
-        for host in range(4)
-    ]
-    scenario = load_scenario("permutation").model_copy(update={"workload": workload})
-    record = RunRecord(t0_ns=0, duration_s=3, base_rtt_ns=10**8, flows=())
-    data = RunData(
-        directory=tmp_path,
-        scenario=scenario,
-        manifest=Manifest(),
-        run=record,
-        faults=(),
-        health=(),
-        tables={OPERATIONS: _table(*rows)},
-    )
-    (measured,) = summarise_operations(data)
-    assert (measured.kind, measured.count, measured.hosts, measured.bytes) == (
-        workload.kind,
-        3,
-        4,
-        10**6,
-    )
+def test_bus_bandwidth(kind: type[AllReduce | AllToAll | SendRecv], factor: float) -> None:
+    workload = kind(hosts=HOSTS, size="1 MB")
+    measured = _measured(workload, *_rounds(workload.kind, 0.5, 1.0, 2.0), duration_s=3.5)
+    assert (measured.kind, measured.hosts, measured.bytes) == (workload.kind, 4, 10**6)
     assert (measured.values["median_ms"], measured.values["max_ms"]) == pytest.approx((1000, 2000))
     assert (measured.values["median_rtt"], measured.values["median_real_us"]) == pytest.approx(
         (10, 100)
     )
     assert measured.algbw_bps == pytest.approx(8e6)
     assert measured.busbw_bps == pytest.approx(8e6 * factor)
+
+
+@pytest.mark.parametrize("workload", [AllToAll(hosts=HOSTS), Training(hosts=HOSTS, compute="1 ms")])
+def test_a_round_that_the_end_cuts_off_is_begun_and_says_nothing_of_times(
+    workload: Collective,
+) -> None:
+    measured = _measured(workload, *_rounds(workload.operation, 1.0, 1.2), duration_s=3.3)
+    assert (measured.planned, measured.begun, measured.count) == (None, 3, 2)
+    assert measured.unfinished == 0
+    assert measured.max.ms == pytest.approx(1200)
+    assert measured.finished == "2 of 3 begun finished"
+
+
+def test_a_round_that_lasted_longer_than_any_other_counts_as_never() -> None:
+    measured = _measured(AllToAll(hosts=HOSTS), *_rounds("alltoall", 1.0, 1.2), duration_s=3.5)
+    assert (measured.begun, measured.count, measured.unfinished) == (3, 2, 1)
+    assert measured.median.ms == pytest.approx(1200)
+    assert measured.p99.ms == measured.max.ms == NEVER
+
+
+def test_rounds_that_only_some_hosts_finished_are_begun() -> None:
+    rows = _rounds("alltoall", 1.0)
+    rows += [(1.5, 1.0, "h0", "alltoall", 1, 10**6, 4), (1.9, 1.5, "h0", "alltoall", 2, 10**6, 4)]
+    measured = _measured(AllToAll(hosts=HOSTS), *rows, duration_s=4)
+    assert (measured.begun, measured.count, measured.unfinished) == (4, 1, 3)
+    assert measured.median.ms == NEVER
+
+
+def test_a_loop_that_finishes_nothing_has_begun_one_operation() -> None:
+    measured = _measured(AllReduce(hosts=HOSTS))
+    assert (measured.begun, measured.count, measured.unfinished) == (1, 0, 1)
+    assert measured.median.ms == NEVER
+    assert measured.algbw_bps == measured.busbw_bps == 0
+
+
+def _matrix(*starts_us: int) -> Connections:
+    transfers = [
+        {"src": "h0", "dst": "h4", "start": f"{start} us", "size": 1000 * (i + 1)}
+        for i, start in enumerate(starts_us)
+    ]
+    return Connections.model_validate({"matrix": transfers})
+
+
+def _transfer(number: int, start: float, end: float) -> Row:
+    return (end, start, "h0", "transfer", number, 1000 * (number + 1), 1)
+
+
+@pytest.mark.parametrize(
+    ("done", "words", "median_ms"),
+    [
+        ((0, 1, 2), "3 of 3 finished", 500),
+        ((0, 1), "2 of 3 finished, 1 was under way when the run ended", 500),
+        ((0,), "1 of 3 finished, 2 were under way when the run ended", NEVER),
+        ((), "0 of 3 finished, 3 were under way when the run ended", NEVER),
+    ],
+)
+def test_transfers_that_did_not_end_count_as_never(
+    done: tuple[int, ...], words: str, median_ms: float
+) -> None:
+    measured = _measured(_matrix(0, 0, 0), *(_transfer(i, 0, 0.5) for i in done))
+    assert (measured.planned, measured.begun, measured.count) == (3, 3, len(done))
+    assert measured.unfinished == 3 - len(done)
+    assert measured.finished == words
+    assert measured.median.ms == pytest.approx(median_ms)
+    assert measured.bytes == 2000
+    assert OperationSummary.model_validate_json(measured.model_dump_json()) == measured
+
+
+def test_transfers_whose_start_is_after_the_end_have_not_begun() -> None:
+    measured = _measured(_matrix(0, 299, 300, 5_000_000), _transfer(0, 0, 0.5))
+    assert (measured.planned, measured.begun, measured.count, measured.unfinished) == (4, 2, 1, 3)
+    assert measured.finished == (
+        "1 of 4 finished, 1 was under way, 2 had not begun when the run ended"
+    )

@@ -97,7 +97,35 @@ def test_a_training_step_ends_when_the_slowest_is_done(seed: int, lanes: int, ho
         assert max(began) - min(began) <= 200  # the last byte of the barrier, and its completion
     for ops in crew.finished.values():
         assert all(step.end_ns - step.start_ns > 500 for step in ops)
-        assert {(step.kind, step.size, step.hosts) for step in ops} == {("step", 1000, hosts)}
+        assert {(step.kind, step.hosts) for step in ops} == {("step", hosts)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "sent_of_buffer"),
+    [("sendrecv", 1.0), ("alltoall", 3 / 4), ("allreduce", 2 * 3 / 4), ("training", 2 * 3 / 4)],
+)
+@pytest.mark.parametrize("size", [1, 9, 1000, 960])
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_the_size_of_an_operation_is_that_of_what_is_sent(
+    kind: str, sent_of_buffer: float, size: int, lanes: int
+) -> None:
+    compute = {"compute": "1 us"} if kind == "training" else {}
+    crew = Crew({"kind": kind, "hosts": HOSTS, "size": f"{size} B", **compute}, lanes=lanes)
+    crew.run(20_000)
+    (sent,) = {operation.size for ops in crew.finished.values() for operation in ops}
+    assert sent >= size
+    rounds = _rounds(crew)
+    ring = [post.size for _, flow, post in crew.posted if _carries_data(crew, flow, post.size)]
+    per_round = sent * sent_of_buffer * len(HOSTS)
+    assert rounds * per_round <= sum(ring) <= (rounds + 2) * per_round
+
+
+def _carries_data(crew: Crew, number: int, size: int) -> bool:
+    """Whether a message is none of a barrier, which has one byte on the first queue pair."""
+    workload, flow = crew.scenario.workload, flows_of(crew.scenario)[number]
+    ring = dict(zip(HOSTS, (*HOSTS[1:], HOSTS[0]), strict=True))
+    is_ring = ring[flow.src.name] == flow.dst.name
+    return workload.kind != "training" or (is_ring and (size > 1 or crew.scenario.longest_bytes == 1))
 
 
 def test_nothing_is_sent_while_hosts_compute() -> None:

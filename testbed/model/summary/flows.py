@@ -109,7 +109,8 @@ class FlowSummary(MetricGroup):
         compared=Comparison("slowest flow, of attainable", least),
     )
     """`goodput_run_bps` / `attainable_run_bps`. Above 1: the flow took more than its share, because
-    others did not use theirs. Null: nothing was attainable."""
+    others did not use theirs. Null, as all fractions of what is attainable: nothing was attainable,
+    or the flow had nothing to send."""
 
     in_force_fraction = OptionalNumber(
         SHARE, title="of attainable during faults", views=_ALL, combine=least
@@ -143,7 +144,8 @@ class FlowSummary(MetricGroup):
     attainable_run_bps = Number(RATE)
     """Attainable payload rate, the mean over the whole run: the max-min fair share of all links in
     service at each moment, less the control packets of the sending host, times the payload's share
-    of a full packet (MRC 4096 / 4238, RoCE 4096 / 4214, TCP 4112 / 4238). It is assumed that planes
+    of a full packet (MRC 4096 / 4238, RoCE 4096 / 4214, TCP 4112 / 4238). Flows that had nothing to
+    send in the whole run take no share. It is assumed that planes
     carry equal shares, that the active EVs of a plane do so, too, and that what is lost is sent
     again on the next EV. A transport with one path uses that path."""
 
@@ -210,13 +212,26 @@ class FlowSummary(MetricGroup):
         """As `flow_name` writes it."""
         return flow_name(self.src, self.dst, self.lane)
 
+    @property
+    def idle(self) -> bool:
+        """Whether it had nothing to send."""
+        return self.run_fraction is None and self.attainable_run_bps > 0
+
+    @property
+    def reached(self) -> float:
+        """Its `run_fraction`, if it had something to send; 0 if nothing was attainable."""
+        return self.run_fraction or 0.0
+
 
 MAX_FLOWS = 8
 """Tables show each flow up to this number; of more flows they show the slowest ones."""
 
 
 def slowest_flows(flows: Sequence[FlowSummary], most: int = MAX_FLOWS) -> Sequence[FlowSummary]:
-    """The flows that tables show, in their order, or the slowest first if there are more."""
+    """The flows that tables show, in their order, or the slowest first if there are more.
+
+    Flows that had nothing to send are last.
+    """
     if len(flows) <= most:
         return flows
-    return sorted(flows, key=lambda flow: flow.run_fraction or 0.0)[:most]
+    return sorted(flows, key=lambda flow: (flow.idle, flow.reached))[:most]

@@ -250,7 +250,8 @@ class Summary(MetricGroup):
 
     fairness = OptionalNumber()
     """Jain's index of the flows' `run_fraction`, (Σx)² / (n Σx²): 1 if all have the same,
-    1/n if one has everything. Null for a single flow."""
+    1/n if one has everything. Null for a single flow. Flows that had nothing to send are left
+    out."""
 
     duration_s = Number(SECONDS)
     """Planned duration of the workload."""
@@ -276,8 +277,9 @@ class Summary(MetricGroup):
     @property
     def more_than_share(self) -> str:
         """Which flows take more than their fair share, in words; empty if none does."""
-        whole = [(flow.run_fraction or 0.0, flow.name) for flow in self.flows]
-        in_force = [(flow.in_force_fraction or 0.0, flow.name) for flow in self.flows]
+        busy = [flow for flow in self.flows if not flow.idle]
+        whole = [(flow.reached, flow.name) for flow in busy]
+        in_force = [(flow.in_force_fraction or 0.0, flow.name) for flow in busy]
         text = _in_words(whole, "")
         if not text and min(in_force, default=(1.0, ""))[0] < 1 - MORE_THAN_SHARE:
             text = _in_words(in_force, " during faults")

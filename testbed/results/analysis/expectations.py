@@ -27,7 +27,7 @@ def evaluate(
     measured = dict(_measured(summary, victim))
     bounds = {scope: dict(getattr(expect, scope)) for scope in SCOPES}
     planned = any(kind.planned is not None for kind in summary.operations)
-    if planned and _HOW_MANY.isdisjoint(bounds["operations"]):
+    if planned and not expect.says_how_many_finish:
         bounds["operations"][OperationSummary.unfinished.name] = Bound(at_least=0, at_most=0)
     return tuple(
         _worst(scope, key, bound, [(where, numbers[key]) for where, numbers in measured[scope]])
@@ -35,10 +35,6 @@ def evaluate(
         if scope != "processes" or not summary.simulated
         for key, bound in bounds[scope].items()
     )
-
-
-_HOW_MANY = {OperationSummary.count.name, OperationSummary.unfinished.name}
-"""Metrics by which a scenario says how many operations finish."""
 
 
 _Subjects = list[tuple[str, Mapping[str, Value]]]

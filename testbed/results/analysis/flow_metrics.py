@@ -37,18 +37,21 @@ class FlowMetrics:
         self.undamaged_bps = allowed.undamaged_bps
         fault_free = end > start
         self.goodput_before_bps = delivery.goodput_bps(start, end) if fault_free else None
-        self.before_fraction = fraction(delivery, allowed, start, end) if fault_free else None
+        idle = self.flow.flow in data.idle
+        self.before_fraction = (
+            fraction(delivery, allowed, start, end) if fault_free and not idle else None
+        )
         self.goodput_run_bps = delivery.goodput_bps(rtt_s, finish)
         self.ports_bps = self.flow.ports_bps
         self.ports_fraction = self.goodput_run_bps / self.ports_bps
         self.attainable_run_bps = allowed.mean_bps(rtt_s, finish)
-        self.run_fraction = fraction(delivery, allowed, rtt_s, finish)
-        self.in_force_fraction = self._in_force_fraction()
-        self.ideal_fraction = fraction(delivery, tables.ideal, rtt_s, finish)
+        self.run_fraction = None if idle else fraction(delivery, allowed, rtt_s, finish)
+        self.in_force_fraction = None if idle else self._in_force_fraction()
+        self.ideal_fraction = None if idle else fraction(delivery, tables.ideal, rtt_s, finish)
         healed = self._healed()
         self.goodput_healed_bps = None if healed is None else delivery.goodput_bps(healed, finish)
         self.healed_fraction = (
-            None if healed is None else fraction(delivery, allowed, healed, finish)
+            None if idle or healed is None else fraction(delivery, allowed, healed, finish)
         )
         missing = shortfall(tables, rtt_s, finish)
         self.capacity_lost, self.deficit = missing.capacity_lost_s, missing.deficit_s

@@ -113,7 +113,7 @@ def summarise(data: RunData, tables: Sequence[FlowTables]) -> Summary:
     verdict = judge(data, flows, integrity, contradicting)
     scenario = data.scenario
     summary = Summary.measured(
-        RunMetrics(data, [flow.run_fraction or 0.0 for flow in flows]),
+        RunMetrics(data, [flow.reached for flow in flows if not flow.idle]),
         data.scale,
         scenario=scenario.name,
         description=scenario.description.strip(),
@@ -126,7 +126,7 @@ def summarise(data: RunData, tables: Sequence[FlowTables]) -> Summary:
         integrity=integrity,
         flows=flows,
         messages=latency(data, np.concatenate([[], *message_s])),
-        over_flows=spreads([(flow.name, flow) for flow in flows]),
+        over_flows=spreads([(flow.name, flow) for flow in flows if not flow.idle]),
         faults=tuple(map(partial(fault_summary, data), data.faults, effects)),
         operations=summarise_operations(data),
         links=link_summaries(data),

@@ -1,6 +1,6 @@
 """What the fabric allows each flow over time, while faults begin and heal and routes change."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from testbed.model.fabric.addressing import ev_for_path, paths
 from testbed.model.faults.impairment import ActiveFaults, Impairment
+from testbed.model.run_files.run import FlowRecord
 from testbed.model.units import NS_PER_S
 from testbed.results.capacity.routes import EvOfFlow, Routes
 from testbed.results.records import EV_EVENTS
@@ -80,8 +81,19 @@ class Allowed:
 
 
 def attainable_rates(data: RunData) -> dict[int, Allowed]:
-    """What the fabric allows every flow of a run over time, by flow number."""
-    flows, events = data.flows, data.tables[EV_EVENTS]
+    """What the fabric allows every flow of a run over time, by flow number.
+
+    Flows that have nothing to send take no share from others. Theirs is what they would have if all
+    had something to send.
+    """
+    busy = tuple(flow for flow in data.flows if flow.flow not in data.idle)
+    rates = _rates_of(data, data.flows) if data.idle else {}
+    return rates | _rates_of(data, busy) if busy else rates
+
+
+def _rates_of(data: RunData, flows: Sequence[FlowRecord]) -> dict[int, Allowed]:
+    """What the fabric allows these flows, if they are the only ones."""
+    events = data.tables[EV_EVENTS]
     place_of = {flow.flow: i for i, flow in enumerate(flows)}
     begins = events.filter(pl.col("old") == "")
     evs = {
@@ -97,10 +109,11 @@ def attainable_rates(data: RunData) -> dict[int, Allowed]:
             put = partial(in_force.put, fault.index, fault.places, step.impairment)
             changes.append(((step.by_ns - data.run.t0_ns) / NS_PER_S, put))
     for t, flow, ev, active in moves.iter_rows():
-        changes.append((t, partial(evs.__setitem__, (place_of[flow], ev), active)))
+        if flow in place_of:
+            changes.append((t, partial(evs.__setitem__, (place_of[flow], ev), active)))
     changes.sort(key=lambda change: change[0])
 
-    rates = _Rates(data, in_force, evs, single_path=moves.height > 0)
+    rates = _Rates(data, flows, in_force, evs, single_path=moves.height > 0)
     starts, steps = [-np.inf], [rates.now()]
     for t, simultaneous in groupby(changes, key=lambda change: change[0]):
         for _, change in simultaneous:
@@ -131,12 +144,13 @@ class _Rates:
     def __init__(
         self,
         data: RunData,
+        flows: Sequence[FlowRecord],
         in_force: ActiveFaults,
         evs: Mapping[tuple[int, int], bool],
         *,
         single_path: bool,
     ) -> None:
-        self._topology, self._flows = data.topology, data.flows
+        self._topology, self._flows = data.topology, flows
         self._in_force, self._evs, self._single_path = in_force, evs, single_path
         self._payload_share = data.scenario.transport.payload_share
         seconds = data.run.duration_s

@@ -130,9 +130,11 @@ def _plain_reason(reason: str) -> str:
 
 
 def _headline(summary: Summary) -> str:
-    fraction = min((flow.run_fraction or 0.0 for flow in summary.flows), default=0.0)
+    busy = [flow for flow in summary.flows if not flow.idle]
+    fraction = min((flow.reached for flow in busy), default=0.0)
     least = f"{show_share(fraction)} or more" if fraction < _ALL else "all"
-    whole = f"Over the whole run every flow had {least} of what the fabric allowed."
+    which = "every flow" if len(busy) == len(summary.flows) else "every flow with something to send"
+    whole = f"Over the whole run {which} had {least} of what the fabric allowed."
     affecting = [fault for fault in summary.faults if fault.flows_affected]
     if not summary.faults:
         return f"{whole} No fault was injected."

@@ -4,9 +4,10 @@ A broken rule means that something was measured wrongly. Each rule is checked ag
 themselves, not by the code that computed the metric.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 import polars as pl
@@ -14,17 +15,25 @@ import polars as pl
 from testbed.model.fabric.addressing import directions_of_path
 from testbed.model.fabric.names import link_of
 from testbed.model.fabric.topology import PAYLOAD_MTU
+from testbed.model.run_files.run import FlowRecord
 from testbed.model.summary import FlowSummary
 from testbed.model.transport import KERNEL_KINDS
+from testbed.model.units import show_share
 from testbed.results.analysis.fault_metrics import FaultMetrics, FlowTables
 from testbed.results.analysis.trust.grades import Level, Reasons
-from testbed.results.records import ARRIVALS
+from testbed.results.records import ARRIVALS, COMPLETIONS
 from testbed.results.run_data import RunData
 
 RECOVERY = "a recovery is not shorter than an interval without goodput that begins in force"
 SUM = "capacity lost and deficit together are what the undamaged fabric allowed less goodput"
 LINKS = "all flows together do not exceed what the links can carry"
 VERIFIED = "the bytes counted in goodput are those that were verified"
+QUEUE_PAIRS = "two hosts that exchange as many messages as they have queue pairs use them all"
+LEFT = "a flow far above what is attainable has no more than others leave"
+NOTHING = "no flow is far above what is attainable while most have nothing"
+
+FAR_ABOVE = 1.5
+"""A flow is far above what is attainable from this multiple on. Ours."""
 
 ROUNDED_BYTES = 2
 ROUNDED_SHARE = 1e-6
@@ -54,6 +63,8 @@ def contradictions(
         *_goodput(data, tables),
         *_links(data),
         *_sums(data, tables, flows),
+        *_queue_pairs(data),
+        *_shares(data, tables, flows, effects),
         *(violation for effect in effects for violation in _effect(effect)),
     ]
     for rule, where in violations:
@@ -64,8 +75,12 @@ Violations = Iterator[tuple[str, str]]
 """The rules that are broken, each with the place where it is."""
 
 
+def _killed(data: RunData) -> set[str]:
+    return {place for fault in data.faults if fault.kind == "kill" for place in fault.places}
+
+
 def _goodput(data: RunData, tables: Sequence[FlowTables]) -> Violations:
-    killed = {place for fault in data.faults if fault.kind == "kill" for place in fault.places}
+    killed = _killed(data)
     for table in tables:
         flow = table.flow
         if flow.bytes_unaccounted or not killed.isdisjoint((flow.src, flow.dst)):
@@ -128,6 +143,47 @@ def _sums(data: RunData, tables: Sequence[FlowTables], flows: Sequence[FlowSumma
     for table, flow in zip(tables, flows, strict=True):
         missing = flow.capacity_lost_bytes + flow.deficit_bytes
         yield from _Sum(table, data.base_rtt_s, data.end_s, missing).violations("whole run")
+
+
+def _queue_pairs(data: RunData) -> Violations:
+    completed = data.tables[COMPLETIONS].filter(pl.col("t") >= 0).group_by("flow").len()
+    messages = dict(completed.iter_rows())
+    killed, pairs = _killed(data), defaultdict[tuple[str, str], list[FlowRecord]](list)
+    for flow in data.flows:
+        pairs[flow.src, flow.dst].append(flow)
+    for (src, dst), lanes in pairs.items():
+        unused = [str(flow.lane) for flow in lanes if flow.flow in data.idle]
+        count = sum(messages.get(flow.flow, 0) for flow in lanes)
+        if unused and count >= len(lanes) and killed.isdisjoint((src, dst)):
+            yield QUEUE_PAIRS, f"{src} → {dst}: {count} messages, none on #{', #'.join(unused)}"
+
+
+def _shares(
+    data: RunData,
+    tables: Sequence[FlowTables],
+    flows: Sequence[FlowSummary],
+    effects: Sequence[FaultMetrics],
+) -> Violations:
+    """Compare flows that no fault affects with what all of them can have at most."""
+    affected = {effect.flow.flow.flow for effect in effects if effect.affected}
+    start, end = data.base_rtt_s, data.end_s
+    excess, goodput, left = [], [], 0.0
+    for table, flow in zip(tables, flows, strict=True):
+        if flow.idle:
+            continue
+        most = max(flow.attainable_run_bps, table.ideal.mean_bps(start, end))
+        left += max(most - flow.goodput_run_bps, 0.0)
+        if flow.flow in affected:
+            continue
+        excess.append((flow.goodput_run_bps - FAR_ABOVE * most, flow.reached, flow.name))
+        first = table.transmissions["t"].min()
+        if isinstance(first, float) and first < end / 2:  # later ones hardly had time
+            goodput.append(flow.goodput_run_bps)
+    beyond, reached, name = max(excess, default=(0.0, 0.0, ""))
+    if beyond > left:
+        yield LEFT, f"{name}: {show_share(reached)}"
+    if beyond > 0 and goodput and median(goodput) == 0:
+        yield NOTHING, f"{name}: {show_share(reached)}"
 
 
 def _effect(effect: FaultMetrics) -> Violations:
