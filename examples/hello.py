@@ -2,10 +2,10 @@
 
 import sys
 
-from testbed.endpoint.device import open_device
+from testbed.endpoint.device import open_device, plain_errors
 from testbed.endpoint.rendezvous import meet
 
-with open_device() as device, meet(device, *sys.argv[1:]) as peer:
+with plain_errors(), open_device() as device, meet(device, *sys.argv[1:]) as peer:
     cq = device.context.create_cq()
     qp = device.context.create_qp(cq)
     memory = device.context.reg_mr(bytearray(64))

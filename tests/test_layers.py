@@ -31,6 +31,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "perftest": {
         "command_options",
         "endpoint",
+        "experiment",
         "fabric",
         "installation",
         "model",

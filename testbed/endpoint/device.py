@@ -12,8 +12,9 @@ not answer.
 
 import os
 import socket
-from collections.abc import Callable
-from contextlib import suppress
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from ipaddress import IPv6Address
 from pathlib import Path
 from random import SystemRandom
@@ -26,7 +27,7 @@ from testbed.endpoint.plain_nic import PlainEvs, PlainNic
 from testbed.endpoint.port_monitor import PortMonitor
 from testbed.host.mrc_config import ev_entries, port_attributes
 from testbed.model.closeable import Closeable
-from testbed.model.errors import MachineError
+from testbed.model.errors import ExitStatus, MachineError, TestbedError
 from testbed.model.fabric.addressing import host_of_nic
 from testbed.model.fabric.ev_set import EvChoice, choose_evs
 from testbed.model.fabric.nodes import Node
@@ -184,8 +185,12 @@ class Device(Closeable):
             self._loop.send(now)
             self._loop.sleep(now, watched, end_ns)
 
-    def wait(self, cq: CompletionQueue, timeout_s: float = 60) -> list[WorkCompletion]:
+    def wait(self, cq: CompletionQueue, timeout_s: float | None = None) -> list[WorkCompletion]:
         """Work until a completion queue has entries and take them.
+
+        Args:
+            cq: the completion queue.
+            timeout_s: seconds; no limit if None. 1 GiB at 40 Mbit/s takes almost 4 minutes.
 
         Raises:
             TimeoutError: it stayed empty for `timeout_s` seconds.
@@ -237,6 +242,30 @@ def open_device() -> Device:
     with suppress(PermissionError):
         os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
     return Device(topology, hosts[0], _watched_records())
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """End the program with a message instead of a traceback where its user can act on an error.
+
+    Such as a server's name that no host has, or a peer that has ended. The exit status is that of
+    the error; 1 if the peer ended or did not answer.
+
+    Raises:
+        SystemExit: there was such an error; its message is printed.
+    """
+    try:
+        yield
+    except TestbedError as error:
+        message, status = str(error), int(error.exit_status)
+    except (ConnectionError, TimeoutError) as error:
+        message, status = str(error), int(ExitStatus.FAILED)
+    except MemoryError:
+        message, status = "there is not enough memory", int(ExitStatus.MACHINE_CANNOT)
+    else:
+        return
+    sys.stderr.write(f"error: {message}\n")
+    raise SystemExit(status)
 
 
 def _watched_records() -> Path | None:

@@ -34,6 +34,7 @@ class _End:
     parameters: Parameters
     cq: CompletionQueue
     qps: tuple[VerbsQp, ...]
+    block: Block
     memory: MemoryRegion
     remote: RemoteMemory
 
@@ -44,8 +45,7 @@ class _End:
     def payload(self, sender: int, number: int, size: int) -> memoryview:
         """What the end `sender` writes by the queue pair of that number."""
         qps = self.parameters.qps
-        block = Block(0, self.slot)
-        return Pattern(block, sender * qps + number).message(size, size)
+        return Pattern(self.block, sender * qps + number).message(size, size)
 
     def check(self, size: int) -> None:
         """Compare the memory with what the peer has written.
@@ -93,8 +93,9 @@ def _measure(device: Device, peer: Rendezvous, parameters: Parameters) -> Rows:
     if parameters.tool is Tool.LATENCY:
         for wr_id in range(_RECEIVES):
             qps[0].post_recv(wr_id)
+    block = Block(0, max(parameters.sizes))
     remote = peer.connect(qps, memory)
-    end = _End(device, peer, parameters, cq, qps, memory, remote)
+    end = _End(device, peer, parameters, cq, qps, block, memory, remote)
     if parameters.tool is Tool.LATENCY:
         return [_latency(end, size) for size in parameters.sizes]
     return [_bandwidth(end, size) for size in parameters.sizes]

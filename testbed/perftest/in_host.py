@@ -3,15 +3,14 @@
 import gc
 import os
 import sys
-from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
 from testbed.command_options import Command, with_options
-from testbed.endpoint.device import open_device
+from testbed.endpoint.device import open_device, plain_errors
 from testbed.endpoint.rendezvous import PORT, find_host
-from testbed.model.errors import TestbedError
+from testbed.experiment.footprint import available_memory
 from testbed.perftest import options
 from testbed.perftest.ends import call, serve
 from testbed.perftest.parameters import Parameters, Show
@@ -53,10 +52,17 @@ def measure(server: str | None, parameters: Parameters, show: Show) -> int:
         parameters: what is measured; the client decides.
         show: how the client prints it.
     """
-    return _exit_status(lambda: _measure(server, parameters, show, PORT))
+    try:
+        with plain_errors():
+            _measure(server, parameters, show, PORT)
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    return os.EX_OK
 
 
 def _measure(server: str | None, parameters: Parameters, show: Show, port: int) -> None:
+    if server is not None:
+        parameters.require_memory(available_memory())
     gc.freeze()
     gc.disable()  # nothing here makes cycles; a collection would stop the device at a bad moment
     with open_device() as device:
@@ -82,17 +88,5 @@ def _main(command: Command) -> None:
     """Run a program of one command."""
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     app.command()(command)
-    sys.exit(_exit_status(app))
-
-
-def _exit_status(work: Callable[[], object]) -> int:
-    """Do something; every error becomes a message and an exit status."""
-    try:
-        work()
-    except TestbedError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return error.exit_status
-    except (ConnectionError, TimeoutError) as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 1
-    return os.EX_OK
+    with plain_errors():
+        app()

@@ -4,9 +4,14 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from testbed.perftest.parameters import ALL_SIZES, Parameters, Show, Tool
+from testbed.perftest.parameters import ALL_SIZES, Parameters, Show, Tool, size_of
 
-Size = Annotated[int, typer.Option("--size", "-s", help="Bytes of a message.")]
+Size = Annotated[
+    int,
+    typer.Option(
+        "--size", "-s", metavar="BYTES", parser=size_of, help="Bytes of a message: 65536, 64K, 1M."
+    ),
+]
 Iters = Annotated[int, typer.Option("--iters", "-n", help="Messages of each QP and direction.")]
 All = Annotated[bool, typer.Option("--all", "-a", help="Sizes from 2 bytes to 8 MiB.")]
 Qps = Annotated[int, typer.Option("--qp", "-q", help="Queue pairs.")]

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 
+from testbed.experiment.footprint import available_memory
 from testbed.fabric.fabric import Fabric
 from testbed.fabric.ordinary.routes import OrdinaryTraffic
 from testbed.model.fabric.nodes import Node
@@ -18,11 +19,15 @@ def measure(topology: Topology, pairs: Sequence[tuple[Node, Node]], request: Req
 
     It prints what it finds. Returns the exit status, the first that is not 0.
 
+    Raises:
+        MachineError: the messages and queue pairs do not fit into the memory.
+
     Args:
         topology: the fabric.
         pairs: the host that connects, and the host that listens.
         request: what is measured, and how it is printed.
     """
+    request.parameters.require_memory(available_memory())
     return call(lambda: _in_sandbox(topology, pairs, request))
 
 

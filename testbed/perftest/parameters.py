@@ -1,10 +1,12 @@
 """What is measured: perftest's options."""
 
+import re
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Final, Self
 
-from testbed.model.errors import InputError, Problem
+from testbed.model.errors import InputError, MachineError, Problem
+from testbed.model.units import show_size
 
 ALL_SIZES: Final = tuple(1 << power for power in range(1, 24))
 """perftest's `--all`: 2 bytes to 8 MiB."""
@@ -12,6 +14,29 @@ ALL_SIZES: Final = tuple(1 << power for power in range(1, 24))
 MAX_SIZE: Final = 1 << 30
 MAX_QPS: Final = 16_384
 """perftest's own bound."""
+
+
+_QP_BYTES: Final = 64 << 10
+"""Memory of a queue pair, rounded up (measured: 24 kB when it is connected)."""
+
+_CONTENT_COPIES: Final = 3
+"""Messages' worth of memory for their content, while it is made."""
+
+_SIZE = re.compile(r"([0-9]{1,12})([KMG]?)", re.ASCII | re.IGNORECASE)
+_FACTORS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def size_of(text: str | int) -> int:
+    """A size in bytes as perftest's `--size` takes it: `65536`, `64K`, `1M`, powers of 1024.
+
+    Raises:
+        InputError: it is none.
+    """
+    match = _SIZE.fullmatch(str(text).strip())
+    if match is None:
+        expected = "a whole number of bytes, or of KiB, MiB or GiB: 65536, 64K, 1M"
+        raise InputError.of("--size", str(text), expected)
+    return int(match[1]) * _FACTORS[match[2].upper()]
 
 
 class Tool(StrEnum):
@@ -61,6 +86,25 @@ class Parameters:
         }
         if problems:
             raise InputError(list(problems))
+
+    @property
+    def memory_bytes(self) -> int:
+        """What both ends take together, which are on one machine."""
+        of_messages = max(self.sizes) * (self.qps + _CONTENT_COPIES)
+        return 2 * (of_messages + self.qps * _QP_BYTES)
+
+    def require_memory(self, available: int) -> None:
+        """Check that the ends fit into the memory that is available, in bytes.
+
+        Raises:
+            MachineError: they do not.
+        """
+        if self.memory_bytes > available:
+            raise MachineError(
+                f"{self.qps:,} queue pairs with messages of {show_size(max(self.sizes))} take "
+                f"{show_size(self.memory_bytes)} of memory, {show_size(available)} are available",
+                "a smaller --size, or fewer queue pairs (--qp)",
+            )
 
     def as_dict(self) -> dict[str, Any]:
         """The parameters as they are sent to the other end."""

@@ -160,7 +160,7 @@ def as_text(rows: Rows, show: Show, topology: Topology, src: Node, dst: Node) ->
 
 
 def _bandwidth_lines(rows: Sequence[Bandwidth], dilation: float, *, gbits: bool) -> Iterator[str]:
-    unit, per_unit = ("Gb/sec", 1e9 / 8) if gbits else ("MB/sec", _MIB)
+    unit, per_unit = ("Gb/sec", 1e9 / 8) if gbits else ("MiB/sec", _MIB)
     yield f" #bytes     #iterations    BW peak[{unit}]    BW average[{unit}]   MsgRate[Mpps]"
     for row in rows:
         average = row.average_bytes_per_s * dilation

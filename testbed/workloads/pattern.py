@@ -24,13 +24,19 @@ _COMPARED_BYTES = 1 << 16
 be fresh memory each time, and the event loop would stand still while the kernel provides it."""
 
 
+_MADE_AT_ONCE = (1 << 28) - 1
+"""The most bytes for which Python 3.11 counts the random bits."""
+
+
 class Block:
     """The bytes from which the messages of all flows are cut."""
 
     def __init__(self, seed: int, longest: int) -> None:
         """Make the block for messages of up to `longest` bytes."""
         rng = random.Random(f"{seed}/content")  # noqa: S311 - repeatable test data
-        self._bytes = memoryview(rng.randbytes(longest + _SPREAD))
+        size = longest + _SPREAD
+        at_once = (min(_MADE_AT_ONCE, size - at) for at in range(0, size, _MADE_AT_ONCE))
+        self._bytes = memoryview(b"".join(map(rng.randbytes, at_once)))
 
     def message(self, number: int, size: int) -> memoryview:
         """The content of message `number`, counted over all flows, as a view."""

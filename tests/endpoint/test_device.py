@@ -5,12 +5,13 @@ from collections.abc import Callable
 
 import pytest
 
-from testbed.endpoint.device import LATE_RTTS, Device
+from testbed.endpoint.device import LATE_RTTS, Device, plain_errors
 from testbed.fabric.fabric import Fabric
 from testbed.fabric.link_model.link_control import LinkControl
+from testbed.model.errors import InputError, MachineError
 from testbed.model.fabric.topology import PAYLOAD_MTU, Topology
 from testbed.mrc import Arrival, CompletionStatus, Nscc
-from testbed.mrc.verbs import VerbsQp, WorkCompletion
+from testbed.mrc.verbs import CompletionQueue, VerbsQp, WorkCompletion
 from tests.fabric.packets import in_node
 from tests.sandbox import run_in_sandbox
 from tests.waiting import WATCHDOG_S
@@ -84,6 +85,46 @@ def test_a_program_notices_that_a_port_is_lost_and_back_and_its_peer_is_told() -
     arrived, late = run_in_sandbox(_lose_a_port_and_get_it_back)
     assert arrived > 10
     assert 0 <= late <= arrived
+
+
+@pytest.mark.parametrize(
+    ("error", "said", "status"),
+    [
+        (InputError.of("SERVER", "h99", "a host of tiny, such as h1"), "SERVER: found h99", 2),
+        (MachineError("no", "other"), "no\n  remedy: other", 3),
+        (ConnectionError("the peer's program has ended"), "the peer's program has ended", 1),
+        (TimeoutError("nobody listens"), "nobody listens", 1),
+        (MemoryError(), "there is not enough memory", 3),
+    ],
+)
+def test_errors_of_programs_are_messages(
+    error: Exception, said: str, status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended, plain_errors():
+        raise error
+    assert ended.value.code == status
+    assert capsys.readouterr().err.startswith(f"error: {said}")
+
+
+def test_errors_of_the_program_itself_stay_as_they_are() -> None:
+    with pytest.raises(KeyError), plain_errors():
+        raise KeyError("x")
+
+
+def test_waiting_has_no_limit_unless_one_is_given() -> None:
+    """A gibibyte takes almost four minutes at 40 Mbit/s."""
+    device = object.__new__(Device)
+    limits: list[float | None] = []
+
+    def run(until: Callable[[], bool], *, timeout_s: float | None = None) -> bool:
+        limits.append(timeout_s)
+        return timeout_s is None
+
+    device.run = run  # type: ignore[method-assign, assignment]
+    assert device.wait(CompletionQueue()) == []
+    with pytest.raises(TimeoutError, match="within 0.5 s"):
+        device.wait(CompletionQueue(), timeout_s=0.5)
+    assert limits == [None, 0.5]
 
 
 @pytest.mark.root

@@ -49,12 +49,16 @@ def test_the_example_of_ten_lines_runs_between_two_hosts() -> None:
         "clos-tiny",
         typed=f"h1 python {HELLO} &\nh0 python {HELLO} h1\nh1 wait\n"
         "h1 write_bw &\nh0 write_bw h1 --size 20000 --iters 5 --json\nh1 wait\n"
-        "h0 write_bw h9\n",
+        f"h0 write_bw h9\nh0 python {HELLO} h8\nh0 write_bw h1 -s 1G -q 16384; echo status $?\n",
     )
     assert "h0 RDMA_WRITE success None" in text
     assert "h1 RECV_RDMA_WITH_IMM success 42 b'hello over MRC'" in text
     assert '"size": 20000, "iterations": 5' in text
     assert "SERVER: found h9, expected a host of clos-tiny, such as h1" in text
+    assert "error: SERVER: found h8, expected a host of clos-tiny, such as h1" in text
+    assert "16,384 queue pairs with messages of 1 GiB take" in text
+    assert "status 3" in text
+    assert "Traceback" not in text
 
 
 @pytest.mark.root

@@ -1,16 +1,19 @@
 """perftest's figures and columns, from times whose answer is known."""
 
 import json
+import subprocess
+import sys
 from itertools import accumulate, combinations_with_replacement
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.model.errors import InputError
+from testbed.model.errors import InputError, MachineError
 from testbed.model.fabric.topology import Topology
-from testbed.perftest.parameters import ALL_SIZES, Parameters, Show, Tool
+from testbed.perftest.parameters import ALL_SIZES, Parameters, Show, Tool, size_of
 from testbed.perftest.results import Bandwidth, LatencyRow, as_text, heading, lateness
+from testbed.workloads.pattern import Block
 
 MS = 1_000_000
 TINY = Topology(name="tiny", planes=2, t0_per_plane=2, t1_per_plane=2, hosts_per_t0=1)
@@ -65,7 +68,7 @@ def test_tables_are_of_full_speed() -> None:
     row = Bandwidth(65536, 500, 2 * 65536.0, 65536.0)
     text = as_text([row], Show(), TINY, *host)
     assert (
-        " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]" in text
+        " #bytes     #iterations    BW peak[MiB/sec]    BW average[MiB/sec]   MsgRate[Mpps]" in text
     )
     assert text.splitlines()[2].split() == ["65536", "500", "1250.00", "625.00", "0.010000"]
     gbits = as_text([row], Show(gbits=True), TINY, *host).splitlines()
@@ -97,6 +100,48 @@ def test_a_machine_that_is_late_is_told() -> None:
 def test_what_cannot_be_measured_is_refused(fields: dict[str, object], option: str) -> None:
     with pytest.raises(InputError, match=option):
         Parameters(**{"tool": Tool.BANDWIDTH, "sizes": (2,), "iters": 1, **fields})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("65536", 65_536), ("64K", 65_536), ("64k", 65_536), ("1M", 1 << 20), ("1G", 1 << 30)],
+)
+def test_sizes_are_those_of_perftest(text: str, size: int) -> None:
+    assert size_of(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "K", "1.5M", "64KB", "-1", "1T", "٣", "1" * 100])
+def test_other_sizes_are_refused(text: str) -> None:
+    with pytest.raises(InputError, match="--size"):
+        size_of(text)
+
+
+def test_the_command_takes_sizes_with_a_unit() -> None:
+    called = subprocess.run(
+        [sys.executable, "-c", "from testbed.cli import main; main()", "write-bw", "-s", "64X"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (called.returncode, called.stdout) == (2, "")
+    assert "--size: found 64X, expected" in called.stderr
+
+
+@pytest.mark.parametrize(("sizes", "qps"), [((1 << 30,), 16_384), ((2, 1 << 30), 1), ((2,), 16_384)])
+def test_what_does_not_fit_into_memory_is_refused_with_a_remedy(
+    sizes: tuple[int, ...], qps: int
+) -> None:
+    parameters = Parameters(Tool.BANDWIDTH, sizes, 5, qps)
+    parameters.require_memory(parameters.memory_bytes)
+    assert parameters.memory_bytes >= 2 * max(sizes) * qps
+    with pytest.raises(MachineError, match="remedy: a smaller --size") as refused:
+        parameters.require_memory(parameters.memory_bytes - 1)
+    assert refused.value.exit_status == 3
+
+
+def test_content_of_any_size_can_be_made() -> None:
+    longest = 1 << 28  # more bits than Python 3.11 makes at once
+    assert len(Block(0, longest).message(0, longest)) == longest
 
 
 def test_parameters_travel_unchanged() -> None:

@@ -1,18 +1,37 @@
 """A run whose metrics contradict each other is invalid; a reason names the broken rule."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
+from testbed.files.topologies import load_topology
+from testbed.model.scenario import Scenario
 from testbed.model.summary import Summary
+from testbed.results.analyse import analyse
 from testbed.results.analysis import fault_metrics
 from testbed.results.analysis.fault_metrics import FaultMetrics, Shortfall
 from testbed.results.analysis.metrics import flow_tables, summarise
-from testbed.results.analysis.trust.contradictions import LINKS, RECOVERY, SUM, VERIFIED
+from testbed.results.analysis.trust.contradictions import (
+    FAR_ABOVE,
+    LEFT,
+    LINKS,
+    NOTHING,
+    QUEUE_PAIRS,
+    RECOVERY,
+    SUM,
+    VERIFIED,
+)
+from testbed.results.capacity.attainable import AttainableRate
 from testbed.results.records import ARRIVALS
 from testbed.results.run_data import RunData, load_run
+from testbed.sim import simulate
+from testbed.workloads import programs
+from testbed.workloads.program import FlowEnd
+from testbed.workloads.transfers import Transfer, Transfers
 
 from .synthetic import Failure, Plan, generate
 
@@ -63,3 +82,75 @@ def test_a_recovery_is_not_shorter_than_the_outage(
 def test_capacity_lost_and_deficit_add_up(data: RunData, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fault_metrics, "shortfall", lambda *_: Shortfall(0.01, 0.0, 1e6))
     assert _breaks(_summary(data), SUM)
+
+
+def test_a_flow_takes_no_more_than_others_leave(data: RunData) -> None:
+    third = AttainableRate((-np.inf,), (12e6,))
+    tables = [replace(table, attainable=third, ideal=third) for table in flow_tables(data)]
+    unaffected = replace(data, faults=())
+    assert _breaks(summarise(unaffected, tables), LEFT)
+    assert not _breaks(summarise(unaffected, tables), NOTHING)
+
+
+def test_most_flows_have_something_beside_one_far_above_its_share(data: RunData) -> None:
+    low, high = AttainableRate((-np.inf,), (12e6,)), AttainableRate((-np.inf,), (90e6,))
+    first, second = flow_tables(data)
+    nothing = replace(second.delivery, times=np.array([]), placed=np.array([], dtype=np.int64))
+    tables = [
+        replace(first, attainable=low, ideal=low),
+        *[replace(second, attainable=high, ideal=high, delivery=nothing)] * 2,
+    ]
+    summary = summarise(replace(data, faults=()), tables)
+    assert _breaks(summary, NOTHING)
+    assert not _breaks(summary, LEFT)
+
+
+@pytest.mark.parametrize(("count", "qps"), [(4, 3), (2, 3), (1, 1)])
+def test_short_transfers_on_several_queue_pairs_contradict_nothing(
+    tmp_path: Path, count: int, qps: int
+) -> None:
+    summary = _simulated(tmp_path, [400_000] * count, qps)
+    assert (summary.verdict, summary.reasons) == ("trusted", ())
+    idle = [flow for flow in summary.flows if flow.idle]
+    assert len(idle) == max(qps - count, 0)
+    assert all(flow.run_fraction is None and flow.goodput_run_bps == 0 for flow in idle)
+    assert summary.over_flows == {} or summary.over_flows["goodput_run_bps"].median > 0
+
+
+def test_flows_that_are_done_within_a_round_trip_leave_the_rest_to_one_that_is_not(
+    tmp_path: Path,
+) -> None:
+    summary = _simulated(tmp_path, [2_000_000, 10_000, 10_000], 3)
+    assert (summary.verdict, summary.reasons) == ("trusted", ())
+    assert max(flow.reached for flow in summary.flows) > FAR_ABOVE
+
+
+def test_a_queue_pair_without_messages_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class OnTheFirst(Transfers):
+        def __init__(
+            self, transfers: Sequence[Transfer], ends: Sequence[FlowEnd], depth: int
+        ) -> None:
+            super().__init__(transfers, [end for end in ends if not end.lane], depth)
+
+    monkeypatch.setattr(programs, "Transfers", OnTheFirst)
+    summary = _simulated(tmp_path, [10_000] * 4, 3)
+    assert _breaks(summary, QUEUE_PAIRS)
+    assert "h0 → h4: 4 messages, none on #1, #2" in "".join(summary.reasons)
+
+
+def _simulated(directory: Path, sizes: Sequence[int], qps: int) -> Summary:
+    """A run of transfers of these sizes between two hosts."""
+    matrix = [{"src": "h0", "dst": "h4", "start": "0 s", "size": size} for size in sizes]
+    scenario = Scenario.model_validate(
+        {
+            "name": "x",
+            "topology": load_topology("clos-4plane"),
+            "duration": "1 s",
+            "workload": {"kind": "connections", "matrix": matrix},
+            "transport": {"qps": qps},
+        }
+    )
+    simulate(scenario, directory)
+    return analyse(directory, drawn=False)

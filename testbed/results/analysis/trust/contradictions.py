@@ -167,7 +167,7 @@ def _shares(
     """Compare flows that no fault affects with what all of them can have at most."""
     affected = {effect.flow.flow.flow for effect in effects if effect.affected}
     start, end = data.base_rtt_s, data.end_s
-    excess, goodput, left = [], [], 0.0
+    excess, placed, left = [], [], 0.0
     for table, flow in zip(tables, flows, strict=True):
         if flow.idle:
             continue
@@ -178,11 +178,11 @@ def _shares(
         excess.append((flow.goodput_run_bps - FAR_ABOVE * most, flow.reached, flow.name))
         first = table.transmissions["t"].min()
         if isinstance(first, float) and first < end / 2:  # later ones hardly had time
-            goodput.append(flow.goodput_run_bps)
+            placed.append(table.delivery.placed[-1] if table.delivery.placed.size else 0)
     beyond, reached, name = max(excess, default=(0.0, 0.0, ""))
     if beyond > left:
         yield LEFT, f"{name}: {show_share(reached)}"
-    if beyond > 0 and goodput and median(goodput) == 0:
+    if beyond > 0 and placed and median(placed) == 0:
         yield NOTHING, f"{name}: {show_share(reached)}"
 
 
