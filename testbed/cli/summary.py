@@ -138,6 +138,8 @@ def _operations(summary: "Summary") -> "Iterator[RenderableType]":
         for name, operation in kinds:
             if operation.unfinished:
                 yield f"{name}: {operation.finished}"
+            if operation.unfinished and operation.planned:
+                yield "  all have to, unless expect.operations bounds count or unfinished"
         yield ""
 
 

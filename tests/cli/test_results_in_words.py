@@ -1,6 +1,8 @@
 """What commands say of results in words: exit statuses, effects of faults, the way of a run."""
 
+import json
 import os
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +20,44 @@ def test_an_exit_status_other_than_0_is_explained(call: Call) -> None:
     called = call("simulate", "link-failure", "--no-figures", "--set", "expect.faults={}", *bound)
     assert called.status == 1
     assert called.err.endswith("exit status 1: 1 of 1 expectations of the scenario are not met\n")
+
+
+LATE = """\
+name: late
+topology: clos-4plane
+duration: 1 s
+workload:
+  kind: connections
+  matrix:
+    - {src: h0, dst: h4, start: 0 s, size: 1000000}
+    - {src: h1, dst: h5, start: 200 us, size: 1000000}
+    - {src: h2, dst: h6, start: 5 ms, size: 1000000}
+"""
+
+
+@pytest.mark.simulated
+def test_transfers_that_did_not_finish_are_told_everywhere(call: Call) -> None:
+    Path("late.yaml").write_text(LATE)
+    warned = call("validate", "./late.yaml")
+    assert warned.status == 0
+    assert "2 of 3 transfers begin when the run is over" in warned.err + warned.out
+    told = "1 of 3 finished, 2 had not begun when the run ended"
+    called = call("simulate", "./late.yaml", "--results", "runs")
+    assert called.status == 1
+    assert f"transfer: {told}" in called.out
+    assert "operations: unfinished exactly 0: 2 at transfer" in called.out
+    (run,) = Path("runs/late").glob("2*")
+    for file in ("report.html", "junit.xml"):
+        assert told in (run / file).read_text()
+    (measured,) = json.loads((run / "summary.json").read_text())["operations"]
+    assert (measured["planned"], measured["begun"], measured["count"]) == (3, 1, 1)
+    assert measured["median_ms"] == "never"
+    compared = call("compare", str(run), str(run), "--json")
+    rows = {row["name"]: row["cells"][0] for row in json.loads(compared.out)["rows"]}
+    for name, value in (("planned", 3), ("begun", 1), ("finished", 1), ("median", "never")):
+        assert rows[f"transfer, {name}"]["value"]["median"] == value
+    agreed = call("simulate", "./late.yaml", "--no-figures", "--set", "expect.operations.count=1")
+    assert agreed.status == 0
 
 
 def test_a_user_is_told_what_works_without_root(

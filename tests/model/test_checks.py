@@ -6,6 +6,7 @@ from hypothesis import given
 
 from testbed.model.checks import buffer_bytes, problems, remarks
 from testbed.model.errors import did_you_mean
+from testbed.model.expect import Expect
 from testbed.model.fabric.names import link_named, node_named
 from testbed.model.fabric.topology import Topology
 from testbed.model.scenario import Scenario
@@ -288,3 +289,60 @@ def test_a_very_long_run_is_remarked_with_how_long_it_takes() -> None:
     day_and_half = _scenario().model_copy(update={"duration": 37 * 3600 * 10**9})
     told = _remarks(day_and_half)["duration"]
     assert "1,018,349 round trips: an emulated run takes 37 h, a simulated one up to" in told
+
+
+@pytest.mark.parametrize(
+    ("starts_us", "sizes_mb", "said"),
+    [
+        ((0, 50), (1, 1), ()),
+        ((0, 100, 5000), (1, 1, 1), ("2 of 3 transfers begin when the run is over",)),
+        ((0, 10), (10, 1), ("1 of 2 transfers cannot end before the run does",)),
+        (
+            (0, 200),
+            (10, 1),
+            ("1 of 2 transfers begin when the run is over", "1 of 2 transfers cannot end"),
+        ),
+    ],
+)
+def test_transfers_that_the_run_is_too_short_for_are_remarked(
+    starts_us: tuple[int, ...], sizes_mb: tuple[int, ...], said: tuple[str, ...]
+) -> None:
+    """A run of 100 us at full speed, in which a host sends 5 MB; four messages still arrive."""
+    matrix = [
+        {"src": "h0", "dst": "h4", "start": f"{start} us", "size": size * 10**6}
+        for start, size in zip(starts_us, sizes_mb, strict=True)
+    ]
+    scenario = Scenario.model_validate(
+        {
+            "name": "x",
+            "topology": CLOS,
+            "duration": "1 s",
+            "workload": {"kind": "connections", "matrix": matrix},
+        }
+    )
+    found = [remark.what for remark in remarks(scenario) if remark.where == "workload.matrix"]
+    assert len(found) == len(said)
+    assert all(text.startswith(begin) for text, begin in zip(found, said, strict=True))
+    told = scenario.model_copy(
+        update={"expect": Expect.model_validate({"operations": {"unfinished": {"at_most": 2}}})}
+    )
+    assert not [remark for remark in remarks(told) if remark.where == "workload.matrix"]
+
+
+@pytest.mark.parametrize(
+    ("workload", "remarked"),
+    [
+        ({"kind": "allreduce", "size": "1 MiB"}, False),
+        ({"kind": "allreduce", "size": "16 MiB"}, True),
+        ({"kind": "training", "size": "1 MiB", "compute": "2 s"}, True),
+    ],
+)
+def test_a_collective_longer_than_the_run_is_remarked(
+    workload: dict[str, Any], remarked: bool
+) -> None:
+    scenario = Scenario.model_validate(
+        {"name": "x", "topology": CLOS, "duration": "1 s", "workload": workload}
+    )
+    found = [remark.what for remark in remarks(scenario) if remark.where == "workload"]
+    assert bool(found) is remarked
+    assert all("none can finish" in what for what in found)

@@ -3,14 +3,17 @@
 import random
 from itertools import combinations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from testbed.model.summary.metric import NEVER
 from testbed.results.analysis.estimates import (
     CONFIDENCE,
     MIN_SAMPLES,
     Estimate,
+    Percentiles,
     difference,
     estimate,
     interval_meaning,
@@ -80,6 +83,26 @@ def test_groups_that_differ_are_told_from_those_that_do_not() -> None:
     assert difference(more, baseline).differs
     assert difference(more, baseline).median > 3
     assert not difference(same, baseline).differs
+
+
+@given(
+    finite=st.lists(st.floats(0, 1e6), max_size=30),
+    never=st.integers(0, 30),
+)
+def test_what_never_happened_counts_in_percentiles(finite: list[float], never: int) -> None:
+    if not finite and not never:
+        return
+    seconds = np.array(finite + [NEVER] * never)
+    measured = Percentiles(seconds)
+    huge = np.array(finite + [1e30] * never)
+    for value, percent in ((measured.median, 50), (measured.p99, 99), (measured.p999, 99.9)):
+        expected = float(np.percentile(huge, percent))
+        if expected > 1e6:
+            assert value == NEVER
+        else:
+            assert value == pytest.approx(expected)
+    assert measured.max == (NEVER if never else max(finite))
+    assert measured.count == len(finite) + never
 
 
 @pytest.mark.parametrize(

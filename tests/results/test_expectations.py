@@ -5,8 +5,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from testbed.live.stream.writer import outcome_of
 from testbed.model.expect import Expect
-from testbed.model.summary import Expectation, Summary
+from testbed.model.summary import Expectation, OperationSummary, Summary
 from testbed.model.summary.metric import NEVER
 from testbed.model.summary.scopes import SCOPES, outcome
 from testbed.results.analysis.expectations import evaluate
@@ -113,7 +114,7 @@ def test_what_was_not_measured_is_not_met(summary: Summary) -> None:
         ("faults", "recovery_rtt", "not measured: no flow had an active EV through a fault"),
         ("flows", "packets_lost", "not measured: there was no flow"),
         ("victim", "packets_lost", "not measured: there was no victim"),
-        ("operations", "count", "not measured: no operation was finished"),
+        ("operations", "count", "not measured: the workload has no operations"),
         ("processes", "growth", "not measured: the memory of no process was sampled often enough"),
         ("clustermapper", "accusations", "not measured: no Clustermapper ran"),
     ):
@@ -130,6 +131,58 @@ def test_nothing_is_expected_of_processes_in_virtual_time(summary: Summary) -> N
 def test_fairness_is_that_of_what_flows_may_have(summary: Summary) -> None:
     assert summary.fairness == pytest.approx(1, abs=1e-3)
     assert evaluated(summary, "run", "fairness", {"at_least": 0.99}).holds
+
+
+def _with_transfers(summary: Summary, finished: int) -> Summary:
+    """The summary of a run of three transfers, two of which began."""
+    times = {
+        f"{name}_{form}": 1.0 for name in ("median", "p99", "max") for form in ("ms", "rtt", "real_us")
+    }
+    transfers = OperationSummary(
+        kind="transfer",
+        hosts=1,
+        bytes=1000,
+        planned=3,
+        begun=max(finished, 2),
+        count=finished,
+        unfinished=3 - finished,
+        algbw_bps=1.0,
+        **times,
+    )
+    return summary.model_copy(update={"operations": (transfers,)})
+
+
+@pytest.mark.parametrize(
+    ("finished", "bounds", "holds"),
+    [
+        (3, {}, True),
+        (1, {}, False),
+        (1, {"max_ms": {"at_most": 5}}, False),
+        (1, {"unfinished": {"at_most": 2}}, True),
+        (1, {"unfinished": {"at_most": 1}}, False),
+        (1, {"count": {"at_least": 1}}, True),
+        (1, {"count": 3}, False),
+    ],
+)
+def test_all_transfers_have_to_finish_unless_the_scenario_says_how_many(
+    summary: Summary, finished: int, bounds: dict[str, Any], holds: bool
+) -> None:
+    run = _with_transfers(summary, finished)
+    expectations = evaluate(run, Expect.model_validate({"operations": bounds}))
+    judged = run.model_copy(update={"expectations": expectations, "verdict": "trusted"})
+    assert judged.as_expected is holds
+    assert judged.exit_status(require_trusted=False) == (0 if holds else 1)
+    suite = ET.fromstring(junit(judged))
+    assert suite.get("failures") == str(0 if holds else 1)
+    (told,) = [p.get("value") for p in suite.iter("property") if p.get("name") == "transfers"]
+    assert str(told).startswith(f"{finished} of 3 finished")
+    assert outcome_of(judged).endswith(f"; transfer: {told}")
+
+
+def test_loops_that_the_end_cuts_off_need_not_finish(summary: Summary) -> None:
+    (transfers,) = _with_transfers(summary, 1).operations
+    loop = transfers.model_copy(update={"kind": "allreduce", **transfers.values, "planned": None})
+    assert evaluate(summary.model_copy(update={"operations": (loop,)}), Expect()) == ()
 
 
 def test_junit_counts_what_failed(summary: Summary) -> None:
