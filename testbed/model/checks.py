@@ -194,7 +194,9 @@ def _unfinished_remarks(scenario: Scenario) -> Iterator[Remark]:
     if isinstance(workload, Connections):
         starts = [(each.start_ns(topology), each) for each in workload.matrix]
         late = [(start_ns, each) for start_ns, each in starts if start_ns >= duration]
-        most_posted = workload.depth * PIECE * scenario.transport.qps  # at the end; they still arrive
+        most_posted = (
+            workload.depth * PIECE * scenario.transport.qps
+        )  # at the end; they still arrive
         long = [
             (start_ns, each)
             for start_ns, each in starts

@@ -56,9 +56,7 @@ class _Member:
     sends: Sequence[FlowEnd]
     receives: Sequence[FlowEnd]
 
-    def phases(
-        self, workload: model.Collective, topology: Topology, lanes: int
-    ) -> list[Phase]:
+    def phases(self, workload: model.Collective, topology: Topology, lanes: int) -> list[Phase]:
         """The phases of one round of a collective or of training."""
         size = workload.longest_bytes(topology, lanes)
         match workload:

@@ -51,9 +51,9 @@ class Transfer:
 class Transfers(Program):
     """Sends the transfers of one host, each from its start time on, as a connection matrix says.
 
-    A transfer goes in pieces of at most `PIECE` bytes, each by that flow to its receiver that has been
-    given the fewest bytes so far: short transfers share the flows as the pieces of a long one do. On
-    one flow pieces are sent in the order in which their transfers begin.
+    A transfer goes in pieces of at most `PIECE` bytes, each by that flow to its receiver that has
+    been given the fewest bytes so far: short transfers share the flows as the pieces of a long one
+    do. On one flow pieces are sent in the order in which their transfers begin.
     """
 
     def __init__(self, transfers: Sequence[Transfer], ends: Sequence[FlowEnd], depth: int) -> None:

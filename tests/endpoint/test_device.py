@@ -116,13 +116,13 @@ def test_waiting_has_no_limit_unless_one_is_given() -> None:
     device = object.__new__(Device)
     limits: list[float | None] = []
 
-    def run(until: Callable[[], bool], *, timeout_s: float | None = None) -> bool:
+    def run(_until: Callable[[], bool], *, timeout_s: float | None = None) -> bool:
         limits.append(timeout_s)
         return timeout_s is None
 
     device.run = run  # type: ignore[method-assign, assignment]
     assert device.wait(CompletionQueue()) == []
-    with pytest.raises(TimeoutError, match="within 0.5 s"):
+    with pytest.raises(TimeoutError, match=r"within 0\.5 s"):
         device.wait(CompletionQueue(), timeout_s=0.5)
     assert limits == [None, 0.5]
 

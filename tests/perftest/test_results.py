@@ -127,7 +127,9 @@ def test_the_command_takes_sizes_with_a_unit() -> None:
     assert "--size: found 64X, expected" in called.stderr
 
 
-@pytest.mark.parametrize(("sizes", "qps"), [((1 << 30,), 16_384), ((2, 1 << 30), 1), ((2,), 16_384)])
+@pytest.mark.parametrize(
+    ("sizes", "qps"), [((1 << 30,), 16_384), ((2, 1 << 30), 1), ((2,), 16_384)]
+)
 def test_what_does_not_fit_into_memory_is_refused_with_a_remedy(
     sizes: tuple[int, ...], qps: int
 ) -> None:

@@ -125,7 +125,9 @@ def _carries_data(crew: Crew, number: int, size: int) -> bool:
     workload, flow = crew.scenario.workload, flows_of(crew.scenario)[number]
     ring = dict(zip(HOSTS, (*HOSTS[1:], HOSTS[0]), strict=True))
     is_ring = ring[flow.src.name] == flow.dst.name
-    return workload.kind != "training" or (is_ring and (size > 1 or crew.scenario.longest_bytes == 1))
+    return workload.kind != "training" or (
+        is_ring and (size > 1 or crew.scenario.longest_bytes == 1)
+    )
 
 
 def test_nothing_is_sent_while_hosts_compute() -> None:

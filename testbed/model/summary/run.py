@@ -7,10 +7,10 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from testbed.model.errors import ExitStatus
+from testbed.model.summary.combine import least
 from testbed.model.summary.faults import RECOVERED_SHARE, FaultSummary
 from testbed.model.summary.flows import MORE_THAN_SHARE, FlowSummary, Latency
 from testbed.model.summary.localisation import Localisation
-from testbed.model.summary.combine import least
 from testbed.model.summary.metric import (
     NEVER,
     Comparison,
