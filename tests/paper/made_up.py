@@ -188,7 +188,7 @@ def collective(
     scenario = scenario_of(variant)
     hosts = members(getattr(scenario.workload, "hosts", None), scenario.topology)
     return run(
-        operations=(SimpleNamespace(busbw_bps=share * LINE_BPS),) if share else (),
+        operations=(SimpleNamespace(busbw_bps=share * LINE_BPS, count=int(share > 0)),),
         flows=tuple(SimpleNamespace(dst=host, goodput_run_bps=placed_bps) for host in hosts),
         tables={ARRIVALS: pl.DataFrame({"t": [until_s]})},
         data={"scenario": scenario, "topology": scenario.topology},
