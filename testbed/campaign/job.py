@@ -78,7 +78,7 @@ class Job:
 
     @property
     def file(self) -> PurePosixPath:
-        """The file of its scenario, relative to the campaign's directory."""
+        """The file of its scenario, in JSON, relative to the campaign's directory."""
         folder, key = PurePosixPath(self.folder), PurePosixPath(self.key)
         return folder.parent / SCENARIO_FILES / f"{key.name}.yaml"
 

@@ -16,10 +16,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from testbed.campaign import PARENT_VARIABLE
 from testbed.campaign.job import Form, Job, JobRecord
+from testbed.campaign.options import RECORDED
 from testbed.campaign.turns import turn
 from testbed.model.errors import SIGNALLED, ExitStatus
 from testbed.model.units import show_wait
@@ -90,7 +89,7 @@ class LocalExecutor:
         """
         file = self._directory / job.file
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(yaml.safe_dump(dict(job.scenario), sort_keys=False, allow_unicode=True))
+        file.write_text(json.dumps(dict(job.scenario), indent=1), encoding="utf-8")
         with file.with_suffix(".log").open("w+") as log:
             for path in (file.parent, file, Path(log.name)):
                 give_to_user(path)
@@ -125,7 +124,7 @@ class LocalExecutor:
     def _call(self, job: Job, file: Path, log: Any) -> tuple[int, str]:
         """Call the command; returns its exit status and output."""
         folder = self._directory / job.folder
-        options = ("--results", str(folder.parent), "--folder", folder.name, "--json")
+        options = ("--results", str(folder.parent), "--folder", folder.name, "--json", RECORDED)
         # In a session of its own: the terminal's Ctrl-C reaches it by us, once.
         as_root = self._as_root if job.form == "emulated" else ()
         testbed = (*as_root, *TESTBED)

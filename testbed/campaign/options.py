@@ -8,3 +8,6 @@ REQUIRE_TRUSTED = "--require-trusted"
 
 NO_FIGURES = "--no-figures"
 """Make no drawings and no report of the run: they take as long as the rest of its analysis."""
+
+RECORDED = "--recorded"
+"""The scenario's file is one that a campaign wrote, as a run's record has it (`load_recorded`)."""

@@ -62,7 +62,7 @@ def replay(
         return
     run = find_run(run_directory).path
     if scenario is not None:
-        _write("--scenario", scenario, _scenario_of(run, until))
+        _write_scenario(scenario, *_scenario_of(run, until))
     if export is None and stream is None:
         if scenario is not None:
             return
@@ -117,9 +117,9 @@ def _replay_prompt(directory: Path, export: Path | None, stream: Path | None, po
         wait(site, lambda *_: _over())
 
 
-def _scenario_of(run: Path, until: str | None) -> str:
-    """The scenario of a run, with the faults by hand in its timeline."""
-    from testbed.live.history import as_yaml
+def _scenario_of(run: Path, until: str | None) -> tuple[str, dict[str, str]]:
+    """The scenario of a run, with the faults by hand in its timeline; the files of its code."""
+    from testbed.live.history import as_files
     from testbed.model.errors import RefusedValueError
     from testbed.model.units import parse_duration
 
@@ -127,7 +127,7 @@ def _scenario_of(run: Path, until: str | None) -> str:
         until_ns = None if until is None else parse_duration(until)
     except RefusedValueError as error:
         raise InputError.of("--until", str(until), error.expected, error.remedy) from None
-    return as_yaml(_history(run).as_scenario(until_ns))
+    return as_files(_history(run).as_scenario(until_ns))
 
 
 def _history(run: Path) -> "RunHistory":
@@ -145,9 +145,27 @@ def _history(run: Path) -> "RunHistory":
     )
 
 
+def _write_scenario(file: Path, text: str, code: dict[str, str]) -> None:
+    """Write a scenario, and beside it the files of code that it names.
+
+    Raises:
+        InputError: a file of that name has other content.
+    """
+    for name, source in code.items():
+        place = file.parent / name
+        with writing("--scenario", place):
+            if place.exists() and place.read_bytes() != source.encode():
+                remedy = "name a file in another directory"
+                expected = f"a directory without it: the scenario comes with its {name}"
+                raise InputError.of("--scenario", f"{place}, which differs", expected, remedy)
+    for name, source in code.items():
+        _write("--scenario", file.parent / name, source)
+    _write("--scenario", file, text)
+
+
 def _write(option: str, file: Path, content: str) -> None:
     with writing(option, file):
-        file.write_text(content, encoding="utf-8")
+        file.write_text(content, encoding="utf-8", newline="")
     stdout().print(f"wrote {file}")
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from testbed.campaign.options import RECORDED
 from testbed.cli.options import (
     Json,
     Labels,
@@ -19,8 +20,8 @@ from testbed.cli.options import (
     require_labels,
 )
 from testbed.cli.placing import On, StoreOption
-from testbed.cli.screen import print_warning
-from testbed.model.errors import InputError, Remark
+from testbed.cli.screen import print_warning, stderr
+from testbed.model.errors import InputError, Remark, printable
 
 if TYPE_CHECKING:
     from testbed.campaign.series import SeriesCase, SeriesPlan, Settings
@@ -45,6 +46,7 @@ class RunOptions:
         repeat: how many runs are made of each case, each with the next seed.
         into: the directory of the series; None for one that is named after the time.
         folder: the directory in that of all results for a single run; None for the scenario's name.
+        recorded: whether the scenario's file is one that a campaign wrote.
         require_trusted: whether a degraded run is an error.
         on: where the runs of a series are made; None: on this machine.
         store: where the workers of that place leave them; None: in the directory of the series.
@@ -61,6 +63,7 @@ class RunOptions:
     repeat: int
     into: Path | None
     folder: str | None
+    recorded: bool
     require_trusted: bool
     on: str | None
     store: str | None
@@ -87,18 +90,29 @@ class RunOptions:
         Raises:
             InputError: there is no such scenario, or it or an option is wrong.
         """
-        from testbed.files.scenarios import load_with_document
+        from testbed.files.scenarios import load_recorded, load_with_document
         from testbed.files.times import time_remarks
         from testbed.model import checks
 
+        if self.recorded:
+            return load_recorded(Path(name))
         scenario, document = load_with_document(name, dilation, self.settings, swept)
         if self.seed is not None:
             _require_seed(self.seed)
             scenario = scenario.model_copy(update={"seed": self.seed})
+        self._name_code(name, scenario)
         if remarks:
             of_scenario = checks.remarks(scenario)
             self._warn(name, (*of_scenario, *time_remarks(scenario, document)), swept)
         return scenario
+
+    def _name_code(self, name: str, scenario: "Scenario") -> None:
+        """Print which files of code a scenario executes, each once."""
+        for key, code in scenario.own_code.items():
+            line = f"{name}: executes {code} ({key})"
+            if line not in self._warned:
+                stderr().print(printable(line))
+            self._warned.add(line)
 
     def _warn(self, name: str, remarks: "Iterable[Remark]", swept: "Settings") -> None:
         """Print remarks as warnings; in a sweep each key and consequence once, for the first case.
@@ -226,10 +240,13 @@ def run_options(
             "--folder", hidden=True, metavar="NAME", help="Instead of the scenario's name."
         ),
     ] = None,
+    recorded: Annotated[
+        bool, typer.Option(RECORDED, hidden=True, help="The file is one that a campaign wrote.")
+    ] = False,
     no_figures: NoFigures = False,
     as_json: Json = False,
 ) -> RunOptions:
-    """Read the options; `--folder` is for campaigns.
+    """Read the options; `--folder` and `--recorded` are for campaigns.
 
     Raises:
         InputError: one is not KEY=VALUE, or there are not as many labels as scenarios.
@@ -249,6 +266,7 @@ def run_options(
         repeat=repeat,
         into=into,
         folder=folder,
+        recorded=recorded,
         require_trusted=require_trusted,
         on=on,
         store=store,

@@ -132,6 +132,12 @@ def _topology_facts(topology: "Topology") -> dict[str, Any]:
     }
 
 
+def _code(scenario: "Scenario") -> dict[str, Any]:
+    """The files of code that a scenario executes."""
+    code = {key: str(own) for key, own in scenario.own_code.items()}
+    return {"executes": code} if code else {}
+
+
 def _scenario_facts(scenario: "Scenario") -> dict[str, Any]:
     from testbed.model.units import exact_duration
 
@@ -140,6 +146,7 @@ def _scenario_facts(scenario: "Scenario") -> dict[str, Any]:
         **_topology_facts(scenario.topology),
         "flows": len(scenario.flows),
         "faults": len(scenario.timeline),
+        **_code(scenario),
         "duration": exact_duration(scenario.duration),
         "load": _load(scenario),
     }

@@ -3,19 +3,18 @@
 import ast
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from testbed.files.catalog import relative_to_here
 from testbed.files.documents import Document
 from testbed.model.errors import InputError, few, similar_word
-from testbed.model.own_code import REFERENCE
+from testbed.model.own_code import REFERENCE, OwnCode
 from testbed.model.transport import Mrc
 
 _KEYS = ("spray", "congestion")
 
 
 def with_own_code(document: Document) -> Document:
-    """A document in which the source stands beside each reference to a class of the user's own.
+    """A document with an object, which has the source, for each class of the user's own.
 
     A path is relative to the scenario's file, or, in an option, to the current directory.
 
@@ -28,7 +27,8 @@ def with_own_code(document: Document) -> Document:
     changed = {
         key: _own_code(document, f"transport.{key}", reference.group(1), reference.group(2))
         for key in _KEYS
-        if (reference := REFERENCE.fullmatch(str(transport.get(key)))) is not None
+        if isinstance(named := transport.get(key), str)
+        and (reference := REFERENCE.fullmatch(named)) is not None
     }
     return replace(document, data={**document.data, "transport": transport | changed})
 
@@ -36,8 +36,8 @@ def with_own_code(document: Document) -> Document:
 _PYTHON = "a file that is valid Python"
 
 
-def _own_code(document: Document, path: str, name: str, wanted: str) -> dict[str, Any]:
-    """The content of a file, after a check that it has the class."""
+def _own_code(document: Document, path: str, name: str, wanted: str) -> OwnCode:
+    """The class with its file, after a check that it has the class."""
     is_on_command_line = path in document.origins or "transport" in document.origins
     file = Path(name) if is_on_command_line else document.directory / name
     where = document.where(path)
@@ -67,4 +67,4 @@ def _own_code(document: Document, path: str, name: str, wanted: str) -> dict[str
             remedy = f"did you mean {similar}? Or rename that class to {wanted}"
         expected = f"a class of {shown}" + (f": {few(classes)}" if classes else ", which has none")
         raise InputError.of(where, wanted, expected, remedy)
-    return {"file": shown, "name": wanted, "source": source}
+    return OwnCode(file=shown, name=wanted, source=source)

@@ -1,7 +1,9 @@
 """Scenarios from YAML files."""
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -19,6 +21,7 @@ from testbed.files.validation import validated
 from testbed.model.checks import problems
 from testbed.model.errors import InputError, Problem, raise_any
 from testbed.model.fabric.topology import NOMINAL_DILATION, Topology
+from testbed.model.own_code import recorded_code
 from testbed.model.scenario import Scenario
 from testbed.model.units import BaseRtt
 
@@ -55,6 +58,24 @@ def load_scenario(
         InputError: there is no such scenario, a value is wrong, or two do not fit together.
     """
     return scenario_of(read_document(find_scenario(name_or_path)), dilation, settings, swept)
+
+
+def load_recorded(file: Path) -> Scenario:
+    """Load a scenario that the testbed wrote for itself, in JSON, as a run's record has it.
+
+    Only such a file may have the source of own code; files that a person names name a class.
+
+    Raises:
+        InputError: it is no such file, or a value is wrong.
+    """
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError.of(str(file), str(error), "a scenario that the testbed wrote") from None
+    if not isinstance(data, dict):
+        raise InputError.of(str(file), "no mapping", "a scenario that the testbed wrote")
+    data["transport"] = recorded_code(data.get("transport", {}))
+    return scenario_of(Document(file, data))
 
 
 def scenario_of(

@@ -7,12 +7,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from pydantic import BaseModel
+
 from testbed.files import scenarios, topologies
 from testbed.files.documents import Document
 from testbed.files.validation import validated
 from testbed.model.checks import problems
 from testbed.model.errors import InputError, raise_any
 from testbed.model.fabric.topology import Topology
+from testbed.model.own_code import OwnCode, recorded_code
 from testbed.model.scenario import Scenario
 
 Settings = Mapping[str, Any]
@@ -113,8 +116,13 @@ def _in_terms_of_python() -> Iterator[None]:
 
 def _plain(value: Any) -> Any:
     """Objects of the model as the mappings that stand in files."""
-    if isinstance(value, Scenario | Topology) or hasattr(value, "model_dump"):
-        return value.model_dump(mode="json", by_alias=True)
+    if isinstance(value, OwnCode):
+        return value
+    if isinstance(value, BaseModel):
+        content = value.model_dump(mode="json", by_alias=True)
+        if isinstance(value, Scenario):
+            return content | {"transport": recorded_code(content["transport"])}
+        return recorded_code(content)
     if isinstance(value, Mapping):
         return {key: _plain(part) for key, part in value.items()}
     if isinstance(value, list | tuple):

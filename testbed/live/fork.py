@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from testbed.files.scenarios import load_scenario
+from testbed.files.scenarios import load_recorded
 from testbed.live.fork_files import DIFFERENCE, PROGRESS, SCENARIO, ComparedPart, Difference
 from testbed.live.stream.recorded import recorded_stream
 from testbed.live.stream.records import Detection, Snapshot, State, StreamRecord, to_line
@@ -25,7 +25,7 @@ def main(directory: Path, real: Path, at_s: float) -> None:
     def progress(_: str, share: float) -> None:
         (directory / PROGRESS).write_text(f"{share:.3f}")
 
-    simulate(load_scenario(str(directory / SCENARIO)), directory, progress)
+    simulate(load_recorded(directory / SCENARIO), directory, progress)
     analyse(directory, drawn=False)
     fork = [*recorded_stream(directory)]
     (directory / STREAM).write_text("".join(map(to_line, fork)), encoding="utf-8")

@@ -1,6 +1,7 @@
 """Forks of a run: its scenario so far, simulated from the start, with one thing changed.
 
-    GET   /scenario    the scenario of the run so far, as YAML: {"name", "scenario"}
+    GET   /scenario    the scenario of the run so far, as YAML, and the files of code that it names:
+                       {"name", "scenario", "code": {"mine.py": "..."}}
     GET   /forks       every fork: its number, state, moment, change; share or difference or error
     POST  /forks       {"at_s": 4.2, "change": {"fault": {...}}}; or "heal": N, or "operator": {...}
 
@@ -26,7 +27,7 @@ from testbed.control_api.faults import Answer, refused
 from testbed.control_api.operator import load_command
 from testbed.files.documents import REQUEST
 from testbed.files.faults import load_fault
-from testbed.files.scenarios import load_scenario
+from testbed.files.scenarios import load_recorded
 from testbed.live.fork_files import (
     DIFFERENCE,
     FORK,
@@ -36,7 +37,7 @@ from testbed.live.fork_files import (
     Difference,
     ForkRecord,
 )
-from testbed.live.history import RunHistory, as_yaml
+from testbed.live.history import RunHistory, as_files
 from testbed.model.errors import InputError, Problem
 from testbed.model.faults.replayed import entry_of
 from testbed.model.units import NS_PER_S, exact_duration, parse_duration
@@ -111,9 +112,10 @@ class Forks:
             raise InputError.of(REQUEST, "", "a run that has begun")
         return history
 
-    def _scenario(self) -> dict[str, str]:
+    def _scenario(self) -> dict[str, Any]:
         history = self._begun()
-        return {"name": history.scenario.name, "scenario": as_yaml(history.as_scenario())}
+        text, code = as_files(history.as_scenario())
+        return {"name": history.scenario.name, "scenario": text, "code": code}
 
     def _begin(self, body: str) -> dict[str, Any]:
         try:
@@ -136,8 +138,8 @@ class Forks:
         place.mkdir(parents=True)
         try:
             file = place / SCENARIO
-            file.write_text(as_yaml(scenario), encoding="utf-8")
-            load_scenario(str(file))
+            file.write_text(json.dumps(scenario, indent=1), encoding="utf-8")
+            load_recorded(file)
             (place / FORK).write_text(fork.model_dump_json(), encoding="utf-8")
         except (InputError, OSError):
             shutil.rmtree(place, ignore_errors=True)

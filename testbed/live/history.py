@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from testbed.live.stream.tail import RawTail
 from testbed.model.faults.record import FaultRecord
 from testbed.model.faults.replayed import replayed_timeline
 from testbed.model.operator.replayed import replayed_operator
+from testbed.model.own_code import OwnCode, recorded_code
 from testbed.model.run_files.layout import MANIFEST, RAW
 from testbed.model.run_files.manifest import Manifest
 from testbed.model.scenario import Scenario
@@ -94,7 +96,24 @@ def history_of_live_run(
     return RunHistory(scenario, manifest.scenario, tuple(faults), tuple(rows), t0_ns, lasted_ns)
 
 
-def as_yaml(scenario: Mapping[str, Any]) -> str:
-    """A scenario as the text of a file."""
-    text: str = yaml.safe_dump(dict(scenario), sort_keys=False, allow_unicode=True)
-    return text
+def as_files(scenario: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
+    """A scenario of a record as the text of a file, and the files of code that it names.
+
+    Returns:
+        The text; the content of each file of code, which belongs beside it, by its name.
+    """
+    code: dict[str, str] = {}
+    transport = recorded_code(scenario["transport"])
+    for key, own in transport.items():
+        if isinstance(own, OwnCode):
+            transport[key] = f"{_file_of(own, code)}:{own.name}"
+    content = {**scenario, "transport": transport}
+    text: str = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+    return text, code
+
+
+def _file_of(own: OwnCode, code: dict[str, str]) -> str:
+    """The name of the file of a class, which is added if it is not there."""
+    stem = Path(own.file).stem
+    names = (f"{stem}.py" if number == 1 else f"{stem}-{number}.py" for number in count(1))
+    return next(name for name in names if code.setdefault(name, own.source) == own.source)

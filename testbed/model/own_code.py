@@ -1,6 +1,7 @@
 """A class of the user's own that takes the place of an algorithm of the transport."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,6 +20,8 @@ REFERENCE: Final = re.compile(_PATTERN)
 
 class OwnCode(Part):
     """A class in a Python file, with the whole file, so that the run can be made again from it.
+
+    A model takes it only as an object: a file that a person names can name code, never hold it.
 
     Attributes:
         file: the file's path, as messages and tracebacks name it.
@@ -54,6 +57,19 @@ class OwnCode(Part):
         return InputError.of(f"{place}: {name}", found, expected, remedy)
 
 
+def recorded_code(transport: Any) -> Any:
+    """A transport as a run's record has it, in which each class with its source is an object."""
+    if not isinstance(transport, Mapping):
+        return transport
+    keys = OwnCode.model_fields.keys()
+    return {
+        key: OwnCode.model_validate(value)
+        if isinstance(value, Mapping) and value.keys() == keys
+        else value
+        for key, value in transport.items()
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class OrOwnCode:
     """Marks a field that holds one of several names, or code of the user's own."""
@@ -63,11 +79,11 @@ class OrOwnCode:
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        """Refuse other text before pydantic tries each type."""
+        """Take a name or an object; refuse all else, also the keys of `OwnCode`."""
         return core_schema.no_info_before_validator_function(self._check, handler(source))
 
     def _check(self, value: object) -> object:
-        if isinstance(value, str) and value not in self.names:
+        if not isinstance(value, OwnCode) and value not in self.names:
             raise RefusedValueError(
                 f"{', '.join(self.names)}, or a class of your own such as ./mine.py:MyClass"
             )

@@ -1,6 +1,7 @@
 """An experiment as data: its fabric, workload, transport and faults."""
 
-from typing import Self
+from collections.abc import Mapping
+from typing import Any, Self
 
 from pydantic import Field
 
@@ -9,6 +10,7 @@ from testbed.model.fabric.topology import NAME_PATTERN, Topology
 from testbed.model.faults.kinds import Fault
 from testbed.model.faults.schedule import ScheduledFault, scheduled_faults
 from testbed.model.operator.commands import TimedCommand
+from testbed.model.own_code import OwnCode, recorded_code
 from testbed.model.part import Part
 from testbed.model.transport import Mrc, Transport
 from testbed.model.units import RealTime, RunTime, parse_duration
@@ -64,6 +66,22 @@ class Scenario(Part):
     clustermapper: Clustermapper | None = Field(
         default=None, description="probes every link; off by default"
     )
+
+    @classmethod
+    def recorded(cls, data: Any) -> Self:
+        """The scenario of a run's record, which has the source of its own code."""
+        if isinstance(data, Mapping) and "transport" in data:
+            data = {**data, "transport": recorded_code(data["transport"])}
+        return cls.model_validate(data)
+
+    @property
+    def own_code(self) -> dict[str, OwnCode]:
+        """The classes of the user's own that it executes, by the keys that name them."""
+        transport = self.transport
+        values = {key: getattr(transport, key) for key in type(transport).model_fields}
+        return {
+            f"transport.{key}": code for key, code in values.items() if isinstance(code, OwnCode)
+        }
 
     @property
     def flows(self) -> tuple[tuple[str, str, int], ...]:

@@ -157,7 +157,7 @@ def load_run(directory: Path) -> RunData:
     """
     try:
         manifest = Manifest.model_validate_json(_read(directory / MANIFEST))
-        scenario = Scenario.model_validate(manifest.scenario)
+        scenario = Scenario.recorded(manifest.scenario)
         run = RunRecord.model_validate_json(_read(directory / RUN))
         faults = [FaultRecord.from_line(line) for line in _lines(directory / FAULTS)]
         health = [HealthSample.model_validate_json(line) for line in _lines(directory / HEALTH)]

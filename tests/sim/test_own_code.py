@@ -136,7 +136,7 @@ def test_a_scenario_keeps_the_source_when_it_is_written_and_read(tmp_path: Path)
     file = _written(tmp_path, FIRST)
     scenario = _scenario("spray", f"{file}:Mine")
     file.unlink()
-    again = Scenario.model_validate(scenario.model_dump(mode="json", by_alias=True))
+    again = Scenario.recorded(scenario.model_dump(mode="json", by_alias=True))
     assert again == scenario
     assert isinstance(again.transport, Mrc)
     assert str(again.transport.spray) == f"{file}:Mine"

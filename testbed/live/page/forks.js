@@ -122,9 +122,13 @@ export class Forks {
   async save() {
     const answer = await this._page.actions?.send("scenario", {}, "GET");
     if (!answer) return;
-    const link = html("a", { href: URL.createObjectURL(new Blob([answer.scenario], { type: "text/yaml" })), download: `${answer.name}.yaml` });
-    link.click();
-    URL.revokeObjectURL(link.href);
-    this._page.report.say(`saved ${answer.name}.yaml: testbed run or testbed simulate makes this run again`);
+    /** @type {Record<string, string>} */
+    const files = { [`${answer.name}.yaml`]: answer.scenario, ...answer.code };
+    for (const [name, text] of Object.entries(files)) {
+      const link = html("a", { href: URL.createObjectURL(new Blob([text], { type: "text/plain" })), download: name });
+      link.click();
+      URL.revokeObjectURL(link.href);
+    }
+    this._page.report.say(`saved ${Object.keys(files).join(", ")}: testbed run or testbed simulate makes this run again`);
   }
 }
