@@ -1,7 +1,7 @@
 """The content of a YAML file or of a request: plain data, with the line and text of each part."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
@@ -33,7 +33,8 @@ class Document:
         data: mappings, lists, text, numbers, booleans and None.
         lines: the line of each part, by key path; the whole document is "".
         texts: each part as the user wrote it, shortened, by key path.
-        origins: the option that gave a part which is not from the file, by key path.
+        origins: the option, or the place in another file, that gave a part which is not from the
+            file, by key path.
         problems: what is wrong with it as YAML: a key given twice, a number that cannot be read.
         remarked: the key paths of values without quotes that end at a remark (`#`).
         cut: what is wrong with texts of which YAML drops the first word, by key path.
@@ -58,13 +59,14 @@ class Document:
 
         The line of a missing part is that of the part that should contain it.
         """
-        for inserted, origin in self.origins.items():
-            made = path not in self.lines and _is_below(inserted, path)  # by that option, too
-            if path == inserted or _is_below(path, inserted) or made:
-                return f"{origin}: {path}"
-        existing = path
-        while existing not in self.lines and existing:
-            existing = existing[: max(existing.rfind("."), existing.rfind("["), 0)]
+        for part in _with_those_above(path):
+            if part in self.origins:
+                return f"{self.origins[part]}: {path}"
+        if path not in self.lines:  # an option made it, with what is below
+            for inserted, origin in self.origins.items():
+                if _is_below(inserted, path):
+                    return f"{origin}: {path}"
+        existing = next((part for part in _with_those_above(path) if part in self.lines), "")
         return place(self.file, self.lines.get(existing, 1), path)
 
     def located(self, problem: Problem) -> Problem:
@@ -108,6 +110,13 @@ def with_value(document: Document, path: str, value: Any, origin: str) -> Docume
         },
         origins={**document.origins, path: origin},
     )
+
+
+def _with_those_above(path: str) -> Iterator[str]:
+    """A key path, then that of each part around it."""
+    while path:
+        yield path
+        path = path[: max(path.rfind("."), path.rfind("["), 0)]
 
 
 def _is_below(path: str, above: str) -> bool:

@@ -5,58 +5,118 @@
     0->4 id 1 start 0 size 2000000
     1->5 id 2 start 1000000 size 2000000
 
-Node n is host n of the fabric, `start` is in picoseconds (also as `2.5e6`), `size` in bytes. A line
-that begins with `#` is a comment. Transfers started by a trigger are refused, and so are failing
-links: faults belong in the scenario.
+Node n is host n of the fabric, `start` is in picoseconds (also as `2.5e6`), `size` in bytes; a
+transfer of size 0 has no end. What follows `#` is a comment. Ids, priorities and `msg` change
+nothing here. Transfers started by a trigger are refused, and so are failing links: faults belong in
+the scenario. Source: `connection_matrix.cpp` of uet-htsim and csg-htsim.
 """
 
+import io
 import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from testbed.model.errors import InputError, Problem, raise_any
+from testbed.model.units import NEVER_NS, show_size
+from testbed.model.workload import MAX_TRANSFER, MAX_TRANSFERS
+
+MAX_BYTES = 64 << 20
+"""Most bytes of a file."""
 
 _PS_PER_NS = 1000
-_HEADER = re.compile(r"(Nodes|Connections)\s+(\d+)", re.ASCII)
-_ENDS = re.compile(r"(\d+)->(\d+)", re.ASCII)
-_WHOLE = re.compile(r"\d+", re.ASCII)
-_NUMBER = re.compile(r"\d+(\.\d*)?([eE][+-]?\d{1,2})?", re.ASCII)
-_EMPTY = re.compile(r"\s*(#|(Triggers|Failures)\s+0\s*$)", re.ASCII)
-"""Lines without content: comments, and counts of 0 of what is not supported."""
+_HEADER = re.compile(r"(Nodes|Connections)\s+(\d{1,9})", re.ASCII)
+_ENDS = re.compile(r"(\d{1,9})->(\d{1,9})", re.ASCII)
+_WHOLE = re.compile(r"\d{1,30}", re.ASCII)
+_NUMBER = re.compile(r"\d{1,30}(\.\d{0,30})?([eE][+-]?\d{1,2})?", re.ASCII)
+_NONE_OF = re.compile(r"(Triggers|Failures)\s+0", re.ASCII)
+"""Counts of 0 of what is not supported."""
 
-_IGNORED = frozenset(("id", "prio"))
-_REFUSED = {
-    "trigger": "transfers that all begin at a time (start): triggers are not supported",
-    "failure": "no failures: faults are set in the scenario, in timeline",
-}
-"""What is expected instead of a line that htsim supports and this does not, by its first word."""
+_VALUES = {"start": _NUMBER, "size": _WHOLE, "id": _WHOLE, "prio": _WHOLE, "msg": _WHOLE}
+"""The form of what follows each word of a transfer; `msg` may be without."""
+
+_TRIGGER = "transfers that all begin at a time (start): triggers are not supported"
+_FAILURE = "no failures: faults are set in the scenario, in timeline"
+_REFUSED = {"trigger": _TRIGGER, "addon": _TRIGGER, "failure": _FAILURE}
+"""What is expected instead of what htsim supports and this does not, by a part of its word."""
 
 _EXPECTED = "a line such as 0->4 start 0 size 2000000"
+_LONGEST = 80
+"""Characters of a line that a message shows."""
 
 
-def read_matrix(file: Path) -> list[dict[str, Any]]:
-    """Read a file; each transfer becomes a mapping as in a scenario's `workload.matrix`.
+@dataclass(frozen=True, slots=True)
+class ConnectionMatrix:
+    """The transfers of a file.
+
+    Attributes:
+        transfers: each as a mapping as in a scenario's `workload.matrix`.
+        places: the file and the line of each.
+    """
+
+    transfers: list[dict[str, Any]]
+    places: list[str]
+
+
+class _Refusal(Exception):  # noqa: N818 - it is no error of the program
+    """A line is wrong; the message is what was expected, `word` the part that is wrong."""
+
+    def __init__(self, expected: str, word: str = "") -> None:
+        super().__init__(expected)
+        self.expected = expected
+        self.word = word
+
+
+class _Causes:
+    """What is wrong with a file: one problem for each cause, at its first line."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._problems: dict[tuple[str, str], Problem] = {}
+        self._lines: dict[tuple[str, str], int] = {}
+
+    def add(self, number: int, line: str, refusal: _Refusal) -> None:
+        """Note what is wrong with a line."""
+        cause = refusal.expected, refusal.word if refusal.expected not in _REFUSED.values() else ""
+        shown = line if len(line) <= _LONGEST else f"{line[:_LONGEST]}..."
+        found = f"{refusal.word[:_LONGEST]} in {shown}" if refusal.word else shown
+        where = f"{self._file}:{number}"
+        self._problems.setdefault(cause, Problem(where, found, refusal.expected))
+        self._lines[cause] = self._lines.get(cause, 0) + 1
+
+    def problems(self) -> list[Problem]:
+        """All of them; each says in how many lines it is."""
+        return [
+            replace(problem, found=f"{problem.found} (and {lines - 1:,} more such lines)")
+            if (lines := self._lines[cause]) > 1
+            else problem
+            for cause, problem in self._problems.items()
+        ]
+
+
+def read_matrix(file: Path) -> ConnectionMatrix:
+    """Read a file.
 
     Raises:
         InputError: it cannot be read, or is not a connection matrix.
     """
     counts: dict[str, int] = {}
     transfers: list[dict[str, Any]] = []
-    problems: list[Problem] = []
-    for number, line in enumerate(_text(file).splitlines(), 1):
-        header = _HEADER.fullmatch(line.strip())
-        if header is not None:
+    places: list[str] = []
+    causes = _Causes(file)
+    for number, line in enumerate(_lines(file), 1):
+        text = line.partition("#")[0].strip()
+        if header := _HEADER.fullmatch(text):
             counts[header[1]] = int(header[2])
-        elif line.strip() and _EMPTY.match(line) is None:
-            words = line.split()
-            refused = _REFUSED.get(words[0].lower().removesuffix("s"))
-            transfer = refused or _transfer(words, counts.get("Nodes", 0))
-            if isinstance(transfer, str):
-                problems.append(Problem(f"{file}:{number}", line.strip(), transfer))
-            else:
-                transfers.append(transfer)
-    problems += [
+        elif text and not _NONE_OF.fullmatch(text):
+            try:
+                transfers.append(_transfer(text.split(), counts.get("Nodes")))
+                places.append(f"{file}:{number}")
+            except _Refusal as refusal:
+                causes.add(number, text, refusal)
+    problems = causes.problems() or [
         Problem(str(file), "", f"a line {name} with the number of them")
         for name in ("Nodes", "Connections")
         if name not in counts
@@ -65,40 +125,70 @@ def read_matrix(file: Path) -> list[dict[str, Any]]:
         found = f"Connections {counts['Connections']}"
         expected = f"the number of transfers, {len(transfers)}"
         problems.append(Problem(str(file), found, expected))
+    if not problems and len(transfers) > MAX_TRANSFERS:
+        expected = f"{MAX_TRANSFERS:,} transfers at most"
+        problems.append(Problem(str(file), f"{len(transfers):,}", expected))
     raise_any(problems)
-    return transfers
+    return ConnectionMatrix(transfers, places)
 
 
-def _text(file: Path) -> str:
+def _lines(file: Path) -> Iterable[str]:
+    """The lines of a file; bytes that are no UTF-8 may stand in comments."""
     try:
-        return file.read_text(encoding="ascii")
-    except UnicodeDecodeError as error:
-        found = f"a byte that is not ASCII at offset {error.start}"
+        with file.open("rb") as stream:
+            content = stream.read(MAX_BYTES + 1)
     except OSError as error:
         found = (error.strerror or str(error)).lower()
-    raise InputError.of(str(file), found, "a connection matrix")
+        raise InputError.of(str(file), found, "a connection matrix") from None
+    if len(content) > MAX_BYTES:
+        expected = f"a connection matrix of {show_size(MAX_BYTES)} at most"
+        raise InputError.of(str(file), "a larger file", expected)
+    return io.StringIO(content.decode("utf-8-sig", "replace"), newline=None)
 
 
-def _transfer(words: list[str], nodes: int) -> dict[str, Any] | str:
-    """The transfer of a line, or what was expected instead."""
+def _transfer(words: list[str], nodes: int | None) -> dict[str, Any]:
+    """The transfer of a line; `nodes` is the number of the line Nodes, if there was one.
+
+    Raises:
+        _Refusal: it is none.
+    """
     ends = _ENDS.fullmatch(words[0])
-    if ends is None or len(words) % 2 == 0:
-        return _EXPECTED
-    if max(int(ends[1]), int(ends[2])) >= nodes:
-        return f"nodes below {nodes}, the number of the line Nodes"
-    keys = dict(zip(words[1::2], words[2::2], strict=True))
-    for key, value in keys.items():
-        if "trigger" in key:
-            return _REFUSED["trigger"]
-        form = _NUMBER if key == "start" else _WHOLE
-        if key not in {"start", "size", *_IGNORED} or form.fullmatch(value) is None:
-            return _EXPECTED
-    if not int(keys.get("size", 0)):
-        return f"{_EXPECTED}, with a size above 0"
-    start_ns = round(Decimal(keys.get("start", "0")) / _PS_PER_NS)
-    return {
-        "src": f"h{int(ends[1])}",
-        "dst": f"h{int(ends[2])}",
-        "start": f"{start_ns} ns",
-        "size": int(keys["size"]),
-    }
+    if ends is None:
+        first = words[0].lower()
+        raise _Refusal(next((_REFUSED[key] for key in _REFUSED if key in first), _EXPECTED))
+    if nodes is not None and max(int(ends[1]), int(ends[2])) >= nodes:
+        raise _Refusal(f"nodes below {nodes}, the number of the line Nodes")
+    values = _values(words[1:])
+    size = int(values.get("size", 0))
+    if "size" not in values:
+        raise _Refusal(_EXPECTED)
+    if size > MAX_TRANSFER:
+        raise _Refusal(f"a size of {show_size(MAX_TRANSFER)} at most")
+    start_ns = round(Decimal(values.get("start", "0")) / _PS_PER_NS)
+    if start_ns >= NEVER_NS:
+        raise _Refusal(f"a start before {NEVER_NS * _PS_PER_NS:.1e} ps")
+    ends_named = {"src": f"h{int(ends[1])}", "dst": f"h{int(ends[2])}"}
+    return {**ends_named, "start": f"{start_ns} ns", "size": size}
+
+
+def _values(words: list[str]) -> dict[str, str]:
+    """What follows each word of a transfer.
+
+    Raises:
+        _Refusal: a word is unknown, or what follows it is no number.
+    """
+    values: dict[str, str] = {}
+    left = iter(words)
+    word = next(left, None)
+    while word is not None:
+        form, value = _VALUES.get(word), next(left, None)
+        if form is None:
+            known = f"one of {', '.join(_VALUES)}"
+            raise _Refusal(next((_REFUSED[key] for key in _REFUSED if key in word), known), word)
+        if value is not None and form.fullmatch(value):
+            values[word] = value
+            value = next(left, None)
+        elif word != "msg":
+            raise _Refusal(_EXPECTED, f"{word} {value or ''}".strip())
+        word = value
+    return values

@@ -16,13 +16,22 @@ from typing import Any
 import yaml
 
 from testbed.files.documents import REQUEST, Document, key_path, place
-from testbed.files.scalars import Loader
+from testbed.files.scalars import TAGGED, Loader, joined, no_text
 from testbed.files.syntax.failure import entry_remedy
 from testbed.files.syntax.problems import syntax_problem
 from testbed.model.errors import InputError, Problem, raise_any, similar_word
 
+MAX_CHARACTERS = 4 << 20
+"""Most characters of one file."""
+
 MAX_VALUES = 100_000
-"""Most values in one file; an alias counts each time it is used."""
+"""Most values in one file; an alias and what a merge adds count each time they are used."""
+
+MAX_KEY = 200
+"""Most characters of a key."""
+
+MAX_LEVELS = 40
+"""Most mappings and lists within one another."""
 
 MAX_SHOWN = 60
 """Characters of a value that a message shows."""
@@ -50,7 +59,8 @@ def read_document(file: Path, *, as_text: bool = False, remedy: str = SHIPPED) -
         InputError: it cannot be read, or is not YAML.
     """
     try:
-        text = file.read_text(encoding="utf-8")
+        with file.open(encoding="utf-8") as stream:  # no more than can be used: it may not end
+            text = stream.read(MAX_CHARACTERS + 1)
     except UnicodeDecodeError as error:
         found = f"a byte that is not UTF-8 at offset {error.start}"
         way = "save it as UTF-8; a binary file cannot be read"
@@ -121,8 +131,10 @@ def parse_value(text: str, origin: str) -> Any:
     """
     try:
         document = _parse(Path(origin), f"value: {text}")
-    except yaml.YAMLError:
+    except (yaml.YAMLError, RecursionError):
         raise InputError.of(origin, text, "a value in YAML") from None
+    except InputError as error:
+        raise InputError([replace(problem, where=origin) for problem in error.problems]) from None
     raise_any(replace(problem, where=origin) for problem in document.problems)
     return document.data["value"]
 
@@ -131,6 +143,9 @@ def _parse(
     file: Path | None, text: str, *, as_text: bool = False, remedy: str = SHIPPED
 ) -> Document:
     """Parse a text as `parse_document` does, with the errors of PyYAML."""
+    if len(text) > MAX_CHARACTERS:
+        found = f"more than {MAX_CHARACTERS:,} characters"
+        raise InputError.of(place(file), found, "a file of a person's size")
     return deepcopy(_parsed(file, text, as_text, remedy))
 
 
@@ -160,6 +175,10 @@ def _parsed(file: Path | None, text: str, as_text: bool, remedy: str) -> Documen
     )
 
 
+_Entries = dict[str, tuple[yaml.Node, yaml.Node]]
+"""Entries of a mapping, as nodes, by their names."""
+
+
 class _Reader:
     """Turns the nodes of one file into data, and collects lines, texts and problems."""
 
@@ -171,16 +190,23 @@ class _Reader:
         self._values = 0
         self.remarked: set[str] = set()
         self._open: list[int] = []
-        self._merged: set[int] = set()
+        self._merged: dict[int, _Entries] = {}
+        self._merging: list[int] = []
 
     def value(self, node: yaml.Node, path: str) -> Any:
         """The data of a node and of all nodes below it."""
         self.document.lines.setdefault(path, node.start_mark.line + 1)
         self.document.texts[path] = _shown(node)
-        self._values += 1
-        if self._values > MAX_VALUES or id(node) in self._open:
-            problem = "an alias that repeats without end"
-            raise yaml.MarkedYAMLError(None, None, problem, node.start_mark)
+        self._count(node, 1 + len(path) // MAX_KEY)
+        if id(node) in self._open:
+            raise self._refused(node, "an alias within what it stands for", "one of a part above")
+        if len(self._open) > MAX_LEVELS:
+            expected = f"{MAX_LEVELS} at most"
+            raise self._refused(node, "lists or mappings nested too deeply", expected)
+        if node.tag == TAGGED and not self._as_text:
+            where, remedy = self.document.where(path), "put text in quotes; leave a tag out"
+            self.problems.append(Problem(where, "a tag", "a value that begins without !", remedy))
+            return None
         self._open.append(id(node))
         try:
             if isinstance(node, yaml.MappingNode):
@@ -191,16 +217,49 @@ class _Reader:
         finally:
             self._open.pop()
 
+    def _count(self, node: yaml.Node, values: int) -> None:
+        """Count values of the document, which a short file may repeat without end."""
+        self._values += values
+        if self._values > MAX_VALUES:
+            expected = "fewer; an alias and what << adds count each time"
+            raise self._refused(node, f"more than {MAX_VALUES:,} values", expected)
+
+    def _refused(self, node: yaml.Node, found: str, expected: str) -> InputError:
+        where = place(self.document.file, node.start_mark.line + 1)
+        return InputError.of(where, found, expected)
+
     def _entries(self, node: yaml.MappingNode, path: str) -> Iterator[tuple[str, Any]]:
-        if id(node) not in self._merged:  # an alias comes here again: its `<<` is already replaced
-            self._merged.add(id(node))
-            self._check_repeats(node, path)
-            self._loader.flatten_mapping(node)
-        for key, value in node.value:
+        for key, value in self._flat(node, path).values():
             name = self._name(key)
             inner = key_path(path, name)
             self.document.lines[inner] = key.start_mark.line + 1
             yield name, self.value(value, inner)
+
+    def _flat(self, node: yaml.MappingNode, path: str) -> _Entries:
+        """The entries of a mapping by name, with those that `<<` adds: its own are stronger.
+
+        Each node is merged once, however often an alias stands for it.
+        """
+        if (known := self._merged.get(id(node))) is not None:
+            return known
+        if len(self._merging) > MAX_LEVELS or id(node) in self._merging:
+            raise self._refused(node, "<< nested too deeply", f"{MAX_LEVELS} at most")
+        self._merging.append(id(node))
+        self._check_repeats(node, path)
+        merged: _Entries = {}
+        for key, value in node.value:
+            if key.tag == _MERGE:
+                sources = value.value if isinstance(value, yaml.SequenceNode) else [value]
+                for source in reversed(sources):  # the first is the strongest
+                    if not isinstance(source, yaml.MappingNode):
+                        raise self._refused(value, "<< of something else", "<< of mappings")
+                    entries = self._flat(source, path)
+                    self._count(value, 1 + len(entries))
+                    merged |= entries
+        self._merging.pop()
+        own = {self._name(key): (key, value) for key, value in node.value if key.tag != _MERGE}
+        self._merged[id(node)] = merged | own
+        return self._merged[id(node)]
 
     def _check_repeats(self, node: yaml.MappingNode, path: str) -> None:
         first_lines: dict[str, int] = {}
@@ -213,11 +272,15 @@ class _Reader:
                 self.problems.append(Problem(where, found, expected, "remove one of the two"))
             first_lines.setdefault(name, line)
 
-    @staticmethod
-    def _name(key: yaml.Node) -> str:
+    def _name(self, key: yaml.Node) -> str:
         if not isinstance(key, yaml.ScalarNode):
             raise yaml.MarkedYAMLError(None, None, "a key that is not text", key.start_mark)
-        return str(key.value)
+        name = joined(key.value)
+        if len(name) > MAX_KEY:
+            raise self._refused(key, f"a key of {len(name):,} characters", f"{MAX_KEY} at most")
+        if code := no_text(name):
+            raise self._refused(key, f"a key with the character {code}", "text")
+        return name
 
     def _scalar(self, node: yaml.Node, path: str) -> Any:
         if getattr(node, "style", None) is None and _at(node.end_mark, _REMARK):
@@ -227,14 +290,23 @@ class _Reader:
                 where, found = self.document.where(path), f"a value that begins with {beginning}"
                 expected = "a value that begins otherwise: this character is reserved in YAML"
                 self.document.cut[path] = Problem(where, found, expected, "put it in quotes")
-            return node.value
+            return self._text(node.value, path)
         try:
-            return self._loader.construct_object(node)
+            value = self._loader.construct_object(node)
+            return self._text(value, path) if isinstance(value, str) else value
         except ValueError:  # such as a number of 5,000 digits
             where, found = self.document.where(path), self.document.texts[path]
             remedy = f'write text in quotes: "{node.value}"'
             self.problems.append(Problem(where, found, "a number that YAML can read", remedy))
             return None
+
+    def _text(self, text: str, path: str) -> str:
+        """A text, if a file can hold it as it is: what has no UTF-8 can be written nowhere."""
+        whole = joined(text)
+        if code := no_text(whole):
+            where = self.document.where(path)
+            self.problems.append(Problem(where, f"the character {code}", "text without it"))
+        return whole
 
 
 def _at(mark: yaml.Mark, pattern: re.Pattern[str]) -> str:

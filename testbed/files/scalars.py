@@ -6,8 +6,13 @@ belongs they are refused.
 """
 
 import re
+from typing import Any
 
 import yaml
+
+TEXT = "tag:yaml.org,2002:str"
+_NO_TAGS = (None, "!", TEXT)
+"""What may stand as the tag of a value: none, or that of text."""
 
 _RULES = {
     "null": (r"~|null|Null|NULL|", ["~", "n", "N", ""]),
@@ -29,16 +34,45 @@ _LEADING_ZEROS = re.compile(r"([-+]?)0+([0-9]+)")
 _TRUTHS = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
 
 
+TAGGED = "tagged"
+"""The tag of each node that has one in the file: it may not be what its tag says (`!!bool maybe`)."""
+
+
 class Loader(yaml.SafeLoader):
-    """The safe loader with the scalars of YAML 1.2."""
+    """The safe loader with the scalars of YAML 1.2; a node with a tag is `TAGGED`."""
 
     yaml_implicit_resolvers = {}  # noqa: RUF012 - PyYAML's own attribute, as it declares it
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Compose a node, after a look at its tag."""
+        is_tagged = getattr(self.peek_event(), "tag", None) not in _NO_TAGS
+        node: yaml.Node | None = super().compose_node(parent, index)
+        if is_tagged and node is not None:
+            node.tag = TAGGED
+        return node
 
 
 for _name, (_pattern, _first) in _RULES.items():
     Loader.add_implicit_resolver(
         f"tag:yaml.org,2002:{_name}", re.compile(rf"(?:{_pattern})\Z"), _first
     )
+
+
+def joined(text: str) -> str:
+    """A text in which two halves of a character, as JSON escapes them, are that character."""
+    if text.isascii():
+        return text
+    halves = text.encode("utf-16-le", "surrogatepass")
+    return halves.decode("utf-16-le", "surrogatepass")
+
+
+def no_text(text: str) -> str:
+    """The code of the first character of a text that no file can hold as it is; empty if all can.
+
+    These are control characters and halves of characters, which only an escape can write.
+    """
+    found = yaml.reader.Reader.NON_PRINTABLE.search(text)
+    return "" if found is None else found[0].encode("unicode_escape").decode()
 
 
 def number_remedy(text: str) -> str:

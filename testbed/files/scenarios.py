@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from testbed.files.catalog import find_scenario, relative_to_here
 from testbed.files.documents import Document, with_value
-from testbed.files.matrices import read_matrix
+from testbed.files.matrices import ConnectionMatrix, read_matrix
 from testbed.files.own_code import with_own_code
 from testbed.files.partial import problems_of_the_rest
 from testbed.files.reading import read_document
@@ -122,7 +122,10 @@ def _loaded(
         topology_problems += error.problems
         data["topology"] = _STAND_IN
     if _names_matrix(data.get("workload")):
-        data["workload"] = {**data["workload"], "matrix": _matrix_of_scenario(document)}
+        matrix = _matrix_of_scenario(document)
+        data["workload"] = {**data["workload"], "matrix": matrix.transfers}
+        places = {f"workload.matrix[{i}]": place for i, place in enumerate(matrix.places)}
+        document = replace(document, origins=document.origins | places)
     scenario = _scenario(document, data, topology_problems)
     if is_auto(data["topology"]):
         data["topology"] = with_dilation(data["topology"], dilation(scenario))
@@ -172,7 +175,7 @@ def _names_matrix(workload: object) -> bool:
     return isinstance(workload, dict) and isinstance(workload.get("matrix"), str)
 
 
-def _matrix_of_scenario(document: Document) -> list[dict[str, Any]]:
+def _matrix_of_scenario(document: Document) -> ConnectionMatrix:
     file = document.directory / document.data["workload"]["matrix"]
     if not file.is_file():
         where = document.where("workload.matrix")

@@ -85,7 +85,8 @@ class OrOwnCode:
     def _check(self, value: object) -> object:
         if not isinstance(value, OwnCode) and value not in self.names:
             raise RefusedValueError(
-                f"{', '.join(self.names)}, or a class of your own such as ./mine.py:MyClass"
+                f"{', '.join(self.names)}, or a class of your own such as ./mine.py:MyClass",
+                remedy="put the code into a file, and name it" if isinstance(value, dict) else "",
             )
         return value
 

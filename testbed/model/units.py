@@ -293,6 +293,9 @@ def _quantity(parse: Callable[[object], int], units: Mapping[str, int]) -> objec
     return Annotated[int, BeforeValidator(parse), write, schema]
 
 
+SIZE_PATTERN = rf"^\s*{_NUMBER}\s*({'|'.join(_SIZES)})\s*$"
+"""How a size with a unit is written."""
+
 _DEPTH_PATTERN = rf"^\s*{_NUMBER}\s*({'|'.join((_BDP, *_SIZES))})\s*$"
 
 

@@ -12,16 +12,17 @@ A workload is a class here, which declares its keys and its pairs of hosts, and 
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import ceil
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
-from testbed.model.errors import Problem
+from testbed.model.errors import Problem, RefusedValueError
 from testbed.model.fabric.names import unknown_host
 from testbed.model.fabric.topology import Topology
 from testbed.model.part import ByKind, Part
-from testbed.model.units import RealTime, RunTime, Size, parse_size, show_size
+from testbed.model.units import SIZE_PATTERN, RealTime, RunTime, Size, parse_size, show_size
 
 MAX_MESSAGE = parse_size("128 MiB")
 """Longest message. RDMA allows 2 GiB, but no such message would complete in a run."""
@@ -279,13 +280,44 @@ class Training(_Reducing):
         return tuple(pair for other in others for pair in ((other, first), (first, other)))
 
 
+MAX_TRANSFER = 1 << 40
+"""Most bytes of one transfer. Ours: over 800 Gbit/s it takes 11 s, a million times a round trip."""
+
+MAX_TRANSFERS = 200_000
+"""Most transfers of a connection matrix. Ours: each takes about a kilobyte of memory."""
+
+
+def _transfer_size(value: object) -> int:
+    """A size in bytes, as a number or as text with a unit."""
+    expected = f"a number of bytes, or one with a unit such as 2 MB, from 0 to {MAX_TRANSFER}"
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        whole = isinstance(value, float) and value.is_integer()
+        raise RefusedValueError(expected, remedy=f"write {value:.0f}" if whole else "")
+    size = parse_size(value) if isinstance(value, str) else value
+    if not 0 <= size <= MAX_TRANSFER:
+        raise RefusedValueError(expected)
+    return size
+
+
 class Transfer(Part):
     """One transfer of a connection matrix."""
 
     src: str = Field(description="the sending host")
     dst: str = Field(description="the receiving host")
-    start: RealTime = Field(ge=0, description="its start")
-    size: int = Field(ge=1, strict=True, description="size in bytes")
+    start: RealTime = Field(default=0, ge=0, description="its start")
+    size: Annotated[
+        int,
+        BeforeValidator(_transfer_size),
+        WithJsonSchema(
+            {
+                "anyOf": [
+                    {"type": "integer", "minimum": 0, "maximum": MAX_TRANSFER},
+                    {"type": "string", "pattern": SIZE_PATTERN},
+                ]
+            }
+        ),
+        Field(description="size in bytes, or with a unit; 0: it has no end"),
+    ]
 
     def start_ns(self, topology: Topology) -> int:
         """When it begins, in emulated ns from the start of the run."""
@@ -301,17 +333,27 @@ class Connections(Part):
 
     kind: Literal["connections"] = "connections"
     matrix: tuple[Transfer, ...] = Field(
-        min_length=1, description="file of a connection matrix, or its transfers"
+        min_length=1, max_length=MAX_TRANSFERS, description="file of a connection matrix, or its transfers"
     )
 
     def problems(self, topology: Topology) -> Iterator[Problem]:
-        """Transfers from or to hosts that do not exist, or within one host."""
-        for i, transfer in enumerate(self.matrix):
-            where = f"workload.matrix[{i}]"
-            for end, name in (("src", transfer.src), ("dst", transfer.dst)):
-                yield from _unknown_host(topology, f"{where}.{end}", name)
-            if transfer.src == transfer.dst:
-                yield Problem(where, f"{transfer.src} to itself", "two different hosts")
+        """Transfers from or to hosts that do not exist, or within one host; the first of each."""
+        names = {name for transfer in self.matrix for name in (transfer.src, transfer.dst)}
+        unknown = {name for name in names if unknown_host(topology, "", name) is not None}
+        lost = [
+            (f"workload.matrix[{i}].{end}", name)
+            for i, transfer in enumerate(self.matrix)
+            for end, name in (("src", transfer.src), ("dst", transfer.dst))
+            if name in unknown
+        ]
+        if lost and (problem := unknown_host(topology, *lost[0])) is not None:
+            others = f" (and {len(unknown) - 1:,} more such hosts)" if len(unknown) > 1 else ""
+            yield replace(problem, found=f"{problem.found}{others}")
+        inside = [i for i, transfer in enumerate(self.matrix) if transfer.src == transfer.dst]
+        if inside:
+            others = f" (and {len(inside) - 1:,} more transfers)" if len(inside) > 1 else ""
+            found = f"{self.matrix[inside[0]].src} to itself{others}"
+            yield Problem(f"workload.matrix[{inside[0]}]", found, "two different hosts")
 
     def directions(self, _topology: Topology) -> tuple[tuple[str, str], ...]:
         """In order of first mention."""
@@ -331,8 +373,8 @@ class Connections(Part):
         return self.model_copy(update={"matrix": matrix})
 
     def longest_bytes(self, _topology: Topology, _lanes: int) -> int:
-        """A piece of the longest transfer."""
-        return min(max(transfer.size for transfer in self.matrix), PIECE)
+        """A piece of the longest transfer; one of size 0 is the longest of all."""
+        return min(max(transfer.size or PIECE for transfer in self.matrix), PIECE)
 
 
 Collective = SendRecv | AllReduce | AllToAll | Training

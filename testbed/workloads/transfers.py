@@ -1,7 +1,9 @@
 """Programs whose flows are independent of each other: WRITEs back to back, and timed transfers."""
 
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import repeat
+from math import ceil, inf
 
 from testbed.model.workload import PIECE, Connections
 from testbed.mrc import NEVER
@@ -45,15 +47,15 @@ class Transfer:
         self.start_ns = start_ns
         self.size = size
         self.begun_ns = 0
-        self.outstanding = 0
+        self.outstanding: float = 0
 
 
 class Transfers(Program):
     """Sends the transfers of one host, each from its start time on, as a connection matrix says.
 
-    A transfer goes in pieces of at most `PIECE` bytes, each by that flow to its receiver that has
-    been given the fewest bytes so far: short transfers share the flows as the pieces of a long one
-    do. On one flow pieces are sent in the order in which their transfers begin.
+    A transfer goes in pieces of at most `PIECE` bytes, which the flows to its receiver take in turn,
+    first those that have been given the fewest bytes so far: so short transfers share the flows as
+    well. On one flow pieces are sent in the order in which their transfers begin.
     """
 
     def __init__(self, transfers: Sequence[Transfer], ends: Sequence[FlowEnd], depth: int) -> None:
@@ -66,11 +68,11 @@ class Transfers(Program):
         """
         super().__init__()
         self._waiting = deque(sorted(transfers, key=lambda transfer: transfer.start_ns))
-        self._given_bytes: dict[str, dict[int, int]] = defaultdict(dict)  # by receiver and flow
+        self._given_bytes: dict[str, dict[int, float]] = defaultdict(dict)  # by receiver and flow
         for end in ends:
             self._given_bytes[end.peer][end.flow] = 0
         self._depth = depth
-        self._queued: dict[int, deque[tuple[Transfer, int]]] = defaultdict(deque)
+        self._queued: dict[int, deque[tuple[Transfer, Iterator[int]]]] = defaultdict(deque)
         self._posted: dict[int, deque[Transfer]] = defaultdict(deque)
         self._start_ns = 0
         self._ready_flows: set[int] = set()
@@ -106,7 +108,11 @@ class Transfers(Program):
         for flow in sorted(self._ready_flows):
             queued, posted = self._queued[flow], self._posted[flow]
             while queued and len(posted) < self._depth:
-                transfer, size = queued.popleft()
+                transfer, sizes = queued[0]
+                size = next(sizes, None)
+                if size is None:
+                    queued.popleft()
+                    continue
                 posted.append(transfer)
                 posts.append(Post(flow, size))
         self._ready_flows.clear()
@@ -115,13 +121,34 @@ class Transfers(Program):
     def _enqueue(self, transfer: Transfer, now_ns: int) -> None:
         transfer.begun_ns = now_ns
         given = self._given_bytes[transfer.dst]
-        for offset in range(0, transfer.size, PIECE):
-            size = min(PIECE, transfer.size - offset)
-            flow = min(given, key=given.__getitem__)
-            given[flow] += size
-            self._queued[flow].append((transfer, size))
-            self._ready_flows.add(flow)
-            transfer.outstanding += 1
+        pieces = ceil(transfer.size / PIECE) if transfer.size else inf
+        transfer.outstanding = pieces
+        for lane, flow in enumerate(sorted(given, key=given.__getitem__)):
+            if lane < pieces:
+                sizes = _sizes(transfer.size, lane, len(given))
+                given[flow] += _total(transfer.size, lane, len(given))
+                self._queued[flow].append((transfer, sizes))
+                self._ready_flows.add(flow)
 
     def _set_wake(self) -> None:
         self.wake_ns = self._start_ns + self._waiting[0].start_ns if self._waiting else NEVER
+
+
+def _sizes(size: int, first: int, step: int) -> Iterator[int]:
+    """The sizes of every `step`th piece of a transfer from the `first` on; of size 0 without end.
+
+    They are made when they are due: a transfer may have millions of pieces.
+    """
+    if not size:
+        return repeat(PIECE)
+    offsets = range(first * PIECE, size, step * PIECE)
+    return (min(PIECE, size - offset) for offset in offsets)
+
+
+def _total(size: int, first: int, step: int) -> float:
+    """The bytes of the pieces of `_sizes`."""
+    if not size:
+        return inf
+    pieces = len(range(first * PIECE, size, step * PIECE))
+    last = (first + (pieces - 1) * step) * PIECE
+    return (pieces - 1) * PIECE + min(PIECE, size - last)
