@@ -30,6 +30,9 @@ PREFIX = "series-"
 SEVERAL = "several"
 """The directory of series of several scenarios, in that of all results."""
 
+_LONGEST_NAME, _KEPT = 150, 30
+"""Bytes of the name of a directory, beside which others have longer ones; characters kept of it."""
+
 Settings = dict[str, Any]
 """Values by key path of the scenario, such as transport.evs."""
 
@@ -198,8 +201,11 @@ def _written(value: Any) -> str:
 
 
 def directory_name(case: str) -> str:
-    """The name of a case's directory."""
-    return re.sub(r"[^\w.=,+-]+", "_", case)
+    """The name of a case's directory; of a long one the beginning, and a digest of all."""
+    name = re.sub(r"[^\w.=,+-]+", "_", case)
+    if len(name.encode()) <= _LONGEST_NAME:
+        return name
+    return f"{name[:_KEPT]}-{hashlib.sha256(case.encode()).hexdigest()[:16]}"
 
 
 def load_series(directory: Path) -> Series:

@@ -122,8 +122,13 @@ def require_labels(labels: Sequence[str], count: int, things: str) -> None:
     """Check the names that `--label` gives, if any: one for each of several things.
 
     Raises:
-        InputError: there are fewer or more, or two are equal.
+        InputError: there are fewer or more, two are equal, or one is no text.
     """
+    from testbed.files.scalars import no_text
+
+    for label in labels:
+        if code := no_text(label):
+            raise InputError.of("--label", label, f"text without the character {code}")
     if len(labels) not in (0, count):
         expected = f"one for each of the {count} {things}"
         raise InputError.of("--label", f"{len(labels)} names", expected)

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from testbed.campaign.series import SeriesCase, SeriesPlan, Settings
     from testbed.files.scenarios import Dilation
     from testbed.model.scenario import Scenario
+
+MAX_RUNS = 10_000
+"""Most runs of a series."""
 
 Load = Callable[[str, "Settings"], "Scenario"]
 """Loads and checks a scenario, named as the user did, with some of its keys set."""
@@ -211,7 +215,13 @@ def run_options(
     ] = None,
     repeat: Annotated[
         int,
-        typer.Option("--repeat", min=1, metavar="N", help="Make N runs, each with the next seed."),
+        typer.Option(
+            "--repeat",
+            min=1,
+            max=MAX_RUNS,
+            metavar="N",
+            help="Make N runs, each with the next seed.",
+        ),
     ] = 1,
     sweep: Annotated[
         list[str] | None,
@@ -273,6 +283,10 @@ def run_options(
         drawn=not no_figures,
         as_json=as_json,
     )
+    runs = len(names) * repeat * prod(map(len, swept.values()))
+    if runs > MAX_RUNS:
+        expected = f"{MAX_RUNS:,} at most: scenarios, times --repeat, times the values of --sweep"
+        raise InputError.of("--sweep" if swept else "--repeat", f"{runs:,} runs", expected)
     require_labels(options.labels, len(names), "scenarios")
     for option, value in (("--label", options.labels), ("--on", on), ("--store", store)):
         if value and not options.several:

@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from testbed.model.errors import printable
@@ -17,12 +18,11 @@ if TYPE_CHECKING:
 _UNLIMITED = 1000
 """Width without a terminal: each row of a table is one line, for grep."""
 
-_STEP = 0.25
-"""Without a terminal, progress is one line for each such share of the work."""
+_EVERY_S = 10.0
+"""Without a terminal, progress is a line at most as often as this."""
 
-
-_EVERY_S = 1.0
-"""Without a terminal, what changes during a step is a line at most as often as this."""
+_ASKS = "Ctrl-C"
+"""In what a person is told to do, which is shown at once."""
 
 
 def stdout() -> "Console":
@@ -122,14 +122,15 @@ def showing_progress() -> Iterator[Progress]:
 
 
 def _lines(console: "Console") -> Progress:
-    start = last = time.monotonic()
-    last_step = ("", -1)
+    start = time.monotonic()
+    last, shown = -inf, ""
 
     def progress(what: str, done: float) -> None:
-        nonlocal last, last_step
-        now, step = time.monotonic(), (what.partition(":")[0], int(done / _STEP))
-        if step != last_step or (":" in what and now - last >= _EVERY_S):
-            last, last_step = now, step
+        nonlocal last, shown
+        now = time.monotonic()
+        is_asked = _ASKS in what and what != shown
+        if is_asked or now - last >= _EVERY_S:
+            last, shown = now, what
             console.print(f"{now - start:6.1f} s {done:4.0%} {what}")
 
     return progress

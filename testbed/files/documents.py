@@ -13,6 +13,9 @@ from testbed.model.units import is_in_rtts
 _PATHS_SHOWN = 8
 """Existing paths that a message about a wrong one names."""
 
+_LONGEST_PATH = 200
+"""Characters of a key path that an option gives."""
+
 REQUEST = "request"
 """The place that messages name for a document that is no file."""
 
@@ -89,6 +92,8 @@ def with_value(document: Document, path: str, value: Any, origin: str) -> Docume
     Raises:
         InputError: the document has no such place.
     """
+    if len(path) > _LONGEST_PATH:
+        raise InputError.of(origin, path, f"the path of a key, {_LONGEST_PATH} characters at most")
     steps: list[str | int] = [
         int(step[1:-1]) if step.startswith("[") else step
         for step in re.findall(r"\[\d+\]|[^.\[\]]+", path)

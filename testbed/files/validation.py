@@ -41,6 +41,7 @@ _EXPECTED = {
     "less_than_equal": "at most {le:g}",
     "list_type": "a list",
     "missing": "a value, which is required",
+    "string_too_long": "{max_length} characters at most",
     "string_type": "text",
     "too_long": "a list of {max_length} at most",
     "too_short": "a list of {min_length} or more",

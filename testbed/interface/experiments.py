@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from testbed.files import scenarios, topologies
 from testbed.files.documents import Document
+from testbed.files.scalars import no_text
 from testbed.files.validation import validated
 from testbed.model.checks import problems
 from testbed.model.errors import InputError, raise_any
@@ -127,4 +128,6 @@ def _plain(value: Any) -> Any:
         return {key: _plain(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(part) for part in value]
+    if isinstance(value, str) and (code := no_text(value)):
+        raise InputError.of("", f"the character {code}", "text without it")
     return str(value) if isinstance(value, Path) else value

@@ -10,12 +10,13 @@ from collections.abc import Iterator
 
 from testbed.model.errors import Problem, Remark, few
 from testbed.model.expect_checks import expectation_problems
-from testbed.model.fabric.addressing import paths
+from testbed.model.fabric.addressing import path_count
 from testbed.model.fabric.ev_profile import AutoProfile
 from testbed.model.fabric.ev_set import backups_per_plane, ev_count
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.checks import fault_problems, fault_remarks
 from testbed.model.flows import SIMULATED_HOPS_PER_S, flows_of, packet_hops
+from testbed.model.limits import size_problems, too_many_evs
 from testbed.model.operator.checks import operator_problems
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc, Roce, Tcp
@@ -44,8 +45,8 @@ MANY_RTTS = 100_000
 
 
 def problems(scenario: Scenario) -> tuple[Problem, ...]:
-    """All that makes a scenario impossible."""
-    return (
+    """All that makes a scenario impossible; if it is too large, only that."""
+    return (*size_problems(scenario),) or (
         *scenario.workload.problems(scenario.topology),
         *fault_problems(scenario),
         *_duration_problems(scenario),
@@ -121,9 +122,12 @@ def _ev_remarks(scenario: Scenario, transport: Mrc) -> Iterator[Remark]:
     topology = scenario.topology
     flows_from = Counter(src for src, _, _ in scenario.flows)
     uneven, sharing, slow = "", [], []
+    if not isinstance(transport.ev_profile, AutoProfile) and (many := too_many_evs(scenario)):
+        yield Remark("transport.ev_profile", f"{many}: whether some share a path is not said")
+        return
     for flow in flows_of(scenario):
         src, dst = flow.src, flow.dst
-        path_count = len(paths(topology, src, dst))
+        path_total = path_count(topology, src, dst)
         if isinstance(transport.ev_profile, AutoProfile):
             count = ev_count(topology, src, dst, transport.evs)
             per_plane = count // topology.planes
@@ -132,11 +136,11 @@ def _ev_remarks(scenario: Scenario, transport: Mrc) -> Iterator[Remark]:
         else:
             evs = transport.choose_evs(topology, src, dst, lane=flow.lane, seed=scenario.seed)
             count, active = len(evs), sum(ev.active for ev in evs)
-            path_count = len({ev.path for ev in evs})
+            path_total = len({ev.path for ev in evs})
         if transport.evs not in (None, count):
             uneven = f"{count} EVs for {topology.planes} planes, not {transport.evs}"
-        if count > path_count:
-            sharing.append(f"{src.name} -> {dst.name} ({count} EVs, {path_count} paths)")
+        if count > path_total:
+            sharing.append(f"{src.name} -> {dst.name} ({count} EVs, {path_total} paths)")
         rate_bps = topology.planes * topology.port_rate_bps / flows_from[src.name]
         rotation_ns = active * topology.wire_bytes * 8 * NS_PER_S / rate_bps
         if rotation_ns > topology.propagation_rtt_ns:

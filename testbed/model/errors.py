@@ -1,5 +1,6 @@
 """Errors that a user can act on, each with its exit status."""
 
+import re
 import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -58,6 +59,10 @@ class TestbedError(Exception):
     __test__ = False  # keeps pytest from collecting it for its name
 
 
+_LONGEST, _MOST_ALIKE = 300, 10
+"""Characters of a value that a message shows; lines about the same mistake in several places."""
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One mistake in an input.
@@ -76,7 +81,8 @@ class Problem:
 
     def __str__(self) -> str:
         """The problem on one or two lines."""
-        found = f"found {self.found}, " if self.found else ""
+        cut = self.found if len(self.found) <= _LONGEST else f"{self.found[:_LONGEST]}..."
+        found = f"found {cut}, " if cut else ""
         remedy = f"\n  remedy: {self.remedy}" if self.remedy else ""
         return f"{self.where}: {found}expected {self.expected}{remedy}"
 
@@ -193,8 +199,21 @@ class InputError(TestbedError):
         return cls([Problem(where, found, expected, remedy)])
 
     def __str__(self) -> str:
-        """All problems, one after another."""
-        return "\n".join(map(str, self.problems))
+        """All problems, one after another; of many that are alike the first ones, and how many."""
+        alike: dict[tuple[str, str], list[Problem]] = {}
+        lines = []
+        for problem in self.problems:
+            kind = re.sub(r"\d+", "", problem.where), problem.expected
+            of_kind = alike.setdefault(kind, [])
+            of_kind.append(problem)
+            if len(of_kind) <= _MOST_ALIKE:
+                lines.append(str(problem))
+        lines += [
+            f"{more:,} more like this, to {of_kind[-1].where}: expected {of_kind[-1].expected}"
+            for of_kind in alike.values()
+            if (more := len(of_kind) - _MOST_ALIKE) > 0
+        ]
+        return "\n".join(lines)
 
 
 def raise_any(problems: Iterable[Problem | None]) -> None:

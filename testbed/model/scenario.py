@@ -6,7 +6,7 @@ from typing import Any, Self
 from pydantic import Field
 
 from testbed.model.expect import Expect
-from testbed.model.fabric.topology import NAME_PATTERN, Topology
+from testbed.model.fabric.topology import MAX_NAME, NAME_PATTERN, Topology
 from testbed.model.faults.kinds import Fault
 from testbed.model.faults.schedule import ScheduledFault, scheduled_faults
 from testbed.model.operator.commands import TimedCommand
@@ -42,7 +42,11 @@ class Clustermapper(Part):
 class Scenario(Part):
     """One experiment, complete: the fabric is part of it."""
 
-    name: str = Field(pattern=NAME_PATTERN, description="its name, and the name of its results")
+    name: str = Field(
+        pattern=NAME_PATTERN,
+        max_length=MAX_NAME,
+        description="its name, and the name of its results",
+    )
     description: str = Field(default="", description="what to expect, shown in lists")
     topology: Topology = Field(description="name or file of a topology, or its keys")
     seed: int = Field(
@@ -89,6 +93,11 @@ class Scenario(Part):
         lanes = range(self.transport.qps)
         directions = self.workload.directions(self.topology)
         return tuple((src, dst, lane) for src, dst in directions for lane in lanes)
+
+    @property
+    def flow_count(self) -> int:
+        """The number of flows, at most, without listing them."""
+        return self.workload.direction_count(self.topology) * self.transport.qps
 
     @property
     def signals(self) -> frozenset[tuple[str, str]]:

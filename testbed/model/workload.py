@@ -5,6 +5,7 @@ A workload is a class here, which declares its keys and its pairs of hosts, and 
 
 - `problems`: what makes it impossible on a fabric, such as a host that does not exist;
 - `directions`: the pairs (sender, receiver), in order, each once;
+- `direction_count`: their number, at most, without listing them;
 - `longest_bytes`: the size of the longest message, given the number of QPs of each direction;
 - `depth`: the most messages that a flow has outstanding;
 - `operation`: what its operations are called, such as `allreduce`; None if it has none, because
@@ -105,6 +106,10 @@ class WriteBw(BackToBack):
         back = [(b, a) for a, b in self.pairs] if self.bidirectional else []
         return (*self.pairs, *back)
 
+    def direction_count(self, _topology: Topology) -> int:
+        """One for each pair, or two."""
+        return len(self.pairs) * (2 if self.bidirectional else 1)
+
 
 class Permutation(BackToBack):
     """Each host writes to one other host, back to back; each host is written to by one other."""
@@ -121,7 +126,7 @@ class Permutation(BackToBack):
     def problems(self, topology: Topology) -> Iterator[Problem]:
         """Hosts that do not exist, a second time or too few, or a shift beyond their number."""
         yield from _member_problems(topology, self.hosts)
-        count = len(members(self.hosts, topology))
+        count = member_count(self.hosts, topology)
         if count >= _FEWEST_MEMBERS and (self.shift or 1) >= count:
             expected = f"1 to {count - 1}, as {count} hosts take part"
             yield Problem("workload.shift", str(self.shift), expected)
@@ -131,6 +136,10 @@ class Permutation(BackToBack):
         hosts = members(self.hosts, topology)
         shift = len(hosts) // 2 if self.shift is None else self.shift
         return tuple((host, hosts[(i + shift) % len(hosts)]) for i, host in enumerate(hosts))
+
+    def direction_count(self, topology: Topology) -> int:
+        """One for each host."""
+        return member_count(self.hosts, topology)
 
 
 class Incast(BackToBack):
@@ -163,6 +172,10 @@ class Incast(BackToBack):
         victim = [self.victim] if self.victim is not None else []
         return (*((sender, self.target) for sender in self.senders), *victim)
 
+    def direction_count(self, _topology: Topology) -> int:
+        """One for each sender, and the victim."""
+        return len(self.senders) + (self.victim is not None)
+
 
 class InStep(Part):
     """A collective: hosts that have a buffer each and wait for one another, in a ring."""
@@ -184,6 +197,10 @@ class InStep(Part):
     def operation(self) -> str:
         """The name of the collective."""
         return self.kind
+
+    def direction_count(self, topology: Topology) -> int:
+        """One for each host."""
+        return member_count(self.hosts, topology)
 
     def longest_bytes(self, topology: Topology, lanes: int) -> int:
         """One message: a part of the buffer, divided among the lanes; all are alike."""
@@ -226,7 +243,7 @@ class _Reducing(InStep):
 
     def parts(self, topology: Topology) -> int:
         """The slices of all chunks; the buffer has as many chunks as there are hosts."""
-        return len(members(self.hosts, topology)) * self.slices
+        return member_count(self.hosts, topology) * self.slices
 
 
 class AllReduce(_Reducing):
@@ -249,9 +266,14 @@ class AllToAll(InStep):
             for step in range(1, len(hosts))
         )
 
+    def direction_count(self, topology: Topology) -> int:
+        """One for each pair of hosts, each way."""
+        count = member_count(self.hosts, topology)
+        return count * (count - 1)
+
     def parts(self, topology: Topology) -> int:
         """One for each host."""
-        return len(members(self.hosts, topology))
+        return member_count(self.hosts, topology)
 
 
 class Training(_Reducing):
@@ -270,6 +292,10 @@ class Training(_Reducing):
     def directions(self, topology: Topology) -> tuple[tuple[str, str], ...]:
         """Around the ring, and for the barrier to the first host and back."""
         return tuple(dict.fromkeys((*super().directions(topology), *self._barrier(topology))))
+
+    def direction_count(self, topology: Topology) -> int:
+        """Three for each host: the ring's, and those of the barrier."""
+        return 3 * member_count(self.hosts, topology)
 
     def signals(self, topology: Topology) -> frozenset[tuple[str, str]]:
         """The directions that carry the barrier's signals only, and no data."""
@@ -333,7 +359,9 @@ class Connections(Part):
 
     kind: Literal["connections"] = "connections"
     matrix: tuple[Transfer, ...] = Field(
-        min_length=1, max_length=MAX_TRANSFERS, description="file of a connection matrix, or its transfers"
+        min_length=1,
+        max_length=MAX_TRANSFERS,
+        description="file of a connection matrix, or its transfers",
     )
 
     def problems(self, topology: Topology) -> Iterator[Problem]:
@@ -358,6 +386,10 @@ class Connections(Part):
     def directions(self, _topology: Topology) -> tuple[tuple[str, str], ...]:
         """In order of first mention."""
         return tuple(dict.fromkeys((transfer.src, transfer.dst) for transfer in self.matrix))
+
+    def direction_count(self, topology: Topology) -> int:
+        """One for each pair that the matrix names."""
+        return len(self.directions(topology))
 
     def longer(self, factor: float) -> Self:
         """The same load for longer: all starts and sizes multiplied."""
@@ -400,20 +432,27 @@ def members(hosts: tuple[str, ...] | None, topology: Topology) -> tuple[str, ...
     return tuple(f"h{i}" for i in range(topology.t0_per_plane * topology.hosts_per_t0))
 
 
+def member_count(hosts: tuple[str, ...] | None, topology: Topology) -> int:
+    """How many hosts take part."""
+    return topology.t0_per_plane * topology.hosts_per_t0 if hosts is None else len(hosts)
+
+
 def _member_problems(topology: Topology, hosts: tuple[str, ...] | None) -> Iterator[Problem]:
     yield from _named_once(topology, "workload.hosts", hosts or ())
-    count = len(members(hosts, topology))
+    count = member_count(hosts, topology)
     if count < _FEWEST_MEMBERS:
         remedy = "use a topology with more hosts"
         yield Problem("workload", f"{count} host", "two hosts or more", remedy)
 
 
 def _named_once(topology: Topology, where: str, names: Sequence[str]) -> Iterator[Problem]:
+    seen = set[str]()
     for i, name in enumerate(names):
         unknown = [*_unknown_host(topology, f"{where}[{i}]", name)]
         yield from unknown
-        if not unknown and name in names[:i]:
+        if not unknown and name in seen:
             yield Problem(f"{where}[{i}]", f"{name} a second time", "each host once", "remove one")
+        seen.add(name)
 
 
 def _unknown_host(topology: Topology, where: str, name: str) -> Iterator[Problem]:

@@ -160,6 +160,12 @@ def paths(topology: Topology, src: Node, dst: Node) -> tuple[Path, ...]:
     return tuple(Path(plane, t1) for t1 in range(topology.t1_per_plane) for plane in planes)
 
 
+def path_count(topology: Topology, src: Node, dst: Node) -> int:
+    """The number of all paths between two hosts, without listing them."""
+    local = topology.rack(src) == topology.rack(dst) and src != dst
+    return topology.planes * (1 if local else topology.t1_per_plane)
+
+
 def carrier_usids(topology: Topology, src: Node, dst: Node, path: Path) -> tuple[int, ...]:
     """The uSIDs of a path, in the order in which they are shifted out."""
     nic = node_usid(topology, dst, path.plane)

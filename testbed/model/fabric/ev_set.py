@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from testbed.model.fabric.addressing import Path, ev_for_path, path_of_ev, paths
+from testbed.model.fabric.addressing import Path, ev_for_path, path_count, path_of_ev, paths
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
 
@@ -41,7 +41,7 @@ def ev_count(topology: Topology, src: Node, dst: Node, evs: int | None) -> int:
 
     It is rounded down to a multiple of the planes, so that all planes carry the same load.
     """
-    count = min(len(paths(topology, src, dst)), MAX_DEFAULT_EVS) if evs is None else evs
+    count = min(path_count(topology, src, dst), MAX_DEFAULT_EVS) if evs is None else evs
     return max(count // topology.planes, 1) * topology.planes
 
 
@@ -55,7 +55,7 @@ def backups_per_plane(
     rate.
     """
     if share is None:
-        paths_per_plane = len(paths(topology, src, dst)) // topology.planes
+        paths_per_plane = path_count(topology, src, dst) // topology.planes
         share = DEFAULT_BACKUPS if paths_per_plane > per_plane else 0.0
     return int(per_plane * share)
 

@@ -34,6 +34,9 @@ from testbed.model.units import (
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 """Pattern of the names of topologies and scenarios, which become names of files."""
 
+MAX_NAME = 100
+"""Most characters of such a name: that of a file has 255, and others are made of it."""
+
 MAX_PLANES = 8
 MAX_INDEX = 512
 """Most T0s or T1s of a plane, and most hosts of a T0: the range of a uSID's index."""
@@ -84,7 +87,7 @@ class Topology(Part):
 
     model_config = ConfigDict(ignored_types=(cached_property,))
 
-    name: str = Field(pattern=NAME_PATTERN, description="its name")
+    name: str = Field(pattern=NAME_PATTERN, max_length=MAX_NAME, description="its name")
     description: str = Field(default="", description="one line, shown in lists")
     planes: int = Field(
         ge=1, le=MAX_PLANES, strict=True, description="planes, and ports of each NIC"

@@ -6,9 +6,10 @@ together, except `ev_loss` of two different paths: a link has room for one path.
 """
 
 from bisect import bisect
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain
+from itertools import accumulate, groupby
 from random import Random
 
 from testbed.model.errors import Problem, Remark, did_you_mean, few
@@ -22,16 +23,23 @@ from testbed.model.fabric.names import (
     right_spelling,
     searchable,
 )
-from testbed.model.fabric.nodes import Tier
+from testbed.model.fabric.nodes import Link, Tier
 from testbed.model.fabric.topology import ETHERNET_HEADER, LINK_MTU, LONGEST_WAIT_NS, Topology
 from testbed.model.faults.busy import busy_problems
-from testbed.model.faults.fault import MAX_FAULTS, TemporaryFault
+from testbed.model.faults.fault import TemporaryFault
 from testbed.model.faults.host_kinds import Busy, Kill
 from testbed.model.faults.impairment import HEALTHY
 from testbed.model.faults.kinds import Degrade, Delay, EvLoss, Fault, Reboot
-from testbed.model.faults.schedule import repetitions
-from testbed.model.faults.targets import CONTROLLER, GROUPS, expand_groups, target_directions
+from testbed.model.faults.schedule import ScheduledFault, Step, repetitions
+from testbed.model.faults.targets import (
+    CONTROLLER,
+    GROUPS,
+    expand_groups,
+    member_count,
+    target_directions,
+)
 from testbed.model.flows import Flow, flows_of
+from testbed.model.limits import too_many_evs
 from testbed.model.scenario import Scenario
 from testbed.model.transport import HashedPath
 from testbed.model.units import (
@@ -42,6 +50,9 @@ from testbed.model.units import (
     shown_at_least,
     shown_at_most,
 )
+
+MAX_MEMBERS = 100_000
+"""Most names for which the groups of a target may stand."""
 
 ROOM_RTTS = 10
 """RTTs that a run should have before a fault and after its healing, to show the normal state."""
@@ -62,11 +73,7 @@ def fault_problems(scenario: Scenario) -> Iterator[Problem]:
         yield from problems
         if not problems:
             valid[i] = fault
-    count = sum(len(fault.start_times(scenario.duration)) for fault in valid.values())
-    if count > MAX_FAULTS:
-        yield Problem("timeline", f"{count} faults", f"at most {MAX_FAULTS}, repetitions included")
-    else:
-        yield from _overlap_problems(scenario, valid)
+    yield from _overlap_problems(scenario, valid)
 
 
 def single_fault_problems(topology: Topology, fault: Fault, where: str) -> Iterator[Problem]:
@@ -82,6 +89,11 @@ def _target_problems(topology: Topology, fault: Fault, where: str) -> Iterator[P
     problems = [_unknown_target(topology, fault, where, i) for i in range(len(fault.target))]
     yield from filter(None, problems)
     if any(problems):
+        return
+    members = sum(member_count(topology, name) for name in fault.target)
+    if members > MAX_MEMBERS:
+        found, expected = f"{members:,} targets", f"groups of {MAX_MEMBERS:,} at most"
+        yield Problem(f"{where}.target", found, expected, "name some of them")
         return
     available = len(expand_groups(topology, fault.target))
     if fault.choose is not None and fault.choose > available:
@@ -153,8 +165,8 @@ def _degree_problems(topology: Topology, fault: Fault, where: str) -> Iterator[P
         remedy = f"{exact_duration(int(longest))} at most" if longest >= 1 else "a smaller dilation"
         yield Problem(f"{where}.extra", exact_duration(fault.extra), expected, remedy)
     if isinstance(fault, Degrade):
-        links = _links_struck(topology, fault)
-        slowest_bps = min(topology.rate_bps(topology.links[name]) for name in links)
+        links = _struck_links(topology, fault)
+        slowest_bps = min(map(topology.rate_bps, links))
         largest = LINK_MTU + ETHERNET_HEADER
         least = shown_at_least(largest * 8 * NS_PER_S / LONGEST_WAIT_NS / slowest_bps)
         if fault.factor < least:
@@ -187,7 +199,10 @@ def _time_problems(scenario: Scenario, fault: Fault, where: str) -> Iterator[Pro
 
 def _fitting(fault: TemporaryFault, end: int) -> int:
     """How many repetitions of a fault heal by the end."""
-    return sum(start + fault.for_ <= end for start in fault.start_times(end))
+    times = len(fault.start_times(end))
+    if fault.every is None:
+        return times if fault.heals_at <= end else 0
+    return min(times, max((end - fault.heals_at) // fault.every + 1, 0))
 
 
 def _overlap_problems(scenario: Scenario, timeline: Mapping[int, Fault]) -> Iterator[Problem]:
@@ -253,9 +268,12 @@ _FlowPaths = Mapping[Flow, tuple[_FlowPath, ...]]
 
 def fault_remarks(scenario: Scenario) -> Iterator[Remark]:
     """What the author of a possible timeline may not have meant."""
-    paths = _flow_paths(scenario) if scenario.timeline else {}
     yield from _time_remarks(scenario)
     yield from _short_fault_remarks(scenario)
+    if scenario.timeline and (many := too_many_evs(scenario)):
+        yield Remark("timeline", f"{many}: whether the faults meet traffic is not said")
+        return
+    paths = _flow_paths(scenario) if scenario.timeline else {}
     yield from _target_remarks(scenario, [path for of_flow in paths.values() for path in of_flow])
     if not isinstance(scenario.transport, HashedPath):  # they have one path, and no choice of it
         yield from _last_path_remarks(scenario, paths)
@@ -293,14 +311,10 @@ def _short_fault_remarks(scenario: Scenario) -> Iterator[Remark]:
     """Faults that a packet may pass unharmed, since it takes longer to send than they last."""
     topology = scenario.topology
     for i, fault in enumerate(scenario.timeline):
-        links = _links_struck(topology, fault)
+        links = _struck_links(topology, fault)
         if not links:
             continue
-        slowest_bps = min(
-            topology.rate_bps(link)
-            for link in (link_named(topology, name) for name in links)
-            if link is not None
-        )
+        slowest_bps = min(map(topology.rate_bps, links))
         packet_ns = topology.wire_bytes * 8 * NS_PER_S / slowest_bps
         lasts_ns = _shortest_ns(fault, scenario.seed)
         if lasts_ns is not None and lasts_ns < packet_ns:
@@ -348,29 +362,42 @@ def _links_struck(topology: Topology, fault: Fault) -> frozenset[str]:
     )
 
 
+def _struck_links(topology: Topology, fault: Fault) -> list[Link]:
+    named = (link_named(topology, name) for name in _links_struck(topology, fault))
+    return [link for link in named if link is not None]
+
+
 def _last_path_remarks(scenario: Scenario, paths: _FlowPaths) -> Iterator[Remark]:
-    """Where a timeline takes the last path of a flow: once for each entry."""
+    """Where a timeline takes the last path of a flow: once for each entry, in order of time."""
     faults = scenario.scheduled_faults
     counts = (len(fault.start_times(scenario.duration)) for fault in scenario.timeline)
     ends = [*accumulate(counts)]
-    reported = set[int]()
-    for fault in faults:
-        entry = bisect(ends, fault.index)
-        for step in fault.steps:
+    changes = sorted(((step, fault) for fault in faults for step in fault.steps), key=_change_time)
+    dead, down, reported = Counter[str](), set[int](), dict[int, Remark]()
+    for at, group in groupby(changes, key=_change_time):
+        now = [*group]
+        for step, fault in now:
+            if bool(step.state.deliverable_share) is not (fault.index in down):
+                continue  # as before
+            down ^= {fault.index}
+            dead.update(dict.fromkeys(fault.places, 1 if fault.index in down else -1))
+        for step, fault in now:
+            entry = bisect(ends, fault.index)
             if step.state.deliverable_share or entry in reported:
                 continue
-            down = (
-                other.places for other in faults if not other.state_at(step.at).deliverable_share
-            )
-            dead = frozenset(chain.from_iterable(down))
+            struck = frozenset(fault.places)
             severed = [
                 f"{flow.src.name} -> {flow.dst.name}"
                 for flow, of_flow in paths.items()
-                if all(path.directions & dead for path in of_flow)
-                and any(path.directions & frozenset(fault.places) for path in of_flow)
+                if all(any(dead[place] for place in path.directions) for path in of_flow)
+                and not all(path.directions.isdisjoint(struck) for path in of_flow)
             ]
             if severed:
-                reported.add(entry)
-                what = f"takes the last path at {exact_duration(step.at)}"
+                what = f"takes the last path at {exact_duration(at)}"
                 what += f"; until a link heals nothing arrives: {few(severed)}"
-                yield Remark(f"timeline[{entry}]", what)
+                reported[entry] = Remark(f"timeline[{entry}]", what)
+    yield from (reported[entry] for entry in sorted(reported))
+
+
+def _change_time(change: tuple[Step, ScheduledFault]) -> int:
+    return change[0].at

@@ -36,6 +36,50 @@ GROUPS: Mapping[str, Callable[[Topology], Iterator[str]]] = {
 """Groups by name: NIC links, T0-T1 links, switches of a tier, planes, hosts."""
 
 
+def member_count(topology: Topology, name: str) -> int:
+    """For how many names a target stands, without listing them: one that is no group, for one."""
+    hosts = topology.t0_per_plane * topology.hosts_per_t0
+    counts = {
+        "ports": hosts * topology.planes,
+        "links": topology.planes * topology.t0_per_plane * topology.t1_per_plane,
+        "t0": topology.planes * topology.t0_per_plane,
+        "t1": topology.planes * topology.t1_per_plane,
+        "planes": topology.planes,
+        "hosts": hosts,
+    }
+    return counts.get(name, 1)
+
+
+def most_directions(topology: Topology, names: tuple[str, ...], choose: int | None) -> int:
+    """An upper bound of the directions of links, or hosts, that targets are, without listing them.
+
+    Args:
+        topology: the fabric.
+        names: the targets.
+        choose: how many of them are drawn; None: all count.
+    """
+    each = [(member_count(topology, name), _links_of_member(topology, name)) for name in names]
+    if choose is not None:
+        return 2 * choose * max(links for _, links in each)
+    return 2 * sum(count * links for count, links in each)
+
+
+def _links_of_member(topology: Topology, name: str) -> int:
+    """How many links a target is, or each member of a group, at most."""
+    t0 = topology.hosts_per_t0 + topology.t1_per_plane
+    if name == "planes" or _PLANE.fullmatch(name):
+        return topology.t0_per_plane * t0
+    if name == "hosts":
+        return topology.planes
+    if name in GROUPS:
+        return {"t0": t0, "t1": topology.t0_per_plane}.get(name, 1)
+    node = node_named(topology, name)
+    if node is None:
+        return t0 if _PORTS.fullmatch(name) else 1
+    links = {Tier.HOST: topology.planes, Tier.T0: t0, Tier.T1: topology.t0_per_plane}
+    return links[node.tier]
+
+
 def expand_groups(topology: Topology, names: tuple[str, ...]) -> tuple[str, ...]:
     """The names with every group replaced by its members, each name once."""
     members = (GROUPS[name](topology) if name in GROUPS else (name,) for name in names)
