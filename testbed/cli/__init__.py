@@ -54,8 +54,8 @@ def main() -> None:
             gc.freeze()  # spares a collection of all objects at exit: 0.3 s after a run
             sys.stdout.flush()  # here, where a closed pipe is handled
     except InputError as error:
-        for problem in error.problems:
-            print_error(str(problem))
+        for line in error.lines:
+            print_error(line)
         sys.exit(error.exit_status)
     except TestbedError as error:
         print_error(str(error))

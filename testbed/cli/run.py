@@ -125,10 +125,10 @@ def _checked(
         require_emulation()
     remarks = not fitting.is_collecting
     scenario = options.scenario(name, fitting.dilation_of, swept, remarks=remarks)
-    links_named(scenario.topology, pcap)
     _require_no_pause(scenario)
     if here:
         require_room(scenario)
+    links_named(scenario.topology, pcap)
     fitting.require(name, scenario)
     return scenario
 

@@ -9,7 +9,7 @@ from testbed.cli.live import Watch, ending_on_ctrl_c, print_address, watch_optio
 from testbed.cli.run_options import RunOptions, run_options
 from testbed.cli.series import make_runs
 from testbed.command_options import with_options
-from testbed.model.errors import InputError, MachineError
+from testbed.model.errors import InputError
 
 if TYPE_CHECKING:
     from testbed.campaign.series import Settings
@@ -71,11 +71,9 @@ def simulate(*, options: RunOptions, watch: Watch) -> None:
 
 
 def _checked(options: RunOptions, name: str, swept: "Settings") -> "Scenario":
-    """Load a scenario, and check that there is memory for its messages."""
-    from testbed.experiment.footprint import available_memory
+    """Load a scenario, and check that there is memory to simulate it."""
+    from testbed.experiment.footprint import require_room_to_simulate
     from testbed.files.scenarios import nominal
-    from testbed.model.checks import buffer_bytes
-    from testbed.model.units import show_size
     from testbed.sim.run import require_simulated
 
     scenario = options.scenario(name, nominal, swept)
@@ -84,11 +82,5 @@ def _checked(options: RunOptions, name: str, swept: "Settings") -> "Scenario":
     except InputError as error:
         located = [replace(problem, where=f"{name}: {problem.where}") for problem in error.problems]
         raise InputError(located) from None
-    needed, available = buffer_bytes(scenario), available_memory()
-    if needed > available:
-        raise MachineError(
-            f"the messages of this scenario take {show_size(needed)} of memory, "
-            f"{show_size(available)} are available",
-            "fewer pairs, a smaller message_size or depth, or a machine with more memory",
-        )
+    require_room_to_simulate(scenario)
     return scenario

@@ -121,7 +121,7 @@ def _topology_facts(topology: "Topology") -> dict[str, Any]:
         "topology": topology.name,
         "hosts": hosts,
         "switches": topology.planes * (topology.t0_per_plane + topology.t1_per_plane),
-        "links": topology.planes * (hosts + topology.t0_per_plane * topology.t1_per_plane),
+        "links": topology.link_count,
         "paths between racks": topology.planes * topology.t1_per_plane,
         "port rate": f"{show_rate(topology.port_rate)}, "
         f"emulated {show_rate(topology.port_rate_bps)}",

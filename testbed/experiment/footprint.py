@@ -8,6 +8,7 @@ from testbed.experiment import control_groups
 from testbed.model.checks import buffer_bytes
 from testbed.model.errors import MachineError
 from testbed.model.fabric.topology import Topology
+from testbed.model.limits import evs_of_all_flows
 from testbed.model.scenario import Scenario
 from testbed.model.units import show_size
 
@@ -20,6 +21,14 @@ grew by)."""
 ENDPOINT_BYTES = 24 << 20
 """Memory of an endpoint (measured in the permutation: 22 MB, messages and all), rounded up."""
 
+FLOW_BYTES = 25_000
+EV_BYTES = 600
+"""Memory of a simulated flow, both ends, and of each of its EVs (measured with 128 to 4,032 flows
+of 16 to 256 EVs)."""
+
+ANALYSED_LINK_BYTES = 2_000
+"""Memory of a link in the analysis of a simulated run, which lists all of the fabric."""
+
 OTHER_PROCESSES = 32
 """Of a run beside its endpoints, threads included: sandbox, controller, Open vSwitch."""
 
@@ -30,8 +39,7 @@ def fabric_bytes(topology: Topology) -> int:
     """Kernel memory that a fabric takes."""
     hosts = topology.t0_per_plane * topology.hosts_per_t0
     switches = topology.planes * (topology.t0_per_plane + topology.t1_per_plane)
-    links = topology.planes * (hosts + topology.t0_per_plane * topology.t1_per_plane)
-    return (hosts + switches) * NODE_BYTES + links * LINK_BYTES
+    return (hosts + switches) * NODE_BYTES + topology.link_count * LINK_BYTES
 
 
 def require_room_for_fabric(topology: Topology, beside: int = 0) -> None:
@@ -85,6 +93,24 @@ def require_room(scenario: Scenario) -> None:
             "or depth",
         )
     require_room_for_fabric(scenario.topology, in_endpoints)
+
+
+def require_room_to_simulate(scenario: Scenario) -> None:
+    """Check that the queue pairs and messages of a simulation fit this machine's memory.
+
+    Raises:
+        MachineError: they do not.
+    """
+    messages, available = buffer_bytes(scenario), available_memory()
+    flows = scenario.flow_count * FLOW_BYTES + evs_of_all_flows(scenario) * EV_BYTES
+    fabric = scenario.topology.link_count * ANALYSED_LINK_BYTES
+    if messages + flows + fabric > available:
+        raise MachineError(
+            f"the {scenario.flow_count:,} flows of this scenario take {show_size(flows)} of memory, "
+            f"their messages {show_size(messages)} and the fabric {show_size(fabric)}; "
+            f"{show_size(available)} are available",
+            "fewer flows, transport.evs, a smaller message_size, depth or fabric, or more memory",
+        )
 
 
 # --- what there is --------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ _TRUTHS = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "fals
 
 
 TAGGED = "tagged"
-"""The tag of each node that has one in the file: it may not be what its tag says (`!!bool maybe`)."""
+"""The tag of each node that has one in the file: it may not be what that says (`!!bool maybe`)."""
 
 
 class Loader(yaml.SafeLoader):
@@ -45,7 +45,8 @@ class Loader(yaml.SafeLoader):
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         """Compose a node, after a look at its tag."""
-        is_tagged = getattr(self.peek_event(), "tag", None) not in _NO_TAGS
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        is_tagged = getattr(event, "tag", None) not in _NO_TAGS
         node: yaml.Node | None = super().compose_node(parent, index)
         if is_tagged and node is not None:
             node.tag = TAGGED

@@ -171,10 +171,9 @@ def _remedy_for_bare_kind(text: str, info: FieldInfo | None) -> str:
 
 def _remedy_for_type(kind: str, value: object, text: str, location: "_Location") -> str:
     """What to write in place of a value of the wrong type; empty if that is not clear."""
-    if kind == "string_type" and location[0] == "workload" and type(value) is int:
-        return f"hosts have names: h{value}"
     if kind == "string_type" and isinstance(value, bool | int | float):
-        return f'write it in quotes: "{text}"'
+        is_host = location[0] == "workload" and type(value) is int
+        return f"hosts have names: h{value}" if is_host else f'write it in quotes: "{text}"'
     if kind in {"list_type", "tuple_type"} and isinstance(value, dict):
         return "begin each entry with a dash, or write it in brackets: [{...}]"
     if kind == "tuple_type" and (ends := _PAIR.fullmatch(text)):

@@ -59,8 +59,12 @@ class TestbedError(Exception):
     __test__ = False  # keeps pytest from collecting it for its name
 
 
-_LONGEST, _MOST_ALIKE = 300, 10
+_LONGEST, _MOST_ALIKE = 500, 10
 """Characters of a value that a message shows; lines about the same mistake in several places."""
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +85,8 @@ class Problem:
 
     def __str__(self) -> str:
         """The problem on one or two lines."""
-        cut = self.found if len(self.found) <= _LONGEST else f"{self.found[:_LONGEST]}..."
-        found = f"found {cut}, " if cut else ""
-        remedy = f"\n  remedy: {self.remedy}" if self.remedy else ""
+        found = f"found {_cut(self.found)}, " if self.found else ""
+        remedy = f"\n  remedy: {_cut(self.remedy)}" if self.remedy else ""
         return f"{self.where}: {found}expected {self.expected}{remedy}"
 
 
@@ -199,7 +202,12 @@ class InputError(TestbedError):
         return cls([Problem(where, found, expected, remedy)])
 
     def __str__(self) -> str:
-        """All problems, one after another; of many that are alike the first ones, and how many."""
+        """All problems, one after another."""
+        return "\n".join(self.lines)
+
+    @property
+    def lines(self) -> list[str]:
+        """A text for each problem; of many that are alike for the first ones, and how many."""
         alike: dict[tuple[str, str], list[Problem]] = {}
         lines = []
         for problem in self.problems:
@@ -213,7 +221,7 @@ class InputError(TestbedError):
             for of_kind in alike.values()
             if (more := len(of_kind) - _MOST_ALIKE) > 0
         ]
-        return "\n".join(lines)
+        return lines
 
 
 def raise_any(problems: Iterable[Problem | None]) -> None:

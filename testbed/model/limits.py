@@ -53,12 +53,12 @@ def size_problems(scenario: Scenario) -> Iterator[Problem]:
 
 def too_many_evs(scenario: Scenario) -> str:
     """That the paths of a scenario's EVs are too many to look at, in words; empty if not."""
-    count = _evs_of_all_flows(scenario)
+    count = evs_of_all_flows(scenario)
     return f"{count:,} EVs of all flows are too many to look at" if count > LOOKED_AT else ""
 
 
-def _evs_of_all_flows(scenario: Scenario) -> int:
-    """An upper bound."""
+def evs_of_all_flows(scenario: Scenario) -> int:
+    """How many EVs all flows have together, in one direction, at most."""
     transport, topology = scenario.transport, scenario.topology
     if not isinstance(transport, Mrc):
         return scenario.flow_count * topology.planes
@@ -112,8 +112,7 @@ def _probe_problems(scenario: Scenario) -> Iterator[Problem]:
         expected = f"{exact_duration(least_ns)} or more: a probe takes a tenth of a link's rate"
         yield Problem(where, found, expected)
         return
-    hosts = topology.t0_per_plane * topology.hosts_per_t0
-    links = topology.planes * (hosts + topology.t0_per_plane * topology.t1_per_plane)
+    links = topology.link_count
     probes = links * (scenario.duration // mapper.period_ns(topology) + 1)
     if probes > MAX_PROBES:
         found = f"{found}, which makes {probes:,} probes of {links:,} links"

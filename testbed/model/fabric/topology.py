@@ -260,6 +260,12 @@ class Topology(Part):
         """Bandwidth-delay product of a NIC port in full packets."""
         return self.bdp_bytes / self.wire_bytes
 
+    @property
+    def link_count(self) -> int:
+        """The number of all links, without listing them."""
+        hosts = self.t0_per_plane * self.hosts_per_t0
+        return self.planes * (hosts + self.t0_per_plane * self.t1_per_plane)
+
     # --- nodes and links ----------------------------------------------------------------------
 
     def host(self, index: int) -> Node:
