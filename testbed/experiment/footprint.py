@@ -106,8 +106,8 @@ def require_room_to_simulate(scenario: Scenario) -> None:
     fabric = scenario.topology.link_count * ANALYSED_LINK_BYTES
     if messages + flows + fabric > available:
         raise MachineError(
-            f"the {scenario.flow_count:,} flows of this scenario take {show_size(flows)} of memory, "
-            f"their messages {show_size(messages)} and the fabric {show_size(fabric)}; "
+            f"the {scenario.flow_count:,} flows of this scenario take {show_size(flows)} of memory"
+            f", their messages {show_size(messages)} and the fabric {show_size(fabric)}; "
             f"{show_size(available)} are available",
             "fewer flows, transport.evs, a smaller message_size, depth or fabric, or more memory",
         )

@@ -319,6 +319,9 @@ def _transfer_size(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int | str):
         whole = isinstance(value, float) and value.is_integer()
         raise RefusedValueError(expected, remedy=f"write {value:.0f}" if whole else "")
+    if isinstance(value, str) and value.isdecimal():
+        remedy = f"add the unit: {value} B or leave out the quotes: {value}"
+        raise RefusedValueError("a number with a unit, or one of bytes", remedy=remedy)
     size = parse_size(value) if isinstance(value, str) else value
     if not 0 <= size <= MAX_TRANSFER:
         raise RefusedValueError(expected)
