@@ -76,8 +76,9 @@ def make_runs(
     store = Store(setting.results, since=datetime.now().astimezone(), exclusive=False)
     planned = []
     for scenario in scenarios:
-        suffix = f"-{scenario.topology.dilation:g}" if by_dilation else ""
-        folder = f"bench-{scenario.name}{suffix}"
+        folder = f"bench-{scenario.name}"
+        if by_dilation:
+            folder += f"/dilation-{scenario.topology.dilation}"
         planned.append(planned_run(scenario, "emulated", folder, options=("--force",)))
     policy = RetryPolicy(math.inf, factors=(1.0,) * tries, stop_if_late=False)
     engine = _engine(store, setting, policy)
@@ -106,16 +107,17 @@ def simulate_runs(
     """
     from testbed.campaign.budget import RetryPolicy  # noqa: PLC0415 - see `_engine`
     from testbed.campaign.plan import planned_run  # noqa: PLC0415
-    from testbed.campaign.series import directory_name  # noqa: PLC0415
+    from testbed.campaign.series import case_folder  # noqa: PLC0415
     from testbed.campaign.store import Store  # noqa: PLC0415
 
     store = Store(setting.pictures / part)
     runs = {
         case: [
-            planned_run(repeat, "simulated", f"runs/{directory_name(case)}", options=(NO_FIGURES,))
+            planned_run(repeat, "simulated", folder, options=(NO_FIGURES,))
             for repeat in seeded(scenario, setting)
         ]
-        for case, scenario in cases.items()
+        for number, (case, scenario) in enumerate(cases.items(), 1)
+        for folder in [f"runs/{case_folder(number, case)}"]
     }
     planned = [run for of_case in runs.values() for run in of_case]
     due = [run for run in planned if store.best(run) is None]

@@ -71,7 +71,9 @@ def unended_in(folder: Path, name: str) -> Iterator[Attempt]:
         folder: where `scenarios/` is.
         name: that of the folder of the runs.
     """
-    for file in (folder / SCENARIO_FILES).glob(f"{escape(name)}*{ATTEMPTS}/*.json"):
+    for file in (folder / SCENARIO_FILES).glob(f"{escape(name)}-seed-*{ATTEMPTS}/*.json"):
+        if not file.parent.stem.removeprefix(f"{name}-seed-").isdecimal():
+            continue  # of a folder whose name begins alike
         with suppress(ValidationError, FileNotFoundError):  # of another version, or removed
             attempt = Attempt.model_validate_json(file.read_text(encoding="utf-8"))
             if attempt.ended is None:

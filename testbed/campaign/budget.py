@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
-from testbed.campaign.job import JobRecord
+from testbed.campaign.job import JobKey, JobRecord
 from testbed.campaign.plan import SLOWED, STATES, PlannedRun
 from testbed.campaign.store import Store
 from testbed.model.errors import ExitStatus
@@ -112,7 +112,7 @@ class TimeBudget:
             deadline: when the time is over.
             factor: by how much runs are slowed down that are made again; None if none are.
         """
-        self.cut_short: set[str] = set()
+        self.cut_short: set[JobKey] = set()
         self._remaining_s = sum(run.expected_s() for run in runs)
         self.deadline = deadline
         self._factor = factor

@@ -5,7 +5,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field, replace
 
 from testbed.campaign.budget import Deadline, RetryPolicy, TimeBudget
-from testbed.campaign.job import FORMS, Executor, Form, JobRecord
+from testbed.campaign.job import FORMS, Executor, Form, JobKey, JobRecord
 from testbed.campaign.options import STOP_IF_LATE
 from testbed.campaign.plan import PlannedRun
 from testbed.campaign.progress import CampaignProgress
@@ -42,7 +42,7 @@ class CampaignEngine:
     progress: Progress
     policy: RetryPolicy = field(default_factory=RetryPolicy)
     on_end: OnEnd = lambda _planned, _record: None
-    failures: dict[str, JobRecord] = field(default_factory=dict, init=False)
+    failures: dict[JobKey, JobRecord] = field(default_factory=dict, init=False)
 
     def execute(
         self, runs: Sequence[PlannedRun], retry: Sequence[PlannedRun] = (), made_before: int = 0
@@ -66,7 +66,7 @@ class CampaignEngine:
         factors = policy.factors if form == "emulated" else policy.factors[:1]
         deadline = Deadline(policy.seconds)
         batch, candidates = list(runs), {run.job.key: run for run in (*runs, *retry)}
-        cut_short: set[str] = set()
+        cut_short: set[JobKey] = set()
         for attempt, factor in enumerate(factors):
             if attempt:
                 due = [*candidates.values()]
@@ -95,7 +95,7 @@ class CampaignEngine:
 
     def _make(
         self, runs: Sequence[PlannedRun], budget: TimeBudget, what: str, made_before: int = 0
-    ) -> Iterator[tuple[str, bool]]:
+    ) -> Iterator[tuple[JobKey, bool]]:
         """Make each of some runs of one form; yield its key, and whether it may be made again."""
         form = runs[0].job.form
         progress = CampaignProgress(

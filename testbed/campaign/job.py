@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from testbed.model.errors import (
     CrashError,
@@ -46,6 +46,18 @@ def identity_of(manifest: Manifest) -> str:
     return identity(form, manifest.scenario, manifest.code)
 
 
+class JobKey(NamedTuple):
+    """What tells a job from the others of its campaign, however much it is slowed down.
+
+    Attributes:
+        folder: where its run directory is made.
+        seed: that of its scenario.
+    """
+
+    folder: str
+    seed: int
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """A run to be made. It is plain data: an executor may send it to another machine.
@@ -72,15 +84,15 @@ class Job:
         return int(self.scenario["seed"])
 
     @property
-    def key(self) -> str:
-        """What tells it from the other jobs of its campaign, however much it is slowed down."""
-        return self.folder if self.seed == FIRST_SEED else f"{self.folder}-{self.seed}"
+    def key(self) -> JobKey:
+        """What tells it from the other jobs of its campaign."""
+        return JobKey(self.folder, self.seed)
 
     @property
     def file(self) -> PurePosixPath:
         """The file of its scenario, in JSON, relative to the campaign's directory."""
-        folder, key = PurePosixPath(self.folder), PurePosixPath(self.key)
-        return folder.parent / SCENARIO_FILES / f"{key.name}.yaml"
+        folder = PurePosixPath(self.folder)
+        return folder.parent / SCENARIO_FILES / f"{folder.name}-seed-{self.seed}.yaml"
 
     @property
     def log(self) -> PurePosixPath:

@@ -90,7 +90,7 @@ class LocalExecutor:
         file = self._directory / job.file
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(dict(job.scenario), indent=1), encoding="utf-8")
-        with file.with_suffix(".log").open("w+") as log:
+        with (self._directory / job.log).open("w+", encoding="utf-8") as log:
             for path in (file.parent, file, Path(log.name)):
                 give_to_user(path)
             with self._turn(job, log) as may_begin:

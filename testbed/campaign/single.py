@@ -1,6 +1,6 @@
 """One emulated run, by `testbed run` beside the process that wants it."""
 
-import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,5 +36,9 @@ def emulate(scenario: "Scenario", results: Path, slower: float) -> RunDirectory:
         executor.stop()
     if record.run is None:
         raise error_of(record, results / planned.job.log)
-    shutil.rmtree((results / planned.job.file).parent)
+    file = results / planned.job.file
+    for left in (file, results / planned.job.log):
+        left.unlink(missing_ok=True)
+    with suppress(OSError):  # others are made below these results
+        file.parent.rmdir()
     return RunDirectory(results / record.run)

@@ -13,7 +13,10 @@ from testbed.model.run_files.layout import REPORT
 def compare(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN", help="Directories of runs or of series (--repeat)."),
+        typer.Argument(
+            metavar="RUN",
+            help="Runs, series, or cases of series: SERIES/NUMBER, SERIES/NAME, SERIES/SCENARIO.",
+        ),
     ],
     output: Annotated[
         Path,

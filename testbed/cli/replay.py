@@ -22,7 +22,8 @@ _STDOUT = Path("-")
 
 def replay(
     run_directory: Annotated[
-        Path, typer.Argument(metavar="RUN", help="A run's directory, or its scenario's.")
+        Path,
+        typer.Argument(metavar="RUN", help="A run's directory, its scenario's, or SERIES/CASE."),
     ],
     export: Annotated[
         Path | None,
@@ -51,7 +52,7 @@ def replay(
     port: Port = "0",
 ) -> None:
     """Show a finished run in a browser, step by step."""
-    from testbed.results.run_directory import find_run
+    from testbed.campaign.series import run_meant
 
     prompt = _prompt(run_directory)
     if prompt is not None:
@@ -60,7 +61,7 @@ def replay(
                 raise InputError.of(option, str(value), "a run of a scenario, not of a prompt")
         _replay_prompt(prompt, export, stream, port)
         return
-    run = find_run(run_directory).path
+    run = run_meant(run_directory).path
     if scenario is not None:
         _write_scenario(scenario, *_scenario_of(run, until))
     if export is None and stream is None:

@@ -12,16 +12,17 @@ from testbed.cli.summary import print_status, show, why
 
 def report(
     run_directory: Annotated[
-        Path, typer.Argument(metavar="RUN", help="A run's directory, or its scenario's.")
+        Path,
+        typer.Argument(metavar="RUN", help="A run's directory, its scenario's, or SERIES/CASE."),
     ],
     require_trusted: RequireTrusted = False,
     as_json: Json = False,
 ) -> None:
     """Write the summary, figures and report of a run again."""
+    from testbed.campaign.series import run_meant
     from testbed.results.analyse import analyse
-    from testbed.results.run_directory import find_run
 
-    run = find_run(run_directory)
+    run = run_meant(run_directory)
     with showing_progress() as progress:
         progress("analysing", 0.0)
         summary = analyse(run.path, require_trusted=require_trusted)

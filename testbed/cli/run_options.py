@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from itertools import product
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,7 +24,7 @@ from testbed.cli.screen import print_warning, stderr
 from testbed.model.errors import InputError, Remark, printable
 
 if TYPE_CHECKING:
-    from testbed.campaign.series import SeriesCase, SeriesPlan, Settings
+    from testbed.campaign.series import SeriesPlan, Settings
     from testbed.files.scenarios import Dilation
     from testbed.model.scenario import Scenario
 
@@ -94,6 +93,7 @@ class RunOptions:
         Raises:
             InputError: there is no such scenario, or it or an option is wrong.
         """
+        from testbed.campaign.series import require_seed
         from testbed.files.scenarios import load_recorded, load_with_document
         from testbed.files.times import time_remarks
         from testbed.model import checks
@@ -102,7 +102,7 @@ class RunOptions:
             return load_recorded(Path(name))
         scenario, document = load_with_document(name, dilation, self.settings, swept)
         if self.seed is not None:
-            _require_seed(self.seed)
+            require_seed(self.seed)
             scenario = scenario.model_copy(update={"seed": self.seed})
         self._name_code(name, scenario)
         if remarks:
@@ -130,63 +130,23 @@ class RunOptions:
                 print_warning(f"{name}: {remark}" + (f" (with {case}, and so on)" if case else ""))
             self._warned.add(kind)
 
-    def plan(self, load: Load, *, simulated: bool) -> "tuple[SeriesPlan, dict[str, Scenario]]":
-        """What the series consists of, and the scenario of each of its cases by name.
-
-        Combinations of swept values that differ only by keys that their transport does not know
-        are one case. Seeds count up from each scenario's.
+    def plan(self, load: Load, *, simulated: bool) -> "tuple[SeriesPlan, dict[int, Scenario]]":
+        """What the series consists of, and the scenario of each of its cases by number.
 
         Raises:
-            InputError: a case is wrong, two have one name, or a seed would be out of range.
+            InputError: a case is wrong (see `plan_series`).
         """
-        from testbed.campaign.series import SeriesPlan
-        from testbed.files.transports import require_taken
+        from testbed.campaign.series import plan_series
 
-        scenarios = dict[str, "Scenario"]()
-        cases = dict[str, "SeriesCase"]()
-        for i, name in enumerate(self.names):
-            label = self.labels[i] if self.labels else ""
-            cases_of_scenario = self._cases(load, name, label)
-            for case, scenario in cases_of_scenario.values():
-                if case.name in cases:
-                    remedy = "--label gives each scenario a name"
-                    raise InputError.of("SCENARIO", f"two named {case.name}", "one", remedy)
-                cases[case.name], scenarios[case.name] = case, scenario
-        for option, values in (("--set", self.settings), ("--sweep", self.sweep)):
-            require_taken(option, values, scenarios.values())
-        called = self.labels or tuple(dict.fromkeys(case.scenario for case in cases.values()))
-        plan = SeriesPlan(
-            name=", ".join(called),
-            simulated=simulated,
+        return plan_series(
+            self.names,
+            load,
+            labels=self.labels,
+            sweep=self.sweep,
+            seeds=self.repeat,
             settings=self.settings,
-            cases=list(cases.values()),
+            simulated=simulated,
         )
-        return plan, scenarios
-
-    def _cases(
-        self, load: Load, source: str, label: str
-    ) -> "dict[str, tuple[SeriesCase, Scenario]]":
-        """The cases of a scenario, each with its own scenario; the last key varies first."""
-        from testbed.campaign.series import SeriesCase, digest, named
-        from testbed.files.transports import taken
-
-        cases = {}
-        for values in product(*self.sweep.values()):
-            swept = dict(zip(self.sweep, values, strict=True))
-            scenario = load(source, swept)
-            settings = taken(swept, scenario)
-            needs_name = len(self.names) > 1 or not settings
-            name = named(label or (scenario.name if needs_name else ""), settings)
-            _require_seed(scenario.seed + self.repeat - 1)
-            case = SeriesCase(
-                name=name,
-                scenario=scenario.name,
-                settings=settings,
-                seeds=[scenario.seed + i for i in range(self.repeat)],
-                content=digest(scenario),
-            )
-            cases[name] = case, scenario
-        return cases
 
 
 SetKeys = Annotated[
@@ -303,10 +263,3 @@ def _pairs(option: str, arguments: list[str] | None) -> list[tuple[str, str]]:
             raise InputError.of(option, argument, "KEY=VALUE, such as transport.evs=64")
         pairs.append((key.strip(), value))
     return pairs
-
-
-def _require_seed(seed: int) -> None:
-    from testbed.model.scenario import MAX_SEED
-
-    if not 0 <= seed <= MAX_SEED:
-        raise InputError.of("--seed", str(seed), f"a whole number from 0 to {MAX_SEED}")

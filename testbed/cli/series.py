@@ -3,7 +3,6 @@
 import gc
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -184,29 +183,26 @@ def _end(series: "Series", directory: Path, options: RunOptions) -> NoReturn:
 def _directory(plan: "SeriesPlan", results: Path, into: Path | None) -> Path:
     """The directory of a new series, which is made, or of the one that is continued."""
     from testbed.campaign.cluster.files import is_of_start
-    from testbed.campaign.series import INDEX, PREFIX, SEVERAL
+    from testbed.campaign.series import INDEX, new_series
     from testbed.results.run_directory import give_to_user
 
-    stamp = datetime.now().astimezone().strftime("%Y%m%dT%H%M%S")
-    scenarios = {case.scenario for case in plan.cases}
-    parent = results / (scenarios.pop() if len(scenarios) == 1 else SEVERAL)
-    directory = parent / f"{PREFIX}{stamp}" if into is None else into
-    if (directory / INDEX).is_file():
-        return directory
-    there = directory.iterdir() if directory.is_dir() else ()
+    if into is None:
+        return new_series(plan, results)
+    if (into / INDEX).is_file():
+        return into
+    there = into.iterdir() if into.is_dir() else ()
     if not all(is_of_start(path.name) for path in there):
-        raise InputError.of("--into", str(directory), "an empty directory or a series")
-    option = "--results" if into is None else "--into"
-    with writing(option, directory, "a directory to write to"):
-        directory.mkdir(parents=True, exist_ok=True)
-    give_to_user(directory.parent)
-    give_to_user(directory)
-    return directory
+        raise InputError.of("--into", str(into), "an empty directory or a series")
+    with writing("--into", into, "a directory to write to"):
+        into.mkdir(parents=True, exist_ok=True)
+    give_to_user(into.parent)
+    give_to_user(into)
+    return into
 
 
 def _fitted(
     options: RunOptions, load: Load, fitting: "Fitting"
-) -> "tuple[SeriesPlan, dict[str, Scenario]]":
+) -> "tuple[SeriesPlan, dict[int, Scenario]]":
     """The plan of a series, and its scenarios at the dilation that was chosen for `auto`."""
     plan, scenarios = options.plan(load, simulated=False)
     return plan.model_copy(update={"dilation": fitting.dilation}), scenarios
@@ -292,8 +288,7 @@ def _write_junit(series: "Series", directory: Path, *, require_trusted: bool) ->
     from testbed.results.run_directory import RunDirectory
 
     suites = []
-    for run in series.done:
-        name = f"{run.case}, seed {run.seed}"
+    for name, run in series.called:
         if run.error is not None:
             suites.append(suite_of_failed(name, run.error))
         else:
@@ -336,10 +331,10 @@ def _statuses(series: "Series", directory: Path, *, require_trusted: bool) -> di
     from testbed.campaign.store import Run
 
     return {
-        f"{run.case}, seed {run.seed}": _unfinished(run)
+        name: _unfinished(run)
         if run.error
         else Run(directory / run.run).summary.exit_status(require_trusted=require_trusted)
-        for run in series.done
+        for name, run in series.called
     }
 
 

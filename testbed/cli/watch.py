@@ -37,6 +37,10 @@ def watch(
     from testbed.live.stream.writer import STREAM
     from testbed.live.terminal import shown
 
+    if not run.exists():
+        from testbed.campaign.series import run_meant
+
+        run = run_meant(run).path
     run_state, stream = RunState(), _directory(run) / STREAM
     if metrics is not None:
         _serve(metrics, run_state)

@@ -58,7 +58,7 @@ def scenario(content: Mapping[str, Any]) -> Scenario:
     Raises:
         InputError: a value is wrong, or two do not fit together.
     """
-    return _scenario_of(_plain(content), _NONE)
+    return _scenario_of(plain(content), _NONE)
 
 
 def topology(content: Mapping[str, Any]) -> Topology:
@@ -67,7 +67,7 @@ def topology(content: Mapping[str, Any]) -> Topology:
     Raises:
         InputError: a value is wrong.
     """
-    return validated(Topology, topologies.with_dilation(_plain(content)), Document(None, {}))
+    return validated(Topology, topologies.with_dilation(plain(content)), Document(None, {}))
 
 
 def changed(scenario: Scenario, settings: Settings) -> Scenario:
@@ -80,7 +80,7 @@ def changed(scenario: Scenario, settings: Settings) -> Scenario:
     Raises:
         InputError: there is no such key, a value is wrong, or two do not fit together.
     """
-    return _scenario_of(_plain(scenario), {key: _plain(value) for key, value in settings.items()})
+    return _scenario_of(plain(scenario), {key: plain(value) for key, value in settings.items()})
 
 
 def checked(scenario: Scenario | str | Path, settings: Settings = _NONE) -> Scenario:
@@ -115,7 +115,7 @@ def _in_terms_of_python() -> Iterator[None]:
         ) from None
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Objects of the model as the mappings that stand in files."""
     if isinstance(value, OwnCode):
         return value
@@ -125,9 +125,9 @@ def _plain(value: Any) -> Any:
             return content | {"transport": recorded_code(content["transport"])}
         return recorded_code(content)
     if isinstance(value, Mapping):
-        return {key: _plain(part) for key, part in value.items()}
+        return {key: plain(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
+        return [plain(part) for part in value]
     if isinstance(value, str) and (code := no_text(value)):
         raise InputError.of("", f"the character {code}", "text without it")
     return str(value) if isinstance(value, Path) else value

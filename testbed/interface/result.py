@@ -7,13 +7,13 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from testbed.campaign.series import run_meant
 from testbed.model.run_files.layout import REPORT, SUMMARY
 from testbed.model.scenario import Scenario
 from testbed.model.summary import State, Summary
 from testbed.model.summary.metric import MetricGroup
 from testbed.results.ev_paths import with_paths
 from testbed.results.run_data import RunData, load_run
-from testbed.results.run_directory import find_run
 
 if TYPE_CHECKING:
     import polars as pl
@@ -211,12 +211,12 @@ def load_result(directory: str | Path) -> Result:
     """The result of a run that was made before, by `testbed run`, `testbed simulate` or Python.
 
     Args:
-        directory: the run's; of a scenario's directory the latest run counts.
+        directory: the run's, its scenario's or SERIES/CASE; of several runs the latest counts.
 
     Raises:
         InputError: it is no directory of a run.
     """
-    return Result(find_run(Path(directory)).path)
+    return Result(run_meant(Path(directory)).path)
 
 
 def shown(metrics: "pl.DataFrame") -> str:

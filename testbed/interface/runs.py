@@ -5,16 +5,15 @@ from pathlib import Path
 
 from testbed.campaign.budget import RetryPolicy
 from testbed.campaign.engine import CampaignEngine
-from testbed.campaign.job import JobRecord, error_of
+from testbed.campaign.job import JobKey, JobRecord, error_of
 from testbed.campaign.local import LocalExecutor
 from testbed.campaign.options import NO_FIGURES
 from testbed.campaign.plan import SLOWED, PlannedRun, planned_run
 from testbed.campaign.store import Store
 from testbed.interface.experiments import checked
 from testbed.interface.result import Result
-from testbed.model.errors import RunFailedError
 from testbed.model.scenario import Scenario
-from testbed.results.run_directory import TIME_FORMAT, RunDirectory
+from testbed.results.run_directory import TIME_FORMAT, RunDirectory, new_directory
 
 RESULTS = Path("results")
 """Where runs are written by default: in the current directory."""
@@ -23,7 +22,7 @@ OPTIONS = (NO_FIGURES,)
 """Further options of the commands that make runs: figures are drawn when they are asked for."""
 
 PREFIX = "python-"
-"""The name of the directory of an emulated run or a sweep begins with it; the time follows."""
+"""The name of the directory of an emulated run begins with it; the time follows."""
 
 
 def simulate(
@@ -82,7 +81,8 @@ def emulate(
     run = planned_run(
         checked_scenario, "emulated", "run", name=checked_scenario.name, options=OPTIONS
     )
-    directory = new_directory(Path(results) / checked_scenario.name)
+    stamp = datetime.now().astimezone().strftime(TIME_FORMAT)
+    directory = new_directory(Path(results) / checked_scenario.name, f"{PREFIX}{stamp}")
     results_by_key, records = execute(directory, [run], attempts)
     if run.job.key not in results_by_key:
         raise error_of(records.get(run.job.key), directory / run.job.log)
@@ -91,9 +91,9 @@ def emulate(
 
 def execute(
     directory: Path, runs: list[PlannedRun], attempts: int
-) -> tuple[dict[str, Result], dict[str, JobRecord]]:
-    """Make runs, each in a process of its own; the result or the failure of each by its key."""
-    store, records = Store(directory), dict[str, JobRecord]()
+) -> tuple[dict[JobKey, Result], dict[JobKey, JobRecord]]:
+    """Make runs, each in a process of its own; results, and what became of each, by their keys."""
+    store, records = Store(directory), dict[JobKey, JobRecord]()
 
     def keep(planned: PlannedRun, record: JobRecord) -> None:
         records[planned.job.key] = record
@@ -109,23 +109,10 @@ def execute(
         best = store.best(run)
         if best is not None:
             finished[run.job.key] = Result(best.directory)
+            records[run.job.key] = store.record(run) or records[run.job.key]
     return finished, records
 
 
 def with_seed(scenario: Scenario, seed: int | None) -> Scenario:
     """A scenario with another seed; None: with its own."""
     return scenario if seed is None else checked(scenario, {"seed": seed})
-
-
-def new_directory(parent: Path) -> Path:
-    """Make a directory for runs of one call."""
-    parent.mkdir(parents=True, exist_ok=True)
-    stamp = datetime.now().astimezone().strftime(TIME_FORMAT)
-    for number in range(1, 1000):
-        directory = parent / f"{PREFIX}{stamp}{'' if number == 1 else f'-{number}'}"
-        try:
-            directory.mkdir()
-        except FileExistsError:
-            continue
-        return directory
-    raise RunFailedError(f"no free name for a directory in {parent}")

@@ -4,16 +4,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.campaign.job import error_of
-from testbed.campaign.plan import planned_run
-from testbed.campaign.series import directory_name, named
-from testbed.interface.experiments import checked
+from testbed.campaign.series import Series, new_series, plan_series, planned_runs, series_of
+from testbed.interface.experiments import checked, plain
 from testbed.interface.result import Result
-from testbed.interface.runs import OPTIONS, RESULTS, execute, new_directory, with_seed
+from testbed.interface.runs import OPTIONS, RESULTS, execute
+from testbed.model.errors import InputError
 from testbed.model.scenario import Scenario
 from testbed.model.summary.scopes import SCOPES
 from testbed.results.comparison.rows import Cell, Row, compare, group_of
@@ -29,17 +28,14 @@ class Case:
     """One combination of swept values.
 
     Attributes:
+        name: the values in one line: `transport.spray=blind`.
         settings: the values, by key path.
         runs: the result with each seed, in order.
     """
 
+    name: str
     settings: Mapping[str, Any]
     runs: tuple[Result, ...]
-
-    @property
-    def name(self) -> str:
-        """The values in one line: `transport.spray=blind`."""
-        return named("", dict(self.settings)) or self.runs[0].scenario.name
 
 
 @dataclass(frozen=True)
@@ -157,32 +153,28 @@ def sweep(
         RunFailedError: a run did not finish.
     """
     base = checked(scenario)
-    if isinstance(seeds, int):
-        seeds = range(base.seed, base.seed + seeds)
-    settings = [dict(zip(values, each, strict=True)) for each in product(*values.values())]
-    planned = [
-        [
-            planned_run(
-                with_seed(case, seed),
-                "emulated" if emulated else "simulated",
-                directory_name(f"{number:02}-{named(base.name, each)}"),
-                name=f"{named(base.name, each)}, seed {seed}",
-                options=OPTIONS,
-            )
-            for seed in seeds
-        ]
-        for number, each in enumerate(settings)
-        for case in [checked(base, each)]
-    ]
-    directory = new_directory(Path(results) / base.name)
-    finished, records = execute(directory, [run for case in planned for run in case], attempts)
-    for run in (run for case in planned for run in case):
+    if not isinstance(seeds, int) and "seed" in values:
+        raise InputError.of("seeds", str([*seeds]), "how many, where seed is swept")
+    plan, scenarios = plan_series(
+        [base.name],
+        lambda _, swept: checked(base, swept),
+        sweep={key: [plain(value) for value in of_key] for key, of_key in values.items()},
+        seeds=seeds,
+        settings={},
+        simulated=not emulated,
+    )
+    runs = planned_runs(plan, scenarios, OPTIONS)
+    directory = new_series(plan, Path(results))
+    Series(plan=plan).write(directory)
+    finished, records = execute(directory, runs, attempts)
+    series_of(plan, runs, records).write(directory)
+    for run in runs:
         if run.job.key not in finished:
             raise error_of(records.get(run.job.key), directory / run.job.log)
-    cases = [
-        Case(each, tuple(finished[run.job.key] for run in runs))
-        for each, runs in zip(settings, planned, strict=True)
-    ]
+    made = {case.number: list[Result]() for case in plan.cases}
+    for (case, _), run in zip(plan.runs, runs, strict=True):
+        made[case.number].append(finished[run.job.key])
+    cases = [Case(case.name, case.settings, tuple(made[case.number])) for case in plan.cases]
     return Sweep(directory, tuple(cases))
 
 

@@ -4,7 +4,7 @@ import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from testbed.campaign.job import JobRecord
+from testbed.campaign.job import JobKey, JobRecord
 from testbed.campaign.plan import STATES, PlannedRun
 from testbed.campaign.store import Run, Runs, Store, machine_of
 from testbed.model.errors import RunFailedError
@@ -19,7 +19,7 @@ from testbed.results.report.figures.style import save, style
 def judge(
     figure: PaperFigure,
     planned_runs: Sequence[PlannedRun],
-    failures: Mapping[str, JobRecord],
+    failures: Mapping[JobKey, JobRecord],
     store: Store,
     outcome_store: OutcomeStore,
 ) -> FigureOutcome:

@@ -225,6 +225,24 @@ def give_to_user(path: Path) -> None:
         os.chown(path, int(uid), int(gid), follow_symlinks=False)
 
 
+def new_directory(parent: Path, stem: str) -> Path:
+    """Make a directory that no other command makes: `stem`, or `stem-2`, `stem-3`, ...
+
+    Raises:
+        InputError: the parent cannot be written to.
+    """
+    try:
+        new = _missing_parents(parent)
+        parent.mkdir(parents=True, exist_ok=True)
+        path = _make_unique(parent, stem)
+    except OSError as error:
+        expected = f"a directory to write to ({error.strerror})"
+        raise InputError.of("--results", str(parent), expected) from error
+    for directory in (*new, path):
+        give_to_user(directory)
+    return path
+
+
 def _missing_parents(path: Path) -> list[Path]:
     return [directory for directory in (path, *path.parents) if not directory.exists()]
 

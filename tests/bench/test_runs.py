@@ -110,7 +110,9 @@ def test_simulated_runs_are_made_once(tmp_path: Path) -> None:
         "another": [1, 2],
     }
     assert reports
-    (next((tmp_path / "bench/part/runs/one").glob("*-2")) / SUMMARY).unlink()  # as if it was ended
+    (
+        next((tmp_path / "bench/part/runs/1-one").glob("*-2")) / SUMMARY
+    ).unlink()  # as if it was ended
     reports.clear()
     again = simulate_runs("part", cases, setting)
     assert again["another"] == made["another"]

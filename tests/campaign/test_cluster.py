@@ -161,7 +161,7 @@ def test_a_run_that_a_later_command_makes_again_is_made_by_another_worker(direct
             with cluster_executor(place, directory, {"simulated": "tiny"}) as executor:
                 wait_until(lambda: len([w for w in executor.workers if w.answered]) == 2)
                 assert executor.submit(job).result(WATCHDOG_S).status == ExitStatus.AS_EXPECTED
-    first, second = _attempts_in(directory / "tiny/scenarios/tiny.attempts")
+    first, second = _attempts_in(directory / "tiny/scenarios/tiny-seed-1.attempts")
     assert first.worker != second.worker
     assert (first.reason, second.reason) == ("first", "not trusted")
 
@@ -263,7 +263,7 @@ def test_a_run_whose_workers_are_lost_one_after_another_is_given_up(
     """After as many attempts, whether Dask gives it to another worker or the command does."""
     scenario = load_scenario(str(directory / "tiny.yaml"), settings={"duration": "60 s"})
     job = Job("tiny", "simulated", as_recorded(scenario), "tiny/tiny", WATCHDOG_S)
-    folder = directory / "tiny/scenarios/tiny.attempts"
+    folder = directory / "tiny/scenarios/tiny-seed-1.attempts"
     wanted: dict[Form, str] = {"simulated": "tiny"}
     with cluster_executor(Place("local"), directory, wanted, workers=workers) as executor:
         made = executor.submit(job)
@@ -463,7 +463,7 @@ def test_a_worker_that_waits_for_its_turn_to_emulate_is_stopped(directory: Path)
         fields = made.result(WATCHDOG_S)
     assert fields["message"] == "stopped before it began"
     assert fields["run"] is None
-    (attempt,) = _attempts_in(directory / "tiny/scenarios/tiny.attempts")
+    (attempt,) = _attempts_in(directory / "tiny/scenarios/tiny-seed-1.attempts")
     assert attempt.ended is not None
 
 
@@ -604,7 +604,7 @@ def test_no_result_waits_until_the_run_of_another_is_copied(
     store = f"file://{directory}/store"
     with cluster_executor(Place("local"), directory, wanted, store=store) as executor:
         one = executor.submit(_job(directory, "tiny/one"))
-        folder = directory / "store/tiny/scenarios/one.attempts"
+        folder = directory / "store/tiny/scenarios/one-seed-1.attempts"
         wait_until(lambda: [each for each in _attempts_in(folder) if each.ended is not None])
         other = executor.submit(_job(directory, "tiny/other"))
         assert other.result(WATCHDOG_S).status == ExitStatus.AS_EXPECTED

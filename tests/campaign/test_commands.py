@@ -67,7 +67,7 @@ def test_a_soak_on_a_cluster_makes_its_scenarios_there(tmp_path: Path) -> None:
     (part,) = soak["done"]
     assert (part["name"], part["tries"]) == ("incast-queues", 1)
     assert done.returncode == (0 if part["fine"] else 1), done.stderr
-    (attempt,) = tmp_path.glob("scenarios/incast-queues.attempts/*.json")
+    (attempt,) = tmp_path.glob("scenarios/incast-queues-seed-1.attempts/*.json")
     run = tmp_path / json.loads(attempt.read_text())["run"]
     assert not json.loads((run / "manifest.json").read_text()).get("simulated")
     (worker,) = (tmp_path / "workers").iterdir()

@@ -19,7 +19,7 @@ from testbed.campaign.budget import RetryPolicy, SeriesPolicy
 from testbed.campaign.cluster.attempts import begin, write
 from testbed.campaign.cluster.files import StoreFiles
 from testbed.campaign.engine import CampaignEngine, estimate_s
-from testbed.campaign.job import Form, Job, JobRecord
+from testbed.campaign.job import Form, Job, JobKey, JobRecord
 from testbed.campaign.local import LocalExecutor
 from testbed.campaign.plan import SLOWED, PlannedRun, planned_run
 from testbed.campaign.store import Store
@@ -73,7 +73,7 @@ def _execute(
     directory: Path,
     executor: ReplayingExecutor,
     policy: RetryPolicy | None = None,
-) -> tuple[dict[str, str], list[str]]:
+) -> tuple[dict[JobKey, str], list[str]]:
     """Execute runs; returns the failures and the progress."""
     reports: list[tuple[str, float]] = []
     store = Store(directory)

@@ -7,21 +7,27 @@ from typing import Any
 import pytest
 
 from testbed.campaign.job import JobRecord
+from testbed.campaign.plan import PlannedRun
 from testbed.campaign.series import (
     Series,
     SeriesCase,
     SeriesPlan,
     SeriesRun,
-    directory_name,
+    Settings,
+    case_folder,
+    find_cases,
     groups_of,
     load_series,
     named,
+    new_series,
+    plan_series,
     planned_runs,
     series_of,
 )
 from testbed.files.scenarios import load_scenario
 from testbed.model.errors import InputError
 from testbed.model.run_files.layout import SUMMARY
+from testbed.model.scenario import Scenario
 from testbed.model.summary import FaultSummary, FlowSummary, Integrity, Summary
 from testbed.model.summary.metric import NEVER
 from testbed.results.analysis.estimates import difference
@@ -32,9 +38,16 @@ from testbed.results.report.comparison_report import as_data, format_estimate
 def _plan(*swept: dict[str, Any], seeds: tuple[int, ...] = (1, 2)) -> SeriesPlan:
     cases = [
         SeriesCase(
-            name=named("", case), scenario="x", settings=case, seeds=list(seeds), content="c"
+            number=number,
+            name=(name := named("", case)),
+            folder=case_folder(number, name),
+            label="x",
+            scenario="x",
+            settings=case,
+            seeds=list(seeds),
+            content="c",
         )
-        for case in swept
+        for number, case in enumerate(swept, 1)
     ]
     return SeriesPlan(name="x", simulated=True, settings={}, cases=cases)
 
@@ -105,7 +118,7 @@ def test_what_differs_from_another_plan_is_named() -> None:
 
 def test_what_has_ended_is_in_the_index_in_the_order_of_the_plan(tmp_path: Path) -> None:
     scenarios = {
-        case.name: load_scenario("link-failure", settings=case.settings)  # of two planes and four
+        case.number: load_scenario("link-failure", settings=case.settings)  # of two planes and four
         for case in PLAN.cases
     }
     runs = planned_runs(PLAN, scenarios, ())
@@ -116,16 +129,18 @@ def test_what_has_ended_is_in_the_index_in_the_order_of_the_plan(tmp_path: Path)
     }
     series_of(PLAN, runs, ended).write(tmp_path)
     first, second = load_series(tmp_path).done
-    assert first == SeriesRun(case=PLAN.cases[2].name, seed=1, run="some/run", seconds=1.0)
-    assert (second.case, second.seed) == (PLAN.cases[1].name, 2)
+    assert first == SeriesRun(case=3, seed=1, run="some/run", seconds=1.0)
+    assert (second.case, second.seed) == (2, 2)
     assert second.error == "exit status 1: no luck"
-    assert second.run.endswith("=16,_topology.planes=4-2.log")
+    assert second.run.endswith("=16,_topology.planes=4-seed-2.log")
 
 
 def test_names_of_cases_are_names_of_files() -> None:
     name = named("x", {"timeline[0].at": "4 s", "transport": {"kind": "roce", "qps": 2}})
     assert name == "x, timeline[0].at=4 s, transport={kind: roce, qps: 2}"
-    assert directory_name(name) == "x,_timeline_0_.at=4_s,_transport=_kind_roce,_qps_2_"
+    folder = case_folder(7, name, 2)
+    assert folder == "07-x,_timeline_0_.at=4_s,_transport=_kind_roce,_qps_2_"
+    assert len(case_folder(1, "é" * 300).encode()) < 100
 
 
 def _made(directory: Path, plan: SeriesPlan, summaries: dict[tuple[str, int], Summary]) -> None:
@@ -139,7 +154,7 @@ def _made(directory: Path, plan: SeriesPlan, summaries: dict[tuple[str, int], Su
             (run / SUMMARY).write_text(summary.model_dump_json())
         error = "broken" if summary is None else None
         series.done.append(
-            SeriesRun(case=case.name, seed=seed, run=run.name, seconds=1, error=error)
+            SeriesRun(case=case.number, seed=seed, run=run.name, seconds=1, error=error)
         )
     series.write(directory)
 
@@ -272,3 +287,110 @@ def test_what_is_no_run_is_told(tmp_path: Path) -> None:
     Series(plan=PLAN).write(tmp_path)
     with pytest.raises(InputError, match="a series with a run that has ended"):
         groups_of([tmp_path])
+
+
+def _scenario(name: str, settings: Settings) -> Scenario:
+    return load_scenario("permutation", settings={"name": name} | settings)
+
+
+def _planned(*names: str, **options: Any) -> tuple[SeriesPlan, list[PlannedRun]]:
+    options.setdefault("sweep", {})
+    options.setdefault("seeds", 2)
+    plan, scenarios = plan_series(names, _scenario, settings={}, simulated=True, **options)
+    return plan, planned_runs(plan, scenarios, ())
+
+
+@pytest.mark.parametrize(
+    ("names", "options"),
+    [
+        (("mine", "mine-2", "mine-2-1", "mine-seed-1"), {}),
+        (("a", "b", "c"), {"labels": ("x/y", "x_y", "x y")}),
+        (("a", "b"), {"labels": ("x" * 300, "x" * 299 + "y")}),
+        (("a", "b"), {"labels": ("A", "a")}),
+        (("a",), {"sweep": {"description": ["d/a", "d_a", "d a", "d:a", "ä", "_"]}}),
+        (("a",), {"sweep": {"description": ["1, 2", "1_ 2"], "transport.evs": [8, 16]}}),
+    ],
+)
+def test_no_two_runs_share_a_folder_a_file_or_a_key(
+    names: tuple[str, ...], options: dict[str, Any]
+) -> None:
+    """Whatever they are called, and also where upper and lower case are one."""
+    plan, runs = _planned(*names, **options)
+    jobs = [run.job for run in runs]
+    for each in (
+        {job.key for job in jobs},
+        {job.name for job in jobs},
+        {str(job.file).lower() for job in jobs},
+        {str(job.log).lower() for job in jobs},
+    ):
+        assert len(each) == len(jobs)
+    assert len({job.folder.lower() for job in jobs}) == len(plan.cases)
+    assert all(len(Path(str(job.log)).name.encode()) < 200 for job in jobs)
+
+
+def test_values_that_are_written_alike_are_cases_of_their_own() -> None:
+    def load(name: str, settings: Settings) -> Scenario:
+        return _scenario(name, {"description": f"{type(settings['seen']).__name__}"})
+
+    plan, _ = plan_series(["a"], load, sweep={"seen": ["1", 1]}, settings={}, simulated=True)
+    assert [case.name for case in plan.cases] == ["seen=1", "seen=1 (2)"]
+    assert len({case.content for case in plan.cases}) == 2
+
+
+def test_a_case_is_meant_by_its_number_its_name_or_its_folder(tmp_path: Path) -> None:
+    plan, _ = _planned("a", "b", labels=("one", "two"), sweep={"description": ["d/x", "d_x"]})
+    Series(plan=plan).write(tmp_path)
+    for number, case in enumerate(plan.cases, 1):
+        for text in (str(number), f"0{number}", case.name, case.folder):
+            found = find_cases(tmp_path / text)
+            assert found is not None, text
+            assert [meant.number for meant in found.cases] == [number], text
+    for text in ("two", "b"):
+        found = find_cases(tmp_path / text)
+        assert found is not None
+        assert [meant.number for meant in found.cases] == [3, 4]
+    with pytest.raises(InputError, match=r"CASE: found twoo, expected a case of .*: 1 to 4"):
+        find_cases(tmp_path / "twoo")
+    assert find_cases(tmp_path.parent) is None
+
+
+def test_a_number_that_is_the_name_of_another_case_is_refused(tmp_path: Path) -> None:
+    plan, _ = _planned("a", "b", labels=("2", "1"))
+    Series(plan=plan).write(tmp_path)
+    with pytest.raises(InputError, match="it means 1-2 and 2-1"):
+        find_cases(tmp_path / "1")
+    found = find_cases(tmp_path / "1-2")
+    assert found is not None
+    assert [case.label for case in found.cases] == ["2"]
+
+
+def test_one_case_is_compared_with_all_its_runs(tmp_path: Path) -> None:
+    plan, _ = _planned("a", "b", sweep={"transport.evs": [8, 16]}, seeds=3)
+    _made(tmp_path, plan, {(case.name, seed): _summary(seed, 1e6, 1) for case, seed in plan.runs})
+    (group,) = groups_of([tmp_path / "2"])
+    assert (group.name, len(group.runs)) == ("a, transport.evs=16", 3)
+    of_scenario = groups_of([tmp_path / "b"])
+    assert [group.name for group in of_scenario] == ["b, transport.evs=8", "b, transport.evs=16"]
+    assert [group.name for group in groups_of([tmp_path / "1", tmp_path / "4"], ["x", "y"])] == [
+        "x",
+        "y",
+    ]
+
+
+def test_groups_of_different_series_have_different_names(tmp_path: Path) -> None:
+    """Two series of one second, of two scenarios, have directories of one name."""
+    plan, _ = _planned("a", sweep={"transport.evs": [8]}, seeds=1)
+    places = [tmp_path / name / "series-20260101T000000" for name in ("x", "y")]
+    for place in places:
+        place.mkdir(parents=True)
+        _made(place, plan, {("transport.evs=8", 1): _summary(1, 1e6, 1)})
+    names = [group.name for group in groups_of(places)]
+    assert len({*names}) == 2
+    assert str(places[0]) in names[0]
+
+
+def test_series_that_begin_in_one_second_have_directories_of_their_own(tmp_path: Path) -> None:
+    plan, _ = _planned("a")
+    directories = [new_series(plan, tmp_path) for _ in range(3)]
+    assert len({*directories}) == 3
+    assert {directory.parent for directory in directories} == {tmp_path / "a"}

@@ -118,7 +118,7 @@ def test_a_sweep_is_made_compared_and_not_mixed_with_another_scenario(
     options = ("--sweep", "transport.evs=2,4", "--repeat", "2")
     _, err = _start(tmp_path, *options).communicate(timeout=WATCHDOG_S)
     plan, done = json.loads((tmp_path / "here/sweep.json").read_text()).values()
-    swept = {case["name"]: case["settings"] for case in plan["cases"]}
+    swept = {case["number"]: case["settings"] for case in plan["cases"]}
     assert [*swept.values()] == [{"transport.evs": 2}, {"transport.evs": 4}], err
     made = [(swept[one["case"]]["transport.evs"], one["seed"]) for one in done]
     assert made == [(2, 1), (4, 1), (2, 2), (4, 2)]
@@ -184,7 +184,7 @@ def test_several_scenarios_and_transports_are_compared_by_one_command(call: Call
         for transport in ("mrc, transport.window=1", "mrc, transport.window=2", "roce")
     ]
     for case in ("mrc,_transport.window=2", "roce"):
-        (run,) = Path("here").glob(f"other,_transport.kind={case}/2*")
+        (run,) = Path("here").glob(f"?-other,_transport.kind={case}/2*")
         transport = json.loads((run / "manifest.json").read_text())["scenario"]["transport"]
         assert transport["qps"] == 2
         assert transport.get("evs") == (4 if case != "roce" else None)
@@ -311,7 +311,7 @@ def test_results_that_cannot_be_written_are_named_by_their_option(call: Call) ->
     Path("file").touch()
     called = call("simulate", "tiny.yaml", "--repeat", "2", "--results", "file/r")
     assert called.status == ExitStatus.WRONG_INPUT
-    assert "--results: found file/r/tiny/series-" in called.err
+    assert "--results: found file/r/tiny" in called.err
     assert "--into" not in called.err
     called = call("simulate", "tiny.yaml", "--repeat", "2", "--into", "file/r")
     assert "--into: found file/r, expected a directory to write to" in called.err
@@ -320,7 +320,16 @@ def test_results_that_cannot_be_written_are_named_by_their_option(call: Call) ->
 def _auto(name: str, dilation: float | None, duration: str = "1 s") -> SeriesPlan:
     """A series with `dilation: auto`, at the dilation that was chosen."""
     content = f"{name}, {duration}, {dilation}"
-    case = SeriesCase(name=name, scenario=name, settings={}, seeds=[1, 2], content=content)
+    case = SeriesCase(
+        number=1,
+        name=name,
+        folder=f"1-{name}",
+        label=name,
+        scenario=name,
+        settings={},
+        seeds=[1, 2],
+        content=content,
+    )
     return SeriesPlan(name=name, simulated=False, settings={}, dilation=dilation, cases=[case])
 
 
