@@ -19,7 +19,6 @@ import argparse
 import hashlib
 import json
 import multiprocessing
-import os
 import sys
 import tempfile
 import time
@@ -33,6 +32,7 @@ import polars as pl
 from testbed.campaign.job import FORMS, Form
 from testbed.files.catalog import SCENARIOS
 from testbed.files.scenarios import load_scenario, nominal
+from testbed.limits import simulations_at_once
 from testbed.model.errors import InputError
 from testbed.model.scenario import Scenario
 from testbed.paper.planning import plan, select_figures
@@ -165,7 +165,7 @@ def record(runs: Sequence[SimulatedRun]) -> Recording:
     began = time.monotonic()
     # Spawned, since what a run imports starts threads; each run in a fresh process, for its memory.
     context = multiprocessing.get_context("spawn")
-    with context.Pool(os.cpu_count(), maxtasksperchild=8) as pool:
+    with context.Pool(simulations_at_once(), maxtasksperchild=8) as pool:
         for name, recorded in pool.imap_unordered(_recorded, runs):
             recording[name] = recorded
             passed_s = time.monotonic() - began

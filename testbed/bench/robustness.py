@@ -4,11 +4,11 @@ Each run draws other values. `TESTBED_SOAK=1 pytest tests/sim/test_stateful.py` 
 longer: 3,000 schedules.
 """
 
-import os
 from collections.abc import Mapping
 
 from testbed.bench.claims import Claim, figures
 from testbed.bench.measure import Measurement, Setting
+from testbed.limits import simulations_at_once
 
 
 def _drawn(schedules: int) -> Mapping[str, str]:
@@ -63,4 +63,4 @@ CLAIMS = (
 
 def robustness(setting: Setting) -> list[Measurement]:
     """Give a queue pair mutated packets, and networks random faults; takes some minutes."""
-    return figures(CLAIMS, setting, at_once=len(os.sched_getaffinity(0)))
+    return figures(CLAIMS, setting, at_once=simulations_at_once())

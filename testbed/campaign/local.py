@@ -20,6 +20,7 @@ from testbed.campaign import PARENT_VARIABLE
 from testbed.campaign.job import Form, Job, JobRecord
 from testbed.campaign.options import RECORDED
 from testbed.campaign.turns import turn
+from testbed.limits import simulations_at_once
 from testbed.model.errors import SIGNALLED, ExitStatus
 from testbed.model.units import show_wait
 from testbed.results.run_directory import give_to_user
@@ -44,7 +45,7 @@ _KEPT_CHARACTERS = 400
 
 
 class LocalExecutor:
-    """Makes runs on this machine: one emulation at a time, one simulation per CPU.
+    """Makes runs on this machine: one emulation at a time, or simulations for all CPUs.
 
     Emulations of several executors take turns, those of other processes as well. What is stopped
     while it waits for its turn is not begun.
@@ -61,11 +62,12 @@ class LocalExecutor:
         self._as_root = as_root
         self._running: set[_Command] = set()
         self._stopped = threading.Event()
-        self._threads = ThreadPoolExecutor(self.slots("simulated"))
+        self._simulations = simulations_at_once()
+        self._threads = ThreadPoolExecutor(self._simulations)
 
     def slots(self, form: Form) -> int:
         """How many jobs of a form it makes at a time."""
-        return (os.cpu_count() or 1) if form == "simulated" else 1
+        return self._simulations if form == "simulated" else 1
 
     def submit(self, job: Job) -> Future[JobRecord]:
         """Start a job."""

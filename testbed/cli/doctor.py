@@ -40,7 +40,8 @@ def doctor(
         return
     from testbed.experiment.capacity import load_capacity
     from testbed.experiment.diagnosis import apt_command, diagnose
-    from testbed.experiment.machine import cpu_model, usable_cpus
+    from testbed.experiment.machine import cpu_model
+    from testbed.limits import usable_cpus
     from testbed.model.units import show_duration
 
     results = diagnose()

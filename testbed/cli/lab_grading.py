@@ -55,7 +55,10 @@ def grade(
     cache: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Keep grades here, and take them from here.")
     ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="How many at a time.")] = os.cpu_count() or 1,
+    jobs: Annotated[
+        int | None,
+        typer.Option(min=1, help="How many at a time; default: as CPUs and memory allow."),
+    ] = None,
     on: On = None,
     as_json: Json = False,
 ) -> None:
@@ -68,6 +71,7 @@ def grade(
     from testbed.labs.grading.formats import to_csv, to_gradescope
     from testbed.labs.library import LABS, find_lab, lab_directories
     from testbed.labs.students import read_course_key
+    from testbed.limits import simulations_at_once
 
     key = None if course_key is None else read_course_key(course_key)
     kept = None if cache is None else cache.resolve()
@@ -75,7 +79,7 @@ def grade(
     if not lab_directories(directory):
         raise InputError.of("--labs", str(labs), "a directory with labs, such as 01-mine/lab.yaml")
     only = "" if lab is None else find_lab(lab, directory).name
-    course = Course(key, directory, cache=kept, jobs=jobs, lab=only)
+    course = Course(key, directory, cache=kept, jobs=jobs or simulations_at_once(), lab=only)
     submitted = None if classroom50 is None else submitted_by(os.environ)
     paths = _handed_in(submissions, gradescope, classroom50)
     shared = kept or paths[0].resolve().parent

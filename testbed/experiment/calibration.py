@@ -7,8 +7,8 @@ from pathlib import Path
 
 from testbed.experiment.capacity import WARN_LOAD, Capacity
 from testbed.experiment.experiment import Experiment
-from testbed.experiment.machine import usable_cpus
 from testbed.experiment.outside import record_experiment
+from testbed.limits import usable_cpus
 from testbed.model.errors import CrashError, MachineError, RunFailedError
 from testbed.model.fabric.topology import Topology
 from testbed.model.flows import LINKS_ACROSS, fair_shares_bps

@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from testbed import fast
-from testbed.experiment.machine import cpu_model, usable_cpus
+from testbed.experiment.machine import cpu_model
 from testbed.host.plan import ENDPOINT_ROUNDS_PER_RTT
 from testbed.installation import DISTRIBUTION
+from testbed.limits import usable_cpus
 from testbed.model.errors import MachineError
 from testbed.model.flows import fair_shares_bps, flows_of, links_crossed
 from testbed.model.scenario import Scenario

@@ -8,13 +8,12 @@ import time
 from collections.abc import Iterable, Iterator
 
 from testbed.controller.process import try_ryu
-from testbed.experiment.footprint import available_memory
-from testbed.experiment.machine import usable_cpus
 from testbed.fabric.capabilities import KernelCapabilities
 from testbed.fabric.interfaces import TUN_REMEDY
 from testbed.fabric.openvswitch import availability
 from testbed.fabric.requirements import Requirement, RequirementResult, examine
 from testbed.installation import INSTALL_EMULATION
+from testbed.limits import available_memory, usable_cpus
 from testbed.model.units import NS_PER_S, show_duration, show_size
 
 LEAST_MEMORY = 1 << 30

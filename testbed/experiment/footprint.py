@@ -1,10 +1,10 @@
 """Whether this machine has the memory and the processes that a fabric and its endpoints take."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from testbed.experiment import control_groups
+from testbed import limits
+from testbed.limits import available_memory
 from testbed.model.checks import buffer_bytes
 from testbed.model.errors import MachineError
 from testbed.model.fabric.topology import Topology
@@ -48,7 +48,7 @@ def require_room_for_fabric(topology: Topology, beside: int = 0) -> None:
     Raises:
         MachineError: it does not; says what would.
     """
-    needed, available = fabric_bytes(topology), available_memory() - beside
+    needed, available = fabric_bytes(topology), int(available_memory()) - beside
     if needed <= available:
         return
     fitting = " or ".join(_fitting(topology, available)) or "no fabric of this shape"
@@ -82,7 +82,7 @@ def require_room(scenario: Scenario) -> None:
             f"{max(spare, 0)} such hosts would fit, or a higher limit (pids.max of the cgroup, "
             "kernel.threads-max, kernel.pid_max)",
         )
-    messages, available = buffer_bytes(scenario), available_memory()
+    messages, available = buffer_bytes(scenario), int(available_memory())
     in_endpoints = endpoints * ENDPOINT_BYTES + messages
     if in_endpoints > available:
         fits = int(len(scenario.flows) * available / in_endpoints)
@@ -116,20 +116,9 @@ def require_room_to_simulate(scenario: Scenario) -> None:
 # --- what there is --------------------------------------------------------------------------------
 
 
-def available_memory() -> int:
-    """Memory that can be had without swapping, in bytes; all there is where that is not known."""
-    information = Path("/proc/meminfo")
-    if not information.exists():
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    lines = information.read_text(encoding="ascii").splitlines()
-    meminfo = dict(line.split(":") for line in lines)
-    available = int(meminfo["MemAvailable"].removesuffix("kB")) * 1024
-    return int(min(available, control_groups.memory_bytes()))
-
-
 def available_processes() -> int:
     """How many more processes and threads may run, by all limits that hold here."""
     running = int(Path("/proc/loadavg").read_text(encoding="ascii").split()[3].partition("/")[2])
     kernel = (Path("/proc/sys/kernel", name) for name in ("pid_max", "threads-max"))
     left = [int(path.read_text(encoding="ascii")) - running for path in kernel]
-    return int(min(*left, control_groups.processes()))
+    return int(min(*left, limits.processes()))

@@ -6,7 +6,6 @@ import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from testbed.experiment import control_groups
 from testbed.model.run_files.health import HealthSample
 from testbed.model.units import NS_PER_S
 
@@ -117,13 +116,6 @@ def softnet_drops() -> int:
     """Packets that the kernel's receive queues dropped since boot, on all CPUs."""
     lines = Path("/proc/net/softnet_stat").read_text().splitlines()
     return sum(int(line.split()[1], 16) for line in lines)
-
-
-def usable_cpus() -> float:
-    """How many CPUs' time this process may use; less than one where its time is limited."""
-    if not hasattr(os, "sched_getaffinity"):  # on macOS and Windows
-        return os.cpu_count() or 1
-    return min(len(os.sched_getaffinity(0)), control_groups.cpus())
 
 
 def cpu_model() -> str:

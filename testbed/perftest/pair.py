@@ -3,9 +3,9 @@
 import os
 from collections.abc import Sequence
 
-from testbed.experiment.footprint import available_memory
 from testbed.fabric.fabric import Fabric
 from testbed.fabric.ordinary.routes import OrdinaryTraffic
+from testbed.limits import available_memory
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
 from testbed.perftest import in_host

@@ -53,9 +53,9 @@ class Transfer:
 class Transfers(Program):
     """Sends the transfers of one host, each from its start time on, as a connection matrix says.
 
-    A transfer goes in pieces of at most `PIECE` bytes, which the flows to its receiver take in turn,
-    first those that have been given the fewest bytes so far: so short transfers share the flows as
-    well. On one flow pieces are sent in the order in which their transfers begin.
+    A transfer goes in pieces of at most `PIECE` bytes, which the flows to its receiver take in
+    turn, first those that have been given the fewest bytes so far: so short transfers share the
+    flows as well. On one flow pieces are sent in the order in which their transfers begin.
     """
 
     def __init__(self, transfers: Sequence[Transfer], ends: Sequence[FlowEnd], depth: int) -> None:

@@ -335,7 +335,7 @@ def _under_way_in(series: Path) -> list[int]:
     return [
         int(place.parent.name)
         for place in Path("/proc").glob("[0-9]*/cmdline")
-        if f"{series}/scenarios/tiny.yaml" in _words_of(place)
+        if f"{series}/scenarios/1-tiny-seed-1.yaml" in _words_of(place)
     ]
 
 

@@ -389,7 +389,7 @@ def test_as_many_simulations_are_made_at_a_time_as_there_are_cpus(
     """Also on a large machine: none ends before all have begun."""
     count = 40
     all_have_begun = threading.Barrier(count)
-    monkeypatch.setattr(os, "cpu_count", lambda: count)
+    monkeypatch.setattr(local, "simulations_at_once", lambda: count)
     monkeypatch.setattr(LocalExecutor, "run", lambda *_: all_have_begun.wait(WATCHDOG_S))
     executor, job = LocalExecutor(tmp_path), _runs("simulated")[0].job
     assert executor.slots("simulated") == count

@@ -128,7 +128,7 @@ def _under_way(directory: Path) -> set[int]:
     started = {
         pid
         for pid, words in _processes()
-        if words[:1] == ["sudo"] and f"{directory}/here/scenarios/tiny.yaml" in words
+        if words[:1] == ["sudo"] and f"{directory}/here/scenarios/1-tiny-seed-1.yaml" in words
     }
     return {pid for pid in started if _parent(pid) not in {None, *started}}
 

@@ -201,7 +201,7 @@ def test_several_scenarios_and_transports_are_compared_by_one_command(call: Call
 
 
 def _runs(directory: Path) -> list[Path]:
-    return sorted((directory / "here/tiny").glob("2*"))
+    return sorted((directory / "here/1-tiny").glob("2*"))
 
 
 def test_a_path_that_does_not_exist_is_told_those_that_do(call: Call) -> None:

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from testbed.experiment import calibration, control_groups
+from testbed import limits
+from testbed.campaign.local import LocalExecutor
+from testbed.experiment import calibration
 from testbed.experiment.calibration import DILATIONS, calibrate, capacity_of, scenario_at
 from testbed.experiment.capacity import WARN_LOAD, Capacity
 from testbed.experiment.experiment import Experiment
@@ -168,10 +170,10 @@ def test_the_cpu_time_that_groups_grant(
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text + "\n")
-    monkeypatch.setattr(control_groups, "ROOT", tmp_path)
-    monkeypatch.setattr(control_groups, "MEMBERSHIP", tmp_path / "membership")
-    monkeypatch.setattr(control_groups, "MOUNTS", tmp_path / "none")
-    assert control_groups.cpus() == expected
+    monkeypatch.setattr(limits, "ROOT", tmp_path)
+    monkeypatch.setattr(limits, "MEMBERSHIP", tmp_path / "membership")
+    monkeypatch.setattr(limits, "MOUNTS", tmp_path / "none")
+    assert limits.cpus() == expected
 
 
 @pytest.mark.parametrize("membership", ["/pod/container/job", "/job", "/pod/container"])
@@ -187,10 +189,10 @@ def test_a_container_sees_its_own_groups_at_the_top(
     for group, quota in (("cpu", "50000"), ("cpu/job", "25000")):
         (tmp_path / group / "cpu.cfs_quota_us").write_text(quota)
         (tmp_path / group / "cpu.cfs_period_us").write_text("100000")
-    monkeypatch.setattr(control_groups, "ROOT", tmp_path)
-    monkeypatch.setattr(control_groups, "MEMBERSHIP", tmp_path / "membership")
-    monkeypatch.setattr(control_groups, "MOUNTS", tmp_path / "mounts")
-    assert control_groups.cpus() == (0.25 if membership.endswith("job") else 0.5)
+    monkeypatch.setattr(limits, "ROOT", tmp_path)
+    monkeypatch.setattr(limits, "MEMBERSHIP", tmp_path / "membership")
+    monkeypatch.setattr(limits, "MOUNTS", tmp_path / "mounts")
+    assert limits.cpus() == (0.25 if membership.endswith("job") else 0.5)
 
 
 @pytest.fixture
@@ -234,3 +236,38 @@ def test_a_quarter_of_a_cpu_is_measured(quarter: Path, tmp_path: Path) -> None:
     found = Capacity(**json.loads(done.stdout)["capacity"])
     assert found.cpus == pytest.approx(0.25)
     assert found.load(scenario_at(found.fitting_dilation(scenario_at(DILATIONS[0])))) <= WARN_LOAD
+
+
+@pytest.mark.parametrize(
+    ("affinity", "quota", "gigabytes", "simulations"),
+    [
+        (64, "max 100000", 100, 64),
+        (1, "max 100000", 100, 1),
+        (64, "250000 100000", 100, 2),
+        (64, "50000 100000", 100, 1),
+        (64, "max 100000", 4, 8),
+        (64, "max 100000", 0, 1),
+    ],
+)
+def test_simulations_side_by_side_are_as_many_as_this_process_may_have(
+    affinity: int,
+    quota: str,
+    gigabytes: int,
+    simulations: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not as many as the machine has CPUs: in a container with one of 64 there were 64."""
+    (tmp_path / "membership").write_text("0::/\n")
+    (tmp_path / "cpu.max").write_text(quota)
+    for file, size in (("max", gigabytes << 30), ("current", 0)):
+        (tmp_path / f"memory.{file}").write_text(str(size))
+    (tmp_path / "meminfo").write_text(f"MemAvailable: {200 << 20} kB\n")
+    monkeypatch.setattr(limits, "ROOT", tmp_path)
+    monkeypatch.setattr(limits, "MEMBERSHIP", tmp_path / "membership")
+    monkeypatch.setattr(limits, "MOUNTS", tmp_path / "none")
+    monkeypatch.setattr(limits, "MEMORY", tmp_path / "meminfo")
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: range(affinity))
+    monkeypatch.setattr("os.cpu_count", lambda: 64)
+    assert limits.simulations_at_once() == simulations
+    assert LocalExecutor(tmp_path).slots("simulated") == simulations

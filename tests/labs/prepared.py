@@ -29,6 +29,7 @@ from testbed.labs.predicting import predict
 from testbed.labs.runs import make_run
 from testbed.labs.students import student_key
 from testbed.labs.work import Work, start
+from testbed.limits import simulations_at_once
 
 FIRST_FAILURE = LABS / "02-first-failure"
 COURSE_KEY = b"the key of a whole course"
@@ -350,7 +351,7 @@ def grades(directory: Path) -> dict[str, Any]:
     """The grade of each file, without what depends on the machine's speed, system and paths."""
     found = {}
     paths = submissions_in([directory])
-    course = Course(COURSE_KEY, jobs=os.cpu_count() or 1)
+    course = Course(COURSE_KEY, jobs=simulations_at_once())
     place = json.dumps(str(directory.absolute()))[1:-1]
     graded = grade_all(paths, course, lambda *_: None)
     graded += [

@@ -25,6 +25,7 @@ from testbed.bench.measure import Measurement, Setting, at_most, no_target
 from testbed.bench.simulated.cost import in_new_process
 from testbed.bench.simulated.program_cost import ProgramCost, cost_of, peak_megabytes
 from testbed.bench.simulated.simulator import completions, ideal_ns, permutation
+from testbed.limits import usable_cpus
 from testbed.model.errors import InputError, MachineError
 from testbed.model.scenario import Scenario
 
@@ -151,7 +152,7 @@ def _build(checkout: Path) -> None:
     build = sources / "build"
     for command in (
         ("cmake", "-S", str(sources), "-B", str(build), "-DCMAKE_BUILD_TYPE=Release"),
-        ("cmake", "--build", str(build), "--parallel", str(os.cpu_count() or 1)),
+        ("cmake", "--build", str(build), "--parallel", str(max(1, int(usable_cpus())))),
     ):
         done = subprocess.run(  # noqa: S603 - what builds the checkout that the user named
             command, capture_output=True, text=True, check=False

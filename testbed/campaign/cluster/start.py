@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -23,6 +22,7 @@ from testbed.campaign.cluster.roster import Roster
 from testbed.campaign.cluster.slurm import logs_of, slurm_cluster, slurm_options, why_ended
 from testbed.campaign.cluster.ssh import ssh_cluster
 from testbed.campaign.cluster.workers import EMULATION, Worker
+from testbed.limits import simulations_at_once
 from testbed.model.errors import MachineError
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ def _local_cluster(workers: int, stack: ExitStack) -> Any:
     stack.enter_context(dask.config.set({"distributed.deploy.lost-worker-timeout": _RESTART}))
     return LocalCluster(
         n_workers=workers,
-        threads_per_worker=max(1, (os.cpu_count() or 1) // workers),
+        threads_per_worker=max(1, simulations_at_once() // workers),
         processes=True,
         host="127.0.0.1",
         protocol="tls://",

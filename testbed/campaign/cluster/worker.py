@@ -33,6 +33,7 @@ from testbed.campaign.job import FORMS, Job, JobRecord
 from testbed.campaign.local import NOT_BEGUN, TESTBED, LocalExecutor
 from testbed.campaign.options import NO_FIGURES, REQUIRE_TRUSTED, STOP_IF_LATE
 from testbed.campaign.turns import turn
+from testbed.limits import usable_cpus
 from testbed.model.errors import ExitStatus
 from testbed.model.run_files.layout import SUMMARY
 from testbed.model.summary import State, Summary
@@ -88,7 +89,7 @@ def _description() -> dict[str, Any]:
         "host": platform.node(),
         "kernel": f"{platform.system()} {platform.release()} {platform.machine()}",
         "python": platform.python_version(),
-        "cpus": os.cpu_count() or 1,
+        "cpus": usable_cpus(),
         "code": code_version(),
         "package": package_version(),
         "user": os.geteuid(),

@@ -1,14 +1,51 @@
-"""The limits that control groups set for this process: a container's, a service's, a job's."""
+"""What this process may use of the machine: CPUs and memory, within what control groups grant.
 
+Such groups limit a container, a service or a job.
+"""
+
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")
 MOUNTS = Path("/proc/self/mountinfo")
+MEMORY = Path("/proc/meminfo")
 
 _UNIFIED = ("", "unified")
 """Where version 2 is mounted below `ROOT`: alone, or beside version 1."""
+
+
+SIMULATION_BYTES = 512 << 20
+"""Memory of a simulation (measured for shipped scenarios: 190 to 210 MB), and room for more."""
+
+
+def simulations_at_once() -> int:
+    """How many simulations are made at a time: one for each CPU, as far as memory goes."""
+    fitting = min(usable_cpus(), available_memory() / SIMULATION_BYTES)
+    return max(1, int(fitting))
+
+
+def usable_cpus() -> float:
+    """How many CPUs' time this process may use; less than one where its time is limited."""
+    if not hasattr(os, "sched_getaffinity"):  # on macOS and Windows
+        return os.cpu_count() or 1
+    return min(len(os.sched_getaffinity(0)), cpus())
+
+
+def available_memory() -> float:
+    """Memory that can be had without swapping, in bytes.
+
+    Where that is not known, all there is; infinite where that is not known either.
+    """
+    if MEMORY.exists():
+        lines = MEMORY.read_text(encoding="ascii").splitlines()
+        meminfo = dict(line.split(":") for line in lines)
+        available = int(meminfo["MemAvailable"].removesuffix("kB")) * 1024
+        return min(available, memory_bytes())
+    if hasattr(os, "sysconf"):
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return float("inf")  # on Windows
 
 
 def cpus() -> float:
