@@ -15,7 +15,9 @@ from testbed.interface.runs import OPTIONS, RESULTS, execute
 from testbed.model.errors import InputError
 from testbed.model.scenario import Scenario
 from testbed.model.summary.scopes import SCOPES
-from testbed.results.comparison.rows import Cell, Row, compare, group_of
+from testbed.results.analysis.estimates import interval_meaning
+from testbed.results.comparison.rows import Row, compare, group_of
+from testbed.results.report.comparison_report import format_estimate
 
 if TYPE_CHECKING:
     import polars as pl
@@ -84,8 +86,9 @@ class Sweep:
         """A row for each metric and case, over the seeds.
 
         Columns: `fault` (empty: of the whole run), `metric`, `unit`, `case`, `median`, `low` and
-        `high` (a 95% interval of the median; as the median for a single seed), `runs` (in how many
-        it was measured, such as `2 of 3`).
+        `high`, `confident`, `runs` (in how many it was measured, such as `2 of 3`). With six values
+        or more `confident` is true: `low` to `high` is a 95% confidence interval of the median.
+        With fewer it is false: they are the least and the greatest value.
         """
         import polars as pl  # noqa: PLC0415 - it takes long
 
@@ -98,6 +101,7 @@ class Sweep:
                 "median": None if cell.value is None else cell.value.median,
                 "low": None if cell.value is None else cell.value.low,
                 "high": None if cell.value is None else cell.value.high,
+                "confident": None if cell.value is None else cell.value.confident,
                 "runs": cell.basis,
             }
             for row in self._rows
@@ -120,11 +124,15 @@ class Sweep:
         head = "".join(f"<th>{escape(case.name)}</th>" for case in self.cases)
         rows = "".join(
             f"<tr><td>{escape(row.name)}</td>"
-            + "".join(f"<td>{_shown(cell)} {escape(row.unit)}</td>" for cell in row.cells)
+            + "".join(
+                f"<td>{format_estimate(cell.value)} {escape(row.unit)}</td>" for cell in row.cells
+            )
             + "</tr>"
             for row in self._rows
         )
-        return f"<table><tr><th></th>{head}</tr>{rows}</table>"
+        meaning = interval_meaning([len(case.runs) for case in self.cases])
+        said = f"<p>Medians{f', with their {meaning}' if meaning else ''}.</p>"
+        return f"{said}<table><tr><th></th>{head}</tr>{rows}</table>"
 
 
 def sweep(
@@ -193,11 +201,3 @@ def _metrics(run: Result) -> dict[str, float | None]:
 def _scalar(value: Any) -> Any:
     """A swept value in a column."""
     return value if isinstance(value, str | int | float) else str(value)
-
-
-def _shown(cell: Cell) -> str:
-    """A median, with its interval where there are several seeds."""
-    if cell.value is None:
-        return "-"
-    median, low, high = cell.value.median, cell.value.low, cell.value.high
-    return f"{median:.4g}" if low == high else f"{median:.4g} [{low:.4g}, {high:.4g}]"

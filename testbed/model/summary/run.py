@@ -96,13 +96,13 @@ class OperationSummary(MetricGroup):
     that had already taken longer than any finished one when the run ended. Others that it cut off
     are left out."""
 
-    median = RequiredTime(views=View.USUAL, compared=Comparison())
+    median = RequiredTime(views=View.USUAL, compared=Comparison("completion, median"))
     """Median completion time."""
 
-    p99 = RequiredTime(views=View.USUAL, compared=Comparison())
+    p99 = RequiredTime(views=View.USUAL, compared=Comparison("completion, p99"))
     """99th percentile of completion times."""
 
-    max = RequiredTime(title="longest", views=View.USUAL, compared=Comparison("longest"))
+    max = RequiredTime(title="longest", views=View.USUAL, compared=Comparison("longest completion"))
     """Longest completion time."""
 
     algbw_bps = Number(RATE)

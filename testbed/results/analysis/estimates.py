@@ -6,7 +6,7 @@ called a range. A sample may be NEVER, which is worse than any number.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, comb, isinf
+from math import ceil, comb, isclose, isinf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,10 @@ CONFIDENCE = 0.95
 
 MIN_SAMPLES = 6
 """The fewest samples with an interval: the median lies beyond all of them once in 2^5 times."""
+
+
+_ROUNDED = 1e-12
+"""Two numbers that differ by this share of them differ by rounding only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +120,8 @@ def _median(ordered: Sequence[float]) -> float:
 
 
 def _minus(sample: float, other: float) -> float:
-    return 0.0 if isinf(sample) and isinf(other) else sample - other
+    """A difference; of equal numbers that were rounded differently, and of two NEVER, 0."""
+    return 0.0 if isclose(sample, other, rel_tol=_ROUNDED) else sample - other
 
 
 def _orders(first: int, second: int) -> list[int]:

@@ -119,7 +119,7 @@ _Read = Callable[[Summary], Value]
 def compare(groups: Sequence[Group]) -> tuple[Row, ...]:
     """Every compared metric of every group, with its difference from the first group's."""
     rows = []
-    sources = *_rows_of_run(), *_rows_of_operations(groups), *_rows_of_faults(groups)
+    sources = (*_rows_of_run(), *_rows_of_operations(groups), *_rows_of_faults(groups))
     for fault, metric, unit, read in sources:
         samples = [_samples(group, read, unit.compared[1]) for group in groups]
         cells = [
@@ -138,7 +138,15 @@ def compare(groups: Sequence[Group]) -> tuple[Row, ...]:
 
 def _samples(group: Group, read: _Read, divisor: float) -> list[float]:
     values = (read(summary) for summary in group.summaries)
-    return [value / divisor for value in values if value is not None]
+    return [_without_noise(value / divisor) for value in values if value is not None]
+
+
+_NOISE = 1e-9
+"""Less than this, in the unit of a comparison, is what rounding has left of zero."""
+
+
+def _without_noise(value: float) -> float:
+    return 0.0 if abs(value) < _NOISE else value
 
 
 _PARTS: Mapping[type[MetricGroup], Callable[[Summary], Sequence[MetricGroup]]] = {
@@ -182,7 +190,7 @@ def _rows_of_operations(groups: Sequence[Group]) -> Iterator[_RowSource]:
                 continue
             quantity = metric.compared_quantity
             read = partial(_combined, partial(_of_kind, kind), quantity, metric.compared.combine)
-            yield "", f"{kind}, {metric.compared.name or metric.label}", quantity.unit, read
+            yield "", f"{kind}: {metric.compared.name or metric.label}", quantity.unit, read
 
 
 def _of_kind(kind: str, summary: Summary) -> Sequence[MetricGroup]:

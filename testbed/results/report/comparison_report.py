@@ -6,12 +6,17 @@ from math import isinf
 from pathlib import Path
 from typing import Any
 
+from testbed.model.errors import few
 from testbed.model.run_files.layout import FIGURES
 from testbed.model.summary import Summary
+from testbed.model.summary.metric import NEVER
 from testbed.model.summary.scopes import outcome
 from testbed.results.analysis.estimates import Estimate, interval_meaning
 from testbed.results.comparison.rows import Cell, Group, Row, compare
 from testbed.results.report.html import DASH, Picture, template
+
+COLUMNS = 5
+"""So many groups stand beside each other in a table of the report."""
 
 _WHOLE = 1000
 """Numbers from here on are shown without decimals, not in powers of ten."""
@@ -75,7 +80,7 @@ def _estimate_data(value: Estimate | None, *, signed: bool) -> dict[str, Any] | 
         key: _number(number, signed=signed) if isinf(number) else number
         for key, number in numbers.items()
     }
-    return {**written, "count": value.count}
+    return {**written, "count": value.count, "confident": value.confident}
 
 
 def missed_expectations(summary: Summary) -> list[str]:
@@ -96,6 +101,27 @@ def expectations_met(summary: Summary) -> str:
     return f"{failed} of {count} missed" if failed else f"all {count} met"
 
 
+NOTES = 20
+"""So many notes on what never happened are shown."""
+
+
+def notes_on_never(groups: Sequence[Group]) -> list[str]:
+    """What helps to understand values that are `never`, as the runs' own reports say it."""
+    seeds: dict[str, list[int]] = {}
+    for group in groups:
+        for summary in group.summaries:
+            for fault in summary.faults:
+                metrics = [m for m in fault.metrics() if m.compared is not None]
+                if NEVER not in [metric.compared_quantity.of(fault) for metric in metrics]:
+                    continue
+                for remark in summary.remarks_on(fault):
+                    told = seeds.setdefault(f"{group.name}: {fault.name}: {remark}", [])
+                    told.append(summary.seed)
+    notes = [f"{note} (seed {few([str(seed) for seed in told])})" for note, told in seeds.items()]
+    further = [f"and {len(notes) - NOTES} more; each run's report has its own"]
+    return [*notes[:NOTES], *(further if len(notes) > NOTES else [])]
+
+
 def sections(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
     """The rows of the whole run, then those of each fault, each with the fault's name."""
     return [(fault, list(same)) for fault, same in groupby(rows, key=lambda row: row.fault)]
@@ -114,6 +140,9 @@ def write_comparison(title: str, groups: Sequence[Group], file: Path) -> tuple[R
         groups=groups,
         sections=sections(rows),
         missed_expectations=missed_expectations,
+        never=any(cell.never for row in rows for cell in row.cells),
+        notes=notes_on_never(groups),
+        columns=COLUMNS,
         expectations_met=expectations_met,
         meaning=interval_meaning([len(group.runs) for group in groups]),
         pictures=[Picture.of(drawing, figures) for drawing in drawings],

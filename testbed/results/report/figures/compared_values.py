@@ -17,11 +17,12 @@ NEVER_AT = 1.15
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A cell of the comparison, the height at which it is drawn, and its colour."""
+    """A cell of the comparison, the height at which it is drawn, its colour and its mark."""
 
     height: float
     cell: Cell
     colour: str
+    mark: str = "o"
 
 
 def draw_values(axes: Axes, title: str, values: Sequence[Value]) -> None:
@@ -68,7 +69,7 @@ def _draw(axes: Axes, value: Value, left: float, never_at: float) -> None:
     if not isfinite(estimate.high):
         axes.plot(never_at, value.height, ">", color=value.colour, markersize=4)
     if isfinite(estimate.median):
-        axes.plot(median, value.height, "o", color=value.colour, markersize=4)
+        axes.plot(median, value.height, value.mark, color=value.colour, markersize=4)
     if value.cell.measured < value.cell.runs or value.cell.never:
         _note_basis(axes, value, low, high, middle=(left + never_at) / 2)
 

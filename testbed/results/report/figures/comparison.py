@@ -1,5 +1,6 @@
 """Figures that compare groups of runs: goodput over time, and every metric with its interval."""
 
+import textwrap
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
@@ -18,11 +19,24 @@ from testbed.results.report.figures import style
 from testbed.results.report.figures.compared_values import Value, draw_values
 from testbed.results.report.figures.style import Drawing
 
-COLOURS = (style.BLUE, style.ORANGE, style.GREEN, style.PURPLE, style.SKY, style.BLACK, style.GREY)
-"""The groups' colours, in order; further groups all have the last."""
+COLOURS = (
+    *(style.BLUE, style.ORANGE, style.GREEN, style.PURPLE, style.SKY, style.BLACK),
+    *("#882255", "#999933", "#332288", "#8c564b", "#b8a900", "#44aa99"),
+)
+"""The groups' colours, in order; the second half, of Paul Tol's and others, is dashed as well."""
 
-BEFORE_RTTS, AFTER_RTTS = 5.0, 25.0
-"""Shown around the first fault; runs without a fault are shown as a whole."""
+LINES, MARKS = ("-", "--", ":", "-."), "osD^"
+"""The look of each six groups, so that colours which are alike to some readers stay apart."""
+
+_A_LOOK = 6
+_NAME = 44
+"""So many characters of a group's name stand on a line."""
+
+_LINE_IN = 0.15
+
+BEFORE_RTTS, AFTER_RTTS, HEALED_RTTS = 5.0, 25.0, 10.0
+"""Shown before and after the first fault, and after the last is healed; without a fault the whole
+run is shown."""
 
 BIN_RTTS = 0.5
 PANELS_A_ROW = 3
@@ -46,7 +60,23 @@ def draw(groups: Sequence[Group], rows: Sequence[Row], directory: Path) -> tuple
 
 
 def _colour(index: int) -> str:
-    return COLOURS[min(index, len(COLOURS) - 1)]
+    return COLOURS[index % len(COLOURS)]
+
+
+def _look(index: int) -> int:
+    return index // _A_LOOK % len(LINES)
+
+
+def _wrapped(name: str) -> str:
+    return textwrap.fill(name, _NAME, break_on_hyphens=False)
+
+
+def _legend(figure: Figure, names: Sequence[str]) -> None:
+    """A legend below, which makes the figure higher: it takes nothing from the axes."""
+    columns = 2 if len(names) > 1 else 1
+    lines = [_wrapped(name).count("\n") + 1 for name in names]
+    figure.set_figheight(figure.get_figheight() + _LINE_IN * sum(lines) / columns)
+    figure.legend(loc="outside lower center", ncols=columns)
 
 
 def _save(figure: Figure, groups: Sequence[Group], directory: Path, stem: str) -> None:
@@ -65,9 +95,9 @@ def _marks(groups: Sequence[Group]) -> str:
 
 
 def _goodput(groups: Sequence[Group], directory: Path) -> Drawing:
-    figure = style.new_figure(3.0)
+    figure = style.new_figure(2.8)
     axes = figure.subplots()
-    with_faults = False
+    with_faults, names = False, list[str]()
     for i, group in enumerate(groups):
         curves = [_curve(run, s) for run, s in zip(group.runs, group.summaries, strict=True)]
         with_faults |= any(_first_fault_s(summary) > 0 for summary in group.summaries)
@@ -75,7 +105,9 @@ def _goodput(groups: Sequence[Group], directory: Path) -> Drawing:
         shares = np.array([np.interp(times, *curve) for curve in curves])
         low, middle, high = bands(shares)
         count = f"{len(curves)} runs" if len(curves) > 1 else "1 run"
-        axes.plot(times, middle, color=_colour(i), label=f"{group.name} ({count})")
+        look = LINES[_look(i)]
+        names.append(f"{group.name} ({count})")
+        axes.plot(times, middle, look, color=_colour(i), label=_wrapped(names[-1]))
         if len(curves) > 1:
             axes.fill_between(times, low, high, color=_colour(i), alpha=0.2, linewidth=0)
     axes.axhline(100, color=style.GREY, linewidth=0.7, linestyle="--")
@@ -83,7 +115,7 @@ def _goodput(groups: Sequence[Group], directory: Path) -> Drawing:
     origin = "the first fault" if with_faults else "the start of the run"
     axes.set_xlabel(f"time from {origin} (base RTTs)")
     axes.set_ylabel("goodput of all flows\n(% of the undamaged fabric)")
-    figure.legend(loc="outside lower center", ncols=2)
+    _legend(figure, names)
     _save(figure, groups, directory, "comparison-goodput")
     meaning = _meaning(groups)
     caption = (
@@ -103,7 +135,9 @@ def _curve(run: Path, summary: Summary) -> tuple[Floats, Floats]:
     rtt_s, zero = summary.base_rtt_us / 1e6, _first_fault_s(summary)
     begin = max(-BEFORE_RTTS, -zero / rtt_s) if zero else 0.0
     end = (summary.duration_s - zero) / rtt_s
-    edges = np.arange(begin, min(AFTER_RTTS, end) if zero else end, BIN_RTTS)
+    healed = max((f.healed_s for f in summary.faults if f.healed_s is not None), default=zero)
+    shown = max(AFTER_RTTS, (healed - zero) / rtt_s + HEALED_RTTS)
+    edges = np.arange(begin, min(shown, end) if zero else end, BIN_RTTS)
     arrivals = pl.read_parquet(run / ARRIVALS.file, columns=["t", "bytes"])
     times = (arrivals["t"].to_numpy() - zero) / rtt_s
     placed, _ = np.histogram(times, edges, weights=arrivals["bytes"].to_numpy())
@@ -114,10 +148,11 @@ def _curve(run: Path, summary: Summary) -> tuple[Floats, Floats]:
 
 def _of_runs(groups: Sequence[Group], rows: Sequence[Row], directory: Path) -> Drawing:
     """Every metric of the whole run: a panel each, a line for each group."""
-    figure, panels = _panels(len(rows), len(groups))
+    names = [_wrapped(group.name) for group in groups]
+    figure, panels = _panels(len(rows), sum(name.count("\n") + 1 for name in names))
     for axes, row in zip(panels, rows, strict=False):
         draw_values(axes, row.heading, _values(row, 0.0, 1.0))
-    panels[0].set_yticks(range(len(groups)), [group.name for group in groups])
+    panels[0].set_yticks(range(len(groups)), names)
     panels[0].set_ylim(len(groups) - 0.4, -0.6)
     _save(figure, groups, directory, "comparison-figures")
     return Drawing("comparison-figures", "The whole run", _marks(groups))
@@ -142,8 +177,10 @@ def _of_faults(
         panels[0].set_ylim(len(some) - 0.5, -0.5)
         if len(groups) > 1:
             for i, group in enumerate(groups):
-                panels[0].plot([], [], "o-", color=_colour(i), markersize=4, label=group.name)
-            figure.legend(loc="outside lower center", ncols=2)
+                look = f"{MARKS[_look(i)]}-"
+                label = _wrapped(group.name)
+                panels[0].plot([], [], look, color=_colour(i), markersize=4, label=label)
+            _legend(figure, [group.name for group in groups])
         stem = f"comparison-faults{f'-{number + 1}' if number else ''}"
         _save(figure, groups, directory, stem)
         drawings.append(Drawing(stem, "What the faults did", _marks(groups)))
@@ -162,4 +199,7 @@ def _panels(count: int, lines: int) -> tuple[Figure, list[Axes]]:
 
 def _values(row: Row, first: float, step: float) -> list[Value]:
     """The values of a row, a line below another."""
-    return [Value(first + step * i, cell, _colour(i)) for i, cell in enumerate(row.cells)]
+    return [
+        Value(first + step * i, cell, _colour(i), MARKS[_look(i)])
+        for i, cell in enumerate(row.cells)
+    ]
