@@ -12,6 +12,7 @@ import pytest
 import testbed
 from testbed import InputError, Result, RunFailedError, Sweep
 from testbed.campaign.job import JobRecord, error_of
+from testbed.campaign.series import groups_of
 from testbed.model.errors import ExitStatus, MachineError
 from testbed.model.faults.kinds import Cut
 from testbed.model.workload import Permutation
@@ -215,7 +216,17 @@ def test_a_sweep_compares_its_cases(tmp_path: Path) -> None:
     assert row["case"].to_list() == ["transport.spray=adaptive", "transport.spray=blind"]
     assert (row["low"] <= row["median"]).all()
     assert row["runs"].to_list() == ["2 of 2"] * 2
+    assert row["confident"].to_list() == [False] * 2, "a range of two"
     assert "transport.spray=blind" in made._repr_html_()
+    assert "with their range of 2" in made._repr_html_()
+    groups = groups_of([made.directory])
+    assert [group.name for group in groups] == [case.name for case in made]
+    assert [group.runs for group in groups] == [
+        tuple(run.directory for run in case.runs) for case in made
+    ]
+    case = made.cases[1]
+    latest = testbed.load_result(made.directory / "2")
+    assert latest.directory in [run.directory.resolve() for run in case.runs]
 
 
 @pytest.mark.simulated

@@ -303,16 +303,22 @@ class Summary(MetricGroup):
             remarks.append(
                 "more than is attainable: packets that were in flight when it began arrived, too"
             )
-        remarks += self._remark_on_waiting(fault)
+        remarks += self.remarks_on_never(fault)
         if fault.return_last is not None and fault.return_last.rtt != NEVER:
             after = RTT.show(fault.return_last.rtt)
             remarks.append(f"all its EVs were in use again {after} after healing")
-        elif fault.return_last is not None and fault.healed_s is not None:
-            remarks.append("not all of its EVs were in use again before the run ended")
         single = [flow for flow in fault.flows if flow.affected and self._has_one_ev(flow.flow)]
         if single:
             count = f"{len(single)} of {fault.flows_affected} flows"
             remarks.append(f"{count} have a single path: the last EV is kept, whatever it loses")
+        return remarks
+
+    def remarks_on_never(self, fault: FaultSummary) -> list[str]:
+        """Why something did not happen after a fault, in words, as far as that is known."""
+        remarks = [*self._remark_on_waiting(fault)]
+        returned = fault.return_last
+        if returned is not None and returned.rtt == NEVER and fault.healed_s is not None:
+            remarks.append("not all of its EVs were in use again before the run ended")
         return remarks
 
     def _remark_on_waiting(self, fault: FaultSummary) -> Iterator[str]:

@@ -1,19 +1,21 @@
 """The comparison of groups of runs as one HTML file, and the text of its cells."""
 
+import re
 from collections.abc import Sequence
 from itertools import groupby
 from math import isinf
 from pathlib import Path
 from typing import Any
 
-from testbed.model.errors import few
 from testbed.model.run_files.layout import FIGURES
 from testbed.model.summary import Summary
-from testbed.model.summary.metric import NEVER
 from testbed.model.summary.scopes import outcome
 from testbed.results.analysis.estimates import Estimate, interval_meaning
 from testbed.results.comparison.rows import Cell, Group, Row, compare
 from testbed.results.report.html import DASH, Picture, template
+
+NAMED = 3
+"""So many groups are named by a note that is about several."""
 
 COLUMNS = 5
 """So many groups stand beside each other in a table of the report."""
@@ -101,25 +103,26 @@ def expectations_met(summary: Summary) -> str:
     return f"{failed} of {count} missed" if failed else f"all {count} met"
 
 
-NOTES = 20
-"""So many notes on what never happened are shown."""
-
-
 def notes_on_never(groups: Sequence[Group]) -> list[str]:
-    """What helps to understand values that are `never`, as the runs' own reports say it."""
-    seeds: dict[str, list[int]] = {}
+    """What explains values that are `never`, as the runs' reports say it: each kind once."""
+    first, told = dict[str, str](), dict[str, dict[str, None]]()
     for group in groups:
         for summary in group.summaries:
             for fault in summary.faults:
-                metrics = [m for m in fault.metrics() if m.compared is not None]
-                if NEVER not in [metric.compared_quantity.of(fault) for metric in metrics]:
-                    continue
-                for remark in summary.remarks_on(fault):
-                    told = seeds.setdefault(f"{group.name}: {fault.name}: {remark}", [])
-                    told.append(summary.seed)
-    notes = [f"{note} (seed {few([str(seed) for seed in told])})" for note, told in seeds.items()]
-    further = [f"and {len(notes) - NOTES} more; each run's report has its own"]
-    return [*notes[:NOTES], *(further if len(notes) > NOTES else [])]
+                for remark in summary.remarks_on_never(fault):
+                    note = f"{fault.name}: {remark}"
+                    kind = re.sub(r"[0-9.]+", "", note)
+                    first.setdefault(kind, note)
+                    told.setdefault(kind, {})[group.name] = None
+    return [f"{note} ({_of(list(told[kind]), groups)})" for kind, note in first.items()]
+
+
+def _of(names: Sequence[str], groups: Sequence[Group]) -> str:
+    """Which groups a note is about."""
+    if not groups[1:]:
+        return names[0]
+    further = "; ..." if names[NAMED:] else ""
+    return f"in {len(names)} of {len(groups)}: {'; '.join(names[:NAMED])}{further}"
 
 
 def sections(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
@@ -140,7 +143,6 @@ def write_comparison(title: str, groups: Sequence[Group], file: Path) -> tuple[R
         groups=groups,
         sections=sections(rows),
         missed_expectations=missed_expectations,
-        never=any(cell.never for row in rows for cell in row.cells),
         notes=notes_on_never(groups),
         columns=COLUMNS,
         expectations_met=expectations_met,

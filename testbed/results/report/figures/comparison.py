@@ -21,7 +21,7 @@ from testbed.results.report.figures.style import Drawing
 
 COLOURS = (
     *(style.BLUE, style.ORANGE, style.GREEN, style.PURPLE, style.SKY, style.BLACK),
-    *("#882255", "#999933", "#332288", "#8c564b", "#b8a900", "#44aa99"),
+    *("#882255", "#999933", "#332288", "#8c564b", "#ff9da7", "#44aa99"),
 )
 """The groups' colours, in order; the second half, of Paul Tol's and others, is dashed as well."""
 
@@ -40,6 +40,9 @@ run is shown."""
 
 BIN_RTTS = 0.5
 PANELS_A_ROW = 3
+BANDS = 6
+"""Of more groups, the bands of their intervals would hide each other's lines."""
+
 FAULTS_A_FIGURE = 12
 
 _MARKS = (
@@ -108,7 +111,7 @@ def _goodput(groups: Sequence[Group], directory: Path) -> Drawing:
         look = LINES[_look(i)]
         names.append(f"{group.name} ({count})")
         axes.plot(times, middle, look, color=_colour(i), label=_wrapped(names[-1]))
-        if len(curves) > 1:
+        if len(curves) > 1 and len(groups) <= BANDS:
             axes.fill_between(times, low, high, color=_colour(i), alpha=0.2, linewidth=0)
     axes.axhline(100, color=style.GREY, linewidth=0.7, linestyle="--")
     axes.set_ylim(bottom=0)
@@ -117,7 +120,7 @@ def _goodput(groups: Sequence[Group], directory: Path) -> Drawing:
     axes.set_ylabel("goodput of all flows\n(% of the undamaged fabric)")
     _legend(figure, names)
     _save(figure, groups, directory, "comparison-goodput")
-    meaning = _meaning(groups)
+    meaning = _meaning(groups) if len(groups) <= BANDS else ""
     caption = (
         f"Payload newly placed at the receivers, all flows together, in bins of {BIN_RTTS:g} base "
         "RTT, as a share of what the fabric allows without faults. Lines: the median of a group's "

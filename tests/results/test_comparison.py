@@ -1,0 +1,136 @@
+"""Comparisons of many groups: figures that tell them apart, tables that fit a page, notes."""
+
+from io import StringIO
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgb
+from rich.console import Console
+
+from testbed.cli.comparison import PAGE, print_comparison
+from testbed.model.summary import Summary
+from testbed.model.summary.metric import NEVER
+from testbed.results.analyse import analyse
+from testbed.results.analysis.estimates import difference
+from testbed.results.comparison.rows import Group, compare, group_of
+from testbed.results.report.comparison_report import format_estimate, notes_on_never
+from testbed.results.report.figures.comparison import COLOURS, LINES, _colour, _curve, _look
+from tests.results.synthetic import Plan, generate
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("run")
+    generate(directory, Plan())
+    analyse(directory, drawn=False)
+    return directory
+
+
+def test_twelve_groups_have_colours_that_stay_apart() -> None:
+    assert len(COLOURS) >= 12
+    for one, other in combinations(COLOURS, 2):
+        assert np.linalg.norm(np.subtract(to_rgb(one), to_rgb(other))) > 0.15, (one, other)
+    looks = {(_colour(i), LINES[_look(i)]) for i in range(24)}
+    assert len(looks) == 24
+
+
+def test_a_curve_goes_on_until_the_fault_is_healed(run: Path) -> None:
+    (group,) = [group_of("x", [run])]
+    (summary,) = group.summaries
+    rtt_s = summary.base_rtt_us / 1e6
+    (first, *_) = summary.faults
+    assert first.effective_s is not None
+    for after_rtt in (5.0, 40.0):
+        fault = first.model_copy(update={"values": first.values})
+        fault.values["healed_s"] = first.effective_s + after_rtt * rtt_s
+        changed = summary.model_copy(update={"faults": (fault,)})
+        times, _ = _curve(run, changed)
+        ends = (summary.duration_s - first.effective_s) / rtt_s
+        assert times[-1] >= min(max(25.0, after_rtt + 10.0), ends) - 1.0
+
+
+def _printed(groups: list[Group]) -> str:
+    out = StringIO()
+    console = Console(file=out, width=1000, highlight=False, markup=False)
+    print_comparison(groups, compare(groups), console)
+    return out.getvalue()
+
+
+def test_tables_of_many_groups_fit_a_page(run: Path) -> None:
+    groups = [
+        group_of(f"transport.evs={i}, workload.message_size=64 KiB, timeline[0].at=1 s", [run])
+        for i in range(12)
+    ]
+    printed = _printed(groups)
+    table = [line for line in printed.splitlines() if line[:1] in "│┃├└┏┡"]
+    metrics = [line for line in table if "│ 1 of 1" in line or "of runs" in line]
+    assert max(map(len, metrics)) <= PAGE + 10
+    assert printed.count("goodput of all flows") > 1
+    for i in range(12):
+        assert f"transport.evs={i}," in printed
+
+
+def test_why_something_never_happened_is_said(run: Path) -> None:
+    summary = group_of("x", [run]).summaries[0]
+    remarks = [r for fault in summary.faults for r in summary.remarks_on_never(fault)]
+    other = [r for fault in summary.faults for r in summary.remarks_on(fault)]
+    assert {*remarks} <= {*other}
+    groups = [Group(name, (run,), (_never(summary),)) for name in ("one", "two")]
+    (note,) = notes_on_never(groups)
+    assert "not all of its EVs were in use again before the run ended" in note
+    assert note.endswith("(in 2 of 2: one; two)")
+    assert note in _printed(groups)
+
+
+def _never(summary: Summary) -> Summary:
+    """The same with a fault whose EVs did not all return."""
+    content = summary.model_dump(mode="json")
+    fault = content["faults"][0]
+    fault |= {"healed_s": fault["effective_s"] + 1}
+    fault |= {key: "never" for key in fault if key.startswith("return_last_")}
+    content["faults"] = [fault]
+    return Summary.model_validate(content)
+
+
+def test_what_rounding_has_left_is_no_figure(run: Path) -> None:
+    assert format_estimate(difference([0.1 + 0.2] * 6, [0.3] * 6), signed=True) == "+0"
+    assert not difference([0.1 + 0.2] * 6, [0.3] * 6).differs
+    (summary,) = group_of("x", [run]).summaries
+    content = summary.model_dump(mode="json")
+    for flow in content["flows"]:
+        flow["run_fraction"] = 1.24e-16
+    row = next(
+        row
+        for row in compare([Group("x", (run,), (Summary.model_validate(content),))])
+        if row.metric == "slowest flow, of attainable"
+    )
+    assert format_estimate(row.cells[0].value) == "0"
+    assert difference([NEVER], [1.0]).median == NEVER
+
+
+def test_operations_are_compared(run: Path) -> None:
+    (summary,) = group_of("x", [run]).summaries
+    times = {
+        f"{name}_{form}": value
+        for name, value in (("median", 1.0), ("p99", 2.0), ("max", 3.0))
+        for form in ("ms", "rtt", "real_us")
+    }
+    operation = {"kind": "allreduce", "hosts": 8, "bytes": 8, "count": 3, **times}
+    content = summary.model_dump(mode="json")
+    content["operations"] = [{**operation, "algbw_bps": 1e6, "busbw_bps": 2e6}]
+    with_them = Group("x", (run,), (Summary.model_validate(content),))
+    rows = {row.heading: row.cells for row in compare([with_them, Group("y", (run,), (summary,))])}
+    medians = {
+        heading: cells[0].value.median
+        for heading, cells in rows.items()
+        if heading.startswith("allreduce") and cells[0].value is not None
+    }
+    assert medians == {
+        "allreduce: completion, median (RTT)": 1.0,
+        "allreduce: completion, p99 (RTT)": 2.0,
+        "allreduce: longest completion (RTT)": 3.0,
+        "allreduce: bus bandwidth (Mbit/s)": 2.0,
+    }
+    assert rows["allreduce: bus bandwidth (Mbit/s)"][1].basis == "0 of 1"
