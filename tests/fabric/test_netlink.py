@@ -1,15 +1,18 @@
 """Requests in packed buffers: carried out in order, refused by name."""
 
+import errno
 from ipaddress import IPv6Address, IPv6Network
+from socket import AF_INET6
 
 import pytest
+from pyroute2.netlink.rtnl import RTM_GETROUTE
 
 from testbed.fabric import routes
 from testbed.fabric.addresses import missing_addresses
-from testbed.fabric.netlink import requests
-from testbed.fabric.netlink.messages import RouteMessage
+from testbed.fabric.netlink import requests, socket
+from testbed.fabric.netlink.messages import SEG6_IPTUN_MODE_ENCAP_RED, RouteMessage
 from testbed.fabric.netlink.namespaces import NodeNamespaces
-from testbed.fabric.netlink.socket import NetlinkError
+from testbed.fabric.netlink.socket import Netlink, NetlinkError
 from tests.sandbox import run_in_sandbox
 
 pytestmark = pytest.mark.kernel
@@ -64,6 +67,41 @@ def test_thousands_of_requests_go_in_several_buffers() -> None:
             return len(missing_addresses(netlink, addresses(6000)))
 
     assert run_in_sandbox(act) == 0
+
+
+@pytest.mark.root
+def test_more_encapsulations_than_the_kernels_pool_has_room_for_are_all_made() -> None:
+    """It takes their caches from memory that it does not wait for: ENOMEM, with gigabytes free."""
+
+    def act() -> tuple[int, int]:
+        carrier = routes.Encapsulation(SEG6_IPTUN_MODE_ENCAP_RED, (IPv6Address("5f00:0:1000::"),))
+        wanted = [
+            routes.Route(IPv6Network(address), requests.LOOPBACK, action=carrier)
+            for address in addresses(40_000)
+        ]
+        with NodeNamespaces() as namespaces:
+            netlink = namespaces.create("here").netlink
+            netlink.send([requests.set_link(requests.LOOPBACK, "lo", up=True)])
+            netlink.send(routes.install_route(route, str) for route in wanted)
+            table = requests.RT_TABLE_MAIN
+            made = netlink.dump_raw(RouteMessage, RTM_GETROUTE, family=AF_INET6, table=table)
+            return len(wanted), sum(1 for _ in made)
+
+    wanted, made = run_in_sandbox(act)
+    assert made == wanted
+
+
+def test_memory_that_never_comes_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a while without any success; the request is named."""
+    request = requests.new_address(IPv6Address("2001:db8::1"))
+    error = NetlinkError("here", request.description, errno.ENOMEM)
+    monkeypatch.setattr(Netlink, "_refused", lambda _, batch: [(batch[0], error)])
+    monkeypatch.setattr(socket, "_MOST_REFILL_S", 0.01)
+    with (
+        Netlink("here") as netlink,
+        pytest.raises(NetlinkError, match="add address 2001:db8::1: Cannot allocate memory"),
+    ):
+        netlink.send([request])
 
 
 def test_un_routes_keep_flavours_and_counters_through_encoding() -> None:

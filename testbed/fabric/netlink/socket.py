@@ -9,6 +9,7 @@ import errno
 import os
 import socket
 import struct
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -36,9 +37,22 @@ NLMSGERR_ATTR_MSG = 1
 
 _BUFFER_BYTES = 1 << 20
 _BATCH_BYTES = 1 << 18
+_BATCH = 512
+"""Requests of one buffer: if the kernel refuses all, its errors fit into the socket's buffer."""
+
 _READ_BYTES = 1 << 17
 _TIMEOUT_S = 10
 """The kernel answers within its system call. A longer wait is a defect of this program."""
+
+_REFILL_S = 0.001
+_MOST_REFILL_S = 2.0
+"""How often a request is repeated that found no memory, and for how long if no other succeeds.
+
+The kernel takes the caches of a route with seg6 encapsulation from a pool of memory for each CPU
+(`seg6_build_state`: `dst_cache_init` with GFP_ATOMIC). It does not wait for more there: an empty
+pool is ENOMEM on a machine with any amount of free memory, and a worker of the kernel fills it, a
+few pages each time (mm/percpu.c). One buffer of many routes empties it sooner than that.
+"""
 
 _HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence number, port
 _ERRNO = struct.Struct("=i")
@@ -137,6 +151,9 @@ class Netlink(Closeable):
     def send(self, requests: Iterable[Request]) -> None:
         """Have the kernel carry out requests in order, with as few system calls as possible.
 
+        What finds no memory is repeated after those that do: the kernel may have some a moment
+        later.
+
         Raises:
             NetlinkError: the kernel refused a request; those after it in its buffer were carried
                 out all the same.
@@ -144,7 +161,7 @@ class Netlink(Closeable):
         batch: list[Request] = []
         size = 0
         for request in requests:
-            if size + len(request.data) > _BATCH_BYTES:
+            if len(batch) == _BATCH or size + len(request.data) > _BATCH_BYTES:
                 self._send_batch(batch)
                 batch, size = [], 0
             batch.append(request)
@@ -153,6 +170,18 @@ class Netlink(Closeable):
             self._send_batch(batch)
 
     def _send_batch(self, batch: list[Request]) -> None:
+        until = time.monotonic() + _MOST_REFILL_S
+        while refused := self._refused(batch):
+            error = next((error for _, error in refused if error.code != errno.ENOMEM), None)
+            if len(refused) < len(batch):
+                until = time.monotonic() + _MOST_REFILL_S
+            if error is not None or time.monotonic() > until:
+                raise error or refused[0][1]
+            batch = [request for request, _ in refused]
+            time.sleep(_REFILL_S)
+
+    def _refused(self, batch: list[Request]) -> list[tuple[Request, NetlinkError]]:
+        """Send requests in one buffer; returns those that the kernel refused, with the errors."""
         first = self._sequence + 1
         self._sequence = last = self._sequence + len(batch)
         buffer = bytearray()
@@ -165,14 +194,16 @@ class Netlink(Closeable):
             buffer += bytes(-len(buffer) & 3)
             struct.pack_into("=HI", buffer, start + 6, flags, number)
         self._socket.send(buffer)
-        refusal: NetlinkError | None = None
+        refused: list[tuple[Request, NetlinkError]] = []
         for reply in self._replies(first, last):
             if reply.kind == NLMSG_ERROR:
-                refusal = refusal or self._error(reply, batch[reply.sequence - first].description)
+                request = batch[reply.sequence - first]
+                error = self._error(reply, request.description)
+                if error is not None:
+                    refused.append((request, error))
                 if reply.sequence == last:
                     break
-        if refusal is not None:
-            raise refusal
+        return refused
 
     # --- reading ------------------------------------------------------------------------------
 
