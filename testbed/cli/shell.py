@@ -110,7 +110,7 @@ def _watched(
     run.give_to_user()
 
 
-def _without_queue_pairs(_: str) -> None:
+def _without_queue_pairs(_: str) -> int:
     """Say what `ev` and `port` need.
 
     Raises:
@@ -122,18 +122,25 @@ def _without_queue_pairs(_: str) -> None:
     )
 
 
-def run_command(commands: "Callable[[], typer.Typer]", name: str, run: Path, line: str) -> None:
-    """Carry out `testbed fault`, `ev` or `port` for the fabric of this prompt."""
-    from testbed.model.errors import TestbedError
+def run_command(commands: "Callable[[], typer.Typer]", name: str, run: Path, line: str) -> int:
+    """Carry out `testbed fault`, `ev` or `port` for the fabric of this prompt.
+
+    Returns:
+        The exit status that the command has outside of the prompt.
+    """
+    from testbed.model.errors import ExitStatus, TestbedError
 
     try:
         words = _words(line)
         arguments = [words[0], str(run), *words[1:]] if words else ["--help"]
-        commands()(arguments, prog_name=name, standalone_mode=False)
+        status = commands()(arguments, prog_name=name, standalone_mode=False)
     except TestbedError as wrong:
         stderr().print(f"error: {wrong}", markup=False)
+        return wrong.exit_status
     except typer.TyperException as wrong:
         stderr().print(f"error: {wrong.format_message()}", markup=False)
+        return ExitStatus.WRONG_INPUT
+    return int(status or ExitStatus.AS_EXPECTED)
 
 
 def _words(line: str) -> list[str]:
@@ -153,9 +160,10 @@ _LINK_WORDS = 3
 """Two nodes, and up or down."""
 
 
-def _link(topology: "Topology", run: Path, line: str) -> None:
+def _link(topology: "Topology", run: Path, line: str) -> int:
     """Mininet's `link A B down` and `link A B up`, as a fault that is recorded."""
     from testbed.controller.client import Client, socket_of
+    from testbed.model.errors import ExitStatus
     from testbed.model.fabric.names import link_between
 
     words = line.split()
@@ -164,15 +172,15 @@ def _link(topology: "Topology", run: Path, line: str) -> None:
         example = topology.fabric_link(0, 0, 0)
         ends = f"{example.lower.node.name} {example.upper.node.name}"
         stderr().print(f"usage: link A B up|down, such as: link {ends} down")
-        return
+        return ExitStatus.WRONG_INPUT
     if words[2] == "down":
-        run_command(fault.commands, "fault", run, f"inject cut {link.name}")
-        return
+        return run_command(fault.commands, "fault", run, f"inject cut {link.name}")
     with Client(socket_of(run)) as client:
         records = client.faults()
     for record in records:
         if (record["kind"], record["target"]) == ("cut", link.name) and not record["healed_ns"]:
-            run_command(fault.commands, "fault", run, f"heal {record['index']}")
+            return run_command(fault.commands, "fault", run, f"heal {record['index']}")
+    return ExitStatus.AS_EXPECTED
 
 
 def pcap_files(topology: "Topology", places: list[str], directory: Path) -> "dict[Link, Path]":

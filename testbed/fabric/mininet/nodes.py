@@ -1,5 +1,6 @@
 """Mininet's nodes as named network namespaces; a node gets a shell when it is first needed."""
 
+import codecs
 import os
 import pty
 import select
@@ -52,6 +53,7 @@ class NamespaceNode(Node):  # type: ignore[misc] # Mininet is untyped
         command += ["bash", "--norc", "--noediting", "-is", f"mininet:{self.name}"]
         self.shell = self._popen(command, stdin=self.slave, stdout=self.slave, stderr=self.slave)
         self.stdin = self.stdout = os.fdopen(self.master, "r")
+        self.decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a program prints any byte
         self.pid = self.shell.pid
         self.pollOut = select.poll()
         self.pollOut.register(self.stdout)
@@ -77,6 +79,22 @@ class NamespaceNode(Node):  # type: ignore[misc] # Mininet is untyped
         """Run a command in the node's shell and return what it prints."""
         self.open_shell()
         return str(super().cmd(*args, **kwargs))
+
+    def close_shell(self) -> int:
+        """Take leave of a shell that has ended, as `exit` does; returns its exit status.
+
+        The next command gets a new one.
+        """
+        status: int = self.shell.wait()
+        self.cleanup()
+        self.waiting = False
+        return status
+
+    def last_status(self) -> tuple[int, str]:
+        """The exit status of the last command, and what others have printed meanwhile."""
+        before, _, rest = self.cmd("echo status:$?:").partition("status:")
+        status, _, after = rest.partition(":\r\n")
+        return int(status), before + after
 
     def popen(self, *args: Any, **kwargs: Any) -> Any:
         """Start a process in the namespace."""

@@ -1,23 +1,30 @@
 """Mininet's prompt in a live fabric, with ordinary traffic on its paths."""
 
+import logging
 import os
+import re
+import select
 import shutil
+import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
+from mininet import cli
 from mininet.log import error, lg, output
 
 from testbed.fabric.capture import LinkCaptures
 from testbed.fabric.fabric import Fabric
 from testbed.fabric.interfaces import TUN_REMEDY
 from testbed.fabric.mininet.net import FabricCLI, FabricNet
+from testbed.fabric.mininet.nodes import NamespaceNode
 from testbed.fabric.mininet.terminal import run_in_terminal
 from testbed.fabric.ordinary.propagation import DelayProcess
 from testbed.fabric.ordinary.routes import OrdinaryTraffic
-from testbed.model.errors import TestbedError
+from testbed.model.errors import SIGNALLED, ExitStatus, TestbedError
 from testbed.model.fabric.addressing import paths
 from testbed.model.fabric.nodes import Link, Node
 from testbed.model.fabric.topology import Topology
@@ -30,6 +37,7 @@ _NOT_HERE = {
     "iperf": "use iperf3 h0 h4",
     "iperfudp": "use iperf3 h0 h4 -u",
     "ports": "net names the ports and who is behind each",
+    "x": "use xterm h0",
     "switch": "have it fail by a fault: testbed fault inject, from another terminal",
 }
 """Mininet's commands that would hang, fail or do nothing in this fabric, and what to do instead."""
@@ -38,8 +46,12 @@ _NOT_HERE = {
 Beside = Callable[[Fabric], AbstractContextManager[object]]
 """Makes what runs in the sandbox beside the prompt, given the fabric once it is built."""
 
-Commands = Mapping[str, Callable[[str], None]]
-"""Further commands of the prompt, by name; each is given the rest of its line."""
+Commands = Mapping[str, Callable[[str], int]]
+"""Further commands of the prompt, by name; each takes the rest of its line and returns its exit
+status."""
+
+_NODE = re.compile(r"h\d+|p\d+_t[01]_\d+")
+"""A name that a node of some fabric has."""
 
 
 def _alone(_: Fabric) -> AbstractContextManager[object]:
@@ -47,8 +59,23 @@ def _alone(_: Fabric) -> AbstractContextManager[object]:
     return nullcontext()
 
 
+class _Failures(logging.Handler):
+    """Notes that a command has printed an error: most of Mininet's tell of it in no other way."""
+
+    def __init__(self, note: Callable[[int], None]) -> None:
+        super().__init__(logging.ERROR)
+        self._note = note
+
+    def emit(self, _: logging.LogRecord) -> None:
+        self._note(ExitStatus.WRONG_INPUT)
+
+
 class FabricShell(FabricCLI):
-    """Mininet's prompt with further commands, such as those for paths."""
+    """Mininet's prompt with further commands, such as those for paths.
+
+    Attributes:
+        status: the exit status of the first command that failed; 0 if none has.
+    """
 
     doc_header = "Commands (help COMMAND tells more)"
     helpStr = """
@@ -68,15 +95,28 @@ A program that draws on the terminal needs noecho: noecho h0 vi notes
         self._ordinary = ordinary
         self._delay = delay
         self._further = further
+        self.status = 0
+        failures = _Failures(self._note)
+        lg.addHandler(failures)
+        try:
+            self._read(net)
+        finally:
+            lg.removeHandler(failures)
+
+    def _read(self, net: FabricNet) -> None:
+        """Read commands and carry them out until there are no more."""
         if os.isatty(0):
             super().__init__(net)
             return
         # Mininet passes its input to the command that runs. The lines of a script are commands,
         # and each must be read after the previous command has ended.
         reader, silent = os.pipe()
-        with os.fdopen(reader) as keyboard:
+        with (
+            os.fdopen(reader) as keyboard,
+            open(0, encoding="utf-8", errors="replace", closefd=False) as lines,
+        ):
             super().__init__(net, stdin=keyboard, script=os.devnull)
-            for line in sys.stdin:
+            for line in lines:
                 if self.onecmd(line):
                     break
         os.close(silent)
@@ -88,7 +128,9 @@ A program that draws on the terminal needs noecho: noecho h0 vi notes
         The path holds for SRC's packets to DST's address in its plane.
         """
         words = line.split()
-        hosts = [self._host(word) for word in words[:2]]
+        hosts = self._hosts(words[:2])
+        if hosts is None:
+            return
         src, dst = (*hosts, None, None)[:2]
         if src is None or dst is None or src == dst or len(words) > 3:  # noqa: PLR2004 - three words
             error("usage: path SRC DST [PATH], such as: path h0 h4 p2/t1_3\n")
@@ -112,11 +154,7 @@ A program that draws on the terminal needs noecho: noecho h0 vi notes
         """
         if not line:
             error("usage: mptcp HOST..., such as: mptcp h0 h4\n")
-        for word in line.split():
-            host = self._host(word)
-            if host is None:
-                error(f"no host {word}\n")
-                return
+        for host in self._hosts(line.split()) or ():
             self._ordinary.announce_planes(host)
 
     def do_iperf3(self, line: str) -> None:
@@ -126,9 +164,12 @@ A program that draws on the terminal needs noecho: noecho h0 vi notes
         DST listens for this measurement only.
         """
         src, dst, options = (*line.split(maxsplit=2), "", "", "")[:3]
-        if self._host(src) is None or self._host(dst) is None or src == dst:
+        if self._hosts([name for name in (src, dst) if name]) is None:
+            return
+        if not dst or src == dst:
             error("usage: iperf3 SRC DST [OPTION...], such as: iperf3 h0 h4 -t 5 -P 4\n")
         elif shutil.which("iperf3") is None:
+            self._note(ExitStatus.MACHINE_CANNOT)
             error("iperf3 is not installed: apt install iperf3\n")
         else:
             self.onecmd(f"{dst} iperf3 --server --one-off --daemon")
@@ -146,6 +187,94 @@ A program that draws on the terminal needs noecho: noecho h0 vi notes
             return False
         return any(self.onecmd(command) for command in lines)
 
+    def do_sh(self, line: str) -> None:
+        """Run a command outside of the nodes.
+
+        Usage: sh COMMAND
+        """
+        status = subprocess.run(["/bin/sh", "-c", line], check=False).returncode  # noqa: S603 - the user's own
+        self._note(_as_in_shells(status))
+
+    def do_py(self, line: str) -> None:
+        """Evaluate a Python expression.
+
+        Usage: py EXPRESSION, such as: py h0.cmd("ls")
+        """
+        result = self._evaluated(line, "eval")
+        if result:
+            output(f"{result if isinstance(result, str) else repr(result)}\n")
+
+    def do_px(self, line: str) -> None:
+        """Execute a Python statement.
+
+        Usage: px STATEMENT, such as: px print(h0.cmd("ls"))
+        """
+        self._evaluated(line, "exec")
+
+    def _evaluated(self, line: str, mode: str) -> Any:
+        """Evaluate Python; its error is printed, and the prompt goes on."""
+        try:
+            return eval(compile(line, "<prompt>", mode), vars(cli), self.getLocals())  # noqa: S307 - the user's own
+        except (Exception, SystemExit) as wrong:  # noqa: BLE001 - whatever the user's code raises
+            self._note(ExitStatus.FAILED)
+            error(f"{str(wrong) or type(wrong).__name__}\n")
+            return None
+
+    def do_pingall(self, line: str) -> None:
+        """Ping between all hosts.
+
+        Usage: pingall [TIMEOUT]
+        """
+        self._note(bool(self.mn.pingAll(line)))
+
+    def do_pingpair(self, _line: str) -> None:
+        """Ping between the first two hosts."""
+        self._note(bool(self.mn.pingPair()))
+
+    def do_pingallfull(self, _line: str) -> None:
+        """Ping between all hosts; show round trips."""
+        self._note_pings(self.mn.pingAllFull())
+
+    def do_pingpairfull(self, _line: str) -> None:
+        """Ping between the first two hosts; show the round trip."""
+        self._note_pings(self.mn.pingPairFull())
+
+    def _note_pings(self, pings: Iterable[tuple[object, object, tuple[Any, ...]]]) -> None:
+        """Note whether a ping was not answered, of (source, destination, (sent, received, ...))."""
+        self._note(any(sent != received for _, _, (sent, received, *_) in pings))
+
+    def default(self, line: str) -> None:
+        """Run a command in a node, or say what there is instead."""
+        name, rest, _ = self.parseline(line)
+        if name in self.mn:
+            super().default(line)
+            if rest and self.mn[name].shell is not None:
+                status, printed = self.mn[name].last_status()
+                output(printed)
+                self._note(status)
+        elif name and _NODE.fullmatch(name):
+            error(f"{self._no_node(name)}\n")
+        else:
+            error(f"unknown command: {line.strip()}; help lists the commands\n")
+
+    def waitForNode(self, node: NamespaceNode) -> None:  # noqa: N802 - Mininet's name
+        """Print what a command prints, and pass keys on, until it ends or its shell does."""
+        ended = os.pidfd_open(node.shell.pid)
+        try:
+            while node.waiting:
+                try:
+                    ready = select.select([node.stdout, self.stdin, ended], [], [])[0]
+                    if self.stdin in ready:
+                        node.write(self.stdin.read(1))
+                    if node.stdout in ready:
+                        output(node.monitor())
+                    elif ended in ready:
+                        self._note(_as_in_shells(node.close_shell()))
+                except KeyboardInterrupt:
+                    node.sendInt()
+        finally:
+            os.close(ended)
+
     def get_names(self) -> list[str]:
         """The names of the commands, for `help` and for completion."""
         names = super().get_names()
@@ -158,22 +287,50 @@ A program that draws on the terminal needs noecho: noecho h0 vi notes
             error(f"not in this fabric; {instead}\n")
             return False
         if self._delay is not None and self._delay.ended():
+            self._note(ExitStatus.FAILED)
             error("the propagation delay's process has ended: no ordinary traffic arrives\n")
         name, _, rest = line.strip().partition(" ")
         try:
             if name in self._further:
-                self._further[name](rest)
+                self._note(self._further[name](rest))
                 return False
             return bool(super().onecmd(line))
         except TestbedError as wrong:
+            self._note(wrong.exit_status)
             error(f"{wrong}\n")
             return False
         finally:
             sys.stdout.flush()
 
-    def _host(self, name: str) -> Node | None:
-        node = self._ordinary.topology.nodes.get(name)
-        return node if node in self._ordinary.topology.hosts else None
+    def _note(self, status: int) -> None:
+        """Keep the exit status of a command, if it is the first that failed."""
+        self.status = self.status or int(status)
+
+    def _hosts(self, names: Iterable[str]) -> list[Node] | None:
+        """The hosts of these names; None if there is one that is none, which is said."""
+        hosts = {host.name: host for host in self._ordinary.topology.hosts}
+        for name in names:
+            if name not in hosts:
+                error(f"{self._no_node(name)}\n")
+                return None
+        return [hosts[name] for name in names]
+
+    def _no_node(self, name: str) -> str:
+        """What to say where a node is named that there is not, or one that is no host."""
+        topology = self._ordinary.topology
+        hosts, switches = topology.hosts, topology.switches
+        if name in self.mn or not name.startswith("p"):
+            return f"no host {name} in {topology.name}: hosts are {_first_to_last(hosts)}"
+        return f"no switch {name} in {topology.name}: switches are {_first_to_last(switches)}"
+
+
+def _as_in_shells(status: int) -> int:
+    """The exit status of a process, given that of `subprocess`: minus the signal that killed it."""
+    return status if status >= 0 else SIGNALLED - status
+
+
+def _first_to_last(nodes: Sequence[Node]) -> str:
+    return f"{nodes[0].name} to {nodes[-1].name}"
 
 
 def run_shell(
@@ -185,6 +342,9 @@ def run_shell(
     further: Commands = MappingProxyType({}),
 ) -> int:
     """Build a fabric, give the user its prompt, and return the exit status.
+
+    That of commands that are piped in is the status of the first that failed; the others are
+    carried out all the same.
 
     Args:
         topology: the fabric.
@@ -223,7 +383,8 @@ def _first_process(
                 stack.callback(_stop, captures, report)
             if os.isatty(0):
                 report(_welcome(topology))
-            FabricShell(fabric.net, ordinary, delay, further)
+            shell = FabricShell(fabric.net, ordinary, delay, further)
+            return os.EX_OK if os.isatty(0) else shell.status
     except TestbedError as wrong:
         report(f"error: {wrong}")
         return wrong.exit_status
@@ -231,7 +392,6 @@ def _first_process(
         return _INTERRUPTED
     finally:
         sys.stdout.flush()
-    return os.EX_OK
 
 
 def _propagation_delay(
