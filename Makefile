@@ -46,19 +46,19 @@ live: setup ## run SCENARIO (default: healthy) and watch it in a browser, until 
 
 .PHONY: test
 test: setup ## run the tests (root: without it the tests that need it are skipped)
-	@$(OWNED) . -- .venv/bin/python -m pytest -ra $(PROCESSES) -m "not long and $(ANYWHERE)" $(ARGS)
+	@$(OWNED) . -- .venv/bin/python -P -m pytest -ra $(PROCESSES) -m "not long and $(ANYWHERE)" $(ARGS)
 
 .PHONY: test-long
 test-long: setup ## run those that take longest: labs, clusters, the paper's rows, all scenarios (root)
-	@$(OWNED) . -- .venv/bin/python -m pytest -ra $(PROCESSES) -m "long and $(ANYWHERE)" $(ARGS)
+	@$(OWNED) . -- .venv/bin/python -P -m pytest -ra $(PROCESSES) -m "long and $(ANYWHERE)" $(ARGS)
 
 .PHONY: test-wheel
 test-wheel: setup ## install the wheel into empty environments, and test it there (package index; part of it root)
-	@$(OWNED) . -- .venv/bin/python -m pytest -ra -n 0 -m install $(ARGS) tests/install
+	@$(OWNED) . -- .venv/bin/python -P -m pytest -ra -n 0 -m install $(ARGS) tests/install
 
 .PHONY: check
 check: lint ## lint, types, prose, and the tests that need neither root, a fabric nor other programs
-	@$(OWNED) . -- .venv/bin/python -m pytest -q -n $(CPUS) $(BY_FILE) -m "not ($(SLOW)) and $(ANYWHERE)" $(ARGS)
+	@$(OWNED) . -- .venv/bin/python -P -m pytest -q -n $(CPUS) $(BY_FILE) -m "not ($(SLOW)) and $(ANYWHERE)" $(ARGS)
 
 .PHONY: soak
 soak: setup ## every fault for a second, then every scenario, and a table of how it went (root)

@@ -70,7 +70,7 @@ def _built_ryu(root: Path, scratch: Path) -> Path:
     required.write_text(f"ryu=={ryu['version']} --hash={ryu['sdist']['hash']}\n")
     libraries = scratch / "libraries"
     options = ("--no-build-isolation", "--no-deps", "--require-hashes", "--no-compile")
-    pip = (sys.executable, "-m", "pip", "install", "-q", *options)
+    pip = (sys.executable, "-P", "-m", "pip", "install", "-q", *options)
     subprocess.run([*pip, "--target", libraries, "-r", required], check=True)
     for unused in ("bin", "etc", "ryu/tests"):
         shutil.rmtree(libraries / unused)

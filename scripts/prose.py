@@ -11,6 +11,8 @@ import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
+from testbed import interpreter
+
 PROJECT = Path(__file__).parents[1]
 GLOSSARY = PROJECT / "docs/glossary.md"
 SPELLED = ("docs", "testbed", "scenarios", "topologies", "labs", "scripts", "examples")
@@ -52,8 +54,9 @@ def misspelt() -> int:
     """Run codespell; returns its exit status."""
     words = ",".join(sorted(vocabulary() | OTHER_WORDS))
     places = [*map(str, PROJECT.glob("*.md")), *(str(PROJECT / name) for name in SPELLED)]
-    command = [sys.executable, "-m", "codespell_lib", "--skip", SKIPPED, "-L", words, *places]
-    return subprocess.run(command, check=False).returncode
+    options = ("--skip", SKIPPED, "-L", words)
+    command = interpreter.python("-m", "codespell_lib", *options, *places)
+    return interpreter.run(command, cwd=PROJECT).returncode
 
 
 def badly_written() -> int:

@@ -29,6 +29,7 @@ from typing import Any
 
 import polars as pl
 
+from testbed import interpreter
 from testbed.campaign.job import FORMS, Form
 from testbed.files.catalog import SCENARIOS
 from testbed.files.scenarios import load_scenario, nominal
@@ -165,7 +166,10 @@ def record(runs: Sequence[SimulatedRun]) -> Recording:
     began = time.monotonic()
     # Spawned, since what a run imports starts threads; each run in a fresh process, for its memory.
     context = multiprocessing.get_context("spawn")
-    with context.Pool(simulations_at_once(), maxtasksperchild=8) as pool:
+    with (
+        interpreter.safe_children(),
+        context.Pool(simulations_at_once(), maxtasksperchild=8) as pool,
+    ):
         for name, recorded in pool.imap_unordered(_recorded, runs):
             recording[name] = recorded
             passed_s = time.monotonic() - began

@@ -12,7 +12,6 @@ trusted, 2 wrong arguments.
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import time
@@ -24,6 +23,7 @@ from typing import Any
 
 from soak_parts import FAULT_HEADINGS, HEADINGS, SCREEN, Part, last_line, part_of_run, table_of
 
+from testbed import interpreter
 from testbed.campaign.budget import RetryPolicy
 from testbed.campaign.engine import CampaignEngine
 from testbed.campaign.job import JobRecord
@@ -250,7 +250,7 @@ def _measure_machine() -> None:
 def _matrix(directory: Path) -> Part:
     """Every kind of fault on every target, a second each; the output of a failure is kept."""
     began = time.monotonic()
-    status, output, errors = _run([sys.executable, *MATRIX_TESTS], {"TESTBED_SOAK": "1"})
+    status, output, errors = _run(interpreter.python(*MATRIX_TESTS), {"TESTBED_SOAK": "1"})
     fine = status == ExitStatus.AS_EXPECTED
     why = last_line(output or errors)
     if not fine:
@@ -266,11 +266,10 @@ def _run(
 ) -> tuple[int, str, str]:
     """Exit status, output and errors of a command; one that hangs is killed, and fails."""
     try:
-        done = subprocess.run(
+        done = interpreter.run(
             command,
-            check=False,
             cwd=ROOT,
-            env=os.environ | dict(variables or {}),
+            env=variables or {},
             capture_output=True,
             text=True,
             timeout=TIMEOUT_S,

@@ -1,5 +1,10 @@
 """The entry point of `testbed` and `python -m testbed`."""
 
+import sys
+
+if __name__ == "__main__" and not sys.flags.safe_path:
+    del sys.path[0]  # the current directory, from which nothing is imported
+
 import os
 import signal
 

@@ -27,7 +27,7 @@ trusted() {
     times=("duration=$((dilation / 2000)) s" "timeline[0].at=$((dilation * 3 / 20000)) s"
       "timeline[0].for=$((dilation * 3 / 20000)) s")
     status=0
-    $python -m testbed run link-failure --set topology.dilation=$dilation "${times[@]/#/--set=}" --force \
+    $python -P -m testbed run link-failure --set topology.dilation=$dilation "${times[@]/#/--set=}" --force \
       --stop-if-late --no-figures --results /tmp/results --json >"$results/run.json" || status=$?
     echo "dilation $dilation: exit status $status"
     if ((status != 4)); then break; fi # 4: it cannot be trusted
@@ -45,7 +45,7 @@ without_ipv6() {
   local status
   for command in "doctor" "run link-failure --force --results /tmp/results"; do
     status=0
-    $python -m testbed $command >/tmp/output 2>&1 || status=$?
+    $python -P -m testbed $command >/tmp/output 2>&1 || status=$?
     cat /tmp/output
     ((status == 3)) && grep -q "IPv6" /tmp/output && grep -q "ipv6.disable=1" /tmp/output || return 1
   done
@@ -58,10 +58,10 @@ fi
 # A test must not wait for the disk: see COUNTED in test_vm.py.
 find /usr/bin /usr/sbin /usr/lib/python3* /usr/lib/*-linux-gnu /opt/venv /mrc-testbed -type f \
   -exec cat {} + >/dev/null
-step doctor $python -m testbed doctor
-step tests $python -m pytest -q -n 0 -p no:cacheprovider -m kernel --require-root \
+step doctor $python -P -m testbed doctor
+step tests $python -P -m pytest -q -n 0 -p no:cacheprovider -m kernel --require-root \
   --require-link-model --durations=15 -ra tests/fabric tests/controller tests/endpoint tests/mapper \
   --junit-xml="$results/tests.xml"
-step host $python -m pytest -q -n 0 -p no:cacheprovider -m vm --require-root --durations=0 -ra tests/vm \
+step host $python -P -m pytest -q -n 0 -p no:cacheprovider -m vm --require-root --durations=0 -ra tests/vm \
   --junit-xml="$results/host.xml"
 step link-failure trusted

@@ -3,9 +3,6 @@
 pytest runs the tests; each reports how much it tried (`record_property`).
 """
 
-import os
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -14,11 +11,12 @@ from tempfile import TemporaryDirectory
 from xml.etree import ElementTree as ET
 
 import testbed
+from testbed import interpreter
 from testbed.bench.measure import Measurement, Setting, at_least, at_most, not_measured
 from testbed.model.errors import MachineError, RunFailedError
 
 ROOT = Path(testbed.__file__).parents[1]
-_PYTEST = (sys.executable, "-m", "pytest", "-q", "-n", "0", "-o", "junit_family=xunit1")
+_PYTEST = ("-m", "pytest", "-q", "-n", "0", "-o", "junit_family=xunit1")
 """The reports of this family hold the properties of single tests."""
 
 _ALL_PASSED, _SOME_FAILED = 0, 1
@@ -71,11 +69,10 @@ def _run(claim: Claim, setting: Setting) -> tuple[Measurement, int]:
     setting.progress(claim.what)
     with TemporaryDirectory() as directory:
         report = Path(directory) / "report.xml"
-        done = subprocess.run(  # noqa: S603 - our own tests
-            [*_PYTEST, f"--junit-xml={report}", claim.tests],
-            check=False,
+        done = interpreter.run(
+            interpreter.python(*_PYTEST, f"--junit-xml={report}", claim.tests),
             cwd=ROOT,
-            env=os.environ | claim.environment,
+            env=claim.environment,
             capture_output=True,
             text=True,
         )

@@ -4,7 +4,6 @@ Each is measured in a process of its own: a worker calls several functions at a 
 """
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, as_completed
@@ -12,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from testbed import interpreter
 from testbed.bench.measure import Measurement, Setting, not_measured
 from testbed.bench.parts import PARTS, load
 from testbed.model.errors import RunFailedError, TestbedError
@@ -61,12 +61,12 @@ def measure(name: str, repeats: int, results: str) -> str:
     Raises:
         RunFailedError: it did not finish.
     """
-    command = [sys.executable, "-m", __name__, name, str(repeats), results]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - ours
+    command = interpreter.python("-m", __name__, name, str(repeats), results)
+    done = interpreter.run(command, capture_output=True, text=True)
     if done.returncode:
         lines = " ".join(done.stderr.strip().splitlines()[-_KEPT_LINES:])
         raise RunFailedError(f"{name}: exit status {done.returncode}: {lines}")
-    return done.stdout
+    return str(done.stdout)
 
 
 def _figure(fields: dict[str, Any]) -> Measurement:

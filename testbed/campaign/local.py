@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from testbed import interpreter
 from testbed.campaign import PARENT_VARIABLE
 from testbed.campaign.job import Form, Job, JobRecord
 from testbed.campaign.options import RECORDED
@@ -24,9 +24,6 @@ from testbed.limits import simulations_at_once
 from testbed.model.errors import SIGNALLED, ExitStatus
 from testbed.model.units import show_wait
 from testbed.results.run_directory import give_to_user
-
-TESTBED = (sys.executable, "-P", "-m", "testbed")
-"""It is the testbed that is installed (-P), whatever is in the current directory."""
 
 END_WITH_STDIN = "--end-with-stdin"
 """Of a run behind `sudo`: a worker that is not root may be unable to signal it, and `sudo` lives on
@@ -58,7 +55,7 @@ class LocalExecutor:
             directory: the campaign's.
             as_root: the command that runs another one as root, before that of an emulation.
         """
-        self._directory = directory
+        self._directory = directory.absolute()
         self._as_root = as_root
         self._running: set[_Command] = set()
         self._stopped = threading.Event()
@@ -129,7 +126,7 @@ class LocalExecutor:
         options = ("--results", str(folder.parent), "--folder", folder.name, "--json", RECORDED)
         # In a session of its own: the terminal's Ctrl-C reaches it by us, once.
         as_root = self._as_root if job.form == "emulated" else ()
-        testbed = (*as_root, *TESTBED)
+        testbed = (*as_root, *interpreter.TESTBED)
         further = (*job.options, END_WITH_STDIN) if as_root else job.options
         command = _Command(
             [*testbed, _COMMANDS[job.form], str(file), *options, *further],
@@ -166,13 +163,13 @@ class _Command:
         if behind_sudo:
             taken, self._held = os.pipe()
         try:
-            self.process = subprocess.Popen(  # noqa: S603 - our own command
+            self.process = interpreter.start(
                 command,
                 stdin=taken,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env=os.environ | ({} if behind_sudo else {PARENT_VARIABLE: str(os.getpid())}),
+                env={} if behind_sudo else {PARENT_VARIABLE: str(os.getpid())},
                 start_new_session=True,
             )
         except OSError:

@@ -16,6 +16,7 @@ from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+from testbed import interpreter
 from testbed.host.own_class import NO_ERROR, Interface
 from testbed.model.errors import MachineError
 from testbed.model.own_code import OwnCode
@@ -64,12 +65,12 @@ class OwnProcess:
         self._code: Final = code
         self._calls: list[tuple[str, str, tuple[object, ...], dict[str, object]]] = []
         self._process = subprocess.Popen(  # noqa: S603 - Python, and a file of ours
-            [sys.executable, "-I", WORKER],
+            interpreter.python(WORKER, isolated=True),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             bufsize=0,
-            cwd="/",
+            cwd=interpreter.NEUTRAL,
             env={},
             start_new_session=True,  # its process group has no other process
         )

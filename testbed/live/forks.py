@@ -13,7 +13,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
@@ -23,6 +22,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from testbed import interpreter
 from testbed.control_api.faults import Answer, refused
 from testbed.control_api.operator import load_command
 from testbed.files.documents import REQUEST
@@ -77,8 +77,8 @@ class Forks:
         self, directory: Path, stream: Path, history: Callable[[], RunHistory | None]
     ) -> None:
         """Fork the run in a directory; `history` is what was done in it, None before its start."""
-        self._directory = directory / FORKS
-        self._stream = stream
+        self._directory = (directory / FORKS).absolute()
+        self._stream = stream.absolute()
         self._history = history
         self._forks = _made_before(self._directory)
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
@@ -145,8 +145,9 @@ class Forks:
             shutil.rmtree(place, ignore_errors=True)
             raise
         with (place / LOG).open("wb") as log:
-            process = subprocess.Popen(  # noqa: S603 - our own program and paths
-                [sys.executable, "-m", "testbed.live.fork", place, self._stream, str(request.at_s)],
+            arguments = place, self._stream, str(request.at_s)
+            process = interpreter.start(
+                interpreter.python("-m", "testbed.live.fork", *arguments),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

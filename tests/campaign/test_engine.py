@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.campaign import local, turns
+from testbed import interpreter
+from testbed.campaign import turns
 from testbed.campaign.budget import RetryPolicy, SeriesPolicy
 from testbed.campaign.cluster.attempts import begin, write
 from testbed.campaign.cluster.files import StoreFiles
@@ -403,7 +404,7 @@ def test_a_job_is_made_in_a_process_of_its_own(
     planned = _runs("simulated")[0]
     run = tmp_path / planned.job.folder / "20260101T000000-1"
     code = f'import sys; print(\'{{"run": "{run}"}}\'); print(*sys.argv[1:], file=sys.stderr)'
-    monkeypatch.setattr(local, "TESTBED", _program(code))
+    monkeypatch.setattr(interpreter, "TESTBED", _program(code))
     record = LocalExecutor(tmp_path).submit(planned.job).result()
     assert (record.status, record.run) == (0, str(run.relative_to(tmp_path)))
     file = tmp_path / planned.job.file
@@ -430,10 +431,10 @@ def test_a_job_is_made_by_the_testbed_that_is_installed(
 
 def test_a_job_that_fails_or_hangs_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = _runs("emulated")[0].job
-    monkeypatch.setattr(local, "TESTBED", _program("import sys; sys.exit('no luck')"))
+    monkeypatch.setattr(interpreter, "TESTBED", _program("import sys; sys.exit('no luck')"))
     record = LocalExecutor(tmp_path).submit(job).result()
     assert record.failure == "exit status 1: no luck"
-    monkeypatch.setattr(local, "TESTBED", _program("import time; time.sleep(1000)"))
+    monkeypatch.setattr(interpreter, "TESTBED", _program("import time; time.sleep(1000)"))
     hanging = Job("x", "emulated", job.scenario, "emulated/x", timeout_s=0.2)
     record = LocalExecutor(tmp_path).submit(hanging).result()
     assert record.failure == "exit status 1: not done after 0 s"
@@ -445,7 +446,7 @@ def test_emulations_take_turns_and_what_is_stopped_while_it_waits_is_not_begun(
     """The wait is no part of the time that a run may take."""
     job = replace(_runs("emulated")[0].job, timeout_s=WATCHDOG_S)
     code = f"open({str(tmp_path / 'begun')!r}, 'w')"
-    monkeypatch.setattr(local, "TESTBED", _program(code))
+    monkeypatch.setattr(interpreter, "TESTBED", _program(code))
     (tmp_path / "next").mkdir()
     monkeypatch.setattr(turns, "QUEUE_LOCK", tmp_path / "next")
     monkeypatch.setattr(turns, "EMULATION_LOCK", tmp_path)

@@ -12,6 +12,8 @@ from testbed.live.fork_files import DIFFERENCE, ComparedPart, Difference
 from testbed.live.forks import FORKS, Forks
 from testbed.live.history import RunHistory
 from testbed.results.run_data import load_run
+from tests.planted import Planted
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.simulated
 
@@ -88,3 +90,21 @@ def test_a_directory_that_takes_no_fork_is_an_answer(forks: Forks, tmp_path: Pat
     status, content = begin(forks, {})
     assert status == HTTPStatus.INTERNAL_SERVER_ERROR
     assert "room" in json.dumps(content)
+
+
+def test_a_fork_imports_nothing_from_the_current_directory(
+    forks: Forks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run is watched in any directory, perhaps by root."""
+    planted = Planted(tmp_path)
+    monkeypatch.chdir(planted.directory)
+    begin(forks, {})
+
+    def state() -> Any:
+        answer = forks.answer("GET", "/forks", "")
+        assert answer is not None
+        return answer[1][0]
+
+    wait_until(lambda: state()["state"] != "simulating")
+    assert not planted.executed
+    assert state()["state"] == "done", state()

@@ -16,6 +16,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TypeVar
 
+from testbed import interpreter
 from testbed.bench.measure import Measurement, Setting, no_target
 from testbed.bench.simulated.program_cost import one_cpu, peak_megabytes
 from testbed.bench.simulated.simulator import permutation
@@ -77,7 +78,10 @@ def costs(name: str, scenario: Scenario, setting: Setting) -> list[Measurement]:
 def in_new_process(measure: Callable[[Scenario], Measured], scenario: Scenario) -> Measured:
     """Call a function of a module in a new Python, on one CPU."""
     pinned = partial(os.sched_setaffinity, 0, {one_cpu()})
-    with ProcessPoolExecutor(1, get_context("spawn"), pinned) as process:
+    with (
+        interpreter.safe_children(),
+        ProcessPoolExecutor(1, get_context("spawn"), pinned) as process,
+    ):
         return process.submit(measure, scenario).result()
 
 

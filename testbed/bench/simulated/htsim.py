@@ -13,7 +13,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
+from testbed import interpreter
 from testbed.bench.measure import Measurement, Setting, at_most, no_target
 from testbed.bench.simulated.cost import in_new_process
 from testbed.bench.simulated.program_cost import ProgramCost, cost_of, peak_megabytes
@@ -183,7 +183,7 @@ def command(scenario: Scenario) -> ProgramCost:
         file = place / "permutation.yaml"
         file.write_text(scenario.model_dump_json(by_alias=True), encoding="utf-8")
         cost = cost_of(
-            [sys.executable, "-m", "testbed", "simulate", file, "--results", place / "results"],
+            interpreter.python("-m", "testbed", "simulate", file, "--results", place / "results"),
             place,
         )
     if cost.status:

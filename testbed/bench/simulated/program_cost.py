@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from testbed import interpreter
+
 MEGABYTE = 10**6
 _LOOK_S = 0.005
 """How often the peak is looked at: a program that has ended has no status any more."""
@@ -53,11 +55,11 @@ def peak_megabytes(process: int | str = "self") -> float:
 
 
 def cost_of(command: Sequence[str | Path], place: Path) -> ProgramCost:
-    """Run a program in a directory and return what it cost."""
+    """Run a program in a directory of the caller's own and return what it cost."""
     with (place / "output").open("w+", encoding="utf-8") as output:
         began = time.monotonic()
-        process = subprocess.Popen(  # noqa: S603 - what the caller measures
-            command, cwd=place, stdout=output, stderr=subprocess.STDOUT
+        process = interpreter.start(
+            [*map(str, command)], cwd=place, stdout=output, stderr=subprocess.STDOUT
         )
         try:
             os.sched_setaffinity(process.pid, {one_cpu()})

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from testbed.campaign.cluster.attempts import MOST_LOSSES, attempts_at
 from testbed.campaign.cluster.calls import WorkerCalls, WorkersLostError
-from testbed.campaign.cluster.files import StoreFiles, shortage_for
+from testbed.campaign.cluster.files import StoreFiles, is_address, shortage_for
 from testbed.campaign.cluster.worker import make
 from testbed.campaign.cluster.workers import Worker
 from testbed.campaign.job import Form, Job, JobRecord
@@ -61,7 +61,8 @@ class ClusterExecutor:
         self._directory = directory
         self._copies = store is not None
         self._calls = calls
-        self._store = store or str(directory.resolve())
+        is_elsewhere = store is not None and is_address(store)
+        self._store = str(store) if is_elsewhere else str(Path(store or directory).resolve())
         self._files = StoreFiles(self._store)
         self._known: dict[str, frozenset[str]] = {}
         self._lock = threading.Lock()

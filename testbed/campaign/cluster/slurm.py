@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from testbed import interpreter
 from testbed.campaign.cluster.files import KEYS, SLURM
 from testbed.files.reading import read_document
 from testbed.files.validation import validated
@@ -150,6 +152,7 @@ def slurm_cluster(
                 cores=options.cores,
                 memory=f"{options.memory} B",
                 processes=1,
+                python=shlex.join(interpreter.python()),
                 walltime=f"{hours:02}:{rest // 60:02}:{rest % 60:02}",
                 queue=options.queue,
                 account=options.account,

@@ -2,13 +2,13 @@
 
 import asyncio
 import shlex
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+from testbed import interpreter
 from testbed.campaign.cluster.place import SshHost, hosts_in
 from testbed.campaign.cluster.slurm import INFO
 from testbed.model.errors import MachineError
@@ -64,7 +64,7 @@ async def _failure(host: SshHost, limit_s: float) -> str:
     """Why a host cannot be used; empty if Python answers there."""
     import asyncssh  # noqa: PLC0415 - an extra
 
-    command = shlex.join([sys.executable, "-c", "import distributed"])
+    command = shlex.join(interpreter.python("-c", "import distributed"))
     has_logged_in = False
     try:
         async with asyncio.timeout(limit_s):
@@ -88,6 +88,7 @@ def _start(hosts: Sequence[SshHost], resources: dict[str, int], started: "Future
         cluster = SSHCluster(
             [host.address for host in (hosts[0], *hosts)],
             connect_options=[host.options | _PATIENT for host in (hosts[0], *hosts)],
+            remote_python=shlex.join(interpreter.python()),  # what it runs there has its options
             scheduler_options={
                 "host": hosts[0].address,
                 "protocol": "tls",

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from testbed import interpreter
 from testbed.campaign.cluster import worker_session
 from testbed.campaign.cluster.calls import PATIENCE_S, WorkerCalls
 from testbed.campaign.cluster.certificates import certificates, require_certificate
@@ -218,6 +219,7 @@ def _local_cluster(workers: int, stack: ExitStack) -> Any:
     import dask  # noqa: PLC0415 - an extra
     from distributed import LocalCluster, Security  # noqa: PLC0415
 
+    stack.enter_context(interpreter.safe_children())
     stack.enter_context(dask.config.set({"distributed.deploy.lost-worker-timeout": _RESTART}))
     return LocalCluster(
         n_workers=workers,

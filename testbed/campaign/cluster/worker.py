@@ -15,6 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import PurePosixPath
 from typing import Any
 
+from testbed import interpreter
 from testbed.campaign.attempt import Attempt
 from testbed.campaign.cluster.attempts import (
     MOST_LOSSES,
@@ -30,7 +31,7 @@ from testbed.campaign.cluster.attempts import (
 from testbed.campaign.cluster.files import StoreFiles, shortage_for
 from testbed.campaign.cluster.stopping import is_stopped, stopped_by
 from testbed.campaign.job import FORMS, Job, JobRecord
-from testbed.campaign.local import NOT_BEGUN, TESTBED, LocalExecutor
+from testbed.campaign.local import NOT_BEGUN, LocalExecutor
 from testbed.campaign.options import NO_FIGURES, REQUIRE_TRUSTED, STOP_IF_LATE
 from testbed.campaign.turns import turn
 from testbed.limits import usable_cpus
@@ -131,12 +132,10 @@ def _measured(
 
 def _doctor(*as_root: str, options: Sequence[str] = ()) -> dict[str, Any]:
     """What `testbed doctor` finds here."""
-    command = [*as_root, *TESTBED, "doctor", "--json", *options]
+    command = [*as_root, *interpreter.TESTBED, "doctor", "--json", *options]
     remedy = f"; {_sudo_rule()}" if as_root else ""
     try:
-        done = subprocess.run(  # noqa: S603 - our own command
-            command, capture_output=True, text=True, timeout=_DOCTOR_S, check=False
-        )
+        done = interpreter.run(command, capture_output=True, text=True, timeout=_DOCTOR_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         return {"able": False, "error": f"{type(error).__name__}: {error}{remedy}"}
     try:
@@ -154,7 +153,7 @@ def _sudo_rule() -> str:
         user = pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:  # it has no name
         user = f"#{os.geteuid()}"
-    program = " ".join(TESTBED)
+    program = " ".join(interpreter.TESTBED)
     return (
         "start this worker as root, or add this rule with visudo -f /etc/sudoers.d/testbed: "
         f"{user} ALL=(root) NOPASSWD: {program} run *, {program} doctor *"

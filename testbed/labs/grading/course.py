@@ -2,9 +2,7 @@
 
 import hashlib
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -13,6 +11,7 @@ from uuid import uuid4
 
 from pydantic import ValidationError
 
+from testbed import interpreter
 from testbed.installation import PACKAGE
 from testbed.labs.grading.grades import Grade
 from testbed.labs.grading.identity import noting_repeats
@@ -143,14 +142,13 @@ def _grade_apart(path: Path, course: Course) -> Grade:
         "course_key": None if course.course_key is None else course.course_key.hex(),
     }
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", "testbed.labs.grading.worker"],
+        done = interpreter.run(
+            interpreter.python("-m", "testbed.labs.grading.worker"),
             input=json.dumps(request),
             capture_output=True,
             encoding="utf-8",
             timeout=timeout_s,
-            env={**os.environ, **FEW_THREADS, "PYTHONIOENCODING": "utf-8"},
-            check=False,
+            env={**FEW_THREADS, "PYTHONIOENCODING": "utf-8"},
         )
     except subprocess.TimeoutExpired:
         return Grade(file=path.name, error=f"grading took longer than {timeout_s:.0f} s")
