@@ -1,5 +1,6 @@
 """`testbed fault`: inject and heal faults in a fabric that runs."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -91,11 +92,28 @@ def publish(
     run: Run,
     port: Annotated[int, typer.Option(min=1, max=65535, help="TCP port on the loopback.")] = 8080,
 ) -> None:
-    """Serve the run's HTTP interface on the loopback until interrupted."""
-    from testbed.controller.client import forward, socket_of
+    """Serve the run's HTTP interface on the loopback until interrupted.
 
-    stdout().print(f"http://127.0.0.1:{port}/faults  (Ctrl-C ends it)")
-    forward(socket_of(run), port)
+    Only who knows the address that it prints can use it, and no page of another site.
+    """
+    from functools import partial
+
+    from testbed.cli.live import ask_controller
+    from testbed.controller.client import socket_of
+    from testbed.model.errors import MachineError
+
+    socket_of(run)  # a run that is over is said at once
+    try:
+        import uvicorn  # noqa: F401
+    except ModuleNotFoundError as error:
+        remedy = f"pip install 'mrc-testbed[live]', or use the UNIX socket in {run}"
+        what = f"nothing can be published: {error.name} is not installed"
+        raise MachineError(what, remedy) from None
+    from testbed.live.serving import publishing, wait
+
+    with suppress(KeyboardInterrupt), publishing(port) as site:
+        stdout().print(f"{site.address}faults  (Ctrl-C ends it)", soft_wrap=True)
+        wait(site, partial(ask_controller, run))
 
 
 def _connect(run: Path) -> "Client":

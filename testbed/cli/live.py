@@ -148,7 +148,7 @@ def watching_prompt(
     """Watch a fabric with a prompt, which is built within the block."""
     from testbed.live.emulated import EmulatedRun
 
-    ask = partial(_ask, directory.path)
+    ask = partial(ask_controller, directory.path)
     with _watching(EmulatedRun(topology, directory.path, where, ask, _ignore), directory):
         yield
 
@@ -177,7 +177,7 @@ def watching_emulated(
     from testbed.live.emulated import EmulatedRun
     from testbed.live.stream.packets import flow_in_slow_motion
 
-    ask = partial(_ask, directory.path)
+    ask = partial(ask_controller, directory.path)
     slow_flow = flow_in_slow_motion(scenario, packets, live=True)
     watched = EmulatedRun(scenario, directory.path, where, ask, hold.end, slow_flow=slow_flow)
     with _watching(watched, directory):
@@ -206,7 +206,7 @@ _STARTS_S = 10.0
 _ENDS_S = 10.0
 
 
-def _ask(directory: Path, method: str, path: str, body: str) -> tuple[int, Any]:
+def ask_controller(directory: Path, method: str, path: str, body: str) -> tuple[int, Any]:
     """Pass a request on to the controller of a run."""
     from testbed.controller.client import Client, socket_of
 

@@ -1,10 +1,9 @@
 """The client of the live control: injects and heals faults from outside the sandbox.
 
 A UNIX socket in the file system can be reached from any network namespace; the sandbox's TCP ports
-cannot. So `forward` offers the socket on the host's loopback to browsers and scripts.
+cannot.
 """
 
-import asyncio
 import contextlib
 import json
 import socket
@@ -105,10 +104,10 @@ class Client(Closeable):
         if path == OPERATOR:
             self._wait_as_long_as_the_controller()
         try:
-            self._http.request(method, path, body or None)
+            self._http.request(method, path, body.encode() or None)
             response = self._http.getresponse()
             return response.status, json.loads(response.read())
-        except (OSError, HTTPException) as error:
+        except (OSError, HTTPException, ValueError) as error:
             raise RunFailedError(f"the controller of the run does not reply: {error}") from error
 
     def _wait_as_long_as_the_controller(self) -> None:
@@ -152,42 +151,3 @@ def heal_all(path: Path) -> list[dict[str, Any]]:
             with Client(path) as client, contextlib.suppress(InputError):  # healed, or never does
                 healed.append(client.heal(record["index"]))
     return healed
-
-
-# --- on the loopback --------------------------------------------------------------------------
-
-
-def forward(path: Path, port: int) -> None:
-    """Offer a socket on TCP port of the loopback, until interrupted.
-
-    Raises:
-        InputError: the port is taken.
-    """
-    with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_serve(path, port))
-
-
-async def _serve(path: Path, port: int) -> None:
-    async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            run_reader, run_writer = await asyncio.open_unix_connection(sock=_connected(path))
-        except OSError:  # the run has ended
-            writer.close()
-            return
-        await asyncio.gather(_copy(reader, run_writer), _copy(run_reader, writer))
-
-    try:
-        server = await asyncio.start_server(connect, "127.0.0.1", port)
-    except OSError as error:
-        problem = Problem("--port", str(port), f"a free TCP port ({error.strerror})")
-        raise InputError([problem]) from error
-    async with server:
-        await server.serve_forever()
-
-
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(ConnectionError):
-        while data := await reader.read(1 << 16):
-            writer.write(data)
-            await writer.drain()
-    writer.close()

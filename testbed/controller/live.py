@@ -21,6 +21,9 @@ from testbed.model.fabric.topology import Topology
 SOCKET = "control.sock"
 """The name of the socket in the run's directory."""
 
+_DIGITS = 18
+"""Of a length that is looked at."""
+
 StartResponse = Callable[[str, list[tuple[str, str]]], object]
 
 
@@ -45,15 +48,25 @@ class LiveControl:
         place = path.rstrip("/")
         if method != "POST" or place not in {"/faults", OPERATOR}:
             return self._requests.answer(method, path)
-        if "CONTENT_LENGTH" not in request:
-            return refused_request(
-                HTTPStatus.LENGTH_REQUIRED, "no Content-Length", "a body with its length"
-            )
-        size = int(request["CONTENT_LENGTH"])
-        if size > MAX_BODY:
-            status, expected = HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"up to {MAX_BODY} B"
-            return refused_request(status, f"{size} B", expected)
-        body = request["wsgi.input"].read(size).decode(errors="replace")
+        body = _body(request)
+        if not isinstance(body, str):
+            return body
         if place == OPERATOR:
             return self._operate(body)
         return self._requests.answer(method, path, body)
+
+
+def _body(request: Mapping[str, Any]) -> str | Answer:
+    """The body of a request, or the answer to one that has none that can be read."""
+    expected = f"a body with its length, up to {MAX_BODY} B"
+    length = request.get("CONTENT_LENGTH") or "none"
+    if not length.isdecimal():
+        status = HTTPStatus.LENGTH_REQUIRED if length == "none" else HTTPStatus.BAD_REQUEST
+        return refused_request(status, f"Content-Length: {length}", expected)
+    if len(length) > _DIGITS or int(length) > MAX_BODY:
+        return refused_request(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{length} B", expected)
+    try:
+        text: str = request["wsgi.input"].read(int(length)).decode()
+    except UnicodeDecodeError as error:
+        return refused_request(HTTPStatus.BAD_REQUEST, str(error), "JSON in UTF-8")
+    return text

@@ -5,6 +5,7 @@ a number.
 """
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from copy import deepcopy
@@ -103,6 +104,34 @@ def parse_document(
         raise InputError.of(name, found, "YAML of a few levels") from None
 
 
+def require_json(text: str, form: str, remedy: str = "") -> None:
+    """Check that the body of a request is JSON whose numbers are finite and whose text is Unicode.
+
+    Args:
+        text: the body.
+        form: what it is to be, such as `a fault in JSON`.
+        remedy: what to do.
+
+    Raises:
+        InputError: it is not.
+    """
+
+    def finite(number: str) -> float:
+        if not math.isfinite(value := float(number)):
+            raise ValueError(f"{number[:40]} is no finite number")
+        return value
+
+    try:
+        value = json.loads(text, parse_float=finite, parse_constant=finite)
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise InputError.of(REQUEST, "half of a surrogate pair", form, remedy) from None
+    except RecursionError:
+        raise InputError.of(REQUEST, "JSON of too many levels", form, remedy) from None
+    except ValueError as error:
+        raise InputError.of(REQUEST, str(error), form, remedy) from None
+
+
 def parse_request(text: str, key: str, form: str, example: str) -> Document:
     """Parse the body of a request as the value of a key, so that errors name places below it.
 
@@ -115,10 +144,7 @@ def parse_request(text: str, key: str, form: str, example: str) -> Document:
     Raises:
         InputError: it is not JSON.
     """
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError.of(REQUEST, str(error), form, f"such as {example}") from None
+    require_json(text, form, f"such as {example}")
     spaced = text.replace("\t", " ")  # YAML takes no tab; JSON has none within its strings
     return parse_document(None, f'{{"{key}": {spaced}\n}}')
 

@@ -27,6 +27,7 @@ from testbed.control_api.faults import Answer, refused
 from testbed.control_api.operator import load_command
 from testbed.files.documents import REQUEST
 from testbed.files.faults import load_fault
+from testbed.files.reading import require_json
 from testbed.files.scenarios import load_recorded
 from testbed.live.fork_files import (
     DIFFERENCE,
@@ -55,6 +56,9 @@ _LEAST_AFTER_RTTS = 100
 """A fork lasts so long beyond the moment, at least."""
 
 
+_LONGEST_S = 1e9
+
+
 class _Change(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
@@ -66,7 +70,7 @@ class _Change(BaseModel):
 class _Request(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    at_s: float = Field(gt=0)
+    at_s: float = Field(gt=0, le=_LONGEST_S, allow_inf_nan=False)
     change: _Change = _Change()
 
 
@@ -118,6 +122,7 @@ class Forks:
         return {"name": history.scenario.name, "scenario": text, "code": code}
 
     def _begin(self, body: str) -> dict[str, Any]:
+        require_json(body, "a moment and a change in JSON", '{"at_s": 4.2, "change": {"heal": 0}}')
         try:
             request = _Request.model_validate_json(body)
         except ValueError as error:

@@ -1,13 +1,19 @@
 """The state of a run as Prometheus metrics."""
 
+import asyncio
+import socket
+import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, make_asgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from testbed.live.serving import LOOPBACK
+from testbed.live.http import server_of
+from testbed.live.server import Guarded
+from testbed.live.serving import LOOPBACK, access_to
 from testbed.live.stream.run_state import RunState
 
 
@@ -94,9 +100,13 @@ def registry_of(run_state: Callable[[], RunState]) -> CollectorRegistry:
 
 
 def serve_metrics(port: int, run_state: Callable[[], RunState]) -> None:
-    """Serve the metrics on the loopback, in a thread.
+    """Serve the metrics on the loopback, in a thread; they have no token, as Prometheus has none.
 
     Raises:
         OSError: the port is taken.
     """
-    start_http_server(port, LOOPBACK, registry_of(run_state))
+    listener = socket.create_server((LOOPBACK, port))
+    access = replace(access_to(LOOPBACK, listener.getsockname()[1]), token=None)
+    server = server_of(Guarded(make_asgi_app(registry_of(run_state)), access))
+    serving = server.serve(sockets=[listener])
+    threading.Thread(target=asyncio.run, args=(serving,), daemon=True).start()

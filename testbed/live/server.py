@@ -13,11 +13,14 @@ for faults on to the process that started it, which checks them.
 """
 
 import asyncio
+import json
 import mimetypes
 import os
+import re
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, Protocol
 
 from starlette.applications import Starlette
@@ -25,13 +28,14 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import (
     HTMLResponse,
-    JSONResponse,
     PlainTextResponse,
     Response,
     StreamingResponse,
 )
 from starlette.routing import Route
 
+from testbed.control_api.access import Access
+from testbed.control_api.faults import refused_request
 from testbed.live.page import PAGE, PageOffer, modules, served
 from testbed.live.stream.writer import STREAM
 
@@ -44,6 +48,9 @@ ALIVE_S = 15.0
 RETRY_MS = 1000
 MOST_BYTES = 1 << 16
 _CHUNK_BYTES = 1 << 18
+
+_NUMBER = re.compile(r"[0-9]{1,9}")
+"""Of a fault, a fork or a record."""
 
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -67,16 +74,14 @@ class ServedRun:
 
     Attributes:
         files: descriptors of the event stream, which may still grow, and of the directory of forks.
-        hosts: the values of the header `Host` under which it may be called.
+        access: who may call it.
         control: passes requests on; None: nobody can change the run.
-        token: what the address begins with, known only to those who were given it.
         offer: what the page offers: everything, forks of a run that is over, or nothing.
     """
 
     files: tuple[int, int]
-    hosts: frozenset[str]
+    access: Access
     control: Control | None = None
-    token: str = field(default_factory=lambda: secrets.token_urlsafe(16))
     offer: PageOffer = "control"
 
 
@@ -91,15 +96,34 @@ def application(site: ServedRun) -> Starlette:
         Route("/{token}/events", pages.events),
         Route("/{token}/faults", pages.control, methods=["POST"]),
         Route("/{token}/operator", pages.control, methods=["POST"]),
-        Route("/{token}/faults/{number:int}", pages.control, methods=["DELETE"]),
+        Route("/{token}/faults/{number}", pages.control, methods=["DELETE"]),
         Route("/{token}/end", pages.control, methods=["POST"]),
         Route("/{token}/scenario", pages.control, methods=["GET"]),
         Route("/{token}/forks", pages.control, methods=["GET", "POST"]),
-        Route("/{token}/forks/{fork:int}/", pages.page),
-        Route("/{token}/forks/{fork:int}/page/{name:path}", pages.file),
-        Route("/{token}/forks/{fork:int}/events", pages.events),
+        Route("/{token}/forks/{fork}/", pages.page),
+        Route("/{token}/forks/{fork}/page/{name:path}", pages.file),
+        Route("/{token}/forks/{fork}/events", pages.events),
     ]
-    return Starlette(routes=routes, middleware=[Middleware(_Guarded, site=site)])
+    return Starlette(routes=routes, middleware=[guarded_by(site.access)])
+
+
+def interface(control: Control, access: Access) -> Starlette:
+    """The ASGI application that passes requests for faults and commands on, without a page."""
+
+    async def passed_on(request: Request) -> Response:
+        return await _passed_on(control, request)
+
+    routes = [
+        Route("/{token}/faults", passed_on, methods=["GET", "POST"]),
+        Route("/{token}/faults/{number}", passed_on, methods=["GET", "DELETE"]),
+        Route("/{token}/operator", passed_on, methods=["POST"]),
+    ]
+    return Starlette(routes=routes, middleware=[guarded_by(access)])
+
+
+def guarded_by(access: Access) -> Middleware:
+    """What refuses the requests of those who may not call an application."""
+    return Middleware(Guarded, access=access)
 
 
 class _Pages:
@@ -127,30 +151,49 @@ class _Pages:
 
     async def events(self, request: Request) -> Response:
         last = request.headers.get("last-event-id", "")
-        first = int(last) + 1 if last.isdecimal() else 0
+        first = int(last) + 1 if _NUMBER.fullmatch(last) else 0
         stream, forks = self._site.files
         fork = request.path_params.get("fork")
         if fork is None:
             stream = os.dup(stream)
         else:
             try:
+                if not _NUMBER.fullmatch(fork):
+                    raise FileNotFoundError(fork)
                 stream = os.open(f"{fork}/{STREAM}", os.O_RDONLY | os.O_CLOEXEC, dir_fd=forks)
             except OSError:
                 return PlainTextResponse("no such fork, or it is not done", 404)
         return StreamingResponse(_events(stream, first), media_type="text/event-stream")
 
     async def control(self, request: Request) -> Response:
-        path = "/" + request.url.path.removeprefix("/").partition("/")[2]
         if self._site.control is None:
-            return JSONResponse({"error": "this page only shows the run"}, 403)
-        body = b""
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > MOST_BYTES:
-                return JSONResponse({"error": f"more than {MOST_BYTES} bytes"}, 413)
-        text = body.decode(errors="replace")
-        status, content = await self._site.control.request(request.method, path, text)
-        return JSONResponse(content, status)
+            return _json(HTTPStatus.FORBIDDEN, {"error": "this page only shows the run"})
+        return await _passed_on(self._site.control, request)
+
+
+async def _passed_on(control: Control, request: Request) -> Response:
+    """Pass a request on, without its token, and answer it."""
+    path = "/" + request.scope["path"].removeprefix("/").partition("/")[2]
+    number = request.path_params.get("number", "0")
+    if not _NUMBER.fullmatch(number):
+        answer = refused_request(HTTPStatus.NOT_FOUND, number[:80], "the number of a fault")
+        return _json(*answer)
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MOST_BYTES:
+            found, expected = f"more than {MOST_BYTES} B", f"up to {MOST_BYTES} B"
+            return _json(*refused_request(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, found, expected))
+    try:
+        text = body.decode()
+    except UnicodeDecodeError as error:
+        return _json(*refused_request(HTTPStatus.BAD_REQUEST, str(error), "JSON in UTF-8"))
+    return _json(*await control.request(request.method, path, text))
+
+
+def _json(status: int, content: Any) -> Response:
+    """An answer in JSON; Starlette's own fails for text that is no Unicode."""
+    return Response(json.dumps(content), status, media_type="application/json")
 
 
 async def _events(stream: int, first: int) -> AsyncIterator[bytes]:
@@ -186,20 +229,24 @@ async def _events(stream: int, first: int) -> AsyncIterator[bytes]:
         os.close(stream)
 
 
-class _Guarded:
+class Guarded:
     """Refuses requests without the token, and those that another site's page makes."""
 
-    def __init__(self, app: Callable[..., Awaitable[None]], site: ServedRun) -> None:
+    def __init__(self, app: Callable[..., Awaitable[None]], access: Access) -> None:
+        """Stand before an ASGI application."""
         self._app = app
-        self._site = site
+        self._access = access
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer a request, or pass it on."""
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
             return
-        refusal = self._refusal(Request(scope))
+        request = Request(scope)
+        refusal = self._access.refusal(request.method, scope["path"], request.headers)
         if refusal is not None:
-            await refusal(scope, receive, send)
+            status, text = refusal
+            response = PlainTextResponse(text, status, headers={"Connection": "close"})
+            await response(scope, receive, send)
             return
 
         async def send_with_headers(message: Any) -> None:
@@ -209,18 +256,3 @@ class _Guarded:
             await send(message)
 
         await self._app(scope, receive, send_with_headers)
-
-    def _refusal(self, request: Request) -> Response | None:
-        host = request.headers.get("host", "")
-        if host not in self._site.hosts:
-            return PlainTextResponse("called by an unknown name", 421)
-        token = request.url.path.removeprefix("/").partition("/")[0]
-        if not secrets.compare_digest(token.encode(), self._site.token.encode()):
-            return PlainTextResponse("no such page: the address has a token", 404)
-        if request.method not in {"GET", "HEAD"}:
-            if request.headers.get("origin") != f"http://{host}":
-                return PlainTextResponse("asked for by another page", 403)
-            kind = request.headers.get("content-type", "")
-            if request.method == "POST" and kind.partition(";")[0] != "application/json":
-                return PlainTextResponse("not JSON", 415)
-        return None

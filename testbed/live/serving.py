@@ -7,16 +7,18 @@ import asyncio
 import itertools
 import os
 import pwd
-import secrets
 import socket
+import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from pathlib import Path
 from select import select
 from typing import TYPE_CHECKING, Any
 
+from testbed.control_api.access import Access
 from testbed.live.forks import FORKS
 from testbed.model.errors import InputError, RunFailedError
 from testbed.model.run_files.layout import LOGS
@@ -120,7 +122,12 @@ class PageServer:
         if message["path"] == END:
             self.wants_end = True
             return HTTPStatus.OK, {}
-        return answer(message["method"], message["path"], message["body"])
+        try:
+            return answer(message["method"], message["path"], message["body"])
+        except Exception as error:  # noqa: BLE001 - a request, whatever is in it, ends no run
+            traceback.print_exc(file=sys.stderr)
+            text = f"{type(error).__name__}: {error}"
+            return HTTPStatus.INTERNAL_SERVER_ERROR, {"error": text}
 
     def end(self) -> None:
         """Let clients read the end of the stream, and end the server."""
@@ -147,32 +154,74 @@ def serving(stream: Path, where: Listening, forks_in: Path | None = None) -> Ite
     """
     import uvicorn  # noqa: F401, PLC0415 - fails here, where it can be told
 
-    token = secrets.token_urlsafe(16)
     with ExitStack() as files:
         listener = files.enter_context(_bound(where))
         port = listener.getsockname()[1]
+        access = access_to(where.host, port)
         descriptor = os.open(stream, os.O_RDONLY | os.O_CLOEXEC)
         files.callback(os.close, descriptor)
         forks_directory = (forks_in or stream.parent) / FORKS
         forks_directory.mkdir(exist_ok=True)
         forks = os.open(forks_directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         files.callback(os.close, forks)
+        page = _page((descriptor, forks), access, where)
 
         def start() -> Child:
             return spawn(
-                lambda channel: _serve(channel, listener, (descriptor, forks), token, where),
+                lambda channel: _serve(channel, listener, page),
                 title="the server of the page",
                 isolated=False,
                 name="live",
                 log=stream.with_name(LOGS) / "live.log",
             )
 
-        site = PageServer(start, f"http://{where.host}:{port}/{token}/", port)
+        site = PageServer(start, f"http://{where.host}:{port}/{access.token}/", port)
         try:
             yield site
             site.end()
         finally:
             site.close()
+
+
+@contextmanager
+def publishing(port: int) -> Iterator[PageServer]:
+    """Serve requests for faults and commands on the loopback, without a page, while a block runs.
+
+    Args:
+        port: the TCP port.
+
+    Raises:
+        InputError: it is taken.
+        ModuleNotFoundError: the extra `live` is not installed.
+    """
+    import uvicorn  # noqa: F401, PLC0415 - as above
+
+    with _bound(Listening(port=port)) as listener:
+        access = replace(access_to(LOOPBACK, port), only_pages=False)
+
+        def made_for(control: _ChannelControl) -> Any:
+            from testbed.live.server import interface  # noqa: PLC0415 - only there
+
+            return interface(control, access)
+
+        def start() -> Child:
+            return spawn(
+                lambda channel: _serve(channel, listener, made_for),
+                title="the server of the interface",
+                isolated=False,
+                name="publish",
+            )
+
+        site = PageServer(start, f"http://{LOOPBACK}:{port}/{access.token}/", port)
+        try:
+            yield site
+        finally:
+            site.close()
+
+
+def access_to(host: str, port: int) -> Access:
+    """Who may call a server that listens at an address: those who know its token, a new one."""
+    return Access(frozenset(f"{name}:{port}" for name in (host, LOOPBACK, "localhost")))
 
 
 _LAST_S = 1.0
@@ -246,36 +295,28 @@ class _ChannelControl:
         return messages is not None
 
 
-def _serve(
-    channel: Channel,
-    listener: socket.socket,
-    files: tuple[int, int],
-    token: str,
-    where: Listening,
-) -> None:
-    """Serve until the other end of the channel closes; `files`: the stream, the forks."""
-    import uvicorn  # noqa: PLC0415 - only here
+def _page(files: tuple[int, int], access: Access, where: Listening) -> "MadeFor":
+    """The application of a page; `files`: the stream, the forks."""
 
-    from testbed.live.server import ServedRun, application  # noqa: PLC0415 - only here
+    def made_for(control: _ChannelControl) -> Any:
+        from testbed.live.server import ServedRun, application  # noqa: PLC0415 - only there
 
-    port = listener.getsockname()[1]
-    hosts = frozenset(f"{name}:{port}" for name in (where.host, LOOPBACK, "localhost"))
+        sent_on = None if where.read_only else control
+        return application(ServedRun(files, access, sent_on, where.offer))
+
+    return made_for
+
+
+MadeFor = Callable[[_ChannelControl], Any]
+"""Makes an ASGI application that passes requests on."""
+
+
+def _serve(channel: Channel, listener: socket.socket, made_for: MadeFor) -> None:
+    """Serve until the other end of the channel closes."""
+    from testbed.live.http import server_of  # noqa: PLC0415 - only here
+
     control = _ChannelControl(channel)
-    sent_on = None if where.read_only else control
-    app = application(ServedRun(files, hosts, sent_on, token, where.offer))
-    config = uvicorn.Config(
-        app, log_level="warning", lifespan="off", ws="none", timeout_graceful_shutdown=1
-    )
-    config.load()
-
-    class Server(uvicorn.Server):
-        """Leaves signals alone: Ctrl-C is for the command, which ends this process."""
-
-        @contextmanager
-        def capture_signals(self) -> Iterator[None]:
-            yield
-
-    server = Server(config)
+    server = server_of(made_for(control))
 
     async def serve() -> None:
         loop = asyncio.get_running_loop()

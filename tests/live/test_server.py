@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from testbed.control_api.access import Access
 from testbed.live.page import modules
 from testbed.live.server import MOST_BYTES, ServedRun, application
 from testbed.live.stream.recorded import recorded_stream
 from testbed.live.stream.records import to_line
 
 HOST = "127.0.0.1:8000"
+ACCESS = Access(frozenset({HOST}), "secret")
 ORIGIN = {"Origin": f"http://{HOST}"}
 FAULT = {"kind": "cut", "target": "p0"}
 
@@ -45,7 +47,7 @@ def asked() -> Asked:
 @pytest.fixture
 def client(stream: Path, asked: Asked) -> Iterator[TestClient]:
     with stream.open("rb") as file:
-        site = ServedRun((file.fileno(), -1), frozenset({HOST}), asked, "secret")
+        site = ServedRun((file.fileno(), -1), ACCESS, asked)
         yield TestClient(application(site), base_url=f"http://{HOST}")
 
 
@@ -121,9 +123,28 @@ def test_a_request_has_a_limit(client: TestClient, asked: Asked) -> None:
     assert asked.requests == []
 
 
+@pytest.mark.parametrize("number", ["9" * 5000, "-1", "1e3", "%D9%A3", "%2e%2e", "0%0d%0aX"])
+def test_a_number_that_is_none_is_not_found(client: TestClient, asked: Asked, number: str) -> None:
+    """Python converts no number of more than 4,300 digits."""
+    for path in (f"forks/{number}/events", f"faults/{number}"):
+        method = "GET" if path.startswith("forks") else "DELETE"
+        answer = client.request(method, f"/secret/{path}", headers=ORIGIN)
+        assert answer.status_code in {400, 404, 405}, path
+    assert client.get("/secret/events", headers={"Last-Event-ID": number[:9000]}).status_code == 200
+    assert asked.requests == []
+
+
+def test_content_that_is_no_unicode_is_refused(client: TestClient, asked: Asked) -> None:
+    kind = {"Content-Type": "application/json"}
+    answer = client.post("/secret/faults", content=b'{"kind": "\xff"}', headers=kind | ORIGIN)
+    assert answer.status_code == 400
+    assert answer.json()["errors"][0]["expected"] == "JSON in UTF-8"
+    assert asked.requests == []
+
+
 def test_a_page_that_only_shows_changes_nothing(stream: Path) -> None:
     with stream.open("rb") as file:
-        site = ServedRun((file.fileno(), -1), frozenset({HOST}), None, "secret", "watch")
+        site = ServedRun((file.fileno(), -1), ACCESS, None, "watch")
         client = TestClient(application(site), base_url=f"http://{HOST}")
         assert client.post("/secret/faults", json=FAULT, headers=ORIGIN).status_code == 403
         assert 'data-offer="watch"' in client.get("/secret/").text
