@@ -24,7 +24,8 @@ from testbed.model.fabric.topology import Topology
 from testbed.model.faults.kinds import Fault
 from testbed.model.faults.record import FaultRecord
 
-MAX_BODY = 1 << 16
+MAX_BODY = 1 << 14
+"""Bytes of a request: a fault on hundreds of links. To parse as much takes a part of a second."""
 
 _REMEDY = "testbed fault list RUN, or GET /faults, shows the faults"
 

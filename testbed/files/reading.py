@@ -104,6 +104,10 @@ def parse_document(
         raise InputError.of(name, found, "YAML of a few levels") from None
 
 
+_PAIR = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..")
+"""A character beyond 16 bits in JSON, which YAML would read as two."""
+
+
 def require_json(text: str, form: str, remedy: str = "") -> None:
     """Check that the body of a request is JSON whose numbers are finite and whose text is Unicode.
 
@@ -145,7 +149,8 @@ def parse_request(text: str, key: str, form: str, example: str) -> Document:
         InputError: it is not JSON.
     """
     require_json(text, form, f"such as {example}")
-    spaced = text.replace("\t", " ")  # YAML takes no tab; JSON has none within its strings
+    paired = _PAIR.sub(lambda pair: str(json.loads(f'"{pair[0]}"')), text)
+    spaced = paired.replace("\t", " ")  # YAML takes no tab; JSON has none within its strings
     return parse_document(None, f'{{"{key}": {spaced}\n}}')
 
 

@@ -70,7 +70,7 @@ class _Change(BaseModel):
 class _Request(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    at_s: float = Field(gt=0, le=_LONGEST_S, allow_inf_nan=False)
+    at_s: float = Field(gt=0, le=_LONGEST_S, allow_inf_nan=False, strict=True)
     change: _Change = _Change()
 
 

@@ -35,7 +35,7 @@ from starlette.responses import (
 from starlette.routing import Route
 
 from testbed.control_api.access import Access
-from testbed.control_api.faults import refused_request
+from testbed.control_api.faults import MAX_BODY, refused_request
 from testbed.live.page import PAGE, PageOffer, modules, served
 from testbed.live.stream.writer import STREAM
 
@@ -46,7 +46,6 @@ ALIVE_S = 15.0
 """A comment is sent if there is no record for so long, so that a dead connection is noticed."""
 
 RETRY_MS = 1000
-MOST_BYTES = 1 << 16
 _CHUNK_BYTES = 1 << 18
 
 _NUMBER = re.compile(r"[0-9]{1,9}")
@@ -181,8 +180,8 @@ async def _passed_on(control: Control, request: Request) -> Response:
     body = b""
     async for chunk in request.stream():
         body += chunk
-        if len(body) > MOST_BYTES:
-            found, expected = f"more than {MOST_BYTES} B", f"up to {MOST_BYTES} B"
+        if len(body) > MAX_BODY:
+            found, expected = f"more than {MAX_BODY} B", f"up to {MAX_BODY} B"
             return _json(*refused_request(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, found, expected))
     try:
         text = body.decode()

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from testbed.control_api.operator import PATH as OPERATOR
+from testbed.control_api.operator import load_command
 from testbed.controller.client import Client, heal_all, socket_of
 from testbed.controller.live import SOCKET, LiveControl
 from testbed.fabric.link_model.link_control import LinkControl
@@ -124,13 +125,18 @@ def test_wrong_requests_are_answered_in_json(tmp_path: Path) -> None:
 
 @pytest.mark.root
 def test_it_is_published_on_the_loopback(tmp_path: Path) -> None:
-    """For what speaks TCP: the same answers, until Ctrl-C; a port that is taken is said."""
+    """For what speaks TCP: the same answers, until Ctrl-C; a port that is taken is said.
 
-    def request(port: int, method: str, body: str | None = None) -> tuple[int, Any]:
-        http = HTTPConnection("127.0.0.1", port, timeout=WATCHDOG_S)
-        http.request(method, "/faults", body)
+    Only at the address that is printed, which has a token.
+    """
+
+    def request(address: str, method: str, body: str | None = None) -> tuple[int, Any]:
+        server, _, path = address.removeprefix("http://").partition("/")
+        http = HTTPConnection(server, timeout=WATCHDOG_S)
+        http.request(method, f"/{path}", body, {"Content-Type": "application/json"})
         response = http.getresponse()
-        return response.status, json.loads(response.read())
+        content = response.read()
+        return response.status, json.loads(content) if content.startswith((b"{", b"[")) else content
 
     def inside() -> None:
         with running(tmp_path, (), ()) as run, socket.create_server(("127.0.0.1", 0)) as taken:
@@ -145,11 +151,17 @@ def test_it_is_published_on_the_loopback(tmp_path: Path) -> None:
             taken.close()
             with subprocess.Popen([*publish, str(port)], stdout=subprocess.PIPE) as published:
                 try:
+                    assert published.stdout is not None
+                    address = published.stdout.readline().decode().split()[0]
                     _await_port(port)
-                    status, record = request(port, "POST", json.dumps(CUT))
+                    base = f"http://127.0.0.1:{port}/faults"
+                    assert request(base, "POST", json.dumps(CUT))[0] == 404
+                    assert request(address, "GET") == (200, [])
+                    status, record = request(address, "POST", json.dumps(CUT))
                     assert (status, record["kind"], record["error"]) == (201, "cut", None)
-                    assert request(port, "GET") == (200, [record])
-                    assert request(port, "POST", "kind: cut")[0] == 400
+                    assert request(address, "GET") == (200, [record])
+                    assert request(address, "POST", "kind: cut")[0] == 400
+                    assert request(address, "POST", '{"kind": "\u00fc"}')[0] == 400
                 finally:
                     published.send_signal(signal.SIGINT)
                 assert published.wait(WATCHDOG_S) == ExitStatus.AS_EXPECTED
@@ -207,10 +219,18 @@ class Failing:
         raise OSError("no netlink")
 
 
+POST = {"REQUEST_METHOD": "POST", "PATH_INFO": "/faults"}
+
+
 @pytest.mark.parametrize(
     ("request_", "status", "text"),
     [
-        ({"REQUEST_METHOD": "POST", "PATH_INFO": "/faults"}, 411, "Content-Length"),
+        (POST, 411, "Content-Length"),
+        ({**POST, "CONTENT_LENGTH": ""}, 411, "Content-Length"),
+        ({**POST, "CONTENT_LENGTH": "-1"}, 400, "Content-Length: -1"),
+        ({**POST, "CONTENT_LENGTH": "1e3"}, 400, "Content-Length: 1e3"),
+        ({**POST, "CONTENT_LENGTH": "9" * 5000}, 413, "up to"),
+        ({**POST, "CONTENT_LENGTH": "2", "wsgi.input": BytesIO(b"\xff\xfe")}, 400, "UTF-8"),
         ({"REQUEST_METHOD": "DELETE", "PATH_INFO": "/faults"}, 405, "GET or POST of /faults"),
         ({"REQUEST_METHOD": "POST", "PATH_INFO": "/faults/3"}, 405, "GET or DELETE of one"),
         ({"REQUEST_METHOD": "GET", "PATH_INFO": f"/faults/{'9' * 5000}"}, 404, "/faults/N"),
@@ -218,11 +238,42 @@ class Failing:
     ],
 )
 def test_what_is_wrong_with_a_request_is_told_in_json(
-    request_: dict[str, str], status: int, text: str
+    request_: dict[str, Any], status: int, text: str
 ) -> None:
     actual, answer = _answered(request_)
     assert actual == status
     assert text in answer["errors"][0]["expected"] + answer["errors"][0]["found"]
+
+
+WRONG = [
+    "",
+    "[" * 10_000,
+    '{"a":' * 900 + "1" + "}" * 900,
+    "NaN",
+    "1e999",
+    "9" * 5000,
+    '"\\ud800"',
+    '{"\\udfff": 1}',
+    '{"kind": "cut", "target": "\\ud83d\\ude00"}',
+    '{"kind": "cut", "target": ["p0", 1e308, null]}',
+    '{"kind": "cut", "target": "p0_t0_0-u0..99999999999"}',
+    '{"kind": "loss", "target": "p0", "probability": 1e308}',
+    '{"kind": "loss", "target": "p0", "probability": NaN}',
+    '{"kind": "cut", "target": "p0", "for": "1e400 s"}',
+    '{"kind": "cut", "target": "p0", "for": ' + "9" * 4000 + "}",
+    '{"kind": "flap", "target": "p0", "count": 1e308}',
+    '{"kind": "deny", "flow": {"a": []}, "ev": 1e308}',
+    '{"kind": "probe", "flow": "h0->h1", "within": "1e308 s"}',
+]
+
+
+@pytest.mark.parametrize("body", WRONG, ids=lambda body: body[:40])
+def test_a_body_that_is_no_fault_and_no_command_is_refused(body: str) -> None:
+    """As wrong input, in words that can be sent."""
+    for load in (load_fault, load_command):
+        with pytest.raises(InputError) as refused:
+            load(body, TINY)
+        str(refused.value).encode()
 
 
 def test_a_controller_that_fails_says_so_in_json(caplog: pytest.LogCaptureFixture) -> None:

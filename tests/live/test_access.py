@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import resource
 import socket
 import subprocess
 import threading
@@ -84,8 +85,17 @@ def faced(made: str, directory: Path) -> Iterator[Face]:
         yield face
 
 
+@pytest.fixture(autouse=True)
+def _usual_limit() -> Iterator[None]:
+    """Processes may have 1,024 files open, as on most machines."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 @pytest.fixture(params=["publish", "page"])
-def face(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Face]:
+def face(_usual_limit: None, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Face]:
     with faced(request.param, tmp_path) as face:
         yield face
 

@@ -58,6 +58,49 @@ def test_what_is_refused_leaves_nothing_and_can_be_asked_again(
     assert (status, fork["fork"]) == (HTTPStatus.ACCEPTED, 1)
 
 
+REFUSED = [
+    "",
+    "{",
+    "[" * 10_000,
+    '{"at_s": 1e308}',
+    '{"at_s": 1e999}',
+    '{"at_s": NaN}',
+    '{"at_s": -Infinity}',
+    '{"at_s": 0}',
+    '{"at_s": ' + "9" * 5000 + "}",
+    '{"at_s": 1e9}',
+    '{"at_s": "1.5 s"}',
+    '{"at_s": null}',
+    '{"at_s": true}',
+    '{"at_s": [1.5]}',
+    "[]",
+    "1.5",
+    '"\\ud800"',
+    '{"at_s": 1.5, "change": {"heal": ' + "9" * 4000 + "}}",
+    '{"at_s": 1.5, "change": {"heal": 1e308}}',
+    '{"at_s": 1.5, "change": {"fault": {"kind": "\\ud800", "target": "p0"}}}',
+    '{"at_s": 1.5, "change": {"fault": {"\\udfff": 1}}}',
+    '{"at_s": 1.5, "change": {"fault": {"kind": "cut", "target": 1e308}}}',
+    '{"at_s": 1.5, "change": {"fault": {"kind": "cut", "target": "p0", "for": 1e308}}}',
+    '{"at_s": 1.5, "change": {"fault": {"kind": "cut", "target": "p0", "for": "1e308 s"}}}',
+    '{"at_s": 1.5, "change": {"fault": ' + '{"a":' * 900 + "1" + "}" * 902,
+    '{"at_s": 1.5, "change": {"fault": {"kind": "cut", "target": "\\ud83d\\ude00"}}}',
+    '{"at_s": 1.5, "change": {"operator": {"kind": "deny", "flow": 7, "ev": {}}}}',
+    '{"at_s": 1.5, "change": {"operator": []}}',
+]
+
+
+@pytest.mark.parametrize("body", REFUSED, ids=lambda body: body[:40])
+def test_what_is_no_change_of_this_run_is_refused(forks: Forks, tmp_path: Path, body: str) -> None:
+    """With 400, whatever it is; nobody who has the page ends the run with it."""
+    answer = forks.answer("POST", "/forks", body)
+    assert answer is not None
+    status, content = answer
+    assert status == HTTPStatus.BAD_REQUEST
+    json.dumps(content, ensure_ascii=False).encode()
+    assert not [*tmp_path.glob(f"{FORKS}/*")]
+
+
 def test_the_forks_of_an_earlier_session_are_listed_and_keep_their_numbers(
     forks: Forks, tmp_path: Path, history: RunHistory
 ) -> None:

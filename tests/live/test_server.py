@@ -10,8 +10,9 @@ import pytest
 from starlette.testclient import TestClient
 
 from testbed.control_api.access import Access
+from testbed.control_api.faults import MAX_BODY
 from testbed.live.page import modules
-from testbed.live.server import MOST_BYTES, ServedRun, application
+from testbed.live.server import ServedRun, application
 from testbed.live.stream.recorded import recorded_stream
 from testbed.live.stream.records import to_line
 
@@ -117,7 +118,7 @@ def test_another_page_changes_nothing(
 
 def test_a_request_has_a_limit(client: TestClient, asked: Asked) -> None:
     kind = {"Content-Type": "application/json"}
-    content = "x" * (MOST_BYTES + 1)
+    content = "x" * (MAX_BODY + 1)
     answer = client.post("/secret/faults", content=content, headers=kind | ORIGIN)
     assert answer.status_code == 413
     assert asked.requests == []
