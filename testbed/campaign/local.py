@@ -23,7 +23,6 @@ from testbed.campaign.job import Form, Job, JobRecord
 from testbed.campaign.turns import turn
 from testbed.model.errors import SIGNALLED, ExitStatus
 from testbed.model.units import show_wait
-from testbed.results.run_directory import give_to_user
 
 TESTBED = (sys.executable, "-P", "-m", "testbed")
 """It is the testbed that is installed (-P), whatever is in the current directory."""
@@ -92,8 +91,6 @@ class LocalExecutor:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(yaml.safe_dump(dict(job.scenario), sort_keys=False, allow_unicode=True))
         with file.with_suffix(".log").open("w+") as log:
-            for path in (file.parent, file, Path(log.name)):
-                give_to_user(path)
             with self._turn(job, log) as may_begin:
                 began = time.monotonic()
                 if not (may_begin and is_wanted()):

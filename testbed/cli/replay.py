@@ -92,9 +92,12 @@ def _keep(
 def _prompt(given: Path) -> Path | None:
     """The directory of a watched prompt, which has its stream only; None: it is a run."""
     from testbed.live.stream.writer import is_of_prompt
-    from testbed.results.run_directory import LATEST
+    from testbed.results.run_directory import newest_run
 
-    return next((path for path in (given, given / LATEST) if is_of_prompt(path)), None)
+    if is_of_prompt(given):
+        return given
+    newest = newest_run(given, lambda run: is_of_prompt(run.path))
+    return None if newest is None else newest.path
 
 
 def _replay_prompt(directory: Path, export: Path | None, stream: Path | None, port: str) -> None:

@@ -12,9 +12,10 @@ from testbed.campaign.plan import SLOWED, PlannedRun, planned_run
 from testbed.campaign.store import Store
 from testbed.interface.experiments import checked
 from testbed.interface.result import Result
-from testbed.model.errors import RunFailedError
+from testbed.model.errors import InputError, RunFailedError
 from testbed.model.scenario import Scenario
-from testbed.results.run_directory import TIME_FORMAT, RunDirectory
+from testbed.results.run_directory import TIME_FORMAT, making_run, require_text
+from testbed.rights import acting_for
 
 RESULTS = Path("results")
 """Where runs are written by default: in the current directory."""
@@ -44,14 +45,13 @@ def simulate(
     from testbed.sim import simulate as simulate_run  # noqa: PLC0415
 
     checked_scenario = with_seed(checked(scenario), seed)
-    began = datetime.now().astimezone()
-    run = RunDirectory.create(Path(results), checked_scenario.name, checked_scenario.seed, began)
-    try:
-        simulate_run(checked_scenario, run.path)
-        analyse(run.path, drawn=False)
-    except BaseException:
-        run.remove()  # no half a run is left
-        raise
+    with making_run(Path(results), checked_scenario.name, checked_scenario.seed) as run:
+        try:
+            simulate_run(checked_scenario, run.path)
+            analyse(run.path, drawn=False)
+        except BaseException:
+            run.remove()  # no half a run is left
+            raise
     return Result(run.path)
 
 
@@ -93,6 +93,13 @@ def execute(
     directory: Path, runs: list[PlannedRun], attempts: int
 ) -> tuple[dict[str, Result], dict[str, JobRecord]]:
     """Make runs, each in a process of its own; the result or the failure of each by its key."""
+    with acting_for(directory):
+        return _execute(directory, runs, attempts)
+
+
+def _execute(
+    directory: Path, runs: list[PlannedRun], attempts: int
+) -> tuple[dict[str, Result], dict[str, JobRecord]]:
     store, records = Store(directory), dict[str, JobRecord]()
 
     def keep(planned: PlannedRun, record: JobRecord) -> None:
@@ -119,13 +126,19 @@ def with_seed(scenario: Scenario, seed: int | None) -> Scenario:
 
 def new_directory(parent: Path) -> Path:
     """Make a directory for runs of one call."""
-    parent.mkdir(parents=True, exist_ok=True)
+    require_text("results", parent)
     stamp = datetime.now().astimezone().strftime(TIME_FORMAT)
-    for number in range(1, 1000):
-        directory = parent / f"{PREFIX}{stamp}{'' if number == 1 else f'-{number}'}"
+    with acting_for(parent):
         try:
-            directory.mkdir()
-        except FileExistsError:
-            continue
-        return directory
+            parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            expected = f"a directory to write to ({error.strerror})"
+            raise InputError.of("results", str(parent), expected) from error
+        for number in range(1, 1000):
+            directory = parent / f"{PREFIX}{stamp}{'' if number == 1 else f'-{number}'}"
+            try:
+                directory.mkdir()
+            except FileExistsError:
+                continue
+            return directory
     raise RunFailedError(f"no free name for a directory in {parent}")

@@ -16,7 +16,6 @@ from testbed.model.summary import State
 from testbed.model.summary.metric import MaybeNever
 from testbed.paper.checks import NO_BOUND, Check
 from testbed.paper.figure import PaperFigure
-from testbed.results.run_directory import give_to_user
 
 Answer = Literal["yes", "no", "not trusted", "not run"]
 
@@ -256,8 +255,6 @@ class OutcomeStore:
         if not outcome.checks:
             for suffix in (".svg", ".png"):
                 self.picture(figure).with_suffix(suffix).unlink(missing_ok=True)
-        for file in (self.directory, *self.directory.glob(f"{figure.stem}.*")):
-            give_to_user(file)
 
     def _file(self, figure: PaperFigure) -> Path:
         return self.directory / f"{figure.stem}.json"

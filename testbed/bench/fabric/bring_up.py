@@ -27,7 +27,6 @@ from testbed.fabric.netlink.socket import Netlink
 from testbed.files.topologies import load_topology
 from testbed.model.fabric.nodes import FIRST_IFINDEX
 from testbed.model.fabric.topology import LINK_MTU, Topology
-from testbed.results.run_directory import give_to_user
 from testbed.sandbox import namespaces
 
 UP_S = 3.0
@@ -245,4 +244,3 @@ def _draw(sizes: list[list[Built]], place: Path) -> None:
             axes.set(xlabel="links", ylabel=label, xlim=(0, None), ylim=(0, None))
             axes.legend(loc="upper left")
         figure.savefig(place, dpi=style.PNG_DPI)
-    give_to_user(place)
