@@ -12,6 +12,8 @@ loaded when they are first used; what else modules of this package have may chan
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from testbed.results.forked import note_forks
+
 if TYPE_CHECKING:
     from testbed.interface.experiments import (
         changed,
@@ -48,6 +50,8 @@ _PLACES = {
 }
 
 _VERSION = "__version__"
+
+note_forks()
 
 __all__ = [
     "Case",

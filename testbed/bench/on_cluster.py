@@ -62,7 +62,9 @@ def measure(name: str, repeats: int, results: str) -> str:
         RunFailedError: it did not finish.
     """
     command = [sys.executable, "-m", __name__, name, str(repeats), results]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - ours
+    done = subprocess.run(  # noqa: S603 - ours
+        command, capture_output=True, check=False, encoding="utf-8", errors="replace"
+    )
     if done.returncode:
         lines = " ".join(done.stderr.strip().splitlines()[-_KEPT_LINES:])
         raise RunFailedError(f"{name}: exit status {done.returncode}: {lines}")

@@ -89,8 +89,11 @@ class LocalExecutor:
         """
         file = self._directory / job.file
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(yaml.safe_dump(dict(job.scenario), sort_keys=False, allow_unicode=True))
-        with file.with_suffix(".log").open("w+") as log:
+        file.write_text(
+            yaml.safe_dump(dict(job.scenario), sort_keys=False, allow_unicode=True),
+            encoding="utf-8",
+        )
+        with file.with_suffix(".log").open("w+", encoding="utf-8") as log:
             with self._turn(job, log) as may_begin:
                 began = time.monotonic()
                 if not (may_begin and is_wanted()):
@@ -170,6 +173,8 @@ class _Command:
                 text=True,
                 env=os.environ | ({} if behind_sudo else {PARENT_VARIABLE: str(os.getpid())}),
                 start_new_session=True,
+                encoding="utf-8",
+                errors="replace",
             )
         except OSError:
             self.close()

@@ -96,10 +96,10 @@ def capacity_of(scenario: Scenario, directory: Path) -> Capacity | None:
     that they disturbed least. None if there is no sample of an endpoint or of the machine from
     within the measurement.
     """
-    run = RunRecord.model_validate_json((directory / RUN).read_text())
+    run = RunRecord.model_validate_json((directory / RUN).read_text(encoding="utf-8"))
     warm_ns = _stretched(_WARM_NS, scenario.topology.dilation)
     begin, end = run.t0_ns + warm_ns, run.t0_ns + scenario.duration
-    lines = (directory / HEALTH).read_text().splitlines()
+    lines = (directory / HEALTH).read_text(encoding="utf-8").splitlines()
     samples = [HealthSample.model_validate_json(line) for line in lines]
     during = [s for s in samples if begin <= s.t_ns - s.interval_ns and s.t_ns <= end]
     endpoints = [sample for sample in during if sample.process in run.hosts]

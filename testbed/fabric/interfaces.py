@@ -89,7 +89,7 @@ def _write(path: str, value: str) -> None:
 
 def read_counters() -> dict[str, list[int]]:
     """Read /proc/net/dev of the namespace that this thread is in: its columns by interface."""
-    lines = Path("/proc/thread-self/net/dev").read_text().splitlines()[2:]
+    lines = Path("/proc/thread-self/net/dev").read_text(encoding="utf-8").splitlines()[2:]
     rows = (line.partition(":") for line in lines)
     return {name.strip(): [int(column) for column in columns.split()] for name, _, columns in rows}
 

@@ -4,6 +4,7 @@ Stricter than YAML: a key given twice is an error, and keys are always text. `sc
 a number.
 """
 
+import errno
 import json
 import re
 from collections.abc import Iterator
@@ -23,6 +24,9 @@ from testbed.model.errors import InputError, Problem, raise_any, similar_word
 
 MAX_VALUES = 100_000
 """Most values in one file; an alias counts each time it is used."""
+
+MOST_OF_A_PIPE = 1 << 24
+"""Bytes that are read of what is no file."""
 
 MAX_SHOWN = 60
 """Characters of a value that a message shows."""
@@ -50,7 +54,8 @@ def read_document(file: Path, *, as_text: bool = False, remedy: str = SHIPPED) -
         InputError: it cannot be read, or is not YAML.
     """
     try:
-        text = file.read_text(encoding="utf-8")
+        is_kept = file.is_file() or not file.exists()
+        text = file.read_text(encoding="utf-8") if is_kept else _read_once(file)
     except UnicodeDecodeError as error:
         found = f"a byte that is not UTF-8 at offset {error.start}"
         way = "save it as UTF-8; a binary file cannot be read"
@@ -64,6 +69,20 @@ def read_document(file: Path, *, as_text: bool = False, remedy: str = SHIPPED) -
         meant = f"did you mean {others[similar]}?" if similar is not None else ""
         raise InputError.of(str(file), found.lower(), "a YAML file", meant) from None
     return parse_document(file, text, as_text=as_text, remedy=remedy)
+
+
+@lru_cache
+def _read_once(file: Path) -> str:
+    """The text of a pipe, such as the shell's `<(...)`, which gives it only once.
+
+    Raises:
+        OSError: it cannot be read, or does not end.
+    """
+    with file.open("rb") as stream:
+        content = stream.read(MOST_OF_A_PIPE + 1)
+    if len(content) > MOST_OF_A_PIPE:
+        raise OSError(errno.EFBIG, f"more than {MOST_OF_A_PIPE} bytes that are no file")
+    return content.decode()
 
 
 def parse_document(

@@ -14,6 +14,7 @@ from testbed.interface.experiments import checked
 from testbed.interface.result import Result
 from testbed.model.errors import InputError, RunFailedError
 from testbed.model.scenario import Scenario
+from testbed.results.forked import require_threads
 from testbed.results.run_directory import TIME_FORMAT, making_run, require_text
 from testbed.rights import acting_for
 
@@ -40,10 +41,12 @@ def simulate(
     Raises:
         InputError: the scenario is wrong, or cannot be simulated (kernel TCP and MPTCP).
         RunFailedError: the run did not finish.
+        MachineError: this process was forked after Polars had been loaded.
     """
     from testbed.results.analyse import analyse  # noqa: PLC0415 - these take long
     from testbed.sim import simulate as simulate_run  # noqa: PLC0415
 
+    require_threads()
     checked_scenario = with_seed(checked(scenario), seed)
     with making_run(Path(results), checked_scenario.name, checked_scenario.seed) as run:
         try:

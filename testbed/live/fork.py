@@ -23,7 +23,7 @@ def main(directory: Path, real: Path, at_s: float) -> None:
     """Make the fork."""
 
     def progress(_: str, share: float) -> None:
-        (directory / PROGRESS).write_text(f"{share:.3f}")
+        (directory / PROGRESS).write_text(f"{share:.3f}", encoding="utf-8")
 
     simulate(load_scenario(str(directory / SCENARIO)), directory, progress)
     analyse(directory, drawn=False)

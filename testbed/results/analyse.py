@@ -28,12 +28,13 @@ def analyse(run_directory: Path, *, drawn: bool = True, require_trusted: bool = 
     from testbed.results.analysis.metrics import flow_tables, summarise  # noqa: PLC0415
     from testbed.results.records import collect  # noqa: PLC0415
     from testbed.results.report.junit import junit  # noqa: PLC0415
-    from testbed.results.run_data import load_run  # noqa: PLC0415
+    from testbed.results.run_data import load_run, naming_damage  # noqa: PLC0415
     from testbed.results.run_directory import RunDirectory  # noqa: PLC0415
 
     with acting_for(run_directory):
         if (run_directory / RUN).is_file():
-            collect(run_directory)
+            with naming_damage(run_directory):
+                collect(run_directory)
         data = load_run(run_directory)
         tables = flow_tables(data)
         summary = summarise(data, tables)

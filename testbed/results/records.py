@@ -20,6 +20,7 @@ from testbed.model.run_files.layout import RAW, RUN, table_file
 from testbed.model.run_files.link_sample import LinkSample
 from testbed.model.run_files.run import RunRecord
 from testbed.model.units import NS_PER_S
+from testbed.results.forked import require_threads
 from testbed.results.whole_file import remove_parts, write_file
 
 if TYPE_CHECKING:
@@ -385,6 +386,7 @@ def write_tables(raw_directory: Path, run_directory: Path, t0_ns: int) -> None:
     """
     from testbed.results.analysis.delivery import with_starts  # noqa: PLC0415 - as Polars
 
+    require_threads()
     frames = {}
     for table in TABLES:
         paths = sorted(raw_directory.glob(f"*.{table.name}{RAW_SUFFIX}"))

@@ -16,7 +16,7 @@ from datetime import datetime
 from pathlib import Path
 
 from testbed.model.errors import InputError, similar_word
-from testbed.model.run_files.layout import FIGURES, LOGS, RAW, RUN, SUMMARY
+from testbed.model.run_files.layout import FIGURES, LOGS, MANIFEST, RAW, RUN, SUMMARY
 from testbed.results.records import CONTROL, TABLES
 from testbed.results.whole_file import write_file
 from testbed.rights import acting_for
@@ -169,6 +169,10 @@ def newest_run(
     return next(filter(is_wanted, map(RunDirectory, directories)), None)
 
 
+def _has_begun(run: RunDirectory) -> bool:
+    return (run.path / MANIFEST).is_file()
+
+
 def _may_be_run(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink() and not path.name.startswith(".")
 
@@ -199,6 +203,12 @@ _DEPTH = 3
 
 def _run_meant_by(given: Path) -> str:
     """What a user may mean by a path that is no run."""
+    itself = RunDirectory(given)
+    broken = itself if _has_begun(itself) else newest_run(given, _has_begun)
+    if broken is not None:
+        if is_locked(broken.path):
+            return f"{broken.path} is under way"
+        return f"{broken.path} broke off before all was recorded: testbed clean removes it"
     below = [file for depth in range(1, _DEPTH + 1) for file in given.glob(f"{'*/' * depth}{RUN}")]
     if below:
         newest = max(below, key=lambda file: file.stat().st_mtime).parent

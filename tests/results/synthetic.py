@@ -122,6 +122,7 @@ def _generated(plan: Plan) -> tuple[TemporaryDirectory[str], dict[int, Truth]]:
     raw.mkdir()
     truths = {i: _flow(raw, plan, i, *pair) for i, pair in enumerate(plan.pairs)}
     write_tables(raw, directory, T0_NS)
+    shutil.rmtree(raw)
     _write_description(directory, plan, truths)
     return template, truths
 

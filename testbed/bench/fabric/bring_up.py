@@ -194,9 +194,11 @@ _MOST_STEPS = 100
 
 def _used_bytes() -> int:
     """Memory of the kernel's objects, on the whole machine, and of this process."""
-    meminfo = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    meminfo = dict(
+        line.split(":") for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
+    )
     kernel = sum(int(meminfo[key].removesuffix("kB")) * 1024 for key in ("Slab", "Percpu"))
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1])
     return kernel + pages * resource.getpagesize()
 
 

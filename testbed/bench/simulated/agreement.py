@@ -135,7 +135,9 @@ def agreement(setting: Setting) -> list[Measurement]:
     """
     rounds = setting.repeat("agreement", lambda: _compare(setting))
     by_scenario = list(zip(*rounds, strict=True))
-    (setting.pictures / TABLE).write_text(table([run for runs in by_scenario for run in runs]))
+    (setting.pictures / TABLE).write_text(
+        table([run for runs in by_scenario for run in runs]), encoding="utf-8"
+    )
     judged = [sum(run.judged for run in runs) for runs in rounds]
     return [
         at_least("emulated runs that are not invalid", "", judged, len(by_scenario)),

@@ -134,7 +134,13 @@ def _doctor(*as_root: str, options: Sequence[str] = ()) -> dict[str, Any]:
     remedy = f"; {_sudo_rule()}" if as_root else ""
     try:
         done = subprocess.run(  # noqa: S603 - our own command
-            command, capture_output=True, text=True, timeout=_DOCTOR_S, check=False
+            command,
+            capture_output=True,
+            text=True,
+            timeout=_DOCTOR_S,
+            check=False,
+            encoding="utf-8",
+            errors="replace",
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return {"able": False, "error": f"{type(error).__name__}: {error}{remedy}"}

@@ -51,7 +51,7 @@ class NamespaceNode(Node):  # type: ignore[misc] # Mininet is untyped
         command = ["setsid", "--ctty", *self.enter_command, "env", f"PS1={PROMPT}", f"PATH={path}"]
         command += ["bash", "--norc", "--noediting", "-is", f"mininet:{self.name}"]
         self.shell = self._popen(command, stdin=self.slave, stdout=self.slave, stderr=self.slave)
-        self.stdin = self.stdout = os.fdopen(self.master, "r")
+        self.stdin = self.stdout = os.fdopen(self.master, "r", encoding="utf-8", errors="replace")
         self.pid = self.shell.pid
         self.pollOut = select.poll()
         self.pollOut.register(self.stdout)

@@ -74,7 +74,7 @@ A program that draws on the terminal needs noecho: noecho h0 vi notes
         # Mininet passes its input to the command that runs. The lines of a script are commands,
         # and each must be read after the previous command has ended.
         reader, silent = os.pipe()
-        with os.fdopen(reader) as keyboard:
+        with os.fdopen(reader, encoding="utf-8", errors="surrogateescape") as keyboard:
             super().__init__(net, stdin=keyboard, script=os.devnull)
             for line in sys.stdin:
                 if self.onecmd(line):

@@ -205,6 +205,8 @@ class OpenVSwitch:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            encoding="utf-8",
+            errors="replace",
         ) as client:
             try:
                 output, errors = self._communicate(client)

@@ -104,7 +104,8 @@ def _curve(run: Path, summary: Summary) -> tuple[Floats, Floats]:
     begin = max(-BEFORE_RTTS, -zero / rtt_s) if zero else 0.0
     end = (summary.duration_s - zero) / rtt_s
     edges = np.arange(begin, min(AFTER_RTTS, end) if zero else end, BIN_RTTS)
-    arrivals = pl.read_parquet(run / ARRIVALS.file, columns=["t", "bytes"])
+    with (run / ARRIVALS.file).open("rb") as content:
+        arrivals = pl.read_parquet(content, columns=["t", "bytes"])
     times = (arrivals["t"].to_numpy() - zero) / rtt_s
     placed, _ = np.histogram(times, edges, weights=arrivals["bytes"].to_numpy())
     undamaged_bps = sum(flow.undamaged_bps for flow in summary.flows)
