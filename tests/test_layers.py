@@ -41,7 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "ev_modes": {"endpoint", "fabric", "model", "mrc", "sandbox"},
     "drawings": {"model", "mrc", "results"},
-    "live": {"control_api", "drawings", "files", "model", "results", "sandbox", "sim"},
+    "live": {"control_api", "drawings", "files", "model", "results", "rights", "sandbox", "sim"},
     "campaign": {"files", "model", "results", "rights"},
     "interface": {"campaign", "files", "model", "results", "rights", "sim"},
     "labs": {"campaign", "files", "host", "installation", "model", "results", "sim"},

@@ -94,6 +94,8 @@ def _use_standard_streams() -> "_Output":
     output, errors = _Output(1, is_needed=True), _Output(2, is_needed=False)
     encoding = getattr(sys.stdout, "encoding", "utf-8")
     for name, raw in (("stdout", output), ("stderr", errors)):
+        if getattr(sys, name) is not getattr(sys, f"__{name}__"):  # whoever calls this has others
+            continue
         by_line = raw.isatty() or raw is errors
         buffer = io.BufferedWriter(raw)
         text = io.TextIOWrapper(buffer, encoding, "backslashreplace", line_buffering=by_line)

@@ -156,18 +156,19 @@ def _write(option: str, file: Path, content: str) -> None:
 
 def _serve(run: Path, packets: str | None, port: str) -> None:
     """Serve the page of a run until Ctrl-C."""
-    import tempfile
     from contextlib import closing, suppress
     from dataclasses import replace
 
     where = replace(listening(port, read_only=False), is_replay=True)
     from testbed.live.forks import Forks
     from testbed.live.serving import serving, wait
+    from testbed.results.scratch import scratch
+    from testbed.rights import acting_for
 
-    with tempfile.TemporaryDirectory() as scratch, suppress(KeyboardInterrupt):
-        stream = Path(scratch) / "stream.ndjson"
+    with acting_for(run), scratch("testbed-replay-") as directory, suppress(KeyboardInterrupt):
+        stream = directory / "stream.ndjson"
         stream.touch()
-        (Path(scratch) / LOGS).mkdir()
+        (directory / LOGS).mkdir()
         with serving(stream, where, run) as site:  # first: Polars starts threads, and this forks
             from testbed.live.stream.recorded import recorded_stream
             from testbed.live.stream.records import to_line

@@ -2,7 +2,6 @@
 
 import shlex
 import sys
-import tempfile
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -71,16 +70,17 @@ def shell(
 def _unwatched(fabric: "Topology") -> "Iterator[tuple[Beside, Commands]]":
     """Faults by hand from another terminal."""
     from testbed.controller.process import faults_by_hand
+    from testbed.results.scratch import scratch
 
-    with tempfile.TemporaryDirectory(prefix="testbed-shell-") as control:
+    with scratch("testbed-shell-") as control:
         if sys.stdin.isatty():
-            print_fault_help(Path(control), fabric)
+            print_fault_help(control, fabric)
         further: Commands = {
-            "fault": partial(run_command, fault.commands, "fault", Path(control)),
+            "fault": partial(run_command, fault.commands, "fault", control),
             "ev": _without_queue_pairs,
             "port": _without_queue_pairs,
         }
-        yield lambda _: faults_by_hand(fabric, Path(control)), further
+        yield lambda _: faults_by_hand(fabric, control), further
 
 
 @contextmanager

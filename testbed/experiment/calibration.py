@@ -1,7 +1,6 @@
 """Measure what this machine carries, in a run of a few seconds."""
 
 import os
-import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from testbed.model.scenario import Scenario
 from testbed.model.units import NS_PER_S, parse_duration
 from testbed.model.workload import WriteBw
 from testbed.results.analysis.trust.lateness import LAG_P99_INVALID_RTT
+from testbed.results.scratch import scratch
 
 _DURATION_NS = parse_duration("3.2 s")
 _WARM_NS = parse_duration("0.6 s")
@@ -43,8 +43,7 @@ def calibrate(progress: Callable[[str, float], None]) -> Capacity:
     capacity, obstacle = None, "no process reported its load in time"
     for dilation in DILATIONS:
         scenario = scenario_at(dilation)
-        with tempfile.TemporaryDirectory(prefix="calibration-") as scratch:
-            directory = Path(scratch)
+        with scratch("testbed-calibration-") as directory:
             try:
                 record_experiment(Experiment(scenario, directory), progress)
             except CrashError:

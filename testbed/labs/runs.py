@@ -11,7 +11,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from testbed.campaign.single import emulate
@@ -32,6 +31,7 @@ from testbed.results.records import (
     TRANSMISSIONS,
 )
 from testbed.results.run_directory import LATEST, RunDirectory, making_run
+from testbed.results.scratch import scratch
 
 if TYPE_CHECKING:
     from testbed.model.scenario import Scenario
@@ -214,8 +214,8 @@ def _check_repeatable(scenario: "Scenario", directory: Path) -> None:
     """
     from testbed.sim import simulate  # noqa: PLC0415 - it takes long
 
-    with TemporaryDirectory(prefix="testbed-lab-") as scratch:
-        again = Path(scratch) / "again"
+    with scratch("testbed-lab-") as place:
+        again = place / "again"
         again.mkdir()
         simulate(scenario, again)
         differing = differing_tables(directory, again)

@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from testbed.model.errors import InputError, MachineError
 from testbed.model.run_files.layout import SUMMARY
+from testbed.results.scratch import scratch
 from testbed.results.shortage import has_no_space, is_full, shortage
 
 OPTION = "--store"
@@ -136,8 +137,8 @@ class StoreFiles:
         if self._local:
             yield Path(self._root)
             return
-        with TemporaryDirectory(prefix="testbed-") as directory:
-            yield Path(directory)
+        with scratch("testbed-runs-") as directory:
+            yield directory
 
     def keep(self, file: Path, path: str) -> None:
         """Copy a file into the store, if the store is not the directory that it was made in."""
