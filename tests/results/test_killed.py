@@ -59,10 +59,14 @@ def _simulate(place: Path, limit: int) -> "subprocess.CompletedProcess[str]":
     )
 
 
+def _summary(run: RunDirectory) -> str:
+    return (run.path / SUMMARY).read_text(encoding="utf-8").replace(run.path.name, "")
+
+
 def test_a_run_that_is_killed_at_any_change_can_be_reported_or_removed(tmp_path: Path) -> None:
     results = tmp_path / "results"
     changes = int(_simulate(tmp_path, 0).stdout)
-    whole = (find_run(results / "x").path / SUMMARY).read_text(encoding="utf-8")
+    whole = _summary(find_run(results / "x"))
     # while it simulates, now and then; while it collects and analyses, much more often
     seen = set()
     for limit in (12, changes // 3, *range(changes * 3 // 5, changes + 1, 4)):
@@ -75,7 +79,7 @@ def test_a_run_that_is_killed_at_any_change_can_be_reported_or_removed(tmp_path:
         if run.complete:
             assert find_run(results / "x").path == run.path
             analyse(run.path, drawn=False)
-            assert (run.path / SUMMARY).read_text(encoding="utf-8") == whole
+            assert _summary(run) == whole
             assert not [path for path in run.path.iterdir() if path.name.startswith((".", RAW))]
         else:
             run.remove()

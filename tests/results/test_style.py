@@ -1,6 +1,7 @@
 """Figures are drawn in the project's style, whatever the user has set."""
 
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import pytest
@@ -25,9 +26,7 @@ def _drawn(file: Path) -> bytes:
     [{"text.usetex": True}, "dark_background", {"axes.grid": True, "lines.marker": "o"}],
     ids=str,
 )
-def test_settings_of_the_user_change_nothing(
-    tmp_path: Path, suffix: str, settings: dict[str, object] | str
-) -> None:
+def test_settings_of_the_user_change_nothing(tmp_path: Path, suffix: str, settings: Any) -> None:
     usual = _drawn(tmp_path / f"usual{suffix}")
     with mpl.rc_context():
         if isinstance(settings, str):
