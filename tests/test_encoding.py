@@ -17,8 +17,9 @@ FILES = [
 
 TEXT = {"read_text", "write_text"}
 OPENERS = {"open", "fdopen", "TextIOWrapper", "NamedTemporaryFile"}
-NO_FILES = {"os", "self", "cls", "LinkModel", "links", "_links", "_recorders", "webbrowser"}
-"""What else has a method `open`."""
+NO_FILES = {"LinkModel", "_links", "_recorders", "cls", "control", "links", "os", "self"}
+NO_TEXTS = {"Image", "content"}
+"""What else has a method `open`: here, and of libraries (a picture, a zip file)."""
 
 
 def in_the_users_encoding(tree: ast.AST) -> Iterator[ast.Call]:
@@ -35,11 +36,14 @@ def in_the_users_encoding(tree: ast.AST) -> Iterator[ast.Call]:
         of = getattr(owner, "attr", getattr(owner, "id", ""))
         constants = [
             value.value
-            for value in (*call.args, *keywords.values())
+            for argument in (*call.args, *keywords.values())
+            for value in ast.walk(argument)
             if isinstance(value, ast.Constant) and isinstance(value.value, str)
         ]
         is_binary = any("b" in text and len(text) <= 3 for text in constants)
-        opens_text = name in OPENERS and not is_binary and not (name == "open" and of in NO_FILES)
+        opens_text = (
+            name in OPENERS and not is_binary and not (name == "open" and of in NO_FILES | NO_TEXTS)
+        )
         if name in TEXT or opens_text or {"text", "universal_newlines"} & keywords.keys():
             yield call
 

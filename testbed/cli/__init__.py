@@ -98,7 +98,9 @@ def _use_standard_streams() -> "_Output":
             continue
         by_line = raw.isatty() or raw is errors
         buffer = io.BufferedWriter(raw)
-        text = io.TextIOWrapper(buffer, encoding, "backslashreplace", line_buffering=by_line)
+        text = io.TextIOWrapper(
+            buffer, encoding=encoding, errors="backslashreplace", line_buffering=by_line
+        )
         setattr(sys, name, text)
     return output
 

@@ -69,7 +69,7 @@ def test_a_run_that_is_killed_at_any_change_can_be_reported_or_removed(tmp_path:
     whole = _summary(find_run(results / "x"))
     # while it simulates, now and then; while it collects and analyses, much more often
     seen = set()
-    for limit in (12, changes // 3, *range(changes * 3 // 5, changes + 1, 4)):
+    for limit in (12, changes // 3, *range(changes * 3 // 5, changes + 1, 9)):
         assert _simulate(tmp_path, limit).returncode == -signal.SIGKILL
         (run,) = runs(results)
         latest = results / "x" / "latest"
