@@ -210,7 +210,9 @@ def _testbed(*arguments: str, root: bool = True) -> "subprocess.CompletedProcess
         str(Path(sys.executable).with_name("testbed")),
         *arguments,
     ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, encoding="utf-8", errors="replace"
+    )
     sys.stderr.write(without_commands(done.stderr))
     sys.stderr.flush()
     return done
@@ -232,7 +234,10 @@ def _summaries(answer: dict[str, Any]) -> Iterator[tuple[Path, Summary]]:
         series = Path(answer.get("series", ""))
         directories = [series / run["run"] for run in answer.get("done", []) if not run["error"]]
     for directory in directories:
-        yield directory, Summary.model_validate_json((directory / SUMMARY).read_text())
+        yield (
+            directory,
+            Summary.model_validate_json((directory / SUMMARY).read_text(encoding="utf-8")),
+        )
 
 
 def _worst_verdict(summaries: Sequence[Summary]) -> str:

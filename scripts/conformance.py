@@ -84,4 +84,4 @@ def _mutate() -> int:
 if __name__ == "__main__":
     if sys.argv[1:] == ["mutate"]:
         sys.exit(min(1, _mutate()))
-    DOCUMENT.write_text(with_tables(DOCUMENT.read_text()))
+    DOCUMENT.write_text(with_tables(DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")

@@ -38,7 +38,7 @@ class WheelContent(BuildHookInterface[Any]):
         commit = installation.commit()
         if commit is not None and not installation.COMMIT.exists():
             recorded = self._made / "commit.json"
-            recorded.write_text(json.dumps(commit))
+            recorded.write_text(json.dumps(commit), encoding="utf-8")
             included[str(recorded)] = "testbed/commit.json"
         if self.target_name == "wheel":
             for path in FROM_CHECKOUT:
@@ -67,7 +67,7 @@ def _built_ryu(root: Path, scratch: Path) -> Path:
     locked = tomllib.loads((root / "uv.lock").read_text(encoding="utf-8"))["package"]
     ryu = next(package for package in locked if package["name"] == "ryu")
     required = scratch / "requirements.txt"
-    required.write_text(f"ryu=={ryu['version']} --hash={ryu['sdist']['hash']}\n")
+    required.write_text(f"ryu=={ryu['version']} --hash={ryu['sdist']['hash']}\n", encoding="utf-8")
     libraries = scratch / "libraries"
     options = ("--no-build-isolation", "--no-deps", "--require-hashes", "--no-compile")
     pip = (sys.executable, "-P", "-m", "pip", "install", "-q", *options)

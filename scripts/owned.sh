@@ -15,17 +15,22 @@ if ((EUID != 0)) || [[ ${SUDO_UID:-0} == 0 ]]; then exec "$@"; fi
 
 since=$(date +%s)
 for directory in "${directories[@]}"; do
-  [[ -e $directory ]] || install -d -o "$SUDO_UID" -g "$SUDO_GID" "$directory"
+  [[ -e $directory ]] && continue
+  # With the rights of the user; in a place where they may make none it is made for them.
+  setpriv --reuid "$SUDO_UID" --regid "$SUDO_GID" --clear-groups mkdir -p -- "$directory" \
+    2>/dev/null || { mkdir -- "$directory" && chown -h "$SUDO_UID:$SUDO_GID" "$directory"; }
 done
 
 # shellcheck disable=SC2317  # the trap calls it
 hand_back() {
   local directory
   for directory in "${directories[@]}"; do
-    # only in directories of the user, and there only new files of root
-    if [[ $(stat -c %u "$directory") == "$SUDO_UID" ]]; then
-      find "$directory" -xdev -path "$directory/.git" -prune -o -uid 0 -newerct "@$since" \
-        -exec chown -h "$SUDO_UID:$SUDO_GID" {} +
+    # Only in directories of the user, and there only new files of root. `-execdir` changes each in
+    # the directory in which it was found: whoever swaps directories meanwhile gains nothing.
+    if [[ -d $directory && $(stat -c %u "$directory") == "$SUDO_UID" ]]; then
+      PATH=/usr/sbin:/usr/bin:/sbin:/bin find "$directory" -xdev \
+        -path "$directory/.git" -prune -o -uid 0 -newerct "@$since" \
+        -execdir chown -h "$SUDO_UID:$SUDO_GID" {} +
     fi
   done
 }

@@ -97,8 +97,8 @@ def main(directories: Sequence[Path]) -> None:
     write_results(RESULTS, results)
     rows = rows_of(results)
     page, readme = DOCS / "paper.md", ROOT / "README.md"
-    page.write_text(with_rows(page.read_text(), rows))
-    readme.write_text(with_sum(readme.read_text(), rows))
+    page.write_text(with_rows(page.read_text(encoding="utf-8"), rows), encoding="utf-8")
+    readme.write_text(with_sum(readme.read_text(encoding="utf-8"), rows), encoding="utf-8")
 
 
 if __name__ == "__main__":

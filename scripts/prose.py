@@ -77,6 +77,8 @@ def badly_written() -> int:
             capture_output=True,
             text=True,
             check=False,
+            encoding="utf-8",
+            errors="replace",
         )
     findings = [line.removeprefix(f"{directory}/") for line in done.stdout.splitlines()]
     mistakes = [

@@ -97,7 +97,7 @@ class SimulatedRun:
             (directory / "logs").mkdir()
             simulate(self.scenario, directory)
             analyse(directory, drawn=False)
-            summary = json.loads((directory / "summary.json").read_text())
+            summary = json.loads((directory / "summary.json").read_text(encoding="utf-8"))
             for key in ("run", "description"):  # a name and a text: no results
                 del summary[key]
             digests = {f"summary.{key}": digest_of(value) for key, value in summary.items()}
@@ -223,7 +223,7 @@ def write(recording: Recording, file: Path) -> None:
         f"{json.dumps(name)}: {json.dumps(recorded, sort_keys=True)}"
         for name, recorded in recording.items()
     )
-    file.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    file.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
 
 def main() -> int:
@@ -242,7 +242,7 @@ def main() -> int:
     if not runs:
         parser.error(f"--only {only}: no run's name begins so")
     recording = record(runs)
-    before = json.loads(file.read_text()) if file.exists() else {}
+    before = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     if arguments.action == "record":
         others = {name: kept for name, kept in before.items() if not name.startswith(only)}
         write(dict(sorted({**others, **recording}.items())), file)

@@ -78,7 +78,11 @@ def _live_run() -> Iterator[str]:
     """An emulated run that is watched; yields the address of its page."""
     with tempfile.TemporaryDirectory() as scratch:
         run = subprocess.Popen(
-            [TESTBED, *LIVE, "--results", scratch], stderr=subprocess.PIPE, text=True
+            [TESTBED, *LIVE, "--results", scratch],
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
         )
         assert run.stderr is not None  # noqa: S101 - it was asked for
         try:

@@ -100,7 +100,7 @@ class Soak:
     def _resume(self) -> None:
         """Go on with the soak of these names, if one was interrupted that this code made."""
         file = self._directory / "soak.json"
-        content = json.loads(file.read_text()) if file.is_file() else {}
+        content = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
         if content.get("wanted") != self._names or content.get("over", True):
             return
         parts = [Part(**part) for part in content["done"] if part.get("code") == code_version()]
@@ -255,7 +255,7 @@ def _matrix(directory: Path) -> Part:
     why = last_line(output or errors)
     if not fine:
         log = directory / "soak-faults.log"
-        log.write_text(output + errors)
+        log.write_text(output + errors, encoding="utf-8")
         why = f"{why}: see {log}"
     seconds, verdict = round(time.monotonic() - began), "passed" if fine else "FAILED"
     return Part(MATRIX, fine, 1, seconds, verdict, why)
@@ -273,6 +273,8 @@ def _run(
             capture_output=True,
             text=True,
             timeout=TIMEOUT_S,
+            encoding="utf-8",
+            errors="replace",
         )
     except subprocess.TimeoutExpired:
         return ExitStatus.FAILED, "", f"did not end within {TIMEOUT_S // 60} min, and was killed"

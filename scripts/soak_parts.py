@@ -87,7 +87,7 @@ def part_of_run(name: str, record: JobRecord, tries: int, directory: Path) -> Pa
     if record.run is None:
         disturbed = record.status == ExitStatus.UNTRUSTED
         return replace(part, why=_error(record.message), disturbed=disturbed)
-    summary = json.loads((directory / record.run / SUMMARY).read_text())
+    summary = json.loads((directory / record.run / SUMMARY).read_text(encoding="utf-8"))
     disturbed = _is_disturbed(name, record.status, summary["verdict"])
     integrity = summary["integrity"]
     failed = [check for check in summary["expectations"] if not check["holds"]]

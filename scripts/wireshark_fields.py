@@ -142,4 +142,4 @@ def _values(name: str) -> str:
 
 
 if __name__ == "__main__":
-    DISSECTOR.write_text(with_declarations(DISSECTOR.read_text()))
+    DISSECTOR.write_text(with_declarations(DISSECTOR.read_text(encoding="utf-8")), encoding="utf-8")

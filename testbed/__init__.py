@@ -9,6 +9,8 @@ The names in `__all__` are the interface for programs and notebooks (docs/python
 loaded when they are first used; what else modules of this package have may change at any time.
 """
 
+import os
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +50,12 @@ _PLACES = {
 }
 
 _VERSION = "__version__"
+
+forked_after = set[str]()
+"""Libraries with threads of their own that were loaded before this process was forked."""
+
+if hasattr(os, "register_at_fork"):  # not on Windows, where nothing forks
+    os.register_at_fork(after_in_child=lambda: forked_after.update({"polars"} & sys.modules.keys()))
 
 __all__ = [
     "Case",

@@ -107,5 +107,5 @@ def _git(*arguments: str) -> str:
     trust = f"safe.directory={PROJECT.resolve()}"
     command = ["git", "-c", trust, "--no-optional-locks", "-C", str(PROJECT), *arguments]
     return subprocess.run(  # noqa: S603 - the user's own git, with our arguments
-        command, capture_output=True, text=True, check=True
+        command, capture_output=True, text=True, check=True, encoding="utf-8", errors="replace"
     ).stdout.strip()

@@ -73,9 +73,11 @@ def stage(directory: Path) -> None:
     for example in sorted(PROJECT.glob("examples/*.py")):
         shutil.copyfile(example, _made(directory / f"examples/{example.name}"))
     for file in sorted(PROJECT.glob("examples/*.ipynb")):
-        _made(directory / f"examples/{file.stem}.md").write_text(notebook.as_markdown(file))
+        _made(directory / f"examples/{file.stem}.md").write_text(
+            notebook.as_markdown(file), encoding="utf-8"
+        )
     for name, text in reference.pages().items():
-        _made(directory / GENERATED / f"{name}.md").write_text(text)
+        _made(directory / GENERATED / f"{name}.md").write_text(text, encoding="utf-8")
     for page in directory.rglob("*.md"):
         page.write_text(_linked(page.read_text(encoding="utf-8")), encoding="utf-8")
 

@@ -77,11 +77,13 @@ def complete_packages(root: Path) -> None:
     switch = root / "usr/sbin/ovs-vswitchd"
     if not switch.exists():  # one of Debian's alternatives
         switch.symlink_to("/usr/lib/openvswitch-switch/ovs-vswitchd")
-    (root / "etc/hostname").write_text("test-vm\n")
-    (root / "etc/hosts").write_text("127.0.0.1 localhost test-vm\n::1 localhost\n")
+    (root / "etc/hostname").write_text("test-vm\n", encoding="utf-8")
+    (root / "etc/hosts").write_text(
+        "127.0.0.1 localhost test-vm\n::1 localhost\n", encoding="utf-8"
+    )
     (root / "mrc-testbed").mkdir()
     (root / "etc/test-vm").touch()
-    (root / "init.sh").write_text(INIT)
+    (root / "init.sh").write_text(INIT, encoding="utf-8")
 
 
 def make_initrd(root: Path, release: str, initrd: Path) -> None:
@@ -104,7 +106,8 @@ def make_initrd(root: Path, release: str, initrd: Path) -> None:
             f"for module in {' '.join(loaded)}; do /bin/busybox insmod $module; done\n"
             "/bin/busybox mount -t devtmpfs devtmpfs /dev\n"
             "/bin/busybox mount -o ro -t ext4 /dev/vda /newroot || /bin/busybox poweroff -f\n"
-            "exec /bin/busybox switch_root /newroot /bin/bash /init.sh\n"
+            "exec /bin/busybox switch_root /newroot /bin/bash /init.sh\n",
+            encoding="utf-8",
         )
         (tree / "init").chmod(0o755)
         names = "\n".join(str(path.relative_to(tree)) for path in sorted(tree.rglob("*")))
@@ -135,8 +138,10 @@ def install_python_packages(root: Path, arch: str) -> None:
     packages = venv / "lib" / python / "site-packages"
     (venv / "bin").mkdir(parents=True)
     (venv / "bin/python").symlink_to("/usr/bin/python3")
-    (venv / "pyvenv.cfg").write_text("home = /usr/bin\ninclude-system-site-packages = false\n")
-    (venv / "bin/testbed").write_text(TESTBED)
+    (venv / "pyvenv.cfg").write_text(
+        "home = /usr/bin\ninclude-system-site-packages = false\n", encoding="utf-8"
+    )
+    (venv / "bin/testbed").write_text(TESTBED, encoding="utf-8")
     (venv / "bin/testbed").chmod(0o755)
     say(f"installing the packages of uv.lock for Python {version}")
     uv = shutil.which("uv") or str(ROOT / ".setup/uv/bin/uv")
@@ -145,18 +150,19 @@ def install_python_packages(root: Path, arch: str) -> None:
         command(uv, "export", "--quiet", "--frozen", "--all-extras", "--no-emit-project",
                 "--no-group", "browser", "--no-group", "documents",
                 "--output-file", requirements, cwd=ROOT)  # fmt: skip
-        constraints.write_text("setuptools<68\n")
-        with requirements.open("a") as file:
-            file.writelines(_without_avx(requirements.read_text(), arch))
+        constraints.write_text("setuptools<68\n", encoding="utf-8")
+        with requirements.open("a", encoding="utf-8") as file:
+            file.writelines(_without_avx(requirements.read_text(encoding="utf-8"), arch))
         command(uv, "pip", "install", "--quiet", "--target", packages, "--python-version", version,
                 "--python-platform", f"{MACHINES[arch]}-manylinux_2_28",
                 "--build-constraints", constraints, "--requirements", requirements)  # fmt: skip
-    (packages / "checkout.pth").write_text("/mrc-testbed\n")
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (packages / "checkout.pth").write_text("/mrc-testbed\n", encoding="utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     metadata = packages / f"mrc_testbed-{project['version']}.dist-info/METADATA"
     metadata.parent.mkdir()
     metadata.write_text(
-        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n",
+        encoding="utf-8",
     )
 
 
@@ -203,6 +209,8 @@ def command(*arguments: str | Path, cwd: Path | None = None) -> str:
         text=True,
         cwd=cwd,
         check=False,
+        encoding="utf-8",
+        errors="replace",
     )
     if ended.returncode != 0:
         fail(f"{arguments[0]} failed with exit status {ended.returncode}", 1)

@@ -122,7 +122,7 @@ def main() -> int:
     shutil.rmtree(results, ignore_errors=True)
     results.mkdir(parents=True)
     if arguments.command:
-        (results / "command").write_text(arguments.command)
+        (results / "command").write_text(arguments.command, encoding="utf-8")
 
     image = arguments.directory.absolute() / f"{name}-{recipe()}"
     if not (image / "complete").exists():
@@ -199,7 +199,7 @@ class Machine:
     def run(self, acceleration: Sequence[str], option: str, boot_s: float) -> bool:
         """Run it until it switches off; returns whether it booted within a time."""
         arguments = self._arguments(acceleration, option)
-        with (self.results / "qemu.txt").open("a") as file:
+        with (self.results / "qemu.txt").open("a", encoding="utf-8") as file:
             file.write(shlex.join(arguments) + "\n")
         console = self.results / f"console{option and '-'}{option}.log"
         with (
@@ -211,7 +211,7 @@ class Machine:
             while True:
                 ended = process.poll() is not None
                 print(TERMINAL_CODES.sub("", log.read()), end="", flush=True)
-                booted = booted or BOOTED in console.read_text(errors="replace")
+                booted = booted or BOOTED in console.read_text(errors="replace", encoding="utf-8")
                 passed = time.monotonic() - begin
                 hangs = passed > LONGEST_S or (not ended and cpu_s(process.pid) > LONGEST_CPU_S)
                 if ended or hangs or (passed > boot_s and not booted):
@@ -236,7 +236,7 @@ class Machine:
 
 def cpu_s(process: int) -> float:
     """CPU time that a process has taken: fields 14 and 15 of proc(5)'s stat."""
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    fields = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
@@ -262,7 +262,7 @@ def running(arguments: Sequence[str], output: BinaryIO) -> "Iterator[subprocess.
 def report(name: str, results: Path, seconds: float, used_s: float, *, accelerated: bool) -> int:
     """Print what the machine found, and return the exit status."""
     steps = results / "steps.jsonl"
-    lines = steps.read_text().splitlines() if steps.exists() else []
+    lines = steps.read_text(encoding="utf-8").splitlines() if steps.exists() else []
     found = [json.loads(line) for line in lines]
     for step in found:
         say(f"{step['name']}: {'passed' if step['status'] == 0 else 'FAILED'}, {step['seconds']} s")

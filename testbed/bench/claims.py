@@ -75,6 +75,8 @@ def _run(claim: Claim, setting: Setting) -> tuple[Measurement, int]:
             env=claim.environment,
             capture_output=True,
             text=True,
+            encoding="utf-8",
+            errors="replace",
         )
         if done.returncode not in (_ALL_PASSED, _SOME_FAILED):
             raise RunFailedError(f"pytest could not test {claim.tests}: {done.stdout}{done.stderr}")

@@ -10,7 +10,6 @@ from testbed.bench.runs import BenchRun, make_runs
 from testbed.campaign.store import Run
 from testbed.files.scenarios import load_scenario
 from testbed.model.fabric.topology import NOMINAL_DILATION
-from testbed.results.run_directory import give_to_user
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -101,7 +100,6 @@ def _draw(runs: _Runs, place: Path) -> None:
         )
         right.set(ylabel="base RTTs", ylim=(0, None))
         figure.savefig(place, dpi=style.PNG_DPI)
-    give_to_user(place)
 
 
 def _goodput(axes: "Axes", run: Run, colour: str, label: str) -> None:

@@ -62,7 +62,7 @@ def measure(name: str, repeats: int, results: str) -> str:
         RunFailedError: it did not finish.
     """
     command = interpreter.python("-m", __name__, name, str(repeats), results)
-    done = interpreter.run(command, capture_output=True, text=True)
+    done = interpreter.run(command, capture_output=True, encoding="utf-8", errors="replace")
     if done.returncode:
         lines = " ".join(done.stderr.strip().splitlines()[-_KEPT_LINES:])
         raise RunFailedError(f"{name}: exit status {done.returncode}: {lines}")

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from datetime import datetime
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from testbed.model.run_files.health import PAGE_SERVER, WATCHER, watching_shares
 from testbed.model.scenario import Scenario
 from testbed.results.analysis.estimates import MIN_SAMPLES, estimate
 from testbed.results.analysis.trust.watching import WATCHING_DEGRADED
-from testbed.results.run_directory import RunDirectory
+from testbed.results.run_directory import RunDirectory, making_run
 from testbed.sandbox.channel import Channel
 from testbed.sandbox.processes import Child, call, spawn
 
@@ -144,11 +143,11 @@ def _making(
         from testbed.experiment.outside import run_experiment  # noqa: PLC0415
         from testbed.results.analyse import analyse  # noqa: PLC0415
 
-        started = datetime.now().astimezone()
-        run = RunDirectory.create(results, "bench-watched", scenario.seed, started)
         nobody: AbstractContextManager[list[int]] = nullcontext([])
-        around = _clients(scenario, run) if has_clients else nobody
-        with around as unread:
+        with (
+            making_run(results, "bench-watched", scenario.seed) as run,
+            _clients(scenario, run) if has_clients else nobody as unread,
+        ):
             run_experiment(Experiment(scenario, run.path), lambda _what, _done: None)
         summary = analyse(run.path, drawn=False)
         fault, flows = summary.faults[0], summary.flows

@@ -23,7 +23,6 @@ from testbed.campaign.turns import turn
 from testbed.limits import simulations_at_once
 from testbed.model.errors import SIGNALLED, ExitStatus
 from testbed.model.units import show_wait
-from testbed.results.run_directory import give_to_user
 
 END_WITH_STDIN = "--end-with-stdin"
 """Of a run behind `sudo`: a worker that is not root may be unable to signal it, and `sudo` lives on
@@ -90,8 +89,6 @@ class LocalExecutor:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(dict(job.scenario), indent=1), encoding="utf-8")
         with (self._directory / job.log).open("w+", encoding="utf-8") as log:
-            for path in (file.parent, file, Path(log.name)):
-                give_to_user(path)
             with self._turn(job, log) as may_begin:
                 began = time.monotonic()
                 if not (may_begin and is_wanted()):
@@ -171,6 +168,8 @@ class _Command:
                 text=True,
                 env={} if behind_sudo else {PARENT_VARIABLE: str(os.getpid())},
                 start_new_session=True,
+                encoding="utf-8",
+                errors="replace",
             )
         except OSError:
             self.close()

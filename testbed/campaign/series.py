@@ -29,11 +29,11 @@ from testbed.model.run_files.layout import RUN
 from testbed.model.scenario import MAX_SEED, Scenario
 from testbed.results.comparison.rows import Group, group_of
 from testbed.results.run_directory import (
-    LATEST,
     TIME_FORMAT,
     RunDirectory,
     find_run,
     new_directory,
+    newest_run,
 )
 
 INDEX = "sweep.json"
@@ -435,7 +435,7 @@ def run_meant(given: Path) -> RunDirectory:
     Raises:
         InputError: it is none of them.
     """
-    if not (given / LATEST / RUN).is_file():
+    if newest_run(given) is None:
         found = find_cases(given)
         if found is not None and len(found.cases) == 1:
             return find_run(found.directory / found.cases[0].folder)

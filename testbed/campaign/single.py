@@ -9,6 +9,7 @@ from testbed.campaign.local import LocalExecutor
 from testbed.campaign.options import NO_FIGURES
 from testbed.campaign.plan import planned_run, slowed
 from testbed.results.run_directory import RunDirectory
+from testbed.rights import acting_for
 
 if TYPE_CHECKING:
     from testbed.model.scenario import Scenario
@@ -29,16 +30,17 @@ def emulate(scenario: "Scenario", results: Path, slower: float) -> RunDirectory:
     planned = planned_run(
         slowed(scenario, slower), "emulated", scenario.name, options=(NO_FIGURES,)
     )
-    executor = LocalExecutor(results)
-    try:
-        record = executor.submit(planned.job).result()
-    finally:
-        executor.stop()
-    if record.run is None:
-        raise error_of(record, results / planned.job.log)
-    file = results / planned.job.file
-    for left in (file, results / planned.job.log):
-        left.unlink(missing_ok=True)
-    with suppress(OSError):  # others are made below these results
-        file.parent.rmdir()
+    with acting_for(results):
+        executor = LocalExecutor(results)
+        try:
+            record = executor.submit(planned.job).result()
+        finally:
+            executor.stop()
+        if record.run is None:
+            raise error_of(record, results / planned.job.log)
+        file = results / planned.job.file
+        for left in (file, results / planned.job.log):
+            left.unlink(missing_ok=True)
+        with suppress(OSError):  # others are made below these results
+            file.parent.rmdir()
     return RunDirectory(results / record.run)

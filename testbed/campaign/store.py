@@ -34,7 +34,9 @@ class Run:
     def __init__(self, directory: Path) -> None:
         """Read its summary; the records only when they are asked for."""
         self.directory = directory
-        self.summary = Summary.model_validate_json((directory / SUMMARY).read_text())
+        self.summary = Summary.model_validate_json(
+            (directory / SUMMARY).read_text(encoding="utf-8")
+        )
 
     @property
     def seconds(self) -> float:
@@ -174,7 +176,7 @@ class Store:
             manifest = directory.path / MANIFEST
             if not directory.finished or manifest.stat().st_mtime < self._since_s:
                 return None
-            content = Manifest.model_validate_json(manifest.read_text())
+            content = Manifest.model_validate_json(manifest.read_text(encoding="utf-8"))
             self._identities[directory.path] = identity_of(content)
         return self._identities[directory.path]
 

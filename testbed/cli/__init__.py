@@ -1,11 +1,10 @@
 """The command line `testbed`: one module for each subcommand."""
 
 import gc
+import io
 import os
 import sys
-import tempfile
 import traceback
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
@@ -40,15 +39,19 @@ from testbed.model.errors import ExitStatus, InputError, TestbedError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from typing_extensions import Buffer
+
 __all__ = ["command_line", "main"]
 
 
 def main() -> None:
     """Run the command line; an error becomes a message and an exit status."""
+    output = _use_standard_streams()
     installation.use_libraries()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a process with threads must not fork
     try:
         try:
+            _require_text()
             command_line()(prog_name="testbed")
         finally:
             gc.freeze()  # spares a collection of all objects at exit: 0.3 s after a run
@@ -66,11 +69,82 @@ def main() -> None:
             _show_unexpected(error)
         print_error(missing)
         sys.exit(ExitStatus.MACHINE_CANNOT)
-    except BrokenPipeError:  # the reader of the output has closed the pipe
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(ExitStatus.FAILED)
-    except Exception as error:  # noqa: BLE001 - the last resort: a short message, and the traceback in a file
-        _show_unexpected(error)
+    except Exception as error:  # noqa: BLE001 - the last resort: a short message, and the traceback
+        if output.error is None:
+            _show_unexpected(error)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        if isinstance(output.error, BrokenPipeError):  # its reader has seen enough
+            sys.exit(ExitStatus.FAILED)
+        print_error(f"standard output cannot be written to: {output.error.strerror}")
+        sys.exit(ExitStatus.MACHINE_CANNOT)
+
+
+def _use_standard_streams() -> "_Output":
+    """Be able to print whatever the three streams are; return the file of standard output.
+
+    One that is closed leads nowhere. What a screen in another encoding than UTF-8 lacks becomes its
+    code. What cannot be told on standard error does not end a run.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # it takes the place of the one that is closed
+    sys.stdin = sys.stdin or open(os.devnull, encoding="utf-8")  # noqa: SIM115, PTH123 - for good
+    output, errors = _Output(1, is_needed=True), _Output(2, is_needed=False)
+    encoding = getattr(sys.stdout, "encoding", "utf-8")
+    for name, raw in (("stdout", output), ("stderr", errors)):
+        if getattr(sys, name) is not getattr(sys, f"__{name}__"):  # whoever calls this has others
+            continue
+        by_line = raw.isatty() or raw is errors
+        buffer = io.BufferedWriter(raw)
+        text = io.TextIOWrapper(
+            buffer, encoding=encoding, errors="backslashreplace", line_buffering=by_line
+        )
+        setattr(sys, name, text)
+    return output
+
+
+class _Output(io.FileIO):
+    """The file of an output stream.
+
+    Attributes:
+        error: why it cannot be written to; None if it can.
+    """
+
+    def __init__(self, number: int, *, is_needed: bool) -> None:
+        super().__init__(number, "w", closefd=False)
+        self.error: OSError | None = None
+        self._is_needed = is_needed
+
+    def write(self, content: "Buffer", /) -> int:
+        """Write; where that fails and the stream is not needed, nobody can be told."""
+        try:
+            return super().write(content) or 0
+        except OSError as error:
+            self.error = error
+            if self._is_needed:
+                raise
+            return memoryview(content).nbytes
+
+
+def _require_text() -> None:
+    """Check that the arguments can be written into files and shown, and that there is a directory.
+
+    Raises:
+        InputError: one has bytes that are not UTF-8, or the working directory was removed.
+    """
+    for argument in sys.argv[1:]:
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            found = os.fsencode(argument).decode(errors="backslashreplace")
+            raise InputError.of("command line", found, "text in UTF-8") from None
+    try:
+        os.getcwd()  # noqa: PTH109 - not its name is wanted
+    except OSError as error:
+        found, remedy = str(error.strerror).lower(), "cd to another one"
+        raise InputError.of("working directory", found, "one that exists", remedy) from None
 
 
 def command_line() -> typer.Typer:
@@ -122,16 +196,6 @@ def _callback(
 
 
 def _show_unexpected(error: Exception) -> NoReturn:
-    try:
-        place = str(_keep_traceback())
-    except OSError:  # nowhere to write
-        place = traceback.format_exc()
-    print_error(f"{type(error).__name__}: {error}\n  traceback: {place}")
+    text = "".join(traceback.format_exception(error))
+    print_error(f"{type(error).__name__}: {error}\n{text}")
     sys.exit(ExitStatus.CRASHED)
-
-
-def _keep_traceback() -> Path:
-    handle, name = tempfile.mkstemp(prefix="testbed-", suffix=".log", text=True)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        traceback.print_exc(file=file)
-    return Path(name)

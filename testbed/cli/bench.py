@@ -12,6 +12,7 @@ from testbed.cli.placing import On, pool_at
 from testbed.cli.screen import print_json, ruled_table, stderr, stdout
 from testbed.cli.summary import print_status
 from testbed.model.errors import ExitStatus, InputError
+from testbed.rights import acting_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -65,7 +66,7 @@ def bench(
 
         require()
     setting = Setting(repeats, results, stderr().print, htsim)
-    with pool_at(on, f"bench {next(iter(chosen))}", results) as pool:
+    with acting_for(results), pool_at(on, f"bench {next(iter(chosen))}", results) as pool:
         if pool is not None:
             from testbed.bench.on_cluster import figures_from
 

@@ -33,7 +33,6 @@ def compare(
     from testbed.campaign.series import groups_of
     from testbed.cli.comparison import comparison_data, print_comparison
     from testbed.results.report.comparison_report import write_comparison
-    from testbed.results.run_directory import give_to_user
 
     if output.is_dir():
         output /= REPORT
@@ -45,8 +44,6 @@ def compare(
     with writing("--output", output):
         output.parent.mkdir(parents=True, exist_ok=True)
         rows = write_comparison("Comparison", groups, output)
-    for path in (output.parent, output, *output.parent.glob("figures/*")):
-        give_to_user(path)
     if as_json:
         print_json(comparison_data(groups, rows) | {"report": str(output)})
         return

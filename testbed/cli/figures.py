@@ -13,6 +13,7 @@ from testbed.cli.run_options import SetKeys, settings_of
 from testbed.cli.running import machine_capacity, reporting_how_to_resume, signals_stop
 from testbed.cli.summary import print_status
 from testbed.model.errors import ExitStatus, InputError
+from testbed.rights import acting_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -131,6 +132,7 @@ def figures(
         for form in forms_of(figure, forms)
     }
     with (
+        acting_for(directory),
         reporting_how_to_resume("the same command makes the remaining runs"),
         signals_stop(),
         executor_at(on, directory, wanted, store) as executor,

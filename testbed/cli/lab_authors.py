@@ -23,17 +23,16 @@ def try_labs(
 
     Exit status: 0 all is well, 1 a lab is wrong, 2 wrong input.
     """
-    from tempfile import TemporaryDirectory
-
     from testbed.labs.authoring import try_lab
     from testbed.labs.library import find_lab, lab_directories, load_lab
+    from testbed.results.scratch import scratch
 
     paths = [find_lab(name) for name in labs] if labs else lab_directories()
     failed = False
     for path in paths:
         directory = load_lab(path)
-        with TemporaryDirectory(prefix="testbed-lab-") as scratch, showing_progress() as progress:
-            findings = try_lab(directory, Path(scratch), students, progress, emulated=emulated)
+        with scratch("testbed-lab-") as place, showing_progress() as progress:
+            findings = try_lab(directory, place, students, progress, emulated=emulated)
         for finding in findings:
             stdout().print(f"{directory.name}: {finding}")
         if not findings:

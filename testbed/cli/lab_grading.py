@@ -126,7 +126,9 @@ def _handed_in(
     except InputError as error:
         if gradescope is not None:
             with writing("--gradescope", gradescope):
-                gradescope.write_text(to_gradescope(Grade(file="", error=str(error))), "utf-8")
+                gradescope.write_text(
+                    to_gradescope(Grade(file="", error=str(error))), encoding="utf-8"
+                )
         raise
     return paths
 

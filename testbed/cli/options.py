@@ -1,5 +1,6 @@
 """Arguments and options that several commands share, and checks of their values."""
 
+import errno
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from testbed.campaign.options import NO_FIGURES, REQUIRE_TRUSTED
-from testbed.model.errors import InputError, raise_any
+from testbed.model.errors import InputError, MachineError, raise_any
+from testbed.rights import acting_for
 
 if TYPE_CHECKING:
     from testbed.model.fabric.nodes import Node
@@ -138,13 +140,18 @@ def require_labels(labels: Sequence[str], count: int, things: str) -> None:
 
 @contextmanager
 def writing(option: str, path: Path, kind: str = "a file to write") -> Iterator[None]:
-    """Report an OSError of a block that writes to the path of an option.
+    """Write to the path of an option in a block, as the one whose place it is (`acting_for`).
 
     Raises:
         InputError: the block could not write.
+        MachineError: no space is left.
     """
     try:
-        yield
+        with acting_for(path.parent):
+            yield
     except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            what = f"no space is left on the file system of {path}"
+            raise MachineError(what, "free some, or write elsewhere") from None
         reason = (error.strerror or str(error)).lower()
         raise InputError.of(option, str(path), f"{kind} ({reason})") from None

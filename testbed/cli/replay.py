@@ -93,9 +93,12 @@ def _keep(
 def _prompt(given: Path) -> Path | None:
     """The directory of a watched prompt, which has its stream only; None: it is a run."""
     from testbed.live.stream.writer import is_of_prompt
-    from testbed.results.run_directory import LATEST
+    from testbed.results.run_directory import newest_run
 
-    return next((path for path in (given, given / LATEST) if is_of_prompt(path)), None)
+    if is_of_prompt(given):
+        return given
+    newest = newest_run(given, lambda run: is_of_prompt(run.path))
+    return None if newest is None else newest.path
 
 
 def _replay_prompt(directory: Path, export: Path | None, stream: Path | None, port: str) -> None:
@@ -172,18 +175,19 @@ def _write(option: str, file: Path, content: str) -> None:
 
 def _serve(run: Path, packets: str | None, port: str) -> None:
     """Serve the page of a run until Ctrl-C."""
-    import tempfile
     from contextlib import closing, suppress
     from dataclasses import replace
 
     where = replace(listening(port, read_only=False), is_replay=True)
     from testbed.live.forks import Forks
     from testbed.live.serving import serving, wait
+    from testbed.results.scratch import scratch
+    from testbed.rights import acting_for
 
-    with tempfile.TemporaryDirectory() as scratch, suppress(KeyboardInterrupt):
-        stream = Path(scratch) / "stream.ndjson"
+    with acting_for(run), scratch("testbed-replay-") as directory, suppress(KeyboardInterrupt):
+        stream = directory / "stream.ndjson"
         stream.touch()
-        (Path(scratch) / LOGS).mkdir()
+        (directory / LOGS).mkdir()
         with serving(stream, where, run) as site:  # first: Polars starts threads, and this forks
             from testbed.live.stream.recorded import recorded_stream
             from testbed.live.stream.records import to_line

@@ -5,9 +5,10 @@ from typing import Annotated
 
 import typer
 
-from testbed.cli.options import Json, RequireTrusted
+from testbed.cli.options import Json, RequireTrusted, writing
 from testbed.cli.screen import print_json, showing_progress, stdout
 from testbed.cli.summary import print_status, show, why
+from testbed.model.errors import InputError
 
 
 def report(
@@ -18,12 +19,23 @@ def report(
     require_trusted: RequireTrusted = False,
     as_json: Json = False,
 ) -> None:
-    """Write the summary, figures and report of a run again."""
+    """Write the summary, figures and report of a run again.
+
+    A run that broke off when all was recorded is reported too: its tables are made first.
+    """
     from testbed.campaign.series import run_meant
     from testbed.results.analyse import analyse
+    from testbed.results.run_directory import lock_if_free
 
     run = run_meant(run_directory)
-    with showing_progress() as progress:
+    with (
+        writing("RUN", run.path, "a directory to write to"),
+        lock_if_free(run.path) as is_over,
+        showing_progress() as progress,
+    ):
+        if not is_over:
+            expected = "a run that is over and that nobody else analyses at this moment"
+            raise InputError.of("RUN", str(run.path), expected)
         progress("analysing", 0.0)
         summary = analyse(run.path, require_trusted=require_trusted)
     if as_json:

@@ -4,7 +4,6 @@ import signal
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
@@ -72,12 +71,10 @@ def new_run(
         results: the directory of all results.
         folder: the directory in it; None for the scenario's name.
     """
-    from testbed.results.run_directory import RunDirectory, locked
+    from testbed.results.run_directory import making_run
 
-    start = datetime.now().astimezone()
-    directory = RunDirectory.create(results, folder or scenario.name, scenario.seed, start)
     with (
-        locked(directory.path),
+        making_run(results, folder or scenario.name, scenario.seed) as directory,
         reporting_kept_files(directory),
         signals_stop(),
         showing_progress() as progress,
@@ -109,7 +106,11 @@ def reporting_kept_files(directory: "RunDirectory") -> Iterator[None]:
         if cause is not None:
             print_error(f"{cause}\n  {type(error).__name__}: {error}\n  {_keep(directory)}")
             raise typer.Exit(cause.exit_status) from None
-        place = directory.write(f"{LOGS}/traceback.log", traceback.format_exc())
+        text = traceback.format_exc()
+        try:
+            place = str(directory.write(f"{LOGS}/traceback.log", text))
+        except OSError:  # the directory is gone, for example
+            place = text
         raise CrashError(
             f"{type(error).__name__}: {error}\n  traceback: {place}\n  {_keep(directory)}"
         ) from error
@@ -154,7 +155,6 @@ def reporting_how_to_resume(how: str) -> Iterator[None]:
 
 def _keep(directory: "RunDirectory") -> str:
     """Keep the directory of a failed run if it has any records, and return what to report."""
-    directory.give_to_user()
     if directory.complete:
         return f"its records are complete: testbed report {directory.path}"
     files = (path for path in directory.path.rglob("*") if path.is_file())

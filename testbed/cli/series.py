@@ -18,6 +18,7 @@ from testbed.cli.running import naming_shortage, new_run, reporting_how_to_resum
 from testbed.cli.screen import print_error, print_json, showing_progress, stdout
 from testbed.cli.summary import end_with, print_status
 from testbed.model.errors import ExitStatus, InputError, exit_status_of, few
+from testbed.rights import acting_for
 
 if TYPE_CHECKING:
     from testbed.campaign import job
@@ -64,7 +65,8 @@ def make_runs(
     if options.several:
         flags = {NO_FIGURES: not options.drawn, REQUIRE_TRUSTED: options.require_trusted}
         for_each = (*(flag for flag, is_set in flags.items() if is_set), *further)
-        _make_series(options, load, fitting, for_each)
+        with acting_for(options.into or options.results):
+            _make_series(options, load, fitting, for_each)
 
     from testbed.results.analyse import analyse
 
@@ -184,7 +186,6 @@ def _directory(plan: "SeriesPlan", results: Path, into: Path | None) -> Path:
     """The directory of a new series, which is made, or of the one that is continued."""
     from testbed.campaign.cluster.files import is_of_start
     from testbed.campaign.series import INDEX, new_series
-    from testbed.results.run_directory import give_to_user
 
     if into is None:
         return new_series(plan, results)
@@ -195,8 +196,6 @@ def _directory(plan: "SeriesPlan", results: Path, into: Path | None) -> Path:
         raise InputError.of("--into", str(into), "an empty directory or a series")
     with writing("--into", into, "a directory to write to"):
         into.mkdir(parents=True, exist_ok=True)
-    give_to_user(into.parent)
-    give_to_user(into)
     return into
 
 
@@ -303,7 +302,6 @@ def _report(series: "Series", directory: Path, *, drawn: bool, as_json: bool) ->
     from testbed.model.run_files.layout import REPORT
     from testbed.results.comparison.rows import compare
     from testbed.results.report.comparison_report import write_comparison
-    from testbed.results.run_directory import RunDirectory
 
     failed = [run for run in series.done if run.error is not None]
     if len(failed) == len(series.done):
@@ -314,7 +312,6 @@ def _report(series: "Series", directory: Path, *, drawn: bool, as_json: bool) ->
     simulated = " (simulated)" if series.plan.simulated else ""
     title = f"{series.plan.name}{simulated}"
     rows = write_comparison(title, groups, report) if drawn else compare(groups)
-    RunDirectory(directory).give_to_user()
     if as_json:
         places = {"series": str(directory)} | ({"report": str(report)} if drawn else {})
         print_json(places | series.model_dump() | comparison_data(groups, rows))

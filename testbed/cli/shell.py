@@ -2,10 +2,8 @@
 
 import shlex
 import sys
-import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -54,7 +52,7 @@ def shell(
     from testbed.fabric.capabilities import require
     from testbed.fabric.mininet.shell import run_shell
     from testbed.files.topologies import load_topology
-    from testbed.results.run_directory import give_to_user
+    from testbed.rights import acting_for
 
     fabric = load_topology(topology)
     pcaps = pcap_files(fabric, pcap or [], directory)
@@ -63,11 +61,8 @@ def shell(
     require_room_for_fabric(fabric)
     console = stderr()
     beside = _unwatched(fabric) if where is None else _watched(fabric, results, where)
-    with beside as (run, further):
+    with acting_for(directory) if pcaps else nullcontext(), beside as (run, further):
         status = run_shell(fabric, pcaps, realtime_offset_ns(), console.print, run, further)
-    for file in pcaps.values():
-        if file.exists():
-            give_to_user(file)
     raise typer.Exit(status)
 
 
@@ -75,16 +70,17 @@ def shell(
 def _unwatched(fabric: "Topology") -> "Iterator[tuple[Beside, Commands]]":
     """Faults by hand from another terminal."""
     from testbed.controller.process import faults_by_hand
+    from testbed.results.scratch import scratch
 
-    with tempfile.TemporaryDirectory(prefix="testbed-shell-") as control:
+    with scratch("testbed-shell-") as control:
         if sys.stdin.isatty():
-            print_fault_help(Path(control), fabric)
+            print_fault_help(control, fabric)
         further: Commands = {
-            "fault": partial(run_command, fault.commands, "fault", Path(control)),
+            "fault": partial(run_command, fault.commands, "fault", control),
             "ev": _without_queue_pairs,
             "port": _without_queue_pairs,
         }
-        yield lambda _: faults_by_hand(fabric, Path(control)), further
+        yield lambda _: faults_by_hand(fabric, control), further
 
 
 @contextmanager
@@ -94,10 +90,12 @@ def _watched(
     """The page beside the prompt, and the prompt's own commands."""
     from testbed.experiment.prompt_fabric import watched_fabric
     from testbed.live.stream.snapshot import PROMPT
-    from testbed.results.run_directory import RunDirectory
+    from testbed.results.run_directory import making_run
 
-    run = RunDirectory.create(results, PROMPT, 1, datetime.now(UTC))
-    with watching_prompt(fabric, run, replace(where, has_prompt=True)):
+    with (
+        making_run(results, PROMPT, 1) as run,
+        watching_prompt(fabric, run, replace(where, has_prompt=True)),
+    ):
         further = {
             name: partial(run_command, commands, name, run.path)
             for name, commands in (
@@ -107,7 +105,7 @@ def _watched(
             )
         } | {"link": partial(_link, fabric, run.path)}
         yield lambda built: watched_fabric(built, run.path), further
-    run.give_to_user()
+        run.make_latest()
 
 
 def _without_queue_pairs(_: str) -> int:

@@ -41,11 +41,12 @@ def watch(
         from testbed.campaign.series import run_meant
 
         run = run_meant(run).path
-    run_state, stream = RunState(), _directory(run) / STREAM
+    directory = _directory(run)
+    run_state, stream = RunState(), directory / STREAM
     if metrics is not None:
         _serve(metrics, run_state)
     if not stream.is_file():
-        _replay(run, run_state)
+        _replay(directory, run_state)
         stdout().print(shown(run_state))
         return
     reader = StreamReader(stream)
@@ -60,13 +61,23 @@ def watch(
             time.sleep(REFRESH_S)
 
 
-def _directory(run: Path) -> Path:
-    from testbed.results.run_directory import LATEST
+def _directory(given: Path) -> Path:
+    """The run that is meant: of a scenario's directory the newest that can be watched."""
+    from testbed.live.stream.writer import STREAM, is_of_prompt
+    from testbed.model.run_files.layout import MANIFEST
+    from testbed.results.run_directory import RunDirectory, is_locked, newest_run
 
-    return run / LATEST if (run / LATEST).is_dir() else run
+    def can_be_watched(run: RunDirectory) -> bool:
+        goes_on = (run.path / STREAM).is_file() and is_locked(run.path)
+        return goes_on or run.complete or is_of_prompt(run.path)
+
+    if any((given / name).is_file() for name in (MANIFEST, STREAM)):
+        return given
+    newest = newest_run(given, can_be_watched)
+    return given if newest is None else newest.path
 
 
-def _replay(run: Path, run_state: "RunState") -> None:
+def _replay(directory: Path, run_state: "RunState") -> None:
     """Take a finished run's whole stream.
 
     Raises:
@@ -76,11 +87,10 @@ def _replay(run: Path, run_state: "RunState") -> None:
     from testbed.model.run_files.layout import MANIFEST, RUN
     from testbed.results.run_directory import find_run
 
-    directory = _directory(run)
     if (directory / MANIFEST).is_file() and not (directory / RUN).is_file():
         expected = "a run that writes its event stream, or a finished one"
-        raise InputError.of("RUN", str(run), expected, "start the run with --live")
-    for record in recorded_stream(find_run(run).path):
+        raise InputError.of("RUN", str(directory), expected, "start the run with --live")
+    for record in recorded_stream(find_run(directory).path):
         run_state.take(record)
 
 

@@ -24,14 +24,14 @@ TIMEOUT_S = 10.0
 
 
 def socket_of(run: Path) -> Path:
-    """The socket of a run that is under way.
+    """The socket of a run that is under way; of a scenario's directory that of its newest one.
 
     Raises:
         InputError: nothing runs there.
     """
-    path = run / SOCKET
-    with contextlib.suppress(OSError), _connected(path):
-        return path
+    for path in (run / SOCKET, *sorted(run.glob(f"*/{SOCKET}"), reverse=True)):
+        with contextlib.suppress(OSError), _connected(path):
+            return path
     found = f"{run}, a run that is over" if (run / layout.RUN).exists() else str(run)
     expected = "the directory of a run that is under way (testbed run, testbed shell)"
     raise InputError(

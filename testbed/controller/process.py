@@ -28,7 +28,6 @@ import logging
 import signal
 import socket
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -52,6 +51,7 @@ from testbed.model.run_files.layout import CONTROLLER_PLAN
 from testbed.sandbox.attributes import raise_priority
 from testbed.sandbox.channel import Channel
 from testbed.sandbox.endings import describe_exit
+from testbed.sandbox.namespaces import NETNS_DIR
 from testbed.sandbox.processes import Child, spawn
 
 NAME = "controller"
@@ -309,15 +309,16 @@ def try_ryu() -> str | None:
     """
     _set_loopback_up()
     topology = Topology(name="none", planes=1, t0_per_plane=1, t1_per_plane=1, hosts_per_t0=1)
-    with tempfile.TemporaryDirectory(prefix="controller-") as scratch:
-        directory = Path(scratch)
-        try:
-            with ControllerProcess.idle(topology, directory, TRIAL_TIMEOUT_S) as controller:
-                _connect_as_switch(time.monotonic() + TRIAL_TIMEOUT_S)
-                controller.stop()
-        except RunFailedError as error:
-            lines = (directory / f"{NAME}.log").read_text().splitlines()
-            return lines[-1] if lines else str(error)
+    directory = NETNS_DIR.parent / NAME
+    directory.mkdir()
+    try:
+        with ControllerProcess.idle(topology, directory, TRIAL_TIMEOUT_S) as controller:
+            _connect_as_switch(time.monotonic() + TRIAL_TIMEOUT_S)
+            controller.stop()
+    except RunFailedError as error:
+        log = directory / f"{NAME}.log"
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return lines[-1] if lines else str(error)
     return None
 
 

@@ -48,12 +48,12 @@ class FaultLog:
 
 def amend(path: Path, change: Callable[[FaultRecord], FaultRecord]) -> None:
     """Change every record of a file whose writer has ended."""
-    records = map(FaultRecord.from_line, path.read_text().splitlines())
+    records = map(FaultRecord.from_line, path.read_text(encoding="utf-8").splitlines())
     _replace(path, [change(record).to_line() for record in records])
 
 
 def _replace(path: Path, lines: Iterable[str]) -> None:
     new = path.with_name(f".{path.name}.new")
-    with new.open("w") as file:
+    with new.open("w", encoding="utf-8") as file:
         file.writelines(lines)
     new.replace(path)

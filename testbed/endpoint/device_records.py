@@ -39,6 +39,7 @@ from testbed.model.run_files.raw import FLOWS, OpenedFlow, RunStart
 from testbed.model.transport import Mrc, Transport
 from testbed.mrc import Datagram, EvChanged, Event, Placed, QueuePair
 from testbed.mrc.wire.datagram import Outbound
+from testbed.rights import acting_for
 from testbed.sandbox.channel import Channel
 from testbed.sandbox.sockets import socket_name
 
@@ -95,6 +96,8 @@ class DeviceRecords(Closeable):
             host: the device's.
             evs_of: the EVs to a peer.
         """
+        self._rights = acting_for(raw)  # until `close`: files are added to by their names
+        self._rights.__enter__()
         self._raw = raw
         self._topology = topology
         self._host = host
@@ -133,6 +136,7 @@ class DeviceRecords(Closeable):
         self._socket_file.unlink(missing_ok=True)
         self._tables.close()
         self._lock.close()
+        self._rights.__exit__(None, None, None)
 
     def work(self, now_ns: int) -> None:
         """Carry out commands, and report probes that are over."""

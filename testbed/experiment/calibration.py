@@ -1,7 +1,6 @@
 """Measure what this machine carries, in a run of a few seconds."""
 
 import os
-import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from testbed.model.scenario import Scenario
 from testbed.model.units import NS_PER_S, parse_duration
 from testbed.model.workload import WriteBw
 from testbed.results.analysis.trust.lateness import LAG_P99_INVALID_RTT
+from testbed.results.scratch import scratch
 
 _DURATION_NS = parse_duration("3.2 s")
 _WARM_NS = parse_duration("0.6 s")
@@ -43,8 +43,7 @@ def calibrate(progress: Callable[[str, float], None]) -> Capacity:
     capacity, obstacle = None, "no process reported its load in time"
     for dilation in DILATIONS:
         scenario = scenario_at(dilation)
-        with tempfile.TemporaryDirectory(prefix="calibration-") as scratch:
-            directory = Path(scratch)
+        with scratch("testbed-calibration-") as directory:
             try:
                 record_experiment(Experiment(scenario, directory), progress)
             except CrashError:
@@ -96,10 +95,10 @@ def capacity_of(scenario: Scenario, directory: Path) -> Capacity | None:
     that they disturbed least. None if there is no sample of an endpoint or of the machine from
     within the measurement.
     """
-    run = RunRecord.model_validate_json((directory / RUN).read_text())
+    run = RunRecord.model_validate_json((directory / RUN).read_text(encoding="utf-8"))
     warm_ns = _stretched(_WARM_NS, scenario.topology.dilation)
     begin, end = run.t0_ns + warm_ns, run.t0_ns + scenario.duration
-    lines = (directory / HEALTH).read_text().splitlines()
+    lines = (directory / HEALTH).read_text(encoding="utf-8").splitlines()
     samples = [HealthSample.model_validate_json(line) for line in lines]
     during = [s for s in samples if begin <= s.t_ns - s.interval_ns and s.t_ns <= end]
     endpoints = [sample for sample in during if sample.process in run.hosts]

@@ -29,7 +29,8 @@ from testbed.model.flows import fair_shares_bps, flows_of, links_crossed
 from testbed.model.scenario import Scenario
 from testbed.model.units import NS_PER_S, show_duration, show_share
 from testbed.results.analysis.trust.lateness import LAG_P99_DEGRADED_RTT, LAG_P99_INVALID_RTT
-from testbed.results.run_directory import give_to_user
+from testbed.results.whole_file import write_file
+from testbed.rights import acting_for, caller
 
 if TYPE_CHECKING:
     from testbed.model.fabric.nodes import Node
@@ -168,7 +169,7 @@ def load_capacity() -> Capacity | None:
     """
     for place in _places():
         try:
-            return Capacity(**json.loads(place.read_text()))
+            return Capacity(**json.loads(place.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
             continue
     return None
@@ -190,18 +191,10 @@ def save_capacity(capacity: Capacity) -> Path:
 
 
 def _write(place: Path, capacity: Capacity) -> Path:
-    new = [path for path in (place.parent, *place.parent.parents) if not path.exists()]
-    place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # Another run may read it at the same time: it is there as a whole or not at all.
-    temporary = place.with_name(f".{place.name}.{os.getpid()}")
-    try:
-        temporary.write_text(json.dumps(asdict(capacity)))
-        temporary.replace(place)
-    finally:
-        temporary.unlink(missing_ok=True)
-    for path in (place, *new):
-        give_to_user(path)
-    return place
+    with acting_for(place):
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Another run may read it at the same time: it is there as a whole or not at all.
+        return write_file(place, json.dumps(asdict(capacity)))
 
 
 def _places() -> list[Path]:
@@ -220,13 +213,13 @@ def _places() -> list[Path]:
 
 
 def _user_cache() -> Path | None:
-    caller = os.environ.get("SUDO_UID", "")
+    sudo = caller()
     configured = os.environ.get("XDG_CACHE_HOME", "")
     try:
-        if caller.isdecimal() and os.geteuid() == 0:
+        if sudo is not None:
             import pwd  # noqa: PLC0415 - not on every system
 
-            cache = Path(pwd.getpwuid(int(caller)).pw_dir) / ".cache"
+            cache = Path(pwd.getpwuid(sudo.uid).pw_dir) / ".cache"
         elif Path(configured).is_absolute():
             cache = Path(configured)
         else:
@@ -240,10 +233,12 @@ def _temporary_cache() -> Path | None:
     """This user's own directory; None where another user has taken its name."""
     if not hasattr(os, "geteuid"):  # on Windows this directory is the user's alone
         return Path(tempfile.gettempdir(), "mrc-testbed")
-    directory = Path(tempfile.gettempdir(), f"mrc-testbed-{os.geteuid()}")
+    sudo = caller()
+    uid = os.geteuid() if sudo is None else sudo.uid
+    directory = Path(tempfile.gettempdir(), f"mrc-testbed-{uid}")
     try:
         status = directory.lstat()
     except FileNotFoundError:
         return directory
-    ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+    ours = stat.S_ISDIR(status.st_mode) and status.st_uid == uid
     return directory if ours else None

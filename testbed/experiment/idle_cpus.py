@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from testbed.rights import as_root
+
 DEVICE = Path("/dev/cpu_dma_latency")
 _NO_LATENCY_US = struct.pack("=i", 0)
 
@@ -25,7 +27,8 @@ def cpus_awake() -> Iterator[str | None]:
     missing = None
     with ExitStack() as stack:
         try:
-            request = os.open(DEVICE, os.O_WRONLY)
+            with as_root():
+                request = os.open(DEVICE, os.O_WRONLY)
         except OSError as error:
             missing = f"{DEVICE}: {error.strerror}"
         else:

@@ -46,6 +46,7 @@ from testbed.model.scenario import Scenario
 from testbed.model.units import NS_PER_S
 from testbed.results import records
 from testbed.results.records import Recorder, raw_path
+from testbed.results.whole_file import write_file
 from testbed.sandbox.processes import Child
 
 START_DELAY_S = 0.2
@@ -286,9 +287,7 @@ def _run_timeline(run: _Run, t0_ns: int, base_rtt_ns: int) -> int:
 
 def _announce_start(raw: Path, start: RunStart) -> None:
     """Write `start.json` in one step, for programs that watch the run."""
-    new = raw / f".{START}"
-    new.write_text(start.model_dump_json())
-    new.replace(raw / START)
+    write_file(raw / START, start.model_dump_json())
 
 
 def _sleep(run: _Run, seconds: float) -> int:
@@ -388,4 +387,4 @@ def _write_run(
         fabric_timings_s=run.fabric.timings_s,
         datapath=run.switch.datapath if run.switch is not None else None,
     )
-    (run.directory / RUN).write_text(record.to_json())
+    write_file(run.directory / RUN, record.to_json())

@@ -32,7 +32,7 @@ class LatenessMonitor:
         self._read_bytes += sum(map(len, lines))
         samples = (HealthSample.model_validate_json(line) for line in lines)
         self._samples += (sample for sample in samples if sample.t_ns >= self._t0_ns)
-        records = (self._directory / FAULTS).read_text().splitlines()
+        records = (self._directory / FAULTS).read_text(encoding="utf-8").splitlines()
         faults = [FaultRecord.from_line(line) for line in records]
         for _, reason in lasting_lateness(self._samples, faults, self._base_rtt_ns):
             after_s = (self._samples[-1].t_ns - self._t0_ns) / NS_PER_S

@@ -76,7 +76,7 @@ class MachineSampler:
                 for name, count in _all_drops(drops).items()
             },
         )
-        with self._path.open("a") as file:
+        with self._path.open("a", encoding="utf-8") as file:
             file.write(sample.to_line())
         self._since_ns, self._timer_late_ns, self._cpus = now_ns, 0, cpus
 
@@ -86,7 +86,7 @@ def resident(pids: Mapping[str, int]) -> dict[str, int]:
     memory = {}
     for name, pid in pids.items():
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+            pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="utf-8").split()[1])
             if pages:  # a zombie has none
                 memory[name] = pages * os.sysconf("SC_PAGE_SIZE")
     return memory
@@ -95,7 +95,7 @@ def resident(pids: Mapping[str, int]) -> dict[str, int]:
 def cpu_ticks() -> dict[str, list[int]]:
     """Ticks since boot for each column of /proc/stat, of `cpu` (all CPUs), `cpu0`..."""
     ticks = {}
-    for line in Path("/proc/stat").read_text().splitlines():
+    for line in Path("/proc/stat").read_text(encoding="utf-8").splitlines():
         name, *fields = line.split()
         if name.startswith(ALL_CPUS):
             ticks[name] = [int(field) for field in fields[:_COLUMNS]]
@@ -114,14 +114,14 @@ def _all_drops(drops: Mapping[str, int]) -> dict[str, int]:
 
 def softnet_drops() -> int:
     """Packets that the kernel's receive queues dropped since boot, on all CPUs."""
-    lines = Path("/proc/net/softnet_stat").read_text().splitlines()
+    lines = Path("/proc/net/softnet_stat").read_text(encoding="utf-8").splitlines()
     return sum(int(line.split()[1], 16) for line in lines)
 
 
 def cpu_model() -> str:
     """The CPU's name."""
     information = Path("/proc/cpuinfo")
-    lines = information.read_text().splitlines() if information.exists() else []
+    lines = information.read_text(encoding="utf-8").splitlines() if information.exists() else []
     for line in lines:
         if line.startswith("model name"):
             return line.partition(":")[2].strip()

@@ -15,6 +15,7 @@ from testbed.model.run_files.layout import MANIFEST
 from testbed.model.run_files.manifest import CarriedLoad, Manifest
 from testbed.model.scenario import Scenario
 from testbed.results.code_version import code_version
+from testbed.results.whole_file import write_file
 
 PACKAGES = ("mrc-testbed", "mininet", "ryu", "pyroute2", "matplotlib")
 
@@ -51,7 +52,7 @@ def write_manifest(
         capacity=_capacity(scenario),
         git=commit(),
     )
-    (directory / MANIFEST).write_text(manifest.to_json())
+    write_file(directory / MANIFEST, manifest.to_json())
 
 
 def _capacity(scenario: Scenario) -> CarriedLoad | None:

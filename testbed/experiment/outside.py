@@ -1,7 +1,6 @@
 """A run as its caller sees it: checks the machine, starts the sandbox and follows its progress."""
 
 import resource
-import shutil
 
 from testbed.endpoint.clock import realtime_offset_ns
 from testbed.endpoint.kernel.available import require_kernel_support
@@ -12,8 +11,7 @@ from testbed.fabric.capabilities import require
 from testbed.fabric.openvswitch import availability
 from testbed.model.errors import CrashError, RunFailedError
 from testbed.model.progress import Progress
-from testbed.model.run_files.layout import LOGS, PCAPS, RAW, RUN
-from testbed.model.run_files.run import RunRecord
+from testbed.model.run_files.layout import LOGS, PCAPS
 from testbed.results.records import collect
 from testbed.sandbox.channel import Channel
 from testbed.sandbox.endings import ProcessFailedError
@@ -28,10 +26,7 @@ def run_experiment(experiment: Experiment, progress: Progress) -> None:
     record_experiment(experiment, progress)
     progress("collecting", 0.95)
     # Not in the sandbox, whose process was forked: Polars starts threads.
-    directory = experiment.directory
-    run = RunRecord.model_validate_json((directory / RUN).read_text())
-    collect(directory / RAW, directory, run.t0_ns)
-    shutil.rmtree(directory / RAW)
+    collect(experiment.directory)
 
 
 def record_experiment(experiment: Experiment, progress: Progress) -> None:

@@ -81,7 +81,7 @@ def _record(fabric: Fabric, directory: Path, channel: Channel) -> int:
         t0_ns = now_ns()
         controller.begin(t0_ns, {})
         start = RunStart(t0_ns=t0_ns, base_rtt_ns=topology.propagation_rtt_ns)
-        (raw / START).write_text(start.model_dump_json())
+        (raw / START).write_text(start.model_dump_json(), encoding="utf-8")
         channel.send({"ready": True})
         counters = fabric.counters()
         queues = QueueSampler(topology, model, waiting) if model is not None else None

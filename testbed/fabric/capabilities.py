@@ -28,6 +28,7 @@ from testbed.model.errors import MachineError
 from testbed.model.fabric.addressing import Role, locator, usid_of
 from testbed.model.fabric.shape import Shape
 from testbed.model.fabric.topology import LINK_MTU
+from testbed.rights import as_root
 from testbed.sandbox import namespaces
 from testbed.sandbox.system_calls import system_call
 
@@ -173,7 +174,9 @@ class KernelCapabilities:
         sysfs.mkdir()
         with self._node.entered():
             namespaces.mount("sysfs", str(sysfs), "sysfs")
-        (sysfs / "class/net" / SID_DEVICE / "queues/rx-0/rps_cpus").write_text("1")
+        queue = sysfs / "class/net" / SID_DEVICE / "queues/rx-0"
+        with as_root():
+            (queue / "rps_cpus").write_text("1", encoding="ascii")
 
     # --- what only some runs need -------------------------------------------------------------
 

@@ -8,6 +8,7 @@ import struct
 from collections.abc import Mapping
 from pathlib import Path
 
+from testbed.rights import as_root
 from testbed.sandbox import namespaces
 
 SIOCETHTOOL = 0x8946
@@ -61,9 +62,10 @@ def pin_receive_work(sysfs: Path, cpus: Mapping[str, int]) -> None:
     """
     sysfs.mkdir(parents=True)
     namespaces.mount("sysfs", str(sysfs), "sysfs")
-    for interface, cpu in cpus.items():
-        mask = f"{1 << cpu % 32:x}" + ",00000000" * (cpu // 32)
-        _write(f"{sysfs}/class/net/{interface}/queues/rx-0/rps_cpus", mask)
+    with as_root():
+        for interface, cpu in cpus.items():
+            mask = f"{1 << cpu % 32:x}" + ",00000000" * (cpu // 32)
+            _write(f"{sysfs}/class/net/{interface}/queues/rx-0/rps_cpus", mask)
 
 
 def write_sysctl(key: str, value: str) -> None:
@@ -87,7 +89,7 @@ def _write(path: str, value: str) -> None:
 
 def read_counters() -> dict[str, list[int]]:
     """Read /proc/net/dev of the namespace that this thread is in: its columns by interface."""
-    lines = Path("/proc/thread-self/net/dev").read_text().splitlines()[2:]
+    lines = Path("/proc/thread-self/net/dev").read_text(encoding="utf-8").splitlines()[2:]
     rows = (line.partition(":") for line in lines)
     return {name.strip(): [int(column) for column in columns.split()] for name, _, columns in rows}
 
@@ -102,7 +104,8 @@ def open_tun(name: str) -> int:
     Raises:
         OSError: this machine has no TUN devices.
     """
-    fd = os.open(TUN_DEVICE, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    with as_root():
+        fd = os.open(TUN_DEVICE, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         fcntl.ioctl(fd, _TUNSETIFF, _TUN_IFREQ.pack(name.encode(), _IFF_TUN | _IFF_NO_PI))
     except OSError:

@@ -4,6 +4,7 @@ Stricter than YAML: a key given twice is an error, and keys are always text. `sc
 a number.
 """
 
+import errno
 import json
 import math
 import re
@@ -34,6 +35,9 @@ MAX_KEY = 200
 MAX_LEVELS = 40
 """Most mappings and lists within one another."""
 
+MOST_OF_A_PIPE = 1 << 24
+"""Bytes that are read of what is no file."""
+
 MAX_SHOWN = 60
 """Characters of a value that a message shows."""
 
@@ -60,8 +64,7 @@ def read_document(file: Path, *, as_text: bool = False, remedy: str = SHIPPED) -
         InputError: it cannot be read, or is not YAML.
     """
     try:
-        with file.open(encoding="utf-8") as stream:  # no more than can be used: it may not end
-            text = stream.read(MAX_CHARACTERS + 1)
+        text = _kept_text(file) if file.is_file() or not file.exists() else _read_once(file)
     except UnicodeDecodeError as error:
         found = f"a byte that is not UTF-8 at offset {error.start}"
         way = "save it as UTF-8; a binary file cannot be read"
@@ -75,6 +78,26 @@ def read_document(file: Path, *, as_text: bool = False, remedy: str = SHIPPED) -
         meant = f"did you mean {others[similar]}?" if similar is not None else ""
         raise InputError.of(str(file), found.lower(), "a YAML file", meant) from None
     return parse_document(file, text, as_text=as_text, remedy=remedy)
+
+
+def _kept_text(file: Path) -> str:
+    """The text of a file, no more of it than can be used."""
+    with file.open(encoding="utf-8") as stream:
+        return stream.read(MAX_CHARACTERS + 1)
+
+
+@lru_cache
+def _read_once(file: Path) -> str:
+    """The text of a pipe, such as the shell's `<(...)`, which gives it only once.
+
+    Raises:
+        OSError: it cannot be read, or does not end.
+    """
+    with file.open("rb") as stream:
+        content = stream.read(MOST_OF_A_PIPE + 1)
+    if len(content) > MOST_OF_A_PIPE:
+        raise OSError(errno.EFBIG, f"more than {MOST_OF_A_PIPE} bytes that are no file")
+    return content.decode()
 
 
 def parse_document(

@@ -13,7 +13,9 @@ from testbed.campaign.store import Store
 from testbed.interface.experiments import checked
 from testbed.interface.result import Result
 from testbed.model.scenario import Scenario
-from testbed.results.run_directory import TIME_FORMAT, RunDirectory, new_directory
+from testbed.results.forked import require_threads
+from testbed.results.run_directory import TIME_FORMAT, making_run, new_directory
+from testbed.rights import acting_for
 
 RESULTS = Path("results")
 """Where runs are written by default: in the current directory."""
@@ -38,19 +40,20 @@ def simulate(
     Raises:
         InputError: the scenario is wrong, or cannot be simulated (kernel TCP and MPTCP).
         RunFailedError: the run did not finish.
+        MachineError: this process was forked after Polars had been loaded.
     """
     from testbed.results.analyse import analyse  # noqa: PLC0415 - these take long
     from testbed.sim import simulate as simulate_run  # noqa: PLC0415
 
+    require_threads()
     checked_scenario = with_seed(checked(scenario), seed)
-    began = datetime.now().astimezone()
-    run = RunDirectory.create(Path(results), checked_scenario.name, checked_scenario.seed, began)
-    try:
-        simulate_run(checked_scenario, run.path)
-        analyse(run.path, drawn=False)
-    except BaseException:
-        run.remove()  # no half a run is left
-        raise
+    with making_run(Path(results), checked_scenario.name, checked_scenario.seed) as run:
+        try:
+            simulate_run(checked_scenario, run.path)
+            analyse(run.path, drawn=False)
+        except BaseException:
+            run.remove()  # no half a run is left
+            raise
     return Result(run.path)
 
 
@@ -93,6 +96,13 @@ def execute(
     directory: Path, runs: list[PlannedRun], attempts: int
 ) -> tuple[dict[JobKey, Result], dict[JobKey, JobRecord]]:
     """Make runs, each in a process of its own; results, and what became of each, by their keys."""
+    with acting_for(directory):
+        return _execute(directory, runs, attempts)
+
+
+def _execute(
+    directory: Path, runs: list[PlannedRun], attempts: int
+) -> tuple[dict[JobKey, Result], dict[JobKey, JobRecord]]:
     store, records = Store(directory), dict[JobKey, JobRecord]()
 
     def keep(planned: PlannedRun, record: JobRecord) -> None:

@@ -10,9 +10,7 @@ import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from testbed.campaign.single import emulate
@@ -32,7 +30,8 @@ from testbed.results.records import (
     QP,
     TRANSMISSIONS,
 )
-from testbed.results.run_directory import LATEST, RunDirectory
+from testbed.results.run_directory import LATEST, RunDirectory, making_run
+from testbed.results.scratch import scratch
 
 if TYPE_CHECKING:
     from testbed.model.scenario import Scenario
@@ -150,20 +149,20 @@ def _simulated(work: Work, scenario: "Scenario", results: Path, progress: Progre
     from testbed.host.own_code import run_apart  # noqa: PLC0415 - these take long
     from testbed.sim import simulate  # noqa: PLC0415
 
-    name, began = scenario.name, datetime.now().astimezone()
-    directory = RunDirectory.create(results, name, scenario.seed, began)
-    try:
-        if not work.assignment.directory.lab.runs[name].code:
-            simulate(scenario, directory.path, progress)
-            return directory
-        within = _within_limit(progress, len(work.assignment.directory.lab.runs))
-        with run_apart(slowness()):
-            simulate(scenario, directory.path, within)
-            progress("once more: two runs have to be equal", 1.0)
-            _check_repeatable(scenario, directory.path)
-    except BaseException:  # no half a run is left
-        shutil.rmtree(directory.path)
-        raise
+    name = scenario.name
+    with making_run(results, name, scenario.seed) as directory:
+        try:
+            if not work.assignment.directory.lab.runs[name].code:
+                simulate(scenario, directory.path, progress)
+                return directory
+            within = _within_limit(progress, len(work.assignment.directory.lab.runs))
+            with run_apart(slowness()):
+                simulate(scenario, directory.path, within)
+                progress("once more: two runs have to be equal", 1.0)
+                _check_repeatable(scenario, directory.path)
+        except BaseException:
+            directory.remove()  # no half a run is left
+            raise
     return directory
 
 
@@ -215,8 +214,8 @@ def _check_repeatable(scenario: "Scenario", directory: Path) -> None:
     """
     from testbed.sim import simulate  # noqa: PLC0415 - it takes long
 
-    with TemporaryDirectory(prefix="testbed-lab-") as scratch:
-        again = Path(scratch) / "again"
+    with scratch("testbed-lab-") as place:
+        again = place / "again"
         again.mkdir()
         simulate(scenario, again)
         differing = differing_tables(directory, again)

@@ -140,7 +140,7 @@ class EmulatedRun:
             self._writer.advance((self.now_ns() - self._t0_ns) / NS_PER_S, self._records())
         run = self.directory / RUN
         if run.is_file():
-            duration_s = RunRecord.model_validate_json(run.read_text()).duration_s
+            duration_s = RunRecord.model_validate_json(run.read_text(encoding="utf-8")).duration_s
             self._writer.advance(duration_s, self._records())
         ended = None if isinstance(self.scenario, Scenario) else "the prompt has ended"
         self._writer.finish(ended)
@@ -150,7 +150,7 @@ class EmulatedRun:
         file = self.directory / RAW / START
         if not file.is_file():
             return
-        start = RunStart.model_validate_json(file.read_text())
+        start = RunStart.model_validate_json(file.read_text(encoding="utf-8"))
         if self.now_ns() < start.t0_ns:
             return
         self._t0_ns = start.t0_ns

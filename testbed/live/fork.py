@@ -16,6 +16,7 @@ from testbed.live.stream.run_state import StreamReader
 from testbed.live.stream.writer import STREAM
 from testbed.model.errors import TestbedError
 from testbed.results.analyse import analyse
+from testbed.rights import acting_for
 from testbed.sim import simulate
 
 
@@ -23,14 +24,15 @@ def main(directory: Path, real: Path, at_s: float) -> None:
     """Make the fork."""
 
     def progress(_: str, share: float) -> None:
-        (directory / PROGRESS).write_text(f"{share:.3f}")
+        (directory / PROGRESS).write_text(f"{share:.3f}", encoding="utf-8")
 
-    simulate(load_recorded(directory / SCENARIO), directory, progress)
-    analyse(directory, drawn=False)
-    fork = [*recorded_stream(directory)]
-    (directory / STREAM).write_text("".join(map(to_line, fork)), encoding="utf-8")
-    found = difference([*StreamReader(real).new_records()], fork, at_s)
-    (directory / DIFFERENCE).write_text(found.model_dump_json(), encoding="utf-8")
+    with acting_for(directory):
+        simulate(load_recorded(directory / SCENARIO), directory, progress)
+        analyse(directory, drawn=False)
+        fork = [*recorded_stream(directory)]
+        (directory / STREAM).write_text("".join(map(to_line, fork)), encoding="utf-8")
+        found = difference([*StreamReader(real).new_records()], fork, at_s)
+        (directory / DIFFERENCE).write_text(found.model_dump_json(), encoding="utf-8")
 
 
 def difference(

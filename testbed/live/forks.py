@@ -170,7 +170,7 @@ class Forks:
         if process is not None and process.poll() is None:
             share = 0.0
             with suppress(OSError, ValueError):
-                share = float((place / PROGRESS).read_text())
+                share = float((place / PROGRESS).read_text(encoding="utf-8"))
             return {**fork, "state": "simulating", "share": share}
         with suppress(OSError, ValidationError):
             text = (place / DIFFERENCE).read_text(encoding="utf-8")

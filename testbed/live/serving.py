@@ -161,7 +161,11 @@ def serving(stream: Path, where: Listening, forks_in: Path | None = None) -> Ite
         descriptor = os.open(stream, os.O_RDONLY | os.O_CLOEXEC)
         files.callback(os.close, descriptor)
         forks_directory = (forks_in or stream.parent) / FORKS
-        forks_directory.mkdir(exist_ok=True)
+        try:
+            forks_directory.mkdir(exist_ok=True)
+        except OSError:  # a finished run that nobody may change: it has no forks, and gets none
+            forks_directory = stream.with_name(FORKS)
+            forks_directory.mkdir(exist_ok=True)
         forks = os.open(forks_directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         files.callback(os.close, forks)
         page = _page((descriptor, forks), access, where)

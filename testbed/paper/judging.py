@@ -62,7 +62,7 @@ def judge(
             outcome = outcome.model_copy(update={"failures": {**missing, "measuring": str(error)}})
         except Exception as error:  # noqa: BLE001 - a figure that fails must not end the others
             log = outcome_store.directory / f"{figure.stem}.log"
-            log.write_text(traceback.format_exc())
+            log.write_text(traceback.format_exc(), encoding="utf-8")
             failure = f"{type(error).__name__}: {error}; traceback: {log}"
             update = {"failures": {**missing, "measuring": failure}, "crashed": True}
             outcome = outcome.model_copy(update=update)

@@ -16,7 +16,6 @@ from testbed.model.summary import State
 from testbed.model.summary.metric import MaybeNever
 from testbed.paper.checks import NO_BOUND, Check
 from testbed.paper.figure import PaperFigure
-from testbed.results.run_directory import give_to_user
 
 Answer = Literal["yes", "no", "not trusted", "not run"]
 
@@ -95,7 +94,7 @@ class FigureRun(_Model):
     def manifest(self) -> str | None:
         """Its manifest as JSON; None if its directory is gone."""
         file = self.directory / MANIFEST
-        return file.read_text() if file.is_file() else None
+        return file.read_text(encoding="utf-8") if file.is_file() else None
 
 
 class Outcome(_Model):
@@ -247,17 +246,19 @@ class OutcomeStore:
     def load(self, figure: PaperFigure) -> FigureOutcome | None:
         """The outcome of a figure when it was last made; None if it never was."""
         file = self._file(figure)
-        return FigureOutcome.model_validate_json(file.read_text()) if file.is_file() else None
+        return (
+            FigureOutcome.model_validate_json(file.read_text(encoding="utf-8"))
+            if file.is_file()
+            else None
+        )
 
     def save(self, figure: PaperFigure, outcome: FigureOutcome) -> None:
         """Write the outcome of a figure; a drawing that does not belong to it is removed."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        self._file(figure).write_text(outcome.model_dump_json(indent=1) + "\n")
+        self._file(figure).write_text(outcome.model_dump_json(indent=1) + "\n", encoding="utf-8")
         if not outcome.checks:
             for suffix in (".svg", ".png"):
                 self.picture(figure).with_suffix(suffix).unlink(missing_ok=True)
-        for file in (self.directory, *self.directory.glob(f"{figure.stem}.*")):
-            give_to_user(file)
 
     def _file(self, figure: PaperFigure) -> Path:
         return self.directory / f"{figure.stem}.json"

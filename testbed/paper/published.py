@@ -275,7 +275,7 @@ def read_results(file: Path) -> PublishedResults:
     """The results in a file; none if there is no such file."""
     if not file.is_file():
         return PublishedResults({})
-    figures = map(PublishedFigure.model_validate, json.loads(file.read_text()))
+    figures = map(PublishedFigure.model_validate, json.loads(file.read_text(encoding="utf-8")))
     return PublishedResults({(figure.figure, figure.form): figure for figure in figures})
 
 
@@ -283,7 +283,7 @@ def write_results(file: Path, results: PublishedResults) -> None:
     """Write a file: a check and the result of a seed are a line each, so that versions compare."""
     order = [(figure.number, form) for figure in FIGURES for form in FORMS]
     known = [results.figures[key] for key in order if key in results.figures]
-    file.write_text("[" + ",".join(map(_lines, known)) + "\n]\n")
+    file.write_text("[" + ",".join(map(_lines, known)) + "\n]\n", encoding="utf-8")
 
 
 def _lines(figure: PublishedFigure) -> str:

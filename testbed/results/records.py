@@ -6,17 +6,22 @@ files of all processes into one Parquet file for each table. Raw times are CLOCK
 Parquet they are seconds since the start of the run.
 """
 
+import shutil
 import struct
 from collections.abc import Iterable, Sequence
 from enum import Enum
+from io import BytesIO
 from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from testbed.model.closeable import Closeable
-from testbed.model.run_files.layout import table_file
+from testbed.model.run_files.layout import RAW, RUN, table_file
 from testbed.model.run_files.link_sample import LinkSample
+from testbed.model.run_files.run import RunRecord
 from testbed.model.units import NS_PER_S
+from testbed.results.forked import require_threads
+from testbed.results.whole_file import remove_parts, write_file
 
 if TYPE_CHECKING:
     import numpy as np
@@ -355,7 +360,26 @@ def to_frame(paths: Iterable[Path], table: Table, t0_ns: int) -> "pl.DataFrame":
     return frame.sort("t", maintain_order=True)
 
 
-def collect(raw_directory: Path, run_directory: Path, t0_ns: int) -> None:
+def collect(directory: Path) -> None:
+    """Turn what a run has recorded into tables, if that was not done before.
+
+    A process that is killed meanwhile leaves raw records or all tables: raw records lose their name
+    when all tables are there. What such a process has left is removed.
+
+    Args:
+        directory: the run's; `run.json` says that raw records are complete.
+    """
+    raw, collected = directory / RAW, directory / f".{RAW}"
+    remove_parts(directory)
+    if raw.is_dir():
+        run = RunRecord.model_validate_json((directory / RUN).read_text(encoding="utf-8"))
+        write_tables(raw, directory, run.t0_ns)
+        raw.rename(collected)
+    if collected.is_dir():
+        shutil.rmtree(collected)
+
+
+def write_tables(raw_directory: Path, run_directory: Path, t0_ns: int) -> None:
     """Write every table's Parquet file from the raw files of all processes.
 
     A table that nobody recorded becomes a file without rows, so that readers find all of them; but
@@ -363,6 +387,7 @@ def collect(raw_directory: Path, run_directory: Path, t0_ns: int) -> None:
     """
     from testbed.results.analysis.delivery import with_starts  # noqa: PLC0415 - as Polars
 
+    require_threads()
     frames = {}
     for table in TABLES:
         paths = sorted(raw_directory.glob(f"*.{table.name}{RAW_SUFFIX}"))
@@ -371,4 +396,6 @@ def collect(raw_directory: Path, run_directory: Path, t0_ns: int) -> None:
         frames[table] = to_frame(paths, table, t0_ns)
     frames[COMPLETIONS] = with_starts(frames[COMPLETIONS], frames[TRANSMISSIONS])
     for table, frame in frames.items():
-        frame.write_parquet(run_directory / table.file)
+        content = BytesIO()  # not by its path: in other encodings than UTF-8 Polars finds another
+        frame.write_parquet(content)
+        write_file(run_directory / table.file, content.getbuffer())

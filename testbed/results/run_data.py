@@ -1,6 +1,7 @@
 """A run's files, read back and checked: the input of metrics, figures and the report."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +23,7 @@ from testbed.model.scenario import Scenario
 from testbed.model.summary import Scale
 from testbed.model.units import NS_PER_S
 from testbed.results.analysis.delivery import by_flow
+from testbed.results.forked import require_threads
 from testbed.results.records import ARRIVALS, COMPLETIONS, CONTROL, TABLES, Table
 
 
@@ -149,23 +151,38 @@ class RunData:
         return not {*crossed, flow.src, flow.dst}.isdisjoint(places)
 
 
+@contextmanager
+def naming_damage(directory: Path) -> Iterator[None]:
+    """Say which file of a run is damaged, if a block that reads them finds one.
+
+    Raises:
+        InputError: a file is not what a run writes.
+    """
+    try:
+        yield
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        where = f"{directory}: {error.title}.{place}"
+        raise InputError.of(where, str(first["input"]), first["msg"]) from error
+    except (pl.exceptions.PolarsError, UnicodeDecodeError) as error:
+        expected = f"files of a run ({error})"
+        raise InputError.of(str(directory), "a damaged file", expected) from error
+
+
 def load_run(directory: Path) -> RunData:
     """Read a run directory.
 
     Raises:
         InputError: a file is missing or is not what a run writes.
     """
-    try:
+    require_threads()
+    with naming_damage(directory):
         manifest = Manifest.model_validate_json(_read(directory / MANIFEST))
         scenario = Scenario.recorded(manifest.scenario)
         run = RunRecord.model_validate_json(_read(directory / RUN))
         faults = [FaultRecord.from_line(line) for line in _lines(directory / FAULTS)]
         health = [HealthSample.model_validate_json(line) for line in _lines(directory / HEALTH)]
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        where = f"{directory}: {error.title}.{place}"
-        raise InputError.of(where, str(first["input"]), first["msg"]) from error
     places = {d for link in scenario.topology.links.values() for d in link.directions}
     places |= {*scenario.topology.nodes, CONTROLLER}
     unknown = [place for fault in faults for place in fault.places if place not in places]
@@ -205,7 +222,8 @@ def _table(directory: Path, table: Table) -> pl.DataFrame:
     found, expected, remedy = "", "a table of the run", ""
     if path.is_file():
         try:
-            frame = pl.read_parquet(path).sort("t", maintain_order=True)
+            with path.open("rb") as content:  # its name may not be UTF-8, as Polars takes it
+                frame = pl.read_parquet(content).sort("t", maintain_order=True)
         except (OSError, pl.exceptions.PolarsError):
             raise InputError.of(str(path), "a damaged file", expected) from None
         missing = {*table.frame_schema()} - {*frame.columns}

@@ -1,21 +1,25 @@
-"""The directory of a run: never overwritten, owned by the user.
+"""The directory of a run: never overwritten, and whole or recognisably not.
 
-A run is finished when its summary is there; it is written last.
+A run's records are complete when `run.json` is there, and raw records or all tables. It is finished
+when its summary is there, which is written last.
 """
 
 import errno
 import os
-import platform
+import re
 import secrets
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from testbed.model.errors import InputError, similar_word
-from testbed.model.run_files.layout import FIGURES, LOGS, RUN, SUMMARY
+from testbed.model.run_files.layout import FIGURES, LOGS, MANIFEST, RAW, RUN, SUMMARY
+from testbed.results.records import CONTROL, TABLES
+from testbed.results.whole_file import write_file
+from testbed.rights import acting_for
 
 try:
     import fcntl
@@ -38,27 +42,23 @@ class RunDirectory:
 
     @classmethod
     def create(cls, results: Path, scenario: str, seed: int, started: datetime) -> "RunDirectory":
-        """Create the directory of a new run and point `latest` at it.
+        """Create the directory of a new run.
 
         Where a run of the same second and seed exists, `-2`, `-3`, ... is appended.
 
         Raises:
-            InputError: `results` cannot be written to.
+            InputError: `results` cannot be written to, or its path is no text.
         """
+        require_text("--results", results)
         stem = f"{started.strftime(TIME_FORMAT)}-{seed}"
         try:
-            new = _missing_parents(results / scenario)
             (results / scenario).mkdir(parents=True, exist_ok=True)
-            path = _make_unique(results / scenario, stem)
+            run = cls(_make_unique(results / scenario, stem))
+            run.figures.mkdir()
+            run.logs.mkdir()
         except OSError as error:
             expected = f"a directory to write to ({error.strerror})"
             raise InputError.of("--results", str(results), expected) from error
-        run = cls(path)
-        run.figures.mkdir()
-        run.logs.mkdir()
-        for directory in (*new, path, run.figures, run.logs):
-            give_to_user(directory)
-        _replace_link(path.parent / LATEST, path.name)
         return run
 
     @property
@@ -84,52 +84,103 @@ class RunDirectory:
     @property
     def complete(self) -> bool:
         """Whether the run's records are whole, so that they can be analysed (again)."""
-        return self.finished or (self.path / RUN).is_file()
+        if self.finished or not (self.path / RUN).is_file():
+            return self.finished
+        tables = (self.path / table.file for table in TABLES if table is not CONTROL)
+        return (self.path / RAW).is_dir() or all(table.is_file() for table in tables)
 
     def remove(self) -> None:
         """Remove the directory, and its scenario's if no run is left in it."""
-        shutil.rmtree(self.path)
+        with suppress(FileNotFoundError):  # the user has removed it
+            shutil.rmtree(self.path)
         scenario = self.path.parent
         latest = scenario / LATEST
         if latest.is_symlink() and not latest.exists():
             latest.unlink()
-            if others := [run for run in runs(scenario.parent) if run.path.parent == scenario]:
-                latest.symlink_to(others[-1].path.name)
-        if not any(scenario.iterdir()):
+            if (newest := newest_run(scenario)) is not None:
+                newest.make_latest()
+        if scenario.is_dir() and not any(scenario.iterdir()):
             scenario.rmdir()
 
     def write(self, name: str, content: str | bytes) -> Path:
         """Write a file of the run as a whole or not at all; return its path."""
-        path = self.path / name
-        raw = content.encode() if isinstance(content, str) else content
-        temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-        try:
-            with temporary.open("xb") as file:
-                file.write(raw)
-                file.flush()
-                os.fsync(file.fileno())
-            give_to_user(temporary)
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
-        return path
+        return write_file(self.path / name, content)
 
-    def give_to_user(self) -> None:
-        """Make all that it holds the property of the user who called sudo, if one did."""
-        for directory, _, files in os.walk(self.path):
-            give_to_user(Path(directory))
-            for file in files:
-                give_to_user(Path(directory, file))
+    def make_latest(self) -> None:
+        """Point `latest` at it, where the file system has links: it is only for people."""
+        link = self.path.parent / LATEST
+        temporary = link.with_name(f".{link.name}.{secrets.token_hex(4)}")
+        with suppress(OSError):
+            temporary.symlink_to(self.path.name)
+            try:
+                temporary.replace(link)
+            except OSError:
+                temporary.unlink()
+
+
+@contextmanager
+def making_run(results: Path, scenario: str, seed: int) -> Iterator[RunDirectory]:
+    """Make the directory of a new run for a block that makes the run.
+
+    Within the block it is locked, and files are written as the one whose place it is
+    (`acting_for`). `latest` points to it afterwards if its records are complete.
+
+    Raises:
+        InputError: `results` cannot be written to.
+    """
+    with acting_for(results):
+        run = RunDirectory.create(results, scenario, seed, datetime.now().astimezone())
+        with locked(run.path):
+            try:
+                yield run
+            finally:
+                if run.complete:
+                    run.make_latest()
+
+
+def require_text(where: str, path: Path) -> None:
+    """Check that a path can be written into files and shown: that its bytes are UTF-8.
+
+    Raises:
+        InputError: they are not.
+    """
+    try:
+        str(path.absolute()).encode()
+    except UnicodeEncodeError:
+        found = os.fsencode(path).decode(errors="backslashreplace")
+        expected = "a path in UTF-8, in a directory whose path is"
+        raise InputError.of(where, found, expected, "rename it, or choose another") from None
+    except FileNotFoundError:
+        expected = "a working directory that exists"
+        raise InputError.of(where, str(path), expected, "cd to another one") from None
 
 
 def runs(results: Path) -> tuple[RunDirectory, ...]:
     """Every run under a results directory, finished or not, oldest first."""
-    directories = [
-        path
-        for path in results.glob("*/*")
-        if path.is_dir() and not path.is_symlink() and not path.name.startswith(".")
-    ]
-    return tuple(RunDirectory(path) for path in sorted(directories, key=lambda p: (p.name, p)))
+    directories = [path for path in results.glob("*/*") if _may_be_run(path)]
+    return tuple(RunDirectory(path) for path in sorted(directories, key=_by_age))
+
+
+def newest_run(
+    scenario: Path, is_wanted: Callable[[RunDirectory], bool] = lambda run: run.complete
+) -> RunDirectory | None:
+    """The newest run in a scenario's directory of those that can be shown, if there is one."""
+    directories = sorted(filter(_may_be_run, scenario.glob("*")), key=_by_age, reverse=True)
+    return next(filter(is_wanted, map(RunDirectory, directories)), None)
+
+
+def _has_begun(run: RunDirectory) -> bool:
+    return (run.path / MANIFEST).is_file()
+
+
+def _may_be_run(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink() and not path.name.startswith(".")
+
+
+def _by_age(path: Path) -> tuple[list[int | str], Path]:
+    """Sorts runs by the time in their names, then by seed and number."""
+    words = re.split(r"([0-9]+)", path.name)
+    return [int(word) if place % 2 else word for place, word in enumerate(words)], path
 
 
 def find_run(given: Path) -> RunDirectory:
@@ -138,9 +189,10 @@ def find_run(given: Path) -> RunDirectory:
     Raises:
         InputError: it is no run directory.
     """
-    for path in (given, given / LATEST):
-        if (path / RUN).is_file():
-            return RunDirectory(path.resolve())
+    if (given / RUN).is_file():
+        return RunDirectory(given.resolve())
+    if (newest := newest_run(given)) is not None:
+        return RunDirectory(newest.path.resolve())
     expected = f"the directory of a run (it would hold {RUN})"
     raise InputError.of("RUN", str(given), expected, _run_meant_by(given))
 
@@ -151,6 +203,12 @@ _DEPTH = 3
 
 def _run_meant_by(given: Path) -> str:
     """What a user may mean by a path that is no run."""
+    itself = RunDirectory(given)
+    broken = itself if _has_begun(itself) else newest_run(given, _has_begun)
+    if broken is not None:
+        if is_locked(broken.path):
+            return f"{broken.path} is under way"
+        return f"{broken.path} broke off before all was recorded: testbed clean removes it"
     below = [file for depth in range(1, _DEPTH + 1) for file in given.glob(f"{'*/' * depth}{RUN}")]
     if below:
         newest = max(below, key=lambda file: file.stat().st_mtime).parent
@@ -165,13 +223,13 @@ def _run_meant_by(given: Path) -> str:
 def locked(directory: Path) -> Iterator[None]:
     """Lock a directory that is in use; the lock ends with the block or with the process.
 
-    Without effect where the system has no such locks.
+    Without effect where the system, or the file system, has no such locks.
     """
     if not CAN_LOCK:
         yield
         return
     with _opened(directory) as descriptor:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        _lock(descriptor, fcntl.LOCK_EX)
         yield
 
 
@@ -179,24 +237,25 @@ def locked(directory: Path) -> Iterator[None]:
 def lock_if_free(directory: Path) -> Iterator[bool]:
     """Lock a directory for a block, unless another process has; yields whether it is locked.
 
-    Where the system has no such locks, or not this directory, it counts as locked.
+    Where there are no such locks, or not this directory, it counts as locked.
     """
     if not CAN_LOCK or not directory.is_dir():
         yield True
         return
     with _opened(directory) as descriptor:
-        yield _lock_at_once(descriptor)
+        yield _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB) is not False
 
 
 def is_locked(path: Path) -> bool:
     """Whether another process, such as a run in progress, has locked a directory or a file.
 
-    False where the system has no such locks.
+    False where the system has no such locks; True where the file system has none, as nobody can
+    tell then that it is not in use.
     """
     if not CAN_LOCK:
         return False
     with _opened(path) as descriptor:
-        return not _lock_at_once(descriptor)
+        return not _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 @contextmanager
@@ -209,20 +268,20 @@ def _opened(path: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _lock_at_once(descriptor: int) -> bool:
-    """Lock an open directory or file, unless another process has; whether it is locked."""
+_WITHOUT_LOCKS = errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL
+
+
+def _lock(descriptor: int, how: int) -> bool | None:
+    """Lock an open directory or file, and return whether it was; None: there are no locks here."""
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, how)
     except BlockingIOError:
         return False
+    except OSError as error:
+        if error.errno in _WITHOUT_LOCKS:
+            return None
+        raise
     return True
-
-
-def give_to_user(path: Path) -> None:
-    """Make a file the property of the user who called sudo (SUDO_UID, SUDO_GID), if one did."""
-    uid, gid = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
-    if uid.isdecimal() and gid.isdecimal() and os.geteuid() == 0:
-        os.chown(path, int(uid), int(gid), follow_symlinks=False)
 
 
 def new_directory(parent: Path, stem: str) -> Path:
@@ -231,20 +290,14 @@ def new_directory(parent: Path, stem: str) -> Path:
     Raises:
         InputError: the parent cannot be written to.
     """
-    try:
-        new = _missing_parents(parent)
-        parent.mkdir(parents=True, exist_ok=True)
-        path = _make_unique(parent, stem)
-    except OSError as error:
-        expected = f"a directory to write to ({error.strerror})"
-        raise InputError.of("--results", str(parent), expected) from error
-    for directory in (*new, path):
-        give_to_user(directory)
-    return path
-
-
-def _missing_parents(path: Path) -> list[Path]:
-    return [directory for directory in (path, *path.parents) if not directory.exists()]
+    require_text("--results", parent)
+    with acting_for(parent):
+        try:
+            parent.mkdir(parents=True, exist_ok=True)
+            return _make_unique(parent, stem)
+        except OSError as error:
+            expected = f"a directory to write to ({error.strerror})"
+            raise InputError.of("--results", str(parent), expected) from error
 
 
 def _make_unique(parent: Path, stem: str) -> Path:
@@ -256,15 +309,3 @@ def _make_unique(parent: Path, stem: str) -> Path:
             continue
         return path
     raise OSError(errno.EEXIST, "no free name for the run")
-
-
-def _replace_link(link: Path, target: str) -> None:
-    temporary = link.with_name(f".{link.name}.{secrets.token_hex(4)}")
-    try:
-        temporary.symlink_to(target)
-    except OSError:
-        if platform.system() == "Windows":  # some users may make no links: there is none then
-            return
-        raise
-    give_to_user(temporary)
-    temporary.replace(link)

@@ -6,6 +6,7 @@ import signal
 import sys
 from pathlib import Path
 
+from testbed.rights import as_root
 from testbed.sandbox.system_calls import system_call
 
 PR_SET_PDEATHSIG = 1
@@ -63,7 +64,8 @@ def prefer_for_oom_kill() -> None:
 
     What a run measures is lost then in any case; the command that started it can still tell why.
     """
-    OOM_SCORE_FILE.write_text(str(MAX_OOM_SCORE))
+    with as_root():
+        OOM_SCORE_FILE.write_text(str(MAX_OOM_SCORE), encoding="ascii")
 
 
 def name_process(name: str) -> None:
@@ -82,4 +84,5 @@ def raise_priority(niceness: int = NICENESS) -> None:
     """
     os.setpriority(os.PRIO_PROCESS, 0, niceness)
     if AUTOGROUP.exists():
-        AUTOGROUP.write_text(str(niceness))
+        with as_root():
+            AUTOGROUP.write_text(str(niceness), encoding="ascii")

@@ -1,7 +1,6 @@
 """A scenario in virtual time, from beginning to end."""
 
 import gc
-import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -31,6 +30,7 @@ from testbed.model.units import NEVER_NS, NS_PER_S
 from testbed.results import records
 from testbed.results.code_version import code_version
 from testbed.results.records import collect
+from testbed.results.whole_file import write_file
 from testbed.sim.engine import Engine
 from testbed.sim.fabric import Fabric, Timing
 from testbed.sim.faults import FaultInjection
@@ -317,7 +317,7 @@ def simulate(
         outcome = simulation.run(progress, observer)
     finally:
         simulation.close()
-    (directory / FAULTS).write_text("".join(fault.to_line() for fault in outcome.faults))
+    write_file(directory / FAULTS, "".join(fault.to_line() for fault in outcome.faults))
     record = RunRecord(
         t0_ns=outcome.t0_ns,
         duration_s=outcome.duration_ns / NS_PER_S,
@@ -328,10 +328,9 @@ def simulate(
         packet_hops=outcome.packet_hops,
         links=dict(outcome.counts),
     )
-    (directory / RUN).write_text(record.to_json())
+    write_file(directory / RUN, record.to_json())
     progress(COLLECTING, 1.0)
-    collect(raw, directory, outcome.t0_ns)
-    shutil.rmtree(raw)
+    collect(directory)
     return outcome
 
 
@@ -368,7 +367,7 @@ def _write_manifest(directory: Path, scenario: Scenario, timing: Timing) -> None
         propagation_delay=_DELAY[timing],
         link_model="simulated: rate, two queues by class, ECN, trimming, faults",
     )
-    (directory / MANIFEST).write_text(manifest.to_json())
+    write_file(directory / MANIFEST, manifest.to_json())
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from testbed import interpreter
-from testbed.campaign import turns
+from testbed.campaign import local, turns
 from testbed.campaign.budget import RetryPolicy, SeriesPolicy
 from testbed.campaign.cluster.attempts import begin, write
 from testbed.campaign.cluster.files import StoreFiles

@@ -1,9 +1,12 @@
 """`import testbed`: scenarios as objects, runs, results, sweeps."""
 
 import inspect
+import os
 import subprocess
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from html import escape
+from multiprocessing import get_context
 from pathlib import Path
 
 import polars as pl
@@ -195,6 +198,25 @@ def test_equal_seeds_give_equal_results(result: Result, tmp_path: Path) -> None:
 
 
 @pytest.mark.simulated
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
+def test_a_process_that_was_forked_after_a_run_says_so_at_once(
+    result: Result, tmp_path: Path
+) -> None:
+    """Polars would wait there for threads that only the first process has."""
+    assert result.trusted
+    with ProcessPoolExecutor(1, get_context("fork")) as pool:
+        simulated = pool.submit(testbed.simulate, "healthy", results=tmp_path)
+        with pytest.raises(MachineError, match=r'forked.*\n.*get_context\("spawn"\)'):
+            simulated.result()
+        with pytest.raises(MachineError, match="forked"):
+            pool.submit(_goodput, result.directory).result()
+    assert not [*tmp_path.iterdir()]
+
+
+def _goodput(directory: Path) -> object:
+    return testbed.load_result(directory).tables["arrivals"]["bytes"].sum()
+
+
 def test_a_sweep_compares_its_cases(tmp_path: Path) -> None:
     made = testbed.sweep(
         testbed.scenario(MINE),

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import shutil
+import subprocess
 import zipfile
 from pathlib import Path
 from threading import Barrier
@@ -158,6 +159,28 @@ def test_two_equal_files_are_graded_and_kept_at_a_time(
     grades = grade_all(paths, Course(COURSE_KEY, cache=tmp_path / "kept", jobs=2), _ignore)
     assert [given.error for given in grades] == ["", ""]
     assert len([*(tmp_path / "kept").iterdir()]) == 1
+
+
+def test_a_worker_that_aborts_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, usual = tmp_path / "tmp", subprocess.run
+    kept.mkdir()
+    script = (
+        "import json, os, pathlib, sys\n"
+        "(pathlib.Path(json.load(sys.stdin)['scratch']) / 'file').touch()\n"
+        "os.abort()\n"
+    )
+
+    def abort(command: list[str], **options: Any) -> object:
+        return usual([command[0], "-c", script], **options)
+
+    monkeypatch.setattr("tempfile.tempdir", str(kept))
+    monkeypatch.setattr("subprocess.run", abort)
+    (tmp_path / "x.zip").touch()
+    (graded,) = grade_all([tmp_path / "x.zip"], Course(None), _ignore)
+    assert graded.error.startswith("grading ended with -6")
+    assert not [*kept.iterdir()]
 
 
 @pytest.mark.simulated

@@ -41,9 +41,3 @@ def watched(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """An emulated run with its page, which goes on."""
     with started("run", tmp_path, SCENARIO) as process:
         yield process
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Path:
-    """The directory of the watched run."""
-    return tmp_path / "watched" / "latest"

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from tests.live.browser import choose, expect, needs_browser, opened
-from tests.live.watched import LINK, MAPPED, address, started
+from tests.live.watched import LINK, MAPPED, address, run_below, started
 from tests.waiting import wait_until
 
 pytestmark = [needs_browser, pytest.mark.root, pytest.mark.long]
 
 
 def test_a_server_that_is_killed_comes_back_and_the_page_goes_on(
-    watched: subprocess.Popen[str], directory: Path
+    watched: subprocess.Popen[str], tmp_path: Path
 ) -> None:
     with opened(address(watched), may_disconnect=True) as page:
         expect(page.locator("#chips .live")).to_have_text("live")
@@ -28,13 +28,11 @@ def test_a_server_that_is_killed_comes_back_and_the_page_goes_on(
         choose(page, LINK)
         page.get_by_role("button", name="blackhole", exact=True).click()
         expect(page.locator("#report")).to_contain_text("detected after")
-    records = [json.loads(line) for line in (directory / "stream.ndjson").open()]
+    records = [json.loads(line) for line in (run_below(tmp_path) / "stream.ndjson").open()]
     assert [record["id"] for record in records] == list(range(len(records)))
 
 
-def test_the_clustermapper_names_the_culprit_while_the_run_goes_on(
-    tmp_path: Path, directory: Path
-) -> None:
+def test_the_clustermapper_names_the_culprit_while_the_run_goes_on(tmp_path: Path) -> None:
     with started("run", tmp_path, MAPPED) as run, opened(address(run), may_disconnect=True) as page:
         expect(page.locator("#measured")).to_contain_text("24 of 24 link directions measured")
         choose(page, LINK)
@@ -47,7 +45,7 @@ def test_the_clustermapper_names_the_culprit_while_the_run_goes_on(
         page.get_by_role("button", name="heal", exact=True).click()
         expect(page.locator("#log")).to_contain_text(f"Clustermapper no longer accuses {LINK}")
         expect(page.locator("#chips .live")).to_have_text("live")
-    records = [json.loads(line) for line in (directory / "stream.ndjson").open()]
+    records = [json.loads(line) for line in (run_below(tmp_path) / "stream.ndjson").open()]
     findings = [record for record in records if record["type"] == "finding"]
     assert (findings[0]["raised"], findings[0]["suspect"]) == (True, LINK)
 
@@ -57,7 +55,7 @@ TARGETS = {"blackhole": "h0--p1_t0_0", "cut": "p1_t0_0", "loss": "p1_t1_1", "deg
 
 
 def test_other_faults_strike_other_targets_and_a_killed_run_is_told_of(
-    watched: subprocess.Popen[str], directory: Path
+    watched: subprocess.Popen[str], tmp_path: Path
 ) -> None:
     with opened(address(watched), may_disconnect=True) as page:
         expect(page.locator("#chips .live")).to_have_text("live")
@@ -77,7 +75,7 @@ def test_other_faults_strike_other_targets_and_a_killed_run_is_told_of(
         expect(page.locator("#chips .live")).to_have_text("disconnected")
         page.get_by_role("button", name="cut", exact=True).click()
         expect(report).to_contain_text("nobody answers")
-    faults = [json.loads(line) for line in (directory / "faults.jsonl").open()]
+    faults = [json.loads(line) for line in (run_below(tmp_path) / "faults.jsonl").open()]
     assert [(fault["kind"], fault["target"]) for fault in faults] == [*TARGETS.items()]
 
 

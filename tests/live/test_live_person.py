@@ -11,14 +11,14 @@ import polars as pl
 import pytest
 
 from tests.live.browser import click_link, expect, needs_browser, opened
-from tests.live.watched import EV, LINK, address
+from tests.live.watched import EV, LINK, address, run_below
 
 pytestmark = [needs_browser, pytest.mark.root]
 
 
 @pytest.mark.alone  # a fork takes only the CPU time that others leave, so it would wait for them
 def test_a_person_cuts_heals_looks_back_forks_and_ends(
-    watched: subprocess.Popen[str], directory: Path
+    watched: subprocess.Popen[str], tmp_path: Path
 ) -> None:
     with opened(address(watched), may_be_refused=True, moving=True) as page:
         expect(page.locator("#chips .live")).to_have_text("live")
@@ -31,7 +31,7 @@ def test_a_person_cuts_heals_looks_back_forks_and_ends(
         expect(row.locator(".state")).to_contain_text("assumed bad")
         expect(page.locator("#truth tbody tr")).to_contain_text("RTT")
         expect(page.locator(".packets circle")).not_to_have_count(0)
-        records = [json.loads(line) for line in (directory / "stream.ndjson").open()]
+        records = [json.loads(line) for line in (run_below(tmp_path) / "stream.ndjson").open()]
         states = [record for record in records if record["type"] == "state"]
         loads = [r["t"] for r in states if any("load" in of for of in r["links"].values())]
         gaps = [later - earlier for earlier, later in pairwise(loads)]
@@ -63,9 +63,9 @@ def test_a_person_cuts_heals_looks_back_forks_and_ends(
         page.get_by_role("button", name="End run").click()
         expect(page.locator("#chips .live")).to_have_text("replay")
     watched.wait(300)
-    events = pl.read_parquet(directory / "ev_events.parquet")
+    events = pl.read_parquet(run_below(tmp_path) / "ev_events.parquet")
     left = events.filter((pl.col("new") == "ASSUMED_BAD") & ~pl.col("active"))
     assert len(left) > 0
-    faults = [json.loads(line) for line in (directory / "faults.jsonl").open()]
+    faults = [json.loads(line) for line in (run_below(tmp_path) / "faults.jsonl").open()]
     assert [fault["kind"] for fault in faults] == ["cut"]
-    assert (directory / "stream.ndjson").stat().st_size > 0
+    assert (run_below(tmp_path) / "stream.ndjson").stat().st_size > 0

@@ -41,6 +41,12 @@ def started(command: str, directory: Path, scenario: str) -> Iterator[subprocess
         process.communicate()
 
 
+def run_below(place: Path) -> Path:
+    """The directory of the only run in a directory of results."""
+    (run,) = (place / "watched").glob("2*")
+    return run
+
+
 def address(run: subprocess.Popen[str]) -> str:
     """Where the page of a run is."""
     assert run.stderr is not None

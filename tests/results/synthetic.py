@@ -31,8 +31,8 @@ from testbed.results.records import (
     QP,
     TRANSMISSIONS,
     Recorder,
-    collect,
     raw_path,
+    write_tables,
 )
 
 T0_NS = 5_000_000_000_000
@@ -121,7 +121,8 @@ def _generated(plan: Plan) -> tuple[TemporaryDirectory[str], dict[int, Truth]]:
     directory, raw = Path(template.name), Path(template.name, "raw")
     raw.mkdir()
     truths = {i: _flow(raw, plan, i, *pair) for i, pair in enumerate(plan.pairs)}
-    collect(raw, directory, T0_NS)
+    write_tables(raw, directory, T0_NS)
+    shutil.rmtree(raw)
     _write_description(directory, plan, truths)
     return template, truths
 

@@ -17,10 +17,10 @@ from testbed.results.records import (
     LOSSES,
     TABLES,
     Recorder,
-    collect,
     raw_path,
     read_raw,
     to_frame,
+    write_tables,
 )
 
 T0_NS = 10**12
@@ -113,7 +113,7 @@ def test_a_file_that_is_open_only_while_it_is_written_has_every_row(tmp_path: Pa
 
 
 def test_tables_that_nobody_recorded_are_there_without_rows(tmp_path: Path) -> None:
-    collect(tmp_path, tmp_path, T0_NS)
+    write_tables(tmp_path, tmp_path, T0_NS)
     for table in TABLES:
         if table is CONTROL:  # of slow runs only
             continue

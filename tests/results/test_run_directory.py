@@ -1,15 +1,26 @@
 """Runs never overwrite one another, and their files are whole or not there."""
 
+import errno
 import os
 import re
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from testbed.model.errors import InputError
-from testbed.model.run_files.layout import RUN, SUMMARY
-from testbed.results.run_directory import RunDirectory, find_run, give_to_user, runs
+from testbed.model.run_files.layout import RAW, RUN, SUMMARY
+from testbed.results.records import CONTROL, TABLES
+from testbed.results.run_directory import (
+    CAN_LOCK,
+    RunDirectory,
+    find_run,
+    is_locked,
+    lock_if_free,
+    making_run,
+    runs,
+)
 
 STARTED = datetime(2026, 1, 2, 3, 4, 5)  # noqa: DTZ001 - the user's own clock names the run
 
@@ -23,10 +34,9 @@ def test_the_name_says_when_and_with_which_seed(tmp_path: Path) -> None:
 
 
 def test_runs_of_the_same_second_do_not_share_a_directory(tmp_path: Path) -> None:
-    first, second, third = (RunDirectory.create(tmp_path, "x", 1, STARTED) for _ in range(3))
-    assert len({first.path, second.path, third.path}) == 3
-    assert (tmp_path / "x" / "latest").resolve() == third.path
-    assert runs(tmp_path) == (first, second, third)
+    made = tuple(RunDirectory.create(tmp_path, "x", 1, STARTED) for _ in range(11))
+    assert len({run.path for run in made}) == len(made)
+    assert runs(tmp_path) == made
 
 
 def test_a_run_is_finished_when_its_summary_is_written(tmp_path: Path) -> None:
@@ -60,9 +70,10 @@ def test_a_write_that_fails_leaves_the_old_file(
 
 
 def test_a_run_is_found_by_its_path_and_by_its_scenario(tmp_path: Path) -> None:
-    RunDirectory.create(tmp_path, "x", 1, STARTED).write("run.json", "{}")
-    newest = RunDirectory.create(tmp_path, "x", 2, STARTED)
-    newest.write("run.json", "{}")
+    for seed in (9, 10):
+        newest = RunDirectory.create(tmp_path, "x", seed, STARTED)
+        newest.write("run.json", "{}")
+        (newest.path / RAW).mkdir()
     assert find_run(newest.path) == newest
     assert find_run(tmp_path / "x") == newest
     with pytest.raises(InputError, match=r"run\.json"):
@@ -75,28 +86,72 @@ def test_results_that_cannot_be_written_to_are_an_input_error(tmp_path: Path) ->
         RunDirectory.create(tmp_path / "file", "x", 1, STARTED)
 
 
-@pytest.mark.root
-def test_files_belong_to_the_user_who_called_sudo(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SUDO_UID", "12345")
-    monkeypatch.setenv("SUDO_GID", "23456")
-    run = RunDirectory.create(tmp_path / "results", "x", 1, STARTED)
-    run.write("a.txt", "a")
-    (run.logs / "b.log").write_text("b")
-    run.give_to_user()
-    made = [tmp_path / "results", *(tmp_path / "results").rglob("*")]
-    assert {(p.lstat().st_uid, p.lstat().st_gid) for p in made} == {(12345, 23456)}
-    assert tmp_path.stat().st_uid == os.getuid()
+def test_latest_leads_to_runs_that_can_be_shown(tmp_path: Path) -> None:
+    with making_run(tmp_path, "x", 1) as first:
+        first.write(RUN, "{}")
+        (first.path / RAW).mkdir()
+        assert not (tmp_path / "x" / "latest").exists()
+    with suppress(KeyboardInterrupt), making_run(tmp_path, "x", 2) as second:
+        second.write("manifest.json", "{}")
+        raise KeyboardInterrupt
+    assert (tmp_path / "x" / "latest").resolve() == first.path
+    assert find_run(tmp_path / "x") == first
 
 
-def test_without_sudo_nothing_changes_hands(
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_a_file_system_without_links_has_runs_without_latest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "symlink", refuse)
+    for seed in (1, 2):
+        with making_run(tmp_path, "x", seed) as run:
+            run.write(SUMMARY, "{}")
+            run.write(RUN, "{}")
+    assert {path.name for path in (tmp_path / "x").iterdir()} == {
+        run.path.name for run in runs(tmp_path)
+    }
+    assert find_run(tmp_path / "x") == run
+
+
+@pytest.mark.skipif(not CAN_LOCK, reason="this system has no locks")
+def test_a_file_system_without_locks_has_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("SUDO_UID", raising=False)
-    before = tmp_path.stat().st_uid
-    give_to_user(tmp_path)
-    assert tmp_path.stat().st_uid == before
+    """Nobody can tell there that a run is not in progress."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with making_run(tmp_path, "x", 1) as run:
+        pass
+    assert is_locked(run.path)
+    with lock_if_free(run.path) as is_free:
+        assert is_free
+
+
+def test_a_run_is_complete_with_raw_records_or_all_tables(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path, "x", 1, STARTED)
+    assert not run.complete
+    run.write(RUN, "{}")
+    assert not run.complete
+    (run.path / RAW).mkdir()
+    assert run.complete
+    (run.path / RAW).rmdir()
+    for table in TABLES:
+        assert not run.complete
+        if table is not CONTROL:
+            run.write(table.file, b"")
+    assert run.complete
+
+
+def test_a_path_that_is_no_text_is_an_input_error(tmp_path: Path) -> None:
+    results = tmp_path / os.fsdecode(b"results-\xff")
+    with pytest.raises(InputError, match=r"--results: found .*results-\\xff, expected .*UTF-8"):
+        RunDirectory.create(results, "x", 1, STARTED)
 
 
 def test_a_directory_that_is_no_run_gets_the_run_that_is_meant(tmp_path: Path) -> None:

@@ -18,7 +18,9 @@ def answers(work: Path) -> dict[str, Any]:
     Args:
         work: the directory of the lab, with its runs.
     """
-    text = " ".join((work / "answers.yaml").read_text().replace("\n# ", " ").split())
+    text = " ".join(
+        (work / "answers.yaml").read_text(encoding="utf-8").replace("\n# ", " ").split()
+    )
     src, dst, plane, t1 = map(
         int,
         re.search(  # type: ignore[union-attr] # the question has this form

@@ -19,7 +19,7 @@ def answers(work: Path) -> dict[str, Any]:
         work: the directory of the lab, with its runs.
     """
     run = work / "results/failure/latest"
-    (fault,) = json.loads((run / "summary.json").read_text())["faults"]
+    (fault,) = json.loads((run / "summary.json").read_text(encoding="utf-8"))["faults"]
     plane = fault["target"][1]
     events = pl.read_parquet(run / "ev_events.parquet").filter(pl.col("reason") == "substitute")
     losses = pl.read_parquet(run / "losses.parquet")

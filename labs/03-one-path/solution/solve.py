@@ -48,11 +48,11 @@ def answers(work: Path) -> dict[str, Any]:
 
 def _slowest(work: Path, run: str) -> float:
     """The slowest flow's share of its port, in percent."""
-    summary = json.loads((work / f"results/{run}/latest/summary.json").read_text())
+    summary = json.loads((work / f"results/{run}/latest/summary.json").read_text(encoding="utf-8"))
     return 100 * min(flow["ports_fraction"] for flow in summary["flows"])
 
 
 def _asked_switch(work: Path) -> int:
     """The upper switch that the question names."""
-    text = " ".join((work / "answers.yaml").read_text().split()).replace("# ", "")
+    text = " ".join((work / "answers.yaml").read_text(encoding="utf-8").split()).replace("# ", "")
     return int(text.partition("the upper switch t1_")[2][0])

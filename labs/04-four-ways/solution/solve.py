@@ -23,7 +23,7 @@ def answers(work: Path) -> dict[str, Any]:
     of_left = silent.filter(pl.col("ev") == left)["new"].to_list()
     gone = grey.filter(~pl.col("active")).row(0, named=True)
     arrivals = pl.read_parquet(work / "results/grey/latest/arrivals.parquet")
-    manifest = json.loads((work / "results/grey/latest/manifest.json").read_text())
+    manifest = json.loads((work / "results/grey/latest/manifest.json").read_text(encoding="utf-8"))
     failed = 1.4 * manifest["scenario"]["topology"]["dilation"] / 10_000  # s; as in the handout
     passed = arrivals.filter(
         (pl.col("ev") == gone["ev"]) & (pl.col("t") >= failed) & (pl.col("t") <= gone["t"])
@@ -54,5 +54,5 @@ def _events(work: Path, run: str) -> pl.DataFrame:
 
 
 def _fault(work: Path, run: str, figure: str) -> float:
-    summary = json.loads((work / f"results/{run}/latest/summary.json").read_text())
+    summary = json.loads((work / f"results/{run}/latest/summary.json").read_text(encoding="utf-8"))
     return float(summary["faults"][0][figure])

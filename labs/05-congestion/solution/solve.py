@@ -29,7 +29,7 @@ def answers(work: Path) -> dict[str, Any]:
     trimmed = sum(most.values())
     alarms = events.filter((pl.col("t") > 0) & (pl.col("new") == "ASSUMED_BAD")).height
     windows = pl.read_parquet(work / "results/trim/latest/qp.parquet").sort("t")
-    manifest = json.loads((work / "results/trim/latest/manifest.json").read_text())
+    manifest = json.loads((work / "results/trim/latest/manifest.json").read_text(encoding="utf-8"))
     end = 2.0 * manifest["scenario"]["topology"]["dilation"] / 10_000  # s; as in the handout
     windows = windows.filter(pl.col("t") < end)
     flows = [rows["cwnd_bytes"].to_list() for _, rows in windows.group_by("flow")]

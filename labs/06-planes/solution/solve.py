@@ -19,14 +19,18 @@ def answers(work: Path) -> dict[str, Any]:
     Args:
         work: the directory of the lab, with its runs.
     """
-    text = " ".join((work / "answers.yaml").read_text().replace("\n# ", " ").split())
+    text = " ".join(
+        (work / "answers.yaml").read_text(encoding="utf-8").replace("\n# ", " ").split()
+    )
     failed_ports = len(set(re.findall(r"h0--p\d_t0_0", text)))
     uplinks, failed_plane = re.search(  # type: ignore[union-attr] # the question has this form
         r"is left when (uplinks? [\w ]+) of p(\d)_t0_0", text
     ).groups()
     last, plane = int(uplinks[-1]), int(failed_plane)
     sent = pl.read_parquet(work / "results/transceiver/latest/transmissions.parquet")
-    manifest = json.loads((work / "results/transceiver/latest/manifest.json").read_text())
+    manifest = json.loads(
+        (work / "results/transceiver/latest/manifest.json").read_text(encoding="utf-8")
+    )
     slower = manifest["scenario"]["topology"]["dilation"] / 10_000  # 1, unless asked for
     sent = sent.filter(pl.col("t").is_between(1.8 * slower, 2.2 * slower))
     share = sent.filter(pl.col("plane") == plane).height / sent.height
@@ -48,6 +52,6 @@ def answers(work: Path) -> dict[str, Any]:
 
 def _kept(work: Path, run: str) -> float:
     """Goodput in force over goodput before, in percent."""
-    summary = json.loads((work / f"results/{run}/latest/summary.json").read_text())
+    summary = json.loads((work / f"results/{run}/latest/summary.json").read_text(encoding="utf-8"))
     before = sum(flow["goodput_before_bps"] for flow in summary["flows"])
     return 100 * sum(flow["goodput_bps"] for flow in summary["faults"][0]["flows"]) / before

@@ -20,7 +20,7 @@ def answers(work: Path) -> dict[str, Any]:
         work: the directory of the lab, with its runs.
     """
     rows = pl.read_parquet(work / "results/slow/latest/operations.parquet")
-    manifest = json.loads((work / "results/slow/latest/manifest.json").read_text())
+    manifest = json.loads((work / "results/slow/latest/manifest.json").read_text(encoding="utf-8"))
     compute = 0.3 * manifest["scenario"]["topology"]["dilation"] / 10_000  # s; as in the handout
     lengths = {}
     for (number,), step in rows.group_by("number"):
@@ -28,7 +28,9 @@ def answers(work: Path) -> dict[str, Any]:
             lengths[number] = max(step["t"].to_list()) - min(step["start_t"].to_list())
     slowest = max(lengths, key=lengths.__getitem__)
     times = lengths[slowest] / lengths[1]
-    text = " ".join((work / "answers.yaml").read_text().replace("\n# ", " ").split())
+    text = " ".join(
+        (work / "answers.yaml").read_text(encoding="utf-8").replace("\n# ", " ").split()
+    )
     left = re.search(r"One of them fell to the share ([\d.]+) of", text)
     missing = 100 * (1 - float(left[1])) / 16  # type: ignore[index] # the question has this form
     return {

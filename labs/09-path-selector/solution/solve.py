@@ -22,7 +22,7 @@ def answers(work: Path) -> dict[str, Any]:
     """
     run = work / "results/practice/latest"
     losses = pl.read_parquet(run / "losses.parquet").filter(~pl.col("spurious")).height
-    scenario = json.loads((run / "manifest.json").read_text())["scenario"]
+    scenario = json.loads((run / "manifest.json").read_text(encoding="utf-8"))["scenario"]
     slower = scenario["topology"]["dilation"] / 10_000  # 1, unless asked for
     (fault,) = scenario["timeline"]
     (target,) = [fault["target"]] if isinstance(fault["target"], str) else fault["target"]

@@ -37,9 +37,9 @@ def answers(work: Path) -> dict[str, Any]:
 
 
 def _tail(run: Path) -> float:
-    manifest = json.loads((run / "manifest.json").read_text())
+    manifest = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
     slower = manifest["scenario"]["topology"]["dilation"] / 10_000  # 1, unless asked for
     messages = pl.read_parquet(run / "completions.parquet").filter(pl.col("start_t") > slower)
     times = (messages["t"] - messages["start_t"]).sort()
-    base_s = json.loads((run / "summary.json").read_text())["base_rtt_us"] / 1e6
+    base_s = json.loads((run / "summary.json").read_text(encoding="utf-8"))["base_rtt_us"] / 1e6
     return float(times.quantile(0.99, "nearest") or 0.0) / base_s

@@ -27,7 +27,6 @@ from testbed.fabric.netlink.socket import Netlink
 from testbed.files.topologies import load_topology
 from testbed.model.fabric.nodes import FIRST_IFINDEX
 from testbed.model.fabric.topology import LINK_MTU, Topology
-from testbed.results.run_directory import give_to_user
 from testbed.sandbox import namespaces
 
 UP_S = 3.0
@@ -195,9 +194,11 @@ _MOST_STEPS = 100
 
 def _used_bytes() -> int:
     """Memory of the kernel's objects, on the whole machine, and of this process."""
-    meminfo = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    meminfo = dict(
+        line.split(":") for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
+    )
     kernel = sum(int(meminfo[key].removesuffix("kB")) * 1024 for key in ("Slab", "Percpu"))
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1])
     return kernel + pages * resource.getpagesize()
 
 
@@ -245,4 +246,3 @@ def _draw(sizes: list[list[Built]], place: Path) -> None:
             axes.set(xlabel="links", ylabel=label, xlim=(0, None), ylim=(0, None))
             axes.legend(loc="upper left")
         figure.savefig(place, dpi=style.PNG_DPI)
-    give_to_user(place)

@@ -95,7 +95,7 @@ def _play(faults: list[tuple[str, str]], *, wires: bool) -> Iterator[tuple[float
         controller.begin(time.monotonic_ns(), {})
         controller.wait_for("done", timeout_s=60)
         controller.stop()
-        for line in (directory / FAULTS).read_text().splitlines():
+        for line in (directory / FAULTS).read_text(encoding="utf-8").splitlines():
             record = json.loads(line)
             yield (
                 (record["effective_ns"] - record["asked_ns"]) / 1e6,

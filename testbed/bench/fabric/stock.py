@@ -64,7 +64,9 @@ def batches_up_s(topology: Topology) -> float:
     objects, queues = "\n".join(_objects(topology)), "\n".join(_queues(topology))
     start = time.perf_counter()
     for command, lines in (("ip", objects), ("tc", queues)):
-        subprocess.run([command, "-batch", "-"], input=lines, text=True, check=True)  # noqa: S603 - ours
+        subprocess.run(  # noqa: S603 - ours
+            [command, "-batch", "-"], input=lines, encoding="utf-8", check=True
+        )
     return time.perf_counter() - start
 
 

@@ -10,7 +10,6 @@ this machine carries at the moment, as many round trips long. A table is left be
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from statistics import mean, median
 
@@ -26,7 +25,7 @@ from testbed.model.summary.unit import RTT
 from testbed.model.transport import Mrc
 from testbed.model.units import show_share
 from testbed.model.workload import WriteBw
-from testbed.results.run_directory import RunDirectory
+from testbed.results.run_directory import making_run
 
 AGREES = 0.15
 DURATION = "5 s"
@@ -136,7 +135,9 @@ def agreement(setting: Setting) -> list[Measurement]:
     """
     rounds = setting.repeat("agreement", lambda: _compare(setting))
     by_scenario = list(zip(*rounds, strict=True))
-    (setting.pictures / TABLE).write_text(table([run for runs in by_scenario for run in runs]))
+    (setting.pictures / TABLE).write_text(
+        table([run for runs in by_scenario for run in runs]), encoding="utf-8"
+    )
     judged = [sum(run.judged for run in runs) for runs in rounds]
     return [
         at_least("emulated runs that are not invalid", "", judged, len(by_scenario)),
@@ -182,10 +183,9 @@ def _simulate(scenario: Scenario, results: Path) -> Summary:
     from testbed.results.analyse import analyse  # noqa: PLC0415
     from testbed.sim import Timing, simulate  # noqa: PLC0415
 
-    started = datetime.now().astimezone()
-    directory = RunDirectory.create(results, f"simulated-{scenario.name}", scenario.seed, started)
-    simulate(scenario, directory.path, timing=Timing.EMULATED)
-    return analyse(directory.path)
+    with making_run(results, f"simulated-{scenario.name}", scenario.seed) as run:
+        simulate(scenario, run.path, timing=Timing.EMULATED)
+        return analyse(run.path)
 
 
 def table(compared: Sequence[Compared]) -> str:

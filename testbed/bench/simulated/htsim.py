@@ -155,7 +155,7 @@ def _build(checkout: Path) -> None:
         ("cmake", "--build", str(build), "--parallel", str(max(1, int(usable_cpus())))),
     ):
         done = subprocess.run(  # noqa: S603 - what builds the checkout that the user named
-            command, capture_output=True, text=True, check=False
+            command, capture_output=True, text=True, check=False, encoding="utf-8", errors="replace"
         )
         if done.returncode != 0:
             said = "\n".join((done.stdout + done.stderr).strip().splitlines()[-_SHOWN_LINES:])

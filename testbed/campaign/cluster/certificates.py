@@ -58,7 +58,7 @@ def certificates(directory: Path) -> Iterator[None]:
         for name, content in files.items():
             file = Path(place) / name
             file.touch(mode=0o600)
-            file.write_text(content)
+            file.write_text(content, encoding="utf-8")
         pair = {"key": f"{place}/key.pem", "cert": f"{place}/cert.pem"}
         settings: dict[str, Any] = {
             "distributed.comm.default-scheme": "tls",

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from testbed.model.errors import InputError, MachineError
 from testbed.model.run_files.layout import SUMMARY
-from testbed.results.run_directory import RunDirectory, give_to_user
+from testbed.results.scratch import scratch
 from testbed.results.shortage import has_no_space, is_full, shortage
 
 OPTION = "--store"
@@ -116,9 +116,6 @@ class StoreFiles:
         self._make_directory(str(PurePosixPath(place).parent))
         self._system.pipe_file(temporary, content.encode())
         self._system.mv(temporary, place)
-        if self._local:
-            give_to_user(Path(place).parent)
-            give_to_user(Path(place))
 
     def read(self, path: str) -> str:
         """The content of a file."""
@@ -140,8 +137,8 @@ class StoreFiles:
         if self._local:
             yield Path(self._root)
             return
-        with TemporaryDirectory(prefix="testbed-") as directory:
-            yield Path(directory)
+        with scratch("testbed-runs-") as directory:
+            yield directory
 
     def keep(self, file: Path, path: str) -> None:
         """Copy a file into the store, if the store is not the directory that it was made in."""
@@ -189,7 +186,6 @@ class StoreFiles:
             copy = Path(temporary) / place.name
             self._system.get(self._place(path), str(copy), recursive=True)
             copy.replace(place)
-        RunDirectory(place).give_to_user()
 
     def _make_directory(self, place: str) -> None:
         """Make a directory with its parents, while other machines may make them as well.

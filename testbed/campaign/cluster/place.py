@@ -132,7 +132,7 @@ def hosts_in(file: Path) -> list[SshHost]:
         InputError: it cannot be read, names none, or a line has no address or a wrong port.
     """
     try:
-        lines = file.read_text("utf-8").splitlines()
+        lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeError) as error:
         expected = f"a file of text with a host on each line ({error})"
         raise InputError.of(str(file), "", expected) from None

@@ -102,7 +102,13 @@ def why_ended(cluster: Any, directory: Path) -> str:
     command = ("squeue", "--noheader", "--format=%A", f"--user={os.getuid()}")
     try:
         queue = subprocess.run(  # noqa: S603 - Slurm's own
-            command, capture_output=True, text=True, timeout=_ANSWER_S, check=True
+            command,
+            capture_output=True,
+            text=True,
+            timeout=_ANSWER_S,
+            check=True,
+            encoding="utf-8",
+            errors="replace",
         )
     except (OSError, subprocess.SubprocessError):
         return ""  # Slurm may answer the next time
@@ -112,7 +118,7 @@ def why_ended(cluster: Any, directory: Path) -> str:
         text.splitlines()[-1]
         for job in sorted(jobs)
         for file in sorted(logs_of(directory).glob(f"*-{job}.*"))
-        if (text := file.read_text(errors="replace").strip())
+        if (text := file.read_text(errors="replace", encoding="utf-8").strip())
     ]
     last = f"; the last line of one: {printed[0]}" if printed else ""
     return f"all jobs of Slurm ({', '.join(sorted(jobs))}) ended before a worker came{last}"

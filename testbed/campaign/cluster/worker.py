@@ -135,7 +135,9 @@ def _doctor(*as_root: str, options: Sequence[str] = ()) -> dict[str, Any]:
     command = [*as_root, *interpreter.TESTBED, "doctor", "--json", *options]
     remedy = f"; {_sudo_rule()}" if as_root else ""
     try:
-        done = interpreter.run(command, capture_output=True, text=True, timeout=_DOCTOR_S)
+        done = interpreter.run(
+            command, capture_output=True, timeout=_DOCTOR_S, encoding="utf-8", errors="replace"
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return {"able": False, "error": f"{type(error).__name__}: {error}{remedy}"}
     try:

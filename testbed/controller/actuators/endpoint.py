@@ -119,7 +119,7 @@ class EndpointActuator:
     def _process_state(self, host: str) -> str:
         """The state in /proc/PID/stat: the field after the name in brackets (proc(5))."""
         try:
-            text = Path(f"/proc/{self.pids[host]}/stat").read_text()
+            text = Path(f"/proc/{self.pids[host]}/stat").read_text(encoding="utf-8")
         except FileNotFoundError:  # it has ended, and its parent has waited for it
             return "X"
         return text.rpartition(")")[2].split()[0]

@@ -29,7 +29,8 @@ def require_kernel_support(transport: Transport) -> None:
         try:
             probe.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
         except OSError as error:
+            algorithms = _ALGORITHMS.read_text(encoding="ascii")
             raise MachineError(
                 f"transport.congestion: this kernel has no {name} ({error.strerror})",
-                f"modprobe tcp_{name}, or one that it has: {_ALGORITHMS.read_text().strip()}",
+                f"modprobe tcp_{name}, or one that it has: {algorithms.strip()}",
             ) from error

@@ -112,9 +112,9 @@ class KernelStack:
                 netlink.send(tun.requests(address, routed, floor_ns))
         _let_send_buffers_grow(SEND_BUFFER_BDP * topology.planes * topology.bdp_bytes)
         if transport.ecn:
-            _ECN_SYSCTL.write_text("1")
+            _ECN_SYSCTL.write_text("1", encoding="utf-8")
         if isinstance(transport, Mptcp):
-            _ADD_ADDR_TIMEOUT_SYSCTL.write_text(str(_ADD_ADDR_TIMEOUT_S))
+            _ADD_ADDR_TIMEOUT_SYSCTL.write_text(str(_ADD_ADDR_TIMEOUT_S), encoding="utf-8")
             listening = any(qp.peer < host for qp in plan.qps)  # the other end opens the subflows
             others = planes[1:] if listening else ()
             addresses = [ordinary_address(topology, host, plane) for plane in others]
@@ -169,5 +169,5 @@ class KernelStack:
 
 
 def _let_send_buffers_grow(size: int) -> None:
-    least, first, most = map(int, _SEND_BUFFER_SYSCTL.read_text().split())
-    _SEND_BUFFER_SYSCTL.write_text(f"{least} {first} {max(most, size)}")
+    least, first, most = map(int, _SEND_BUFFER_SYSCTL.read_text(encoding="utf-8").split())
+    _SEND_BUFFER_SYSCTL.write_text(f"{least} {first} {max(most, size)}", encoding="utf-8")

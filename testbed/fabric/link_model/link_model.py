@@ -66,7 +66,7 @@ _FIELD = re.compile(r"(__u64|struct \w+) (\w+)(?:\[(\d+)\])?;")
 def direction_type() -> np.dtype[np.void]:
     """The record of one direction, as `struct direction` of bpf/linkmodel.h declares it."""
     types: dict[str, np.dtype[Any]] = {"__u64": np.dtype("<u8")}
-    for struct, body in _STRUCT.findall(_COMMENT.sub("", HEADER.read_text())):
+    for struct, body in _STRUCT.findall(_COMMENT.sub("", HEADER.read_text(encoding="utf-8"))):
         types[struct] = np.dtype(
             [
                 (name, types[kind], (int(count),)) if count else (name, types[kind])
@@ -281,7 +281,7 @@ def missing() -> MachineError | None:
 
 def _has_other_sources() -> bool:
     """Whether the object or a source is not as it was when the object was built."""
-    sums = (line.split() for line in SUMS.read_text().splitlines())
+    sums = (line.split() for line in SUMS.read_text(encoding="utf-8").splitlines())
     return any(sha256((SOURCES / name).read_bytes()).hexdigest() != digest for digest, name in sums)
 
 

@@ -112,7 +112,7 @@ A program that draws on the terminal needs noecho: noecho h0 vi notes
         # and each must be read after the previous command has ended.
         reader, silent = os.pipe()
         with (
-            os.fdopen(reader) as keyboard,
+            os.fdopen(reader, encoding="utf-8", errors="surrogateescape") as keyboard,
             open(0, encoding="utf-8", errors="replace", closefd=False) as lines,
         ):
             super().__init__(net, stdin=keyboard, script=os.devnull)

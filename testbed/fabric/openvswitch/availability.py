@@ -1,12 +1,17 @@
 """Whether Open vSwitch runs on this machine, found out by starting it in a throwaway sandbox."""
 
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from testbed.fabric.openvswitch.switch import DATAPATHS, REMEDY, OpenVSwitch, find_programs
+from testbed.fabric.openvswitch.switch import (
+    DATAPATHS,
+    REMEDY,
+    RUN_DIRECTORY,
+    OpenVSwitch,
+    find_programs,
+)
 from testbed.model.errors import MachineError, RunFailedError
 from testbed.sandbox.endings import ProcessFailedError
 from testbed.sandbox.processes import spawn
@@ -48,10 +53,7 @@ def trial(datapaths: Sequence[str] = DATAPATHS) -> Iterator[Callable[[], Availab
     if missing:
         yield lambda: Availability(None, f"not installed: no {', '.join(missing)}", REMEDY)
         return
-    with (
-        tempfile.TemporaryDirectory(prefix="openvswitch-") as scratch,
-        spawn(lambda _: _try_to_start(datapaths, Path(scratch))) as sandbox,
-    ):
+    with spawn(lambda _: _try_to_start(datapaths)) as sandbox:
 
         def answer() -> Availability:
             try:
@@ -62,8 +64,9 @@ def trial(datapaths: Sequence[str] = DATAPATHS) -> Iterator[Callable[[], Availab
         yield answer
 
 
-def _try_to_start(datapaths: Sequence[str], directory: Path) -> tuple[str | None, ...]:
-    """Start it; returns the fields of `Availability`."""
+def _try_to_start(datapaths: Sequence[str]) -> tuple[str | None, ...]:
+    """Start it, with logs in the sandbox's private /run; returns the fields of `Availability`."""
+    directory = RUN_DIRECTORY.parent
     try:
         return (OpenVSwitch.start((), directory, datapaths=datapaths).datapath,)
     except (MachineError, RunFailedError, OSError) as error:
@@ -75,7 +78,7 @@ def _last_complaint(log_directory: Path) -> str:
     lines = [
         line
         for log in log_directory.glob("*.log")
-        for line in log.read_text().splitlines()
+        for line in log.read_text(encoding="utf-8", errors="replace").splitlines()
         if "|ERR|" in line or "|WARN|" in line
     ]
     return f"ovs-vswitchd says: {lines[-1]}" if lines else REMEDY

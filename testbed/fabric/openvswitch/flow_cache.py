@@ -8,6 +8,7 @@ from pathlib import Path
 
 from testbed.fabric.openvswitch.switch import RUN_DIRECTORY, control_socket
 from testbed.model.errors import RunFailedError
+from testbed.rights import as_root
 
 _TIMEOUT_S = 2.0
 
@@ -55,7 +56,8 @@ class FlowCache:
         try:
             with socket.socket(socket.AF_UNIX) as sock:
                 sock.settimeout(_TIMEOUT_S)
-                sock.connect(str(self._control))
+                with as_root():  # whose socket it is
+                    sock.connect(str(self._control))
                 sock.sendall(json.dumps(request).encode())
                 answer = _receive_json(sock)
         except OSError as error:

@@ -50,7 +50,7 @@ def dropped_packets(pid: int) -> dict[str, int]:
 def _packet_sockets(pid: int) -> Iterator[tuple[socket.socket, int]]:
     """Yield a process's packet sockets in this namespace, with the indexes of their interfaces."""
     interfaces: dict[str, int] = {}
-    for line in Path("/proc/net/packet").read_text().splitlines()[1:]:
+    for line in Path("/proc/net/packet").read_text(encoding="utf-8").splitlines()[1:]:
         _, _, _, _, interface, _, _, _, inode = line.split()
         interfaces[f"socket:[{inode}]"] = int(interface)
     pidfd = os.pidfd_open(pid)

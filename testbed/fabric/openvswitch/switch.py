@@ -123,24 +123,27 @@ class OpenVSwitch:
         directories = {
             f"OVS_{name}DIR": str(self._run_directory) for name in ("RUN", "DB", "SYSCONF")
         }
-        return os.environ | directories | {"OVS_LOGDIR": str(self._log_directory)}
+        return os.environ | directories | {"OVS_LOGDIR": str(self._run_directory)}
 
     def _launch(self, name: str, *arguments: str) -> None:
         parent = os.getpid()
-        self._processes[name] = subprocess.Popen(  # noqa: S603 - fixed arguments
-            [
-                self._programs[name],
-                *arguments,
-                "--no-chdir",
-                f"--unixctl={control_socket(self._run_directory, name)}",
-                "-vconsole:off",
-                "-vsyslog:off",
-                f"--log-file={self._log_directory / name}.log",
-            ],
-            env=self._environment(),
-            stdin=subprocess.DEVNULL,
-            preexec_fn=lambda: _prepare_daemon(parent),  # noqa: PLW1509 - no lock is taken
-        )
+        # Opened here: a daemon would write as root where the directory of the run is another's.
+        with (self._log_directory / f"{name}.log").open("ab") as log:
+            self._processes[name] = subprocess.Popen(  # noqa: S603 - fixed arguments
+                [
+                    self._programs[name],
+                    *arguments,
+                    "--no-chdir",
+                    f"--unixctl={control_socket(self._run_directory, name)}",
+                    "-vconsole:info",
+                    "-vsyslog:off",
+                ],
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                preexec_fn=lambda: _prepare_daemon(parent),  # noqa: PLW1509 - no lock is taken
+            )
 
     def _start_database(self) -> None:
         database = self._run_directory / "conf.db"
@@ -202,6 +205,8 @@ class OpenVSwitch:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            encoding="utf-8",
+            errors="replace",
         ) as client:
             try:
                 output, errors = self._communicate(client)

@@ -21,6 +21,7 @@ from testbed.labs.grading.submission import SUBMISSION
 from testbed.labs.library import LABS
 from testbed.model.errors import InputError, TestbedError, few, printable
 from testbed.results.code_version import SUFFIXES, code_version
+from testbed.results.scratch import scratch
 
 TIMEOUT_S = 300.0
 """A submission that takes longer has no grade; CPU time is limited too (`limits.py`).
@@ -132,13 +133,19 @@ def _grade(path: Path, course: Course, code: str) -> Grade:
 
 
 def _grade_apart(path: Path, course: Course) -> Grade:
-    """Grade a submission in a process of its own."""
+    """Grade a submission in a process of its own, which may end at any moment."""
+    with scratch("testbed-grade-") as place:
+        return _graded_in(place, path, course)
+
+
+def _graded_in(place: Path, path: Path, course: Course) -> Grade:
     timeout_s = TIMEOUT_S * slowness()
     request = {
         "archive": str(path.absolute()),
         "labs": str(course.labs.resolve()),
         "slowness": slowness(),
         "lab": course.lab,
+        "scratch": str(place),
         "course_key": None if course.course_key is None else course.course_key.hex(),
     }
     try:

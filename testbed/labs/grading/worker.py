@@ -3,7 +3,6 @@
 import json
 import sys
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from testbed.labs.grading.grade import grade
 from testbed.labs.grading.limits import limit_this_process
@@ -15,15 +14,14 @@ def main() -> None:
     if sys.platform != "win32":
         limit_this_process(request["slowness"])
     key = request["course_key"]
-    with TemporaryDirectory(prefix="testbed-grade-") as scratch:
-        graded = grade(
-            Path(request["archive"]),
-            Path(request["labs"]),
-            None if key is None else bytes.fromhex(key),
-            Path(scratch),
-            request["slowness"],
-            request["lab"],
-        )
+    graded = grade(
+        Path(request["archive"]),
+        Path(request["labs"]),
+        None if key is None else bytes.fromhex(key),
+        Path(request["scratch"]),
+        request["slowness"],
+        request["lab"],
+    )
     sys.stdout.write(graded.model_dump_json())
 
 

@@ -141,7 +141,8 @@ def _curve(run: Path, summary: Summary) -> tuple[Floats, Floats]:
     healed = max((f.healed_s for f in summary.faults if f.healed_s is not None), default=zero)
     shown = max(AFTER_RTTS, (healed - zero) / rtt_s + HEALED_RTTS)
     edges = np.arange(begin, min(shown, end) if zero else end, BIN_RTTS)
-    arrivals = pl.read_parquet(run / ARRIVALS.file, columns=["t", "bytes"])
+    with (run / ARRIVALS.file).open("rb") as content:
+        arrivals = pl.read_parquet(content, columns=["t", "bytes"])
     times = (arrivals["t"].to_numpy() - zero) / rtt_s
     placed, _ = np.histogram(times, edges, weights=arrivals["bytes"].to_numpy())
     undamaged_bps = sum(flow.undamaged_bps for flow in summary.flows)

@@ -76,8 +76,10 @@ class Drawing:
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Draw in the project's style within this context."""
-    with mpl.rc_context(rc=_RC):  # type: ignore[arg-type]  # keys are checked when it runs
+    """Draw in the project's style within this context, whatever the user's settings are."""
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(_RC)  # type: ignore[arg-type]  # keys are checked when it runs
         yield
 
 

@@ -1,0 +1,126 @@
+"""Whatever a shell, a file system or a locale gives a command: it works, or says what is wrong."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from testbed.model.errors import ExitStatus
+from testbed.results.run_directory import find_run, runs
+
+TESTBED = shlex.quote(str(Path(sys.executable).with_name("testbed")))
+SCENARIO = """\
+name: umlaut
+description: "Stromausfall für 3 s → 漢"
+topology: clos-tiny
+duration: 30 RTT
+workload: {kind: permutation}
+expect: {run: {bytes_lost: 0}}
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with a scenario."""
+    (tmp_path / "umlaut.yaml").write_text(SCENARIO, encoding="utf-8")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for name in ("SUDO_UID", "SUDO_GID"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+def shell(here: Path, script: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a script in bash; `testbed` is ours."""
+    return subprocess.run(
+        ["bash", "-c", f'testbed() {{ {TESTBED} "$@"; }}\n{script}'],
+        cwd=here,
+        env=os.environ | environment,
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("command", ["list", "--help", "list --json", "validate umlaut.yaml"])
+def test_a_full_standard_output_is_named(here: Path, command: str) -> None:
+    done = shell(here, f"testbed {command} >/dev/full")
+    assert done.returncode == ExitStatus.MACHINE_CANNOT
+    expected = "error: standard output cannot be written to: No space left on device\n"
+    assert done.stderr.endswith(expected)
+
+
+@pytest.mark.parametrize("streams", [">&-", "2>&-", "<&-", "<&- >&- 2>&-", "2>/dev/full"])
+def test_a_stream_that_is_closed_or_not_needed_ends_nothing(here: Path, streams: str) -> None:
+    done = shell(here, f"testbed simulate umlaut.yaml --no-figures {streams}")
+    assert done.returncode == ExitStatus.AS_EXPECTED
+    assert find_run(here / "results/umlaut").finished
+
+
+def test_a_working_directory_that_is_gone_is_named(here: Path) -> None:
+    done = shell(here, "mkdir gone && cd gone && rmdir ../gone && testbed list")
+    assert done.returncode == ExitStatus.WRONG_INPUT
+    assert "working directory: found no such file or directory" in done.stderr
+
+
+def test_bytes_that_are_no_text_are_named(here: Path) -> None:
+    done = shell(here, "testbed simulate umlaut.yaml --results $'r\\xff'")
+    assert done.returncode == ExitStatus.WRONG_INPUT
+    assert done.stderr == "error: command line: found r\\xff, expected text in UTF-8\n"
+    done = shell(here, "mkdir $'d\\xff' && cd $'d\\xff' && testbed simulate ../umlaut.yaml")
+    assert done.returncode == ExitStatus.WRONG_INPUT
+    assert "--results: found results, expected a path in UTF-8" in done.stderr
+
+
+def test_a_pipe_is_read_once(here: Path) -> None:
+    done = shell(here, "testbed validate <(cat umlaut.yaml)")
+    assert done.returncode == ExitStatus.AS_EXPECTED, done.stderr
+    assert "a valid scenario" in done.stdout
+    command = "testbed simulate <(cat umlaut.yaml) --no-figures --sweep seed=1,2"
+    assert shell(here, command).returncode == ExitStatus.AS_EXPECTED
+    done = shell(here, "testbed validate /dev/zero")
+    assert done.returncode == ExitStatus.WRONG_INPUT
+    assert "found more than 16777216 bytes that are no file" in done.stderr
+
+
+def test_another_encoding_than_utf_8(here: Path) -> None:
+    made = shell(here, "localedef -i de_DE -f ISO-8859-1 ./de_iso")
+    if made.returncode:
+        pytest.skip("no localedef with de_DE and ISO-8859-1: apt install locales")
+    german = {"LOCPATH": str(here), "LC_ALL": "de_iso"}
+    done = shell(here, "testbed simulate umlaut.yaml --results R\u00fc --repeat 2 --json", **german)
+    assert done.returncode == ExitStatus.AS_EXPECTED, done.stderr
+    series = Path(json.loads(done.stdout)["series"])
+    assert (here / os.fsdecode(os.fsencode("Rü")) / "umlaut" / series.name).is_dir()
+    done = shell(here, "testbed validate umlaut.yaml", **german)
+    assert (done.returncode, "a valid scenario" in done.stdout) == (ExitStatus.AS_EXPECTED, True)
+
+
+def test_in_a_user_namespace_the_callers_ids_may_be_unknown(here: Path) -> None:
+    if shell(here, "unshare -Ur true").returncode:
+        pytest.skip("this system lets its users make no user namespaces")
+    command = f"unshare -Ur env SUDO_UID=1000 SUDO_GID=1000 {TESTBED} simulate umlaut.yaml"
+    done = shell(here, f"{command} --no-figures")
+    assert done.returncode == ExitStatus.AS_EXPECTED, done.stderr
+    assert runs(here / "results")[0].finished
+
+
+@pytest.mark.root
+def test_a_run_that_only_others_may_change_can_be_looked_at(here: Path) -> None:
+    assert shell(here, "testbed simulate umlaut.yaml --no-figures").returncode == 0
+    run = runs(here / "results")[0].path
+    for place in (here, *here.parents[:2]):
+        place.chmod(0o755)
+    nobody = f"setpriv --reuid 65534 --regid 65534 --clear-groups {TESTBED}"
+    done = shell(here, f"cd / && {nobody} report {run}")
+    assert done.returncode == ExitStatus.WRONG_INPUT
+    assert f"RUN: found {run}, expected a directory to write to (permission denied)" in done.stderr
+    done = shell(here, f"cd / && {nobody} replay {run} --stream - | head -1")
+    assert json.loads(done.stdout)["scenario"] == "umlaut"
+    done = shell(here, f"cd / && timeout -s INT 20 {nobody} replay {run}")
+    assert "Replay: http://127.0.0.1:" in done.stderr
+    assert "Errno" not in done.stderr

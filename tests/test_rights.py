@@ -1,0 +1,151 @@
+"""Root writes in other users' directories what they may write, and follows no link further."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from testbed.experiment.capacity import Capacity, load_capacity, save_capacity
+from testbed.model.errors import InputError
+from testbed.results.run_directory import making_run
+from testbed.rights import acting_for, as_root
+
+pytestmark = pytest.mark.root
+
+OWNER, CALLER = 12345, 23456
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A directory of another user, in places of root that all may enter."""
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    for place in (tmp_path, *tmp_path.parents[:2]):
+        place.chmod(0o755)
+    home = tmp_path / "home"
+    home.mkdir()
+    os.chown(home, OWNER, OWNER)
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    (secret / "file").write_text("root's", encoding="utf-8")
+    yield home
+    assert [*secret.iterdir()] == [secret / "file"]
+    assert (secret / "file").read_text(encoding="utf-8") == "root's"
+
+
+def sudo(monkeypatch: pytest.MonkeyPatch, uid: int) -> None:
+    """Be called by a user through sudo."""
+    monkeypatch.setenv("SUDO_UID", str(uid))
+    monkeypatch.setenv("SUDO_GID", str(uid))
+
+
+@pytest.mark.parametrize("by_sudo", [False, True])
+def test_a_run_belongs_to_the_owner_of_its_place(
+    home: Path, monkeypatch: pytest.MonkeyPatch, *, by_sudo: bool
+) -> None:
+    if by_sudo:
+        sudo(monkeypatch, OWNER)
+    with making_run(home / "results", "x", 1) as run:
+        (run.path / "raw").mkdir()
+        run.write("run.json", "{}")
+    made = [home / "results", *(home / "results").rglob("*")]
+    assert {(p.lstat().st_uid, p.lstat().st_gid) for p in made} == {(OWNER, OWNER)}
+    assert any(path.is_symlink() for path in made)
+
+
+def test_where_the_caller_may_not_write_root_acts_for_the_owner(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sudo(monkeypatch, CALLER)
+    home.chmod(0o755)
+    with acting_for(home):
+        (home / "owners").touch()
+    home.chmod(0o777)
+    with acting_for(home):
+        (home / "callers").touch()
+    with acting_for(home.parent):  # of root, where only root may write
+        (home.parent / "roots").touch()
+    owners = {path.name: path.stat().st_uid for path in (*home.iterdir(), home.parent / "roots")}
+    assert owners == {"owners": OWNER, "callers": CALLER, "roots": 0}
+
+
+@pytest.mark.parametrize("which", ["results", "scenario", "run"])
+def test_a_directory_that_is_swapped_during_the_run_leads_nowhere(home: Path, which: str) -> None:
+    results = home / "results"
+    with making_run(results, "x", 1) as run:
+        swapped = {"results": results, "scenario": run.path.parent, "run": run.path}[which]
+        swapped.rename(home / "away")
+        target = home.parent / "secret"
+        swapped.symlink_to(target)
+        with as_root():
+            inside = target / run.path.relative_to(swapped)
+            inside.mkdir(parents=True, exist_ok=True)
+        with pytest.raises(PermissionError):
+            run.write("file", "stranger's")
+    while inside != target:
+        inside.rmdir()
+        inside = inside.parent
+
+
+@pytest.mark.parametrize("link", ["results", "results/x"])
+def test_a_link_that_was_there_before_leads_nowhere(home: Path, link: str) -> None:
+    place = home / link
+    place.parent.mkdir(exist_ok=True)
+    os.chown(place.parent, OWNER, OWNER)
+    place.symlink_to(home.parent / "secret")
+    os.chown(place, OWNER, OWNER, follow_symlinks=False)
+    with pytest.raises(InputError, match="Permission denied"), making_run(home / "results", "x", 1):
+        pass
+
+
+@pytest.mark.parametrize("link", [".cache", ".cache/mrc-testbed"])
+def test_the_capacity_is_not_written_through_links(
+    home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, link: str
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home / ".cache"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (home / link).parent.mkdir(exist_ok=True)
+    os.chown((home / link).parent, OWNER, OWNER)
+    (home / link).symlink_to(tmp_path / "secret")
+    saved = save_capacity(Capacity(1.0, 2.0, 3.0))
+    assert saved.parent.parent == tmp_path
+    assert load_capacity() == Capacity(1.0, 2.0, 3.0)
+
+
+def test_it_ends_with_the_block_and_reading_stays_roots(home: Path) -> None:
+    secret = home.parent / "secret" / "file"
+    secret.chmod(0o600)
+    groups = os.getgroups()
+    with suppress(KeyError), acting_for(home):
+        assert secret.read_text(encoding="utf-8") == "root's"
+        with pytest.raises(PermissionError):
+            secret.open("a", encoding="utf-8")
+        with as_root():
+            secret.open("a", encoding="utf-8").close()
+        with pytest.raises(PermissionError):
+            secret.unlink()
+        raise KeyError
+    assert os.getgroups() == groups
+    secret.open("a", encoding="utf-8").close()
+
+
+def test_a_process_still_ends_with_its_parent(home: Path) -> None:
+    """The kernel forgets that where the rights change."""
+    code = (
+        "import os, sys, ctypes, pathlib\n"
+        "from testbed.rights import acting_for, as_root\n"
+        "from testbed.sandbox.attributes import die_with_parent\n"
+        "die_with_parent(os.getppid())\n"
+        "number = ctypes.c_int()\n"
+        "with acting_for(pathlib.Path(sys.argv[1])), as_root():\n"
+        "    ctypes.CDLL(None).prctl(2, ctypes.byref(number), 0, 0, 0)\n"
+        "print(number.value)\n"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", code, str(home)], capture_output=True, text=True, check=True
+    )
+    assert int(told.stdout) == signal.SIGKILL
