@@ -31,9 +31,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "perftest": {
         "command_options",
         "endpoint",
-        "experiment",
         "fabric",
         "installation",
+        "limits",
         "model",
         "mrc",
         "sandbox",

@@ -10,7 +10,7 @@ import typer
 from testbed.command_options import Command, with_options
 from testbed.endpoint.device import open_device, plain_errors
 from testbed.endpoint.rendezvous import PORT, find_host
-from testbed.experiment.footprint import available_memory
+from testbed.limits import available_memory
 from testbed.perftest import options
 from testbed.perftest.ends import call, serve
 from testbed.perftest.parameters import Parameters, Show

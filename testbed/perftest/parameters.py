@@ -93,7 +93,7 @@ class Parameters:
         of_messages = max(self.sizes) * (self.qps + _CONTENT_COPIES)
         return 2 * (of_messages + self.qps * _QP_BYTES)
 
-    def require_memory(self, available: int) -> None:
+    def require_memory(self, available: float) -> None:
         """Check that the ends fit into the memory that is available, in bytes.
 
         Raises:

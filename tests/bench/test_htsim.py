@@ -25,7 +25,7 @@ def test_the_matrix_is_one_that_the_testbed_reads_too(tmp_path: Path) -> None:
     file = tmp_path / "pairs.cm"
     file.write_text(htsim.matrix_text(SCENARIO), encoding="ascii")
     hosts = [host.name for host in SCENARIO.topology.hosts]
-    read = [(transfer["src"], transfer["dst"]) for transfer in read_matrix(file)]
+    read = [(transfer["src"], transfer["dst"]) for transfer in read_matrix(file).transfers]
     pairs = SCENARIO.workload.directions(SCENARIO.topology)
     assert read == [(src, dst) for src, dst in pairs]
     assert {src for src, _ in pairs} == set(hosts)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from testbed import limits
 from testbed.experiment import footprint
 from testbed.experiment.footprint import fabric_bytes, require_room, require_room_for_fabric
 from testbed.files.scenarios import load_scenario
@@ -64,5 +65,5 @@ def test_more_endpoints_than_processes_may_run(machine: Callable[[int, int], Non
 
 
 def test_this_machine_has_some_of_both() -> None:
-    assert footprint.available_memory() > MIB
+    assert limits.available_memory() > MIB
     assert footprint.available_processes() > 1

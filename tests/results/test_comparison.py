@@ -43,9 +43,10 @@ def test_a_curve_goes_on_until_the_fault_is_healed(run: Path) -> None:
     (first, *_) = summary.faults
     assert first.effective_s is not None
     for after_rtt in (5.0, 40.0):
-        fault = first.model_copy(update={"values": first.values})
-        fault.values["healed_s"] = first.effective_s + after_rtt * rtt_s
-        changed = summary.model_copy(update={"faults": (fault,)})
+        content = summary.model_dump(mode="json")
+        healed = {"healed_s": first.effective_s + after_rtt * rtt_s}
+        content["faults"] = [content["faults"][0] | healed]
+        changed = Summary.model_validate(content)
         times, _ = _curve(run, changed)
         ends = (summary.duration_s - first.effective_s) / rtt_s
         assert times[-1] >= min(max(25.0, after_rtt + 10.0), ends) - 1.0
