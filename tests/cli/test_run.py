@@ -103,6 +103,7 @@ def _records(_: Scenario, directory: Path, progress: Progress, **_options: objec
     progress("building the fabric", 0.0)
     progress("running", 0.5)
     (directory / "run.json").write_text("{}")
+    (directory / "raw").mkdir()
 
 
 @pytest.fixture
