@@ -151,7 +151,9 @@ json.dump(answers, sys.stdout)
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str]]:
     """The exit status and the message of each case, all from one process with limits."""
-    cases: dict[str, tuple[str, list[str]]] = {name: (text, []) for name, (text, _) in REFUSED.items()}
+    cases: dict[str, tuple[str, list[str]]] = {
+        name: (text, []) for name, (text, _) in REFUSED.items()
+    }
     cases |= {f"option: {name}": (PERMUTATION, [text]) for name, (text, _) in OPTIONS.items()}
     largest = f"name: x\ntopology: {LARGEST}\nworkload: {{kind: permutation}}\nduration: 2 s\n"
     cases["the largest fabric"] = largest, []
