@@ -408,11 +408,12 @@ def test_a_job_is_made_in_a_process_of_its_own(
     record = LocalExecutor(tmp_path).submit(planned.job).result()
     assert (record.status, record.run) == (0, str(run.relative_to(tmp_path)))
     file = tmp_path / planned.job.file
-    assert load_scenario(str(file)) == planned.scenario
+    assert load_recorded(file) == planned.scenario
     command = (tmp_path / planned.job.log).read_text().split()
     results = str(tmp_path / "simulated")
     assert command == [
-        *("simulate", str(file), "--results", results, "--folder", "lossy-ev", "--json")
+        *("simulate", str(file), "--results", results, "--folder", "lossy-ev", "--json"),
+        "--recorded",
     ]
 
 
