@@ -125,8 +125,11 @@ class Forks:
         require_json(body, "a moment and a change in JSON", '{"at_s": 4.2, "change": {"heal": 0}}')
         try:
             request = _Request.model_validate_json(body)
-        except ValueError as error:
-            raise InputError.of(REQUEST, body[:80], f"a moment and a change ({error})") from None
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"])) or REQUEST
+            found, expected = str(first["input"])[:80], f"a moment and a change: {first['msg']}"
+            raise InputError.of(where, found, expected) from None
         if len(self._forks) >= MOST_FORKS:
             raise InputError.of(REQUEST, f"fork {MOST_FORKS + 1}", f"{MOST_FORKS} forks at most")
         if any(process.poll() is None for process in self._processes.values()):
