@@ -13,7 +13,7 @@ from testbed.sandbox.namespaces import NETNS_DIR, enter_netns
 from testbed.sandbox.processes import Child, spawn
 
 _STARTS_S = 30.0
-_DIRECTORY = NETNS_DIR.parent / "mrc"
+DIRECTORY = NETNS_DIR.parent / "mrc"
 """In the sandbox's own /run: no space is in this path, wherever the project is."""
 
 
@@ -27,7 +27,7 @@ def devices(fabric: Fabric, report: Callable[[str], None]) -> Iterator[None]:
     """
     topology = fabric.topology
     try:
-        files = library.put_into(_DIRECTORY)
+        files = library.put_into(DIRECTORY)
     except MachineError as error:
         report(f"no MRC device for other programs: {error}")
         yield

@@ -1,4 +1,4 @@
-"""What the library in a program and the NIC process say to each other: library/protocol.h."""
+"""What the library in a program and the NIC process say to each other: c/protocol.h."""
 
 from enum import IntEnum, IntFlag
 from struct import Struct
@@ -101,7 +101,7 @@ EVENT: Final = Struct("=QII")
 COOKIE: Final = Struct("=Q")
 
 
-# Numbers of libibverbs, as library/verbs_abi.h has them.
+# Numbers of libibverbs, as c/verbs_abi.h has them.
 
 
 class IbvState(IntEnum):

@@ -31,7 +31,7 @@ from testbed.device.protocol import (
     IbvEvent,
     IbvStatus,
 )
-from testbed.device.rings import CompletionRing, PostedRing, ProgramError
+from testbed.device.rings import CompletionRing, PostedRing, ProgramError, fence
 from testbed.model.closeable import Closeable
 from testbed.mrc import CompletionStatus, MemoryTable, QpState
 from testbed.mrc.message import Payload
@@ -131,8 +131,11 @@ class ProgramCq(Closeable):
 
     def announce(self) -> None:
         """Make the event that the program has asked for, if something has completed since."""
-        if self._announced != self.ring.count and self.channel is not None and self.ring.disarm():
-            self._announced = self.ring.count
+        if self.channel is None or self._announced == self.ring.count:
+            return
+        self._announced = self.ring.count
+        fence()  # a program arms first and looks then; this end completes first and looks then
+        if self.ring.disarm():
             self.channel.send(COOKIE.pack(self.cookie))
 
     def close(self) -> None:

@@ -29,16 +29,15 @@ _ORDERED: Final = platform.machine() in {"x86_64", "AMD64", "i686"}
 _BARRIER: Final = threading.Lock()
 
 
-def order_writes() -> None:
-    """Have writes so far be seen before those to come.
+def fence() -> None:
+    """Have other processors see what was written before anything is read or written after.
 
-    A lock's release and the next acquisition do it where the processor does not by itself.
+    Python has no fence; the release of a lock and the acquisition after it make one.
     """
-    if not _ORDERED:
-        with _BARRIER:
-            pass
-        with _BARRIER:
-            pass
+    with _BARRIER:
+        pass
+    with _BARRIER:
+        pass
 
 
 class ProgramError(Exception):
@@ -106,6 +105,7 @@ class PostedRing(Ring):
             raise ProgramError(f"{count} entries in a ring of {self.depth}")
         self._count = tail
         self.words[HEAD] = tail
+        fence()  # the next look at the tail sees what the program put in before it saw this head
         return [self._offset((first + i) & _COUNTS) for i in range(count)]
 
     def ended(self, count: int = 1) -> None:
@@ -127,7 +127,8 @@ class CompletionRing(Ring):
         if (count - self.words[HEAD]) & _COUNTS >= self.depth:
             return False
         CQE.pack_into(self.memory, self._offset(count), *entry)
-        order_writes()
+        if not _ORDERED:
+            fence()
         self._count = (count + 1) & _COUNTS
         self.words[TAIL] = self._count
         return True
