@@ -397,7 +397,7 @@ def test_the_end_of_the_nic_process_is_an_error_and_no_hang() -> None:
 
     def act() -> None:
         with connected(channel=True) as c:
-            nic = _nic_process()
+            nic = nic_process()
             assert c.a.post(c.qa, 1, c.remote, 100) == 0
             os.kill(nic, signal.SIGKILL)
             wait_until(lambda: _fails(c.a.poll), "an error of poll_cq")
@@ -419,7 +419,7 @@ def test_the_end_of_the_nic_process_is_an_error_and_no_hang() -> None:
     run_in_sandbox(act)
 
 
-def _nic_process() -> int:
+def nic_process() -> int:
     """The PID of the NIC process of the first host."""
     names = {path.parent: path.read_text().strip() for path in Path("/proc").glob("[0-9]*/comm")}
     (found,) = [process for process, name in names.items() if name == f"nic-{HERE.name}"]
@@ -452,7 +452,7 @@ def test_killed_programs_leave_nothing_and_the_others_go_on() -> None:
 
     def act() -> None:
         with connected() as c:
-            nic = _nic_process()
+            nic = nic_process()
             before = -1
             for number in range(rounds):
                 with spawn(partial(_busy, number), isolated=False) as child:

@@ -328,7 +328,9 @@ class Library:
 class End:
     """One program: a device, a protection domain, a buffer, and a queue pair or more."""
 
-    def __init__(self, path: Path, *, size: int = 1 << 16, channel: bool = False) -> None:
+    def __init__(
+        self, path: Path, *, size: int = 1 << 16, channel: bool = False, cqe: int = 256
+    ) -> None:
         self.library = library = Library(path)
         self.context = library.open()
         self.ops = self.context.contents.ops
@@ -336,9 +338,9 @@ class End:
         self.buffer = ctypes.create_string_buffer(size)
         self.mr = library.make("reg_mr", self.pd, self.buffer, c_size_t(size), ACCESS)
         self.channel = library.make("create_comp_channel", self.context) if channel else None
-        self.cq = self.make_cq()
+        self.cq = self.make_cq(cqe)
 
-    def make_cq(self, cqe: int = 256) -> Any:
+    def make_cq(self, cqe: int) -> Any:
         return self.library.make("create_cq", self.context, cqe, None, self.channel, 0)
 
     def make_qp(
@@ -367,11 +369,17 @@ class End:
         attr = QpAttr(qp_state=state, port_num=1, retry_cnt=7, timeout=14, **fields)
         self.library.call("modify_qp", qp, byref(attr), int(mask))
 
+    @staticmethod
+    def route(gid: bytes) -> Ah:
+        """The way to a peer."""
+        return Ah(
+            grh=Route(dgid=Gid(raw=(c_uint8 * 16).from_buffer_copy(gid))), is_global=1, port_num=1
+        )
+
     def connect(
         self, qp: Any, gid: bytes, number: int, *, psn: int = 7, peer_psn: int = 7, retries: int = 7
     ) -> None:
         self.modify(qp, IbvState.INIT, INIT, qp_access_flags=ACCESS)
-        route = Route(dgid=Gid(raw=(c_uint8 * 16).from_buffer_copy(gid)))
         self.modify(
             qp,
             IbvState.RTR,
@@ -379,7 +387,7 @@ class End:
             path_mtu=MTU_4096,
             dest_qp_num=number,
             rq_psn=peer_psn,
-            ah_attr=Ah(grh=route, is_global=1, port_num=1),
+            ah_attr=self.route(gid),
         )
         attr = QpAttr(qp_state=IbvState.RTS, timeout=14, retry_cnt=retries, sq_psn=psn)
         self.library.call("modify_qp", qp, byref(attr), int(RTS))
