@@ -1,6 +1,6 @@
 """The device in the hosts of a fabric: a NIC process for each, and the environment of programs."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
 from testbed.device import library
@@ -18,8 +18,8 @@ DIRECTORY = NETNS_DIR.parent / "mrc"
 
 
 @contextmanager
-def devices(fabric: Fabric, report: Callable[[str], None]) -> Iterator[None]:
-    """Have a device in every host of a fabric while the block runs.
+def devices(fabric: Fabric, report: Callable[[str], None]) -> Iterator[Mapping[Node, int]]:
+    """Have a device in every host of a fabric while the block runs; yields the NICs' PIDs.
 
     Args:
         fabric: built, in this sandbox.
@@ -30,11 +30,11 @@ def devices(fabric: Fabric, report: Callable[[str], None]) -> Iterator[None]:
         files = library.put_into(DIRECTORY)
     except MachineError as error:
         report(f"no MRC device for other programs: {error}")
-        yield
+        yield {}
         return
     with ExitStack() as stack:
-        nics = [stack.enter_context(_start(host)) for host in topology.hosts]
-        for nic in nics:
+        nics = {host: stack.enter_context(_start(host)) for host in topology.hosts}
+        for nic in nics.values():
             while not any("ready" in message for message in nic.receive(_STARTS_S)):
                 nic.check()
         for host in topology.hosts:
@@ -42,7 +42,7 @@ def devices(fabric: Fabric, report: Callable[[str], None]) -> Iterator[None]:
                 "LD_PRELOAD": str(files.preload),
                 "NCCL_IBVERBS_LIB": str(files.ibverbs),
             }
-        yield
+        yield {host: nic.pid for host, nic in nics.items()}
 
 
 def _start(host: Node) -> Child:

@@ -232,6 +232,8 @@ class ProgramQp(Closeable):
         for offset in receives:
             (wr_id,) = RECEIVE.unpack_from(self.receives.memory, offset)
             self._post_receive(wr_id)
+        if receives and self._is_dead:
+            self._flush_receives()
         if sends and not self._sent.first_ns:
             self._sent.first_ns = now_ns
         for offset in sends:
@@ -251,7 +253,7 @@ class ProgramQp(Closeable):
         self._posted.append((wr_id, self._signal_all or bool(flags & SEND_SIGNALED)))
         number = len(self._posted)
         try:
-            if self.verbs.core is None and self.verbs.state is QpState.ERROR:
+            if self._is_dead:
                 self._completed(IbvStatus.WR_FLUSH_ERR, 0)
             elif opcode == WR_WRITE_WITH_IMM:
                 self.verbs.post_write_imm(number, payload, va, key, immediate)
@@ -337,18 +339,19 @@ class ProgramQp(Closeable):
             self.sends.forget()
             self.receives.forget()
             self._told = False
-        elif state is QpState.ERROR and self.verbs.core is None:
-            for wr_id in self.verbs.take_receives():
-                self.receives.ended()
-                self.recv_cq.push(
-                    wr_id,
-                    IbvStatus.WR_FLUSH_ERR,
-                    WC_RECV_RDMA_WITH_IMM,
-                    0,
-                    0,
-                    self.verbs.qp_num,
-                    0,
-                )
+        elif self._is_dead:
+            self._flush_receives()
+
+    @property
+    def _is_dead(self) -> bool:
+        """Whether it is in ERROR and never learnt its peer: nothing else flushes what is posted."""
+        return self.verbs.core is None and self.verbs.state is QpState.ERROR
+
+    def _flush_receives(self) -> None:
+        flushed, number = IbvStatus.WR_FLUSH_ERR, self.verbs.qp_num
+        for wr_id in self.verbs.take_receives():
+            self.receives.ended()
+            self.recv_cq.push(wr_id, flushed, WC_RECV_RDMA_WITH_IMM, 0, 0, number, 0)
 
     def close(self) -> None:
         """Give up the memory."""

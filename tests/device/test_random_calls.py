@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
@@ -212,6 +212,7 @@ def test_any_calls_end_as_the_model_says_and_memory_does_not_grow() -> None:
                         stateful_step_count=60,
                         deadline=None,
                         database=None,
+                        phases=[Phase.generate],  # to shrink, each try would wait for the network
                         suppress_health_check=list(HealthCheck),
                     ),
                 )
