@@ -6,6 +6,7 @@ so that an idle host costs nothing.
 
 import gc
 import os
+import resource
 import select
 import socket
 from typing import Final
@@ -39,6 +40,8 @@ class NicProcess(Closeable):
         """Serve programs for ever."""
         gc.freeze()
         gc.disable()  # a collection would stop the NIC at a bad moment
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         while True:
             if self._device is None:
                 self._serve(-1)
@@ -79,10 +82,14 @@ class NicProcess(Closeable):
     def _accept(self) -> None:
         try:
             connection, _ = self._listener.accept()
-        except (BlockingIOError, ConnectionAbortedError):
+        except OSError:  # it has gone already, or there are no descriptors left
             return
         connection.setblocking(False)
-        program = Program(connection)
+        try:
+            program = Program(connection)
+        except OSError:
+            connection.close()
+            return
         self._programs[program.fileno()] = program
         self._doorbells[program.doorbell] = program
         self._ready.register(program.fileno(), select.EPOLLIN)

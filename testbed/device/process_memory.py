@@ -48,6 +48,7 @@ class ProcessMemory:
         Raises:
             PayloadError: they cannot be read.
         """
+        assert size <= PAYLOAD_MTU  # noqa: S101 - the kernel would write beyond the buffer
         _IOVEC.pack_into(self._local, 0, self._scratch_address, size)
         _REMOTE[len(places)].pack_into(self._remote, 0, *chain.from_iterable(places))
         if self._pid is None or size != libc.process_vm_readv(

@@ -70,6 +70,12 @@ _NEEDED: Final = {
 }
 """What a change of state must bring (ibv_modify_qp(3), RC)."""
 
+_MTUS: Final = frozenset(size for size in (256, 512, 1024, 2048, 4096) if size <= PAYLOAD_MTU)
+"""enum ibv_mtu."""
+
+_REQUESTS_AT_ONCE: Final = 64
+"""A program that asks without end does not keep the NIC from the others."""
+
 Answer = tuple[Reply, list[int]]
 
 
@@ -126,8 +132,8 @@ class Program(Closeable):
             ProgramError: it has written what no library writes.
         """
         for qp in self._qps.values():
-            while qp.take_posted(now_ns):  # again: it may have seen the ring before it was emptied
-                pass
+            if qp.take_posted(now_ns):
+                qp.take_posted(now_ns)  # what was posted before the program saw the ring emptied
 
     def deliver(self, now_ns: int) -> None:
         """Report what has completed."""
@@ -149,7 +155,7 @@ class Program(Closeable):
         Raises:
             ProgramError: a request is none.
         """
-        while True:
+        for _ in range(_REQUESTS_AT_ONCE):
             try:
                 data = self._connection.recv(REQUEST.size + 1)
             except BlockingIOError:
@@ -168,6 +174,7 @@ class Program(Closeable):
             except BlockingIOError as error:
                 raise ProgramError("it does not read its answers") from error
             self._forget_passed()
+        return True
 
     def _send(self, reply: Reply, descriptors: list[int]) -> None:
         data = REPLY.pack(*reply)
@@ -345,16 +352,7 @@ class Program(Closeable):
         if needed & mask != needed:
             raise OSError(errno.EINVAL, f"{state} needs {needed & ~mask!r}")
         try:
-            if state is QpState.RTR:
-                verbs.attributes = QpAttributes(mtu=request.mtu)
-                verbs.memory = qp.pd.table if qp.remote_write else MemoryTable()
-                peer = Destination(request.peer, request.peer_qpn, request.peer_psn)
-                verbs.modify(state, peer)
-            elif state is QpState.RTS:
-                verbs.attributes = _with_retries(verbs.attributes, request)
-                verbs.modify(state, first_psn=request.first_psn)
-            else:
-                verbs.modify(state)
+            _change_state(qp, state, request)
         except QpStateError as error:
             raise OSError(errno.EINVAL, str(error)) from error
         except ValueError as error:
@@ -405,6 +403,28 @@ class Program(Closeable):
 def _require_depth(depth: int, most: int) -> None:
     if not 1 <= depth <= most or depth & (depth - 1):
         raise OSError(errno.EINVAL, f"a queue of {depth}")
+
+
+def _change_state(qp: ProgramQp, state: QpState, request: Request) -> None:
+    """Change the state of a queue pair, with what the request brings for it.
+
+    Raises:
+        OSError: the MTU is none of verbs.
+        QpStateError: no such transition.
+        ValueError: the peer is not in the fabric, or a number has too many bits.
+    """
+    verbs = qp.verbs
+    if state is QpState.RTR:
+        if request.mtu not in _MTUS:
+            raise OSError(errno.EINVAL, f"an MTU of {request.mtu}")
+        verbs.attributes = QpAttributes(mtu=request.mtu)
+        verbs.memory = qp.pd.table if qp.remote_write else MemoryTable()
+        verbs.modify(state, Destination(request.peer, request.peer_qpn, request.peer_psn))
+    elif state is QpState.RTS:
+        verbs.attributes = _with_retries(verbs.attributes, request)
+        verbs.modify(state, first_psn=request.first_psn)
+    else:
+        verbs.modify(state)
 
 
 def _with_retries(attributes: QpAttributes, request: Request) -> QpAttributes:

@@ -89,6 +89,8 @@ class Ring(Closeable):
 class PostedRing(Ring):
     """A ring that the program fills with work requests."""
 
+    _done = 0
+
     def take(self) -> list[int]:
         """Take the entries that are new; returns where in `memory` each begins.
 
@@ -101,8 +103,9 @@ class PostedRing(Ring):
         count = (tail - first) & _COUNTS
         if not count:
             return []
-        if count > self.depth:
-            raise ProgramError(f"{count} entries in a ring of {self.depth}")
+        outstanding = (tail - self._done) & _COUNTS
+        if outstanding > self.depth:
+            raise ProgramError(f"{outstanding} entries in a ring of {self.depth}")
         self._count = tail
         self.words[HEAD] = tail
         fence()  # the next look at the tail sees what the program put in before it saw this head
@@ -110,11 +113,12 @@ class PostedRing(Ring):
 
     def ended(self, count: int = 1) -> None:
         """Note that work requests have ended: the program may reuse their entries."""
-        self.words[DONE] = (self.words[DONE] + count) & _COUNTS
+        self._done = (self._done + count) & _COUNTS
+        self.words[DONE] = self._done
 
     def forget(self) -> None:
         """Drop everything in it: the queue pair is reset."""
-        self._count = tail = self.words[TAIL]
+        self._count = self._done = tail = self.words[TAIL]
         self.words[HEAD] = self.words[DONE] = tail
 
 

@@ -2,9 +2,11 @@
 
 import ctypes
 import errno
+import mmap
 import os
 import select
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,21 +14,37 @@ from functools import partial
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
 from testbed.device import hosts
 from testbed.device.compiling import IBVERBS
 from testbed.device.hosts import devices
-from testbed.device.protocol import IbvEvent, IbvState, IbvStatus
+from testbed.device.protocol import (
+    REPLY,
+    REQUEST,
+    SOCKET,
+    VERSION,
+    IbvEvent,
+    IbvState,
+    IbvStatus,
+    Op,
+    Reply,
+    Request,
+)
+from testbed.endpoint.device import Device
 from testbed.fabric.fabric import Fabric
 from testbed.fabric.link_model.link_control import LinkControl
 from testbed.model.fabric.topology import Topology
+from testbed.mrc import CompletionStatus
+from testbed.mrc.verbs import Destination
 from testbed.sandbox.processes import spawn
 from tests.device.verbs import (
+    INIT,
     INLINE,
     READ,
+    RTR,
     SEND,
     WRITE_IMM,
     AsyncEvent,
@@ -488,3 +506,101 @@ def _busy(seed: int, _: object) -> int:
         else:
             a.post(rng.choice(pairs)[0], 1, remote, 20_000)
         a.poll()
+
+
+def test_a_program_in_python_talks_to_one_in_c() -> None:
+    """Both directions of one connection, with an immediate."""
+
+    def act() -> None:
+        with fabric():
+            a = end_in(HERE)
+            qa = a.make_qp()
+            with in_node(THERE):
+                device = Device(TOPOLOGY, THERE)
+            cq = device.context.create_cq()
+            qp = device.context.create_qp(cq)
+            region = device.context.reg_mr(bytearray(60_000))
+            qp.post_recv(9)
+            a.connect(qa, device.context.port.address, qp.qp_num, psn=3, peer_psn=qp.local.psn)
+            qp.connect(Destination(a.gid, qa.contents.qp_num, 3))
+            fill(a, b"c" * 60_000)
+            remote = region.va, region.rkey
+            assert a.post(qa, 1, remote, 60_000, opcode=WRITE_IMM, immediate=42) == 0
+            (received,) = device.wait(cq)
+            assert (received.wr_id, received.imm_data, received.byte_len) == (9, 42, 60_000)
+            assert bytes(region.buffer) == b"c" * 60_000
+            qp.post_write(2, b"python", a.va + 7, a.mr.contents.rkey)
+            (sent,) = device.wait(cq)
+            assert sent.status is CompletionStatus.SUCCESS
+            assert content(a, 6, 7) == b"python"
+            assert statuses(a.wait()) == [(1, 0)]
+            device.close()
+
+    run_in_sandbox(act)
+
+
+@pytest.mark.parametrize("wrong", ["size", "op", "mtu", "tail", "mapping", "many"])
+def test_a_hostile_program_is_disconnected_and_the_others_go_on(wrong: str) -> None:
+    """What no library sends or writes; it cannot shrink the memory under the NIC either."""
+
+    def act() -> None:
+        with connected() as c, in_node(HERE), Client() as client:
+            pd = client.ask(Op.ALLOC_PD).handle
+            cq = client.ask(Op.CREATE_CQ, depth=4).handle
+            made, (sends, _) = client.asked(
+                Op.CREATE_QP, handle=pd, depth=4, recv_depth=4, send_cq=cq, recv_cq=cq
+            )
+            qp = made.handle
+            if wrong == "size":
+                client.connection.send(b"short")
+            elif wrong == "op":
+                client.send(99)
+            elif wrong == "mtu":
+                client.ask(Op.MODIFY_QP, handle=qp, mask=int(INIT), state=1)
+                reply = client.ask(
+                    Op.MODIFY_QP, handle=qp, mask=int(RTR), state=2, mtu=65_535, peer=c.b.gid
+                )
+                assert reply.error == errno.EINVAL
+            elif wrong == "tail":
+                mmap.mmap(sends, 4096)[:4] = (1 << 20).to_bytes(4, "little")
+            elif wrong == "mapping":
+                with pytest.raises(PermissionError):
+                    os.ftruncate(sends, 0)
+            else:
+                others = [Client() for _ in range(300)]
+                assert len(others) == 300
+            assert c.a.post(c.qa, 1, c.remote, 5_000) == 0
+            assert statuses(c.a.wait()) == [(1, 0)]
+            if wrong in {"size", "op", "tail"}:
+                client.connection.settimeout(WATCHDOG_S)
+                assert client.connection.recv(1) == b""
+
+    run_in_sandbox(act)
+
+
+class Client:
+    """A connection to the NIC of this host without the library."""
+
+    def __init__(self) -> None:
+        self.connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.connection.connect(SOCKET)
+        self.ask(Op.OPEN, version=VERSION)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.connection.close()
+
+    def send(self, op: int, **fields: Any) -> None:
+        nothing = Request._make([0] * (len(Request._fields) - 1) + [b""])
+        request = nothing._replace(op=op, **fields)
+        self.connection.send(REQUEST.pack(*request))
+
+    def asked(self, op: int, **fields: Any) -> tuple[Reply, list[int]]:
+        self.send(op, **fields)
+        data, descriptors, _, _ = socket.recv_fds(self.connection, REPLY.size, 2)
+        return Reply._make(REPLY.unpack(data)), descriptors
+
+    def ask(self, op: int, **fields: Any) -> Reply:
+        return self.asked(op, **fields)[0]
