@@ -464,9 +464,9 @@ def test_outside_a_host_there_is_no_device() -> None:
     run_in_sandbox(act)
 
 
-def test_killed_programs_leave_nothing_and_the_others_go_on() -> None:
+@pytest.mark.parametrize("rounds", [20, pytest.param(200, marks=pytest.mark.long)])
+def test_killed_programs_leave_nothing_and_the_others_go_on(rounds: int) -> None:
     """Programs that make, post and destroy at random are killed at any moment."""
-    rounds = 40
 
     def act() -> None:
         with connected() as c:

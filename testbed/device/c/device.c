@@ -446,9 +446,12 @@ static void report(struct nic *nic) {
     if (ask(nic, &request, &sent, NULL) || !sent.sent_bytes || !sent.time_ns)
         return;
     double dilation = sent.dilation / 1e3, seconds = sent.time_ns / 1e9;
-    mrc_say("mrc0: sent %.4g MB in %.3g s; time runs %.6g times slower here, so at full speed "
-            "this is %.4g Gbit/s", sent.sent_bytes / 1e6, seconds, dilation,
-            sent.sent_bytes * 8 / seconds * dilation / 1e9);
+    double gbits = sent.sent_bytes * 8 / seconds * dilation / 1e9;
+    if (gbits < 1) /* it measured something else than bandwidth */
+        mrc_say("mrc0: times here are %.6g times as long as at full speed", dilation);
+    else
+        mrc_say("mrc0: sent %.4g MB in %.3g s; time runs %.6g times slower here, so at full speed "
+                "this is %.4g Gbit/s", sent.sent_bytes / 1e6, seconds, dilation, gbits);
 }
 
 int mrc_close_device(struct ibv_context *context) {
