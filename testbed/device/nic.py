@@ -4,11 +4,13 @@ It listens in the host's network namespace. While no program is there it has no 
 so that an idle host costs nothing.
 """
 
+import errno
 import gc
 import os
 import resource
 import select
 import socket
+from contextlib import suppress
 from typing import Final
 
 from testbed.device.programs import Program
@@ -20,6 +22,9 @@ from testbed.model.closeable import Closeable
 
 _BACKLOG: Final = 128
 
+_DESCRIPTORS: Final = 1024
+"""select(2), which the device sleeps in, takes no more."""
+
 
 class NicProcess(Closeable):
     """Serves the programs of the host whose network namespace this process is in."""
@@ -30,6 +35,7 @@ class NicProcess(Closeable):
         self._listener.bind(SOCKET)
         self._listener.listen(_BACKLOG)
         self._listener.setblocking(False)
+        self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self._ready = select.epoll()
         self._ready.register(self._listener, select.EPOLLIN)
         self._programs: dict[int, Program] = {}
@@ -41,7 +47,7 @@ class NicProcess(Closeable):
         gc.freeze()
         gc.disable()  # a collection would stop the NIC at a bad moment
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(_DESCRIPTORS, most), most))
         while True:
             if self._device is None:
                 self._serve(-1)
@@ -82,18 +88,27 @@ class NicProcess(Closeable):
     def _accept(self) -> None:
         try:
             connection, _ = self._listener.accept()
-        except OSError:  # it has gone already, or there are no descriptors left
-            return
+        except OSError as error:
+            if error.errno == errno.EMFILE:
+                self._refuse()
+            return  # otherwise it has gone already
         connection.setblocking(False)
         try:
             program = Program(connection)
-        except OSError:
+        except OSError:  # no descriptors are left
             connection.close()
             return
         self._programs[program.fileno()] = program
         self._doorbells[program.doorbell] = program
         self._ready.register(program.fileno(), select.EPOLLIN)
         self._ready.register(program.doorbell, select.EPOLLIN)
+
+    def _refuse(self) -> None:
+        """Accept a program with a descriptor that is kept for this, and hang up."""
+        os.close(self._spare)
+        with suppress(OSError):
+            self._listener.accept()[0].close()
+        self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     def _opened(self) -> Device:
         if self._device is None:
@@ -118,4 +133,5 @@ class NicProcess(Closeable):
         if self._device is not None:
             self._device.close()
         self._ready.close()
+        os.close(self._spare)
         self._listener.close()

@@ -85,6 +85,7 @@ class Program(Closeable):
     Attributes:
         pid: its process.
         device: the NIC, once the program has opened it.
+        doorbell: an eventfd by which it wakes the NIC.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -101,8 +102,12 @@ class Program(Closeable):
         self._qps: dict[int, ProgramQp] = {}
         self._cqs: dict[int, ProgramCq] = {}
         self._sent = Sent()
-        self._events = EventPipe()
         self.doorbell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        try:
+            self._events = EventPipe()
+        except OSError:
+            os.close(self.doorbell)
+            raise
         self._operations: dict[int, Callable[[Device, Request], Answer]] = {
             Op.ALLOC_PD: self._alloc_pd,
             Op.DEALLOC_PD: self._dealloc_pd,
@@ -197,7 +202,10 @@ class Program(Closeable):
     def _open(self, request: Request, open_device: Callable[[], Device]) -> Answer:
         if request.version != VERSION:
             return Reply(errno.EPROTO), []
-        self.device = device = open_device()
+        try:
+            self.device = device = open_device()
+        except OSError as error:  # no descriptors are left
+            return Reply(error.errno or errno.EIO), []
         topology, port = device.topology, device.context.port
         reply = Reply(
             guid=_GUID | topology.hosts.index(device.host) + 1,

@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import socket
+import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -567,8 +568,10 @@ def test_a_hostile_program_is_disconnected_and_the_others_go_on(wrong: str) -> N
                 with pytest.raises(PermissionError):
                     os.ftruncate(sends, 0)
             else:
-                others = [Client() for _ in range(300)]
-                assert len(others) == 300
+                others = [one for _ in range(600) if (one := _connection())]
+                assert 100 < len(others) < 600
+                for one in others:
+                    one.connection.close()
             assert c.a.post(c.qa, 1, c.remote, 5_000) == 0
             assert statuses(c.a.wait()) == [(1, 0)]
             if wrong in {"size", "op", "tail"}:
@@ -576,6 +579,14 @@ def test_a_hostile_program_is_disconnected_and_the_others_go_on(wrong: str) -> N
                 assert client.connection.recv(1) == b""
 
     run_in_sandbox(act)
+
+
+def _connection() -> "Client | None":
+    """One more connection, unless the NIC refuses it."""
+    try:
+        return Client()
+    except (OSError, struct.error):
+        return None
 
 
 class Client:
