@@ -69,7 +69,7 @@ def test_constants_and_operations_are_the_same() -> None:
         ("MAX_INLINE", protocol.MAX_INLINE),
         ("MAX_DEPTH", protocol.MAX_DEPTH),
         ("MAX_CQE", protocol.MAX_CQE),
-        ("WQES_OFFSET", protocol.ENTRIES_OFFSET),
+        ("ENTRIES_OFFSET", protocol.ENTRIES_OFFSET),
     ):
         assert re.search(rf"#define MRC_{c_name} {value}\b", HEADER), c_name
     assert f'#define MRC_SOCKET "{protocol.SOCKET[1:]}"' in HEADER

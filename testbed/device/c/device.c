@@ -249,14 +249,14 @@ static uint32_t depth_for(uint32_t asked) {
 /* Map a ring of `depth` entries; the descriptor is closed. Returns 0 or an errno. */
 static int map_queue(struct queue *queue, int fd, uint32_t depth, size_t entry) {
     queue->depth = depth;
-    queue->bytes = MRC_WQES_OFFSET + depth * entry;
+    queue->bytes = MRC_ENTRIES_OFFSET + depth * entry;
     void *memory = mmap(NULL, queue->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     int error = memory == MAP_FAILED ? errno : 0;
     close(fd);
     if (error)
         return error;
     queue->ring = memory;
-    queue->entries = (char *)memory + MRC_WQES_OFFSET;
+    queue->entries = (char *)memory + MRC_ENTRIES_OFFSET;
     pthread_mutex_init(&queue->lock, NULL);
     return 0;
 }
@@ -496,9 +496,9 @@ int mrc_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_at
     attr->gid_tbl_len = 1;
     attr->max_msg_sz = MRC_MAX_MESSAGE;
     attr->pkey_tbl_len = 1;
-    attr->active_width = 2;  /* 4 lanes */
-    attr->active_speed = 64; /* of 25 Gbit/s: verbs has a number for this, not for 4 x 100 */
-    attr->phys_state = 5;    /* link up */
+    attr->active_width = 2;   /* 4 lanes, as the default fabric has planes, */
+    attr->active_speed = 128; /* of 100 Gbit/s: there is no number for other fabrics */
+    attr->phys_state = 5;     /* link up */
     attr->link_layer = IBV_LINK_LAYER_ETHERNET;
     return 0;
 }

@@ -21,7 +21,7 @@
 #define MRC_MAX_DEPTH 16384   /* work requests of a queue */
 #define MRC_MAX_CQE 65536
 #define MRC_MAX_MESSAGE (1u << 30)
-#define MRC_WQES_OFFSET 4096  /* where the entries of a ring's memory begin */
+#define MRC_ENTRIES_OFFSET 4096  /* where the entries of a ring's memory begin */
 
 enum mrc_op {
     MRC_OPEN = 1,       /* replies: doorbell, pipe of asynchronous events */
