@@ -3,12 +3,15 @@
 - The scenarios, topologies, schemas, glossary and algorithms of the checkout, and its labs
   without solutions.
 - The commit, also in the source distribution.
+- The RDMA device's C library for the machine on which the wheel is built, if there is a C compiler.
+  It needs no Python, so one wheel does for all of them.
 - Ryu 4.34. It is pure Python, but only setuptools below 68 builds it, and a user's pip takes the
   newest. The environment in which hatchling runs has the older one, so Ryu is built there, from the
   archive whose hash is in uv.lock.
 """
 
 import json
+import platform
 import shutil
 import subprocess
 import sys
@@ -48,6 +51,9 @@ class WheelContent(BuildHookInterface[Any]):
                     of_lab = part.relative_to(root)
                     included[str(part)] = f"testbed/files_of_checkout/{of_lab}"
             included[str(_built_ryu(root, self._made))] = "testbed/libraries"
+            for file in _device_library(root, self._made).iterdir():
+                place = f"testbed/device/c/ready/{platform.machine()}/{file.name}"
+                included[str(file)] = place
 
     def finalize(self, _version: str, _build_data: dict[str, Any], _artifact: str) -> None:
         """Remove what was made."""
@@ -56,10 +62,26 @@ class WheelContent(BuildHookInterface[Any]):
 
 def _load_installation(root: Path) -> Any:
     """Load testbed/installation.py alone: this environment lacks the package's dependencies."""
-    spec = util.spec_from_file_location("installation", root / "testbed/installation.py")
+    return _load(root / "testbed/installation.py")
+
+
+def _load(file: Path) -> Any:
+    spec = util.spec_from_file_location(file.stem, file)
     module = util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def _device_library(root: Path, scratch: Path) -> Path:
+    """A directory with the RDMA device's library for this machine; empty without a C compiler."""
+    ready = scratch / "device"
+    compiling = _load(root / "testbed/device/compiling.py")
+    try:
+        compiling.make_ready(ready)
+    except compiling.CompilingError as error:
+        print(f"a wheel without the RDMA device's library: {error}")
+        ready.mkdir(exist_ok=True)
+    return ready
 
 
 def _built_ryu(root: Path, scratch: Path) -> Path:

@@ -183,6 +183,15 @@ build_link_model() {
   fi
 }
 
+# ---- the library of the RDMA device --------------------------------------------------------------
+
+# A wheel brings it; a fabric that finds none compiles it, so nothing is lost without a compiler here.
+build_device_library() {
+  if has cc || has gcc || has clang; then
+    .venv/bin/python testbed/device/compiling.py || say "the library of the RDMA device does not compile"
+  fi
+}
+
 # ---- Python ------------------------------------------------------------------------------------
 
 python_fits() { "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 15))' 2>/dev/null; }
@@ -289,3 +298,4 @@ install_packages
 build_link_model
 make_venv
 link_checkout
+build_device_library

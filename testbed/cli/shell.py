@@ -20,7 +20,9 @@ from testbed.model.run_files.layout import PCAP_SUFFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
+    from testbed.fabric.fabric import Fabric
     from testbed.fabric.mininet.shell import Beside, Commands
     from testbed.live.serving import Listening
     from testbed.model.fabric.nodes import Link
@@ -47,6 +49,7 @@ def shell(
     browser shows it: what RDMA programs such as write_bw send, faults, EVs and ports; ev and port
     are commands of the prompt then; fault is one with and without --live.
     """
+    from testbed.device.hosts import devices
     from testbed.endpoint.clock import realtime_offset_ns
     from testbed.experiment.footprint import require_room_for_fabric
     from testbed.fabric.capabilities import require
@@ -62,8 +65,22 @@ def shell(
     console = stderr()
     beside = _unwatched(fabric) if where is None else _watched(fabric, results, where)
     with acting_for(directory) if pcaps else nullcontext(), beside as (run, further):
-        status = run_shell(fabric, pcaps, realtime_offset_ns(), console.print, run, further)
+
+        def beside_prompt(built: "Fabric") -> "AbstractContextManager[object]":
+            return _both(run(built), devices(built, console.print))
+
+        status = run_shell(
+            fabric, pcaps, realtime_offset_ns(), console.print, beside_prompt, further
+        )
     raise typer.Exit(status)
+
+
+@contextmanager
+def _both(
+    first: "AbstractContextManager[object]", second: "AbstractContextManager[object]"
+) -> "Iterator[None]":
+    with first, second:
+        yield
 
 
 @contextmanager

@@ -34,6 +34,7 @@ from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
 from testbed.model.units import NS_PER_S
 from testbed.mrc import NEVER, Arrival
+from testbed.mrc.constants import FIRST_QPN
 from testbed.mrc.verbs import CompletionQueue, Context, PeerPaths, WorkCompletion
 from testbed.mrc.wire.options import DEFAULT_OPTIONS
 from testbed.sandbox.attributes import NICENESS
@@ -44,6 +45,11 @@ DEVICE_ROUNDS_PER_RTT = 256
 
 LATE_RTTS = 0.02
 """An arrival is late if the program sees it this many base RTTs after it was due. Ours."""
+
+
+_QPNS = 1 << 23
+"""A device numbers its queue pairs from a random one of so many numbers on: several on a host, and
+one opened after another, do not take each other's packets."""
 
 
 class _VerbsTransport:
@@ -130,7 +136,13 @@ class Device(Closeable):
         self._seed = rng.randrange(1 << 32)
         self._plain = plain
         wire = DEFAULT_OPTIONS if plain is None else plain.wire
-        self.context = Context(port_attributes(topology, host), self._paths_to, rng, wire)
+        self.context = Context(
+            port_attributes(topology, host),
+            self._paths_to,
+            rng,
+            wire,
+            FIRST_QPN + rng.randrange(_QPNS),
+        )
         self._late_ns = round(topology.propagation_rtt_ns * LATE_RTTS)
         self._nic = self._open_nic(topology.propagation_rtt_ns // DEVICE_ROUNDS_PER_RTT)
         self._records: DeviceRecords | None = None

@@ -7,7 +7,7 @@ adds a line to `flows.jsonl`, and the receiver of the packet finds it there.
 import fcntl
 import select
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -212,8 +212,8 @@ class DeviceRecords(Closeable):
         assert seq is not None  # noqa: S101 - it is data
         self._sent.append((now_ns, flow, plane, ev, seq, len(datagram.payload), again))
 
-    def end_round(self, events: Iterable[tuple[QueuePair, list[Event]]], now_ns: int) -> None:
-        """Record what queue pairs report, and their state if it is time."""
+    def end_round(self, events: Sequence[tuple[QueuePair, list[Event]]], now_ns: int) -> None:
+        """Record what the device's queue pairs report, and their state if it is time."""
         if self._sent:
             self._tables.transmissions(self._sent)
             self._sent.clear()
@@ -230,10 +230,16 @@ class DeviceRecords(Closeable):
                     self._operator.record_event(records.sends, event)
         if now_ns >= self._next_sample_ns:
             self._next_sample_ns = now_ns + self._sample_ns
+            self._forget_all_but({core for core, _ in events})
             for connection in self._connections.values():
                 if connection.records.sends is not None:
                     self._tables.qp(now_ns, connection.records.sends, *connection.qp.sample())
             self._tables.flush()
+
+    def _forget_all_but(self, cores: set[QueuePair]) -> None:
+        """Forget the queue pairs that a program has destroyed."""
+        for core in self._connections.keys() - cores:
+            del self._connections[core]
 
     def _connect(self, core: QueuePair) -> _Connection:
         peer = host_of_nic(self._topology, IPv6Address(core.config.peer_address))

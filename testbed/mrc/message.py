@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final
+from typing import Final, Protocol
 
 from testbed.mrc.constants import NakCode
-from testbed.mrc.memory import View
 
 _VA_END: Final = 1 << 64
 _LENGTH_END: Final = 1 << 32
@@ -21,6 +20,7 @@ class CompletionStatus(Enum):
     REMOTE_INVALID_REQUEST = "remote invalid request error"
     REMOTE_OPERATION_ERROR = "remote operation error"
     FLUSHED = "work request flushed"
+    LOCAL_PROTECTION_ERROR = "local protection error"
 
 
 STATUS_OF_NAK: Final = {
@@ -29,6 +29,26 @@ STATUS_OF_NAK: Final = {
     NakCode.REMOTE_OPERATION_ERROR: CompletionStatus.REMOTE_OPERATION_ERROR,
 }
 """How a WRITE ends that the peer answers by a NAK (IBTA)."""
+
+
+class PayloadError(Exception):
+    """The memory that a message is read from cannot be read, or may not be."""
+
+
+class Payload(Protocol):
+    """The bytes of a message: a view of them, or what reads them when a packet needs them."""
+
+    def __len__(self) -> int:
+        """Return the length of the message in bytes."""
+        ...
+
+    def __getitem__(self, part: slice, /) -> bytes | memoryview:
+        """Return the bytes of one packet.
+
+        Raises:
+            PayloadError: they cannot be read.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +88,7 @@ class Message:
 
     number: int
     wr_id: int
-    payload: View
+    payload: Payload
     va: int
     rkey: int
     immediate: int | None = None
@@ -83,7 +103,7 @@ class Message:
         self.length = len(self.payload)
 
 
-def check_write(payload: memoryview, remote_va: int, rkey: int, immediate: int | None) -> None:
+def check_write(payload: Payload, remote_va: int, rkey: int, immediate: int | None) -> None:
     """Check that a WRITE fits the fields of the wire format.
 
     Raises:
@@ -91,7 +111,7 @@ def check_write(payload: memoryview, remote_va: int, rkey: int, immediate: int |
     """
     if immediate is not None and not 0 <= immediate < _IMMEDIATE_END:
         raise ValueError(f"immediate data has 32 bits, {immediate} does not fit")
-    if payload.itemsize != 1 or not payload.contiguous:
+    if isinstance(payload, memoryview) and (payload.itemsize != 1 or not payload.contiguous):
         raise ValueError("the payload must be a contiguous view of bytes")
     if len(payload) >= _LENGTH_END or not 0 <= rkey < _LENGTH_END:
         raise ValueError("a message is shorter than 2^32 bytes, an rkey less than 2^32")

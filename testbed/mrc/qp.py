@@ -25,7 +25,13 @@ from testbed.mrc.ev.selection import SelectorFactory
 from testbed.mrc.ev.states import EvState
 from testbed.mrc.events import Event, QpSample
 from testbed.mrc.memory import MemoryTable
-from testbed.mrc.message import Completion, CompletionStatus, ReceiveCompletion, check_write
+from testbed.mrc.message import (
+    Completion,
+    CompletionStatus,
+    Payload,
+    ReceiveCompletion,
+    check_write,
+)
 from testbed.mrc.requester import Requester
 from testbed.mrc.responder import Responder
 from testbed.mrc.state import QpState, QpStateError, may_become, takes_arrivals
@@ -97,11 +103,12 @@ class QueuePair:
         """The state; ERROR as soon as the transport has given up."""
         return QpState.ERROR if self._requester.failed else self._state
 
-    def modify(self, state: QpState) -> None:
+    def modify(self, state: QpState, config: QpConfig | None = None) -> None:
         """Change the state, as the verbs `modify_qp` does.
 
         ERROR flushes what is posted: its completions say so. RESET forgets everything, unpolled
         completions, events and counters too; the PSNs begin again where the configuration says.
+        RTS may bring another `config`, of which the first PSN and the retries count.
 
         Raises:
             QpStateError: no such transition.
@@ -116,13 +123,16 @@ class QueuePair:
             self._requester.flight.close()
             self.congestion.reset()
             self._begin()
+        elif config is not None:
+            self.config = config
+            self._requester.begin(config)
         self._state = state
         self._running = takes_arrivals(state)
 
     def post_write(
         self,
         wr_id: int,
-        payload: memoryview,
+        payload: Payload,
         remote_va: int,
         rkey: int,
         immediate: int | None = None,

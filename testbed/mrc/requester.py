@@ -16,7 +16,7 @@ from testbed.mrc.ev.engine import EvEngine
 from testbed.mrc.ev.ev import Ev
 from testbed.mrc.ev.reverse import ReversePaths
 from testbed.mrc.events import Event, Lost
-from testbed.mrc.message import STATUS_OF_NAK, CompletionStatus, Message
+from testbed.mrc.message import STATUS_OF_NAK, CompletionStatus, Message, PayloadError
 from testbed.mrc.recovery.ack_wait import AckWait
 from testbed.mrc.recovery.loss import LossDetector, LossReason
 from testbed.mrc.recovery.retry import RetryAction, RetryTimer
@@ -74,6 +74,12 @@ class Requester:
     def failed(self) -> bool:
         """Whether the QP is in ERROR."""
         return self.queue.failed
+
+    def begin(self, config: QpConfig) -> None:
+        """Take the first PSN and the retries of a configuration; nothing has been sent yet."""
+        self._scoreboard.next_seq = self._scoreboard.oldest_seq = config.first_psn
+        self._retry = RetryTimer.of(config, self._rtt)
+        self._ack_wait = AckWait(config, self._rtt, self.queue, self._scoreboard, self._engine)
 
     def fail(self, status: CompletionStatus, culprit: Message | None = None) -> None:
         """Put the QP into ERROR; `culprit`, else the oldest message, completes with the status."""
@@ -354,8 +360,8 @@ class Requester:
             if again is not None:
                 self._order += 1
                 self._counters.acks_missed += 1
-                datagrams.append(self._packer.pack(again, ack_request=True))
-        while len(datagrams) < limit and not self.stuck:
+                self._pack(again, datagrams, ack_request=True)
+        while len(datagrams) < limit and not self.stuck and not self.failed:
             previous = scoreboard.to_repeat()
             if not self._has_room(previous):
                 break
@@ -369,8 +375,17 @@ class Requester:
             transmission = self._send(ev, previous, now_ns)
             is_last = not self.queue.has_more and transmission.seq == scoreboard.next_seq - 1
             full = self._ask_when_full and not self.flight.has_room(self._config.mtu, probing=False)
-            datagrams.append(self._packer.pack(transmission, ack_request=is_last or small or full))
+            self._pack(transmission, datagrams, ack_request=is_last or small or full)
         return datagrams
+
+    def _pack(
+        self, transmission: Transmission, datagrams: list[Datagram], *, ack_request: bool
+    ) -> None:
+        """Append the packet of a transmission; if its bytes cannot be read, the QP fails."""
+        try:
+            datagrams.append(self._packer.pack(transmission, ack_request=ack_request))
+        except PayloadError:
+            self.fail(CompletionStatus.LOCAL_PROTECTION_ERROR, transmission.message)
 
     def _send(self, ev: Ev, previous: Transmission | None, now_ns: int) -> Transmission:
         """Send `previous` again, or else the next new packet."""

@@ -7,7 +7,7 @@ iproute2 finds them and nobody outside does.
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from testbed.sandbox.system_calls import system_call
@@ -61,6 +61,11 @@ def _opened(netns: str | Path) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
+
+
+def own_netns() -> AbstractContextManager[int]:
+    """Have the network namespace that this thread is in open for the duration of a block."""
+    return _opened(OWN_NETNS)
 
 
 @contextmanager

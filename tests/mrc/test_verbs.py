@@ -17,6 +17,7 @@ from testbed.mrc import (
     EvEntry,
     EvProfile,
     FixedWindow,
+    MemoryTable,
     Nscc,
     PortAttributes,
     QpState,
@@ -24,6 +25,7 @@ from testbed.mrc import (
     QueuePair,
 )
 from testbed.mrc.capabilities import Capabilities
+from testbed.mrc.message import PayloadError
 from testbed.mrc.verbs import (
     CompletionQueue,
     Context,
@@ -302,3 +304,104 @@ def test_queue_pairs_take_turns_where_there_is_little_room() -> None:
     first = [wire.contexts[0].transmit(0, 1) for _ in range(3)]
     qpns = {int.from_bytes(one.datagram.header[53:56], "big") for (one,) in first}
     assert qpns == {b.qp_num for _, b in pairs}
+
+
+def test_psns_and_the_mtu_are_those_of_the_state_changes() -> None:
+    """As ibv_modify_qp brings them; PSNs that wrap at 2^24."""
+    wire = Wire()
+    cqs = queues(wire)
+    a, b = (context.create_qp(cq) for context, cq in zip(wire.contexts, cqs, strict=True))
+    psns = 0xFFFFFE, 5
+    for qp, peer, own in ((a, b, 0), (b, a, 1)):
+        qp.attributes = QpAttributes(mtu=256)
+        qp.modify(QpState.INIT)
+        qp.modify(QpState.RTR, replace(peer.local, psn=psns[1 - own]))
+        qp.attributes = replace(qp.attributes, linear_retries=2)
+        qp.modify(QpState.RTS, first_psn=psns[own])
+        assert qp.core is not None
+        assert qp.core.config.first_psn == psns[own]
+        assert (qp.core.config.mtu, qp.core.config.linear_retries) == (256, 2)
+    region = wire.contexts[1].reg_mr(bytearray(3000))
+    a.post_write(1, b"x" * 3000, region.va, region.rkey)
+    done: list[Any] = []
+
+    def ended() -> bool:
+        done.extend(cqs[0].poll())
+        return bool(done)
+
+    wire.run(ended)
+    assert done[0].status is CompletionStatus.SUCCESS
+    assert region.buffer == b"x" * 3000
+    assert a.core is not None
+    assert a.core.counters.data_sent == 12
+
+
+class Unreadable:
+    """A message that can be read up to a byte."""
+
+    def __len__(self) -> int:
+        return 4 * MTU
+
+    def __getitem__(self, part: slice, /) -> bytes:
+        if part.start >= 2 * MTU:
+            raise PayloadError("gone")
+        return bytes(part.stop - part.start)
+
+
+def test_a_message_that_cannot_be_read_fails_and_what_is_behind_it_is_flushed() -> None:
+    wire = Wire()
+    cqs = queues(wire)
+    a, _ = connected(wire, cqs)
+    region = wire.contexts[1].reg_mr(bytearray(4 * MTU))
+    a.post_write(1, Unreadable(), region.va, region.rkey)
+    a.post_write(2, b"x", region.va, region.rkey)
+    done: list[Any] = []
+
+    def both() -> bool:
+        done.extend(cqs[0].poll())
+        return len(done) == 2
+
+    wire.run(both)
+    assert [(wc.wr_id, wc.status) for wc in done] == [
+        (1, CompletionStatus.LOCAL_PROTECTION_ERROR),
+        (2, CompletionStatus.FLUSHED),
+    ]
+    assert a.state is QpState.ERROR
+
+
+def test_queue_pairs_that_send_have_equal_turns_whatever_stands_between_them() -> None:
+    """Those that only receive do not give their turn to the one behind them."""
+    wire = Wire()
+    cqs = queues(wire)
+    pairs = [connected(wire, cqs) for _ in range(6)]
+    region = wire.contexts[1].reg_mr(bytearray(8 * MTU))
+    busy = [pairs[0][0], pairs[1][0], pairs[5][0]]
+    for qp in busy:
+        for number in range(40):
+            qp.post_write(number, bytes(8 * MTU), region.va, region.rkey)
+    sent = dict.fromkeys([qp.qp_num for qp in busy], 0)
+    for _ in range(60):
+        for core, datagram in wire.contexts[0].transmit_by_qp(0, 1):
+            sent[core.config.qpn] += datagram.is_data
+    assert max(sent.values()) - min(sent.values()) <= 1
+    assert sum(sent.values()) == 60
+
+
+def test_what_the_peer_may_write_to_can_be_less_than_all() -> None:
+    """A queue pair of another protection domain."""
+    wire = Wire()
+    cqs = queues(wire)
+    a, b = (context.create_qp(cq) for context, cq in zip(wire.contexts, cqs, strict=True))
+    b.memory = MemoryTable()
+    a.connect(b.local)
+    b.connect(a.local)
+    region = wire.contexts[1].reg_mr(bytearray(10))
+    a.post_write(1, b"x", region.va, region.rkey)
+    done: list[Any] = []
+
+    def ended() -> bool:
+        done.extend(cqs[0].poll())
+        return bool(done)
+
+    wire.run(ended)
+    assert done[0].status is CompletionStatus.REMOTE_ACCESS_ERROR

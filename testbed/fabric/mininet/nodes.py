@@ -23,6 +23,7 @@ class NamespaceNode(Node):  # type: ignore[misc] # Mininet is untyped
 
     Attributes:
         namespace: the namespace.
+        environment: variables of the programs that its shell runs.
     """
 
     shell: Any  # Mininet's own
@@ -34,6 +35,7 @@ class NamespaceNode(Node):  # type: ignore[misc] # Mininet is untyped
     def __init__(self, name: str, namespaces: NodeNamespaces, **params: Any) -> None:
         """Make the namespace; no shell yet."""
         self._namespaces = namespaces
+        self.environment: dict[str, str] = {}
         self.namespace = namespaces.create(name)
         with self.namespace.entered():
             for key, value in _QUIET.items():
@@ -50,6 +52,7 @@ class NamespaceNode(Node):  # type: ignore[misc] # Mininet is untyped
         self.master, self.slave = pty.openpty()
         path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
         command = ["setsid", "--ctty", *self.enter_command, "env", f"PS1={PROMPT}", f"PATH={path}"]
+        command += [f"{name}={value}" for name, value in self.environment.items()]
         command += ["bash", "--norc", "--noediting", "-is", f"mininet:{self.name}"]
         self.shell = self._popen(command, stdin=self.slave, stdout=self.slave, stderr=self.slave)
         self.stdin = self.stdout = os.fdopen(self.master, "r")

@@ -16,12 +16,14 @@ from typing import Any
 from mininet import cli
 from mininet.log import error, lg, output
 
+from testbed.fabric import management
 from testbed.fabric.capture import LinkCaptures
 from testbed.fabric.fabric import Fabric
 from testbed.fabric.interfaces import TUN_REMEDY
 from testbed.fabric.mininet.net import FabricCLI, FabricNet
 from testbed.fabric.mininet.nodes import NamespaceNode
 from testbed.fabric.mininet.terminal import run_in_terminal
+from testbed.fabric.netlink.socket import NetlinkError
 from testbed.fabric.ordinary.propagation import DelayProcess
 from testbed.fabric.ordinary.routes import OrdinaryTraffic
 from testbed.model.errors import SIGNALLED, ExitStatus, TestbedError
@@ -79,7 +81,7 @@ class FabricShell(FabricCLI):
 
     doc_header = "Commands (help COMMAND tells more)"
     helpStr = """
-A node's name and a command run it in that node; other hosts' names stand for their addresses:
+A node's name and a command run it in that node, where hosts' names resolve to their addresses:
   h0 ping -c3 h4        h4 iperf3 -s -D        p0_t0_0 ip -6 route
 A program that draws on the terminal needs noecho: noecho h0 vi notes
 """  # noqa: N815 - Mininet's name
@@ -120,6 +122,16 @@ A program that draws on the terminal needs noecho: noecho h0 vi notes
                 if self.onecmd(line):
                     break
         os.close(silent)
+
+    def default(self, line: str) -> None:
+        """Run a command in a node, as it is written: the node itself resolves hosts' names."""
+        first, command, _ = self.parseline(line)
+        if first in self.mn and command:
+            node = self.mn[first]
+            node.sendCmd(command)
+            self.waitForNode(node)
+        else:
+            super().default(line)
 
     def do_path(self, line: str) -> None:
         """Show the paths that packets take from one host to another, or select one.
@@ -376,6 +388,7 @@ def _first_process(
             fabric.sweep()
             ordinary = OrdinaryTraffic(topology, fabric.namespaces)
             ordinary.install()
+            _management_network(fabric, report)
             delay = _propagation_delay(fabric, stack, report)
             stack.enter_context(beside(fabric))
             captures = capture()
@@ -392,6 +405,14 @@ def _first_process(
         return _INTERRUPTED
     finally:
         sys.stdout.flush()
+
+
+def _management_network(fabric: Fabric, report: Callable[[str], None]) -> None:
+    """Connect the hosts outside the fabric, if this machine can."""
+    try:
+        management.install(fabric.topology, fabric.namespaces)
+    except NetlinkError as error:
+        report(f"no management network here: {error}; remedy: modprobe bridge")
 
 
 def _propagation_delay(

@@ -8,8 +8,8 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from ipaddress import IPv6Address, IPv6Network
-from socket import AF_INET6, htons
+from ipaddress import IPv4Interface, IPv6Address, IPv6Network
+from socket import AF_INET, AF_INET6, htons
 from typing import Any
 
 from pyroute2.netlink import NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, rtnl
@@ -172,6 +172,15 @@ def _veth_template(first_length: int, second_length: int, mtu: int) -> Template:
     return Template(data, *_veth_values(first), *_veth_values(second))
 
 
+def new_bridge(ifindex: int, name: str) -> Request:
+    """Make a bridge in the namespace of the socket, down."""
+    kind = ("IFLA_LINKINFO", {"attrs": [("IFLA_INFO_KIND", "bridge")]})
+    fields = {"index": ifindex, "flags": 0, "change": IFF_MULTICAST}
+    attrs = [("IFLA_IFNAME", name), kind]
+    data = encoded(messages.LinkMessage(), rtnl.RTM_NEWLINK, _NEW, **fields, attrs=attrs)
+    return Request(data, f"make bridge {name}")
+
+
 def set_link(ifindex: int, name: str, *, up: bool) -> Request:
     """Set a link up or down, and multicast off."""
     data = _link_template(up=up).filled(_NUMBER.pack(ifindex))
@@ -224,6 +233,20 @@ def _address_template() -> Template:
         ],
     )
     return Template(data, index, local, peer)
+
+
+def new_ipv4_address(address: IPv4Interface, ifindex: int) -> Request:
+    """Add an IPv4 address, with the route to its network."""
+    data = encoded(
+        messages.AddressMessage(),
+        rtnl.RTM_NEWADDR,
+        _NEW,
+        family=AF_INET,
+        prefixlen=address.network.prefixlen,
+        index=ifindex,
+        attrs=[("IFA_LOCAL", str(address.ip)), ("IFA_ADDRESS", str(address.ip))],
+    )
+    return Request(data, f"add address {address}")
 
 
 def new_neighbour(address: IPv6Address, ifindex: int, mac: str) -> Request:

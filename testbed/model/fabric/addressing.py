@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from hashlib import blake2s
-from ipaddress import IPv6Address, IPv6Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 from testbed.model.fabric.nodes import Link, Node, Port, Tier
 from testbed.model.fabric.topology import Topology
@@ -217,6 +217,15 @@ def directions_of_path(topology: Topology, src: Node, dst: Node, path: Path) -> 
 def ordinary_address(topology: Topology, host: Node, plane: int) -> IPv6Address:
     """A host's address for TCP, MPTCP and ping: one in each plane."""
     return nic_address(topology, host) - 1 + ORDINARY + plane
+
+
+MANAGEMENT = IPv4Network("198.18.0.0/15")
+"""The management network's addresses: for tests of networks (RFC 2544), so nobody's own."""
+
+
+def management_address(host: Node) -> IPv4Address:
+    """A host's address in the management network, which is no part of the fabric."""
+    return MANAGEMENT.network_address + 1 + host.index
 
 
 def dt6_sid(topology: Topology, host: Node, plane: int) -> IPv6Address:

@@ -3,7 +3,7 @@
 from collections import deque
 from typing import Final
 
-from testbed.mrc.message import Completion, CompletionStatus, Message
+from testbed.mrc.message import Completion, CompletionStatus, Message, Payload
 
 _RELEASED: Final = memoryview(b"")
 
@@ -31,9 +31,7 @@ class SendQueue:
         self._completions: list[Completion] = []
         self.failed = False
 
-    def post(
-        self, wr_id: int, payload: memoryview, va: int, rkey: int, immediate: int | None
-    ) -> None:
+    def post(self, wr_id: int, payload: Payload, va: int, rkey: int, immediate: int | None) -> None:
         """Queue a WRITE, or flush it after a failure."""
         message = Message(
             self._posted, wr_id, payload, va, rkey, immediate, self._immediates_posted

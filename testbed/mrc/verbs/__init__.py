@@ -21,10 +21,11 @@ Like the rest of the core a context does no I/O: whoever owns its sockets calls 
 """
 
 from testbed.mrc.config import PortAttributes
-from testbed.mrc.verbs.context import Context, PeerPaths, QpAttributes
+from testbed.mrc.verbs.context import Context, PeerPaths
 from testbed.mrc.verbs.queue_pair import (
     CompletionQueue,
     Destination,
+    QpAttributes,
     VerbsQp,
     WcOpcode,
     WorkCompletion,

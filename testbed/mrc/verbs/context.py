@@ -1,29 +1,23 @@
 """The context of the verbs API: it registers memory, creates queue pairs and drives them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 from typing import Final
 
-from testbed.mrc.capabilities import Capabilities
 from testbed.mrc.config import PortAttributes
 from testbed.mrc.congestion.nscc_incast import CcProfile, Nscc
 from testbed.mrc.congestion.nscc_uec import UecNscc, UecProfile
 from testbed.mrc.congestion.window import FixedWindow, ReceiverWindow, Window
-from testbed.mrc.constants import (
-    DEFAULT_EXPONENTIAL_RETRIES,
-    DEFAULT_LINEAR_RETRIES,
-    FIRST_QPN,
-    DscpClasses,
-)
+from testbed.mrc.constants import FIRST_QPN, DscpClasses
 from testbed.mrc.demux import Demux
 from testbed.mrc.ev.profile import EvEntry, EvProfile
 from testbed.mrc.events import Event
-from testbed.mrc.memory import MemoryRegion, MemoryTable
+from testbed.mrc.memory import MemoryRegion, MemoryTable, Region
 from testbed.mrc.qp import QueuePair
 from testbed.mrc.state import QpState
-from testbed.mrc.verbs.queue_pair import CompletionQueue, Destination, VerbsQp
+from testbed.mrc.verbs.queue_pair import CompletionQueue, Destination, QpAttributes, VerbsQp
 from testbed.mrc.wire.datagram import Arrival, Datagram, Outbound
 from testbed.mrc.wire.options import DEFAULT_OPTIONS, WireOptions
 from testbed.mrc.wire.packets import Buffer
@@ -41,21 +35,6 @@ class PeerPaths:
     rtt_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class QpAttributes:
-    """What `ibv_qp_attr` sets besides state and destination (see `QpConfig`).
-
-    Attributes:
-        capabilities: the limits of this end; the peer must know them (`VerbsQp.local`).
-        linear_retries: timeouts of linear length, at most 7.
-        exponential_retries: timeouts of doubling length after them; 25, the most, never end.
-    """
-
-    capabilities: Capabilities = field(default_factory=Capabilities)
-    linear_retries: int = DEFAULT_LINEAR_RETRIES
-    exponential_retries: int = DEFAULT_EXPONENTIAL_RETRIES
-
-
 _DEFAULT_ATTRIBUTES: Final = QpAttributes()
 
 
@@ -71,6 +50,7 @@ class Context:
         paths_to: finds how a peer's address is reached; raises ValueError where it is not.
         rng: chooses rkeys and first PSNs, as a NIC does, so that a stray packet fits none.
         wire: how packets are written where sources disagree; peers must agree on it.
+        first_qpn: the number of its first queue pair.
     """
 
     def __init__(
@@ -79,6 +59,7 @@ class Context:
         paths_to: Callable[[bytes], PeerPaths],
         rng: Random,
         wire: WireOptions = DEFAULT_OPTIONS,
+        first_qpn: int = FIRST_QPN,
     ) -> None:
         self.port = port
         self._paths_to = paths_to
@@ -93,7 +74,7 @@ class Context:
         self._turn = 0
         self._rkeys: set[int] = set()
         self._next_va = _FIRST_VA
-        self._next_qpn = FIRST_QPN
+        self._next_qpn = first_qpn
 
     def reg_mr(self, buffer: bytearray | memoryview) -> MemoryRegion:
         """Register memory: peers may WRITE to it by the region's `va` and `rkey`.
@@ -101,22 +82,31 @@ class Context:
         Raises:
             ValueError: the buffer is read-only or not made of bytes.
         """
-        rkey = self._rng.randrange(_MIN_RKEY, 1 << 32)
-        while rkey in self._rkeys:
-            rkey = self._rng.randrange(_MIN_RKEY, 1 << 32)
-        region = MemoryRegion(rkey, self._next_va, memoryview(buffer))
+        region = MemoryRegion(self.new_rkey(), self._next_va, memoryview(buffer))
         self._memory.register(region)
-        self._rkeys.add(rkey)
         self._next_va += (len(region.buffer) // _VA_ALIGNMENT + 2) * _VA_ALIGNMENT
         return region
 
-    def dereg_mr(self, region: MemoryRegion) -> None:
+    def dereg_mr(self, region: Region) -> None:
         """Take a region out of the peers' reach: a WRITE to it is a remote access error.
 
         Raises:
             KeyError: it is not registered.
         """
         self._memory.deregister(region.rkey)
+        self.free_rkey(region.rkey)
+
+    def new_rkey(self) -> int:
+        """Return an rkey that no region of this device has."""
+        rkey = self._rng.randrange(_MIN_RKEY, 1 << 32)
+        while rkey in self._rkeys:
+            rkey = self._rng.randrange(_MIN_RKEY, 1 << 32)
+        self._rkeys.add(rkey)
+        return rkey
+
+    def free_rkey(self, rkey: int) -> None:
+        """Let an rkey be used again."""
+        self._rkeys.discard(rkey)
 
     def create_cq(self) -> CompletionQueue:
         """Make a completion queue; any number of queue pairs may share it."""
@@ -138,13 +128,13 @@ class Context:
             cc_profile: the parameters of NSCC (a `UecProfile` brings Ultra Ethernet's rules), or
                 `FixedWindow(bytes)`, which never changes; if None, the defaults for the peer's
                 paths, as `query_cc_profile` returns them.
-            attributes: capabilities and retries.
+            attributes: capabilities, retries and MTU.
         """
         psn = self._rng.randrange(1 << 24)
         local = Destination(self.port.address, self._next_qpn, psn, attributes.capabilities)
         self._next_qpn += 1
-        open_core = partial(self._open_core, local, ev_profile, cc_profile, attributes)
-        qp = VerbsQp(cq, local, open_core, self._close_core)
+        open_core = partial(self._open_core, ev_profile, cc_profile)
+        qp = VerbsQp(cq, local, attributes, self._memory, open_core, self._close_core)
         cq.attach(qp)
         return qp
 
@@ -168,14 +158,14 @@ class Context:
 
     def _open_core(
         self,
-        local: Destination,
         ev_profile: EvProfileOf,
         cc_profile: CcProfile | UecProfile | FixedWindow | None,
-        attributes: QpAttributes,
+        qp: VerbsQp,
         peer: Destination,
     ) -> QueuePair:
         """Return the core of a queue pair that has learnt its peer, in RTR."""
         port, paths = self.port, self._paths_to(peer.address)
+        local, attributes = qp.local, qp.attributes
         if isinstance(cc_profile, FixedWindow):
             congestion = Window(lambda: cc_profile)
         elif isinstance(cc_profile, UecProfile):
@@ -195,12 +185,13 @@ class Context:
             peer_capabilities=peer.capabilities,
             linear_retries=attributes.linear_retries,
             exponential_retries=attributes.exponential_retries,
+            mtu=attributes.mtu or port.mtu,
             first_psn=local.psn,
             peer_first_psn=peer.psn,
             dscp=self._dscp,
             wire=self._wire,
         )
-        core = QueuePair(config, self._memory, congestion, state=QpState.RTR)
+        core = QueuePair(config, qp.memory, congestion, state=QpState.RTR)
         self._demux.add(core)
         for plane in self._down:
             core.port_changed(plane, up=False, now_ns=self._now_ns)
@@ -210,6 +201,7 @@ class Context:
     def _close_core(self, core: QueuePair) -> None:
         self._demux.remove(core)
         self._cores.remove(core)
+        self._turn = 0
 
     # What drives it
 
@@ -240,16 +232,22 @@ class Context:
         return [Outbound(core.config.peer_address, datagram) for core, datagram in packets]
 
     def transmit_by_qp(self, now_ns: int, limit: int) -> list[tuple[QueuePair, Datagram]]:
-        """Return the same, each packet with the core of its queue pair, for observers."""
+        """Return the same, each packet with the core of its queue pair, for observers.
+
+        The turn passes to the queue pair after the one that used up the limit, not simply to the
+        next: behind many that have nothing to send one would get the turn of all of them.
+        """
         self._now_ns = now_ns
-        cores = self._cores
+        cores, first = self._cores, self._turn
         sent: list[tuple[QueuePair, Datagram]] = []
-        if cores:
-            self._turn = (self._turn + 1) % len(cores)
-            for core in (*cores[self._turn :], *cores[: self._turn]):
-                datagrams = core.transmit(now_ns, limit)
-                limit -= sum(datagram.is_data for datagram in datagrams)
-                sent.extend((core, datagram) for datagram in datagrams)
+        for place in range(first, first + len(cores)):
+            core = cores[place % len(cores)]
+            datagrams = core.transmit(now_ns, limit)
+            data = sum(datagram.is_data for datagram in datagrams)
+            if data:
+                self._turn = (place + 1) % len(cores)
+            limit -= data
+            sent.extend((core, datagram) for datagram in datagrams)
         return sent
 
     def next_deadline(self) -> int | None:

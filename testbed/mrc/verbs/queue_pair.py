@@ -2,14 +2,16 @@
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from testbed.mrc.capabilities import Capabilities
-from testbed.mrc.message import CompletionStatus
+from testbed.mrc.config import QpConfig
+from testbed.mrc.constants import DEFAULT_EXPONENTIAL_RETRIES, DEFAULT_LINEAR_RETRIES
+from testbed.mrc.memory import MemoryTable
+from testbed.mrc.message import CompletionStatus, Payload
 from testbed.mrc.qp import QueuePair
 from testbed.mrc.state import QpState, QpStateError, may_become
-from testbed.mrc.wire.packets import Buffer
 
 
 class WcOpcode(StrEnum):
@@ -50,12 +52,31 @@ class Destination:
     capabilities: Capabilities = field(default_factory=Capabilities)
 
 
+@dataclass(frozen=True, slots=True)
+class QpAttributes:
+    """What `ibv_qp_attr` sets besides state, destination and PSNs (see `QpConfig`).
+
+    Attributes:
+        capabilities: the limits of this end; the peer must know them (`VerbsQp.local`).
+        linear_retries: timeouts of linear length, at most 7.
+        exponential_retries: timeouts of doubling length after them; 25, the most, never end.
+        mtu: payload bytes of a full packet, the same at both ends; None: the port's.
+    """
+
+    capabilities: Capabilities = field(default_factory=Capabilities)
+    linear_retries: int = DEFAULT_LINEAR_RETRIES
+    exponential_retries: int = DEFAULT_EXPONENTIAL_RETRIES
+    mtu: int | None = None
+
+
 class VerbsQp:
     """One end of a reliable connection, to be taken from RESET to RTS by `modify`.
 
     Attributes:
         cq: where it reports what has completed.
         local: this end of the connection, as the peer must know it.
+        attributes: RTR uses its capabilities and its MTU, RTS its retries.
+        memory: what the peer may write to, from RTR on.
         core: the queue pair of the protocol core, from RTR on; None before.
     """
 
@@ -63,12 +84,16 @@ class VerbsQp:
         self,
         cq: "CompletionQueue",
         local: Destination,
-        open_core: Callable[[Destination], QueuePair],
+        attributes: QpAttributes,
+        memory: MemoryTable,
+        open_core: Callable[["VerbsQp", Destination], QueuePair],
         close_core: Callable[[QueuePair], None],
     ) -> None:
         """Begin in RESET; `Context.create_qp` makes them."""
         self.cq = cq
         self.local = local
+        self.attributes = attributes
+        self.memory = memory
         self.core: QueuePair | None = None
         self._open_core = open_core
         self._close_core = close_core
@@ -85,10 +110,17 @@ class VerbsQp:
         """The state; ERROR as soon as the transport has given up."""
         return self._state if self.core is None else self.core.state
 
-    def modify(self, state: QpState, destination: Destination | None = None) -> None:
+    def modify(
+        self,
+        state: QpState,
+        destination: Destination | None = None,
+        *,
+        first_psn: int | None = None,
+    ) -> None:
         """Change the state; RTR needs the peer's end of the connection, other states take none.
 
-        ERROR flushes what is posted, RESET forgets everything.
+        ERROR flushes what is posted, RESET forgets everything. RTS may bring another first PSN than
+        that of `local`.
 
         Raises:
             QpStateError: no such transition.
@@ -100,7 +132,7 @@ class VerbsQp:
         if not may_become(self.state, state):
             raise QpStateError(f"a queue pair in {self.state} cannot become {state}")
         if destination is not None:
-            self.core = self._open_core(destination)
+            self.core = self._open_core(self, destination)
             for wr_id in self._receives:
                 self.core.post_receive(wr_id)
             self._receives.clear()
@@ -109,7 +141,8 @@ class VerbsQp:
             self.core = None
             self._receives.clear()
         elif self.core is not None:
-            self.core.modify(state)
+            config = None if first_psn is None else self._config(self.core, first_psn)
+            self.core.modify(state, config)
         self._state = state
 
     def connect(self, destination: Destination) -> None:
@@ -123,17 +156,17 @@ class VerbsQp:
         self.modify(QpState.RTR, destination)
         self.modify(QpState.RTS)
 
-    def post_write(self, wr_id: int, payload: Buffer, remote_va: int, rkey: int) -> None:
+    def post_write(self, wr_id: int, payload: bytes | Payload, remote_va: int, rkey: int) -> None:
         """Post an RDMA WRITE of `payload`, which is to be left alone until it has completed.
 
         Raises:
             ValueError: the message or the address does not fit the wire's fields.
             QpStateError: the QP is in RESET, INIT or RTR.
         """
-        self._ready().post_write(wr_id, memoryview(payload), remote_va, rkey)
+        self._ready().post_write(wr_id, _payload(payload), remote_va, rkey)
 
     def post_write_imm(
-        self, wr_id: int, payload: Buffer, remote_va: int, rkey: int, immediate: int
+        self, wr_id: int, payload: bytes | Payload, remote_va: int, rkey: int, immediate: int
     ) -> None:
         """Post an RDMA WRITE that completes at the peer too, with 32 bits of immediate data.
 
@@ -141,7 +174,7 @@ class VerbsQp:
             ValueError: the message, the address or the immediate does not fit the wire's fields.
             QpStateError: the QP is in RESET, INIT or RTR.
         """
-        self._ready().post_write(wr_id, memoryview(payload), remote_va, rkey, immediate)
+        self._ready().post_write(wr_id, _payload(payload), remote_va, rkey, immediate)
 
     def post_recv(self, wr_id: int) -> None:
         """Post a receive: a WRITE with immediate of the peer consumes one, oldest first.
@@ -154,10 +187,23 @@ class VerbsQp:
         else:
             self.core.post_receive(wr_id)
 
+    def take_receives(self) -> list[int]:
+        """Remove and return the receives that wait for a core, for those who flush them."""
+        receives, self._receives = self._receives, []
+        return receives
+
     def _ready(self) -> QueuePair:
         if self.core is None:
             raise QpStateError(f"nothing can be posted to a queue pair in {self._state}")
         return self.core
+
+    def _config(self, core: QueuePair, first_psn: int) -> QpConfig:
+        return replace(
+            core.config,
+            first_psn=first_psn,
+            linear_retries=self.attributes.linear_retries,
+            exponential_retries=self.attributes.exponential_retries,
+        )
 
     def take_completions(self) -> list[WorkCompletion]:
         """Return what has completed since the last call; for the completion queue."""
@@ -180,6 +226,11 @@ class VerbsQp:
             )
             for done in received
         ]
+
+
+def _payload(payload: bytes | Payload) -> Payload:
+    """A view of bytes; what reads a message when it is sent stays as it is."""
+    return memoryview(payload) if isinstance(payload, bytes | bytearray) else payload
 
 
 class CompletionQueue:

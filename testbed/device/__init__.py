@@ -1,0 +1,1 @@
+"""The MRC device of other programs: a NIC process in each host, a library in the program."""

@@ -1,0 +1,939 @@
+/* The device mrc0 in a program: verbs objects here, the queue pairs themselves in the NIC process.
+ *
+ * What is rare (making, changing, destroying) is a request to the NIC process over a socket. What
+ * is frequent (post_send, post_recv, poll_cq) is an entry of a ring in memory that both share. The
+ * payload is not touched here: the NIC process reads and writes the program's memory.
+ */
+#define _GNU_SOURCE
+#include "device.h"
+#include "protocol.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { PORT = 1, FDS = 2, ANSWER_S = 60, EMPTY_POLL_NS = 50 * 1000, DEFAULT_PKEY = 0xffff };
+enum { MAX_QPS = 1 << 14, MAX_CQS = 1 << 14, MAX_MRS = 1 << 20, MAX_PDS = 1 << 14 };
+
+#define load(place) __atomic_load_n(&(place), __ATOMIC_ACQUIRE)
+#define store(place, value) __atomic_store_n(&(place), value, __ATOMIC_RELEASE)
+
+struct ibv_device mrc_device = {
+    .node_type = IBV_NODE_CA,
+    .transport_type = IBV_TRANSPORT_IB, /* RoCE devices say so, too */
+    .name = "mrc0",
+    .dev_name = "uverbs-mrc0",
+};
+
+/* What events name by a cookie, and how many of them the program has and has not acknowledged. */
+struct object {
+    struct object *next;
+    uint64_t cookie;
+    unsigned int delivered, acknowledged;
+};
+
+/* An opened device. Objects keep it, so that they may be destroyed after it was closed. */
+struct nic {
+    struct ibv_context base;
+    int socket, doorbell;
+    int gone; /* the NIC process has ended, or the program has closed the device */
+    int told; /* the event of its end has been delivered */
+    int users;
+    pthread_mutex_t lock;
+    pthread_cond_t acknowledged;
+    struct object *objects;
+    uint64_t cookies;
+    struct mrc_reply about;
+};
+
+struct queue {
+    struct mrc_ring *ring;
+    void *entries;
+    uint32_t depth;
+    size_t bytes;
+    pthread_mutex_t lock;
+};
+
+struct channel {
+    struct ibv_comp_channel base;
+    uint32_t handle;
+};
+
+struct cq {
+    struct ibv_cq base;
+    struct object object;
+    struct queue queue;
+};
+
+struct qp {
+    struct ibv_qp base;
+    struct object object;
+    struct queue send, recv;
+    struct ibv_qp_attr attr;
+    struct ibv_qp_init_attr init;
+};
+
+#define OWNER(type, member, pointer) ((type *)((char *)(pointer)-offsetof(type, member)))
+#define NIC(context) OWNER(struct nic, base, context)
+#define CQ(pointer) OWNER(struct cq, base, pointer)
+#define QP(pointer) OWNER(struct qp, base, pointer)
+
+void mrc_say(const char *format, ...) {
+    char line[512];
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vsnprintf(line, sizeof line - 1, format, arguments);
+    va_end(arguments);
+    if (length >= (int)sizeof line - 1)
+        length = sizeof line - 2;
+    line[length++] = '\n';
+    ssize_t written = write(STDERR_FILENO, line, length);
+    (void)written;
+}
+
+static void *refuse(int error) {
+    errno = error;
+    return NULL;
+}
+
+/* ---- the connection to the NIC process ------------------------------------------------------ */
+
+static int connect_to_nic(void) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    size_t length = sizeof MRC_SOCKET - 1;
+    memcpy(address.sun_path + 1, MRC_SOCKET, length); /* abstract: it begins with a zero */
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -1;
+    struct timeval patience = {.tv_sec = ANSWER_S};
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    if (connect(fd, (void *)&address, offsetof(struct sockaddr_un, sun_path) + 1 + length)) {
+        int error = errno;
+        close(fd);
+        errno = error;
+        return -1;
+    }
+    return fd;
+}
+
+int mrc_is_here(void) {
+    int fd = connect_to_nic();
+    if (fd < 0)
+        return 0;
+    close(fd);
+    return 1;
+}
+
+static int receive(int fd, struct mrc_reply *reply, int *fds) {
+    char control[CMSG_SPACE(FDS * sizeof(int))];
+    struct iovec part = {reply, sizeof *reply};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control,
+                             .msg_controllen = sizeof control};
+    ssize_t size;
+    do
+        size = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
+    while (size < 0 && errno == EINTR);
+    fds[0] = fds[1] = -1;
+    struct cmsghdr *passed = size > 0 ? CMSG_FIRSTHDR(&message) : NULL;
+    if (passed && passed->cmsg_type == SCM_RIGHTS)
+        memcpy(fds, CMSG_DATA(passed), passed->cmsg_len - CMSG_LEN(0));
+    return size == sizeof *reply;
+}
+
+/* Ask the NIC process; returns 0 or an errno. `fds` takes the descriptors of the answer. */
+static int ask(struct nic *nic, const struct mrc_request *request, struct mrc_reply *reply,
+               int *fds) {
+    int none[FDS];
+    if (!fds)
+        fds = none;
+    pthread_mutex_lock(&nic->lock);
+    int error = EIO;
+    if (!load(nic->gone)) {
+        ssize_t sent;
+        do
+            sent = send(nic->socket, request, sizeof *request, MSG_NOSIGNAL);
+        while (sent < 0 && errno == EINTR);
+        if (sent == sizeof *request && receive(nic->socket, reply, fds))
+            error = reply->error;
+        else
+            store(nic->gone, 1);
+    }
+    pthread_mutex_unlock(&nic->lock);
+    return error;
+}
+
+/* The same for what is destroyed: where the NIC process has ended, it is destroyed already. */
+static int ask_to_destroy(struct nic *nic, uint32_t op, uint32_t handle) {
+    struct mrc_request request = {.op = op, .handle = handle};
+    struct mrc_reply reply;
+    int error = ask(nic, &request, &reply, NULL);
+    return error == EIO && load(nic->gone) ? 0 : error;
+}
+
+static int is_gone(struct nic *nic) {
+    char byte;
+    if (!load(nic->gone) && recv(nic->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
+        store(nic->gone, 1);
+    return load(nic->gone);
+}
+
+static void keep(struct nic *nic) { __atomic_add_fetch(&nic->users, 1, __ATOMIC_ACQ_REL); }
+
+static void release(struct nic *nic) {
+    if (__atomic_sub_fetch(&nic->users, 1, __ATOMIC_ACQ_REL))
+        return;
+    pthread_mutex_destroy(&nic->lock);
+    pthread_cond_destroy(&nic->acknowledged);
+    free(nic);
+}
+
+/* ---- what events name ----------------------------------------------------------------------- */
+
+static void add_object(struct nic *nic, struct object *object) {
+    pthread_mutex_lock(&nic->lock);
+    object->cookie = ++nic->cookies;
+    object->next = nic->objects;
+    nic->objects = object;
+    pthread_mutex_unlock(&nic->lock);
+}
+
+/* Forget an object, once all of its events are acknowledged, as ibv_get_cq_event(3) says. */
+static void remove_object(struct nic *nic, struct object *object) {
+    pthread_mutex_lock(&nic->lock);
+    while (object->acknowledged != object->delivered)
+        pthread_cond_wait(&nic->acknowledged, &nic->lock);
+    struct object **place = &nic->objects;
+    while (*place != object)
+        place = &(*place)->next;
+    *place = object->next;
+    pthread_mutex_unlock(&nic->lock);
+}
+
+static struct object *deliver(struct nic *nic, uint64_t cookie) {
+    pthread_mutex_lock(&nic->lock);
+    struct object *object = nic->objects;
+    while (object && object->cookie != cookie)
+        object = object->next;
+    if (object)
+        object->delivered++;
+    pthread_mutex_unlock(&nic->lock);
+    return object;
+}
+
+static void acknowledge(struct nic *nic, struct object *object, unsigned int count) {
+    pthread_mutex_lock(&nic->lock);
+    object->acknowledged += count;
+    pthread_cond_broadcast(&nic->acknowledged);
+    pthread_mutex_unlock(&nic->lock);
+}
+
+/* ---- queues in shared memory ---------------------------------------------------------------- */
+
+static uint32_t depth_for(uint32_t asked) {
+    uint32_t depth = 1;
+    while (depth < asked)
+        depth <<= 1;
+    return depth;
+}
+
+/* Map a ring of `depth` entries; the descriptor is closed. Returns 0 or an errno. */
+static int map_queue(struct queue *queue, int fd, uint32_t depth, size_t entry) {
+    queue->depth = depth;
+    queue->bytes = MRC_ENTRIES_OFFSET + depth * entry;
+    void *memory = mmap(NULL, queue->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    int error = memory == MAP_FAILED ? errno : 0;
+    close(fd);
+    if (error)
+        return error;
+    queue->ring = memory;
+    queue->entries = (char *)memory + MRC_ENTRIES_OFFSET;
+    pthread_mutex_init(&queue->lock, NULL);
+    return 0;
+}
+
+static void unmap_queue(struct queue *queue) {
+    if (queue->ring) {
+        munmap(queue->ring, queue->bytes);
+        pthread_mutex_destroy(&queue->lock);
+    }
+}
+
+/* Show the NIC what has been put in before `tail`; wake it, if it has taken all that was there. */
+static void publish(struct nic *nic, struct queue *queue, uint32_t tail) {
+    uint32_t before = queue->ring->tail;
+    if (tail == before)
+        return;
+    store(queue->ring->tail, tail);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    if (load(queue->ring->head) == before) {
+        uint64_t one = 1;
+        ssize_t written = write(nic->doorbell, &one, sizeof one);
+        (void)written; /* full: it is about to look */
+    }
+}
+
+/* ---- work requests and completions ---------------------------------------------------------- */
+
+/* Describe a work request to the NIC; returns 0 or an errno. */
+static int put_send(struct qp *qp, const struct ibv_send_wr *wr, struct mrc_wqe *entry) {
+    if (wr->opcode != IBV_WR_RDMA_WRITE && wr->opcode != IBV_WR_RDMA_WRITE_WITH_IMM) {
+        MRC_SAY_ONCE("mrc0: MRC has WRITE and WRITE with immediate; no SEND, READ or atomics");
+        return EINVAL;
+    }
+    if (wr->num_sge < 0 || (uint32_t)wr->num_sge > qp->init.cap.max_send_sge)
+        return EINVAL;
+    uint64_t length = 0;
+    for (int i = 0; i < wr->num_sge; i++)
+        length += wr->sg_list[i].length;
+    int is_inline = (wr->send_flags & IBV_SEND_INLINE) != 0;
+    if (length > (is_inline ? qp->init.cap.max_inline_data : MRC_MAX_MESSAGE))
+        return EINVAL;
+    entry->wr_id = wr->wr_id;
+    entry->remote_address = wr->wr.rdma.remote_addr;
+    entry->remote_key = wr->wr.rdma.rkey;
+    entry->immediate = ntohl(wr->imm_data);
+    entry->opcode = wr->opcode;
+    entry->flags = wr->send_flags;
+    entry->count = is_inline ? length : (uint32_t)wr->num_sge;
+    uint8_t *data = entry->data;
+    for (int i = 0; i < wr->num_sge; i++) {
+        const struct ibv_sge *sge = &wr->sg_list[i];
+        if (is_inline)
+            data = (uint8_t *)memcpy(data, (void *)(uintptr_t)sge->addr, sge->length) + sge->length;
+        else
+            entry->sge[i] = (struct mrc_sge){sge->addr, sge->length, sge->lkey};
+    }
+    return 0;
+}
+
+static int mrc_post_send(struct ibv_qp *base, struct ibv_send_wr *wr, struct ibv_send_wr **bad) {
+    struct qp *qp = QP(base);
+    struct queue *queue = &qp->send;
+    int error = 0;
+    if (base->state != IBV_QPS_RTS && base->state != IBV_QPS_ERR)
+        error = EINVAL;
+    else if (load(NIC(base->context)->gone))
+        error = EIO;
+    pthread_mutex_lock(&queue->lock);
+    uint32_t tail = queue->ring->tail;
+    for (; wr && !error; wr = wr->next) {
+        struct mrc_wqe *entry = (struct mrc_wqe *)queue->entries + tail % queue->depth;
+        if (tail - load(queue->ring->done) >= queue->depth)
+            error = ENOMEM;
+        else
+            error = put_send(qp, wr, entry);
+        if (error)
+            break;
+        tail++;
+    }
+    publish(NIC(base->context), queue, tail);
+    pthread_mutex_unlock(&queue->lock);
+    if (error)
+        *bad = wr;
+    return error;
+}
+
+/* A receive has no buffer of its own: the peer's WRITE with immediate says where its bytes go. */
+static int mrc_post_recv(struct ibv_qp *base, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad) {
+    struct qp *qp = QP(base);
+    struct queue *queue = &qp->recv;
+    int error = 0;
+    if (base->state == IBV_QPS_RESET)
+        error = EINVAL;
+    else if (load(NIC(base->context)->gone))
+        error = EIO;
+    pthread_mutex_lock(&queue->lock);
+    uint32_t tail = queue->ring->tail;
+    for (; wr && !error; wr = wr->next) {
+        if (tail - load(queue->ring->done) >= queue->depth)
+            error = ENOMEM;
+        else if (wr->num_sge < 0 || (uint32_t)wr->num_sge > qp->init.cap.max_recv_sge)
+            error = EINVAL;
+        if (error)
+            break;
+        ((uint64_t *)queue->entries)[tail % queue->depth] = wr->wr_id;
+        tail++;
+    }
+    publish(NIC(base->context), queue, tail);
+    pthread_mutex_unlock(&queue->lock);
+    if (error)
+        *bad = wr;
+    return error;
+}
+
+static int mrc_poll_cq(struct ibv_cq *base, int count, struct ibv_wc *wc) {
+    struct queue *queue = &CQ(base)->queue;
+    pthread_mutex_lock(&queue->lock);
+    uint32_t head = queue->ring->head, tail = load(queue->ring->tail);
+    int polled = 0;
+    for (; polled < count && head != tail; head++, polled++) {
+        const struct mrc_cqe *entry = (struct mrc_cqe *)queue->entries + head % queue->depth;
+        wc[polled] = (struct ibv_wc){
+            .wr_id = entry->wr_id, .status = entry->status, .opcode = entry->opcode,
+            .byte_len = entry->length, .imm_data = htonl(entry->immediate),
+            .qp_num = entry->qpn, .wc_flags = entry->flags};
+    }
+    store(queue->ring->head, head);
+    pthread_mutex_unlock(&queue->lock);
+    if (!polled && count > 0) {
+        if (is_gone(NIC(base->context)))
+            return -1;
+        /* Time is dilated: nothing completes within this, and the CPU is free for the NIC. */
+        nanosleep(&(struct timespec){.tv_nsec = EMPTY_POLL_NS}, NULL);
+    }
+    return polled;
+}
+
+/* MRC does not carry the solicited bit: every receive and every error counts as solicited. */
+static int mrc_req_notify_cq(struct ibv_cq *base, int solicited_only) {
+    store(CQ(base)->queue.ring->armed, solicited_only ? 2 : 1);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    return 0;
+}
+
+/* ---- the device ------------------------------------------------------------------------------ */
+
+struct ibv_context *mrc_open_device(struct ibv_device *device) {
+    struct nic *nic = calloc(1, sizeof *nic);
+    if (!nic)
+        return NULL;
+    nic->socket = connect_to_nic();
+    if (nic->socket < 0) {
+        free(nic);
+        return refuse(ENODEV);
+    }
+    pthread_mutex_init(&nic->lock, NULL);
+    pthread_cond_init(&nic->acknowledged, NULL);
+    nic->users = 1;
+    int fds[FDS];
+    struct mrc_request request = {.op = MRC_OPEN, .version = MRC_VERSION};
+    int error = ask(nic, &request, &nic->about, fds);
+    if (error) {
+        if (error == EPROTO)
+            mrc_say("mrc0: this library and the NIC of this host are of different versions");
+        close(nic->socket);
+        release(nic);
+        return refuse(error);
+    }
+    nic->doorbell = fds[0];
+    struct ibv_context *context = &nic->base;
+    context->device = device;
+    context->cmd_fd = nic->socket;
+    context->async_fd = fds[1];
+    context->num_comp_vectors = 1;
+    context->ops.poll_cq = mrc_poll_cq;
+    context->ops.req_notify_cq = mrc_req_notify_cq;
+    context->ops.post_send = mrc_post_send;
+    context->ops.post_recv = mrc_post_recv;
+    pthread_mutex_init(&context->mutex, NULL);
+    return context;
+}
+
+/* What the program measures is emulated time: say what it comes to at full speed. */
+static void report(struct nic *nic) {
+    struct mrc_request request = {.op = MRC_REPORT};
+    struct mrc_reply sent;
+    if (ask(nic, &request, &sent, NULL) || !sent.sent_bytes || !sent.time_ns)
+        return;
+    double dilation = sent.dilation / 1e3, seconds = sent.time_ns / 1e9;
+    double gbits = sent.sent_bytes * 8 / seconds * dilation / 1e9;
+    if (gbits < 1) /* it measured something else than bandwidth */
+        mrc_say("mrc0: times here are %.6g times as long as at full speed", dilation);
+    else
+        mrc_say("mrc0: sent %.4g MB in %.3g s; time runs %.6g times slower here, so at full speed "
+                "this is %.4g Gbit/s", sent.sent_bytes / 1e6, seconds, dilation, gbits);
+}
+
+int mrc_close_device(struct ibv_context *context) {
+    struct nic *nic = NIC(context);
+    report(nic);
+    store(nic->gone, 1);
+    close(nic->socket);
+    close(nic->doorbell);
+    close(context->async_fd);
+    release(nic);
+    return 0;
+}
+
+int mrc_query_device(struct ibv_context *context, struct ibv_device_attr *attr) {
+    struct nic *nic = NIC(context);
+    memset(attr, 0, sizeof *attr);
+    snprintf(attr->fw_ver, sizeof attr->fw_ver, "%d", MRC_VERSION);
+    attr->node_guid = attr->sys_image_guid = nic->about.guid;
+    attr->max_mr_size = UINT64_MAX;
+    attr->page_size_cap = 0xfffff000;
+    attr->max_qp = MAX_QPS;
+    attr->max_qp_wr = MRC_MAX_DEPTH;
+    attr->max_sge = MRC_MAX_SGE;
+    attr->max_cq = MAX_CQS;
+    attr->max_cqe = MRC_MAX_CQE;
+    attr->max_mr = MAX_MRS;
+    attr->max_pd = MAX_PDS;
+    /* MRC has no READ; programs ask for the depth of one all the same, and are not to fail. */
+    attr->max_qp_rd_atom = attr->max_qp_init_rd_atom = 16;
+    attr->max_pkeys = 1;
+    attr->phys_port_cnt = 1;
+    return 0;
+}
+
+int mrc_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr) {
+    if (port != PORT)
+        return EINVAL;
+    (void)context;
+    memset(attr, 0, offsetof(struct ibv_port_attr, port_cap_flags2));
+    attr->state = IBV_PORT_ACTIVE;
+    attr->max_mtu = attr->active_mtu = IBV_MTU_4096;
+    attr->gid_tbl_len = 1;
+    attr->max_msg_sz = MRC_MAX_MESSAGE;
+    attr->pkey_tbl_len = 1;
+    attr->active_width = 2;   /* 4 lanes, as the default fabric has planes, */
+    attr->active_speed = 128; /* of 100 Gbit/s: there is no number for other fabrics */
+    attr->phys_state = 5;     /* link up */
+    attr->link_layer = IBV_LINK_LAYER_ETHERNET;
+    return 0;
+}
+
+int mrc_query_gid(struct ibv_context *context, uint8_t port, int index, union ibv_gid *gid) {
+    if (port != PORT || index != 0) {
+        errno = EINVAL;
+        return -1;
+    }
+    memcpy(gid, NIC(context)->about.gid, sizeof *gid);
+    return 0;
+}
+
+int mrc_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index,
+                     struct ibv_gid_entry *entry, uint32_t flags, size_t size) {
+    if (flags)
+        return EOPNOTSUPP;
+    if (port != PORT || size < sizeof *entry)
+        return EINVAL;
+    if (index != 0)
+        return ENODATA;
+    memset(entry, 0, size);
+    memcpy(&entry->gid, NIC(context)->about.gid, sizeof entry->gid);
+    entry->port_num = PORT;
+    entry->gid_type = IBV_GID_TYPE_ROCE_V2;
+    return 0;
+}
+
+ssize_t mrc_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries,
+                            size_t count, uint32_t flags, size_t size) {
+    if (!count)
+        return 0;
+    int error = mrc_query_gid_ex(context, PORT, 0, entries, flags, size);
+    return error ? -error : 1;
+}
+
+int mrc_query_pkey(struct ibv_context *context, uint8_t port, int index, uint16_t *pkey) {
+    (void)context;
+    if (port != PORT || index != 0) {
+        errno = EINVAL;
+        return -1;
+    }
+    *pkey = DEFAULT_PKEY;
+    return 0;
+}
+
+int mrc_get_pkey_index(struct ibv_context *context, uint8_t port, uint16_t pkey) {
+    (void)context;
+    if (port != PORT || pkey != DEFAULT_PKEY) {
+        errno = EINVAL;
+        return -1;
+    }
+    return 0;
+}
+
+/* ---- protection domains and memory ----------------------------------------------------------- */
+
+struct ibv_pd *mrc_alloc_pd(struct ibv_context *context) {
+    struct nic *nic = NIC(context);
+    struct ibv_pd *pd = calloc(1, sizeof *pd);
+    struct mrc_request request = {.op = MRC_ALLOC_PD};
+    struct mrc_reply reply;
+    int error = pd ? ask(nic, &request, &reply, NULL) : ENOMEM;
+    if (error) {
+        free(pd);
+        return refuse(error);
+    }
+    *pd = (struct ibv_pd){context, reply.handle};
+    keep(nic);
+    return pd;
+}
+
+int mrc_dealloc_pd(struct ibv_pd *pd) {
+    struct nic *nic = NIC(pd->context);
+    int error = ask_to_destroy(nic, MRC_DEALLOC_PD, pd->handle);
+    if (error)
+        return error;
+    free(pd);
+    release(nic);
+    return 0;
+}
+
+/* Whether all pages from `address` on are mapped. */
+static int is_mapped(const void *address, size_t length) {
+    enum { PAGES = 4096 };
+    unsigned char in_core[PAGES];
+    uintptr_t page = sysconf(_SC_PAGESIZE), place = (uintptr_t)address & ~(page - 1);
+    uintptr_t end = (uintptr_t)address + length;
+    if (end < (uintptr_t)address)
+        return 0;
+    while (place < end) {
+        size_t part = end - place < PAGES * page ? end - place : PAGES * page;
+        if (mincore((void *)place, part, in_core))
+            return 0;
+        place += part;
+    }
+    return 1;
+}
+
+struct ibv_mr *mrc_reg_mr(struct ibv_pd *pd, void *address, size_t length, uint64_t iova,
+                          unsigned int access) {
+    struct nic *nic = NIC(pd->context);
+    access &= ~IBV_ACCESS_OPTIONAL_RANGE;
+    if (access & (IBV_ACCESS_ON_DEMAND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_MW_BIND)) {
+        MRC_SAY_ONCE("mrc0: memory cannot be registered on demand, zero-based or for windows");
+        return refuse(EOPNOTSUPP);
+    }
+    if (access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC) &&
+        !(access & IBV_ACCESS_LOCAL_WRITE))
+        return refuse(EINVAL);
+    if (!length)
+        return refuse(EINVAL);
+    if (!is_mapped(address, length))
+        return refuse(EFAULT);
+    struct ibv_mr *mr = calloc(1, sizeof *mr);
+    struct mrc_request request = {.op = MRC_REG_MR, .handle = pd->handle,
+                                  .address = (uintptr_t)address, .length = length,
+                                  .iova = iova, .access = access};
+    struct mrc_reply reply;
+    int error = mr ? ask(nic, &request, &reply, NULL) : ENOMEM;
+    if (error) {
+        free(mr);
+        return refuse(error);
+    }
+    *mr = (struct ibv_mr){pd->context, pd, address, length, reply.handle, reply.key, reply.key};
+    keep(nic);
+    return mr;
+}
+
+int mrc_dereg_mr(struct ibv_mr *mr) {
+    struct nic *nic = NIC(mr->context);
+    int error = ask_to_destroy(nic, MRC_DEREG_MR, mr->handle);
+    if (error)
+        return error;
+    free(mr);
+    release(nic);
+    return 0;
+}
+
+/* ---- completion channels and queues ----------------------------------------------------------- */
+
+struct ibv_comp_channel *mrc_create_comp_channel(struct ibv_context *context) {
+    struct nic *nic = NIC(context);
+    struct channel *channel = calloc(1, sizeof *channel);
+    struct mrc_request request = {.op = MRC_CREATE_CHANNEL};
+    struct mrc_reply reply;
+    int fds[FDS];
+    int error = channel ? ask(nic, &request, &reply, fds) : ENOMEM;
+    if (error) {
+        free(channel);
+        return refuse(error);
+    }
+    channel->base = (struct ibv_comp_channel){.context = context, .fd = fds[0]};
+    channel->handle = reply.handle;
+    keep(nic);
+    return &channel->base;
+}
+
+int mrc_destroy_comp_channel(struct ibv_comp_channel *base) {
+    struct nic *nic = NIC(base->context);
+    struct channel *channel = OWNER(struct channel, base, base);
+    if (load(base->refcnt))
+        return EBUSY;
+    int error = ask_to_destroy(nic, MRC_DESTROY_CHANNEL, channel->handle);
+    if (error)
+        return error;
+    close(base->fd);
+    free(channel);
+    release(nic);
+    return 0;
+}
+
+struct ibv_cq *mrc_create_cq(struct ibv_context *context, int cqe, void *cq_context,
+                             struct ibv_comp_channel *channel, int vector) {
+    struct nic *nic = NIC(context);
+    if (cqe < 1 || cqe > MRC_MAX_CQE || vector < 0 || vector >= context->num_comp_vectors)
+        return refuse(EINVAL);
+    struct cq *cq = calloc(1, sizeof *cq);
+    if (!cq)
+        return NULL;
+    add_object(nic, &cq->object);
+    uint32_t depth = depth_for(cqe);
+    struct mrc_request request = {
+        .op = MRC_CREATE_CQ, .cookie = cq->object.cookie, .depth = depth,
+        .channel = channel ? OWNER(struct channel, base, channel)->handle : 0};
+    struct mrc_reply reply;
+    int fds[FDS];
+    int error = ask(nic, &request, &reply, fds);
+    if (!error) {
+        error = map_queue(&cq->queue, fds[0], depth, sizeof(struct mrc_cqe));
+        if (error)
+            ask_to_destroy(nic, MRC_DESTROY_CQ, reply.handle);
+    }
+    if (error) {
+        remove_object(nic, &cq->object);
+        free(cq);
+        return refuse(error);
+    }
+    cq->base = (struct ibv_cq){.context = context, .channel = channel, .cq_context = cq_context,
+                               .handle = reply.handle, .cqe = depth};
+    if (channel)
+        __atomic_add_fetch(&channel->refcnt, 1, __ATOMIC_ACQ_REL);
+    keep(nic);
+    return &cq->base;
+}
+
+int mrc_destroy_cq(struct ibv_cq *base) {
+    struct cq *cq = CQ(base);
+    struct nic *nic = NIC(base->context);
+    int error = ask_to_destroy(nic, MRC_DESTROY_CQ, base->handle);
+    if (error)
+        return error;
+    remove_object(nic, &cq->object);
+    if (base->channel)
+        __atomic_sub_fetch(&base->channel->refcnt, 1, __ATOMIC_ACQ_REL);
+    unmap_queue(&cq->queue);
+    free(cq);
+    release(nic);
+    return 0;
+}
+
+int mrc_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context) {
+    struct nic *nic = NIC(channel->context);
+    struct object *object = NULL;
+    while (!object) { /* events of destroyed queues are passed over */
+        uint64_t cookie;
+        ssize_t size = read(channel->fd, &cookie, sizeof cookie);
+        if (size != sizeof cookie) {
+            if (size >= 0)
+                errno = EIO; /* the NIC process has ended */
+            return -1;
+        }
+        object = deliver(nic, cookie);
+    }
+    *cq = &OWNER(struct cq, object, object)->base;
+    *cq_context = (*cq)->cq_context;
+    return 0;
+}
+
+void mrc_ack_cq_events(struct ibv_cq *cq, unsigned int count) {
+    acknowledge(NIC(cq->context), &CQ(cq)->object, count);
+}
+
+/* ---- queue pairs ------------------------------------------------------------------------------ */
+
+struct ibv_qp *mrc_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init) {
+    struct nic *nic = NIC(pd->context);
+    struct ibv_qp_cap *cap = &init->cap;
+    if (init->qp_type != IBV_QPT_RC || init->srq) {
+        MRC_SAY_ONCE("mrc0: MRC has reliable connected queue pairs (RC); no UC, UD, XRC or SRQ");
+        return refuse(EOPNOTSUPP);
+    }
+    if (!init->send_cq || !init->recv_cq || cap->max_send_wr > MRC_MAX_DEPTH ||
+        cap->max_recv_wr > MRC_MAX_DEPTH || cap->max_send_sge > MRC_MAX_SGE ||
+        cap->max_recv_sge > MRC_MAX_SGE || cap->max_inline_data > MRC_MAX_INLINE)
+        return refuse(EINVAL);
+    struct qp *qp = calloc(1, sizeof *qp);
+    if (!qp)
+        return NULL;
+    add_object(nic, &qp->object);
+    uint32_t send_depth = depth_for(cap->max_send_wr), recv_depth = depth_for(cap->max_recv_wr);
+    struct mrc_request request = {
+        .op = MRC_CREATE_QP, .handle = pd->handle, .cookie = qp->object.cookie,
+        .depth = send_depth, .recv_depth = recv_depth, .send_cq = init->send_cq->handle,
+        .recv_cq = init->recv_cq->handle, .signal_all = init->sq_sig_all != 0};
+    struct mrc_reply reply;
+    int fds[FDS];
+    int error = ask(nic, &request, &reply, fds);
+    if (!error) {
+        int wrong_send = map_queue(&qp->send, fds[0], send_depth, sizeof(struct mrc_wqe));
+        int wrong_recv = map_queue(&qp->recv, fds[1], recv_depth, sizeof(uint64_t));
+        error = wrong_send ? wrong_send : wrong_recv;
+        if (error)
+            ask_to_destroy(nic, MRC_DESTROY_QP, reply.handle);
+    }
+    if (error) {
+        unmap_queue(&qp->send);
+        unmap_queue(&qp->recv);
+        remove_object(nic, &qp->object);
+        free(qp);
+        return refuse(error);
+    }
+    *cap = (struct ibv_qp_cap){send_depth, recv_depth, MRC_MAX_SGE, MRC_MAX_SGE, MRC_MAX_INLINE};
+    qp->init = *init;
+    qp->base = (struct ibv_qp){
+        .context = pd->context, .qp_context = init->qp_context, .pd = pd,
+        .send_cq = init->send_cq, .recv_cq = init->recv_cq, .handle = reply.handle,
+        .qp_num = reply.key, .state = IBV_QPS_RESET, .qp_type = IBV_QPT_RC};
+    keep(nic);
+    return &qp->base;
+}
+
+/* Keep what was set, for ibv_query_qp. */
+static void remember(struct ibv_qp_attr *kept, const struct ibv_qp_attr *attr, int mask) {
+    if (mask & IBV_QP_ACCESS_FLAGS)
+        kept->qp_access_flags = attr->qp_access_flags;
+    if (mask & IBV_QP_PKEY_INDEX)
+        kept->pkey_index = attr->pkey_index;
+    if (mask & IBV_QP_PORT)
+        kept->port_num = attr->port_num;
+    if (mask & IBV_QP_QKEY)
+        kept->qkey = attr->qkey;
+    if (mask & IBV_QP_AV)
+        kept->ah_attr = attr->ah_attr;
+    if (mask & IBV_QP_PATH_MTU)
+        kept->path_mtu = attr->path_mtu;
+    if (mask & IBV_QP_TIMEOUT)
+        kept->timeout = attr->timeout;
+    if (mask & IBV_QP_RETRY_CNT)
+        kept->retry_cnt = attr->retry_cnt;
+    if (mask & IBV_QP_RNR_RETRY)
+        kept->rnr_retry = attr->rnr_retry;
+    if (mask & IBV_QP_RQ_PSN)
+        kept->rq_psn = attr->rq_psn;
+    if (mask & IBV_QP_SQ_PSN)
+        kept->sq_psn = attr->sq_psn;
+    if (mask & IBV_QP_MAX_QP_RD_ATOMIC)
+        kept->max_rd_atomic = attr->max_rd_atomic;
+    if (mask & IBV_QP_MAX_DEST_RD_ATOMIC)
+        kept->max_dest_rd_atomic = attr->max_dest_rd_atomic;
+    if (mask & IBV_QP_MIN_RNR_TIMER)
+        kept->min_rnr_timer = attr->min_rnr_timer;
+    if (mask & IBV_QP_DEST_QPN)
+        kept->dest_qp_num = attr->dest_qp_num;
+}
+
+int mrc_modify_qp(struct ibv_qp *base, struct ibv_qp_attr *attr, int mask) {
+    struct qp *qp = QP(base);
+    if (mask & IBV_QP_ALT_PATH || (mask & IBV_QP_PORT && attr->port_num != PORT) ||
+        (mask & IBV_QP_PKEY_INDEX && attr->pkey_index) ||
+        (mask & IBV_QP_PATH_MTU && (attr->path_mtu < IBV_MTU_256 || attr->path_mtu > IBV_MTU_4096)))
+        return EINVAL;
+    if (mask & IBV_QP_AV && (!attr->ah_attr.is_global || attr->ah_attr.grh.sgid_index)) {
+        MRC_SAY_ONCE("mrc0: the peer's address is its GID, so is_global must be 1, sgid_index 0");
+        return EINVAL;
+    }
+    struct mrc_request request = {.op = MRC_MODIFY_QP, .handle = base->handle, .mask = mask};
+    if (mask & IBV_QP_STATE)
+        request.state = attr->qp_state;
+    if (mask & IBV_QP_ACCESS_FLAGS)
+        request.access = attr->qp_access_flags;
+    if (mask & IBV_QP_PATH_MTU)
+        request.mtu = 128u << attr->path_mtu;
+    if (mask & IBV_QP_DEST_QPN)
+        request.peer_qpn = attr->dest_qp_num;
+    if (mask & IBV_QP_RQ_PSN)
+        request.peer_psn = attr->rq_psn & 0xffffff;
+    if (mask & IBV_QP_SQ_PSN)
+        request.first_psn = attr->sq_psn & 0xffffff;
+    if (mask & IBV_QP_RETRY_CNT)
+        request.retries = attr->retry_cnt;
+    if (mask & IBV_QP_TIMEOUT)
+        request.timeout = attr->timeout;
+    if (mask & IBV_QP_AV)
+        memcpy(request.peer, &attr->ah_attr.grh.dgid, sizeof request.peer);
+    struct mrc_reply reply;
+    int error = ask(NIC(base->context), &request, &reply, NULL);
+    if (error)
+        return error;
+    remember(&qp->attr, attr, mask);
+    if (mask & IBV_QP_STATE)
+        base->state = attr->qp_state;
+    return 0;
+}
+
+int mrc_query_qp(struct ibv_qp *base, struct ibv_qp_attr *attr, int mask,
+                 struct ibv_qp_init_attr *init) {
+    struct qp *qp = QP(base);
+    struct mrc_request request = {.op = MRC_QUERY_QP, .handle = base->handle};
+    struct mrc_reply reply;
+    int error = ask(NIC(base->context), &request, &reply, NULL);
+    (void)mask; /* which attributes must be there; all are */
+    if (error)
+        return error;
+    base->state = reply.state;
+    *attr = qp->attr;
+    attr->qp_state = attr->cur_qp_state = base->state;
+    attr->cap = qp->init.cap;
+    *init = qp->init;
+    return 0;
+}
+
+int mrc_destroy_qp(struct ibv_qp *base) {
+    struct qp *qp = QP(base);
+    struct nic *nic = NIC(base->context);
+    int error = ask_to_destroy(nic, MRC_DESTROY_QP, base->handle);
+    if (error)
+        return error;
+    remove_object(nic, &qp->object);
+    unmap_queue(&qp->send);
+    unmap_queue(&qp->recv);
+    free(qp);
+    release(nic);
+    return 0;
+}
+
+/* ---- asynchronous events ---------------------------------------------------------------------- */
+
+static int is_of_cq(int type) { return type == IBV_EVENT_CQ_ERR; }
+
+static int is_of_qp(int type) {
+    return (type >= IBV_EVENT_QP_FATAL && type <= IBV_EVENT_COMM_EST) ||
+           type == IBV_EVENT_QP_LAST_WQE_REACHED;
+}
+
+int mrc_get_async_event(struct ibv_context *context, struct ibv_async_event *event) {
+    struct nic *nic = NIC(context);
+    for (;;) { /* events of destroyed queues are passed over */
+        struct mrc_event received;
+        ssize_t size = read(context->async_fd, &received, sizeof received);
+        if (size < 0)
+            return -1;
+        if (size == 0) { /* the NIC process has ended: say so once */
+            if (__atomic_exchange_n(&nic->told, 1, __ATOMIC_ACQ_REL)) {
+                errno = EIO;
+                return -1;
+            }
+            received = (struct mrc_event){.type = IBV_EVENT_DEVICE_FATAL};
+        }
+        *event = (struct ibv_async_event){.element.port_num = PORT, .event_type = received.type};
+        if (!is_of_cq(event->event_type) && !is_of_qp(event->event_type))
+            return 0;
+        struct object *object = deliver(nic, received.cookie);
+        if (object && is_of_cq(event->event_type))
+            event->element.cq = &OWNER(struct cq, object, object)->base;
+        else if (object)
+            event->element.qp = &OWNER(struct qp, object, object)->base;
+        if (object)
+            return 0;
+    }
+}
+
+void mrc_ack_async_event(struct ibv_async_event *event) {
+    if (is_of_cq(event->event_type))
+        acknowledge(NIC(event->element.cq->context), &CQ(event->element.cq)->object, 1);
+    else if (is_of_qp(event->event_type))
+        acknowledge(NIC(event->element.qp->context), &QP(event->element.qp)->object, 1);
+}

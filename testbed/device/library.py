@@ -1,0 +1,54 @@
+"""The library that shows the device to programs: found ready, or compiled.
+
+It is plain C and needs nothing but the C library and the kernel's headers. A wheel has it ready for
+the architecture on which it was built; elsewhere it is compiled when a fabric starts.
+"""
+
+import platform
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed.device.compiling import (
+    IBVERBS,
+    PRELOAD,
+    READY,
+    CompilingError,
+    compile_into,
+    is_ready,
+)
+from testbed.model.errors import MachineError
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """The two files.
+
+    Attributes:
+        preload: for programs that are linked to libibverbs.
+        ibverbs: for programs that load a library by its path.
+    """
+
+    preload: Path
+    ibverbs: Path
+
+
+def put_into(directory: Path) -> Library:
+    """Put the library into a directory, whose path has no space or colon in it (ld.so(8)).
+
+    Raises:
+        MachineError: it is not ready, and cannot be compiled.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    if is_ready():
+        for name in (PRELOAD, IBVERBS):
+            shutil.copy(READY / name, directory / name)
+    else:
+        try:
+            compile_into(directory)
+        except CompilingError as error:
+            raise MachineError(
+                f"its library is not ready for {platform.machine()}, and not compiled: {error}",
+                "apt install gcc libc6-dev",
+            ) from error
+    return Library(directory / PRELOAD, directory / IBVERBS)

@@ -1,0 +1,137 @@
+"""The NIC process of a host: one device, which serves any number of programs.
+
+It listens in the host's network namespace. While no program is there it has no device and no timer,
+so that an idle host costs nothing.
+"""
+
+import errno
+import gc
+import os
+import resource
+import select
+import socket
+from contextlib import suppress
+from typing import Final
+
+from testbed.device.programs import Program
+from testbed.device.protocol import SOCKET
+from testbed.device.rings import ProgramError
+from testbed.endpoint.clock import now_ns
+from testbed.endpoint.device import Device, open_device
+from testbed.model.closeable import Closeable
+
+_BACKLOG: Final = 128
+
+_DESCRIPTORS: Final = 1024
+"""select(2), which the device sleeps in, takes no more."""
+
+
+class NicProcess(Closeable):
+    """Serves the programs of the host whose network namespace this process is in."""
+
+    def __init__(self) -> None:
+        """Listen."""
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listener.bind(SOCKET)
+        self._listener.listen(_BACKLOG)
+        self._listener.setblocking(False)
+        self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._ready = select.epoll()
+        self._ready.register(self._listener, select.EPOLLIN)
+        self._programs: dict[int, Program] = {}
+        self._doorbells: dict[int, Program] = {}
+        self._device: Device | None = None
+
+    def run(self) -> None:
+        """Serve programs for ever."""
+        gc.freeze()
+        gc.disable()  # a collection would stop the NIC at a bad moment
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(_DESCRIPTORS, most), most))
+        while True:
+            if self._device is None:
+                self._serve(-1)
+            else:
+                self._device.run(self._round, wake=self._ready.fileno())
+                self._device.close()
+                self._device = None
+
+    def _round(self) -> bool:
+        """Serve all programs once; returns whether none is left that uses the device."""
+        now = now_ns()
+        using = [program for program in self._programs.values() if program.device is not None]
+        for program in using:
+            program.deliver(now)
+        self._serve(0)
+        for program in using:
+            try:
+                program.take_posted(now)
+            except ProgramError as error:
+                self._drop(program, error)
+        return not any(program.device is not None for program in self._programs.values())
+
+    def _serve(self, timeout_s: float) -> None:
+        """Answer the requests that wait, for at most this long; -1: until there is one."""
+        for descriptor, _ in self._ready.poll(timeout_s):
+            if descriptor == self._listener.fileno():
+                self._accept()
+            elif descriptor in self._doorbells:
+                self._doorbells[descriptor].woken()
+            elif descriptor in self._programs:
+                program = self._programs[descriptor]
+                try:
+                    if not program.serve(self._opened):
+                        self._drop(program)
+                except ProgramError as error:
+                    self._drop(program, error)
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError as error:
+            if error.errno == errno.EMFILE:
+                self._refuse()
+            return  # otherwise it has gone already
+        connection.setblocking(False)
+        try:
+            program = Program(connection)
+        except OSError:  # no descriptors are left
+            connection.close()
+            return
+        self._programs[program.fileno()] = program
+        self._doorbells[program.doorbell] = program
+        self._ready.register(program.fileno(), select.EPOLLIN)
+        self._ready.register(program.doorbell, select.EPOLLIN)
+
+    def _refuse(self) -> None:
+        """Accept a program with a descriptor that is kept for this, and hang up."""
+        os.close(self._spare)
+        with suppress(OSError):
+            self._listener.accept()[0].close()
+        self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+    def _opened(self) -> Device:
+        if self._device is None:
+            self._device = open_device()
+        return self._device
+
+    def _drop(self, program: Program, error: ProgramError | None = None) -> None:
+        """Forget a program that has ended, or that breaks the rules."""
+        if error is not None:
+            os.write(2, f"mrc0: process {program.pid} is disconnected: {error}\n".encode())
+        descriptors = program.fileno(), program.doorbell
+        for descriptor in descriptors:
+            self._ready.unregister(descriptor)
+        del self._programs[descriptors[0]], self._doorbells[descriptors[1]]
+        program.close()
+        gc.collect()
+
+    def close(self) -> None:
+        """Let go of all programs."""
+        for program in [*self._programs.values()]:
+            self._drop(program)
+        if self._device is not None:
+            self._device.close()
+        self._ready.close()
+        os.close(self._spare)
+        self._listener.close()

@@ -1,0 +1,446 @@
+"""One program's connection to the NIC of its host: its objects, and what it asks for."""
+
+import errno
+import os
+import socket
+import struct
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Final
+
+from testbed.device.process_memory import ProcessMemory, ProcessRegion
+from testbed.device.protocol import (
+    MAX_CQE,
+    MAX_DEPTH,
+    REPLY,
+    REQUEST,
+    VERSION,
+    IbvAccess,
+    IbvMask,
+    IbvState,
+    Op,
+    Reply,
+    Request,
+)
+from testbed.device.queues import (
+    Channel,
+    EventPipe,
+    ProgramCq,
+    ProgramQp,
+    ProtectionDomain,
+    Sent,
+)
+from testbed.device.rings import ProgramError
+from testbed.endpoint.device import Device
+from testbed.model.closeable import Closeable
+from testbed.model.fabric.topology import PAYLOAD_MTU
+from testbed.mrc import MemoryTable, QpState
+from testbed.mrc.constants import MAX_EXPONENTIAL_RETRIES, MAX_LINEAR_RETRIES
+from testbed.mrc.state import QpStateError
+from testbed.mrc.verbs import CompletionQueue, Destination, QpAttributes
+
+_CREDENTIALS: Final = struct.Struct("3i")
+_MOST_OBJECTS: Final = 1 << 16
+_GUID: Final = 0x4D52_4300_0000_0000
+"""The upper half of a device's GUID: "MRC"."""
+
+_STATES: Final[dict[int, QpState]] = {
+    IbvState.RESET: QpState.RESET,
+    IbvState.INIT: QpState.INIT,
+    IbvState.RTR: QpState.RTR,
+    IbvState.RTS: QpState.RTS,
+    IbvState.ERR: QpState.ERROR,
+}
+_IBV_STATES: Final = {state: number for number, state in _STATES.items()}
+
+_NEEDED: Final = {
+    QpState.INIT: IbvMask.PKEY_INDEX | IbvMask.PORT | IbvMask.ACCESS_FLAGS,
+    QpState.RTR: IbvMask.AV
+    | IbvMask.PATH_MTU
+    | IbvMask.DEST_QPN
+    | IbvMask.RQ_PSN
+    | IbvMask.MAX_DEST_RD_ATOMIC
+    | IbvMask.MIN_RNR_TIMER,
+    QpState.RTS: IbvMask.SQ_PSN
+    | IbvMask.TIMEOUT
+    | IbvMask.RETRY_CNT
+    | IbvMask.RNR_RETRY
+    | IbvMask.MAX_QP_RD_ATOMIC,
+}
+"""What a change of state must bring (ibv_modify_qp(3), RC)."""
+
+_MTUS: Final = frozenset(size for size in (256, 512, 1024, 2048, 4096) if size <= PAYLOAD_MTU)
+"""enum ibv_mtu."""
+
+_REQUESTS_AT_ONCE: Final = 64
+"""A program that asks without end does not keep the NIC from the others."""
+
+Answer = tuple[Reply, list[int]]
+
+
+class Program(Closeable):
+    """A program that uses the NIC.
+
+    Attributes:
+        pid: its process.
+        device: the NIC, once the program has opened it.
+        doorbell: an eventfd by which it wakes the NIC.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        """Take over a connection, which does not block."""
+        credentials = connection.getsockopt(
+            socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size
+        )
+        self.pid: int = _CREDENTIALS.unpack(credentials)[0]
+        self.device: Device | None = None
+        self._connection = connection
+        self._memory = ProcessMemory(self.pid)
+        self._objects: dict[int, Any] = {}
+        self._handles = 0
+        self._qps: dict[int, ProgramQp] = {}
+        self._cqs: dict[int, ProgramCq] = {}
+        self._sent = Sent()
+        self.doorbell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        try:
+            self._events = EventPipe()
+        except OSError:
+            os.close(self.doorbell)
+            raise
+        self._operations: dict[int, Callable[[Device, Request], Answer]] = {
+            Op.ALLOC_PD: self._alloc_pd,
+            Op.DEALLOC_PD: self._dealloc_pd,
+            Op.REG_MR: self._reg_mr,
+            Op.DEREG_MR: self._dereg_mr,
+            Op.CREATE_CHANNEL: self._create_channel,
+            Op.DESTROY_CHANNEL: self._destroy_channel,
+            Op.CREATE_CQ: self._create_cq,
+            Op.DESTROY_CQ: self._destroy_cq,
+            Op.CREATE_QP: self._create_qp,
+            Op.MODIFY_QP: self._modify_qp,
+            Op.QUERY_QP: self._query_qp,
+            Op.DESTROY_QP: self._destroy_qp,
+            Op.REPORT: self._report,
+        }
+
+    def fileno(self) -> int:
+        """The descriptor of its connection."""
+        return self._connection.fileno()
+
+    # --- its rounds ---------------------------------------------------------------------------
+
+    def take_posted(self, now_ns: int) -> None:
+        """Hand its new work requests to the protocol core.
+
+        Raises:
+            ProgramError: it has written what no library writes.
+        """
+        for qp in self._qps.values():
+            if qp.take_posted(now_ns):
+                qp.take_posted(now_ns)  # what was posted before the program saw the ring emptied
+
+    def deliver(self, now_ns: int) -> None:
+        """Report what has completed."""
+        for qp in self._qps.values():
+            qp.deliver(now_ns)
+        for cq in self._cqs.values():
+            cq.announce()
+
+    def woken(self) -> None:
+        """Take note of the doorbell."""
+        with suppress(BlockingIOError):
+            os.eventfd_read(self.doorbell)
+
+    # --- its requests -------------------------------------------------------------------------
+
+    def serve(self, open_device: Callable[[], Device]) -> bool:
+        """Answer the requests that wait; returns whether it is still there.
+
+        Raises:
+            ProgramError: a request is none.
+        """
+        for _ in range(_REQUESTS_AT_ONCE):
+            try:
+                data = self._connection.recv(REQUEST.size + 1)
+            except BlockingIOError:
+                return True
+            except ConnectionResetError:
+                return False
+            if not data:
+                return False
+            if len(data) != REQUEST.size:
+                raise ProgramError(f"a request of {len(data)} bytes")
+            reply, descriptors = self._answer(Request._make(REQUEST.unpack(data)), open_device)
+            try:
+                self._send(reply, descriptors)
+            except (BrokenPipeError, ConnectionResetError):
+                return False
+            except BlockingIOError as error:
+                raise ProgramError("it does not read its answers") from error
+            self._forget_passed()
+        return True
+
+    def _send(self, reply: Reply, descriptors: list[int]) -> None:
+        data = REPLY.pack(*reply)
+        if descriptors:
+            socket.send_fds(self._connection, [data], descriptors)
+        else:
+            self._connection.send(data)
+
+    def _answer(self, request: Request, open_device: Callable[[], Device]) -> Answer:
+        if request.op == Op.OPEN:
+            return self._open(request, open_device)
+        operation = self._operations.get(request.op)
+        if operation is None or self.device is None:
+            raise ProgramError(f"request {request.op}")
+        try:
+            return operation(self.device, request)
+        except OSError as error:
+            return Reply(error.errno or errno.EINVAL), []
+
+    def _open(self, request: Request, open_device: Callable[[], Device]) -> Answer:
+        if request.version != VERSION:
+            return Reply(errno.EPROTO), []
+        try:
+            self.device = device = open_device()
+        except OSError as error:  # no descriptors are left
+            return Reply(error.errno or errno.EIO), []
+        topology, port = device.topology, device.context.port
+        reply = Reply(
+            guid=_GUID | topology.hosts.index(device.host) + 1,
+            rate=round(port.rate_bps * topology.dilation),
+            mtu=PAYLOAD_MTU,
+            planes=topology.planes,
+            gid=port.address,
+        )
+        return reply, [self.doorbell, self._events.reader]
+
+    def _forget_passed(self) -> None:
+        """Close what the last answer has passed on, apart from the doorbell."""
+        for pipe in (self._events, *self._of(Channel)):
+            if pipe.reader >= 0:
+                pipe.passed()
+        rings = [cq.ring for cq in self._cqs.values()]
+        for ring in (*rings, *(r for qp in self._qps.values() for r in (qp.sends, qp.receives))):
+            if ring.fd >= 0:
+                ring.passed()
+
+    def _of(self, kind: type[Any]) -> list[Any]:
+        return [each for each in self._objects.values() if isinstance(each, kind)]
+
+    def _add(self, thing: object) -> int:
+        self._handles += 1
+        self._objects[self._handles] = thing
+        return self._handles
+
+    def _require_room(self) -> None:
+        if len(self._objects) >= _MOST_OBJECTS:
+            raise OSError(errno.ENOMEM, "too many objects")
+
+    def _get(self, kind: type[Any], handle: int) -> Any:
+        found = self._objects.get(handle)
+        if type(found) is not kind:
+            raise OSError(errno.EINVAL, f"{handle} is no {kind.__name__}")
+        return found
+
+    def _remove(self, kind: type[Any], handle: int) -> Any:
+        found = self._get(kind, handle)
+        if getattr(found, "users", 0):
+            raise OSError(errno.EBUSY, f"{kind.__name__} is in use")
+        del self._objects[handle]
+        return found
+
+    # --- memory -------------------------------------------------------------------------------
+
+    def _alloc_pd(self, _device: Device, _request: Request) -> Answer:
+        self._require_room()
+        return Reply(handle=self._add(ProtectionDomain())), []
+
+    def _dealloc_pd(self, _device: Device, request: Request) -> Answer:
+        self._remove(ProtectionDomain, request.handle)
+        return Reply(), []
+
+    def _reg_mr(self, device: Device, request: Request) -> Answer:
+        pd = self._get(ProtectionDomain, request.handle)
+        self._require_room()
+        size, end = request.length, 1 << 64
+        if not 0 < size <= end - max(request.iova, request.address):
+            raise OSError(errno.EINVAL, "a region ends within the address space")
+        key = device.context.new_rkey()
+        region = ProcessRegion(key, request.iova, size, request.address, self._memory)
+        pd.regions[key] = region
+        pd.users += 1
+        if request.access & IbvAccess.REMOTE_WRITE:
+            pd.table.register(region)
+        return Reply(handle=self._add((pd, region)), key=key), []
+
+    def _dereg_mr(self, device: Device, request: Request) -> Answer:
+        pd, region = self._remove(tuple, request.handle)
+        pd.users -= 1
+        del pd.regions[region.rkey]
+        with suppress(KeyError):  # peers could not write to it
+            pd.table.deregister(region.rkey)
+        device.context.free_rkey(region.rkey)
+        return Reply(), []
+
+    # --- completion queues --------------------------------------------------------------------
+
+    def _create_channel(self, _device: Device, _request: Request) -> Answer:
+        self._require_room()
+        channel = Channel()
+        return Reply(handle=self._add(channel)), [channel.reader]
+
+    def _destroy_channel(self, _device: Device, request: Request) -> Answer:
+        self._remove(Channel, request.handle).close()
+        return Reply(), []
+
+    def _create_cq(self, _device: Device, request: Request) -> Answer:
+        self._require_room()
+        _require_depth(request.depth, MAX_CQE)
+        channel = self._get(Channel, request.channel) if request.channel else None
+        cq = ProgramCq(request.depth, request.cookie, channel, self._events)
+        if channel is not None:
+            channel.users += 1
+        handle = self._add(cq)
+        self._cqs[handle] = cq
+        return Reply(handle=handle), [cq.ring.fd]
+
+    def _destroy_cq(self, _device: Device, request: Request) -> Answer:
+        cq = self._remove(ProgramCq, request.handle)
+        del self._cqs[request.handle]
+        if cq.channel is not None:
+            cq.channel.users -= 1
+        cq.close()
+        return Reply(), []
+
+    # --- queue pairs --------------------------------------------------------------------------
+
+    def _create_qp(self, device: Device, request: Request) -> Answer:
+        self._require_room()
+        for depth in (request.depth, request.recv_depth):
+            _require_depth(depth, MAX_DEPTH)
+        pd = self._get(ProtectionDomain, request.handle)
+        cqs = self._get(ProgramCq, request.send_cq), self._get(ProgramCq, request.recv_cq)
+        verbs = device.context.create_qp(CompletionQueue())
+        try:
+            qp = ProgramQp(
+                verbs,
+                pd,
+                cqs,
+                (request.depth, request.recv_depth),
+                cookie=request.cookie,
+                signal_all=bool(request.signal_all),
+                memory=self._memory,
+                events=self._events,
+                sent=self._sent,
+            )
+        except OSError:
+            device.context.destroy_qp(verbs)
+            raise
+        for each in (pd, *cqs):
+            each.users += 1
+        handle = self._add(qp)
+        self._qps[handle] = qp
+        return Reply(handle=handle, key=verbs.qp_num), [qp.sends.fd, qp.receives.fd]
+
+    def _modify_qp(self, _device: Device, request: Request) -> Answer:
+        qp: ProgramQp = self._get(ProgramQp, request.handle)
+        verbs, mask = qp.verbs, IbvMask(request.mask)
+        if IbvMask.ACCESS_FLAGS in mask:
+            qp.remote_write = bool(request.access & IbvAccess.REMOTE_WRITE)
+        if not mask & IbvMask.STATE:
+            return Reply(), []
+        state = _STATES.get(request.state)
+        if state is None:
+            raise OSError(errno.EOPNOTSUPP, f"state {request.state}")
+        if state is verbs.state and state in (QpState.INIT, QpState.RTS, QpState.ERROR):
+            return Reply(), []
+        needed = _NEEDED.get(state, IbvMask(0))
+        if needed & mask != needed:
+            raise OSError(errno.EINVAL, f"{state} needs {needed & ~mask!r}")
+        try:
+            _change_state(qp, state, request)
+        except QpStateError as error:
+            raise OSError(errno.EINVAL, str(error)) from error
+        except ValueError as error:
+            raise OSError(errno.EHOSTUNREACH, str(error)) from error
+        qp.changed(state)
+        return Reply(), []
+
+    def _query_qp(self, _device: Device, request: Request) -> Answer:
+        qp = self._get(ProgramQp, request.handle)
+        return Reply(state=_IBV_STATES[qp.verbs.state]), []
+
+    def _destroy_qp(self, device: Device, request: Request) -> Answer:
+        qp = self._remove(ProgramQp, request.handle)
+        del self._qps[request.handle]
+        for each in (qp.pd, *qp.cqs):
+            each.users -= 1
+        device.context.destroy_qp(qp.verbs)
+        qp.close()
+        return Reply(), []
+
+    # --- what it has sent, and its end --------------------------------------------------------
+
+    def _report(self, device: Device, _request: Request) -> Answer:
+        sent = self._sent
+        dilation = round(device.topology.dilation * 1000)
+        time_ns = max(sent.last_ns - sent.first_ns, 0)
+        return Reply(dilation=dilation, sent_bytes=sent.size, time_ns=time_ns), []
+
+    def close(self) -> None:
+        """Forget everything of it."""
+        self._memory.forget()
+        if self.device is not None:
+            for qp in self._qps.values():
+                self.device.context.destroy_qp(qp.verbs)
+            for _, region in self._of(tuple):
+                self.device.context.free_rkey(region.rkey)
+        for thing in self._objects.values():
+            if isinstance(thing, Closeable):
+                thing.close()
+        self._objects.clear()
+        self._qps.clear()
+        self._cqs.clear()
+        self._events.close()
+        os.close(self.doorbell)
+        self._connection.close()
+
+
+def _require_depth(depth: int, most: int) -> None:
+    if not 1 <= depth <= most or depth & (depth - 1):
+        raise OSError(errno.EINVAL, f"a queue of {depth}")
+
+
+def _change_state(qp: ProgramQp, state: QpState, request: Request) -> None:
+    """Change the state of a queue pair, with what the request brings for it.
+
+    Raises:
+        OSError: the MTU is none of verbs.
+        QpStateError: no such transition.
+        ValueError: the peer is not in the fabric, or a number has too many bits.
+    """
+    verbs = qp.verbs
+    if state is QpState.RTR:
+        if request.mtu not in _MTUS:
+            raise OSError(errno.EINVAL, f"an MTU of {request.mtu}")
+        verbs.attributes = QpAttributes(mtu=request.mtu)
+        verbs.memory = qp.pd.table if qp.remote_write else MemoryTable()
+        verbs.modify(state, Destination(request.peer, request.peer_qpn, request.peer_psn))
+    elif state is QpState.RTS:
+        verbs.attributes = _with_retries(verbs.attributes, request)
+        verbs.modify(state, first_psn=request.first_psn)
+    else:
+        verbs.modify(state)
+
+
+def _with_retries(attributes: QpAttributes, request: Request) -> QpAttributes:
+    """The retries of verbs in MRC's terms: a timeout of 0 never ends.
+
+    Otherwise the length of a timeout is MRC's own affair: it derives from the measured RTT.
+    """
+    retries = min(request.retries, MAX_LINEAR_RETRIES)
+    if request.timeout == 0:
+        return replace(attributes, exponential_retries=MAX_EXPONENTIAL_RETRIES)
+    return replace(attributes, linear_retries=retries)

@@ -1,0 +1,175 @@
+"""The library, the NIC process and the tests agree on every structure, and with rdma-core."""
+
+import ctypes
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from struct import Struct
+
+import pytest
+
+from testbed.device import protocol
+from testbed.device.compiling import SOURCES
+from tests.device import verbs
+
+HEADER = (SOURCES / "protocol.h").read_text()
+ABI = (SOURCES / "verbs_abi.h").read_text()
+SYSTEM_HEADER = Path("/usr/include/infiniband/verbs.h")
+COMPILER = shutil.which("cc")
+CODES = {"uint32_t": "I", "int32_t": "i", "uint64_t": "Q", "uint8_t": "s"}
+
+needs_compiler = pytest.mark.skipif(COMPILER is None, reason="needs a C compiler")
+
+
+def fields_of(text: str, name: str) -> list[tuple[str, str, int]]:
+    """The fields of a structure in C: type, name, length (0: no array)."""
+    body = re.search(rf"struct {name} \{{(.*?)\n\}};", text, re.DOTALL)
+    assert body is not None, name
+    code = re.sub(r"/\*.*?\*/", "", body[1], flags=re.DOTALL)
+    found = re.findall(r"([\w ]+?\**) ?\*?(\w+)(?:\[(\w+)\])?;", code)
+    return [
+        (kind.strip(), field, int(length) if length.isdigit() else len(length))
+        for kind, field, length in found
+    ]
+
+
+def format_of(fields: list[tuple[str, str, int]]) -> str:
+    return "=" + "".join(f"{length or ''}{CODES[kind]}" for kind, _, length in fields)
+
+
+@pytest.mark.parametrize(
+    ("name", "names", "layout"),
+    [
+        ("mrc_request", protocol.Request._fields, protocol.REQUEST),
+        ("mrc_reply", protocol.Reply._fields, protocol.REPLY),
+        (
+            "mrc_cqe",
+            ("wr_id", "status", "opcode", "length", "immediate", "qpn", "flags"),
+            protocol.CQE,
+        ),
+        ("mrc_sge", ("address", "length", "key"), protocol.SGE),
+        ("mrc_event", ("cookie", "type", "pad"), protocol.EVENT),
+    ],
+)
+def test_python_and_the_header_have_the_same_fields(
+    name: str, names: tuple[str, ...], layout: Struct
+) -> None:
+    """In the same order and of the same sizes, without padding of the compiler's."""
+    fields = fields_of(HEADER, name)
+    assert tuple(field for _, field, _ in fields) == names
+    assert Struct(format_of(fields)).size == layout.size
+    assert Struct("@" + format_of(fields)[1:]).size == layout.size
+
+
+def test_constants_and_operations_are_the_same() -> None:
+    for c_name, value in (
+        ("VERSION", protocol.VERSION),
+        ("MAX_SGE", protocol.MAX_SGE),
+        ("MAX_INLINE", protocol.MAX_INLINE),
+        ("MAX_DEPTH", protocol.MAX_DEPTH),
+        ("MAX_CQE", protocol.MAX_CQE),
+        ("ENTRIES_OFFSET", protocol.ENTRIES_OFFSET),
+    ):
+        assert re.search(rf"#define MRC_{c_name} {value}\b", HEADER), c_name
+    assert f'#define MRC_SOCKET "{protocol.SOCKET[1:]}"' in HEADER
+    body = re.search(r"enum mrc_op \{(.*?)\};", HEADER, re.DOTALL)
+    assert body is not None
+    assert re.findall(r"MRC_(\w+)", re.sub(r"/\*.*?\*/", "", body[1])) == [
+        op.name for op in protocol.Op
+    ]
+
+
+def run_c(code: str, directory: Path, *options: str) -> str:
+    assert COMPILER is not None
+    source = directory / "program.c"
+    source.write_text(code)
+    program = directory / "program"
+    subprocess.run(
+        [COMPILER, *options, f"-I{SOURCES}", str(source), "-o", str(program)], check=True
+    )
+    return subprocess.run([program], capture_output=True, text=True, check=True).stdout
+
+
+@needs_compiler
+def test_rings_lie_where_python_reads_them(tmp_path: Path) -> None:
+    places = ("ring, tail", "ring, head", "ring, done", "ring, armed", "wqe, sge")
+    prints = "".join(f'printf("%zu ", offsetof(struct mrc_{place}));' for place in places)
+    sizes = 'printf("%zu %zu", sizeof(struct mrc_ring), sizeof(struct mrc_wqe));'
+    output = run_c(
+        "#include <stdio.h>\n#include <stddef.h>\n#include <protocol.h>\n"
+        f"int main(void) {{ {prints}{sizes} }}",
+        tmp_path,
+    )
+    words = (protocol.TAIL, protocol.HEAD, protocol.DONE, protocol.ARMED)
+    expected = [4 * word for word in words] + [protocol.WQE.size, 192, protocol.WQE_BYTES]
+    assert [int(word) for word in output.split()] == expected
+    assert protocol.RING_BYTES == 192
+
+
+STRUCTURES = re.findall(r"^struct (ibv_\w+) \{", ABI, re.MULTILINE)
+OTHERWISE = {"_ops", "_compat1", "_compat2", "_compat3", "_compat4", "_compat5", "atomic", "rest"}
+"""Fields that stand for several of rdma-core's."""
+
+
+def measured(include: str, directory: Path) -> str:
+    prints = []
+    for name in STRUCTURES:
+        prints.append(f'printf("{name} %zu\\n", sizeof(struct {name}));')
+        if name in {"ibv_async_event", "ibv_send_wr"}:
+            continue  # what they have inside is below
+        for _, field, _ in fields_of(ABI, name):
+            if field not in OTHERWISE:
+                prints.append(
+                    f'printf("{name}.{field} %zu %zu\\n", offsetof(struct {name}, {field}), '
+                    f"sizeof((({'struct'} {name} *)0)->{field}));"
+                )
+    prints += [
+        f'printf("{place} %zu\\n", offsetof(struct ibv_send_wr, {place}));'
+        for place in ("send_flags", "imm_data", "wr.rdma.remote_addr", "wr.rdma.rkey")
+    ]
+    prints.append('printf("%zu\\n", offsetof(struct ibv_async_event, event_type));')
+    code = f"#include <stdio.h>\n#include <stddef.h>\n#include <{include}>\n"
+    return run_c(code + "int main(void) {\n" + "\n".join(prints) + "\n}", directory, "-w")
+
+
+@needs_compiler
+@pytest.mark.skipif(not SYSTEM_HEADER.exists(), reason="needs libibverbs-dev")
+def test_our_declarations_are_rdma_cores(tmp_path: Path) -> None:
+    """Every field of every structure, its offset and its size."""
+    assert len(STRUCTURES) > 15
+    ours = measured("verbs_abi.h", tmp_path)
+    assert ours.count("\n") > 150
+    assert ours == measured("infiniband/verbs.h", tmp_path)
+
+
+@needs_compiler
+@pytest.mark.skipif(not SYSTEM_HEADER.exists(), reason="needs libibverbs-dev")
+def test_our_constants_are_rdma_cores(tmp_path: Path) -> None:
+    """Each as its number; names of ours alone have no other prefix."""
+    bodies = " ".join(re.findall(r"enum \{(.*?)\};", ABI, re.DOTALL))
+    names = [n for n in re.findall(r"IBV_\w+", bodies) if n != "IBV_ACCESS_OPTIONAL_RANGE"]
+    prints = "".join(f'printf("{name} %d\\n", (int){name});' for name in names)
+    ours, theirs = (
+        run_c(f"#include <stdio.h>\n#include <{file}>\nint main(void) {{ {prints} }}", tmp_path)
+        for file in ("verbs_abi.h", "infiniband/verbs.h")
+    )
+    assert len(names) > 50
+    assert ours == theirs
+
+
+@needs_compiler
+def test_the_tests_structures_are_the_librarys(tmp_path: Path) -> None:
+    pairs = {
+        "ibv_qp_attr": verbs.QpAttr,
+        "ibv_qp_init_attr": verbs.QpInit,
+        "ibv_send_wr": verbs.SendWr,
+        "ibv_recv_wr": verbs.RecvWr,
+        "ibv_wc": verbs.Wc,
+        "ibv_context_ops": verbs.Ops,
+        "ibv_async_event": verbs.AsyncEvent,
+    }
+    prints = "".join(f'printf("%zu\\n", sizeof(struct {name}));' for name in pairs)
+    code = f"#include <stdio.h>\n#include <verbs_abi.h>\nint main(void) {{ {prints} }}"
+    sizes = [int(size) for size in run_c(code, tmp_path).split()]
+    assert sizes == [ctypes.sizeof(kind) for kind in pairs.values()]
