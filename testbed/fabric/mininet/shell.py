@@ -123,16 +123,6 @@ A program that draws on the terminal needs noecho: noecho h0 vi notes
                     break
         os.close(silent)
 
-    def default(self, line: str) -> None:
-        """Run a command in a node, as it is written: the node itself resolves hosts' names."""
-        first, command, _ = self.parseline(line)
-        if first in self.mn and command:
-            node = self.mn[first]
-            node.sendCmd(command)
-            self.waitForNode(node)
-        else:
-            super().default(line)
-
     def do_path(self, line: str) -> None:
         """Show the paths that packets take from one host to another, or select one.
 
@@ -256,14 +246,20 @@ A program that draws on the terminal needs noecho: noecho h0 vi notes
         self._note(any(sent != received for _, _, (sent, received, *_) in pings))
 
     def default(self, line: str) -> None:
-        """Run a command in a node, or say what there is instead."""
+        """Run a command in a node, or say what there is instead.
+
+        It runs as it is written: the node itself resolves hosts' names.
+        """
         name, rest, _ = self.parseline(line)
         if name in self.mn:
-            super().default(line)
-            if rest and self.mn[name].shell is not None:
-                status, printed = self.mn[name].last_status()
-                output(printed)
-                self._note(status)
+            if rest:
+                node = self.mn[name]
+                node.sendCmd(rest)
+                self.waitForNode(node)
+                if node.shell is not None:
+                    status, printed = node.last_status()
+                    output(printed)
+                    self._note(status)
         elif name and _NODE.fullmatch(name):
             error(f"{self._no_node(name)}\n")
         else:
