@@ -260,6 +260,8 @@ A program that draws on the terminal needs noecho: noecho h0 vi notes
                     status, printed = node.last_status()
                     output(printed)
                     self._note(status)
+            else:
+                error(f"usage: {name} COMMAND, such as: {name} ip -6 route\n")
         elif name and _NODE.fullmatch(name):
             error(f"{self._no_node(name)}\n")
         else:
