@@ -394,6 +394,11 @@ class Connections(Part):
         """One for each pair that the matrix names."""
         return len(self.directions(topology))
 
+    @property
+    def with_end(self) -> Mapping[int, Transfer]:
+        """The transfers that are operations, by their numbers; those of size 0 never end."""
+        return {number: each for number, each in enumerate(self.matrix) if each.size}
+
     def longer(self, factor: float) -> Self:
         """The same load for longer: all starts and sizes multiplied."""
         matrix = tuple(

@@ -152,3 +152,10 @@ def test_transfers_whose_start_is_after_the_end_have_not_begun() -> None:
     assert measured.finished == (
         "1 of 4 finished, 1 was under way, 2 had not begun when the run ended"
     )
+
+
+def test_a_transfer_without_end_is_no_operation() -> None:
+    matrix = [*_matrix(0, 0, 0).matrix]
+    matrix[0] = matrix[0].model_copy(update={"size": 0})
+    measured = _measured(Connections(matrix=tuple(matrix)), _transfer(1, 0, 0.5))
+    assert (measured.planned, measured.begun, measured.count, measured.unfinished) == (2, 2, 1, 1)

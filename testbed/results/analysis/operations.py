@@ -58,7 +58,7 @@ def summarise_operations(data: RunData) -> tuple[OperationSummary, ...]:
     """The operations of the workload, if it has any: what it asked for, and what finished."""
     workload = data.scenario.workload
     if isinstance(workload, Connections):
-        return (_summary(data, _transfers(data, workload)),)
+        return (_summary(data, _transfers(data, workload)),) if workload.with_end else ()
     if isinstance(workload, Collective):
         return (_summary(data, _rounds(data, workload)),)
     return ()
@@ -66,18 +66,19 @@ def summarise_operations(data: RunData) -> tuple[OperationSummary, ...]:
 
 def _transfers(data: RunData, workload: Connections) -> _Asked:
     done = set(data.tables[OPERATIONS]["number"])
+    planned = workload.with_end
     begun = {
-        i
-        for i, transfer in enumerate(workload.matrix)
+        number
+        for number, transfer in planned.items()
         if transfer.start_ns(data.topology) < data.scenario.duration
     }
     return _Asked(
         kind=workload.operation,
         hosts=1,
-        bytes=int(np.median([transfer.size for transfer in workload.matrix])),
-        planned=len(workload.matrix),
+        bytes=int(np.median([transfer.size for transfer in planned.values()])),
+        planned=len(planned),
         begun=len(begun | done),
-        unfinished=len(workload.matrix) - len(done),
+        unfinished=len(planned) - len(done),
     )
 
 
