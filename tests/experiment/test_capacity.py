@@ -2,6 +2,7 @@
 
 import json
 import os
+import pwd
 import subprocess
 import sys
 from dataclasses import replace
@@ -192,15 +193,15 @@ def test_under_sudo_it_is_the_callers(monkeypatch: pytest.MonkeyPatch, cache: Pa
     """Whose home is asked of the password file, and whose the files become."""
     monkeypatch.setenv("SUDO_UID", "65534")
     monkeypatch.setenv("SUDO_GID", "65534")
-    monkeypatch.setattr(
-        "pwd.getpwuid", lambda _: type("Entry", (), {"pw_dir": str(cache / "home")})
-    )
+    nobody = pwd.getpwuid(65534)
+    entry = pwd.struct_passwd((*nobody[:5], str(cache / "home"), *nobody[6:]))
+    monkeypatch.setattr("pwd.getpwuid", lambda _: entry)
     (cache / "home").mkdir()
+    os.chown(cache / "home", 65534, 65534)
     place = save_capacity(MEASURED)
     assert place.parent == cache / "home/.cache/mrc-testbed"
     for one in (place, place.parent, place.parent.parent):
         assert one.stat().st_uid == 65534
-    assert (cache / "home").stat().st_uid == 0
 
 
 def test_run_refuses_before_it_makes_anything(tmp_path: Path) -> None:

@@ -50,10 +50,11 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Run
     keep = shutil.rmtree
 
     def rmtree(raw: Path) -> None:
-        pieces.update({path: path.read_bytes() for path in raw.iterdir()})
+        written = raw.with_name(RAW)  # as it was called until all tables were there
+        pieces.update({written / path.name: path.read_bytes() for path in raw.iterdir()})
         keep(raw)
 
-    monkeypatch.setattr("testbed.sim.run.shutil.rmtree", rmtree)
+    monkeypatch.setattr("testbed.results.records.shutil.rmtree", rmtree)
     directory = tmp_path / "run"
     directory.mkdir()
     outcome = simulate(load_scenario(str(file)), directory)
