@@ -82,6 +82,7 @@ class QueuePair:
             self.counters,
             self._reverse,
             self._endpoint,
+            rng,
         )
         self._responder = Responder(
             config, self._memory, self._events, self.counters, self._reverse
@@ -221,7 +222,7 @@ class QueuePair:
         if not self._running or requester.failed:
             return NEVER, NEVER
         timer_ns = min(self._responder.deadline_ns, requester.timer_ns)
-        return timer_ns, 0 if requester.may_send else NEVER
+        return timer_ns, requester.data_ns
 
     def next_deadline(self) -> int | None:
         """Return the earlier of the two deadlines; None if never."""

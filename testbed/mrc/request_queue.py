@@ -12,6 +12,7 @@ from testbed.mrc.endpoint import Answered, Endpoint
 from testbed.mrc.ev.engine import EvEngine
 from testbed.mrc.ev.ev import Ev
 from testbed.mrc.ev.probe_batch import ProbeBatch
+from testbed.mrc.ev.probing import ProbeRoom
 from testbed.mrc.ev.reverse import ReversePaths
 from testbed.mrc.wire.control import EndpointRequest, ReliabilityProbe
 
@@ -44,12 +45,14 @@ class RequestQueue:
         self._own_unit = config.own_unit
         self._tail_probes: dict[int, tuple[int, int]] = {}
         self._ev_probes: dict[int, int] = {}
+        self._room = ProbeRoom(rtt, config.mtu)
         self.packets: deque[ReliabilityProbe | EndpointRequest] = deque()
         self.join(endpoint)
 
     def join(self, endpoint: Endpoint) -> None:
         """Share the endpoint of the NIC with its other queue pairs."""
         self._endpoint = endpoint
+        self._room.share(endpoint.probes)
         self._ports = endpoint.ports(self._config.peer_address, self._config.base_rtt_ns)
         self._ports_version = 0
 
@@ -115,9 +118,19 @@ class RequestQueue:
             return 0
         return min(self._engine.deadline_ns, self._reverse.deadline_ns, self._ports.deadline_ns)
 
-    def on_time(self, now_ns: int, *, outbound: bool) -> None:
-        """Queue the probes and updates that are due; `outbound`: data is in flight."""
-        for ev_value, probe_id in self._engine.due_probes(now_ns):
+    def count_sent(self, payload: int) -> None:
+        """Count payload bytes that are sent: the NIC may probe in proportion to them."""
+        self._endpoint.probes.count_sent(payload)
+
+    def on_time(self, now_ns: int, window: int, *, outbound: bool) -> None:
+        """Queue the probes and updates that are due.
+
+        Args:
+            now_ns: the time.
+            window: the congestion window in bytes.
+            outbound: whether data is in flight.
+        """
+        for ev_value, probe_id in self._engine.due_probes(now_ns, self._room, window):
             self._counters.ev_probes += 1
             if self._config.recovery_probe is RecoveryProbe.RELIABILITY:
                 self._ev_probes[probe_id] = ev_value
@@ -128,7 +141,9 @@ class RequestQueue:
                 answered = partial(self._engine.probe_answered, ev_value, probe_id)
                 self._ask(ev_value, EndpointOp.EV_PROBE, 0, now_ns, answered)
         reverse = self._reverse.due_probe(now_ns, outbound=outbound)
-        if reverse is not None:
+        budget, base_ns = self._endpoint.probes, self._config.base_rtt_ns
+        if reverse is not None and budget.room(now_ns, base_ns):
+            budget.take(1, now_ns, base_ns)
             self._counters.ev_probes += 1
             answered = partial(self._reverse.probe_answered, *reverse)
             self._ask(reverse[0], EndpointOp.EV_PROBE, 0, now_ns, answered)
@@ -140,8 +155,11 @@ class RequestQueue:
     def probe_tail(self, order: int, avoid: Ev | None, now_ns: int) -> bool:
         """Send a reliability probe, the `order`-th packet of the queue pair.
 
-        Returns whether some EV may carry it; one of another path than `avoid` is preferred.
+        Returns whether it is sent: some EV may carry it, where one of another path than `avoid` is
+        preferred, and the NIC has room for it.
         """
+        if not self._endpoint.probes.take_for_tail(now_ns, self._config.base_rtt_ns):
+            return False
         ev = self._engine.pick_for_probe(now_ns, avoid)
         if ev is None:
             return False

@@ -17,7 +17,7 @@ from typing import Final
 from testbed.mrc.congestion.rtt import RttEstimator
 from testbed.mrc.constants import NEVER
 from testbed.mrc.ev.ev import Ev, EvListing, Greyness, Plane
-from testbed.mrc.ev.probing import ProbeSchedule
+from testbed.mrc.ev.probing import ProbeRoom, ProbeSchedule
 from testbed.mrc.ev.profile import EvEntry, EvProfile
 from testbed.mrc.ev.rotation import Rotation
 from testbed.mrc.ev.selection import SelectorFactory
@@ -271,20 +271,44 @@ class EvEngine:
         """When `due_probes` has something to do, or `NEVER`."""
         return self._probes.deadline_ns
 
-    def due_probes(self, now_ns: int) -> list[tuple[int, int]]:
-        """Return (EV, probe id) of every probe to send now; judge those that went unanswered."""
+    def due_probes(
+        self, now_ns: int, room: ProbeRoom | None = None, window: int = 0
+    ) -> list[tuple[int, int]]:
+        """Return (EV, probe id) of every probe to send now; judge those that went unanswered.
+
+        Args:
+            now_ns: the time.
+            room: how many may be probed; None: all that are due.
+            window: the congestion window in bytes.
+        """
         sent: list[tuple[int, int]] = []
         if now_ns < self._probes.deadline_ns:
             return sent
+        first = None if room is None else self._first(room.room(now_ns, window), now_ns)
         for ev in self._evs.values():
             if ev.deadline_ns > now_ns:
                 continue
             if ev.probe_id is not None:
                 self._probes.time_out(ev.probe_id, ev.probe_sent_ns)
                 self._probe_unanswered(ev, now_ns)
-            sent.append((ev.value, self._probes.send(ev, now_ns)))
+                ev.probe_id = None
+            if first is None or ev.value in first:
+                sent.append((ev.value, self._probes.send(ev, now_ns)))
         self._probes.refresh()
+        if room is not None:
+            if sent:
+                room.take(len(sent), now_ns, window)
+            if self._probes.deadline_ns <= now_ns:
+                self._probes.wait(room.next_ns(now_ns, window))
         return sent
+
+    def _first(self, room: int, now_ns: int) -> set[int] | None:
+        """Return the EVs to probe now where there is not room for all that are due, else None."""
+        due = [ev for ev in self._evs.values() if ev.deadline_ns <= now_ns]
+        if room >= len(due):
+            return None
+        due.sort(key=lambda ev: (ev.answers == 0, ev.deadline_ns))
+        return {ev.value for ev in due[:room]}
 
     def take_probe_id(self) -> int:
         """Return an id for a probe that no other recent probe has."""
