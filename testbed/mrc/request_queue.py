@@ -138,7 +138,7 @@ class RequestQueue:
                     del self._ev_probes[next(iter(self._ev_probes))]
                 self._probe(ev_value, probe_id, now_ns)
             else:
-                answered = partial(self._engine.probe_answered, ev_value, probe_id)
+                answered = partial(self._ev_answered, ev_value, probe_id)
                 self._ask(ev_value, EndpointOp.EV_PROBE, 0, now_ns, answered)
         reverse = self._reverse.due_probe(now_ns, outbound=outbound)
         budget, base_ns = self._endpoint.probes, self._config.base_rtt_ns
@@ -180,9 +180,19 @@ class RequestQueue:
         ev_value = self._ev_probes.pop(probe_id, None)
         if ev_value is not None:
             unwanted = mark is EvMark.ALWAYS_SKIP
-            self._engine.probe_answered(ev_value, probe_id, now_ns, unwanted=unwanted)
+            self._ev_answered(ev_value, probe_id, now_ns, unwanted=unwanted)
             return None
         return self._tail_probes.pop(probe_id, None)
+
+    def report_incast(self, now_ns: int) -> None:
+        """Note a trim at the last hop."""
+        self._room.report_incast(now_ns)
+
+    def _ev_answered(
+        self, ev_value: int, probe_id: int, now_ns: int, *, unwanted: bool = False
+    ) -> None:
+        self._room.answered()
+        self._engine.probe_answered(ev_value, probe_id, now_ns, unwanted=unwanted)
 
     def _probe(self, ev_value: int, probe_id: int, now_ns: int) -> None:
         config = self._config

@@ -249,6 +249,7 @@ class Requester:
         elif nack.reason is NackReason.TRIMMED_LASTHOP:
             self._detector.report_incast(now_ns)
             self._retry.report_incast(now_ns)
+            self.requests.report_incast(now_ns)
         self._pause(now_ns)
         self._engine.selector.on_nack(transmission.ev.value, nack.reason.name, now_ns)
 

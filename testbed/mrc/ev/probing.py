@@ -6,10 +6,13 @@ each probe would time out for ever. So if nothing has been measured since that p
 answer is a sample of the RTT (each probe has an id of its own, so Karn's ambiguity does not arise).
 
 Few probes are sent as soon as they are due. Many wait for room: a queue pair with a window of n
-packets uses at most n EVs in an RTT, so it probes no more of them in that time; and all queue pairs
-of a NIC share a `ProbeBudget`. EVs that have begun to answer go first, then those that have waited
-longest. A window below one packet says that packets are trimmed although hardly any are sent: the
-last hop is full, a probe would be lost there whatever its EV, and no other EV is needed.
+packets uses at most n EVs in an RTT, so it probes no more of them in that time. Each RTT in which
+no probe is answered halves that, up to three times (RFC 8985, section 7.2, backs off in the same
+way). And all queue pairs of a NIC share a `ProbeBudget`. EVs that have begun to answer go first,
+then those that have waited longest.
+
+If the last hop trims what a window of about one packet sends, it is full of the packets of others.
+A probe would be lost there, whatever its EV, and no other EV is needed: none is sent.
 """
 
 from random import Random
@@ -26,6 +29,13 @@ from testbed.mrc.ev.states import EvState
 _MAX_TIMED_OUT: Final = 1024
 """The number of timed-out probes remembered: a late answer may be the only RTT sample. Ours."""
 
+_MOST_DOUBLINGS: Final = 3
+"""The least room is 1/8 of the window: the EVs of one dead path need no more. Ours."""
+
+_CROWDED_RTTS: Final = 64
+"""A trim at the last hop is remembered for so many base RTTs: a window of 1/16 of a packet, the
+least of NSCC, sends about four packets in that time. Ours."""
+
 
 class ProbeRoom:
     """How many EVs one queue pair may probe now. Times in ns, sizes in bytes."""
@@ -37,14 +47,26 @@ class ProbeRoom:
         self._budget = ProbeBudget()
         self._own = Spacing()
         self._turn_ns = NEVER
+        self._doublings = 0
+        self._silent_since_ns = NEVER
+        self._crowded_until_ns = 0
 
     def share(self, budget: ProbeBudget) -> None:
         """Use the budget of the NIC."""
         self._budget = budget
 
+    def report_incast(self, now_ns: int) -> None:
+        """Note a trim at the last hop."""
+        self._crowded_until_ns = now_ns + _CROWDED_RTTS * self._rtt.base_ns
+
+    def answered(self) -> None:
+        """Note that a probe was answered."""
+        self._doublings = 0
+        self._silent_since_ns = NEVER
+
     def room(self, now_ns: int, window: int) -> int:
         """How many may be probed now, with this congestion window."""
-        if window < self._mtu:
+        if window < 2 * self._mtu and now_ns < self._crowded_until_ns:
             return 0
         own = self._own.room(now_ns, self._interval(window), self._rtt.smoothed_ns)
         if self._turn_ns <= now_ns:
@@ -53,6 +75,11 @@ class ProbeRoom:
 
     def take(self, count: int, now_ns: int, window: int) -> None:
         """Count so many probes, for which there was room."""
+        if self._silent_since_ns == NEVER:
+            self._silent_since_ns = now_ns
+        elif now_ns - self._silent_since_ns > 2 * self._rtt.smoothed_ns:
+            self._doublings = min(self._doublings + 1, _MOST_DOUBLINGS)
+            self._silent_since_ns = now_ns - self._rtt.smoothed_ns
         self._own.take(count, now_ns, self._interval(window), self._rtt.smoothed_ns)
         if self._turn_ns <= now_ns:
             self._turn_ns = NEVER
@@ -61,14 +88,14 @@ class ProbeRoom:
 
     def next_ns(self, now_ns: int, window: int) -> int:
         """When there is room for the next probe; the queue pair's turn in the budget is kept."""
-        if window < self._mtu:
-            return now_ns + self._interval(max(window, 1))
+        if window < 2 * self._mtu and now_ns < self._crowded_until_ns:
+            return self._crowded_until_ns
         if self._turn_ns == NEVER:
             self._turn_ns = self._budget.take(1, now_ns, self._rtt.base_ns)
         return max(self._turn_ns, self._own.due_ns, now_ns + 1)
 
     def _interval(self, window: int) -> int:
-        return max(self._rtt.smoothed_ns * self._mtu // window, 1)
+        return max((self._rtt.smoothed_ns << self._doublings) * self._mtu // max(window, 1), 1)
 
 
 class ProbeSchedule:

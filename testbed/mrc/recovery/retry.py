@@ -6,8 +6,8 @@ The first rungs are reliability probes, due when a packet of normal delay would 
 timeouts: some of one length (two sources) or, as an option, of linearly growing length (one
 source), then doubling ones (MRC's structure; its ACK timeout is a constant, ours derives from the
 measured RTT), and in the end the QP fails. Probes continue between the timeouts, so that the end of
-an outage is noticed soon; while none is answered, the time between them doubles, up to eight times
-(RFC 8985, section 7.2, has the probe timeout double with the retransmission timeout).
+an outage is noticed soon; after the first rungs the time before the next one doubles, up to eight
+times, until one is answered (as the retransmission timer of RFC 8985 does after its probe).
 
 In an incast no packet is late before `INCAST_RTTS` (`loss.py`). So no probe is sent before that: its
 answer would change nothing, and it would wait in the same queue.
@@ -36,7 +36,7 @@ _MAX_DOUBLINGS: Final = 24
 """As the API's ACK timeout is a power of two with an exponent of at most 24."""
 
 _MOST_PROBE_DOUBLINGS: Final = 3
-"""The end of an outage is noticed within a dozen RTTs. Ours."""
+"""The end of an outage of all paths is noticed within a dozen RTTs. Ours."""
 
 _TAIL_MARGIN_SHIFT: Final = 3
 """A probe waits an eighth of the base RTT longer than loss detection would have. Ours."""
@@ -84,7 +84,7 @@ class RetryTimer:
         self._progress_ns = 0
         self._sent_ns = 0
         self._probed_ns = 0
-        self._unanswered = 0  # probes in a row
+        self._unanswered = 0  # probes and timeouts in a row
         self._incast_until_ns = 0
         self._answered = False
         self._refused = 0
@@ -158,7 +158,9 @@ class RetryTimer:
         )
         if self._sent_ns < self._incast_until_ns:
             patience_ns = max(patience_ns, INCAST_RTTS * self._rtt.base_ns)
-        patience_ns <<= min(self._unanswered, _MOST_PROBE_DOUBLINGS)
+        doublings = self._unanswered - self._probes + 1
+        if doublings > 0:
+            patience_ns <<= min(doublings, _MOST_PROBE_DOUBLINGS)
         if self._rung < self._probes:
             return min(self._progress_ns, self._sent_ns) + patience_ns
         return min(self._climb_ns(), self._probed_ns + patience_ns)
