@@ -140,8 +140,12 @@ class RetryTimer:
         self._incast_until_ns = now_ns + INCAST_RTTS * self._rtt.base_ns
 
     def pause(self, until_ns: int) -> None:
-        """Do not climb before that time: nothing is in flight, and the next packet waits for it."""
+        """Do not climb before that time: nothing is in flight, and the next packet waits for it.
+
+        It waits because of an incast, into which it will be sent.
+        """
         self._progress_ns = self._sent_ns = until_ns
+        self._incast_until_ns = max(self._incast_until_ns, until_ns + self._rtt.base_ns)
 
     def refused(self, now_ns: int) -> bool:
         """Process a NACK that is not for a trim; returns whether a retry was left for it."""
