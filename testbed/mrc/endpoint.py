@@ -30,7 +30,7 @@ _SHARE: Final = 64
 """Probes of EVs are at most 1/64 of what the NIC sends, probes of tails a quarter of that. Ours."""
 
 _PROBES_PER_RTT: Final = 4
-"""What a NIC may probe besides in a base RTT: one that sends nothing must find a path, too. Ours."""
+"""Probes that a NIC may send besides in a base RTT: without data it must find a path, too. Ours."""
 
 _LONG_AGO_NS: Final = 1 << 62
 

@@ -24,6 +24,7 @@ class RequestQueue:
     """The requests of a requester to its peer, until they are sent. Times in ns.
 
     Attributes:
+        room: how many EVs may be probed.
         packets: the queue; the caller of `transmit` pops what it sends.
     """
 
@@ -45,14 +46,14 @@ class RequestQueue:
         self._own_unit = config.own_unit
         self._tail_probes: dict[int, tuple[int, int]] = {}
         self._ev_probes: dict[int, int] = {}
-        self._room = ProbeRoom(rtt, config.mtu)
+        self.room: Final = ProbeRoom(rtt, config.mtu)
         self.packets: deque[ReliabilityProbe | EndpointRequest] = deque()
         self.join(endpoint)
 
     def join(self, endpoint: Endpoint) -> None:
         """Share the endpoint of the NIC with its other queue pairs."""
         self._endpoint = endpoint
-        self._room.share(endpoint.probes)
+        self.room.share(endpoint.probes)
         self._ports = endpoint.ports(self._config.peer_address, self._config.base_rtt_ns)
         self._ports_version = 0
 
@@ -130,7 +131,7 @@ class RequestQueue:
             window: the congestion window in bytes.
             outbound: whether data is in flight.
         """
-        for ev_value, probe_id in self._engine.due_probes(now_ns, self._room, window):
+        for ev_value, probe_id in self._engine.due_probes(now_ns, self.room, window):
             self._counters.ev_probes += 1
             if self._config.recovery_probe is RecoveryProbe.RELIABILITY:
                 self._ev_probes[probe_id] = ev_value
@@ -184,14 +185,10 @@ class RequestQueue:
             return None
         return self._tail_probes.pop(probe_id, None)
 
-    def report_incast(self, now_ns: int) -> None:
-        """Note a trim at the last hop."""
-        self._room.report_incast(now_ns)
-
     def _ev_answered(
         self, ev_value: int, probe_id: int, now_ns: int, *, unwanted: bool = False
     ) -> None:
-        self._room.answered()
+        self.room.answered()
         self._engine.probe_answered(ev_value, probe_id, now_ns, unwanted=unwanted)
 
     def _probe(self, ev_value: int, probe_id: int, now_ns: int) -> None:

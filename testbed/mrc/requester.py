@@ -249,7 +249,7 @@ class Requester:
         elif nack.reason is NackReason.TRIMMED_LASTHOP:
             self._detector.report_incast(now_ns)
             self._retry.report_incast(now_ns)
-            self.requests.report_incast(now_ns)
+            self.requests.room.report_incast(now_ns)
         self._pause(now_ns)
         self._engine.selector.on_nack(transmission.ev.value, nack.reason.name, now_ns)
 
@@ -348,7 +348,10 @@ class Requester:
         self._repeat(transmission)
         self._pause(now_ns)
         delivers = reason is LossReason.OVERTAKEN
-        condemned = self._engine.report_loss(ev.value, reason.value, now_ns, delivers=delivers)
+        excused = self.requests.room.crowded(now_ns, self.flight.window)
+        condemned = self._engine.report_loss(
+            ev.value, reason.value, now_ns, delivers=delivers, excused=excused
+        )
         if condemned and reason is LossReason.LATE:
             self._detector.report_silent_ev(ev.value)
 

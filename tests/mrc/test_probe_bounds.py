@@ -1,9 +1,9 @@
 """How many probes there may be: for a queue pair, for a NIC, and while none is answered."""
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from random import Random
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -142,16 +142,17 @@ def test_no_ev_is_probed_where_the_last_hop_trims_the_only_packet() -> None:
     assert len(wide.probes) == 7, "who has a window of many packets needs many EVs"
 
 
-def ladder(**options: int) -> RetryTimer:
-    fields = {"probes": 2, "linear_retries": 7, "exponential_retries": 25} | options
-    retry = RetryTimer(RttEstimator(RTT_NS), **fields)
+def ladder(linear: int = 7) -> RetryTimer:
+    retry = RetryTimer(
+        RttEstimator(RTT_NS), probes=2, linear_retries=linear, exponential_retries=25
+    )
     retry.sent(0, was_idle=True)
     return retry
 
 
 def waits_of_probes(retry: RetryTimer, number: int, now_ns: int) -> list[float]:
     """The RTTs before each of the next probes, if a timeout takes far longer."""
-    waits = []
+    waits: list[float] = []
     while len(waits) < number:
         due_ns = retry.deadline_ns(RTT_NS // 8)
         assert retry.expire(due_ns) is RetryAction.PROBE
@@ -162,9 +163,9 @@ def waits_of_probes(retry: RetryTimer, number: int, now_ns: int) -> list[float]:
 
 def test_the_time_between_probes_doubles_up_to_eight_times() -> None:
     """After the first rungs; here the timeouts take longer than the probes between them."""
-    retry = ladder(linear_retries=0)
+    retry = ladder(linear=0)
     assert waits_of_probes(retry, 2, 0) == [1.25, 1.25]
-    retry = ladder(linear_retries=0)
+    retry = ladder(linear=0)
     for _ in range(8):
         retry.expire(retry._climb_ns())
     assert retry.timeouts == 6
@@ -175,7 +176,7 @@ def test_the_time_between_probes_doubles_up_to_eight_times() -> None:
 
 
 def test_in_an_incast_nothing_is_probed_before_it_could_be_late() -> None:
-    retry = ladder(probes=2)
+    retry = ladder()
     retry.report_incast(0)
     assert waits_of_probes(retry, 1, 0) == [INCAST_RTTS]
     later_ns = (INCAST_RTTS + 1) * RTT_NS
@@ -227,6 +228,6 @@ def test_what_is_trimmed_one_at_a_time_is_sent_ever_later_and_arrives() -> None:
     assert qp.counters.trimmed_nacks > 30
     assert qp.counters.tail_probes == qp.counters.lost == qp.counters.timeouts == 0
     times = [sent.time_ns for sent in network.data_sent()]
-    rtts = [(b - a) / (130 * MS) for a, b in zip(times, times[1:], strict=False)]
+    rtts = [(b - a) / (130 * MS) for a, b in pairwise(times)]
     assert max(rtts) <= 24 + 1
     assert sum(wait > 6 for wait in rtts) > len(rtts) / 3

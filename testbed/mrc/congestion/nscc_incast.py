@@ -27,11 +27,11 @@ first two after Swift (Kumar et al., SIGCOMM 2020):
 - A packet sent before a decrease causes no further decrease: once per base RTT is too often while
   the queue makes round trips longer.
 - Round trips of retransmissions are not used: they overtake the queue.
-- The window may fall below one packet, as in Swift: with more senders than the queue of the last hop
+- The window may fall below one packet, as in Swift: with more senders than the last hop's queue
   holds packets, one packet each is too much, and their trimmed headers fill the link. A window of
-  one packet is halved when its packet is trimmed, and doubled when one arrives, so that of the
-  packets sent half arrive, however many senders there are. It is one packet again as soon as a
-  round trip shows that the queue is short.
+  one packet is halved when its packet is trimmed, and doubled when one arrives, so that about half
+  of the packets arrive, however many senders there are. It is one packet again as soon as a round
+  trip shows that the queue is short.
 
 With trimming, congestion shows as trims, and the loss of a whole packet as a sign of a broken path,
 to which the EVs react; so only without trimming does such a loss shrink the window by its size.
@@ -196,8 +196,7 @@ class Nscc:
             self._penalise(penalty, restore=restore)
         if not acked and rtt_ns is None:
             return
-        if self._halvings and acked:
-            self._halvings -= 1
+        self._double(acked, None if repeated else rtt_ns)
         self._achieved += acked
         self._since_adjusted += acked
         stale = self._to_ignore > 0
@@ -207,8 +206,6 @@ class Nscc:
             return
         delay_ns = max(0, rtt_ns - profile.base_rtt)
         target_ns = self.target_ns
-        if delay_ns < target_ns:
-            self._halvings = 0
         if not stale:
             self._average(delay_ns, acked)
         congested = ecn or delay_ns >= target_ns
@@ -226,6 +223,13 @@ class Nscc:
             elif self.average_delay_ns < target_ns / 2:
                 self._increase += profile.fi * acked
         self._grant(now_ns)
+
+    def _double(self, acked: int, rtt_ns: int | None) -> None:
+        """Double a window below one packet; it is one packet where a round trip was short."""
+        if not self._halvings or not acked:
+            return
+        short = rtt_ns is not None and rtt_ns - self.profile.base_rtt < self.target_ns
+        self._halvings = 0 if short else self._halvings - 1
 
     def on_nack(self, nack: LossReport) -> None:
         """Process a trim, or a refusal: like a loss."""

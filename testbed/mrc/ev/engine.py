@@ -138,7 +138,15 @@ class EvEngine:
         if ev is not None and ev.slot is not None and self.adaptive:
             self._rotation.apply(ev, EvEvent.CONGESTION_SEEN, now_ns, reason)
 
-    def report_loss(self, value: int, reason: str, now_ns: int, *, delivers: bool = False) -> bool:
+    def report_loss(
+        self,
+        value: int,
+        reason: str,
+        now_ns: int,
+        *,
+        delivers: bool = False,
+        excused: bool = False,
+    ) -> bool:
         """Process the loss of a whole packet: condemn its EV, as far as the limits allow.
 
         Args:
@@ -146,6 +154,7 @@ class EvEngine:
             reason: why the packet is declared lost.
             now_ns: the time.
             delivers: whether a later packet on this EV was delivered.
+            excused: whether it was lost at the last hop rather than on the path.
 
         Returns:
             Whether this condemned the EV.
@@ -167,7 +176,7 @@ class EvEngine:
                 self._tolerated[value] = ev
                 for other in self._evs.values():
                     other.greyness = Greyness.NOT_GREY
-            if needed or not self._trust.may_condemn(ev, now_ns):
+            if needed or excused or not self._trust.may_condemn(ev, now_ns):
                 withheld = f"{reason}, {EvEvent.LOSS_TOLERATED.value}"
                 self._rotation.apply(ev, EvEvent.LOSS_TOLERATED, now_ns, withheld)
                 if self._trust.compares and ev.probe_id is None:

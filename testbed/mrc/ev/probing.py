@@ -12,7 +12,8 @@ way). And all queue pairs of a NIC share a `ProbeBudget`. EVs that have begun to
 then those that have waited longest.
 
 If the last hop trims what a window of about one packet sends, it is full of the packets of others.
-A probe would be lost there, whatever its EV, and no other EV is needed: none is sent.
+A probe would be lost there, whatever its EV, and no other EV is needed: none is sent. Nor does the
+loss of a packet condemn its EV: the last hop drops even headers.
 """
 
 from random import Random
@@ -59,6 +60,10 @@ class ProbeRoom:
         """Note a trim at the last hop."""
         self._crowded_until_ns = now_ns + _CROWDED_RTTS * self._rtt.base_ns
 
+    def crowded(self, now_ns: int, window: int) -> bool:
+        """Whether the last hop is full although the window is hardly a packet."""
+        return now_ns < self._crowded_until_ns and window < 2 * self._mtu
+
     def answered(self) -> None:
         """Note that a probe was answered."""
         self._doublings = 0
@@ -66,7 +71,7 @@ class ProbeRoom:
 
     def room(self, now_ns: int, window: int) -> int:
         """How many may be probed now, with this congestion window."""
-        if window < 2 * self._mtu and now_ns < self._crowded_until_ns:
+        if self.crowded(now_ns, window):
             return 0
         own = self._own.room(now_ns, self._interval(window), self._rtt.smoothed_ns)
         if self._turn_ns <= now_ns:
@@ -88,7 +93,7 @@ class ProbeRoom:
 
     def next_ns(self, now_ns: int, window: int) -> int:
         """When there is room for the next probe; the queue pair's turn in the budget is kept."""
-        if window < 2 * self._mtu and now_ns < self._crowded_until_ns:
+        if self.crowded(now_ns, window):
             return self._crowded_until_ns
         if self._turn_ns == NEVER:
             self._turn_ns = self._budget.take(1, now_ns, self._rtt.base_ns)

@@ -9,8 +9,8 @@ measured RTT), and in the end the QP fails. Probes continue between the timeouts
 an outage is noticed soon; after the first rungs the time before the next one doubles, up to eight
 times, until one is answered (as the retransmission timer of RFC 8985 does after its probe).
 
-In an incast no packet is late before `INCAST_RTTS` (`loss.py`). So no probe is sent before that: its
-answer would change nothing, and it would wait in the same queue.
+In an incast no packet is late before `INCAST_RTTS` (`loss.py`). So no probe is sent before that:
+its answer would change nothing, and it would wait in the same queue.
 
 A NACK that is not for a trim takes a retry too (two sources); those of one RTT together take one.
 
