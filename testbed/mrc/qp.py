@@ -82,7 +82,6 @@ class QueuePair:
             self.counters,
             self._reverse,
             self._endpoint,
-            rng,
         )
         self._responder = Responder(
             config, self._memory, self._events, self.counters, self._reverse

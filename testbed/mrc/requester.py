@@ -5,8 +5,6 @@ clock the window and judge paths. Transport ACKs are about messages: they comple
 a NAK fails one, and the queue pair with it.
 """
 
-from random import Random
-
 from testbed.mrc.config import QpConfig
 from testbed.mrc.congestion.flight import TRIMS, Flight
 from testbed.mrc.congestion.rtt import RttEstimator
@@ -50,7 +48,6 @@ class Requester:
         counters: Counters,
         reverse: ReversePaths,
         endpoint: Endpoint,
-        rng: Random,
     ) -> None:
         self._config = config
         self._engine = engine
@@ -67,7 +64,7 @@ class Requester:
         self.queue = SendQueue(config.mtu, config.peer_capabilities.immediates)
         self._ack_wait = AckWait(config, rtt, self.queue, self._scoreboard, engine)
         self._order = 0
-        self.flight = Flight(congestion, config, rng)
+        self.flight = Flight(congestion, config)
         self.requests = RequestQueue(config, engine, rtt, reverse, counters, endpoint)
         self._ask_when_full = config.ask_when_full
         self.stuck = False

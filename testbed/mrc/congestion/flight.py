@@ -35,9 +35,10 @@ class Flight:
         paced_ns: when the next packet may be sent, by a window below one packet; else 0.
     """
 
-    def __init__(self, window: Window, config: QpConfig, rng: Random) -> None:
+    def __init__(self, window: Window, config: QpConfig) -> None:
         """Begin with nothing in flight."""
-        self._rng = rng
+        self._seed = config.seed
+        self._rng: Random | None = None  # few queue pairs need one
         self._base_ns = config.base_rtt_ns
         self._sent_ns = 0
         self.paced_ns = 0
@@ -114,6 +115,8 @@ class Flight:
         if window >= self._mtu:
             self.paced_ns = 0
             return
+        if self._rng is None:
+            self._rng = Random(self._seed)  # noqa: S311 - repeatable, not secret
         window = max(window, self._mtu // _LEAST_SHARE, 1)
         self.paced_ns = self._sent_ns + int(
             self._base_ns * self._mtu / window * (0.5 + self._rng.random())

@@ -6,7 +6,7 @@ The first rungs are reliability probes, due when a packet of normal delay would 
 timeouts: some of one length (two sources) or, as an option, of linearly growing length (one
 source), then doubling ones (MRC's structure; its ACK timeout is a constant, ours derives from the
 measured RTT), and in the end the QP fails. Probes continue between the timeouts, so that the end of
-an outage is noticed soon; after the first rungs the time before the next one doubles, up to eight
+an outage is noticed soon; after the first rungs the time before the next one doubles, up to four
 times, until one is answered (as the retransmission timer of RFC 8985 does after its probe).
 
 In an incast no packet is late before `INCAST_RTTS` (`loss.py`). So no probe is sent before that:
@@ -35,8 +35,8 @@ from testbed.mrc.recovery.loss import INCAST_RTTS
 _MAX_DOUBLINGS: Final = 24
 """As the API's ACK timeout is a power of two with an exponent of at most 24."""
 
-_MOST_PROBE_DOUBLINGS: Final = 3
-"""The end of an outage of all paths is noticed within a dozen RTTs. Ours."""
+_MOST_PROBE_DOUBLINGS: Final = 2
+"""The end of an outage of all paths is noticed within six RTTs. Ours."""
 
 _TAIL_MARGIN_SHIFT: Final = 3
 """A probe waits an eighth of the base RTT longer than loss detection would have. Ours."""
