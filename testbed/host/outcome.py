@@ -2,12 +2,15 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
-from testbed.model.flows import fair_shares_bps, flows_of
+from testbed.model.flows import fair_shares_bps, flows_of, left_for_data_bps
 from testbed.model.run_files.run import FlowRecord, HostRecord
 from testbed.model.scenario import Scenario
 from testbed.model.units import NS_PER_S
+
+_ROUNDING: Final = 1e-9
+"""A port is full if no more than this part of it is unused."""
 
 
 def flow_outcomes(
@@ -27,6 +30,11 @@ def flow_outcomes(
     signals = scenario.signals
     flows_from = Counter(src for src, dst, _ in scenario.flows if (src, dst) not in signals)
     shares_bps = fair_shares_bps(scenario)
+    host_bps = float(scenario.topology.planes * scenario.topology.port_rate_bps)
+    unused_bps = dict.fromkeys(flows_from, host_bps)
+    for number, (src, _, _) in enumerate(scenario.flows):
+        if shares_bps[number]:
+            unused_bps[src] -= shares_bps[number]
     outcomes = []
     for flow in flows_of(scenario):
         src = flow.src.name
@@ -38,7 +46,12 @@ def flow_outcomes(
         control_bytes = reports[src]["control_bytes"] if src in reports else 0
         control_bps = control_bytes * 8 * NS_PER_S / duration_ns
         share_bps = shares_bps[flow.number]
-        raw_bps = share_bps - control_bps / flows_from[src] if share_bps else 0.0
+        raw_bps = 0.0
+        if share_bps:
+            # Where receivers limit what a host sends, its control packets have room beside it.
+            unused = unused_bps[src] if unused_bps[src] > _ROUNDING * host_bps else 0.0
+            taken_bps = max(control_bps - unused, 0.0) / flows_from[src]
+            raw_bps = left_for_data_bps(share_bps, taken_bps)
         fields = {
             **at_sender,
             **at_receiver,

@@ -14,6 +14,9 @@ from testbed.model.units import NS_PER_S
 LINKS_ACROSS, LINKS_WITHIN = 4, 2
 """Links that a packet crosses between two racks, and within one rack."""
 
+LEAST_FOR_DATA = 0.01
+"""Of a port, however many control packets its host sends. Ours."""
+
 SIMULATED_HOPS_PER_S = 60_000.0
 """Packet-hops a second of one CPU in the simulator (docs/simulator.md), somewhat below."""
 
@@ -83,6 +86,15 @@ def fair_shares_bps(scenario: Scenario) -> dict[int, float]:
             for end in unassigned.pop(number):
                 free_bps[end] -= share_bps
     return shares
+
+
+def left_for_data_bps(port_bps: float, control_bps: float) -> float:
+    """What a port has left for data, beside the control packets that its host sends into it.
+
+    Never less than `LEAST_FOR_DATA` of it: control packets may be more than a port carries, and a
+    share of nothing could not be given.
+    """
+    return max(port_bps - control_bps, port_bps * LEAST_FOR_DATA)
 
 
 def packet_hops(scenario: Scenario) -> float:

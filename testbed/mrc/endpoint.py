@@ -1,10 +1,13 @@
-"""What the queue pairs of one NIC share: the endpoint requests under way, the state of ports.
+"""What the queue pairs of one NIC share: endpoint requests, the state of ports, room for probes.
 
 An endpoint request goes to QPN 2 of the peer, and its response names nothing but the 16-bit id of
 the request (OCP MRC 1.0). So the NIC has one table of the ids that are outstanding.
 
 A port status update has the state of all ports in one mask and holds for every queue pair with that
 peer. So there is one `PortStatus` for each peer.
+
+After a large fault every queue pair probes many EVs: queue pairs times EVs, each RTT. So they share
+one `ProbeBudget`.
 """
 
 from collections.abc import Callable
@@ -20,8 +23,93 @@ from testbed.mrc.wire.options import DEFAULT_OPTIONS, WireOptions
 _MAX_OUTSTANDING: Final = 1 << 13
 """The most requests that await an answer; beyond it the oldest counts as lost. Ours."""
 
+_PROBE_BYTES: Final = 160
+"""A probe on the wire, and a little more."""
+
+_SHARE: Final = 64
+"""Probes of EVs are at most 1/64 of what the NIC sends, probes of tails a quarter of that. Ours."""
+
+_PROBES_PER_RTT: Final = 4
+"""Probes that a NIC may send besides in a base RTT: without data it must find a path, too. Ours."""
+
+_LONG_AGO_NS: Final = 1 << 62
+
+_KEPT_RTTS: Final = 8
+"""Room that was not used is kept for so many base RTTs, for what a fault condemns at once. Ours."""
+
 Answered = Callable[[int], None]
 """Called with the time in ns when a request has been answered."""
+
+
+class Spacing:
+    """Keeps what is sent at a distance: a leaky bucket (GCRA, ITU-T I.371). Times in ns.
+
+    Attributes:
+        due_ns: when the next would be sent, if all were sent evenly.
+    """
+
+    def __init__(self) -> None:
+        self.due_ns = -_LONG_AGO_NS
+
+    def room(self, now_ns: int, interval_ns: int, kept_ns: int) -> int:
+        """How many may be sent now, if room is kept for `kept_ns`."""
+        return max(0, (now_ns - max(self.due_ns, now_ns - kept_ns)) // interval_ns + 1)
+
+    def take(self, count: int, now_ns: int, interval_ns: int, kept_ns: int) -> int:
+        """Use room for so many; return when the first of them may be sent."""
+        first_ns = max(self.due_ns, now_ns - kept_ns)
+        self.due_ns = first_ns + count * interval_ns
+        return first_ns
+
+
+class ProbeBudget:
+    """How many probes the queue pairs of one NIC may send together. Times in ns.
+
+    Over any time it is `_PROBES_PER_RTT` a base RTT and `1 / _SHARE` of the payload that they sent
+    before, and what is kept of earlier times. Probes of tails have an account of their own, so that
+    they do not wait behind those of EVs.
+    """
+
+    def __init__(self) -> None:
+        self._evs = Spacing()
+        self._tails = Spacing()
+        self._sent = 0
+        self._since_ns = 0
+        self._interval_ns = 0
+
+    def count_sent(self, payload: int) -> None:
+        """Count payload bytes that a queue pair sends."""
+        self._sent += payload
+
+    def room(self, now_ns: int, rtt_ns: int) -> int:
+        """How many probes of EVs may be sent now; `rtt_ns` is the base RTT."""
+        return self._evs.room(now_ns, self._interval(now_ns, rtt_ns), _KEPT_RTTS * rtt_ns)
+
+    def take(self, count: int, now_ns: int, rtt_ns: int) -> int:
+        """Use room for so many probes of EVs; return when the first of them may be sent.
+
+        Who takes room for one that is not there yet is served in turn.
+        """
+        interval_ns = self._interval(now_ns, rtt_ns)
+        return self._evs.take(count, now_ns, interval_ns, _KEPT_RTTS * rtt_ns)
+
+    def take_for_tail(self, now_ns: int, rtt_ns: int) -> bool:
+        """Use room for the probe of a tail; returns whether there was any."""
+        interval_ns, kept_ns = 4 * self._interval(now_ns, rtt_ns), _KEPT_RTTS * rtt_ns
+        if not self._tails.room(now_ns, interval_ns, kept_ns):
+            return False
+        self._tails.take(1, now_ns, interval_ns, kept_ns)
+        return True
+
+    def _interval(self, now_ns: int, rtt_ns: int) -> int:
+        """The time from one probe of an EV to the next, by what was sent in the last RTT."""
+        elapsed_ns = now_ns - self._since_ns
+        if elapsed_ns >= rtt_ns or not self._interval_ns:
+            per_rtt = self._sent * rtt_ns // max(elapsed_ns, rtt_ns)
+            probes = _PROBES_PER_RTT + per_rtt // (_SHARE * _PROBE_BYTES)
+            self._interval_ns = max(rtt_ns // probes, 1)
+            self._since_ns, self._sent = now_ns, 0
+        return self._interval_ns
 
 
 class _Outstanding(NamedTuple):
@@ -34,6 +122,7 @@ class Endpoint:
     """The endpoint of one NIC.
 
     Attributes:
+        probes: how many probes its queue pairs may send.
         other_ops: responses whose op is not that of the request: counted, not refused, since
             sources disagree on the place of this field.
     """
@@ -43,6 +132,7 @@ class Endpoint:
         self._last_id = first_id
         self._outstanding: dict[int, _Outstanding] = {}
         self._ports: dict[bytes, PortStatus] = {}
+        self.probes: Final = ProbeBudget()
         self.other_ops = 0
 
     def ask(self, peer: bytes, op: EndpointOp, answered: Answered) -> int:

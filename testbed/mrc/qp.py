@@ -231,7 +231,7 @@ class QueuePair:
         if not self._running or requester.failed:
             return NEVER, NEVER
         timer_ns = min(self._responder.deadline_ns, requester.timer_ns)
-        return timer_ns, 0 if requester.may_send else NEVER
+        return timer_ns, requester.data_ns
 
     def next_deadline(self) -> int | None:
         """Return the earlier of the two deadlines; None if never."""

@@ -12,6 +12,7 @@ from testbed.mrc.endpoint import Answered, Endpoint
 from testbed.mrc.ev.engine import EvEngine
 from testbed.mrc.ev.ev import Ev
 from testbed.mrc.ev.probe_batch import ProbeBatch
+from testbed.mrc.ev.probing import ProbeRoom
 from testbed.mrc.ev.reverse import ReversePaths
 from testbed.mrc.wire.control import EndpointRequest, ReliabilityProbe
 
@@ -23,6 +24,7 @@ class RequestQueue:
     """The requests of a requester to its peer, until they are sent. Times in ns.
 
     Attributes:
+        room: how many EVs may be probed.
         packets: the queue; the caller of `transmit` pops what it sends.
     """
 
@@ -44,12 +46,14 @@ class RequestQueue:
         self._own_unit = config.own_unit
         self._tail_probes: dict[int, tuple[int, int]] = {}
         self._ev_probes: dict[int, int] = {}
+        self.room: Final = ProbeRoom(rtt, config.mtu)
         self.packets: deque[ReliabilityProbe | EndpointRequest] = deque()
         self.join(endpoint)
 
     def join(self, endpoint: Endpoint) -> None:
         """Share the endpoint of the NIC with its other queue pairs."""
         self._endpoint = endpoint
+        self.room.share(endpoint.probes)
         self._ports = endpoint.ports(self._config.peer_address, self._config.base_rtt_ns)
         self._ports_version = 0
 
@@ -115,9 +119,19 @@ class RequestQueue:
             return 0
         return min(self._engine.deadline_ns, self._reverse.deadline_ns, self._ports.deadline_ns)
 
-    def on_time(self, now_ns: int, *, outbound: bool) -> None:
-        """Queue the probes and updates that are due; `outbound`: data is in flight."""
-        for ev_value, probe_id in self._engine.due_probes(now_ns):
+    def count_sent(self, payload: int) -> None:
+        """Count payload bytes that are sent: the NIC may probe in proportion to them."""
+        self._endpoint.probes.count_sent(payload)
+
+    def on_time(self, now_ns: int, window: int, *, outbound: bool) -> None:
+        """Queue the probes and updates that are due.
+
+        Args:
+            now_ns: the time.
+            window: the congestion window in bytes.
+            outbound: whether data is in flight.
+        """
+        for ev_value, probe_id in self._engine.due_probes(now_ns, self.room, window):
             self._counters.ev_probes += 1
             if self._config.recovery_probe is RecoveryProbe.RELIABILITY:
                 self._ev_probes[probe_id] = ev_value
@@ -125,10 +139,12 @@ class RequestQueue:
                     del self._ev_probes[next(iter(self._ev_probes))]
                 self._probe(ev_value, probe_id, now_ns)
             else:
-                answered = partial(self._engine.probe_answered, ev_value, probe_id)
+                answered = partial(self._ev_answered, ev_value, probe_id)
                 self._ask(ev_value, EndpointOp.EV_PROBE, 0, now_ns, answered)
         reverse = self._reverse.due_probe(now_ns, outbound=outbound)
-        if reverse is not None:
+        budget, base_ns = self._endpoint.probes, self._config.base_rtt_ns
+        if reverse is not None and budget.room(now_ns, base_ns):
+            budget.take(1, now_ns, base_ns)
             self._counters.ev_probes += 1
             answered = partial(self._reverse.probe_answered, *reverse)
             self._ask(reverse[0], EndpointOp.EV_PROBE, 0, now_ns, answered)
@@ -140,8 +156,11 @@ class RequestQueue:
     def probe_tail(self, order: int, avoid: Ev | None, now_ns: int) -> bool:
         """Send a reliability probe, the `order`-th packet of the queue pair.
 
-        Returns whether some EV may carry it; one of another path than `avoid` is preferred.
+        Returns whether it is sent: some EV may carry it, where one of another path than `avoid` is
+        preferred, and the NIC has room for it.
         """
+        if not self._endpoint.probes.take_for_tail(now_ns, self._config.base_rtt_ns):
+            return False
         ev = self._engine.pick_for_probe(now_ns, avoid)
         if ev is None:
             return False
@@ -162,9 +181,15 @@ class RequestQueue:
         ev_value = self._ev_probes.pop(probe_id, None)
         if ev_value is not None:
             unwanted = mark is EvMark.ALWAYS_SKIP
-            self._engine.probe_answered(ev_value, probe_id, now_ns, unwanted=unwanted)
+            self._ev_answered(ev_value, probe_id, now_ns, unwanted=unwanted)
             return None
         return self._tail_probes.pop(probe_id, None)
+
+    def _ev_answered(
+        self, ev_value: int, probe_id: int, now_ns: int, *, unwanted: bool = False
+    ) -> None:
+        self.room.answered()
+        self._engine.probe_answered(ev_value, probe_id, now_ns, unwanted=unwanted)
 
     def _probe(self, ev_value: int, probe_id: int, now_ns: int) -> None:
         config = self._config

@@ -208,6 +208,7 @@ class Requester:
         marked = sack.reflected_ev if sack is not None and ecn else None
         self._engine.report_arrivals(delivered, trigger, rtt_ns, marked, now_ns)
         flight.report(sack, acked_bytes, measured, now_ns, newest=newest)
+        self._pause(now_ns)
         self._ack_wait.update(now_ns)
 
     def _on_nack(self, nack: Nack, now_ns: int) -> None:
@@ -250,7 +251,15 @@ class Requester:
             self._engine.skip(transmission.ev.value, "trimmed", now_ns)
         elif nack.reason is NackReason.TRIMMED_LASTHOP:
             self._detector.report_incast(now_ns)
+            self._retry.report_incast(now_ns)
+            self.requests.room.report_incast(now_ns)
+        self._pause(now_ns)
         self._engine.selector.on_nack(transmission.ev.value, nack.reason.name, now_ns)
+
+    def _pause(self, now_ns: int) -> None:
+        """Do not take it for silence of the peer if the next packet waits for its time."""
+        if self.flight.paced_ns > now_ns and self.flight.payload == 0:
+            self._retry.pause(self.flight.paced_ns)
 
     def apply_port_changes(self, now_ns: int) -> None:
         """Act on changed ports: packets in flight on a lost plane are judged early."""
@@ -275,11 +284,13 @@ class Requester:
         return deadline_ns
 
     @property
-    def may_send(self) -> bool:
-        """Whether a data packet may be sent now."""
-        return self._ack_wait.due or (
-            not self.stuck and self._has_room(self._scoreboard.to_repeat())
-        )
+    def data_ns(self) -> int:
+        """When a data packet may be sent: 0 for now, `NEVER` if it waits for an arrival."""
+        if self._ack_wait.due:
+            return 0
+        if self.stuck or not self._has_room(self._scoreboard.to_repeat()):
+            return NEVER
+        return self.flight.paced_ns
 
     def _has_room(self, previous: Transmission | None) -> bool:
         """Whether `previous` may be sent again now, or (None) the next new packet be sent."""
@@ -311,7 +322,8 @@ class Requester:
         if now_ns >= self._ack_wait.deadline_ns and not self._ack_wait.expire(now_ns):
             self.fail(CompletionStatus.RETRY_EXCEEDED)
             return
-        self.requests.on_time(now_ns, outbound=bool(self._scoreboard.unacked))
+        outbound = bool(self._scoreboard.unacked)
+        self.requests.on_time(now_ns, self.flight.window, outbound=outbound)
         self.stuck = False
 
     def _act_on_silence(self, now_ns: int) -> None:
@@ -337,8 +349,12 @@ class Requester:
         self._losses.add(transmission)
         self.flight.lost(transmission, reason.value, now_ns)
         self._repeat(transmission)
+        self._pause(now_ns)
         delivers = reason is LossReason.OVERTAKEN
-        condemned = self._engine.report_loss(ev.value, reason.value, now_ns, delivers=delivers)
+        excused = self.requests.room.crowded(now_ns, self.flight.window)
+        condemned = self._engine.report_loss(
+            ev.value, reason.value, now_ns, delivers=delivers, excused=excused
+        )
         if condemned and reason is LossReason.LATE:
             self._detector.report_silent_ev(ev.value)
 
@@ -353,7 +369,8 @@ class Requester:
     def transmit(self, now_ns: int, limit: int) -> list[Datagram]:
         """Return at most `limit` data packets: retransmissions, oldest first, then new ones."""
         scoreboard = self._scoreboard
-        small = self.flight.window < self._config.sack_bytes
+        flight = self.flight
+        small = flight.window < self._config.sack_bytes
         datagrams: list[Datagram] = []
         if self._ack_wait.due and limit:
             again = self._ack_wait.repetition(self._order, now_ns)
@@ -361,12 +378,18 @@ class Requester:
                 self._order += 1
                 self._counters.acks_missed += 1
                 self._pack(again, datagrams, ack_request=True)
-        while len(datagrams) < limit and not self.stuck and not self.failed:
+        sent = 0
+        while (
+            len(datagrams) < limit
+            and not self.stuck
+            and not self.failed
+            and flight.paced_ns <= now_ns
+        ):
             previous = scoreboard.to_repeat()
             if not self._has_room(previous):
                 break
             avoid = previous.ev if previous is not None else None
-            ev = self._engine.pick(now_ns, avoid, self.flight.payload)
+            ev = self._engine.pick(now_ns, avoid, flight.payload)
             if ev is None:
                 self.stuck = True
                 if not scoreboard.unacked:
@@ -374,8 +397,11 @@ class Requester:
                 break
             transmission = self._send(ev, previous, now_ns)
             is_last = not self.queue.has_more and transmission.seq == scoreboard.next_seq - 1
-            full = self._ask_when_full and not self.flight.has_room(self._config.mtu, probing=False)
+            full = self._ask_when_full and not flight.has_room(self._config.mtu, probing=False)
             self._pack(transmission, datagrams, ack_request=is_last or small or full)
+            sent += transmission.length
+        if sent:
+            self.requests.count_sent(sent)
         return datagrams
 
     def _pack(

@@ -230,6 +230,29 @@ def test_restore_waits_until_the_penalty_is_over() -> None:
         assert nscc.window == 200_000
 
 
+def test_of_packets_trimmed_one_at_a_time_the_window_falls_below_one() -> None:
+    """To 1/16; each that arrives doubles it, and a short round trip makes it whole."""
+    nscc = window_at(MSS)
+    assert nscc.window == MSS
+    windows = []
+    for _ in range(6):
+        lose(nscc, MSS, trimmed=True, now_ns=0)
+        windows.append(nscc.window)
+    assert windows == [MSS // 2, MSS // 4, MSS // 8, MSS // 16, MSS // 16, MSS // 16]
+    sack(nscc, MSS, None, ecn=False, now_ns=0)
+    assert nscc.window == MSS // 8
+    sack(nscc, MSS, 4 * RTT_NS, ecn=False, now_ns=0)
+    assert nscc.window == MSS // 4
+    sack(nscc, MSS, RTT_NS, ecn=False, now_ns=0)
+    assert nscc.window == MSS
+
+
+def test_a_window_with_other_packets_in_flight_stays_a_packet() -> None:
+    nscc = window_at(MSS)
+    nscc.on_nack(LossReport(MSS, "TRIMMED", True, None, MSS, 0))
+    assert nscc.window == MSS
+
+
 @given(
     steps=st.lists(
         st.tuples(
@@ -255,7 +278,7 @@ def test_the_window_stays_within_its_bounds(
             lose(nscc, size, trimmed=flag, now_ns=now_ns)
         else:
             penalise(nscc, size & 127, restore=flag)
-        assert MSS <= nscc.window <= PROFILE.max_cwnd
+        assert MSS >> 4 <= nscc.window <= PROFILE.max_cwnd
 
 
 def star(flows: int) -> Star:

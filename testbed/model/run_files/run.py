@@ -32,7 +32,8 @@ class FlowRecord:
         transport: its kind.
         ports_bps: payload rate that the fabric allows without faults, in emulated bits/s:
             its share of the hosts' ports times payload over wire size, less its share of what
-            its source sent to control the transport. 0 for a flow that only signals.
+            its source sent to control the transport where no room was left for that. Never
+            negative; 0 only for a flow that only signals.
         lane: its number among the flows of the two hosts.
         bytes_sent: payload that was posted.
         bytes_completed: payload of the messages that the sender knows to be complete.

@@ -1,5 +1,12 @@
-"""What one queue pair has in flight, and what it reports to its window."""
+"""What one queue pair has in flight, and what it reports to its window.
 
+A window below one packet cannot bound what is in flight, so it spaces the packets: the next one is
+sent a base RTT times packet / window after the last (Swift, Kumar et al., SIGCOMM 2020, section
+3.5). The time varies by half at random, as a thousand senders are trimmed at the same moment and
+must not come back at the same moment.
+"""
+
+from random import Random
 from typing import Final
 
 from testbed.mrc.config import QpConfig
@@ -10,6 +17,9 @@ from testbed.mrc.recovery.transmission import Transmission
 from testbed.mrc.wire.control import Sack
 from testbed.mrc.wire.datagram import new
 from testbed.mrc.wire.sizes import nominal_size
+
+_LEAST_SHARE: Final = 1024
+"""A window below 1/1024 of a packet counts as that. Ours."""
 
 _COUNTER_BITS: Final = 24
 _HALF: Final = 1 << (_COUNTER_BITS - 1)
@@ -22,10 +32,16 @@ class Flight:
 
     Attributes:
         payload: payload bytes in flight.
+        paced_ns: when the next packet may be sent, by a window below one packet; else 0.
     """
 
     def __init__(self, window: Window, config: QpConfig) -> None:
         """Begin with nothing in flight."""
+        self._seed = config.seed
+        self._rng: Random | None = None  # few queue pairs need one
+        self._base_ns = config.base_rtt_ns
+        self._sent_ns = 0
+        self.paced_ns = 0
         self._window = window
         self._timestamps = config.timestamps
         self._mtu = config.mtu
@@ -68,6 +84,7 @@ class Flight:
         nominal = self._full if whole else self._nominal_of(transmission)
         self.payload += length
         self._nominal += nominal
+        self._sent_ns = transmission.sent_ns
         self._window.count_sent(length, nominal)
 
     def delivered(self, payload: int) -> None:
@@ -80,6 +97,7 @@ class Flight:
         size = self._count_lost(transmission)
         fields = (size, reason, False, None, self._window.flight, now_ns)
         self._window.on_loss(new(LossReport, fields))
+        self._pace()
 
     def nacked(self, transmission: Transmission, reason: NackReason, now_ns: int) -> None:
         """Count and report a packet that was trimmed or refused."""
@@ -89,6 +107,20 @@ class Flight:
         rtt_ns = transmission.wire_rtt_ns(now_ns) if measures else None
         fields = (size, reason.name, trimmed, rtt_ns, self._window.flight, now_ns)
         self._window.on_nack(new(LossReport, fields))
+        self._pace()
+
+    def _pace(self) -> None:
+        """Space the packets, if the window has less than one."""
+        window = self._window.window
+        if window >= self._mtu:
+            self.paced_ns = 0
+            return
+        if self._rng is None:
+            self._rng = Random(self._seed)  # noqa: S311 - repeatable, not secret
+        window = max(window, self._mtu // _LEAST_SHARE, 1)
+        self.paced_ns = self._sent_ns + int(
+            self._base_ns * self._mtu / window * (0.5 + self._rng.random())
+        )
 
     def _count_lost(self, transmission: Transmission) -> int:
         nominal = self._nominal_of(transmission)
@@ -143,6 +175,8 @@ class Flight:
         arrived = window.count_received(acked, received)
         fields = (arrived, rtt_ns, repeated, ecn, penalty, restore, window.flight, now_ns)
         window.on_sack(new(SackReport, fields))
+        if self.paced_ns or window.window < self._mtu:
+            self._pace()
 
     def _received(self, units: int) -> int:
         """Return by how much `rcvd_bytes` has grown; nothing for one that is older."""

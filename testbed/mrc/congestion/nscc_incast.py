@@ -27,6 +27,11 @@ first two after Swift (Kumar et al., SIGCOMM 2020):
 - A packet sent before a decrease causes no further decrease: once per base RTT is too often while
   the queue makes round trips longer.
 - Round trips of retransmissions are not used: they overtake the queue.
+- The window may fall below one packet, as in Swift: with more senders than the last hop's queue
+  holds packets, one packet each is too much, and their trimmed headers fill the link. A window of
+  one packet is halved when its packet is trimmed, and doubled when one arrives, so that about half
+  of the packets arrive, however many senders there are. It is one packet again as soon as a round
+  trip shows that the queue is short.
 
 With trimming, congestion shows as trims, and the loss of a whole packet as a sign of a broken path,
 to which the EVs react; so only without trimming does such a loss shrink the window by its size.
@@ -44,6 +49,10 @@ _LONG_AGO_NS: Final = 1 << 62
 _NO_QUEUE_SHIFT: Final = 3
 """A delay below base RTT / 8 counts as no queue: uet-htsim has 1 us of 12, but the delay of an idle
 path here includes the serialisation of a few hops."""
+
+_MOST_HALVINGS: Final = 4
+"""The least window is 1/16 of a packet. With less, a sender that was unlucky waits for so long that
+the others are done before it (256 to 1,023 senders of 25 packets each). Ours."""
 
 _SMALL_WINDOW: Final = 32
 """Windows of 1/32 of the largest, and smaller ones, get all of the target's `flow_scale`."""
@@ -162,14 +171,15 @@ class Nscc:
         self._epoch_ends_ns = -_LONG_AGO_NS
         self._adapt = False
         self._to_ignore = 0
+        self._halvings = 0  # of a window of one packet
         self._penalty = 0
         self._before_penalty = 0.0
 
     @property
     def window(self) -> int:
-        """Bytes that may be in flight: never less than a packet."""
+        """Bytes that may be in flight: less than a packet only where one at a time is trimmed."""
         window = self._window * (PENALTY_UNIT - self._penalty) / PENALTY_UNIT
-        return max(int(window), self.profile.mss)
+        return max(int(window), self.profile.mss) >> self._halvings
 
     @property
     def target_ns(self) -> float:
@@ -186,6 +196,7 @@ class Nscc:
             self._penalise(penalty, restore=restore)
         if not acked and rtt_ns is None:
             return
+        self._double(acked, None if repeated else rtt_ns)
         self._achieved += acked
         self._since_adjusted += acked
         stale = self._to_ignore > 0
@@ -213,6 +224,13 @@ class Nscc:
                 self._increase += profile.fi * acked
         self._grant(now_ns)
 
+    def _double(self, acked: int, rtt_ns: int | None) -> None:
+        """Double a window below one packet; it is one packet where a round trip was short."""
+        if not self._halvings or not acked:
+            return
+        short = rtt_ns is not None and rtt_ns - self.profile.base_rtt < self.target_ns
+        self._halvings = 0 if short else self._halvings - 1
+
     def on_nack(self, nack: LossReport) -> None:
         """Process a trim, or a refusal: like a loss."""
         self.on_loss(nack)
@@ -220,7 +238,9 @@ class Nscc:
     def on_loss(self, loss: LossReport) -> None:
         """Process a loss: a trim, or (without trimming) a drop, shrinks the window by it."""
         profile = self.profile
-        lost, _, trimmed, _, _, now_ns = loss
+        lost, _, trimmed, _, flight, now_ns = loss
+        if trimmed and flight <= 0 and self._window <= profile.mss:
+            self._halvings = min(self._halvings + 1, _MOST_HALVINGS)
         self._adapt = True
         stale = self._to_ignore > 0
         self._to_ignore = max(0, self._to_ignore - lost)

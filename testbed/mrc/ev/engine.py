@@ -17,7 +17,7 @@ from typing import Final
 from testbed.mrc.congestion.rtt import RttEstimator
 from testbed.mrc.constants import NEVER
 from testbed.mrc.ev.ev import Ev, EvListing, Greyness, Plane
-from testbed.mrc.ev.probing import ProbeSchedule
+from testbed.mrc.ev.probing import ProbeRoom, ProbeSchedule
 from testbed.mrc.ev.profile import EvEntry, EvProfile
 from testbed.mrc.ev.rotation import Rotation
 from testbed.mrc.ev.selection import SelectorFactory
@@ -138,7 +138,15 @@ class EvEngine:
         if ev is not None and ev.slot is not None and self.adaptive:
             self._rotation.apply(ev, EvEvent.CONGESTION_SEEN, now_ns, reason)
 
-    def report_loss(self, value: int, reason: str, now_ns: int, *, delivers: bool = False) -> bool:
+    def report_loss(
+        self,
+        value: int,
+        reason: str,
+        now_ns: int,
+        *,
+        delivers: bool = False,
+        excused: bool = False,
+    ) -> bool:
         """Process the loss of a whole packet: condemn its EV, as far as the limits allow.
 
         Args:
@@ -146,6 +154,7 @@ class EvEngine:
             reason: why the packet is declared lost.
             now_ns: the time.
             delivers: whether a later packet on this EV was delivered.
+            excused: whether it was lost at the last hop rather than on the path.
 
         Returns:
             Whether this condemned the EV.
@@ -167,7 +176,7 @@ class EvEngine:
                 self._tolerated[value] = ev
                 for other in self._evs.values():
                     other.greyness = Greyness.NOT_GREY
-            if needed or not self._trust.may_condemn(ev, now_ns):
+            if needed or excused or not self._trust.may_condemn(ev, now_ns):
                 withheld = f"{reason}, {EvEvent.LOSS_TOLERATED.value}"
                 self._rotation.apply(ev, EvEvent.LOSS_TOLERATED, now_ns, withheld)
                 if self._trust.compares and ev.probe_id is None:
@@ -271,20 +280,44 @@ class EvEngine:
         """When `due_probes` has something to do, or `NEVER`."""
         return self._probes.deadline_ns
 
-    def due_probes(self, now_ns: int) -> list[tuple[int, int]]:
-        """Return (EV, probe id) of every probe to send now; judge those that went unanswered."""
+    def due_probes(
+        self, now_ns: int, room: ProbeRoom | None = None, window: int = 0
+    ) -> list[tuple[int, int]]:
+        """Return (EV, probe id) of every probe to send now; judge those that went unanswered.
+
+        Args:
+            now_ns: the time.
+            room: how many may be probed; None: all that are due.
+            window: the congestion window in bytes.
+        """
         sent: list[tuple[int, int]] = []
         if now_ns < self._probes.deadline_ns:
             return sent
+        first = None if room is None else self._first(room.room(now_ns, window), now_ns)
         for ev in self._evs.values():
             if ev.deadline_ns > now_ns:
                 continue
             if ev.probe_id is not None:
                 self._probes.time_out(ev.probe_id, ev.probe_sent_ns)
                 self._probe_unanswered(ev, now_ns)
-            sent.append((ev.value, self._probes.send(ev, now_ns)))
+                ev.probe_id = None
+            if first is None or ev.value in first:
+                sent.append((ev.value, self._probes.send(ev, now_ns)))
         self._probes.refresh()
+        if room is not None:
+            if sent:
+                room.take(len(sent), now_ns, window)
+            if self._probes.deadline_ns <= now_ns:
+                self._probes.wait(room.next_ns(now_ns, window))
         return sent
+
+    def _first(self, room: int, now_ns: int) -> set[int] | None:
+        """Return the EVs to probe now where there is not room for all that are due, else None."""
+        due = [ev for ev in self._evs.values() if ev.deadline_ns <= now_ns]
+        if room >= len(due):
+            return None
+        due.sort(key=lambda ev: (ev.answers == 0, ev.deadline_ns))
+        return {ev.value for ev in due[:room]}
 
     def take_probe_id(self) -> int:
         """Return an id for a probe that no other recent probe has."""

@@ -4,6 +4,16 @@ An answer that comes after its probe timed out does not count as a success, but 
 sample of the round trip: where every path that answers is slower than anything measured before,
 each probe would time out for ever. So if nothing has been measured since that probe was sent, its
 answer is a sample of the RTT (each probe has an id of its own, so Karn's ambiguity does not arise).
+
+Few probes are sent as soon as they are due. Many wait for room: a queue pair with a window of n
+packets uses at most n EVs in an RTT, so it probes no more of them in that time. Each RTT in which
+no probe is answered halves that, up to three times (RFC 8985, section 7.2, backs off in the same
+way). And all queue pairs of a NIC share a `ProbeBudget`. EVs that have begun to answer go first,
+then those that have waited longest.
+
+If the last hop trims what a window of about one packet sends, it is full of the packets of others.
+A probe would be lost there, whatever its EV, and no other EV is needed: none is sent. Nor does the
+loss of a packet condemn its EV: the last hop drops even headers.
 """
 
 from random import Random
@@ -11,6 +21,7 @@ from typing import Final
 
 from testbed.mrc.congestion.rtt import RttEstimator
 from testbed.mrc.constants import NEVER, REQUEST_ID_MASK
+from testbed.mrc.endpoint import ProbeBudget, Spacing
 from testbed.mrc.ev.ev import Ev
 from testbed.mrc.ev.profile import EvProfile
 from testbed.mrc.ev.rotation import Rotation
@@ -18,6 +29,78 @@ from testbed.mrc.ev.states import EvState
 
 _MAX_TIMED_OUT: Final = 1024
 """The number of timed-out probes remembered: a late answer may be the only RTT sample. Ours."""
+
+_MOST_DOUBLINGS: Final = 3
+"""The least room is 1/8 of the window: the EVs of one dead path need no more. Ours."""
+
+_CROWDED_RTTS: Final = 64
+"""A trim at the last hop is remembered for so many base RTTs: a window of 1/16 of a packet, the
+least of NSCC, sends about four packets in that time. Ours."""
+
+
+class ProbeRoom:
+    """How many EVs one queue pair may probe now. Times in ns, sizes in bytes."""
+
+    def __init__(self, rtt: RttEstimator, mtu: int) -> None:
+        """Begin with a budget of its own."""
+        self._rtt = rtt
+        self._mtu = mtu
+        self._budget = ProbeBudget()
+        self._own = Spacing()
+        self._turn_ns = NEVER
+        self._doublings = 0
+        self._silent_since_ns = NEVER
+        self._crowded_until_ns = 0
+
+    def share(self, budget: ProbeBudget) -> None:
+        """Use the budget of the NIC."""
+        self._budget = budget
+
+    def report_incast(self, now_ns: int) -> None:
+        """Note a trim at the last hop."""
+        self._crowded_until_ns = now_ns + _CROWDED_RTTS * self._rtt.base_ns
+
+    def crowded(self, now_ns: int, window: int) -> bool:
+        """Whether the last hop is full although the window is hardly a packet."""
+        return now_ns < self._crowded_until_ns and window < 2 * self._mtu
+
+    def answered(self) -> None:
+        """Note that a probe was answered."""
+        self._doublings = 0
+        self._silent_since_ns = NEVER
+
+    def room(self, now_ns: int, window: int) -> int:
+        """How many may be probed now, with this congestion window."""
+        if self.crowded(now_ns, window):
+            return 0
+        own = self._own.room(now_ns, self._interval(window), self._rtt.smoothed_ns)
+        if self._turn_ns <= now_ns:
+            return min(own, 1)
+        return min(own, self._budget.room(now_ns, self._rtt.base_ns))
+
+    def take(self, count: int, now_ns: int, window: int) -> None:
+        """Count so many probes, for which there was room."""
+        if self._silent_since_ns == NEVER:
+            self._silent_since_ns = now_ns
+        elif now_ns - self._silent_since_ns > 2 * self._rtt.smoothed_ns:
+            self._doublings = min(self._doublings + 1, _MOST_DOUBLINGS)
+            self._silent_since_ns = now_ns - self._rtt.smoothed_ns
+        self._own.take(count, now_ns, self._interval(window), self._rtt.smoothed_ns)
+        if self._turn_ns <= now_ns:
+            self._turn_ns = NEVER
+        else:
+            self._budget.take(count, now_ns, self._rtt.base_ns)
+
+    def next_ns(self, now_ns: int, window: int) -> int:
+        """When there is room for the next probe; the queue pair's turn in the budget is kept."""
+        if self.crowded(now_ns, window):
+            return self._crowded_until_ns
+        if self._turn_ns == NEVER:
+            self._turn_ns = self._budget.take(1, now_ns, self._rtt.base_ns)
+        return max(self._turn_ns, self._own.due_ns, now_ns + 1)
+
+    def _interval(self, window: int) -> int:
+        return max((self._rtt.smoothed_ns << self._doublings) * self._mtu // max(window, 1), 1)
 
 
 class ProbeSchedule:
@@ -76,6 +159,10 @@ class ProbeSchedule:
     def refresh(self) -> None:
         """Compute the deadline anew, once the probes that were due are sent."""
         self.deadline_ns = min(ev.deadline_ns for ev in self._rotation.evs.values())
+
+    def wait(self, until_ns: int) -> None:
+        """Send no probe before that time: there is no room for those that are due."""
+        self.deadline_ns = until_ns
 
     def take_id(self) -> int:
         """Return a probe id that no other recent probe has."""

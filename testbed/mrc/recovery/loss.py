@@ -46,7 +46,7 @@ _MOST_SPREAD_RTTS: Final = 1.75
 """What a full last hop adds to the round trips of one plane and not of another (1.5 BDP), and some
 margin: last hops set no ECN marks, which would even the planes out."""
 
-_INCAST_RTTS: Final = 12
+INCAST_RTTS: Final = 12
 """In an incast the last hop's queue of 1.5 BDP waits while retransmissions, which have priority,
 fill 1.5 BDP of their own: a packet of a 7:1 incast was delayed by 10 base RTTs. Ours. The longer
 wait matters only where a path dies during an incast."""
@@ -160,7 +160,7 @@ class LossDetector:
 
     def report_incast(self, now_ns: int) -> None:
         """Suspend judging by time: a trim at the last hop shows that packets wait there."""
-        self._incast_until_ns = now_ns + _INCAST_RTTS * self._rtt.base_ns
+        self._incast_until_ns = now_ns + INCAST_RTTS * self._rtt.base_ns
 
     def report_silent_ev(self, ev_value: int) -> None:
         """Judge the packets in flight on an EV earlier: it has been condemned for silence."""
@@ -228,7 +228,7 @@ class LossDetector:
         """Return when a transmission is late."""
         patience_ns = self._patience_ns() + self.reorder_window_ns
         if transmission.sent_ns < self._incast_until_ns:
-            patience_ns = max(patience_ns, _INCAST_RTTS * self._rtt.base_ns)
+            patience_ns = max(patience_ns, INCAST_RTTS * self._rtt.base_ns)
         return transmission.sent_ns + patience_ns
 
     def _patience_ns(self) -> int:

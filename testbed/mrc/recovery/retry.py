@@ -6,7 +6,11 @@ The first rungs are reliability probes, due when a packet of normal delay would 
 timeouts: some of one length (two sources) or, as an option, of linearly growing length (one
 source), then doubling ones (MRC's structure; its ACK timeout is a constant, ours derives from the
 measured RTT), and in the end the QP fails. Probes continue between the timeouts, so that the end of
-an outage is noticed at once.
+an outage is noticed soon; after the first rungs the time before the next one doubles, up to four
+times, until one is answered (as the retransmission timer of RFC 8985 does after its probe).
+
+In an incast no packet is late before `INCAST_RTTS` (`loss.py`). So no probe is sent before that:
+its answer would change nothing, and it would wait in the same queue.
 
 A NACK that is not for a trim takes a retry too (two sources); those of one RTT together take one.
 
@@ -26,9 +30,13 @@ from typing import Final
 from testbed.mrc.config import QpConfig
 from testbed.mrc.congestion.rtt import RttEstimator
 from testbed.mrc.constants import MAX_EXPONENTIAL_RETRIES
+from testbed.mrc.recovery.loss import INCAST_RTTS
 
 _MAX_DOUBLINGS: Final = 24
 """As the API's ACK timeout is a power of two with an exponent of at most 24."""
+
+_MOST_PROBE_DOUBLINGS: Final = 2
+"""The end of an outage of all paths is noticed within six RTTs. Ours."""
 
 _TAIL_MARGIN_SHIFT: Final = 3
 """A probe waits an eighth of the base RTT longer than loss detection would have. Ours."""
@@ -76,6 +84,8 @@ class RetryTimer:
         self._progress_ns = 0
         self._sent_ns = 0
         self._probed_ns = 0
+        self._unanswered = 0  # probes and timeouts in a row
+        self._incast_until_ns = 0
         self._answered = False
         self._refused = 0
         self._refused_ns = 0
@@ -113,7 +123,7 @@ class RetryTimer:
 
     def restart(self, now_ns: int) -> None:
         """Return to the first rung: the peer has received something new."""
-        self._rung = self._refused = 0
+        self._rung = self._refused = self._unanswered = 0
         self._progress_ns = now_ns
         self._answered = False
         self.without_path = False
@@ -122,7 +132,20 @@ class RetryTimer:
         """Stay on the rung and postpone a probe: the peer answered, but received nothing new."""
         if self._rung < self._probes:
             self._progress_ns = now_ns
+        self._unanswered = 0
         self._answered = True
+
+    def report_incast(self, now_ns: int) -> None:
+        """Be patient with what is sent in the next RTTs: it waits in a full last hop."""
+        self._incast_until_ns = now_ns + INCAST_RTTS * self._rtt.base_ns
+
+    def pause(self, until_ns: int) -> None:
+        """Do not climb before that time: nothing is in flight, and the next packet waits for it.
+
+        It waits because of an incast, into which it will be sent.
+        """
+        self._progress_ns = self._sent_ns = until_ns
+        self._incast_until_ns = max(self._incast_until_ns, until_ns + self._rtt.base_ns)
 
     def refused(self, now_ns: int) -> bool:
         """Process a NACK that is not for a trim; returns whether a retry was left for it."""
@@ -137,6 +160,11 @@ class RetryTimer:
         patience_ns = (
             self._rtt.smoothed_ns + reorder_window_ns + (self._rtt.base_ns >> _TAIL_MARGIN_SHIFT)
         )
+        if self._sent_ns < self._incast_until_ns:
+            patience_ns = max(patience_ns, INCAST_RTTS * self._rtt.base_ns)
+        doublings = self._unanswered - self._probes + 1
+        if doublings > 0:
+            patience_ns <<= min(doublings, _MOST_PROBE_DOUBLINGS)
         if self._rung < self._probes:
             return min(self._progress_ns, self._sent_ns) + patience_ns
         return min(self._climb_ns(), self._probed_ns + patience_ns)
@@ -144,6 +172,7 @@ class RetryTimer:
     def expire(self, now_ns: int) -> RetryAction:
         """Return what to do, as the deadline has passed; climb a rung if its time is over."""
         self._probed_ns = now_ns
+        self._unanswered += 1
         if self._rung >= self._probes and now_ns < self._climb_ns():
             return RetryAction.PROBE
         self._progress_ns = self._sent_ns = now_ns

@@ -14,6 +14,7 @@ from testbed.model.fabric.addressing import (
 )
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import Impairment
+from testbed.model.flows import left_for_data_bps
 from testbed.model.run_files.run import FlowRecord
 from testbed.results.capacity.fair_share import Loads, max_min_rates
 from testbed.results.capacity.ideal import ideal_rates
@@ -66,7 +67,10 @@ class Routes:
             per_port = control_bps.get(host, 0.0) / topology.planes
             for plane in range(topology.planes):
                 up = topology.nic_link(topology.nodes[host], plane).directions[0]
-                self.capacities_bps[self._number_of[up]] -= per_port
+                number = self._number_of[up]
+                self.capacities_bps[number] = left_for_data_bps(
+                    self.capacities_bps[number], per_port
+                )
         rows = list(evs)
         nodes = topology.nodes
         self._flow: Final = np.array([row[0] for row in rows], dtype=np.intp)
