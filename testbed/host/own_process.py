@@ -12,7 +12,7 @@ import select
 import subprocess
 import sys
 import time
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -28,8 +28,8 @@ CPU_S = 10
 
 MEMORY_BYTES = 1 << 30
 
-PATIENCE_S = 60.0
-"""How long all calls of an object may take together, waiting included; multiplied by `slowness`.
+PATIENCE_S = 30.0
+"""How long all calls of a run may take together, waiting included; multiplied by `slowness`.
 
 Time in which the machine held up this process as well does not count.
 """
@@ -41,6 +41,19 @@ MAX_REPLY = 1 << 12
 _ENDING_S = 2.0
 
 
+@dataclass
+class Patience:
+    """How long all objects of a run are still waited for.
+
+    Attributes:
+        total_s: at the beginning, in s.
+        left_s: now.
+    """
+
+    total_s: float
+    left_s: float
+
+
 class OwnProcess:
     """An object of the user's class in another process. An error there is an `InputError`."""
 
@@ -50,6 +63,7 @@ class OwnProcess:
         interface: Interface,
         *arguments: object,
         restrictions: dict[str, None],
+        patience: Patience,
         slowness: float = 1.0,
     ) -> None:
         """Start the process, and make the object there.
@@ -59,7 +73,8 @@ class OwnProcess:
             interface: what it has to have.
             arguments: of its constructor.
             restrictions: takes up the restrictions that are in force in the process.
-            slowness: how many times longer it may take than on the machine the limits are for.
+            patience: what is left for the run that the object is of.
+            slowness: how many times more CPU time it may take than on the reference machine.
         """
         self._code: Final = code
         self._calls: list[tuple[str, str, tuple[object, ...], dict[str, object]]] = []
@@ -82,8 +97,7 @@ class OwnProcess:
         self._lines: dict[str, int] = {}
         self._is_ready = False
         self._cpu_s: Final = math.ceil(CPU_S * slowness)
-        self._patience_s: Final = PATIENCE_S * slowness
-        self._left_s = self._patience_s
+        self._patience: Final = patience
         first = {
             "name": code.name,
             "file": code.file,
@@ -187,16 +201,17 @@ class OwnProcess:
         read, write = pipes if writing else ([self._replies], [])
         ready = False
         while not ready:
-            if self._left_s <= 0:
+            if self._patience.left_s <= 0:
                 self._refuse_late(what)
             began = time.monotonic()
             ready = any(select.select(read, write, [], _SLICE_S))
-            self._left_s -= min(time.monotonic() - began, _SLICE_S)
+            self._patience.left_s -= min(time.monotonic() - began, _SLICE_S)
 
     def _refuse_late(self, what: str, line: int | None = None) -> NoReturn:
         """Say that the user's code takes too long, whatever ended it: a signal, a kill, a clock."""
         found = (
-            f"no end within {self._cpu_s} s of CPU or {round(self._patience_s, 1):g} s of waiting"
+            f"no end within {self._cpu_s} s of CPU or {round(self._patience.total_s, 1):g} s of "
+            "waiting"
         )
         remedy = "look for a loop that never ends, or for a wait"
         self.refuse(what, found, "code that finishes", remedy, line)

@@ -162,6 +162,7 @@ def _problems(directory: LabDirectory) -> Iterator[Problem]:
             if run not in lab.runs:
                 key = f"{where}.{'before' if run == task.before else 'after'}"
                 yield Problem(key, run, f"one of the lab's runs: {', '.join(lab.runs)}")
+        yield from _together_problems(where, task, lab)
         yield from _mistake_problems(where, task)
         for figure in task.figures:
             yield from _figure_problems(directory, where, figure)
@@ -171,6 +172,13 @@ def _problems(directory: LabDirectory) -> Iterator[Problem]:
         for key, value in run_.set.items():
             for unknown in sorted(placeholders(value) - lab.draw.keys()):
                 yield Problem(f"runs.{name}.set.{key}", f"{{{unknown}}}", "a name under draw")
+
+
+def _together_problems(where: str, task: Task, lab: Lab) -> Iterator[Problem]:
+    scores = [known.id for known in lab.tasks if known.is_score and known is not task]
+    for other in task.together:
+        if other not in scores or not task.is_score:
+            yield Problem(f"{where}.together", other, f"another score: {', '.join(scores)}")
 
 
 def _mistake_problems(where: str, task: Task) -> Iterator[Problem]:
