@@ -190,6 +190,8 @@ def predict(
         return
     entry = predict_task(work, asked, " ".join(value), within)
     console.print(f"predicted, {entry.time[:19]}Z: {show_prediction(asked, entry)}")
+    if "within" in entry.content and within is None:
+        console.print("  (within: how far off it may be to count as right; --within changes it)")
     console.print(f"next: {next_step(work)}")
 
 

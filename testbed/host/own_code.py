@@ -135,14 +135,10 @@ def run_apart(slowness: float = 1.0) -> Iterator[dict[str, None] | None]:
     if sys.platform == "win32":
         yield None
         return
-    from testbed.host.own_process import (  # noqa: PLC0415 - simulations start none
-        PATIENCE_S,
-        OwnProcess,
-        Patience,
-    )
+    from testbed.host.own_process import OwnProcess, Patience  # noqa: PLC0415 - simulations start none
 
     restrictions: dict[str, None] = {}
-    patience = Patience(PATIENCE_S * slowness, PATIENCE_S * slowness)
+    patience = Patience.of_a_run(slowness)
     making = partial(OwnProcess, slowness=slowness, patience=patience, restrictions=restrictions)
     usual = _making.set(making)
     try:

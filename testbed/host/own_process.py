@@ -28,11 +28,14 @@ CPU_S = 10
 
 MEMORY_BYTES = 1 << 30
 
-PATIENCE_S = 30.0
-"""How long all calls of a run may take together, waiting included; multiplied by `slowness`.
+PATIENCE_S = 120.0
+"""How long all calls of a run may take together, also to get a CPU; times `slowness`.
 
-Time in which the machine held up this process as well does not count.
+Time in which the machine held up this process as well does not count, nor the start of processes.
 """
+
+ASLEEP_S = 10.0
+"""How long the class may sleep in a run, where the system tells that it does; times `slowness`."""
 
 _SLICE_S = 0.1
 """A wait counts in parts of this length: of one that ends late, only this much."""
@@ -46,12 +49,17 @@ class Patience:
     """How long all objects of a run are still waited for.
 
     Attributes:
-        total_s: at the beginning, in s.
-        left_s: now.
+        left_s: what is left of `PATIENCE_S`, in s.
+        asleep_s: what is left of `ASLEEP_S`, in s.
     """
 
-    total_s: float
     left_s: float
+    asleep_s: float
+
+    @classmethod
+    def of_a_run(cls, slowness: float) -> "Patience":
+        """At the beginning of a run."""
+        return cls(PATIENCE_S * slowness, ASLEEP_S * slowness)
 
 
 class OwnProcess:
@@ -97,7 +105,8 @@ class OwnProcess:
         self._lines: dict[str, int] = {}
         self._is_ready = False
         self._cpu_s: Final = math.ceil(CPU_S * slowness)
-        self._patience: Final = patience
+        self._patience = Patience.of_a_run(slowness)  # for the start
+        self._slowness: Final = slowness
         first = {
             "name": code.name,
             "file": code.file,
@@ -109,7 +118,7 @@ class OwnProcess:
         }
         self._send(code.name, first)
         restrictions.update(dict.fromkeys(self._next_reply(code.name)["held"]))
-        self._is_ready = True
+        self._is_ready, self._patience = True, patience
         reply = self._reply(code.name)
         self._lines = _lines_of(reply.get("lines"))
         if isinstance(mistake := reply.get("mistake"), list):
@@ -199,19 +208,32 @@ class OwnProcess:
         """Wait until a pipe is ready; the time counts."""
         pipes: tuple[list[Any], list[Any]] = ([], [self._requests])
         read, write = pipes if writing else ([self._replies], [])
-        ready = False
+        ready, left = False, self._patience
         while not ready:
-            if self._patience.left_s <= 0:
+            if min(left.left_s, left.asleep_s) <= 0:
                 self._refuse_late(what)
             began = time.monotonic()
             ready = any(select.select(read, write, [], _SLICE_S))
-            self._patience.left_s -= min(time.monotonic() - began, _SLICE_S)
+            took_s = min(time.monotonic() - began, _SLICE_S)
+            left.left_s -= took_s
+            if self._is_ready and not ready and self._sleeps():
+                left.asleep_s -= took_s
+
+    def _sleeps(self) -> bool:
+        """Whether the process of the class neither runs nor waits for a CPU; False if unknown."""
+        process = Path("/proc") / str(self._process.pid)
+        try:
+            second = (process / "task" / process.name / "children").read_text().split()
+            stat = (process.with_name(second[0]) if second else process) / "stat"
+            return stat.read_text().rpartition(")")[2].split()[0] == "S"
+        except (OSError, IndexError):  # another system, or it has ended
+            return False
 
     def _refuse_late(self, what: str, line: int | None = None) -> NoReturn:
         """Say that the user's code takes too long, whatever ended it: a signal, a kill, a clock."""
         found = (
-            f"no end within {self._cpu_s} s of CPU or {round(self._patience.total_s, 1):g} s of "
-            "waiting"
+            f"no end within {self._cpu_s} s of CPU, {ASLEEP_S * self._slowness:.3g} s of sleep and "
+            f"{PATIENCE_S * self._slowness:.3g} s of waiting"
         )
         remedy = "look for a loop that never ends, or for a wait"
         self.refuse(what, found, "code that finishes", remedy, line)

@@ -29,8 +29,8 @@ ALGORITHMS = PROJECT / "docs/algorithms.md"
 """How to write classes of one's own, of which students get a copy in labs that begin with code."""
 
 _LINK = re.compile(r"\[([^\]]+)\]\([^)]*\)")
-_MODULE = re.compile(r",? in `testbed/[^`]*`,?| \(`\w+\.py`(?:, `\w+\.py`)*\)")
-"""Where in the project something is: `in testbed/mrc/ev/spray.py`, `(window.py)`."""
+_INTERFACES = {"spray": "Path selector", "congestion": "Congestion controller"}
+"""The sections of this document, by the keys of a transport that name such classes."""
 
 SOLUTION, INSTRUCTOR = "solution", "instructor.md"
 
@@ -87,15 +87,17 @@ def naming_line_of(file: Path) -> Iterator[None]:
         raise InputError.of(f"{file}:{line}", text, "code that raises no error", remedy) from error
 
 
-def algorithms_for_students() -> str:
-    """How to write a class: the interfaces, without what only a checkout has.
+def algorithms_for_students(lab: Lab) -> str:
+    """How to write the classes that a lab asks for: their interfaces, and errors.
 
-    The part before them is about scenarios and examples; links lead to other documents.
+    Links are left out, as the documents that they lead to are not beside it.
     """
     text = ALGORITHMS.read_text(encoding="utf-8")
-    title, _, rest = text.partition("\n")
-    interfaces = _MODULE.sub("", _LINK.sub(r"\1", rest[rest.index("## ") :]))
-    return f"{title}\n\n{interfaces}"
+    title, *parts = text.split("\n## ")
+    asked = {key.rpartition(".")[2] for run in lab.runs.values() for key in run.code}
+    wanted = [_INTERFACES[key] for key in sorted(asked) if key in _INTERFACES] + ["Errors"]
+    chosen = [f"## {part}" for part in parts if part.partition("\n")[0] in wanted]
+    return _LINK.sub(r"\1", "\n".join([title.partition("\n")[0] + "\n", *chosen]))
 
 
 def glossary_for_students() -> str:

@@ -72,7 +72,8 @@ def outcomes(work: Work, run: str) -> list[str]:
     for task in lab.predictions(run):
         entry = work.last("prediction", task=task.id)
         if entry is not None and (text := outcome(task, entry, evidence)):
-            said.append(f"{task.id}: {text}")
+            why = f". {work.assignment.text(task.explanation)}" if task.explanation else ""
+            said.append(f"{task.id}: {text}{why}")
     return said
 
 

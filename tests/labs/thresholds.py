@@ -3,8 +3,8 @@
     python -m tests.labs.thresholds 200
 
 For each student the starter and the best fixed windows have to fail the task incast-tail, which
-counts together with permutation-share, and the solution has to pass both. A student takes about 20 s
-of CPU; the exit status is 1 if one is wrong.
+counts together with permutation-share, and the solution has to pass both. A student takes about
+20 s of CPU; the exit status is 1 if one is wrong.
 """
 
 import json
