@@ -104,7 +104,7 @@ def glossary_for_students() -> str:
     """The glossary without links, as the documents that it names are not beside it."""
     text = _LINK.sub(r"\1", GLOSSARY.read_text(encoding="utf-8"))
     title, _, rest = text.partition("\n")
-    note = "Documents that it names, such as metrics.md, are in `docs/` of the testbed's source."
+    note = "Documents that it names, such as metrics.md, belong to the testbed's documentation."
     return f"{title}\n\n{note}\n{rest}"
 
 

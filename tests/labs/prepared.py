@@ -231,7 +231,11 @@ CHANGES: Mapping[str, tuple[Change, int, str]] = {
         "losses.parquet",
     ),
     "another version": (lambda f: _fact(f, code="0" * 16), -2, "expected work of testbed"),
-    "other questions": (lambda f: _fact(f, questions="0" * 16), -2, "with other questions"),
+    "other questions": (
+        lambda f: _fact(f, questions="0" * 16),
+        -2,
+        "found answers to other questions",
+    ),
     "a run of another version": (
         lambda f: _entries(f, "run", version="0" * 16, testbed="0.0.1"),
         -2,
@@ -240,7 +244,7 @@ CHANGES: Mapping[str, tuple[Change, int, str]] = {
     "records of another version": (
         lambda f: _manifest(f, "failure", code="0" * 16),
         -2,
-        "testbed lab start LAB --reset",
+        "remedy: install this version, make the runs again",
     ),
     "edited records of another version": (_edit_losses_of_another_version, -2, "0000000000000000"),
     "edited records that name another version": (

@@ -8,7 +8,7 @@ be judged, has no grade: the student hands it in again.
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from testbed.files.catalog import relative_to_here
 from testbed.files.documents import Document
@@ -30,7 +30,7 @@ from testbed.labs.grading.submission import (
 )
 from testbed.labs.journal import Entry
 from testbed.labs.lab import Task
-from testbed.labs.library import lab_directories, load_lab
+from testbed.labs.library import LabDirectory, lab_directories, load_lab
 from testbed.labs.students import plain_name, student_key
 from testbed.model.errors import InputError, RunFailedError, TestbedError
 from testbed.results.code_version import code_version
@@ -58,7 +58,7 @@ def grade(
         lab: the name of the only lab whose submissions are graded; empty: of all.
     """
     began = _cpu_s()
-    known = {}
+    known: dict[str, Any] = {}
     try:
         if archive.is_dir():
             submission = read_submission(archive, archive)
@@ -66,7 +66,12 @@ def grade(
             submission = unpack(archive, scratch / "submission")
         known = {"lab": submission.lab, "student": submission.student}
         _refuse_another_lab(archive, submission, lab)
-        graded = _Grading(submission, labs, course_key, scratch).grade(archive.name, slowness)
+        directory = load_lab(_lab(submission.lab, labs))
+        known["prints"] = prints = prints_of(submission, directory)
+        known["remarks"] = remarks_on_known_code(prints, directory)
+        graded = _Grading(submission, directory, course_key, scratch).grade(archive.name, slowness)
+        remarks = (*known["remarks"], *graded.remarks)
+        graded = graded.model_copy(update={"prints": prints, "remarks": remarks})
     except TestbedError as error:
         graded = Grade(file=archive.name, error=str(error), **known)
     return graded.model_copy(update={"cpu_s": round(_cpu_s() - began, 2)})
@@ -94,7 +99,11 @@ class _Grading:
     """The grading of one submission."""
 
     def __init__(
-        self, submission: Submission, labs: Path, course_key: bytes | None, scratch: Path
+        self,
+        submission: Submission,
+        directory: LabDirectory,
+        course_key: bytes | None,
+        scratch: Path,
     ) -> None:
         self._submission = submission
         self._scratch = scratch
@@ -102,7 +111,6 @@ class _Grading:
         self._right_key = True
         self._restrictions: dict[str, None] = {}
         self._unlimited = False
-        directory = load_lab(_lab(submission.lab, labs))
         key = submission.key
         if course_key is not None:
             if not submission.student:
@@ -132,25 +140,29 @@ class _Grading:
         others = [version for version in versions if version[0] != here]
         asked_here = questions_digest(self._assignment)
         other_questions = self._right_key and submission.questions != asked_here
-        if not others and not other_questions:
-            return
-        code, testbed = others[0] if others else (submission.code, submission.testbed)
-        asked = "" if others else ", of a lab with other questions"
-        raise InputError.of(
-            SUBMISSION,
-            f"work of testbed {testbed}, code {code}{asked}",
-            f"work of testbed {describe_version()}, code {here}",
-            "install this version and make the runs again (testbed lab status shows which), or "
-            "begin again: testbed lab start LAB --reset; check the answers, and hand in again",
-        )
+        if others:
+            code, testbed = others[0]
+            raise InputError.of(
+                SUBMISSION,
+                f"work of testbed {testbed}, code {code}",
+                f"work of testbed {describe_version()}, code {here}",
+                "install this version, make the runs again (testbed lab status shows which), "
+                "check the answers, and hand in again",
+            )
+        if other_questions:
+            raise InputError.of(
+                SUBMISSION,
+                "answers to other questions",
+                f"those that testbed {describe_version()} asks {submission.student or 'here'}",
+                "begin again with this version and your own name and key: testbed lab start LAB "
+                "--reset",
+            )
 
     def grade(self, name: str, slowness: float) -> Grade:
         submission, lab = self._submission, self._assignment.directory.lab
         self._remark_on_begin()
         evidence = Evidence(self._assignment, dict(self._runs(slowness)))
         answers, unreadable = self._answers()
-        prints = prints_of(submission, self._assignment.directory, answers)
-        self._remarks += remarks_on_known_code(prints, self._assignment.directory)
         tasks = tuple(self._task(task, answers, unreadable, evidence) for task in lab.tasks)
         return Grade(
             file=name,
@@ -159,7 +171,6 @@ class _Grading:
             submitted=submission.journal[-1].time if submission.journal else "",
             tasks=tasks,
             remarks=tuple(self._remarks),
-            prints=prints,
             right_key=self._right_key,
             confined=tuple(self._restrictions),
             unlimited=self._unlimited,
@@ -170,11 +181,10 @@ class _Grading:
         submission = self._submission
         began = next((e.content for e in submission.journal if e.kind == "start"), {})
         said = str(began.get("student", ""))
-        if plain_name(said) != plain_name(submission.student) or (
-            began.get("key", submission.key) != submission.key
-        ):
-            other = said or "somebody without a name"
-            self._remarks.append(f"the journal was begun by {other}, or with another key")
+        if plain_name(said) != plain_name(submission.student):
+            self._remarks.append(f"begun by {said or 'somebody without a name'}")
+        elif began.get("key") != submission.key:
+            self._remarks.append("begun with another key than that of the submission")
 
     def _answers(self) -> tuple[Document | None, str]:
         """The answers, or why they cannot be read."""

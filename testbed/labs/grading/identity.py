@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from testbed.files.documents import Document
+from testbed.labs.answers import read_answers
+from testbed.labs.assignment import Assignment
 from testbed.labs.grading.grades import Grade
 from testbed.labs.grading.submission import FILES, Submission
 from testbed.labs.lab import TextAnswer
 from testbed.labs.library import START, LabDirectory
 from testbed.labs.students import plain_name
-from testbed.model.errors import few, printable
+from testbed.model.errors import InputError, few, printable
 
 _WORD = re.compile(r"(?<![\w])[^\W\d_]+(?![\w])")
 """A word without digits: figures and names of links differ from student to student."""
@@ -60,15 +62,18 @@ def remark_on_owner(student: str, owner: str) -> str:
     return printable(f"{whose}, in the repository of {owner}: look whose work it is")
 
 
-def prints_of(
-    submission: Submission, directory: LabDirectory, answers: Document | None
-) -> dict[str, str]:
+def prints_of(submission: Submission, directory: LabDirectory) -> dict[str, str]:
     """A digest of each part of a submission that no two students have alike, by what it is.
 
     Numbers and names such as p0_t1_2 do not count in a text, nor what a variable is called in code.
     Files that are as the lab brings them have none.
     """
     prints = {"all files": _content_digest(submission.directory)}
+    answers: Document | None
+    try:
+        answers = read_answers(submission.answers, Assignment(directory, submission.key))
+    except InputError:  # grading says what is wrong
+        answers = None
     for task in directory.lab.questions:
         text = None if answers is None else answers.data.get(task.id)
         if isinstance(task.answer, TextAnswer) and isinstance(text, str):
