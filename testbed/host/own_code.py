@@ -138,7 +138,7 @@ def run_apart(slowness: float = 1.0) -> Iterator[dict[str, None] | None]:
     from testbed.host.own_process import OwnProcess, Patience  # noqa: PLC0415 - simulations start none
 
     restrictions: dict[str, None] = {}
-    patience = Patience.of_a_run(slowness)
+    patience = Patience(slowness)
     making = partial(OwnProcess, slowness=slowness, patience=patience, restrictions=restrictions)
     usual = _making.set(making)
     try:

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.programs
 
 EVS = (EvInfo(ev=3, plane=0, path=0, active=True), EvInfo(ev=5, plane=1, path=1, active=True))
 LIMIT_S = 1
-LATE = r"found no end within \d+ s of CPU, [\d.]+ s of sleep and [\d.]+ s of waiting, expected code"
+LATE = r"found no end within \d+ s of CPU or [\d.]+ s of sleep .*, expected code that finishes"
 """Of a loop, whether a signal, the hard limit or the clock ends it."""
 
 
@@ -147,13 +147,24 @@ def test_a_slow_machine_gives_it_more_time() -> None:
         assert OwnSelector(code, EVS, 1).pick(0, 0, None) == 3
 
 
-@pytest.mark.parametrize("limit", ["PATIENCE_S", "ASLEEP_S"])
-def test_waiting_ends_although_it_uses_no_cpu(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
-    if limit == "ASLEEP_S" and sys.platform != "linux":
-        pytest.skip("this system does not tell whether a process sleeps")
-    monkeypatch.setattr(own_process, limit, 0.5)
+@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("pick", ["time.sleep(1000)", "while True: time.sleep(0.01)"])
+def test_sleep_ends_although_it_uses_no_cpu(
+    monkeypatch: pytest.MonkeyPatch, pick: str, *, told: bool
+) -> None:
+    """Also many short ones; and where the system does not tell who sleeps."""
+    if not told:
+        monkeypatch.setattr(own_process._Busy, "_read", lambda _: None)
+    monkeypatch.setattr(own_process, "ASLEEP_S" if told else "PATIENCE_S", 0.5)
     with pytest.raises(InputError, match=LATE):
-        _picked(_code("import time; time.sleep(1000)"))
+        _picked(_code(pick, "import time"))
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="no time of waiting for CPUs")
+def test_work_and_waiting_for_a_cpu_is_no_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_process, "ASLEEP_S", 0.6)
+    code = _code("while time.process_time() < 1.5: pass\n        return 3", "import time")
+    assert _picked(code) == 3
 
 
 def test_time_in_which_the_machine_stood_still_does_not_count(
@@ -233,7 +244,7 @@ def test_a_window_that_is_none_is_refused() -> None:
 def _held(what: str) -> bool:
     """Whether something holds for the processes here."""
     restrictions: dict[str, None] = {}
-    patience = Patience.of_a_run(1)
+    patience = Patience(1)
     code = _code("return 3")
     OwnProcess(code, SELECTOR, EVS, 1, restrictions=restrictions, patience=patience).close()
     return any(text.startswith(what) for text in restrictions)
@@ -286,7 +297,7 @@ def test_a_run_is_waited_for_only_so_long_in_all() -> None:
         one, other = (OwnSelector(code, EVS, 1) for _ in range(2))
         assert one.pick(0, 0, None) == 3
         assert isinstance(one._own, OwnProcess)
-        one._own._patience.left_s = 0.2  # as after other calls of the run
+        one._own._patience.wait(1000)  # as after other calls of the run
         with pytest.raises(InputError, match=LATE):
             other.pick(0, 0, None)
 

@@ -8,10 +8,10 @@ import re
 import tokenize
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from testbed.files.documents import Document
 from testbed.labs.answers import read_answers
 from testbed.labs.assignment import Assignment
 from testbed.labs.grading.grades import Grade
@@ -69,13 +69,11 @@ def prints_of(submission: Submission, directory: LabDirectory) -> dict[str, str]
     Files that are as the lab brings them have none.
     """
     prints = {"all files": _content_digest(submission.directory)}
-    answers: Document | None
-    try:
-        answers = read_answers(submission.answers, Assignment(directory, submission.key))
-    except InputError:  # grading says what is wrong
-        answers = None
+    answers: Mapping[str, Any] = {}
+    with suppress(InputError):  # grading says what is wrong
+        answers = read_answers(submission.answers, Assignment(directory, submission.key)).data
     for task in directory.lab.questions:
-        text = None if answers is None else answers.data.get(task.id)
+        text = answers.get(task.id)
         if isinstance(task.answer, TextAnswer) and isinstance(text, str):
             words = " ".join(_WORD.findall(text.lower()))
             prints[f"text of {task.id}"] = _digest(words)
