@@ -17,6 +17,21 @@ RUN = "walk"
 FABRIC = load_topology("clos-4plane")
 
 
+def paths_across(lab: Evidence) -> int:
+    """How many paths lead to a host of another rack, in the fabric that the question names."""
+    return paths_within(lab) * uppers(lab)
+
+
+def paths_within(lab: Evidence) -> int:
+    """How many lead to one of the same rack."""
+    return load_topology(lab.drawn["map"]).planes
+
+
+def uppers(lab: Evidence) -> int:
+    """How many upper switches a plane of this fabric has."""
+    return load_topology(lab.drawn["map"]).t1_per_plane
+
+
 def seen(drawn: Mapping[str, Any]) -> str:
     """The destination of a packet at an upper switch: the first uSID is shifted out."""
     path = Path(drawn["seen_plane"], drawn["seen_t1"])

@@ -17,16 +17,12 @@ def substitute(lab: Evidence) -> str:
     return _path_of_event(lab, active=True)
 
 
-def lost_before(lab: Evidence) -> int:
-    """How many of the lost packets were sent before the link died."""
+def last_before(lab: Evidence) -> int:
+    """The PSN of the last packet that was sent before the link died and was lost."""
     data = lab.data(RUN)
     died = data.seconds(data.faults[0].effective_ns)
-    return lab.frame(RUN, "losses").filter((pl.col("sent_t") < died) & ~pl.col("spurious")).height
-
-
-def lost_in_all(lab: Evidence) -> int:
-    """How many packets were lost."""
-    return lab.frame(RUN, "losses").filter(~pl.col("spurious")).height
+    lost = lab.frame(RUN, "losses").filter((pl.col("sent_t") < died) & ~pl.col("spurious"))
+    return int(lost["seq"].max())
 
 
 def awaited(lab: Evidence) -> int:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from math import perm
 
 import polars as pl
 
@@ -35,14 +36,26 @@ def slowest_sprayed(lab: Evidence) -> float:
     return 100 * min(flow.ports_fraction for flow in lab.summary(SPRAY).flows)
 
 
-def idle_switches(lab: Evidence) -> int:
-    """How many upper switches carry no flow with RoCE."""
-    return UPPER_SWITCHES - len(_flows_by_path(lab))
+def no_collision(lab: Evidence) -> float:
+    """How likely it is, in percent, that all flows of the question get different switches."""
+    flows, uppers = lab.drawn["flows"], lab.drawn["uppers"]
+    return float(100 * perm(uppers, flows) / uppers**flows)
 
 
-def busy_switches(lab: Evidence) -> int:
-    """How many carry one or more."""
-    return len(_flows_by_path(lab))
+def one_switch(lab: Evidence) -> float:
+    """How likely it is that one flow gets one switch, in percent."""
+    return float(100 / lab.drawn["uppers"])
+
+
+def idle_switches(lab: Evidence) -> tuple[str, ...]:
+    """The upper switches that carry no flow with RoCE."""
+    uppers = {f"t1_{number}" for number in range(UPPER_SWITCHES)}
+    return tuple(sorted(uppers - {*busy_switches(lab)}))
+
+
+def busy_switches(lab: Evidence) -> tuple[str, ...]:
+    """Those that carry one or more."""
+    return tuple(sorted(path.partition("/")[2] for path in _flows_by_path(lab)))
 
 
 def colliding(lab: Evidence) -> tuple[str, ...]:
@@ -55,11 +68,21 @@ def receivers_of_colliding(lab: Evidence) -> tuple[str, ...]:
     return tuple(flow.dst.name for flow in _colliding(lab))
 
 
-def share_over_switch(lab: Evidence) -> float:
-    """The share of h0's packets over the drawn upper switch, with spraying, in percent."""
-    frame = lab.frame(SPRAY, "transmissions").filter(pl.col("flow") == 0)
-    over = frame.filter(pl.col("path").str.ends_with(f"t1_{lab.drawn['t1']}"))
-    return 100 * over.height / frame.height
+def sent_over_switch(lab: Evidence) -> int:
+    """How many of h0's packets went over the drawn upper switch by the drawn time."""
+    sent = _sent_by_h0(lab)
+    return sent.filter(pl.col("path").str.ends_with(f"t1_{lab.drawn['t1']}")).height
+
+
+def sent_in_all(lab: Evidence) -> int:
+    """How many went over all of them."""
+    return _sent_by_h0(lab).height
+
+
+def _sent_by_h0(lab: Evidence) -> pl.DataFrame:
+    by = float(str(lab.drawn["by"]).removesuffix(" s"))
+    frame = lab.frame(SPRAY, "transmissions")
+    return frame.filter((pl.col("flow") == 0) & (pl.col("t") <= by))
 
 
 def _colliding(lab: Evidence) -> list[Flow]:

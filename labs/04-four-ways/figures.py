@@ -37,9 +37,9 @@ def roce_link(drawn: Mapping[str, Any]) -> str:
     return topology.fabric_link(0, 0, ev.path.t1 or 0).name
 
 
-def out_at_once(lab: Evidence) -> int:
-    """How many EVs left the rotation when the port went down."""
-    return _leaving(lab, "loud").height
+def out_at_once(lab: Evidence) -> tuple[str, ...]:
+    """The paths that left the rotation when the port went down."""
+    return tuple(sorted(set(_leaving(lab, "loud")["path"])))
 
 
 def passed_grey(lab: Evidence) -> int:

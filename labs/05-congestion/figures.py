@@ -8,8 +8,6 @@ import polars as pl
 from testbed.labs.evidence import Evidence
 
 TRIM, DROP = "trim", "drop"
-END_S = 2.0
-"""The end of the run; messages under way still arrive after it."""
 
 
 def trimming_ports(lab: Evidence) -> tuple[str, ...]:
@@ -40,12 +38,20 @@ def false_alarms(lab: Evidence) -> int:
     return events.filter(pl.col("new") == "ASSUMED_BAD").height
 
 
+def false_alarms_of_one(lab: Evidence) -> int:
+    """How many of them the drawn sender had."""
+    flow = _flow_of_who(lab, DROP)
+    events = lab.frame(DROP, "ev_events").filter((pl.col("t") > 0) & (pl.col("flow") == flow))
+    return events.filter(pl.col("new") == "ASSUMED_BAD").height
+
+
 def shrunk(lab: Evidence) -> float:
-    """How many times as large all windows together were at the start as at 2 s."""
-    rows = lab.frame(TRIM, "qp").filter(pl.col("t") < END_S * lab.stretch(TRIM)).sort("t")
-    flows = rows.group_by("flow", maintain_order=True)
-    first, last = (part["cwnd_bytes"].sum() for part in (flows.first(), flows.last()))
-    return float(first / last)
+    """How many times as large the drawn sender's window was at first as by the drawn time."""
+    flow = _flow_of_who(lab, TRIM)
+    by = float(str(lab.drawn["by"]).removesuffix(" s"))
+    rows = lab.frame(TRIM, "qp").filter((pl.col("flow") == flow) & (pl.col("t") < by)).sort("t")
+    windows = rows["cwnd_bytes"].to_list()
+    return float(windows[0] / windows[-1])
 
 
 def left(lab: Evidence) -> float:
@@ -63,6 +69,11 @@ def shorter_queue(lab: Evidence) -> float:
     return 1 / longer_queue(lab)
 
 
+def _flow_of_who(lab: Evidence, run: str) -> int:
+    """The number of the drawn sender's flow."""
+    return next(flow.flow for flow in lab.data(run).run.flows if flow.src == lab.drawn["who"])
+
+
 def _longest(lab: Evidence, run: str) -> float:
     return float(lab.frame(run, "links")["backlog_bytes"].to_numpy().max())
 
@@ -75,6 +86,11 @@ def _ends(lab: Evidence, run: str) -> pl.DataFrame:
 def target(drawn: Mapping[str, Any]) -> str:
     """The receiving host."""
     return str(drawn["roles"]["target"])
+
+
+def who(drawn: Mapping[str, Any]) -> str:
+    """One of them."""
+    return senders(drawn)[drawn["which"]]
 
 
 def senders(drawn: Mapping[str, Any]) -> list[str]:

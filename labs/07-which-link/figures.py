@@ -35,14 +35,9 @@ def other_suspect(lab: Evidence) -> str:
     return next(link for link in suspects(lab) if link != culprit(lab))
 
 
-def lost_in_rack_0(lab: Evidence) -> int:
-    """Lost probes from rack 0 to the path's upper switch and straight back."""
-    return _lost_out_and_back(lab, 0)
-
-
-def lost_in_rack_1(lab: Evidence) -> int:
-    """The same from rack 1."""
-    return _lost_out_and_back(lab, 1)
+def lost_out_and_back(lab: Evidence) -> int:
+    """Lost probes to the path's upper switch and straight back, of the rack that lost some."""
+    return max(_lost_out_and_back(lab, rack) for rack in (0, 1))
 
 
 def began_s(lab: Evidence) -> float:

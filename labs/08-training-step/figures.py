@@ -8,7 +8,6 @@ import polars as pl
 from testbed.labs.evidence import Evidence
 
 RUN = "slow"
-COMPUTE_S = 0.3
 PORTS = 16
 """Ports of the four hosts together."""
 
@@ -19,6 +18,21 @@ def link(drawn: Mapping[str, Any]) -> str:
     """The link that becomes slow."""
     rack = int(drawn["host"][1:]) // HOSTS_IN_RACK
     return f"{drawn['host']}--p{drawn['plane']}_t0_{rack}"
+
+
+def ring_mib(lab: Evidence) -> float:
+    """What a host sends in the all-reduce of the question, in MiB."""
+    return 2 * half_mib(lab)
+
+
+def half_mib(lab: Evidence) -> float:
+    """What it sends in one of the two rounds."""
+    return buffer_mib(lab) * (lab.drawn["ring"] - 1) / lab.drawn["ring"]
+
+
+def buffer_mib(lab: Evidence) -> float:
+    """The buffer."""
+    return float(lab.drawn["buffer"])
 
 
 def slowest_step(lab: Evidence) -> int:
@@ -47,7 +61,8 @@ def time_lost_s(lab: Evidence) -> float:
 def communication(lab: Evidence) -> float:
     """The share of step 1 that is not computing, in percent."""
     lengths = dict(_steps(lab).select("number", "length").iter_rows())
-    return float(100 * (1 - COMPUTE_S * lab.stretch(RUN) / lengths[1]))
+    compute = float(str(lab.drawn["compute"]).removesuffix(" s"))
+    return float(100 * (1 - compute / lengths[1]))
 
 
 def computing(lab: Evidence) -> float:

@@ -31,14 +31,21 @@ def _over_path(lab: Evidence) -> pl.DataFrame:
 
 
 def _healed_s(lab: Evidence) -> float:
-    return (float(str(lab.drawn["at"]).removesuffix(" s")) + DEAD_S) * lab.stretch(PRACTICE)
+    return float(str(lab.drawn["at"]).removesuffix(" s")) + DEAD_S
 
 
-def share_of_plane(lab: Evidence) -> float:
-    """Percent of the packets that left through the plane of the dead link while it was dead."""
-    begin, stretch = float(str(lab.drawn["at"]).removesuffix(" s")), lab.stretch(PRACTICE)
+def packets_of_plane(lab: Evidence) -> int:
+    """How many packets left through the plane of the dead link in the drawn time."""
     plane = int(str(lab.drawn["link"])[1])
-    sent = lab.frame(PRACTICE, "transmissions").filter(
-        pl.col("t").is_between((begin + 0.5) * stretch, (begin + DEAD_S) * stretch)
-    )
-    return 100 * sent.filter(pl.col("plane") == plane).height / sent.height
+    return _sent_while_dead(lab).filter(pl.col("plane") == plane).height
+
+
+def packets_of_planes(lab: Evidence) -> int:
+    """How many left in this time through all planes."""
+    return _sent_while_dead(lab).height
+
+
+def _sent_while_dead(lab: Evidence) -> pl.DataFrame:
+    died = float(str(lab.drawn["at"]).removesuffix(" s"))
+    sent = lab.frame(PRACTICE, "transmissions")
+    return sent.filter(pl.col("t").is_between(died + 0.5, died + float(lab.drawn["until"])))

@@ -70,7 +70,10 @@ def list_(as_json: Json = False) -> None:
         lab = entry.lab
         table.add_row(entry.name, lab.title, str(lab.minutes), str(lab.points))
     print_table(table)
-    stdout().print("\nBegin one: testbed lab start 1")
+    stdout().print(
+        "\nBegin one: testbed lab start 1\n"
+        "In a course:  testbed lab start 1 --student NAME --key KEY, as your instructor gave them"
+    )
 
 
 def start(
@@ -92,11 +95,12 @@ def start(
 ) -> None:
     """Make a directory for your work on a lab.
 
-    It has the handout, a file for your answers and what else you need. In a course, give your key;
-    without one the lab draws its own numbers for you.
+    It has the handout, a file for your answers and what else you need. In a course, give your name
+    and key with the first lab; labs beside it take them over. Without a key the lab draws its own
+    numbers for you, and nobody can grade it.
     """
     from testbed.labs.library import HANDOUT, find_lab, load_lab
-    from testbed.labs.students import checked_key
+    from testbed.labs.students import checked_key, checked_name
     from testbed.labs.work import JOURNAL, STATE, begun_by, set_aside
     from testbed.labs.work import start as start_work
 
@@ -107,23 +111,51 @@ def start(
         expected = "both --student and --key, or none of them"
         remedy = "your instructor gives you both; without a course leave them out"
         raise InputError.of("--key" if key is None else "--student", "nothing", expected, remedy)
-    checked = None if key is None else checked_key(key)
+    checked = None if key is None else checked_key(key, checked_name("--student", student))
     console, path = stdout(), into / directory.name
     if (Path(STATE) / JOURNAL).is_file():
         raise InputError.of("LAB", str(Path.cwd()), "a directory outside a lab", "cd ..")
     if reset and (path / STATE).is_dir():
         begun = begun_by(path)
-        console.print(f"your work so far: {set_aside(path)}")
         if checked is None and begun is not None:
             student, checked = begun
-        elif checked is None:
-            console.print("its journal has no name and key: begun without; in a course give both")
+    if not student:
+        student, checked = _student_beside(into) or ("", checked)
+    if reset and (path / STATE).is_dir():
+        console.print(f"your work so far: {set_aside(path)}")
     work = start_work(directory, into, student, checked)
     console.print(f"{directory.lab.title}: {directory.lab.minutes} minutes", style="bold")
     for goal in directory.lab.goals:
         console.print(f"  - {goal}")
+    if student:
+        console.print(f"\nfor {student}, with the key {work.start.content['key']}")
+    else:
+        console.print(
+            "\nBegun without a name and a key, to learn alone: nobody can grade it. In a course: "
+            f"testbed lab start {lab} --reset --student NAME --key KEY",
+            style="yellow",
+        )
     console.print(f"\ncd {work.path}\nread {HANDOUT}")
     console.print(f"first step: {next_step(work)}")
+
+
+def _student_beside(parent: Path) -> tuple[str, str] | None:
+    """The name and key with which the labs in a directory were begun; None if there are none.
+
+    Raises:
+        InputError: there are several.
+    """
+    from testbed.labs.work import students_beside
+
+    begun = students_beside(parent)
+    if len(begun) > 1:
+        found = ", ".join(f"{path.name} of {student}" for (student, _), path in begun.items())
+        remedy = "give --student and --key, or another directory: --into DIR"
+        raise InputError.of("--student", f"nothing beside {found}", "the name and the key", remedy)
+    for identity, path in begun.items():
+        stdout().print(f"with the name and the key of {path}")
+        return identity
+    return None
 
 
 def predict(
@@ -158,6 +190,8 @@ def predict(
         return
     entry = predict_task(work, asked, " ".join(value), within)
     console.print(f"predicted, {entry.time[:19]}Z: {show_prediction(asked, entry)}")
+    if "within" in entry.content and within is None:
+        console.print("  (within: how far off it may be to count as right; --within changes it)")
     console.print(f"next: {next_step(work)}")
 
 
@@ -167,7 +201,10 @@ def run(
     ] = None,
     no_figures: NoFigures = False,
     emulated: Annotated[
-        bool, typer.Option("--emulate", help="With real packets through this kernel (root).")
+        bool,
+        typer.Option(
+            "--emulate", help="With real packets (root), to look at: the simulated run counts."
+        ),
     ] = False,
     slower: Annotated[
         float | None,
@@ -184,38 +221,46 @@ def run(
     from testbed.cli.running import reporting_how_to_resume, signals_stop
     from testbed.cli.summary import show
     from testbed.labs.predicting import outcomes
-    from testbed.labs.runs import checked_run, make_run
+    from testbed.labs.runs import checked_run, emulate_run, make_run
 
     work = work_here()
     name = checked_run(work, name)
     if slower is not None and not emulated:
         remedy = "leave --slower out: a simulated run does not depend on the machine"
         raise InputError.of("--slower", f"{slower:g}", "it with --emulate", remedy)
-    factor = (slower or 1.0) if emulated else None
+    drawn, factor = not no_figures, slower or 1.0
     with (
         reporting_how_to_resume("the same command makes the run; nothing is kept"),
         signals_stop(),
         showing_progress() as progress,
     ):
-        made = make_run(work, name, progress, drawn=not no_figures, slower=factor)
+        if emulated:
+            made = emulate_run(work, name, progress, drawn=drawn, slower=factor)
+        else:
+            made = make_run(work, name, progress, drawn=drawn)
     console = stdout()
-    if factor is not None and factor != 1:
+    if factor != 1:
         console.print(f"All times of this run are {factor:g} times those of the handout.")
     if made.hidden:
         console.print(f"{name}: done. What hosts could see is in {made.directory.path}")
         for reason in made.reasons:
             console.print(f"  {reason}")
     else:
-        show(made.summary, made.directory, console, drawn=not no_figures)
-    if made.summary.verdict != "trusted":
+        show(made.summary, made.directory, console, drawn=drawn)
+    trusted = made.summary.verdict == "trusted"
+    if emulated:
+        again = "" if trusted else " It cannot be trusted: make it again, or with --slower 2."
         console.print(
-            "This run cannot be trusted and costs you nothing: make it again, or with --slower 2."
-            if emulated
-            else "This run does not count and costs you nothing. It would end like this again: a "
+            f"This run is to look at.{again} Answers and points are about the simulated run."
+        )
+    elif not trusted:
+        console.print(
+            "This run does not count and costs you nothing. It would end like this again: a "
             "simulated run does not depend on the machine. Change your code."
         )
+    if not trusted:
         raise typer.Exit(ExitStatus.UNTRUSTED)
-    for said in [] if made.hidden else outcomes(work, name):
+    for said in [] if made.hidden or emulated else outcomes(work, name):
         console.print(said, style="bold")
     console.print(f"next: {next_step(work)}")
 
@@ -240,6 +285,8 @@ def check(tasks: TaskNames = None) -> None:
         _print_result(work, result, explained=not known, hints_before=opened)
         for directory in unseal(work):
             stdout().print(f"all files of the run: {directory}")
+        if result.missing:
+            stdout().print(f"next: {next_step(work)}")
         if not result.passed:
             raise typer.Exit(ExitStatus.FAILED)
     stdout().print(f"next: {next_step(work)}")
@@ -292,7 +339,7 @@ def status(as_json: Json = False) -> None:
         return
     table = plain_table("task", "title", "points", "state", "hints read")
     for task, row in zip(work.tasks, rows, strict=True):
-        tries = f", {counted(tried, 'attempt')}" if (tried := attempts(work, task)) else ""
+        tries = f", {counted(tried, 'wrong answer')}" if (tried := attempts(work, task)) else ""
         table.add_row(
             str(row["task"]),
             str(row["title"]),
@@ -314,40 +361,25 @@ def submit(
     """Make the file to hand in.
 
     It has your answers, your predictions and the records of your runs.
+
+    Exit status: 0 it can be graded, 1 the file is made, but it could not be graded as it is.
     """
+    from testbed.labs.grading.submission import not_gradable, notes
     from testbed.labs.grading.submission import submit as submit_work
-    from testbed.labs.journal import first_break
 
     work = work_here()
-    path = submit_work(work, into)
-    try:
-        for problem in work.read_answers().cut.values():
-            stdout().print(f"This answer does not count before {problem}", style="yellow")
-    except InputError as error:
-        stdout().print(f"No answer counts before {error.problems[0]}", style="yellow")
-    problems: dict[str, None] = {}
-    for run in work.assignment.directory.lab.runs:
-        try:
-            work.assignment.scenario(run)
-        except InputError as error:  # of the student's code, which several runs may use
-            problems[str(error.problems[0])] = None
-    for problem in problems:
-        stdout().print(f"No run of your code counts before {problem}", style="yellow")
-    stale = [
-        run
-        for run in work.assignment.directory.lab.runs
-        if work.made_run(run) and not work.counted_run(run)
-    ]
-    if stale:
-        said = "their files are gone, or your code was changed since; grading makes them again"
-        stdout().print(f"make these runs again: {', '.join(stale)} ({said})", style="yellow")
-    broken = first_break(work.journal.entries())
-    if broken is not None:
-        stdout().print(f"the journal was changed at entry {broken}: whoever grades will see it")
+    path, console = submit_work(work, into), stdout()
+    for note in notes(work):
+        console.print(note, style="yellow")
     left = [task.id for task in work.tasks if not is_done(work, task)]
     if left:
-        stdout().print(f"not done yet: {', '.join(left)}")
-    stdout().print(f"hand in: {path}")
+        console.print(f"not done yet: {', '.join(left)}")
+    reasons = not_gradable(work)
+    for reason in reasons:
+        console.print(f"{path.name} cannot be graded as it is: {reason}", style="yellow")
+    if reasons:
+        raise typer.Exit(ExitStatus.FAILED)
+    console.print(f"hand in: {path}")
 
 
 # --- shared -----------------------------------------------------------------------------------
@@ -384,7 +416,8 @@ def _print_result(
 
     console = stdout()
     if result.passed:
-        console.print(f"right: {result.task.title}", style="green")
+        value = f" ({result.answer})" if result.task.is_score else ""
+        console.print(f"right: {result.task.title}{value}", style="green")
         if explained:
             console.print(f"  {work.assignment.text(result.task.explanation)}")
         return

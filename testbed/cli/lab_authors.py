@@ -15,9 +15,6 @@ def try_labs(
         list[str] | None, typer.Argument(metavar="LAB...", help="The labs; without any all.")
     ] = None,
     students: Annotated[int, typer.Option(min=1, help="For how many students.")] = 5,
-    emulated: Annotated[
-        bool, typer.Option("--emulate", help="Make the runs with real packets (root).")
-    ] = False,
 ) -> None:
     """Test labs: starter code must fail, solutions pass, and texts be consistent. For authors.
 
@@ -32,7 +29,7 @@ def try_labs(
     for path in paths:
         directory = load_lab(path)
         with scratch("testbed-lab-") as place, showing_progress() as progress:
-            findings = try_lab(directory, place, students, progress, emulated=emulated)
+            findings = try_lab(directory, place, students, progress)
         for finding in findings:
             stdout().print(f"{directory.name}: {finding}")
         if not findings:
@@ -64,10 +61,10 @@ def keys(
     as_json: Json = False,
 ) -> None:
     """Print the key of each student, for testbed lab start. For instructors."""
-    from testbed.labs.students import read_course_key, student_key
+    from testbed.labs.students import checked_name, read_course_key, student_key
 
     secret = read_course_key(course_key)
-    table = {student: student_key(secret, student) for student in students}
+    table = {name: student_key(secret, checked_name("STUDENT", name)) for name in students}
     if as_json:
         print_json(table)
         return

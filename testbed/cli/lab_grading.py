@@ -69,6 +69,7 @@ def grade(
     from testbed.labs.grading.classroom50 import submitted_by, to_classroom50
     from testbed.labs.grading.course import Course, grade_all
     from testbed.labs.grading.formats import to_csv, to_gradescope
+    from testbed.labs.grading.identity import remark_on_owner, remark_on_users
     from testbed.labs.library import LABS, find_lab, lab_directories
     from testbed.labs.students import read_course_key
     from testbed.limits import simulations_at_once
@@ -86,8 +87,10 @@ def grade(
     with pool_at(on, f"grading of {paths[0]}", shared) as pool, showing_progress() as progress:
         grades = grade_all(paths, course, progress, pool)
     if metadata is not None:
-        grades = [_of_a_user(grade, metadata) for grade in grades]
+        grades = [_with_remark(of, remark_on_users(of.student, metadata)) for of in grades]
     result = "" if submitted is None else to_classroom50(grades[0], submitted)
+    if submitted is not None:
+        grades = [_with_remark(of, remark_on_owner(of.student, submitted.owner)) for of in grades]
     for option, file, content in (
         ("--csv", csv, to_csv(grades)),
         ("--gradescope", gradescope, to_gradescope(grades[0])),
@@ -99,7 +102,7 @@ def grade(
     if as_json:
         print_json([grade.model_dump() for grade in grades])
     else:
-        _print_grades(grades)
+        _print_grades(grades, with_remarks=classroom50 is None)  # its log is the student's
     if any(grade.error for grade in grades):
         raise typer.Exit(ExitStatus.FAILED)
 
@@ -133,43 +136,41 @@ def _handed_in(
     return paths
 
 
-def _of_a_user(grade: "Grade", metadata: Path) -> "Grade":
-    """A grade with a remark if none of the users who handed the submission in is its student."""
-    from testbed.labs.grading.identity import remark_on_users
+def _with_remark(grade: "Grade", remark: str) -> "Grade":
+    """A grade with one more remark, if there is one and the submission says what it is."""
+    if not grade.lab or not remark:
+        return grade
+    return grade.model_copy(update={"remarks": (*grade.remarks, remark)})
 
-    remark = "" if not grade.lab else remark_on_users(grade.student, metadata)
-    return grade.model_copy(update={"private": (*grade.private, *filter(None, (remark,)))})
 
-
-def _print_grades(grades: "list[Grade]") -> None:
+def _print_grades(grades: "list[Grade]", *, with_remarks: bool) -> None:
     """A table of each student's points, then the reason for each point that was lost."""
-    table = plain_table("student", "lab", "points", "file", "remarks")
+    from testbed.labs.grading.grades import AGAIN
+
+    columns = ("student", "lab", "points", "file", "remarks" if with_remarks else "")
+    table = plain_table(*columns)
     for grade in grades:
-        points = "not graded" if grade.error else f"{grade.points} of {grade.max_points}"
-        table.add_row(
-            grade.student or "-", grade.lab, points, grade.file, str(len(_remarks(grade)) or "")
-        )
+        points = "hand in again" if grade.error else f"{grade.points} of {grade.max_points}"
+        number = str(len(grade.remarks) or "") if with_remarks else ""
+        table.add_row(grade.student or "-", grade.lab, points, grade.file, number)
     print_table(table)
     console = stdout()
     for grade in grades:
         lost = [task for task in grade.tasks if task.reason]
-        if not lost and not _remarks(grade) and not grade.error:
+        remarks = grade.remarks if with_remarks else ()
+        if not lost and not remarks and not grade.error:
             continue
         console.print(f"\n{grade.student or grade.file}", style="bold")
-        for remark in _remarks(grade):
+        for remark in remarks:
             console.print(f"  ! {remark}")
         if grade.error:
-            console.print(f"  not graded: {grade.error}")
+            console.print(f"  {AGAIN} {grade.error}")
         for task in lost:
             console.print(f"  {task.task}: {task.points} of {task.max_points}: {task.reason}")
     for words in dict.fromkeys(filter(None, (grade.confinement_in_words for grade in grades))):
         console.print(f"\nStudents' code ran {words}.")
     if any(grade.unlimited for grade in grades):
         console.print("  remedy: grade in a container or a virtual machine with Linux")
-
-
-def _remarks(grade: "Grade") -> tuple[str, ...]:
-    return (*grade.remarks, *grade.private)
 
 
 def autograder(

@@ -25,21 +25,29 @@ def state(work: "Work", task: "Task") -> str:
 def next_step(work: "Work") -> str:
     """The command that comes next: tasks in order, each prediction before its run."""
     for task in work.tasks:
-        if is_done(work, task):
-            continue
         if task.is_prediction:
-            if work.made_run(task.before) is None:
-                return f"testbed lab predict {task.id}"
+            if work.made_run(task.before) is not None:
+                continue
+            return _next_before(work, task.before)
+        if is_done(work, task):
             continue
         missing = next((name for name in task.after if work.counted_run(name) is None), None)
         if missing is not None:
-            return f"testbed lab run {missing}"
+            return _next_before(work, missing)
         if work.is_out_of_date(task):
             return f"testbed lab check {task.id}"
         if task.is_score:
             return _next_for_score(work, task)
         return f"write {task.id} in answers.yaml, then: testbed lab check {task.id}"
     return "testbed lab submit"
+
+
+def _next_before(work: "Work", run: str) -> str:
+    """What comes next before a run was made: its predictions, then the run."""
+    for task in work.assignment.directory.lab.predictions(run):
+        if not work.passed(task):
+            return f"testbed lab predict {task.id}"
+    return f"testbed lab run {run}"
 
 
 def _next_for_score(work: "Work", task: "Task") -> str:

@@ -20,7 +20,10 @@ def table(
         list[str] | None, typer.Argument(metavar="COLUMN=VALUE", help="Only rows with this value.")
     ] = None,
     begin: Annotated[
-        str, typer.Option("--from", metavar="TIME", help="Only rows from this time on: 1.5s.")
+        str,
+        typer.Option(
+            "--from", metavar="TIME", help="Only rows from this time on: 1.5s; 0 by default."
+        ),
     ] = "",
     end: Annotated[
         str, typer.Option("--to", metavar="TIME", help="Only rows up to this time.")
@@ -38,8 +41,9 @@ def table(
         for known in tables_of(work, run):
             console.print(known)
         return
-    begin_s, end_s = _seconds("--from", begin, float("-inf")), _seconds("--to", end, float("inf"))
-    frame = read_table(work, run, name, _pairs(conditions or []), begin_s, end_s)
+    begin_s, end_s = _seconds("--from", begin, 0.0), _seconds("--to", end, float("inf"))
+    pairs = _pairs(conditions or [])
+    frame = read_table(work, run, name, pairs, begin_s, end_s)
     if as_csv:
         print(frame.write_csv(), end="")  # noqa: T201 - neither wrapped nor coloured
         return
@@ -49,6 +53,8 @@ def table(
     print_table(shown)
     more = f"; --rows {frame.height} or --csv shows all" if frame.height > rows else ""
     console.print(f"{counted(frame.height, 'row')}{more}")
+    if not begin and (early := read_table(work, run, name, pairs, float("-inf"), 0.0).height):
+        console.print(f"{counted(early, 'row')} of before the start: --from -1s shows them too")
 
 
 def work_here() -> "Work":

@@ -122,7 +122,7 @@ _making: ContextVar[Callable[..., _Running]] = ContextVar("_making", default=_Ow
 
 @contextmanager
 def run_apart(slowness: float = 1.0) -> Iterator[dict[str, None] | None]:
-    """Run the user's classes in processes of their own during the block.
+    """Run the user's classes in processes of their own during the block, which makes one run.
 
     Yields the restrictions that have been in force in these processes so far: a set that keeps its
     order. It yields None on Windows, which cannot wait for pipes: there the classes run in this
@@ -135,10 +135,12 @@ def run_apart(slowness: float = 1.0) -> Iterator[dict[str, None] | None]:
     if sys.platform == "win32":
         yield None
         return
-    from testbed.host.own_process import OwnProcess  # noqa: PLC0415 - simulations start none
+    from testbed.host.own_process import OwnProcess, Patience  # noqa: PLC0415 - simulations start none
 
     restrictions: dict[str, None] = {}
-    usual = _making.set(partial(OwnProcess, slowness=slowness, restrictions=restrictions))
+    patience = Patience(slowness)
+    making = partial(OwnProcess, slowness=slowness, patience=patience, restrictions=restrictions)
+    usual = _making.set(making)
     try:
         yield restrictions
     finally:

@@ -20,6 +20,7 @@ from testbed import interpreter
 from testbed.host.own_class import NO_ERROR, Interface
 from testbed.model.errors import MachineError
 from testbed.model.own_code import OwnCode
+from testbed.model.units import NS_PER_S
 from testbed.mrc import LossReport, SackReport
 
 WORKER = Path(__file__).with_name("own_worker.py")
@@ -29,17 +30,93 @@ CPU_S = 10
 
 MEMORY_BYTES = 1 << 30
 
-PATIENCE_S = 60.0
-"""How long all calls of an object may take together, waiting included; multiplied by `slowness`.
+ASLEEP_S = 10.0
+"""How long the classes of a run may sleep in all, as by `time.sleep`; multiplied by `slowness`.
+
+Time in which they use a CPU or wait for one does not count; nor does the start of their processes.
+"""
+
+PATIENCE_S = 120.0
+"""How long all calls of a run may take where nobody tells who sleeps; multiplied by `slowness`.
 
 Time in which the machine held up this process as well does not count.
 """
+
+_ASKED_S = 0.2
+"""After so much more waiting it is asked who sleeps."""
 
 _SLICE_S = 0.1
 """A wait counts in parts of this length: of one that ends late, only this much."""
 
 MAX_REPLY = 1 << 12
 _ENDING_S = 2.0
+
+
+class Patience:
+    """How long all objects of a run are still waited for."""
+
+    def __init__(self, slowness: float) -> None:
+        """Begin a run.
+
+        Args:
+            slowness: how many times longer it may take than on the reference machine.
+        """
+        self._asleep_s: Final = ASLEEP_S * slowness
+        self._patience_s: Final = PATIENCE_S * slowness
+        self._waited_s = self._asked_s = 0.0
+        self._own: Final = _Busy(Path("/proc/self"), counts_cpu=False)
+        self._others: Final[list[_Busy]] = []
+
+    def add(self, pid: int) -> None:
+        """Wait from now on also for this process, or for the one that it has started."""
+        process = Path("/proc") / str(pid)
+        try:
+            started = (process / "task" / process.name / "children").read_text().split()
+        except OSError:
+            started = []
+        self._others.append(_Busy(process.with_name(started[0]) if started else process))
+
+    def wait(self, time_s: float) -> None:
+        """Count a time of waiting."""
+        self._waited_s += time_s
+
+    def is_over(self) -> bool:
+        """Whether nothing of the run is waited for any longer."""
+        if self._waited_s < self._asked_s + _ASKED_S:
+            return False
+        self._asked_s = self._waited_s
+        busy = [process.time_s() for process in (self._own, *self._others)]
+        known = [time_s for time_s in busy if time_s is not None]
+        if len(known) < len(busy) or not self._others:
+            return self._waited_s > self._patience_s
+        return self._waited_s - sum(known) > self._asleep_s
+
+    def __str__(self) -> str:
+        """The limits, in words."""
+        return f"{self._asleep_s:.3g} s of sleep ({self._patience_s:.3g} s of waiting)"
+
+
+class _Busy:
+    """How long a process has used a CPU or waited for one since now."""
+
+    def __init__(self, process: Path, *, counts_cpu: bool = True) -> None:
+        self._file: Final = process / "schedstat"
+        self._counts_cpu: Final = counts_cpu
+        self._last_s = self._first_s = self._read()
+
+    def time_s(self) -> float | None:
+        """The time in s; of a process that has ended until it was last asked; None: unknown."""
+        self._last_s = now_s if (now_s := self._read()) is not None else self._last_s
+        if self._last_s is None or self._first_s is None:
+            return None
+        return self._last_s - self._first_s
+
+    def _read(self) -> float | None:
+        try:
+            cpu_ns, delayed_ns, _ = map(int, self._file.read_text().split())
+        except (OSError, ValueError):  # another system
+            return None
+        return (cpu_ns * self._counts_cpu + delayed_ns) / NS_PER_S
 
 
 class OwnProcess:
@@ -51,6 +128,7 @@ class OwnProcess:
         interface: Interface,
         *arguments: object,
         restrictions: dict[str, None],
+        patience: Patience,
         slowness: float = 1.0,
     ) -> None:
         """Start the process, and make the object there.
@@ -60,7 +138,8 @@ class OwnProcess:
             interface: what it has to have.
             arguments: of its constructor.
             restrictions: takes up the restrictions that are in force in the process.
-            slowness: how many times longer it may take than on the machine the limits are for.
+            patience: what is left for the run that the object is of.
+            slowness: how many times more CPU time it may take than on the reference machine.
         """
         self._code: Final = code
         self._calls: list[tuple[str, str, tuple[object, ...], dict[str, object]]] = []
@@ -83,8 +162,7 @@ class OwnProcess:
         self._lines: dict[str, int] = {}
         self._is_ready = False
         self._cpu_s: Final = math.ceil(CPU_S * slowness)
-        self._patience_s: Final = PATIENCE_S * slowness
-        self._left_s = self._patience_s
+        self._patience = Patience(slowness)  # for the start
         first = {
             "name": code.name,
             "file": code.file,
@@ -96,7 +174,8 @@ class OwnProcess:
         }
         self._send(code.name, first)
         restrictions.update(dict.fromkeys(self._next_reply(code.name)["held"]))
-        self._is_ready = True
+        self._is_ready, self._patience = True, patience
+        patience.add(self._process.pid)
         reply = self._reply(code.name)
         self._lines = _lines_of(reply.get("lines"))
         if isinstance(mistake := reply.get("mistake"), list):
@@ -188,17 +267,15 @@ class OwnProcess:
         read, write = pipes if writing else ([self._replies], [])
         ready = False
         while not ready:
-            if self._left_s <= 0:
+            if self._patience.is_over():
                 self._refuse_late(what)
             began = time.monotonic()
             ready = any(select.select(read, write, [], _SLICE_S))
-            self._left_s -= min(time.monotonic() - began, _SLICE_S)
+            self._patience.wait(min(time.monotonic() - began, _SLICE_S))
 
     def _refuse_late(self, what: str, line: int | None = None) -> NoReturn:
         """Say that the user's code takes too long, whatever ended it: a signal, a kill, a clock."""
-        found = (
-            f"no end within {self._cpu_s} s of CPU or {round(self._patience_s, 1):g} s of waiting"
-        )
+        found = f"no end within {self._cpu_s} s of CPU or {self._patience}"
         remedy = "look for a loop that never ends, or for a wait"
         self.refuse(what, found, "code that finishes", remedy, line)
 

@@ -54,6 +54,10 @@ _SIGNALLED = 128
 _MOST = 1 << 63
 _MOUNT_SETATTR, _HERE, _RECURSIVE, _READ_ONLY = 442, -100, 0x8000, 1
 _PRIVATE_MOUNTS = 1 << 18
+_MS_BIND, _MS_RECURSIVE, _MS_PRIVATE, _MNT_DETACH = 1 << 12, 1 << 14, 1 << 18, 2
+_EMPTY_PLACES = ("/mnt", "/media", "/srv", "/opt", "/home", "/tmp", "/var", "/run")  # noqa: S108
+"""Directories of which one is covered by the new root while it is made."""
+
 _LANDLOCK_CREATE, _LANDLOCK_ADD_PATH, _LANDLOCK_RESTRICT = 444, 445, 446
 _ALL_ACCESS = (1 << 13) - 1
 """What the first version of Landlock knows: execute, write, read, list, make, remove."""
@@ -98,15 +102,107 @@ def in_namespaces() -> list[str]:
     libc = ctypes.CDLL(None, use_errno=True)
     flags = _NEW_NETWORK | _NEW_IPC | _NEW_PROCESSES | _NEW_MOUNTS
     flags |= 0 if os.geteuid() == 0 else _NEW_USER
+    user, group = os.geteuid(), os.getegid()
     if libc.unshare(flags):
         return []
     held = ["namespaces of its own (network, IPC, processes, mounts)"]
+    if flags & _NEW_USER:
+        _keep_user(user, group)
+    if _root_of_its_own(libc):
+        held.append("no directories but Python's and the testbed's")
+    else:
+        held.append("no root of its own: names and sizes of files can be seen")
     attributes = _MountAttributes(attr_set=_READ_ONLY, propagation=_PRIVATE_MOUNTS)
     size = ctypes.c_size_t(ctypes.sizeof(attributes))
     where = (_HERE, b"/", _RECURSIVE, ctypes.byref(attributes), size)
     if libc.syscall(_MOUNT_SETATTR, *where) == 0:
         held.append("all file systems read only")
     return held
+
+
+def _keep_user(user: int, group: int) -> None:
+    """Stay the same user in the new user namespace: nobody else could make a directory in it."""
+    with contextlib.suppress(OSError):
+        for name, text in (
+            ("setgroups", "deny"),
+            ("gid_map", f"{group} {group} 1"),
+            ("uid_map", f"{user} {user} 1"),
+        ):
+            with open(f"/proc/self/{name}", "w", encoding="ascii") as file:  # noqa: PTH123
+                file.write(text)
+
+
+def _root_of_its_own(libc: ctypes.CDLL) -> bool:
+    """Move this process to a root that has no other directories than it needs.
+
+    Landlock forbids to open files, but not to ask for their names and sizes.
+    """
+    needed = _needed_paths()
+    place = next((p for p in _EMPTY_PLACES if os.path.isdir(p) and _has_none(p, needed)), None)  # noqa: PTH112
+    if place is None or not hasattr(libc, "pivot_root"):
+        return False
+    if libc.mount(None, b"/", None, _MS_RECURSIVE | _MS_PRIVATE, None):
+        return False
+    if libc.mount(b"tmpfs", place.encode(), b"tmpfs", 0, b"mode=755"):
+        return False
+    try:
+        for path in needed:
+            _bring(libc, path, place + path)
+        _move_to(libc, place)
+    except OSError:
+        libc.umount2(place.encode(), _MNT_DETACH)
+        os.chdir("/")
+        return False
+    return True
+
+
+def _move_to(libc: ctypes.CDLL, place: str) -> None:
+    """Make a directory the root, and leave the old one.
+
+    Raises:
+        OSError: the system refuses.
+    """
+    os.chdir(place)
+    if libc.pivot_root(b".", b"."):
+        raise OSError(ctypes.get_errno(), "pivot_root")
+    libc.umount2(b".", _MNT_DETACH)  # the old root, which now lies over the new one
+    os.chdir("/")
+
+
+def _needed_paths() -> list[str]:
+    """The directories and files that Python and this program need, and what links lead to."""
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
+    named = {sys.prefix, sys.base_prefix, package, "/usr", "/lib", "/lib64"}
+    named |= {"/etc/ld.so.cache", os.devnull}
+    found: list[str] = []
+    for path in sorted(named | set(map(os.path.realpath, named))):
+        inside = any(path.startswith(f"{other}/") for other in found if not os.path.islink(other))  # noqa: PTH114
+        if os.path.lexists(path) and not inside:
+            found.append(path)
+    return found
+
+
+def _has_none(place: str, paths: list[str]) -> bool:
+    """Whether a directory has none of the paths, so that it can be covered."""
+    return not any(f"{path}/".startswith(f"{place}/") for path in paths)
+
+
+def _bring(libc: ctypes.CDLL, path: str, there: str) -> None:
+    """Make a directory, a file or a link of this system also below the new root.
+
+    Raises:
+        OSError: it cannot be.
+    """
+    os.makedirs(os.path.dirname(there), mode=0o755, exist_ok=True)  # noqa: PTH103, PTH120
+    if os.path.islink(path):  # noqa: PTH114
+        os.symlink(os.readlink(path), there)  # noqa: PTH115, PTH211
+        return
+    if os.path.isdir(path):  # noqa: PTH112
+        os.mkdir(there, mode=0o755)  # noqa: PTH102
+    else:
+        os.close(os.open(there, os.O_CREAT | os.O_WRONLY))
+    if libc.mount(path.encode(), there.encode(), None, _MS_BIND | _MS_RECURSIVE, None):
+        raise OSError(ctypes.get_errno(), "mount", path)
 
 
 def _wait_for_the_second(held: list[str]) -> int:

@@ -1,5 +1,6 @@
 """Answers: the file `answers.yaml` that a student fills in, and each answer as a value."""
 
+import hashlib
 import re
 import textwrap
 from ipaddress import AddressValueError, IPv6Address
@@ -59,6 +60,12 @@ def template(assignment: Assignment) -> str:
         empty = ' ""' if isinstance(task.answer, AddressAnswer) else ""
         parts.append("\n".join([*comment, f"{task.id}:{empty}"]) + "\n")
     return "\n".join(parts)
+
+
+def questions_digest(assignment: Assignment) -> str:
+    """A digest of all questions as a student gets them: it differs where the lab was changed."""
+    asked = [assignment.question(task) for task in assignment.directory.lab.tasks]
+    return hashlib.sha256("\n".join([template(assignment), *asked]).encode()).hexdigest()[:16]
 
 
 def _wrapped(line: str) -> list[str]:

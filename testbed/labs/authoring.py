@@ -1,6 +1,5 @@
 """For authors of labs: a new lab to begin with, and the test of a lab."""
 
-import hashlib
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -14,6 +13,8 @@ import yaml
 from testbed.files.documents import Document
 from testbed.host.own_class import describe_error
 from testbed.labs import checking
+from testbed.labs.grading.identity import code_print
+from testbed.labs.lab import NumberAnswer
 from testbed.labs.library import (
     FIGURES,
     HANDOUT,
@@ -25,21 +26,22 @@ from testbed.labs.library import (
     naming_line_of,
 )
 from testbed.labs.predicting import predict
+from testbed.labs.quantities import show_quantity
 from testbed.labs.runs import checked_run, make_run, unseal
-from testbed.labs.students import KEY_DIGITS
+from testbed.labs.students import student_key
 from testbed.labs.work import Work, start
-from testbed.model.errors import CrashError, InputError, MachineError, RunFailedError, TestbedError
+from testbed.model.errors import InputError, TestbedError
 
 SOLVE = "solve.py"
 TEMPLATE = Path(__file__).parent / "template"
 SEEDS = 5
 """For how many students a lab is tested."""
 
+_FEW_STUDENTS = 4
+"""With fewer students it may be chance that one number is right for all."""
+
 _FUNCTIONS = {"predictions": "", "answers": "work: Path"}
 """What a solution has, with their arguments."""
-
-SLOWER = (1.0, 2.0, 4.0, 8.0)
-"""How many times slower each attempt at an emulated run is, until it can be trusted."""
 
 _CODE = re.compile(r"```.*?```|`[^`\n]+`", re.DOTALL)
 """Code in a handout: a block, or within a line."""
@@ -83,7 +85,7 @@ def new_lab(name: str, labs: Path) -> Path:
 
 def trial_key(seed: int) -> str:
     """The key of a student who exists only in a test."""
-    return hashlib.sha256(f"test of labs {seed}".encode()).hexdigest()[:KEY_DIGITS]
+    return student_key(b"test of labs", str(seed))
 
 
 def try_lab(
@@ -91,8 +93,6 @@ def try_lab(
     scratch: Path,
     seeds: int,
     progress: Callable[[str, float], None],
-    *,
-    emulated: bool = False,
 ) -> list[LabProblem]:
     """Test a lab: the texts, and for each seed that the starter fails and the solution passes.
 
@@ -101,19 +101,57 @@ def try_lab(
         scratch: an empty directory.
         seeds: for how many students.
         progress: is told how far it is.
-        emulated: whether the runs are made with real packets (root).
     """
-    findings = [*_text_findings(directory)]
+    findings = [*_text_findings(directory), *_code_findings(directory)]
+    rights: dict[str, list[float]] = {}
     solve = solution_of(directory)
     for seed in range(1, seeds + 1):
         progress(f"{directory.name}, student {seed}", (seed - 1) / seeds)
         try:
             with naming_line_of(directory.path / FIGURES), naming_line_of(solution_file(directory)):
                 work = start(directory, scratch / str(seed), "", trial_key(seed))
-                findings += [*_seed_findings(work, solve, f"student {seed}", emulated=emulated)]
+                findings += [*_seed_findings(work, solve, f"student {seed}")]
+                _add_right_numbers(work, rights)
         except TestbedError as error:
             findings.append(LabProblem(f"student {seed}", f"{error}{_cause(error, directory)}"))
-    return findings
+    return [*findings, *_spread_findings(directory, rights)]
+
+
+def _add_right_numbers(work: Work, rights: dict[str, list[float]]) -> None:
+    """Add this student's right answers of all questions for a number."""
+    evidence = work.evidence()
+    for task in work.assignment.directory.lab.questions:
+        if isinstance(task.answer, NumberAnswer) and task.points:
+            rights.setdefault(task.id, []).append(float(checking.right_answer(task, evidence)))
+
+
+def _spread_findings(
+    directory: LabDirectory, rights: dict[str, list[float]]
+) -> Iterator[LabProblem]:
+    """Numbers that are right for all students: one of them would need no look at a run."""
+    for name, values in rights.items():
+        task = directory.lab.task(name)
+        if task is None or not isinstance(task.answer, NumberAnswer) or len(values) < _FEW_STUDENTS:
+            continue
+        within = task.answer.within
+        low = max(value - within.around(value) for value in values)
+        high = min(value + within.around(value) for value in values)
+        if low <= high:
+            shown = show_quantity((low + high) / 2, task.answer.unit)
+            what = f"{shown} is right for all {len(values)} students: draw more, or narrow within"
+            yield LabProblem(f"{LAB_FILE}: {name}", what)
+
+
+def _code_findings(directory: LabDirectory) -> Iterator[LabProblem]:
+    """Solutions of which grading would not know the code."""
+    for file in sorted((directory.path / START).glob("*.py")):
+        solution = directory.path / SOLUTION / file.name
+        if not solution.is_file():
+            continue
+        digest = code_print(solution.read_text(encoding="utf-8"))
+        if digest not in directory.lab.known_code.get(file.name, ()):
+            what = f"no {digest}, the digest of {SOLUTION}/{file.name}: grading knows copies by it"
+            yield LabProblem(f"{LAB_FILE}: known_code.{file.name}", what)
 
 
 def _cause(error: TestbedError, directory: LabDirectory) -> str:
@@ -154,18 +192,16 @@ def answer_all(work: Work) -> list[LabProblem]:
     return [*_seed_findings(work, solution_of(work.assignment.directory), work.student)]
 
 
-def _seed_findings(
-    work: Work, solve: ModuleType, student: str, *, emulated: bool = False
-) -> Iterator[LabProblem]:
+def _seed_findings(work: Work, solve: ModuleType, student: str) -> Iterator[LabProblem]:
     yield from _starter_findings(work, student)
     for task, text in solve.predictions().items():
         predict(work, work.task(task), text, None)
     for run in work.assignment.directory.lab.runs:
         checked_run(work, run)
-        yield from _run_findings(work, run, student, emulated=emulated)
+        yield from _run_findings(work, run, student)
     yield from _starter_findings(work, student)
     for run in _solve_code(work):
-        yield from _run_findings(work, run, student, emulated=emulated)
+        yield from _run_findings(work, run, student)
     answers = solve.answers(work.path)
     work.answers.write_text(yaml.safe_dump(answers, sort_keys=False), encoding="utf-8")
     document = work.read_answers()
@@ -173,22 +209,10 @@ def _seed_findings(
     unseal(work)
 
 
-def _run_findings(work: Work, run: str, student: str, *, emulated: bool) -> Iterator[LabProblem]:
-    """Make a run; an emulated one again, and slower, if it is too much, fails or is not trusted."""
-    problem = ""
-    for slower in SLOWER if emulated else (None,):
-        try:
-            lab_run = make_run(work, run, lambda *_: None, drawn=False, slower=slower)
-        except CrashError as error:
-            problem = str(error)
-            break
-        except (MachineError, RunFailedError) as error:
-            problem = str(error)
-            continue
-        if lab_run.summary.verdict == "trusted":
-            return
-        problem = f"{lab_run.summary.verdict}: {lab_run.summary.reasons}"
-    yield LabProblem(f"{student}: {run}", problem)
+def _run_findings(work: Work, run: str, student: str) -> Iterator[LabProblem]:
+    made = make_run(work, run, lambda *_: None, drawn=False)
+    if made.summary.verdict != "trusted":
+        yield LabProblem(f"{student}: {run}", f"{made.summary.verdict}: {made.summary.reasons}")
 
 
 def _solve_code(work: Work) -> list[str]:

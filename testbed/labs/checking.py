@@ -71,15 +71,17 @@ def check(task: Task, document: Document, evidence: Evidence, *, attempts: int =
         RunFailedError: a run has no such figure.
     """
     if isinstance(task.answer, ScoreAnswer):
-        return _scored(task, task.answer, evidence)
+        return _scored(task, task.answer, document, evidence)
     answer = parsed(document, task)
+    missing = _missing_run(task, evidence)
+    if answer is None and missing and not remark_remedy(document, task):
+        return CheckResult(task, "", passed=False, missing=True, reason=missing)
     if answer is None:
         reason = f"no answer yet: write it behind {task.id}: in {ANSWERS}"
         if remedy := remark_remedy(document, task):
             reason = f"{reason}. Look: {remedy}."
         return CheckResult(task, "", passed=False, missing=True, reason=reason)
     shown = show_answer(answer, task.answer)
-    missing = _missing_run(task, evidence)
     if missing:
         return CheckResult(task, shown, passed=False, missing=True, reason=missing)
     if isinstance(task.answer, NamesAnswer) and isinstance(answer, tuple):
@@ -146,7 +148,7 @@ def _missing_run(task: Task, evidence: Evidence) -> str:
     return ""
 
 
-def _scored(task: Task, bound: ScoreAnswer, evidence: Evidence) -> CheckResult:
+def _scored(task: Task, bound: ScoreAnswer, document: Document, evidence: Evidence) -> CheckResult:
     """Check a figure of the runs of the student's code against its bound."""
     missing = _missing_run(task, evidence)
     if missing or task.figure is None:
@@ -159,6 +161,12 @@ def _scored(task: Task, bound: ScoreAnswer, evidence: Evidence) -> CheckResult:
     else:
         limit = float(bound.at_least or 0)
         passed, side = number >= limit, "at least"
+    for name in task.together if passed else ():
+        other = evidence.assignment.directory.lab.task(name)
+        result = None if other is None else check(other, document, evidence)
+        if result is not None and not result.passed:
+            reason = f"{evidence.called(task.figure)} is {shown}, but {name} has to pass, too."
+            return CheckResult(task, shown, passed=False, reason=f"{reason} {result.reason}")
     if passed:
         return CheckResult(task, shown, passed=True)
     look = f" {evidence.assignment.text(task.look)}" if task.look else ""
@@ -273,11 +281,11 @@ def _unquoted(task: Task, text: str, evidence: Evidence) -> str:
             names = canonical(_listed(value))
             missing = [name for name in names if str(name) not in text]
             if missing:
-                return f"The text does not name {evidence.called(figure)} of your run."
+                return f"The text does not name {evidence.called(figure)}."
             continue
         size = abs(float(value))
         if not any(_quotes(number, size) for number in numbers):
-            reason = f"The text does not quote {evidence.called(figure)} of your run."
+            reason = f"The text does not quote {evidence.called(figure)}."
             return f"{reason}{_decimal_point(text, size)}"
     return ""
 

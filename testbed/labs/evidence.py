@@ -58,10 +58,6 @@ class Evidence:
                 raise InputError([replace(p, remedy=_again(run)) for p in error.problems]) from None
         return self._data[run]
 
-    def stretch(self, run: str) -> float:
-        """How many times longer the times of a run are than its scenario says: one if simulated."""
-        return self.data(run).topology.dilation / self.topology(run).dilation
-
     def frame(self, run: str, table: str) -> "pl.DataFrame":
         """A table of a run, with the path of each EV."""
         data = self.data(run)
@@ -126,9 +122,14 @@ class Evidence:
             ) from error
 
     def called(self, figure: StudentFigure) -> str:
-        """A figure in words: `the figure stall_rtt`; of a function, its name."""
+        """A figure in words: `the figure stall_rtt of your run failure`, or as the lab says."""
+        if figure.called:
+            return self.assignment.text(figure.called)
         name = figure.name.rpartition(".")[2]
-        return f"the figure {name}" if figure.is_metric else name.replace("_", " ")
+        if figure.is_metric:
+            return f"the figure {name} of your run {figure.run}"
+        runs = ", ".join(self.runs)
+        return f"the figure {name.replace('_', ' ')} of your run{'s' * (len(self.runs) > 1)} {runs}"
 
     def show(self, figure: StudentFigure, unit: str = "") -> str:
         """A figure as text."""

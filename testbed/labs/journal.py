@@ -1,13 +1,11 @@
-"""What a student did, in order: an append-only file in which each entry names the one before it.
+"""What a student did, in order: a file that only grows, with an entry of JSON on each line.
 
-An entry is one line of JSON with the digest of the entry before. So an entry that was changed,
-removed or moved afterwards shows. A line that was cut off by a crash is left out.
+A line that was cut off by a crash is left out. The file is the student's: nothing in it is proof.
 """
 
-import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,35 +19,18 @@ class Entry:
     """One thing that was done.
 
     Attributes:
-        kind: start, prediction, run, attempt or hint.
+        kind: start, prediction, run, emulated, attempt or hint.
         time: when, in UTC, as ISO 8601.
         content: what, by key.
-        previous: the digest of the entry before it; empty of the first.
-        digest: its own.
     """
 
     kind: str
     time: str
     content: dict[str, Any]
-    previous: str
-    digest: str
 
     def to_line(self) -> str:
         """The entry as a line of the file."""
-        return json.dumps(
-            {
-                "kind": self.kind,
-                "time": self.time,
-                "content": self.content,
-                "previous": self.previous,
-                "digest": self.digest,
-            }
-        )
-
-
-def _digest(kind: str, time: str, content: dict[str, Any], previous: str) -> str:
-    text = json.dumps([kind, time, content, previous], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+        return json.dumps({"kind": self.kind, "time": self.time, "content": self.content})
 
 
 class Journal:
@@ -75,10 +56,8 @@ class Journal:
 
     def append(self, kind: str, **content: Any) -> Entry:
         """Add an entry; it is on the disk when this returns."""
-        entries = self.entries()
-        previous = entries[-1].digest if entries else ""
-        time = datetime.now(UTC).isoformat(timespec="milliseconds")
-        entry = Entry(kind, time, content, previous, _digest(kind, time, content, previous))
+        self.entries()  # raises if a line is no entry
+        entry = Entry(kind, datetime.now(UTC).isoformat(timespec="milliseconds"), content)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("rb+" if self.path.exists() else "xb") as file:
             file.truncate(_whole_lines(self.path))
@@ -105,24 +84,12 @@ def parse_entries(text: str, path: Path) -> Iterator[Entry]:
             return  # cut off by a crash
         try:
             data = json.loads(line)
-            values = (data[key] for key in ("kind", "time", "content", "previous", "digest"))
-            kind, time, content, previous, digest = values
+            kind, time, content = (data[key] for key in ("kind", "time", "content"))
         except (ValueError, KeyError, TypeError):
             raise _damaged(path, number, "a line that is no entry") from None
         if not isinstance(content, dict):
             raise _damaged(path, number, "an entry without content")
-        yield Entry(str(kind), str(time), content, str(previous), str(digest))
-
-
-def first_break(entries: Sequence[Entry]) -> int | None:
-    """The number of the first entry, from 1, that does not follow from those before it."""
-    previous = ""
-    for number, entry in enumerate(entries, 1):
-        expected = _digest(entry.kind, entry.time, entry.content, entry.previous)
-        if entry.previous != previous or entry.digest != expected:
-            return number
-        previous = entry.digest
-    return None
+        yield Entry(str(kind), str(time), content)
 
 
 def _damaged(path: Path, line: int, found: str) -> InputError:

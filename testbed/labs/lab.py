@@ -99,6 +99,7 @@ class StudentFigure(Part):
         description="SCOPE.METRIC, such as faults.stall_rtt, or the name of a function"
     )
     run: str = Field(default="", description="the run that a metric is of")
+    called: str = Field(default="", description="what messages call it; by default its name")
 
     @property
     def is_metric(self) -> bool:
@@ -139,6 +140,9 @@ class Task(Part):
     answer: Answer
     before: str = Field(default="", description="the run that this predicts")
     after: tuple[str, ...] = Field(default=(), description="the runs that it needs")
+    together: tuple[str, ...] = Field(
+        default=(), description="other scores without which this one does not pass"
+    )
     figure: StudentFigure | None = Field(default=None, description="the right answer, from a run")
     expected: Any = Field(default=None, description="the right answer, equal for all students")
     quotes: tuple[StudentFigure, ...] = Field(
@@ -224,6 +228,11 @@ class Lab(Part):
     )
     runs: dict[Name, LabRun] = Field(default_factory=dict)
     tasks: tuple[Task, ...] = Field(min_length=1)
+
+    known_code: dict[str, tuple[str, ...]] = Field(
+        default_factory=dict,
+        description="by file, digests of solutions: code that equals one has a remark in grading",
+    )
 
     @property
     def points(self) -> int:

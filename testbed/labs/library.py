@@ -29,8 +29,8 @@ ALGORITHMS = PROJECT / "docs/algorithms.md"
 """How to write classes of one's own, of which students get a copy in labs that begin with code."""
 
 _LINK = re.compile(r"\[([^\]]+)\]\([^)]*\)")
-_MODULE = re.compile(r",? in `testbed/[^`]*`,?| \(`\w+\.py`(?:, `\w+\.py`)*\)")
-"""Where in the project something is: `in testbed/mrc/ev/spray.py`, `(window.py)`."""
+_INTERFACES = {"spray": "Path selector", "congestion": "Congestion controller"}
+"""The sections of this document, by the keys of a transport that name such classes."""
 
 SOLUTION, INSTRUCTOR = "solution", "instructor.md"
 
@@ -87,22 +87,24 @@ def naming_line_of(file: Path) -> Iterator[None]:
         raise InputError.of(f"{file}:{line}", text, "code that raises no error", remedy) from error
 
 
-def algorithms_for_students() -> str:
-    """How to write a class: the interfaces, without what only a checkout has.
+def algorithms_for_students(lab: Lab) -> str:
+    """How to write the classes that a lab asks for: their interfaces, and errors.
 
-    The part before them is about scenarios and examples; links lead to other documents.
+    Links are left out, as the documents that they lead to are not beside it.
     """
     text = ALGORITHMS.read_text(encoding="utf-8")
-    title, _, rest = text.partition("\n")
-    interfaces = _MODULE.sub("", _LINK.sub(r"\1", rest[rest.index("## ") :]))
-    return f"{title}\n\n{interfaces}"
+    title, *parts = text.split("\n## ")
+    asked = {key.rpartition(".")[2] for run in lab.runs.values() for key in run.code}
+    wanted = [_INTERFACES[key] for key in sorted(asked) if key in _INTERFACES] + ["Errors"]
+    chosen = [f"## {part}" for part in parts if part.partition("\n")[0] in wanted]
+    return _LINK.sub(r"\1", "\n".join([title.partition("\n")[0] + "\n", *chosen]))
 
 
 def glossary_for_students() -> str:
     """The glossary without links, as the documents that it names are not beside it."""
     text = _LINK.sub(r"\1", GLOSSARY.read_text(encoding="utf-8"))
     title, _, rest = text.partition("\n")
-    note = "Documents that it names, such as metrics.md, are in `docs/` of the testbed's source."
+    note = "Documents that it names, such as metrics.md, belong to the testbed's documentation."
     return f"{title}\n\n{note}\n{rest}"
 
 
@@ -162,6 +164,7 @@ def _problems(directory: LabDirectory) -> Iterator[Problem]:
             if run not in lab.runs:
                 key = f"{where}.{'before' if run == task.before else 'after'}"
                 yield Problem(key, run, f"one of the lab's runs: {', '.join(lab.runs)}")
+        yield from _together_problems(where, task, lab)
         yield from _mistake_problems(where, task)
         for figure in task.figures:
             yield from _figure_problems(directory, where, figure)
@@ -171,6 +174,13 @@ def _problems(directory: LabDirectory) -> Iterator[Problem]:
         for key, value in run_.set.items():
             for unknown in sorted(placeholders(value) - lab.draw.keys()):
                 yield Problem(f"runs.{name}.set.{key}", f"{{{unknown}}}", "a name under draw")
+
+
+def _together_problems(where: str, task: Task, lab: Lab) -> Iterator[Problem]:
+    scores = [known.id for known in lab.tasks if known.is_score and known is not task]
+    for other in task.together:
+        if other not in scores or not task.is_score:
+            yield Problem(f"{where}.together", other, f"another score: {', '.join(scores)}")
 
 
 def _mistake_problems(where: str, task: Task) -> Iterator[Problem]:

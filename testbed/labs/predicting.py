@@ -30,7 +30,8 @@ def predict(work: Work, task: Task, text: str, within: str | None) -> Entry:
     Raises:
         InputError: it has not the form that was asked for, or comes too late.
     """
-    if work.last("run", run=task.before) is not None:  # trusted or not: it has shown figures
+    made = work.last("run", run=task.before) or work.last("emulated", run=task.before)
+    if made is not None:  # trusted or not: it has shown figures
         expected = f"a prediction before the run {task.before}, which was made"
         remedy = f"keep the one you made; {AGAIN}"
         raise InputError.of(task.id, text, expected, remedy)
@@ -71,7 +72,8 @@ def outcomes(work: Work, run: str) -> list[str]:
     for task in lab.predictions(run):
         entry = work.last("prediction", task=task.id)
         if entry is not None and (text := outcome(task, entry, evidence)):
-            said.append(f"{task.id}: {text}")
+            why = f". {work.assignment.text(task.explanation)}" if task.explanation else ""
+            said.append(f"{task.id}: {text}{why}")
     return said
 
 

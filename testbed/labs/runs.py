@@ -1,8 +1,8 @@
 """The runs of a lab: made with the student's seed, after the predictions.
 
-A hidden run is made in `.lab/sealed`. The student gets a copy: of the tables that hosts can see,
-and of all files once its questions were answered. A copy that a crash broke off is made by the next
-command.
+An emulated run is for looking: it counts nowhere. A hidden run is made in `.lab/sealed`. A student
+gets a copy: of the tables that hosts can see, and of all files once its questions were answered. A
+copy that a crash broke off is made by the next command.
 """
 
 import filecmp
@@ -14,13 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from testbed.campaign.single import emulate
+from testbed.installation import describe_version
 from testbed.labs.grading.limits import CPU_S
 from testbed.labs.grading.records import differing_tables
 from testbed.labs.grading.speed import slowness
-from testbed.labs.work import RESULTS, SEALED, STATE, Work
+from testbed.labs.work import EMULATED, RESULTS, SEALED, STATE, Work
 from testbed.model.errors import InputError, MachineError, did_you_mean
 from testbed.model.progress import Progress
 from testbed.model.run_files.layout import RUN
+from testbed.results.code_version import code_version
 from testbed.results.records import (
     ARRIVALS,
     COMPLETIONS,
@@ -76,6 +78,8 @@ def checked_run(work: Work, name: str | None) -> str:
             verb = "predict" if task.is_prediction else "check"
             remedy = f"{name} is a task: testbed lab {verb} {name}"
         raise InputError.of("RUN", name, f"one of {', '.join(runs)}", remedy)
+    if (changed := work.changed_since_start()) is not None:
+        raise changed
     for task in work.assignment.directory.lab.predictions(name):
         if work.last("prediction", task=task.id) is None:
             expected = f"your prediction {task.id} ({task.title}) first"
@@ -84,22 +88,17 @@ def checked_run(work: Work, name: str | None) -> str:
     return name
 
 
-def make_run(
-    work: Work, name: str, progress: Progress, *, drawn: bool, slower: float | None = None
-) -> MadeRun:
-    """Make a run, analyse it, and write it into the journal.
+def make_run(work: Work, name: str, progress: Progress, *, drawn: bool) -> MadeRun:
+    """Simulate a run, analyse it, and write it into the journal.
 
     Args:
         work: the student's.
         name: of the run; its predictions were made.
         progress: is told how far it is.
         drawn: whether with figures and report, of a run that is not hidden.
-        slower: of an emulated run, with real packets (root): how many times longer all its times
-            are, for a machine that is too late otherwise. None: it is simulated.
 
     Raises:
         InputError: the student's code is wrong, or does not do the same again.
-        MachineError: this machine cannot emulate it.
     """
     from testbed.results.analyse import analyse  # noqa: PLC0415 - it takes long
 
@@ -108,10 +107,7 @@ def make_run(
     sealed = work.assignment.directory.lab.runs[name].hidden
     results = work.path / (Path(STATE) / SEALED if sealed else RESULTS)
     progress = _without_counts(progress) if hidden else progress
-    if slower is not None:
-        directory = _emulated(scenario, results, slower, progress)
-    else:
-        directory = _simulated(work, scenario, results, progress)
+    directory = _simulated(work, scenario, results, progress)
     progress("analysing", 1.0)
     summary = analyse(directory.path, drawn=drawn and not hidden)
     work.journal.append(
@@ -120,7 +116,8 @@ def make_run(
         directory=directory.path.relative_to(work.path).as_posix(),
         verdict=summary.verdict,
         code=code,
-        **({} if slower is None else {"emulated": slower}),
+        version=code_version(),
+        testbed=describe_version(),
     )
     if sealed:
         _show(directory.path, shown_directory(work, name), whole=not hidden)
@@ -129,15 +126,38 @@ def make_run(
     return MadeRun(summary, directory, hidden, tuple(reasons))
 
 
-def _emulated(
-    scenario: "Scenario", results: Path, slower: float, progress: Progress
-) -> RunDirectory:
+def emulate_run(
+    work: Work, name: str, progress: Progress, *, drawn: bool, slower: float = 1.0
+) -> MadeRun:
+    """Make a run with real packets (root), to look at: answers are about the simulated run.
+
+    Args:
+        work: the student's.
+        name: of the run; its predictions were made.
+        progress: is told how far it is.
+        drawn: whether with figures and report.
+        slower: how many times longer all its times are, for a machine that is too late otherwise.
+
+    Raises:
+        InputError: its fault is still to be found, or the student's code is wrong.
+        MachineError: this machine cannot emulate it.
+    """
+    from testbed.results.analyse import analyse  # noqa: PLC0415 - it takes long
+
+    if is_hidden(work, name):
+        remedy = f"find it in the simulated run first: testbed lab run {name}"
+        raise InputError.of("--emulate", name, "a run whose fault was found", remedy)
     progress("emulating", 0.0)
     try:
-        return emulate(scenario, results, slower)
+        directory = emulate(work.assignment.scenario(name), work.path / EMULATED, slower)
     except MachineError as error:
-        remedy = f"{error.remedy}, or without --emulate: simulated runs count just the same"
+        remedy = f"{error.remedy}, or without --emulate: simulated runs are those that count"
         raise MachineError(error.what, remedy) from None
+    progress("analysing", 1.0)
+    summary = analyse(directory.path, drawn=drawn)
+    shown = directory.path.relative_to(work.path).as_posix()
+    work.journal.append("emulated", run=name, directory=shown, verdict=summary.verdict)
+    return MadeRun(summary, directory, hidden=False, reasons=tuple(summary.reasons))
 
 
 def _simulated(work: Work, scenario: "Scenario", results: Path, progress: Progress) -> RunDirectory:
@@ -158,7 +178,8 @@ def _simulated(work: Work, scenario: "Scenario", results: Path, progress: Progre
             within = _within_limit(progress, len(work.assignment.directory.lab.runs))
             with run_apart(slowness()):
                 simulate(scenario, directory.path, within)
-                progress("once more: two runs have to be equal", 1.0)
+            progress("once more: two runs have to be equal", 1.0)
+            with run_apart(slowness()):
                 _check_repeatable(scenario, directory.path)
         except BaseException:
             directory.remove()  # no half a run is left

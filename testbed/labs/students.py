@@ -10,6 +10,12 @@ from testbed.model.errors import InputError
 from testbed.model.scenario import MAX_SEED
 
 KEY_DIGITS = 16
+_CHECK_DIGITS = 3
+"""The last digits of a key: they fit the others and the student's name."""
+
+MAX_NAME = 100
+"""Characters of a student's name."""
+
 _LEAST_SECRET = 16
 
 
@@ -18,8 +24,8 @@ def student_key(course_key: bytes, student: str) -> str:
 
     It is the same for each spelling of a name.
     """
-    name = plain_name(student).encode()
-    return hmac.new(course_key, name, hashlib.sha256).hexdigest()[:KEY_DIGITS]
+    name = plain_name(student)
+    return _with_check(hmac.new(course_key, name.encode(), hashlib.sha256).hexdigest(), name)
 
 
 def plain_name(name: str) -> str:
@@ -29,21 +35,47 @@ def plain_name(name: str) -> str:
 
 def own_key() -> str:
     """A key for somebody who works alone."""
-    return secrets.token_hex(KEY_DIGITS // 2)
+    return _with_check(secrets.token_hex(KEY_DIGITS), "")
 
 
-def checked_key(key: str) -> str:
+def _with_check(digits: str, name: str) -> str:
+    """The key that begins with these digits: with check digits for the name."""
+    given = digits[: KEY_DIGITS - _CHECK_DIGITS]
+    return given + hashlib.sha256(f"{given}/{name}".encode()).hexdigest()[:_CHECK_DIGITS]
+
+
+def checked_key(key: str, student: str) -> str:
     """A key as a student typed it.
 
     Raises:
-        InputError: it is no key.
+        InputError: it is no key, or that of another name.
     """
     cleaned = key.strip().lower()
     if len(cleaned) != KEY_DIGITS or set(cleaned) - set("0123456789abcdef"):
         expected = f"{KEY_DIGITS} hexadecimal digits"
         remedy = "copy the key that your instructor gave you; without a course leave --key out"
         raise InputError.of("--key", key, expected, remedy)
+    if cleaned != _with_check(cleaned, plain_name(student)):
+        remedy = "copy both as your instructor gave them to you: one of them is mistyped"
+        raise InputError.of("--key", key, f"the key of --student {student}", remedy)
     return cleaned
+
+
+def checked_name(where: str, name: str) -> str:
+    """A student's name.
+
+    Args:
+        where: what messages call it.
+        name: the name.
+
+    Raises:
+        InputError: it is empty, too long for a table of grades, or cannot be printed.
+    """
+    if name.strip() and len(name) <= MAX_NAME and name.isprintable():
+        return name
+    long = len(name) > MAX_NAME
+    found = f"{name[:20]}..., {len(name)} characters" if long else name or "nothing"
+    raise InputError.of(where, found, f"a name of 1 to {MAX_NAME} printable characters")
 
 
 def seed_of(key: str, lab: str) -> int:

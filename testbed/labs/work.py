@@ -1,7 +1,7 @@
 """A student's work on a lab: a directory with the handout, the answers, the runs and a journal.
 
-The journal says all that was done; what it holds is never changed. So work survives a crash at any
-moment: a run that was broken off has no entry, and is made again.
+The journal says all that was done, and only grows. So work survives a crash at any moment: a run
+that was broken off has no entry, and is made again.
 """
 
 import shutil
@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from testbed.files.catalog import relative_to_here
-from testbed.labs.answers import ANSWERS, read_answers, template
+from testbed.installation import describe_version
+from testbed.labs.answers import ANSWERS, questions_digest, read_answers, template
 from testbed.labs.assignment import Assignment
 from testbed.labs.evidence import Evidence
 from testbed.labs.journal import Entry, Journal, parse_entries
@@ -41,6 +42,9 @@ STATE = ".lab"
 AGAIN = "to begin again: cd .. and testbed lab start LAB --reset"
 JOURNAL = "journal.jsonl"
 RESULTS = "results"
+EMULATED = "emulated"
+"""Runs with real packets, which are for looking."""
+
 SEALED = "sealed"
 
 
@@ -137,22 +141,22 @@ class Work:
         return self.last("run", run=run, verdict="trusted")
 
     def counted_run(self, run: str) -> Entry | None:
-        """The same, if its files are there, and the student's code is what it was made with."""
+        """The same, if its files are there and it was made by this code and the student's own."""
         made = self.made_run(run)
-        if made is None or not (self.path / str(made.content["directory"]) / SUMMARY).is_file():
+        if made is None or made.content.get("version") != code_version():
+            return None
+        if not (self.path / str(made.content["directory"]) / SUMMARY).is_file():
             return None
         code = self.assignment.code_digest(run)
         return made if made.content.get("code", code) == code else None
 
-    def run_to_hand_in(self, run: str) -> Entry | None:
-        """The run that counts; if none can be trusted yet, the last one if it was emulated.
-
-        In grading such a run costs nothing, where its records are there.
-        """
-        last = self.last("run", run=run)
-        if self.made_run(run) or last is None or "emulated" not in last.content:
-            return self.counted_run(run)
-        return last if (self.path / str(last.content["directory"])).is_dir() else None
+    def changed_since_start(self) -> InputError | None:
+        """What is wrong if this version of the testbed asks other questions; else None."""
+        if self.start.content.get("questions") == questions_digest(self.assignment):
+            return None
+        begun, here = self.start.content.get("testbed", "another version"), describe_version()
+        expected = f"a lab with the questions of testbed {here}"
+        return InputError.of(str(self.path), f"one begun with testbed {begun}", expected, AGAIN)
 
     def is_out_of_date(self, task: Task) -> bool:
         """Whether a run that a task is about was made again, or its code changed, since the check.
@@ -255,7 +259,8 @@ def start(directory: LabDirectory, parent: Path, student: str, key: str | None) 
         new.mkdir(parents=True)
         if (directory.path / START).is_dir():
             shutil.copytree(directory.path / START, new, dirs_exist_ok=True)
-            (new / ALGORITHMS.name).write_text(algorithms_for_students(), encoding="utf-8")
+            text = algorithms_for_students(directory.lab)
+            (new / ALGORITHMS.name).write_text(text, encoding="utf-8")
         shutil.copyfile(directory.path / HANDOUT, new / HANDOUT)
         (new / GLOSSARY.name).write_text(glossary_for_students(), encoding="utf-8")
         (new / ANSWERS).write_text(template(assignment), encoding="utf-8")
@@ -267,7 +272,8 @@ def start(directory: LabDirectory, parent: Path, student: str, key: str | None) 
             student=student,
             key=assignment.key,
             alone=not student,
-            code=code_version(),
+            questions=questions_digest(assignment),
+            testbed=describe_version(),
         )
         if path.is_dir():
             path.rmdir()
@@ -289,9 +295,21 @@ def begun_by(path: Path) -> tuple[str, str] | None:
     try:
         text = (path / STATE / JOURNAL).read_text(encoding="utf-8", errors="replace")
         content = next(parse_entries(text, path)).content
-        return str(content["student"]), checked_key(str(content["key"]))
+        student = str(content["student"])
+        return student, checked_key(str(content["key"]), student)
     except (OSError, StopIteration, KeyError, InputError):
         return None
+
+
+def students_beside(parent: Path) -> dict[tuple[str, str], Path]:
+    """The names and keys with which labs in a directory were begun, each with one of these labs."""
+    begun = {}
+    for journal in sorted(parent.glob(f"*/{STATE}/{JOURNAL}")):
+        path = journal.parent.parent
+        identity = begun_by(path)
+        if identity is not None and identity[0]:
+            begun[identity] = path
+    return begun
 
 
 def set_aside(path: Path) -> Path:

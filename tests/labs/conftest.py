@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.labs.authoring import trial_key
 from testbed.labs.library import LABS, load_lab
+from testbed.labs.students import student_key
 from testbed.labs.work import Work, start
 
 FIRST_FAILURE = LABS / "02-first-failure"
@@ -17,7 +17,7 @@ Commands = Callable[..., tuple[int, str]]
 @pytest.fixture
 def work(tmp_path: Path) -> Work:
     """Lab 2, just started."""
-    return start(load_lab(FIRST_FAILURE), tmp_path, "ada", trial_key(1))
+    return start(load_lab(FIRST_FAILURE), tmp_path, "ada", student_key(b"test of labs", "ada"))
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ To compare the grades that two machines give:
     python -m tests.labs.prepared compare FILE FILE # exit status 1 if a grade differs
 """
 
-import hashlib
 import io
 import json
 import os
@@ -117,7 +116,7 @@ def _edit_losses_of_another_version(files: dict[str, bytes]) -> None:
     """Edited records, made by another version as far as all files say."""
     _edit_losses(files)
     _fact(files, code="0" * 16)
-    _entries(files, "start", code="0" * 16)
+    _entries(files, "run", version="0" * 16)
     _manifest(files, "failure", code="0" * 16)
 
 
@@ -128,16 +127,13 @@ def _edit_losses_and_name_another_version(files: dict[str, bytes]) -> None:
 
 
 def _entries(files: dict[str, bytes], kind: str, **content: object) -> None:
-    """Change the journal's entries of a kind, such that each follows from the one before."""
-    lines, previous = [], ""
+    """Change the journal's entries of a kind."""
+    lines = []
     for line in files["journal.jsonl"].decode().splitlines():
         entry = json.loads(line)
         if entry["kind"] == kind:
             entry["content"] |= content
-        said = [entry["kind"], entry["time"], entry["content"], previous]
-        digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:32]
-        lines.append(json.dumps({**entry, "previous": previous, "digest": digest}) + "\n")
-        previous = digest
+        lines.append(json.dumps(entry) + "\n")
     files["journal.jsonl"] = "".join(lines).encode()
 
 
@@ -149,20 +145,31 @@ def _manifest(files: dict[str, bytes], run: str, **facts: object) -> dict[str, A
     return manifest
 
 
-def _untrusted_and_empty(files: dict[str, bytes]) -> None:
-    """Records that say that they were emulated, and cannot be trusted; no answers."""
-    _entries(files, "run", emulated=1.0)
+def _in_the_name_of_bob(files: dict[str, bytes]) -> None:
+    """Another student's name in all that names one."""
+    _fact(files, student="bob")
+    _entries(files, "start", student="bob")
+
+
+def _nonsense(files: dict[str, bytes]) -> None:
+    """Answers of which none is right."""
+    text = " ".join([*(f"{a}{b}" for a in "abcdefgh" for b in "stuvwxyz"), "98765"])
+    wrong = {"substitute": "p9/t1_9", "awaited": 7, "before_it_died": 7, "why_longer": "a"}
+    _answer(files, **wrong, explain=text)
+
+
+def _invalid_emulation(files: dict[str, bytes]) -> None:
+    """Nonsense, beside records that say that they were emulated and cannot be trusted."""
+    _nonsense(files)
+    _entries(files, "run", emulated=1.0, verdict="invalid")
     _manifest(files, "failure", simulated=False)
     files["runs/failure/faults.jsonl"] = b""
-    files["answers.yaml"] = b"{}\n"
 
 
-def _untrusted(files: dict[str, bytes]) -> None:
-    """The same with answers, of which one cannot be read and others do not fit these records."""
-    answers = files["answers.yaml"]
-    _untrusted_and_empty(files)
-    files["answers.yaml"] = answers
-    _answer(files, awaited="many")
+def _edited_verdict(files: dict[str, bytes]) -> None:
+    """The same, with a verdict that was edited by hand."""
+    _invalid_emulation(files)
+    _entries(files, "run", verdict="trusted")
 
 
 def _forged_emulation(files: dict[str, bytes]) -> None:
@@ -224,25 +231,42 @@ CHANGES: Mapping[str, tuple[Change, int, str]] = {
         FULL,
         "losses.parquet",
     ),
-    "another version": (lambda f: _fact(f, code="0" * 16), FULL, "another version"),
-    "edited records of another version": (
-        _edit_losses_of_another_version,
-        FULL - 2,
-        "look whether they were edited",
+    "another version": (lambda f: _fact(f, code="0" * 16), -2, "expected work of testbed"),
+    "other questions": (
+        lambda f: _fact(f, questions="0" * 16),
+        -2,
+        "found answers to other questions",
     ),
+    "a run of another version": (
+        lambda f: _entries(f, "run", version="0" * 16, testbed="0.0.1"),
+        -2,
+        "found work of testbed 0.0.1, code 0000000000000000",
+    ),
+    "records of another version": (
+        lambda f: _manifest(f, "failure", code="0" * 16),
+        -2,
+        "remedy: install this version, make the runs again",
+    ),
+    "edited records of another version": (_edit_losses_of_another_version, -2, "0000000000000000"),
     "edited records that name another version": (
         _edit_losses_and_name_another_version,
-        FULL - 2,
-        "they name 2 versions of the testbed: graded by what it gives",
+        -2,
+        "0000000000000000",
     ),
     "no key": (lambda f: _fact(f, key=""), FULL, "another key"),
     "the file of another student": (lambda _: None, FULL, "the same content as"),
-    "an untrusted run and no answers": (_untrusted_and_empty, PREDICTED, "no answer yet"),
-    "an untrusted run": (_untrusted, FULL - 2, "cannot be trusted, which costs nothing"),
+    "nonsense on an invalid emulation": (_invalid_emulation, PREDICTED, "not what its seed gives"),
+    "nonsense on an edited verdict": (_edited_verdict, PREDICTED, "not what its seed gives"),
+    "a long name": (lambda f: _fact(f, student="x" * 100_000), -2, "100000 characters"),
     "another student's name": (lambda f: _fact(f, student="bob"), -1, "another key"),
+    "another student's name in all": (
+        _in_the_name_of_bob,
+        -1,
+        "text of explain: as in",
+    ),
     "no student": (lambda f: _fact(f, student=""), -2, "--student NAME --key KEY"),
     "an unknown lab": (lambda f: _fact(f, lab="99-none"), -2, "the name of a lab"),
-    "escape sequences": (lambda f: _fact(f, student="\x1b[2Jada"), -2, "control characters"),
+    "escape sequences": (lambda f: _fact(f, student="\x1b[2Jada"), -2, "printable characters"),
     "a lab of its own": (lambda f: _fact(f, lab=str(FIRST_FAILURE)), -2, "the name of a lab"),
     "no journal": (lambda f: f.pop("journal.jsonl"), -2, "a submission"),
     "a journal of nonsense": (lambda f: f.update({"journal.jsonl": b"x\n"}), -2, "journal"),

@@ -1,14 +1,12 @@
 """A lab that was just made passes its test, and the test finds what an author gets wrong."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from testbed.labs.authoring import SLOWER, new_lab, try_lab
+from testbed.labs.authoring import new_lab, try_lab
 from testbed.labs.library import load_lab
-from testbed.labs.runs import MadeRun, make_run
-from testbed.model.errors import InputError, RunFailedError
+from testbed.model.errors import InputError
 
 
 def _findings(lab: Path, scratch: Path, students: int = 1) -> list[str]:
@@ -129,20 +127,22 @@ def test_more_and_less_are_said_of_numbers_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.simulated
-def test_an_emulated_run_that_fails_is_made_again_and_slower(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A process that dies on a busy machine is not the lab's fault."""
-    tried: list[float | None] = []
+def test_a_number_that_is_right_for_all_students_is_found(tmp_path: Path) -> None:
+    """Who knows it would need no look at a run."""
+    lab = new_lab("11-mine", tmp_path)
+    _replaced(lab / "lab.yaml", "unit: packets, within: 0}", "unit: packets, within: 20}")
+    (finding,) = _findings(lab, tmp_path / "wide", students=4)
+    assert finding.startswith("lab.yaml: lost: ")
+    assert finding.endswith("is right for all 4 students: draw more, or narrow within")
 
-    def make(*args: Any, slower: float | None, **options: Any) -> MadeRun:
-        tried.append(slower)
-        if len(tried) == 1:
-            raise RunFailedError("the base RTT was not measured")
-        return make_run(*args, slower=None, **options)
 
-    monkeypatch.setattr("testbed.labs.authoring.make_run", make)
-    lab = load_lab(new_lab("11-mine", tmp_path))
-    (tmp_path / "s").mkdir()
-    assert [*try_lab(lab, tmp_path / "s", 1, lambda *_: None, emulated=True)] == []
-    assert tuple(tried[:2]) == SLOWER[:2]
+@pytest.mark.simulated
+def test_grading_has_to_know_the_code_of_a_solution(tmp_path: Path) -> None:
+    lab = new_lab("11-mine", tmp_path)
+    for place, text in (("start", "x = 1\n"), ("solution", "x = 2\n")):
+        (lab / place).mkdir(exist_ok=True)
+        (lab / place / "mine.py").write_text(text)
+    (finding,) = _findings(lab, tmp_path / "unknown")
+    digest = finding.partition("no ")[2].partition(",")[0]
+    _replaced(lab / "lab.yaml", "tasks:\n", f"known_code: {{mine.py: ['{digest}']}}\ntasks:\n")
+    assert _findings(lab, tmp_path / "known") == []

@@ -22,6 +22,7 @@ VARIABLES = {
 GRADE = Grade(
     file="02-first-failure-ada.zip",
     lab="02-first-failure",
+    student="ada",
     tasks=(
         TaskGrade(task="a", title="A", points=2, max_points=2, status="earned"),
         TaskGrade(task="b", title="B", points=0, max_points=3, status="lost", reason="wrong"),
@@ -47,6 +48,14 @@ def test_a_result_says_which_submission_it_is_of() -> None:
     assert [test["passed"] for test in result["tests"]] == [True, False]
 
 
+def test_another_owner_is_a_remark() -> None:
+    """Whoever owns the repository may be written in other letters; other remarks are not in it."""
+    graded = GRADE.model_copy(update={"student": "ada", "remarks": ("copied",)})
+    assert "remarks" not in _result(graded, OWNER="ADA")
+    (remark,) = _result(graded, OWNER="bob")["remarks"]
+    assert remark == "made by ada, in the repository of bob: look whose work it is"
+
+
 def test_what_older_runners_leave_out_is_replaced() -> None:
     result = _result(GRADE, REVIEW_URL="", ASSIGNMENT_TYPE="", OWNER="", USERNAME="eve")
     assert result["review"] == VARIABLES["COMMIT_URL"]
@@ -56,7 +65,10 @@ def test_what_older_runners_leave_out_is_replaced() -> None:
 def test_what_could_not_be_graded_does_not_pass() -> None:
     result = _result(Grade(file="x.zip", error="no zip\n  remedy: submit"))
     (test,) = result["tests"]
-    assert (test["test-name"], test["passed"]) == ("not graded: no zip remedy: submit", False)
+    assert (test["test-name"], test["passed"]) == (
+        "Not graded, to be handed in again. no zip remedy: submit",
+        False,
+    )
     assert (result["score"], result["max-score"]) == (0, 0)
 
 

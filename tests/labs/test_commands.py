@@ -1,11 +1,14 @@
 """The commands of a lab, with the mistakes that students make when they type them."""
 
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from testbed.labs.students import student_key
 from testbed.labs.work import Work, find_work
+from testbed.results.code_version import code_version
 from tests.cli.conftest import Call, call
 
 __all__ = ["call"]
@@ -145,7 +148,7 @@ def test_reset_works_without_a_journal(at_work: Call, work: Work) -> None:
     assert "LAB --reset" in at_work("lab", "status").err
     called = at_work("lab", "start", "2", "--reset", "--into", "..")
     assert "your work so far: ../02-first-failure.old-1" in called.out
-    assert "its journal has no name and key" in called.out
+    assert "Begun without a name and a key" in called.out
 
 
 def test_reset_keeps_name_and_key(work: Work, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,9 +159,10 @@ def test_reset_keeps_name_and_key(work: Work, call: Call, monkeypatch: pytest.Mo
     assert call("lab", "start", "2", "--reset").status == 0
     again = Work(work.path).start.content
     assert facts == {key: again[key] for key in IDENTITY}
-    call("lab", "start", "2", "--reset", "--student", "bob", "--key", "0" * 16)
+    bob = student_key(b"the key of a course", "bob")
+    call("lab", "start", "2", "--reset", "--student", "bob", "--key", bob)
     other = Work(work.path).start.content
-    assert (other["student"], other["key"]) == ("bob", "0" * 16)
+    assert (other["student"], other["key"]) == ("bob", bob)
 
 
 def test_reset_of_somebody_who_works_alone(
@@ -176,12 +180,79 @@ def test_reset_of_somebody_who_works_alone(
 def test_a_submission_says_what_grading_will_find(at_work: Call, work: Work) -> None:
     for number in (1, 2):
         work.journal.append("prediction", task="stall", value=number, text="", within=0.5)
-    work.journal.append("run", run="failure", directory="results/x", verdict="trusted", code="")
+    made = {"run": "failure", "directory": "results/x", "verdict": "trusted", "code": ""}
+    work.journal.append("run", **made, version=code_version())
+    called = at_work("lab", "submit")
+    assert called.status == 0
+    assert "make these runs again: failure" in called.out
+    work.journal.append("run", **made, version="0" * 16, testbed="0.0.1")
+    called = at_work("lab", "submit")
+    said = " ".join(called.out.split())
+    assert called.status == 1
+    assert "cannot be graded as it is: the run failure was made with testbed 0.0.1, and" in said
+    assert "hand in:" not in said
+
+
+def test_work_on_other_questions_is_begun_again(at_work: Call, work: Work) -> None:
+    """After an update that changed the lab: answers would be about other numbers."""
     text = work.journal.path.read_text()
-    work.journal.path.write_text(text.replace('"value": 1', '"value": 3'))
-    said = at_work("lab", "submit").out
-    assert "make these runs again: failure" in said
-    assert "the journal was changed at entry 2" in said
+    digest = work.start.content["questions"]
+    work.journal.path.write_text(text.replace(str(digest), "0" * 16))
+    refused = at_work("lab", "run", "failure")
+    assert refused.status == 2
+    assert "found one begun with testbed" in refused.err
+    assert "testbed lab start LAB --reset" in refused.err
+    called = at_work("lab", "submit")
+    assert called.status == 1
+    assert "cannot be graded as it is" in called.out
+
+
+def test_a_lab_beside_others_takes_their_name_and_key(
+    work: Work, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who forgets both would do the lab with numbers that nobody can grade."""
+    monkeypatch.chdir(work.path.parent)
+    assert "with the name and the key of 02-first-failure" in call("lab", "start", "5").out
+    begun = Work(work.path.with_name("05-congestion")).start.content
+    assert {key: begun[key] for key in IDENTITY} == {
+        key: work.start.content[key] for key in IDENTITY
+    }
+    bob = student_key(b"the key of a course", "bob")
+    assert call("lab", "start", "3", "--student", "bob", "--key", bob).status == 0
+    called = call("lab", "start", "4")
+    assert called.status == 2
+    assert "05-congestion of ada" in called.err
+    assert "03-one-path of bob" in called.err
+    assert not Path("04-four-ways").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("ada", lambda key: key[:3] + ("0" if key[3] != "0" else "1") + key[4:], "mistyped"),
+        ("ada", lambda key: key[1] + key[0] + key[2:], "mistyped"),
+        ("adda", lambda key: key, "expected the key of --student adda"),
+        ("ada", lambda key: key[:-1], "expected 16 hexadecimal digits"),
+        ("x" * 100_000, lambda key: key, "100000 characters, expected a name of 1 to 100"),
+        ("a\x1bb", lambda key: key, "printable characters"),
+    ],
+)
+def test_a_mistyped_key_is_noticed_at_the_start(
+    tmp_path: Path,
+    call: Call,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    change: Callable[[str], str],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    key = student_key(b"the key of a course", "ada")
+    assert key[0] != key[1]
+    called = call("lab", "start", "2", "--student", name, "--key", change(key))
+    assert called.status == 2
+    assert message in called.err
+    assert len(called.err) < 400
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_submission_is_made_with_code_that_cannot_run(
@@ -205,7 +276,8 @@ def _submitted(call: Call) -> str:
     """What is said to a submission that was made, in a single line."""
     Path("09-path-selector-alone.zip").unlink(missing_ok=True)
     called = call("lab", "submit")
-    assert (called.status, called.err) == (0, "")
+    assert (called.status, called.err) == (1, "")
+    assert "it was begun without a name and a key" in called.out
     assert Path("09-path-selector-alone.zip").is_file()
     return " ".join(called.out.split())
 
@@ -233,6 +305,7 @@ def test_a_task_is_done_only_with_the_code_and_the_run_that_were_checked(
     def make_run() -> None:
         digest = find_work(Path.cwd()).assignment.code_digest("practice")
         said = {"directory": results.as_posix(), "verdict": "trusted", "code": digest}
+        said["version"] = code_version()
         work.journal.append("run", run="practice", **said)
 
     def status() -> str:
@@ -251,7 +324,7 @@ def test_a_task_is_done_only_with_the_code_and_the_run_that_were_checked(
     assert "Leave the dead path 3 check again" in status()
     assert "next: testbed lab check practice-deficit" in status()
     work.journal.append("attempt", task="practice-deficit", answer="9 RTT", passed=False)
-    assert "Leave the dead path 3 wrong, 1 attempt" in status()
+    assert "Leave the dead path 3 wrong, 1 wrong answer" in status()
 
 
 def test_a_submission_needs_its_answers(at_work: Call, work: Work) -> None:

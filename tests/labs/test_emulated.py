@@ -1,62 +1,75 @@
-"""A lab's run with real packets: it counts, its answers are checked and graded by its records."""
+"""A lab's run with real packets is for looking: it counts neither at home nor in grading."""
 
-import json
-import zipfile
 from pathlib import Path
 
 import pytest
 
-from testbed.labs.authoring import solution_of
+from testbed.labs import runs
 from testbed.labs.grading.grade import grade
-from testbed.labs.grading.submission import submit
-from testbed.labs.library import LABS
-from testbed.labs.runs import MadeRun, make_run
-from testbed.labs.work import SEALED, STATE, Work
+from testbed.labs.grading.submission import notes, submit
+from testbed.labs.library import LABS, load_lab
+from testbed.labs.predicting import predict
+from testbed.labs.runs import MadeRun, emulate_run
+from testbed.labs.work import Work, start
+from testbed.model.errors import InputError
+from testbed.model.scenario import Scenario
+from testbed.results.run_directory import RunDirectory
+from testbed.sim import simulate
 from tests.judging import until_trusted
 
-pytestmark = [pytest.mark.root, pytest.mark.e2e, pytest.mark.alone]
+
+def _looked_at(work: Work, tmp_path: Path, made: MadeRun) -> None:
+    """Check that a run of lab 2 counts nowhere."""
+    assert made.directory.path.is_relative_to(work.path / "emulated")
+    assert work.made_run("failure") is None
+    assert work.evidence().runs == {}
+    with pytest.raises(InputError, match="a prediction before the run failure"):
+        predict(work, work.task("stall"), "2 RTT", None)
+    assert any("also without --emulate: failure" in note for note in notes(work))
+    work.answers.write_text("awaited: 7\nwhy-longer: b\n")
+    (tmp_path / "graded").mkdir()
+    graded = grade(submit(work, tmp_path), LABS, None, tmp_path / "graded")
+    assert not graded.error
+    assert (graded.points, {task.status for task in graded.tasks}) == (0, {"lost"})
+    assert all("the run failure was not made" in task.reason for task in graded.tasks)
 
 
-def _made(work: Work) -> MadeRun:
-    """The run of lab 2, emulated, as slowly as the machine needs to be in time for it."""
+@pytest.mark.simulated
+def test_what_is_looked_at_counts_nowhere(
+    predicted: Work, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without root: what is emulated is a simulation here."""
+
+    def emulate(scenario: Scenario, results: Path, _slower: float) -> RunDirectory:
+        directory = RunDirectory(results / scenario.name / "1")
+        directory.path.mkdir(parents=True)
+        simulate(scenario, directory.path)
+        return directory
+
+    monkeypatch.setattr(runs, "emulate", emulate)
+    made = emulate_run(predicted, "failure", lambda *_: None, drawn=False)
+    _looked_at(predicted, tmp_path, made)
+
+
+@pytest.mark.root
+@pytest.mark.e2e
+@pytest.mark.alone
+def test_a_run_with_real_packets_is_for_looking(predicted: Work, tmp_path: Path) -> None:
     made: list[MadeRun] = []
 
     def run_slowed(slower: int) -> dict[str, object]:
-        made.append(make_run(work, "failure", lambda *_: None, drawn=False, slower=slower))
+        made.append(emulate_run(predicted, "failure", lambda *_: None, drawn=False, slower=slower))
         summary = made[-1].summary
         return {"verdict": summary.verdict, "reasons": summary.reasons}
 
     until_trusted(run_slowed)
-    return made[-1]
+    assert not made[-1].summary.simulated
+    assert made[-1].summary.integrity.intact
+    _looked_at(predicted, tmp_path, made[-1])
 
 
-def test_an_emulated_run_is_checked_and_graded_by_its_own_records(
-    predicted: Work, tmp_path: Path
-) -> None:
-    work = predicted
-    made = _made(work)
-    assert not made.summary.simulated
-    assert made.summary.integrity.intact
-    assert [path.name for path in (work.path / "results").iterdir()] == ["failure"]
-    assert not (work.path / STATE / SEALED).exists()
-    answers = solution_of(work.assignment.directory).answers(work.path)
-    work.answers.write_text(json.dumps(answers))  # which is YAML
-    archive = submit(work, tmp_path)
-    (tmp_path / "graded").mkdir()
-    graded = grade(archive, LABS, None, tmp_path / "graded")
-    assert not graded.error
-    assert [task.reason for task in graded.tasks if task.status == "lost"] == []
-    assert any("was emulated" in remark for remark in graded.remarks)
-
-    with zipfile.ZipFile(archive) as content:
-        files = {name: content.read(name) for name in content.namelist()}
-    manifest = json.loads(files["runs/failure/manifest.json"])
-    manifest["scenario"]["timeline"][0]["target"] = ["p0_t0_0--p0_t1_0", "p1_t0_0--p1_t1_0"]
-    files["runs/failure/manifest.json"] = json.dumps(manifest).encode()
-    with zipfile.ZipFile(archive, "w") as changed:
-        for name, data in files.items():
-            changed.writestr(name, data)
-    (tmp_path / "again").mkdir()
-    again = grade(archive, LABS, None, tmp_path / "again")
-    assert not any("was emulated" in remark for remark in again.remarks)
-    assert any("not what its seed gives" in remark for remark in again.remarks)
+def test_a_hidden_fault_is_not_looked_at(tmp_path: Path) -> None:
+    """The files of a run with real packets have no copy without it."""
+    work = start(load_lab(LABS / "07-which-link"), tmp_path, "", None)
+    with pytest.raises(InputError, match="find it in the simulated run first"):
+        emulate_run(work, "hidden", lambda *_: None, drawn=False)

@@ -15,8 +15,14 @@ import pytest
 from testbed.labs.grading.autograder import write_autograder
 from testbed.labs.grading.formats import to_gradescope
 from testbed.labs.grading.grades import Grade
-from testbed.labs.grading.identity import noting_repeats, remark_on_users
+from testbed.labs.grading.identity import (
+    code_print,
+    noting_copies,
+    remark_on_users,
+    remarks_on_known_code,
+)
 from testbed.labs.grading.submission import submit
+from testbed.labs.library import LABS, load_lab
 from testbed.labs.work import Work
 from testbed.model.errors import InputError
 
@@ -147,31 +153,88 @@ def test_a_number_fits_and_no_part_of_a_name(tmp_path: Path) -> None:
     assert "submission_metadata.json cannot be read" in remark_on_users("ada", file)
 
 
-def test_submissions_that_are_there_twice_have_remarks() -> None:
-    lab = {"lab": "02-first-failure"}
-    paths = [
-        Path("ada/x.zip"),
-        Path("bob/x.zip"),
-        Path("later.zip"),
-        Path("eve.zip"),
-        Path("e.zip"),
-    ]
-    grades = [
-        Grade(file="x.zip", student="ada", content="1", **lab),
-        Grade(file="x.zip", student="ada", content="1", **lab),
-        Grade(file="later.zip", student=" Ada", content="2", **lab),
-        Grade(file="eve.zip", student="eve", content="3", **lab),
-        Grade(file="e.zip", error="no zip"),
-    ]
-    noted = [" ".join(grade.private) for grade in noting_repeats(paths, grades)]
-    assert "the same content as bob/x.zip" in noted[0]
-    assert "more than once: also later.zip" in noted[0]
-    assert "the same content as ada/x.zip" in noted[1]
-    assert "more than once: also ada/x.zip, bob/x.zip" in noted[2]
-    assert noted[3:] == ["", ""]
+LAB = "02-first-failure"
 
 
-def test_private_remarks_are_no_part_of_what_students_see() -> None:
-    result = json.loads(to_gradescope(Grade(file="x", lab="l", student="ada", private=("copied",))))
-    assert [test["visibility"] for test in result["tests"]] == ["hidden"]
-    assert "copied" not in result["output"]
+def _noted(*grades: Grade) -> list[Grade]:
+    return noting_copies([Path(grade.file) for grade in grades], grades)
+
+
+def _handed_in(file: str, student: str, time: str = "", **prints: str) -> Grade:
+    named = {what.replace("_", " "): digest for what, digest in prints.items()}
+    return Grade(file=file, lab=LAB, student=student, submitted=time, prints=named)
+
+
+def test_a_student_who_hands_in_twice_has_one_submission_that_counts() -> None:
+    """The last one: but not one that somebody made in this name, or that cannot be graded."""
+    noted = _noted(
+        _handed_in("1.zip", "ada", "2026-01-01"),
+        _handed_in("2.zip", " Ada", "2026-01-02"),
+        _handed_in("3.zip", "ada", "2026-01-03").model_copy(update={"right_key": False}),
+        _handed_in("4.zip", "ada", "2026-01-04").model_copy(update={"error": "another version"}),
+        _handed_in("eve.zip", "eve"),
+        Grade(file="x.zip", error="no zip"),
+    )
+    assert [grade.superseded for grade in noted] == [True, False, True, True, False, False]
+    assert "more than once, also 2.zip, 3.zip, 4.zip: 2.zip counts" in noted[0].remarks[0]
+    assert noted[1].remarks[0].endswith("this one counts")
+    assert noted[4].remarks == noted[5].remarks == ()
+
+
+def test_copies_under_another_name_have_remarks() -> None:
+    noted = _noted(
+        _handed_in("ada.zip", "ada", all_files="1", text_of_explain="t", controller="c"),
+        _handed_in("bob.zip", "bob", all_files="1", text_of_explain="t", controller="c"),
+        _handed_in("eve.zip", "eve", all_files="2", text_of_explain="t"),
+        _handed_in("joe.zip", "joe", all_files="3", text_of_explain="u", controller="c"),
+        _handed_in("joe-again.zip", "joe", all_files="4", text_of_explain="u", controller="c"),
+        _handed_in("zoe.zip", "zoe", all_files="5", text_of_explain="w"),
+        Grade(file="x.zip", lab="03-one-path", student="max", prints={"text of explain": "t"}),
+    )
+    said = [" ".join(grade.remarks) for grade in noted]
+    assert "has the same content as bob.zip" in said[0]
+    assert "text of explain: as in eve.zip" in said[0]
+    assert "text of explain: as in ada.zip, bob.zip: look whose work it is" in said[2]
+    assert "controller: as in ada.zip, bob.zip" in said[3]
+    assert "text" not in said[3]
+    assert said[5:] == ["", ""]
+
+
+CODE = '''
+class Controller:
+    """A text."""
+    GAIN = 4
+
+    def __init__(self, path):
+        self.window = 1.5 * path.bdp_bytes  # all of it
+'''
+
+
+def test_code_is_the_same_whatever_its_names_and_remarks_are() -> None:
+    renamed = CODE.replace("GAIN", "MORE").replace("A text.", "Mine.").replace("  # all of it", "")
+    assert code_print(renamed.replace("\n    def", "\n\n\n    def")) == code_print(CODE)
+    assert code_print(CODE.replace("1.5", "1.4")) != code_print(CODE)
+    assert code_print("class (") != code_print("class )")
+
+
+@pytest.mark.parametrize(
+    ("lab", "file"),
+    [("09-path-selector", "selector.py"), ("10-congestion-controller", "controller.py")],
+)
+def test_code_that_is_the_solution_is_known_without_the_solution(lab: str, file: str) -> None:
+    """The wheel, with which Gradescope grades, has none."""
+    directory = load_lab(LABS / lab)
+    solution = (directory.path / "solution" / file).read_text()
+    prints = {file: code_print(solution.replace("window", "w").replace("evs", "all_of_them"))}
+    (remark,) = remarks_on_known_code(prints, directory)
+    assert remark.startswith(f"{file} is the solution that comes with the testbed")
+    assert not remarks_on_known_code({file: code_print(f"{solution}\nx = 1\n")}, directory)
+
+
+def test_remarks_are_no_part_of_what_students_see() -> None:
+    grade = Grade(file="x", lab="l", student="ada", remarks=("copied",))
+    for graded in (grade, grade.model_copy(update={"error": "another version"})):
+        result = json.loads(to_gradescope(graded))
+        assert [test["visibility"] for test in result["tests"]] == ["hidden"]
+        assert "copied" not in result["output"]
+        assert result["stdout_visibility"] == "hidden"

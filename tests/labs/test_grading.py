@@ -15,7 +15,7 @@ import pytest
 from testbed.campaign.cluster import calls
 from testbed.cli.placing import pool_at
 from testbed.labs.grading.course import Course, grade_all, submissions_in
-from testbed.labs.grading.formats import NBGRADER_COLUMNS, to_csv, to_gradescope
+from testbed.labs.grading.formats import NBGRADER_COLUMNS, OWN_COLUMNS, to_csv, to_gradescope
 from testbed.labs.grading.grade import grade
 from testbed.labs.grading.grades import Grade, TaskGrade
 from testbed.labs.grading.submission import submit
@@ -56,8 +56,7 @@ def test_a_course_of_submissions(perfect: Path, tmp_path: Path) -> None:
     grades = dict(zip(paths, grade_all(paths, course, _ignore), strict=True))
     for name, (_, points, reason) in CHANGES.items():
         given = grades[files[name]]
-        remarks = (*given.remarks, *given.private)
-        said = " ".join([given.error, *remarks, *(task.reason for task in given.tasks)])
+        said = " ".join([given.error, *given.remarks, *(task.reason for task in given.tasks)])
         assert reason in said, (name, said)
         assert bool(given.error) == (points == -2), (name, given.error)
         if points >= 0:
@@ -212,7 +211,7 @@ GRADE = Grade(
     tasks=(
         TaskGrade(task="a", title="A", points=2, max_points=2, status="earned"),
         TaskGrade(task="b", title="B", points=0, max_points=3, status="lost", reason="wrong"),
-        TaskGrade(task="c", title="C", points=1, max_points=1, status="unknown", reason="late"),
+        TaskGrade(task="c", title="C", points=1, max_points=1, status="earned"),
     ),
     remarks=("made by another version",),
     confined=("limits", "the user nobody"),
@@ -227,7 +226,8 @@ def test_the_documents_say_how_many_prepared_submissions_there_are() -> None:
 
 def test_csv_has_the_columns_of_nbgrader() -> None:
     rows = [*csv.DictReader(io.StringIO(to_csv([GRADE])))]
-    assert tuple(rows[0]) == NBGRADER_COLUMNS
+    assert tuple(rows[0]) == (*NBGRADER_COLUMNS, *OWN_COLUMNS)
+    assert (rows[0]["counts"], rows[0]["remarks"]) == ("yes", "made by another version")
     assert (rows[0]["score"], rows[0]["max_score"]) == ("3", "6")
     assert rows[0]["student_id"] == "'=ada"  # no formula
     forged = GRADE.model_copy(update={"submitted": "=HYPERLINK(1)", "lab": " @x", "file": "+1"})
@@ -245,17 +245,23 @@ def test_what_could_not_be_graded_has_no_score_in_the_csv() -> None:
     assert (slow["assignment"], slow["student_id"]) == ("02-first-failure", "bob")
     for row in (unread, slow):
         assert (row["raw_score"], row["score"], row["max_score"]) == ("", "", "")
+        assert row["counts"] == "no"
+        assert row["remarks"].startswith("Not graded, to be handed in again. | ")
 
 
 def test_gradescope_gets_a_result_for_each_task() -> None:
     result: dict[str, Any] = json.loads(to_gradescope(GRADE))
     assert result["score"] == 3
-    assert [test["status"] for test in result["tests"]] == ["passed", "failed", "passed"]
+    visible = [test for test in result["tests"] if test["visibility"] == "visible"]
+    assert [test["status"] for test in visible] == ["passed", "failed", "passed"]
+    (hidden,) = [test for test in result["tests"] if test["visibility"] == "hidden"]
+    assert hidden["output"] == "made by another version"
+    assert result["stdout_visibility"] == "hidden"
     assert result["tests"][1]["output"] == "wrong"
     assert result["output"].splitlines() == [
         "Lab 02-first-failure, student =ada.",
-        "made by another version",
         "Your code ran with limits; the user nobody.",
     ]
     failed = json.loads(to_gradescope(Grade(file="x", error="no submission")))
-    assert (failed["score"], failed["output"]) == (0, "Not graded.\nno submission")
+    assert failed["score"] == 0
+    assert failed["output"] == "Not graded, to be handed in again.\nno submission"

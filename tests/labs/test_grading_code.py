@@ -48,8 +48,8 @@ def test_whatever_code_is_handed_in_it_is_graded(perfect: Path, tmp_path: Path) 
         said = " ".join([*graded.remarks, *(task.reason for task in graded.tasks)])
         assert FORGED[name][1] in said, (name, said)
         assert (graded.points == FULL_CODE) == (name == "code changed after the run"), said
-        assert ("was emulated with code" in said) == (name == "a forged emulated run")
-    assert not next(graded for graded in first if graded.file == "perfect.zip").remarks
+    (remark,) = next(graded for graded in first if graded.file == "perfect.zip").remarks[:1]
+    assert remark.startswith("selector.py is the solution")
     some = [files[name] for name in ("a fork bomb", "an error")]
     again = grade_all(some, two, _ignore)
     kept = [graded for graded in first if graded.file in {file.name for file in some}]

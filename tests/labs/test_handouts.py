@@ -73,7 +73,7 @@ def test_it_names_the_glossary_that_a_student_gets(directory: Path, tmp_path: Pa
     glossary = (work.path / GLOSSARY.name).read_text(encoding="utf-8")
     assert "goodput" in glossary
     assert "](" not in glossary
-    assert "are in `docs/` of the testbed's source" in glossary
+    assert "belong to the testbed's documentation" in glossary
 
 
 @each_lab

@@ -32,9 +32,9 @@ def test_no_text_of_a_grade_commands_the_terminal(capsys: pytest.CaptureFixture[
         submitted=HOSTILE,
         tasks=(task,),
         remarks=(HOSTILE,),
-        private=(HOSTILE,),
     )
-    _print_grades([grade, Grade(file=HOSTILE, error=HOSTILE)])
+    grades = [grade, Grade(file=HOSTILE, error=HOSTILE)]
+    _print_grades(grades, with_remarks=True)
     written = "".join(capsys.readouterr()) + to_csv([grade])
     assert SHOWN in written
     assert not [c for c in written if c != "\n" and not c.isprintable()]

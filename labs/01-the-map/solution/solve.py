@@ -6,6 +6,14 @@ from typing import Any
 
 import polars as pl
 
+_FABRICS = {
+    "clos-tiny": (2, 2),
+    "clos-4plane": (4, 4),
+    "clos-8plane": (8, 4),
+    "clos-16host": (1, 4),
+}
+"""Planes and upper switches of each, as `testbed topo` draws them."""
+
 
 def predictions() -> dict[str, str]:
     """What is predicted before the run."""
@@ -27,6 +35,8 @@ def answers(work: Path) -> dict[str, Any]:
             r"leave h(\d), to go to h(\d) by the path p(\d)/t1_(\d)", text
         ).groups(),
     )
+    asked = text.partition("another rack in the fabric ")[2].partition("?")[0]
+    planes, uppers = _FABRICS[asked]
     seen = re.search(r"destination 5f00:0:(\w{4}):(\w{4}):(\w{4})::", text)
     psn = int(text.partition("with the PSN ")[2].split()[0])
     upper, lower, nic = (int(usid, 16) for usid in seen.groups())  # type: ignore[union-attr]
@@ -39,8 +49,8 @@ def answers(work: Path) -> dict[str, Any]:
         _usid(3, plane, dst % 4),
     ]
     return {
-        "paths-across": 16,
-        "paths-within": 4,
+        "paths-across": planes * uppers,
+        "paths-within": planes,
         "usid": f"{_usid(2, plane, t1):x}",
         "carrier": "5f00:0:" + ":".join(f"{usid:x}" for usid in usids) + "::",
         "next-switch": f"p{upper >> 9 & 7}_t1_{upper & 0x1FF}",

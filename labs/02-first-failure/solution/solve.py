@@ -27,7 +27,9 @@ def answers(work: Path) -> dict[str, Any]:
     return {
         "substitute": f"p{plane}/t1_{events['ev'][0] >> 19 & 0x1FF}",
         "awaited": f"{_longest_wait(arrivals, fault['effective_s'])} PSN",
-        "before-it-died": f"{(losses['sent_t'] < fault['effective_s']).sum()} packets",
+        "before-it-died": losses.filter(pl.col("sent_t") < fault["effective_s"])["seq"].to_list()[
+            -1
+        ],
         "why-longer": "b",
         "explain": _text(fault),
     }

@@ -23,14 +23,16 @@ def answers(work: Path) -> dict[str, Any]:
     of_left = silent.filter(pl.col("ev") == left)["new"].to_list()
     gone = grey.filter(~pl.col("active")).row(0, named=True)
     arrivals = pl.read_parquet(work / "results/grey/latest/arrivals.parquet")
-    manifest = json.loads((work / "results/grey/latest/manifest.json").read_text(encoding="utf-8"))
-    failed = 1.4 * manifest["scenario"]["topology"]["dilation"] / 10_000  # s; as in the handout
+    failed = 1.4  # s, as in the handout
     passed = arrivals.filter(
         (pl.col("ev") == gone["ev"]) & (pl.col("t") >= failed) & (pl.col("t") <= gone["t"])
     )
     flows = {*pl.read_parquet(work / "results/one-way/latest/losses.parquet")["flow"]}
     return {
-        "out-at-once": loud.filter(pl.col("reason") == "port down").height,
+        "out-at-once": [
+            f"p{ev >> 16 & 7}/t1_{ev >> 19 & 0x1FF}"
+            for ev in loud.filter(pl.col("reason") == "port down")["ev"]
+        ],
         "states": ["GOOD", *of_left],
         "passed-grey": passed.height,
         "who-lost": "c" if len(flows) > 1 else "ab"[flows.pop()],

@@ -1,6 +1,7 @@
 """A solution of this lab: the answers from the runs' tables, as a student would find them."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -29,18 +30,27 @@ def answers(work: Path) -> dict[str, Any]:
     trimmed = sum(most.values())
     alarms = events.filter((pl.col("t") > 0) & (pl.col("new") == "ASSUMED_BAD")).height
     windows = pl.read_parquet(work / "results/trim/latest/qp.parquet").sort("t")
-    manifest = json.loads((work / "results/trim/latest/manifest.json").read_text(encoding="utf-8"))
-    end = 2.0 * manifest["scenario"]["topology"]["dilation"] / 10_000  # s; as in the handout
-    windows = windows.filter(pl.col("t") < end)
-    flows = [rows["cwnd_bytes"].to_list() for _, rows in windows.group_by("flow")]
-    shrunk = sum(flow[0] for flow in flows) / sum(flow[-1] for flow in flows)
+    text = " ".join(
+        (work / "answers.yaml").read_text(encoding="utf-8").replace("\n# ", " ").split()
+    )
+    asked = (
+        r"the window \(cwnd_bytes\) of (h\d) at its first row as at its last row before ([\d.]+) s"
+    )
+    who, by = re.search(asked, text).groups()  # type: ignore[union-attr] # the question has this form
+    summary = json.loads((work / "results/trim/latest/summary.json").read_text(encoding="utf-8"))
+    (flow,) = [flow["flow"] for flow in summary["flows"] if flow["src"] == who]
+    windows = windows.filter((pl.col("t") < float(by)) & (pl.col("flow") == flow))
+    cwnd = windows["cwnd_bytes"].to_list()
+    of_one = events.filter(
+        (pl.col("t") > 0) & (pl.col("new") == "ASSUMED_BAD") & (pl.col("flow") == flow)
+    )
     longest = [max(frame["backlog_bytes"].to_list()) for frame in (trim, drop)]
     return {
         "where": sorted(most),
         "trimmed": trimmed,
         "marks": "b",
-        "shrunk": f"{shrunk:.2f}",
-        "false-alarms": alarms,
+        "shrunk": f"{cwnd[0] / cwnd[-1]:.2f}",
+        "false-alarms": of_one.height,
         "queue": f"{longest[1] / longest[0]:.2f}",
         "explain": (
             f"With trimming the switch tells: {trimmed} packets were trimmed in my run, each "

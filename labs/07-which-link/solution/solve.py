@@ -33,7 +33,7 @@ def answers(work: Path) -> dict[str, Any]:
     return {
         "path": f"{plane}/t1_{label >> 3 & 0x1FF}",
         "suspects": links,
-        "rack-0": loops[0],
+        "lost-probes": max(loops),
         "culprit": culprit,
         "began": f"{min([*on_path['sent_t'], *probes['t']]):.3f} s",
         "report": (

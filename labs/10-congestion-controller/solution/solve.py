@@ -1,6 +1,7 @@
 """A solution of this lab: controller.py beside it, and the answers from the runs' tables."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,19 @@ def answers(work: Path) -> dict[str, Any]:
     """
     tails = {run: _tail(work / "results" / run / "latest") for run in ("nscc", "dcqcn", "incast")}
     links = pl.read_parquet(work / "results/incast/latest/links.parquet")
-    trimmed = int(links.group_by("direction", maintain_order=True).last()["trimmed"].sum())
+    text = " ".join(
+        (work / "answers.yaml").read_text(encoding="utf-8").replace("\n# ", " ").split()
+    )
+    target, plane = re.search(r"on their way to (h\d) in plane (\d)", text).groups()  # type: ignore[union-attr] # the question has this form
+    port = pl.col("direction").str.contains(f"^p{plane}_t0_.>{target}$")
+    trimmed = links.filter(port)["trimmed"].to_list()[-1]
+    asked = r"the slowest message of (h\d) take, in base RTTs, of those that began after ([\d.]+) s"
+    who, after = re.search(asked, text).groups()  # type: ignore[union-attr]
+    summary = json.loads((work / "results/nscc/latest/summary.json").read_text(encoding="utf-8"))
+    (flow,) = [flow["flow"] for flow in summary["flows"] if flow["src"] == who]
+    slowest = _tail(work / "results/nscc/latest", float(after), flow)
     return {
-        "tail-nscc": f"{tails['nscc']:.3f} RTT",
+        "tail-nscc": f"{slowest:.3f} RTT",
         "dcqcn-tail": f"{tails['dcqcn']:.3f} RTT",
         "trimmed": trimmed,
         "explain": (
@@ -36,10 +47,10 @@ def answers(work: Path) -> dict[str, Any]:
     }
 
 
-def _tail(run: Path) -> float:
-    manifest = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
-    slower = manifest["scenario"]["topology"]["dilation"] / 10_000  # 1, unless asked for
-    messages = pl.read_parquet(run / "completions.parquet").filter(pl.col("start_t") > slower)
-    times = (messages["t"] - messages["start_t"]).sort()
+def _tail(run: Path, after: float = 1.0, flow: int | None = None) -> float:
+    messages = pl.read_parquet(run / "completions.parquet").filter(pl.col("start_t") > after)
+    if flow is not None:
+        messages = messages.filter(pl.col("flow") == flow)
+    times = (messages["t"] - messages["start_t"]).to_list()
     base_s = json.loads((run / "summary.json").read_text(encoding="utf-8"))["base_rtt_us"] / 1e6
-    return float(times.quantile(0.99, "nearest") or 0.0) / base_s
+    return float(max(times)) / base_s

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
-from testbed.labs.grading.grades import Grade
+from testbed.labs.grading.grades import AGAIN, Grade
+from testbed.labs.grading.identity import remark_on_owner
 from testbed.model.errors import Problem, raise_any
 
 SCHEMA = "classroom50/result/v1"
@@ -89,6 +90,8 @@ def to_classroom50(grade: Grade, submitted: Submitted) -> str:
     """A grade as a result of Classroom 50.
 
     A submission that could not be graded has one test, which fails: without tests it would pass.
+    Students can read all of this, so the only remark in it says that the repository's owner is
+    another person than the submission's student.
     """
     tests = [
         {
@@ -100,7 +103,7 @@ def to_classroom50(grade: Grade, submitted: Submitted) -> str:
         for task in grade.tasks
     ]
     if grade.error:
-        name = f"not graded: {' '.join(grade.error.split())}"
+        name = " ".join(f"{AGAIN} {grade.error}".split())
         tests = [{"test-name": name, "passed": False, "score": 0, "max-score": 0}]
     result = {
         "schema": SCHEMA,
@@ -110,4 +113,6 @@ def to_classroom50(grade: Grade, submitted: Submitted) -> str:
         "max-score": grade.max_points,
         "tests": tests,
     }
+    if grade.lab and (remark := remark_on_owner(grade.student, submitted.owner)):
+        result["remarks"] = [remark]
     return json.dumps(result, indent=2) + "\n"

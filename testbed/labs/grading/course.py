@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from testbed import interpreter
 from testbed.installation import PACKAGE
 from testbed.labs.grading.grades import Grade
-from testbed.labs.grading.identity import noting_repeats
+from testbed.labs.grading.identity import noting_copies
 from testbed.labs.grading.limits import FEW_THREADS
 from testbed.labs.grading.speed import slowness
 from testbed.labs.grading.submission import SUBMISSION
@@ -109,7 +109,7 @@ def grade_all(
             except (TestbedError, OSError) as error:  # no machine can grade it, or read or keep it
                 grades[path] = Grade(file=path.name, error=str(error).partition("\n")[0])
             progress("grading", done / len(submissions))
-    return noting_repeats(submissions, [grades[path] for path in submissions])
+    return noting_copies(submissions, [grades[path] for path in submissions])
 
 
 def _grade(path: Path, course: Course, code: str) -> Grade:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from testbed.labs.grading.grades import Grade
+from testbed.labs.grading.grades import AGAIN, Grade
 
 NBGRADER_COLUMNS = (
     "assignment",
@@ -23,19 +23,28 @@ NBGRADER_COLUMNS = (
 )
 
 
+OWN_COLUMNS = ("file", "counts", "remarks")
+"""What follows them: the submission, whether it is the student's that counts, what to look at."""
+
+
 def to_csv(grades: Sequence[Grade]) -> str:
-    """Grades as CSV with the columns of `nbgrader export`.
+    """Grades as CSV with the columns of `nbgrader export` and some of our own.
 
     A submission that could not be graded has no score; if it does not say whose it is, the name of
     its file stands for the student.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(NBGRADER_COLUMNS)
+    writer.writerow((*NBGRADER_COLUMNS, *OWN_COLUMNS))
     for grade in grades:
         student = grade.student or (grade.file if grade.error else "")
         score, most = ("", "") if grade.error else (grade.points, grade.max_points)
-        row = (grade.lab, "", grade.submitted, student, "", "", "", score, 0, score, most)
+        counts = "no" if grade.superseded or grade.error else "yes"
+        remarks = " | ".join(filter(None, (AGAIN * bool(grade.error), grade.error, *grade.remarks)))
+        row = (
+            *(grade.lab, "", grade.submitted, student, "", "", "", score, 0, score, most),
+            *(grade.file, counts, " ".join(remarks.split())),
+        )
         writer.writerow([_safe(str(cell)) for cell in row])
     return text.getvalue()
 
@@ -46,8 +55,8 @@ def _safe(cell: str) -> str:
 
 
 def to_gradescope(grade: Grade) -> str:
-    """A grade as Gradescope's `results.json`; what is private is a test that students never see."""
-    private = [
+    """A grade as Gradescope's `results.json`; each remark is a test that students never see."""
+    hidden = [
         {
             "name": "For instructors",
             "score": 0,
@@ -56,18 +65,19 @@ def to_gradescope(grade: Grade) -> str:
             "output_format": "text",
             "visibility": "hidden",
         }
-        for remark in grade.private
+        for remark in grade.remarks
     ]
+    common = {"output_format": "text", "stdout_visibility": "hidden"}
     whose = [f"Lab {grade.lab}, student {grade.student or '(none named)'}."] if grade.lab else []
     if grade.error:
-        output = "\n".join(["Not graded.", grade.error, *whose])
-        return _json({"score": 0, "output": output, "output_format": "text", "tests": private})
+        output = "\n".join([AGAIN, grade.error, *whose])
+        return _json({"score": 0, "output": output, **common, "tests": hidden})
     ran = [f"Your code ran {held}."] if (held := grade.confinement_in_words) else []
     return _json(
         {
             "score": grade.points,
-            "output": "\n".join([*whose, *grade.remarks, *ran]),
-            "output_format": "text",
+            "output": "\n".join([*whose, *ran]),
+            **common,
             "visibility": "visible",
             "execution_time": round(grade.cpu_s),
             "tests": [
@@ -83,7 +93,7 @@ def to_gradescope(grade: Grade) -> str:
                 }
                 for number, task in enumerate(grade.tasks, 1)
             ]
-            + private,
+            + hidden,
         }
     )
 

@@ -1,32 +1,37 @@
-"""The grade of one submission: every run is simulated again, every figure computed again."""
+"""The grade of one submission: by runs that the grader simulates, with the student's seed.
+
+Nothing that was handed in is believed. The records of the student's runs are compared with those of
+the grader's; a difference is a remark. Work of another version of the testbed, and whatever cannot
+be judged, has no grade: the student hands it in again.
+"""
 
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from testbed.files.catalog import relative_to_here
 from testbed.files.documents import Document
 from testbed.host.own_code import run_apart
+from testbed.installation import describe_version
 from testbed.labs import checking
-from testbed.labs.answers import read_answers
+from testbed.labs.answers import questions_digest, read_answers
 from testbed.labs.assignment import Assignment
 from testbed.labs.evidence import Evidence
 from testbed.labs.grading.grades import Grade, Status, TaskGrade
-from testbed.labs.grading.handed_in import HandedIn
+from testbed.labs.grading.identity import prints_of, remarks_on_known_code
 from testbed.labs.grading.records import differing_tables
 from testbed.labs.grading.submission import (
     FILES,
     SUBMISSION,
     Submission,
-    content_digest,
     read_submission,
     unpack,
 )
-from testbed.labs.journal import Entry, first_break
-from testbed.labs.lab import NamesAnswer, Task
-from testbed.labs.library import lab_directories, load_lab
-from testbed.labs.students import student_key
+from testbed.labs.journal import Entry
+from testbed.labs.lab import Task
+from testbed.labs.library import LabDirectory, lab_directories, load_lab
+from testbed.labs.students import plain_name, student_key
 from testbed.model.errors import InputError, RunFailedError, TestbedError
 from testbed.results.code_version import code_version
 
@@ -53,23 +58,23 @@ def grade(
         lab: the name of the only lab whose submissions are graded; empty: of all.
     """
     began = _cpu_s()
-    known = {}
+    known: dict[str, Any] = {}
     try:
         if archive.is_dir():
             submission = read_submission(archive, archive)
         else:
             submission = unpack(archive, scratch / "submission")
-        known = {
-            "lab": submission.lab,
-            "student": submission.student,
-            "content": content_digest(submission.directory),
-        }
+        known = {"lab": submission.lab, "student": submission.student}
         _refuse_another_lab(archive, submission, lab)
-        graded = _Grading(submission, labs, course_key, scratch).grade(archive.name, slowness)
+        directory = load_lab(_lab(submission.lab, labs))
+        known["prints"] = prints = prints_of(submission, directory)
+        known["remarks"] = remarks_on_known_code(prints, directory)
+        graded = _Grading(submission, directory, course_key, scratch).grade(archive.name, slowness)
+        remarks = (*known["remarks"], *graded.remarks)
+        graded = graded.model_copy(update={"prints": prints, "remarks": remarks})
     except TestbedError as error:
         graded = Grade(file=archive.name, error=str(error), **known)
-    cpu_s = round(_cpu_s() - began, 2)
-    return graded.model_copy(update={"cpu_s": cpu_s, "content": known.get("content", "")})
+    return graded.model_copy(update={"cpu_s": round(_cpu_s() - began, 2)})
 
 
 def _refuse_another_lab(archive: Path, submission: Submission, lab: str) -> None:
@@ -94,12 +99,18 @@ class _Grading:
     """The grading of one submission."""
 
     def __init__(
-        self, submission: Submission, labs: Path, course_key: bytes | None, scratch: Path
+        self,
+        submission: Submission,
+        directory: LabDirectory,
+        course_key: bytes | None,
+        scratch: Path,
     ) -> None:
         self._submission = submission
         self._scratch = scratch
         self._remarks: list[str] = []
-        directory = load_lab(_lab(submission.lab, labs))
+        self._right_key = True
+        self._restrictions: dict[str, None] = {}
+        self._unlimited = False
         key = submission.key
         if course_key is not None:
             if not submission.student:
@@ -107,26 +118,50 @@ class _Grading:
                 expected = "the name of a student in the course"
                 raise InputError.of(f"{SUBMISSION}: student", "no student", expected, remedy)
             key = student_key(course_key, submission.student)
-            if key != submission.key:
+            self._right_key = key == submission.key
+            if not self._right_key:
                 self._remarks.append(
                     f"made with another key than that of {submission.student}: graded "
                     "with the seed that the right key gives"
                 )
         self._assignment = Assignment(directory, key, submission.directory / FILES)
+        self._refuse_another_version()
         self._summaries: dict[str, Summary] = {}
         self._failed: dict[str, str] = {}
-        self._emulated_runs: set[str] = set()
-        self._handed_in = HandedIn(submission, self._assignment)
+
+    def _refuse_another_version(self) -> None:
+        """Refuse work of another version: its runs and questions are other ones.
+
+        Raises:
+            InputError: it is of another version, by what the submission says itself.
+        """
+        submission, here = self._submission, code_version()
+        versions = submission.versions([*self._assignment.directory.lab.runs])
+        others = [version for version in versions if version[0] != here]
+        asked_here = questions_digest(self._assignment)
+        other_questions = self._right_key and submission.questions != asked_here
+        if others:
+            code, testbed = others[0]
+            raise InputError.of(
+                SUBMISSION,
+                f"work of testbed {testbed}, code {code}",
+                f"work of testbed {describe_version()}, code {here}",
+                "install this version, make the runs again (testbed lab status shows which), "
+                "check the answers, and hand in again",
+            )
+        if other_questions:
+            raise InputError.of(
+                SUBMISSION,
+                "answers to other questions",
+                f"those that testbed {describe_version()} asks {submission.student or 'here'}",
+                "begin again with this version and your own name and key: testbed lab start LAB "
+                "--reset",
+            )
 
     def grade(self, name: str, slowness: float) -> Grade:
         submission, lab = self._submission, self._assignment.directory.lab
-        broken = first_break(submission.journal)
-        if broken is not None:
-            self._remarks.append(f"the journal was changed: entry {broken} does not follow")
-        if submission.code != code_version():
-            self._remarks.append("made by another version of the testbed")
-        with run_apart(slowness) as restrictions:
-            evidence = Evidence(self._assignment, dict(self._runs()))
+        self._remark_on_begin()
+        evidence = Evidence(self._assignment, dict(self._runs(slowness)))
         answers, unreadable = self._answers()
         tasks = tuple(self._task(task, answers, unreadable, evidence) for task in lab.tasks)
         return Grade(
@@ -136,10 +171,20 @@ class _Grading:
             submitted=submission.journal[-1].time if submission.journal else "",
             tasks=tasks,
             remarks=tuple(self._remarks),
-            confined=tuple(restrictions or ()),
-            unlimited=restrictions is None
-            and any(lab.runs[run].code for run in (*evidence.runs, *self._failed)),
+            right_key=self._right_key,
+            confined=tuple(self._restrictions),
+            unlimited=self._unlimited,
         )
+
+    def _remark_on_begin(self) -> None:
+        """Say if another student began the work, by the journal that was handed in."""
+        submission = self._submission
+        began = next((e.content for e in submission.journal if e.kind == "start"), {})
+        said = str(began.get("student", ""))
+        if plain_name(said) != plain_name(submission.student):
+            self._remarks.append(f"begun by {said or 'somebody without a name'}")
+        elif began.get("key") != submission.key:
+            self._remarks.append("begun with another key than that of the submission")
 
     def _answers(self) -> tuple[Document | None, str]:
         """The answers, or why they cannot be read."""
@@ -148,77 +193,43 @@ class _Grading:
         except InputError as error:
             return None, self._said(error)
 
-    def _runs(self) -> Iterator[tuple[str, Path]]:
-        """Each run that counts, with the records that its figures come from."""
+    def _runs(self, slowness: float) -> Iterator[tuple[str, Path]]:
+        """Simulate each run that counts; each with the directory of the grader's records."""
         from testbed.results.analyse import analyse  # noqa: PLC0415 - these take long
         from testbed.sim import simulate  # noqa: PLC0415
 
         for run, planned in self._assignment.directory.lab.runs.items():
-            if self._journal_index(run) is None or self._unpredicted(run):
+            if self._submission.made(run) is None or self._unpredicted(run):
                 continue
-            again = self._scratch / run
+            records = self._scratch / run
+            records.mkdir()
+            with run_apart(slowness) as restrictions:
+                try:
+                    simulate(self._assignment.scenario(run), records)
+                except InputError as error:  # of the student's code
+                    self._failed[run] = self._said(error)
             if planned.code:
-                self._remark_on_code(run)
-            elif self._handed_in.emulated(run):
-                self._emulated_runs.add(run)
-                self._remarks.append(
-                    f"the run {run} was emulated, which gives other records each time: graded by "
-                    "its own"
-                )
-                again = self._submission.run(run)
-                self._summaries[run] = analyse(again, drawn=False)
-                yield run, again
-                continue
-            again.mkdir()
-            try:
-                simulate(self._assignment.scenario(run), again)
-            except InputError as error:  # of the student's code
-                self._failed[run] = self._said(error)
-                continue
-            records = self._believed(run, again)
-            self._summaries[run] = analyse(records, drawn=False)
-            yield run, records
+                self._restrictions |= restrictions or {}
+                self._unlimited |= restrictions is None
+            self._compare(run, records)
+            if run not in self._failed:
+                self._summaries[run] = analyse(records, drawn=False)
+                yield run, records
 
-    def _remark_on_code(self, run: str) -> None:
-        """Say what of a run with the student's code is not graded: it is always simulated again."""
-        changed = self._handed_in.changed_code(run)
-        if changed:
+    def _compare(self, run: str, records: Path) -> None:
+        """Say how what was handed in of a run differs from the grader's."""
+        last, handed_in = self._submission.made(run), self._submission.run(run)
+        files = self._assignment.directory.lab.runs[run].code_files
+        if last is not None and last.content.get("code") != self._assignment.code_digest(run):
             self._remarks.append(
-                f"the run {run} was made with another {changed} than the one handed in: graded by "
-                "a simulation with what was handed in"
+                f"the run {run} was made with another {', '.join(files)} than the one handed in"
             )
-        if self._handed_in.claims_emulation(run):
-            self._remarks.append(
-                f"the run {run} was emulated with code of the student's: graded by a simulation "
-                "with this code"
-            )
-
-    def _believed(self, run: str, again: Path) -> Path:
-        """The records of a run that are graded, after a comparison with the simulation."""
-        handed_in = self._submission.run(run)
         if not handed_in.is_dir():  # not made again after the code was changed, or lost
+            self._remarks.append(f"no records of {run} were handed in")
+        elif run not in self._failed and (differing := differing_tables(handed_in, records)):
             self._remarks.append(
-                f"no records of {run} were handed in: graded by what its seed gives"
+                f"the records of {run} are not what its seed gives ({', '.join(differing)})"
             )
-            return again
-        with_code = bool(self._assignment.directory.lab.runs[run].code)
-        if with_code and self._handed_in.claims_emulation(run):
-            return again
-        differing = differing_tables(handed_in, again)
-        if not differing:
-            return again
-        difference = f"the records of {run} are not what its seed gives ({', '.join(differing)})"
-        versions = self._handed_in.versions(run)
-        if len(versions) > 1:
-            difference += f"; they name {len(versions)} versions of the testbed"
-        if not with_code and self._handed_in.of_another_version(run) and self._handed_in.whole(run):
-            self._remarks.append(
-                f"{difference}: graded by the records, as another version may have made them; look "
-                "whether they were edited"
-            )
-            return handed_in
-        self._remarks.append(f"{difference}: graded by what it gives")
-        return again
 
     def _said(self, error: InputError) -> str:
         """The first problem of a submission's file, without the path that it was unpacked to."""
@@ -230,14 +241,10 @@ class _Grading:
             text = text.replace(f"{place}/", "") if place.name else text
         return text
 
-    def _journal_index(self, run: str) -> int | None:
-        """The place in the journal at which a run was first made; None if it was not."""
-        return _place(self._submission.journal, "run", run=run)
-
     def _unpredicted(self, run: str) -> list[str]:
         """The predictions that are missing before a run."""
-        run_index = self._journal_index(run)
-        before = self._submission.journal[:run_index]
+        journal = self._submission.journal
+        before = journal[: _place(journal, "run", run=run)]
         predictions = self._assignment.directory.lab.predictions(run)
         return [p.id for p in predictions if _place(before, "prediction", task=p.id) is None]
 
@@ -245,53 +252,35 @@ class _Grading:
         self, task: Task, answers: Document | None, unreadable: str, evidence: Evidence
     ) -> TaskGrade:
         if task.is_prediction:
-            return self._prediction(task)
-        reason, untrusted = unreadable, ""
-        for run in task.after:
-            reason = reason or self._uncounted(run)
-            if run in self._emulated_runs and self._summaries[run].verdict != "trusted":
-                untrusted = f"the run {run} cannot be trusted, which costs nothing"
-        if not reason and untrusted and answers is not None:
-            reason = self._unanswered(task, answers)
-        if reason or answers is None:
-            return _graded(task, "lost", reason)
-        wrong = self._wrong(task, answers, evidence)
-        if wrong and untrusted:
-            return _graded(task, "unknown", untrusted)
-        return _graded(task, "lost" if wrong else "earned", wrong)
+            reason = self._uncounted_prediction(task)
+            return _graded(task, "lost" if reason else "earned", reason)
+        reason = next(filter(None, map(self._uncounted, task.after)), "")
+        reason = unreadable or reason
+        if not reason and answers is not None:
+            reason = self._wrong(task, answers, evidence)
+        return _graded(task, "lost" if reason else "earned", reason)
+
+    def _uncounted_prediction(self, task: Task) -> str:
+        """Why a prediction does not count; empty if it does."""
+        if self._submission.made(task.before) is None:
+            return f"the run {task.before} was not made"
+        missing = task.id in self._unpredicted(task.before)
+        return f"no prediction before the run {task.before}" if missing else ""
 
     def _uncounted(self, run: str) -> str:
-        """Why a run does not count; empty if it does, as does an emulated one in any case."""
-        if self._journal_index(run) is None:
+        """Why a run does not count; empty if it does."""
+        if self._submission.made(run) is None:
             return f"the run {run} was not made"
         missing = self._unpredicted(run)
         if missing:
             return f"the run {run} does not count: no prediction {missing[0]} before"
         if run in self._failed:
             return f"the run {run} ends with an error: {self._failed[run]}"
-        if run in self._emulated_runs or self._summaries[run].verdict == "trusted":
+        if self._summaries[run].verdict == "trusted":
             return ""
-        # a simulated run is the same on every machine
-        return f"the run {run} does not count: {self._untrusted(run)}"
-
-    def _unanswered(self, task: Task, answers: Document) -> str:
-        """Why a task has no answer that can be read, whatever its runs show; empty if it has."""
-        try:
-            result = checking.check(task, answers, Evidence(self._assignment, {}))
-        except InputError as error:
-            return self._said(error)
-        if not result.answer and not task.is_score:
-            return result.reason
-        names = task.answer
-        if isinstance(names, NamesAnswer):
-            for name in result.answer.split(", "):
-                if not names.has_form(name):
-                    return f"{name}: expected {names.of}, such as {names.like}"
-        return ""
-
-    def _untrusted(self, run: str) -> str:
-        """Why a simulated run cannot be trusted: by what the student's code does."""
-        return " ".join(("it cannot be trusted", *self._summaries[run].reasons[:1]))
+        # a simulated run is the same on every machine: the student's code is the cause
+        why = " ".join(("it cannot be trusted", *self._summaries[run].reasons[:1]))
+        return f"the run {run} does not count: {why}"
 
     def _wrong(self, task: Task, answers: Document, evidence: Evidence) -> str:
         """What is wrong with an answer, but not in which direction; empty if it is right."""
@@ -301,14 +290,6 @@ class _Grading:
             return self._said(error)
         except RunFailedError as error:  # what the student's code did leaves no such figure
             return str(error).partition("\n")[0]
-
-    def _prediction(self, task: Task) -> TaskGrade:
-        run_index = self._journal_index(task.before)
-        if run_index is None:
-            return _graded(task, "lost", f"the run {task.before} was not made")
-        if task.id in self._unpredicted(task.before):
-            return _graded(task, "lost", f"no prediction before the run {task.before}")
-        return _graded(task, "earned")
 
 
 def _lab(name: str, labs: Path) -> Path:
@@ -323,7 +304,7 @@ def _lab(name: str, labs: Path) -> Path:
     return labs / name
 
 
-def _graded(task: Task, status: Status, reason: str = "") -> TaskGrade:
+def _graded(task: Task, status: Status, reason: str) -> TaskGrade:
     return TaskGrade(
         task=task.id,
         title=task.title,

@@ -9,7 +9,10 @@ from testbed.model.errors import printable
 Text = Annotated[str, AfterValidator(printable)]
 """A text that may quote what a student wrote: it is printed and written as it is."""
 
-Status = Literal["earned", "lost", "unknown"]
+AGAIN = "Not graded, to be handed in again."
+"""What is said of a submission that cannot be judged."""
+
+Status = Literal["earned", "lost"]
 
 
 class TaskGrade(BaseModel):
@@ -20,8 +23,8 @@ class TaskGrade(BaseModel):
         title: its title.
         points: what it earned.
         max_points: what it can earn.
-        status: unknown: a run cannot be trusted, so the points are given.
-        reason: why points were lost, or are given.
+        status: whether the points were earned.
+        reason: why they were lost.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -43,13 +46,14 @@ class Grade(BaseModel):
         student: whose it is.
         submitted: when the student last worked on it, in UTC.
         tasks: the grade of each task.
-        remarks: what differs from an honest submission, and what a person should look at.
-        error: why it could not be graded; empty if it was.
+        remarks: for instructors alone: what a person should look at.
+        error: why it could not be graded and has to be handed in again; empty if it was graded.
         cpu_s: CPU time of grading, with that of the student's code.
         confined: what was taken from the processes in which the student's code ran.
         unlimited: whether the student's code ran within the process that grades: on Windows.
-        private: remarks for instructors alone, such as on who handed it in.
-        content: a digest of what was handed in; empty if that could not be unpacked.
+        prints: digests of what no two students have alike, by what it is.
+        right_key: whether it was made with the key of its student; True without a course key.
+        superseded: whether the same student has handed in this lab again later.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -64,8 +68,9 @@ class Grade(BaseModel):
     cpu_s: float = 0.0
     confined: tuple[Text, ...] = ()
     unlimited: bool = False
-    private: tuple[Text, ...] = ()
-    content: Text = ""
+    prints: dict[Text, str] = {}
+    right_key: bool = True
+    superseded: bool = False
 
     @property
     def points(self) -> int:

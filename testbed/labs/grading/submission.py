@@ -1,18 +1,22 @@
 """A submission: one file with a student's answers, journal, files, and the records of the runs."""
 
-import hashlib
 import json
 import stat
 import zipfile
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from testbed.installation import describe_version
 from testbed.labs.answers import ANSWERS
 from testbed.labs.journal import Entry, parse_entries
 from testbed.labs.lab import FORMAT_VERSION
 from testbed.labs.library import START
+from testbed.labs.students import MAX_NAME, checked_name
 from testbed.labs.work import JOURNAL, STATE, Work
-from testbed.model.errors import InputError, Problem
+from testbed.model.errors import InputError, Problem, printable
+from testbed.model.run_files.layout import MANIFEST
+from testbed.results.code_version import code_version
 
 SUBMISSION = "submission.json"
 RUNS, FILES = "runs", "files"
@@ -23,6 +27,7 @@ MAX_BYTES = 64 << 20
 MAX_FILE_BYTES = 16 << 20
 MAX_ENTRIES = 500
 
+_FACTS = ("lab", "student", "key", "code", "testbed", "questions")
 _REMEDY = "testbed lab submit makes the file to hand in"
 _SUFFIXES = (".json", ".jsonl", ".parquet")
 _CHUNK = 1 << 16
@@ -37,7 +42,9 @@ class Submission:
         lab: the name of its lab.
         student: whose it is.
         key: the student's.
-        code: which code made its runs.
+        code: a digest of the code with which it was handed in.
+        testbed: the version of the testbed that has this code, in words.
+        questions: a digest of the lab's questions when it was begun.
         journal: what the student did.
     """
 
@@ -46,6 +53,8 @@ class Submission:
     student: str
     key: str
     code: str
+    testbed: str
+    questions: str
     journal: tuple[Entry, ...]
 
     @property
@@ -56,6 +65,27 @@ class Submission:
     def run(self, name: str) -> Path:
         """The records of a run; the directory may be missing."""
         return self.directory / RUNS / name
+
+    def made(self, run: str) -> Entry | None:
+        """The journal's entry of a run that was made: the last one that could be trusted."""
+        made = [e for e in self.journal if e.kind == "run" and e.content.get("run") == run]
+        trusted = [entry for entry in made if entry.content.get("verdict") == "trusted"]
+        return next(reversed(trusted or made), None)
+
+    def versions(self, runs: Sequence[str]) -> Iterator[tuple[str, str]]:
+        """The versions of the testbed that made this work, by all that names one: code, words."""
+        yield self.code, self.testbed
+        for run in runs:
+            entry = self.made(run)
+            if entry is not None:
+                version, testbed = (entry.content.get(key) for key in ("version", "testbed"))
+                yield _short(version or "unknown"), _short(testbed or "unknown")
+            try:
+                text = (self.run(run) / MANIFEST).read_text(encoding="utf-8")
+                recorded = json.loads(text)["code"]
+            except (OSError, ValueError, KeyError, TypeError, RecursionError):
+                continue  # damaged records are compared, and differ
+            yield _short(recorded), f"that made the records of {run}"
 
 
 def submit(work: Work, into: Path) -> Path:
@@ -72,7 +102,9 @@ def submit(work: Work, into: Path) -> Path:
         work.read_answers()  # says what is missing
     directory = work.assignment.directory
     name = f"{directory.name}-{_in_file_name(work.student or 'alone')}.zip"
-    facts = {key: work.start.content[key] for key in ("lab", "student", "key", "code")}
+    begun = work.start.content
+    facts = {key: begun.get(key, "") for key in ("lab", "student", "key", "questions")}
+    facts |= {"code": code_version(), "testbed": describe_version()}
     path = into / name
     temporary = path.with_suffix(".part")
     try:
@@ -83,7 +115,7 @@ def submit(work: Work, into: Path) -> Path:
             for file in _files_from_start(work):
                 archive.write(work.path / file, f"{FILES}/{file.as_posix()}")
             for run in directory.lab.runs:
-                entry = work.run_to_hand_in(run)
+                entry = work.counted_run(run)
                 if entry is None:
                     continue
                 for record in sorted((work.path / str(entry.content["directory"])).iterdir()):
@@ -96,6 +128,52 @@ def submit(work: Work, into: Path) -> Path:
         remedy = "name a directory that exists: --into DIR"
         raise InputError.of(str(path), found, "a file that can be written", remedy) from None
     return path
+
+
+def notes(work: Work) -> list[str]:
+    """What a student should mend before handing work in: what grading would find."""
+    said: dict[str, None] = {}
+    try:
+        for problem in work.read_answers().cut.values():
+            said[f"This answer does not count before {problem}"] = None
+    except InputError as error:
+        said[f"No answer counts before {error.problems[0]}"] = None
+    runs = work.assignment.directory.lab.runs
+    for run in runs:
+        try:
+            work.assignment.scenario(run)
+        except InputError as error:  # of the student's code, which several runs may use
+            said[f"No run of your code counts before {error.problems[0]}"] = None
+    stale = [run for run in runs if work.made_run(run) and not work.counted_run(run)]
+    if stale:
+        why = "their files are gone, or your code or the testbed was changed since"
+        said[f"make these runs again: {', '.join(stale)} ({why})"] = None
+    seen = [run for run in runs if work.last("emulated", run=run) and not work.made_run(run)]
+    if seen:
+        names = ", ".join(seen)
+        said[f"make these runs also without --emulate: {names} (simulated runs count)"] = None
+    return [*said]
+
+
+def not_gradable(work: Work) -> list[str]:
+    """Why a student would have to hand work in again; empty if it can be graded."""
+    reasons = []
+    if not work.student:
+        reasons.append(
+            "it was begun without a name and a key. In a course: cd .. and testbed lab start LAB "
+            "--reset --student NAME --key KEY"
+        )
+    if (changed := work.changed_since_start()) is not None:
+        reasons.append(str(changed))
+    made = {run: work.made_run(run) for run in work.assignment.directory.lab.runs}
+    others = {run: e for run, e in made.items() if e and e.content.get("version") != code_version()}
+    for run, entry in others.items():
+        begun = entry.content.get("testbed", "another version")
+        reasons.append(
+            f"the run {run} was made with testbed {begun}, and this is {describe_version()}. Make "
+            f"it again: testbed lab run {run}"
+        )
+    return reasons
 
 
 def _files_from_start(work: Work) -> list[Path]:
@@ -140,14 +218,14 @@ def read_submission(name: Path, directory: Path) -> Submission:
     try:
         facts = json.loads((directory / SUBMISSION).read_text(encoding="utf-8"))
         journal = (directory / JOURNAL).read_text(encoding="utf-8")
-        texts = {key: facts[key] for key in ("lab", "student", "key", "code")}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        texts = {key: facts[key] for key in _FACTS}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError.of(str(name), _shown(error), "a submission", _REMEDY) from None
     if not all(isinstance(text, str) for text in texts.values()):
-        raise InputError.of(f"{name}: {SUBMISSION}", "", "texts for lab, student, key and code")
-    unprintable = [key for key, text in texts.items() if not text.isprintable()]
-    if unprintable:
-        raise InputError.of(f"{name}: {SUBMISSION}: {unprintable[0]}", "control characters", "text")
+        raise InputError.of(f"{name}: {SUBMISSION}", "", f"texts for {', '.join(_FACTS)}")
+    for key, text in texts.items():
+        if text:
+            checked_name(f"{name}: {SUBMISSION}: {key}", text)
     return Submission(directory, journal=tuple(parse_entries(journal, name)), **texts)
 
 
@@ -163,13 +241,9 @@ def _refuse_links(name: Path, directory: Path) -> None:
             raise InputError.of(str(name), found, "a plain file", _REMEDY)
 
 
-def content_digest(directory: Path) -> str:
-    """A digest of all that was handed in, however it was packed."""
-    digest = hashlib.sha256()
-    for file in sorted(path for path in directory.rglob("*") if path.is_file()):
-        content = hashlib.sha256(file.read_bytes()).hexdigest()
-        digest.update(f"{file.relative_to(directory).as_posix()}\n{content}\n".encode())
-    return digest.hexdigest()
+def _short(said: object) -> str:
+    """What a student's file says, as a text for a message."""
+    return printable(str(said)[:MAX_NAME])
 
 
 def _shown(error: Exception) -> str:

@@ -1,0 +1,14 @@
+"""Lab 10 cannot be passed without a controller; `thresholds.py` shows it for more students."""
+
+import pytest
+
+from tests.labs.thresholds import SOLVED, STARTER, WINDOWS, findings
+
+pytestmark = [pytest.mark.long, pytest.mark.simulated]
+
+
+@pytest.mark.parametrize("student", [1, 2, 3])
+def test_no_fixed_window_passes_lab_10(student: int) -> None:
+    found, wrong = findings(student)
+    assert wrong == []
+    assert len(found) == len({STARTER, SOLVED}) + len(WINDOWS)
