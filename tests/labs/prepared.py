@@ -275,7 +275,13 @@ CHANGES: Mapping[str, tuple[Change, int, str]] = {
         lambda f: f.update(
             {
                 "submission.json": json.dumps(
-                    {"lab": 2, "student": None, "key": [], "code": {}}
+                    {
+                        **dict.fromkeys(("testbed", "questions"), 1),
+                        "lab": 2,
+                        "student": None,
+                        "key": [],
+                        "code": {},
+                    }
                 ).encode()
             }
         ),
