@@ -45,9 +45,9 @@ import polars as pl
 
 from testbed.campaign.options import REQUIRE_TRUSTED
 from testbed.campaign.series import INDEX
-from testbed.files.catalog import find_scenario
-from testbed.files.reading import read_document
 from testbed.model.errors import ExitStatus, InputError, TestbedError, is_crash
+from testbed.model.files.catalog import find_scenario
+from testbed.model.files.reading import read_document
 from testbed.model.run_files.layout import JUNIT, REPORT, SUMMARY
 from testbed.model.summary import Summary
 from testbed.model.summary.scopes import outcome

@@ -17,11 +17,16 @@ from PIL import Image
 
 from testbed.campaign.job import FORMS
 from testbed.model.errors import InputError
-from testbed.paper.outcome import OutcomeStore
-from testbed.paper.page import Row, as_document, picture_name, sums_of
-from testbed.paper.published import PublishedResults, published_figure, read_results, write_results
-from testbed.paper.registry import FIGURES
-from testbed.paper.report import ReportRow
+from testbed.studies.paper.outcome import OutcomeStore
+from testbed.studies.paper.page import Row, as_document, picture_name, sums_of
+from testbed.studies.paper.published import (
+    PublishedResults,
+    published_figure,
+    read_results,
+    write_results,
+)
+from testbed.studies.paper.registry import FIGURES
+from testbed.studies.paper.report import ReportRow
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

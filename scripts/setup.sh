@@ -165,7 +165,7 @@ install_packages() {
 
 # The object comes with the project; it is built only after a change of its sources.
 build_link_model() {
-  local sources=testbed/fabric/link_model/bpf
+  local sources=testbed/emulation/fabric/link_model/bpf
   if (cd "$sources" && sha256sum --check --status linkmodel.sha256); then return; fi
   if ! has clang || ! has_header bpf/bpf_helpers.h || ! has_header linux/bpf.h; then
     say "the sources of the link model have changed, and building it needs clang, libbpf-dev and" \

@@ -31,9 +31,9 @@ from testbed.campaign.plan import PlannedRun, planned_run
 from testbed.campaign.store import Store
 from testbed.cli.fitting import Fitting, capacities_of, keep_slower_out
 from testbed.cli.placing import executor_at, fetch_finished
-from testbed.experiment.capacity import Capacity
-from testbed.files.scenarios import load_scenario, nominal
+from testbed.emulation.experiment.capacity import Capacity
 from testbed.model.errors import ExitStatus, MachineError, TestbedError, did_you_mean
+from testbed.model.files.scenarios import load_scenario, nominal
 from testbed.model.progress import where_it_changes
 from testbed.results.code_version import code_version
 from testbed.results.run_directory import RunDirectory

@@ -10,11 +10,11 @@ from testbed.model.errors import MachineError
 
 _PACKAGE = Path(__file__).parent
 _AROUND_THE_CORE = (
-    "baselines/roce/wire",
-    "endpoint/carriers",
-    "endpoint/mmsg",
-    "endpoint/nic",
-    "endpoint/sockets",
+    "host/baselines/roce/wire",
+    "emulation/endpoint/carriers",
+    "emulation/endpoint/mmsg",
+    "emulation/endpoint/nic",
+    "emulation/endpoint/sockets",
     "host/port_scheduler",
     "host/recording/qp_records",
     "host/rounds",

@@ -72,7 +72,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--require-root") and (obstacle := _obstacle()) is not None:
         raise pytest.UsageError(f"--require-root: tests marked `root` cannot run: {obstacle}")
     if config.getoption("--require-link-model"):
-        from testbed.fabric.link_model import link_model  # noqa: PLC0415 - NumPy, which few tests need
+        from testbed.emulation.fabric.link_model import link_model  # noqa: PLC0415 - NumPy, which few tests need
 
         if (missing := link_model.missing()) is not None:
             raise pytest.UsageError(f"--require-link-model: {missing}")

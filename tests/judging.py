@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from testbed.experiment import machine
+from testbed.emulation.experiment import machine
 
 SLOWER = (1, 2, 4)
 """A run that cannot be trusted is made again at twice the dilation, at most twice."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from testbed.fabric import capabilities
+from testbed.emulation.fabric import capabilities
 from testbed.model.errors import MachineError
 
 

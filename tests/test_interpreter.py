@@ -12,10 +12,10 @@ import pytest
 
 import testbed
 from testbed import interpreter
-from testbed.bench import on_cluster
-from testbed.bench.simulated.cost import in_new_process
-from testbed.labs.grading.course import Course, grade_all
 from testbed.model.errors import RunFailedError
+from testbed.studies.bench import on_cluster
+from testbed.studies.bench.simulated.cost import in_new_process
+from testbed.studies.labs.grading.course import Course, grade_all
 from tests.planted import NAMES, Planted
 
 ROOT = Path(testbed.__file__).parents[1]

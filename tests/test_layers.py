@@ -15,75 +15,84 @@ ROOT = Path(testbed.__file__).parent
 MAY_IMPORT: dict[str, set[str]] = {
     "model": set(),
     "mrc": set(),
-    "baselines": {"mrc"},
-    "workloads": {"model", "mrc"},
-    "files": {"installation", "model"},
-    "control_api": {"files", "model"},
+    "host/baselines": {"mrc"},
+    "host/workloads": {"model", "mrc"},
+    "model/files": {"installation", "model"},
+    "control_api": {"model", "model/files"},
     "results": {"model", "rights"},
     "sandbox": {"model", "rights"},
-    "fabric": {"model", "mrc", "rights", "sandbox"},
-    "host": {"baselines", "interpreter", "model", "mrc", "results", "workloads"},
-    "endpoint": {"fabric", "host", "model", "mrc", "rights", "sandbox", "workloads"},
+    "emulation/fabric": {"model", "mrc", "rights", "sandbox"},
+    "host": {"host/baselines", "host/workloads", "interpreter", "model", "mrc", "results"},
+    "emulation/endpoint": {
+        "emulation/fabric",
+        "host",
+        "host/workloads",
+        "model",
+        "mrc",
+        "rights",
+        "sandbox",
+    },
     "mapper": {"model"},
     "mapper/agents": {"mapper", "model", "mrc", "results", "sandbox"},
-    "sim": {"host", "mapper", "model", "mrc", "results", "workloads"},
-    "controller": {"control_api", "fabric", "model", "sandbox"},
-    "device": {"endpoint", "fabric", "model", "mrc", "sandbox"},
-    "perftest": {
+    "sim": {"host", "host/workloads", "mapper", "model", "mrc", "results"},
+    "emulation/controller": {"control_api", "emulation/fabric", "model", "sandbox"},
+    "device": {"emulation/endpoint", "emulation/fabric", "model", "mrc", "sandbox"},
+    "emulation/perftest": {
         "command_options",
-        "endpoint",
-        "fabric",
+        "emulation/endpoint",
+        "emulation/fabric",
+        "host/workloads",
         "installation",
         "limits",
         "model",
         "mrc",
         "sandbox",
-        "workloads",
     },
-    "ev_modes": {"endpoint", "fabric", "model", "mrc", "sandbox"},
+    "emulation/ev_modes": {"emulation/endpoint", "emulation/fabric", "model", "mrc", "sandbox"},
     "drawings": {"model", "mrc", "results"},
     "live": {
         "control_api",
         "drawings",
-        "files",
         "interpreter",
         "model",
+        "model/files",
         "results",
         "rights",
         "sandbox",
         "sim",
     },
-    "campaign": {"files", "interpreter", "limits", "model", "results", "rights"},
-    "interface": {"campaign", "files", "model", "results", "rights", "sim"},
-    "labs": {
+    "campaign": {"interpreter", "limits", "model", "model/files", "results", "rights"},
+    "interface": {"campaign", "model", "model/files", "results", "rights", "sim"},
+    "studies/labs": {
         "campaign",
-        "files",
         "host",
         "installation",
         "interpreter",
         "model",
+        "model/files",
         "results",
         "sim",
     },
-    "paper": {"campaign", "files", "model", "results"},
-    "experiment": {
-        "controller",
-        "endpoint",
-        "fabric",
+    "studies/paper": {"campaign", "model", "model/files", "results"},
+    "emulation/experiment": {
+        "emulation/controller",
+        "emulation/endpoint",
+        "emulation/fabric",
         "fast",
         "host",
         "installation",
         "limits",
         "mapper",
+        "mapper/agents",
         "model",
         "results",
         "rights",
         "sandbox",
     },
 }
-"""`bench` and `cli` stand above these and may use all of them.
+"""What each folder may import. A sub-folder with a row of its own is no part of its parent here.
 
-A sub-folder that may import more than its package has a line of its own.
+`cli` and `studies/bench` stand above these and may use all of them.
 """
 
 
@@ -100,8 +109,8 @@ MODULES = {_module(file): file for file in ROOT.rglob("*.py")}
 
 
 def imported(file: Path) -> Iterator[str]:
-    """Yield the project's packages that a file imports."""
-    for node in ast.walk(ast.parse(file.read_text())):
+    """Yield the folders of `MAY_IMPORT`, or the project's packages, that a file imports."""
+    for node in ast.walk(ast.parse(_text(file))):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{file}: a relative import"
             modules = [f"{node.module}.{alias.name}" for alias in node.names]
@@ -111,21 +120,38 @@ def imported(file: Path) -> Iterator[str]:
             continue
         for module in modules:
             if module.startswith("testbed."):
-                yield module.split(".")[1]
+                yield _folder("/".join(module.split(".")[1:]))
 
 
-@pytest.mark.parametrize("package", MAY_IMPORT)
-def test_imports_point_down(package: str) -> None:
-    folders = [ROOT / folder for folder in MAY_IMPORT if folder.startswith(f"{package}/")]
+def _folder(path: str) -> str:
+    """The folder with a row of its own that a path below `testbed/` is in, else its package."""
+    rows = [row for row in MAY_IMPORT if f"{path}/".startswith(f"{row}/")]
+    return max(rows, key=len, default=path.partition("/")[0])
+
+
+@pytest.mark.parametrize("folder", MAY_IMPORT)
+def test_imports_point_down(folder: str) -> None:
     files = [
         file
-        for file in (ROOT / package).rglob("*.py")
-        if not any(file.is_relative_to(folder) for folder in folders)
+        for file in (ROOT / folder).rglob("*.py")
+        if _folder(file.relative_to(ROOT).as_posix()) == folder
     ]
     assert files
     found = {f"{file.relative_to(ROOT)}: {name}" for file in files for name in imported(file)}
-    allowed = MAY_IMPORT[package] | {package}
+    allowed = MAY_IMPORT[folder] | {folder}
     assert not {one for one in found if one.split(": ")[1] not in allowed}
+
+
+def test_nothing_below_imports_what_is_studied() -> None:
+    """The command line alone knows paper, labs and bench."""
+    importers = {
+        str(file.relative_to(ROOT))
+        for file in ROOT.rglob("*.py")
+        if not file.is_relative_to(ROOT / "studies") and not file.is_relative_to(ROOT / "cli")
+        for name in imported(file)
+        if name.startswith("studies")
+    }
+    assert not importers
 
 
 def test_what_the_wheel_is_built_by_imports_nothing_of_the_package() -> None:
@@ -168,12 +194,12 @@ def _documented() -> dict[str, set[str]]:
     folders = document.partition("## The folders")[2].partition("\n## ")[0]
     imports = {}
     for paragraph in folders.split("\n\n"):
-        folder = re.match(r"\*\*`(\w+)/`", paragraph)
+        folder = re.match(r"\*\*`([\w/]+)/`", paragraph)
         said = re.search(r"Imports\s([^.]*)\.", paragraph)
         if folder and said:
-            imports[folder[1]] = {*re.findall(r"`(\w+)`", said[1])}
+            imports[folder[1]] = {*re.findall(r"`([\w/]+)`", said[1])}
     return imports
 
 
 def test_the_document_says_what_each_folder_may_import() -> None:
-    assert _documented() == {name: may for name, may in MAY_IMPORT.items() if "/" not in name}
+    assert _documented() == MAY_IMPORT

@@ -6,12 +6,12 @@ from typing import Any
 
 import polars as pl
 
-from testbed.files.topologies import load_topology
-from testbed.labs.evidence import Evidence
 from testbed.model.fabric import addressing
 from testbed.model.fabric.addressing import Path
 from testbed.model.fabric.names import node_named
 from testbed.model.fabric.nodes import Node
+from testbed.model.files.topologies import load_topology
+from testbed.studies.labs.evidence import Evidence
 
 RUN = "walk"
 FABRIC = load_topology("clos-4plane")

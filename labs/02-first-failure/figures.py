@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from testbed.labs.evidence import Evidence
+from testbed.studies.labs.evidence import Evidence
 
 RUN = "failure"
 

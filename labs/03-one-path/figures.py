@@ -6,9 +6,9 @@ from math import perm
 
 import polars as pl
 
-from testbed.labs.evidence import Evidence
 from testbed.model.flows import Flow, flows_of
 from testbed.model.scenario import Scenario
+from testbed.studies.labs.evidence import Evidence
 
 ROCE, SPRAY = "roce", "spray"
 UPPER_SWITCHES = 4

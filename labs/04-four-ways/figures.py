@@ -5,12 +5,12 @@ from typing import Any
 
 import polars as pl
 
-from testbed.files.topologies import load_topology
-from testbed.labs.evidence import Evidence
 from testbed.model.fabric.addressing import directions_of_path
+from testbed.model.files.topologies import load_topology
 from testbed.model.flows import flows_of
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Roce
+from testbed.studies.labs.evidence import Evidence
 
 GREY = "grey"
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 
-from testbed.labs.evidence import Evidence
+from testbed.studies.labs.evidence import Evidence
 
 PLANES, UPLINKS = 4, 4
 

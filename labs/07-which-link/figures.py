@@ -4,7 +4,7 @@ from collections import Counter
 
 import polars as pl
 
-from testbed.labs.evidence import Evidence
+from testbed.studies.labs.evidence import Evidence
 
 RUN = "hidden"
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 
-from testbed.labs.evidence import Evidence
+from testbed.studies.labs.evidence import Evidence
 
 SETTLED_S = 1.0
 """Messages that began before are left out: the first windows all arrive at the same time."""

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from testbed.bench.measure import Measurement, Setting
-    from testbed.bench.parts import BenchPart
+    from testbed.studies.bench.measure import Measurement, Setting
+    from testbed.studies.bench.parts import BenchPart
 
 
 def bench(
@@ -46,8 +46,8 @@ def bench(
     Exit status: 0 when every figure meets its target (its median, or each sample where the target
     says so), 1 when one does not or cannot be measured here.
     """
-    from testbed.bench.measure import Setting
-    from testbed.bench.parts import PARTS
+    from testbed.studies.bench.measure import Setting
+    from testbed.studies.bench.parts import PARTS
 
     if list_:
         for name, part in PARTS.items():
@@ -62,13 +62,13 @@ def bench(
     chosen = {name: PARTS[name] for name in PARTS if name in (parts or usual)}
     _look_for_htsim(htsim, named="htsim" in chosen, usual=not parts)
     if any(part.root for part in chosen.values()):
-        from testbed.fabric.capabilities import require
+        from testbed.emulation.fabric.capabilities import require
 
         require()
     setting = Setting(repeats, results, stderr().print, htsim)
     with acting_for(results), pool_at(on, f"bench {next(iter(chosen))}", results) as pool:
         if pool is not None:
-            from testbed.bench.on_cluster import figures_from
+            from testbed.studies.bench.on_cluster import figures_from
 
             figures = figures_from(pool, chosen, repeats, results, stderr().print)
         else:
@@ -95,7 +95,7 @@ def bench(
 def _look_for_htsim(checkout: Path | None, *, named: bool, usual: bool) -> None:
     """Look for it before anything is measured; say so where the usual parts are without it."""
     if named:
-        from testbed.bench.simulated.htsim import find
+        from testbed.studies.bench.simulated.htsim import find
 
         find(checkout)
     elif usual:
@@ -108,7 +108,7 @@ def _measured_anywhere(parts: list[str] | None) -> list[str]:
     Raises:
         InputError: one that was named is of the machine that measures it.
     """
-    from testbed.bench.parts import PARTS
+    from testbed.studies.bench.parts import PARTS
 
     anywhere = [name for name, part in PARTS.items() if part.anywhere]
     for name in parts or ():
@@ -123,10 +123,10 @@ def _measured(name: str, part: "BenchPart", setting: "Setting") -> "list[Measure
 
     Where it cannot be measured its figure says so, and the other parts are measured.
     """
-    from testbed.bench.measure import Measurement, not_measured
-    from testbed.bench.parts import load
     from testbed.model.errors import MachineError, RunFailedError
     from testbed.sandbox.processes import call
+    from testbed.studies.bench.measure import Measurement, not_measured
+    from testbed.studies.bench.parts import load
 
     def measure() -> list[dict[str, Any]]:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # it ends in order

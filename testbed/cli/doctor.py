@@ -15,7 +15,7 @@ from testbed.installation import not_linux
 from testbed.model.errors import ExitStatus, MachineError
 
 if TYPE_CHECKING:
-    from testbed.fabric.requirements import RequirementResult
+    from testbed.emulation.fabric.requirements import RequirementResult
 
 
 def doctor(
@@ -38,9 +38,9 @@ def doctor(
     if os.geteuid() != 0 and not (as_json or ci):
         _show_without_root()
         return
-    from testbed.experiment.capacity import load_capacity
-    from testbed.experiment.diagnosis import apt_command, diagnose
-    from testbed.experiment.machine import cpu_model
+    from testbed.emulation.experiment.capacity import load_capacity
+    from testbed.emulation.experiment.diagnosis import apt_command, diagnose
+    from testbed.emulation.experiment.machine import cpu_model
     from testbed.limits import usable_cpus
     from testbed.model.units import show_duration
 
@@ -76,7 +76,7 @@ WITH_ROOT = "run, shell, fault, write-bw, write-lat, figures, bench, trace --liv
 
 
 def _show_without_root() -> None:
-    from testbed.experiment.diagnosis import without_root
+    from testbed.emulation.experiment.diagnosis import without_root
 
     console = stdout()
     console.print("without root, this works here:", *WITHOUT_ROOT, sep="\n  testbed ")

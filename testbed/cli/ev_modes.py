@@ -10,8 +10,8 @@ from testbed.cli.screen import plain_table, print_error, print_json, print_table
 from testbed.model.errors import ExitStatus, InputError
 
 if TYPE_CHECKING:
-    from testbed.ev_modes.outcome import TrialOutcome
-    from testbed.ev_modes.setting import Setting
+    from testbed.emulation.ev_modes.outcome import TrialOutcome
+    from testbed.emulation.ev_modes.setting import Setting
     from testbed.model.fabric.ev_profile import ListedProfile
 
 _MODES = ("ecmp", "structured")
@@ -49,8 +49,8 @@ def run_mode(
     Exit status: 0 all is as expected, 1 something is not.
     """
     setting = _setting(mode, profile, planes, t1s, dead, seed)
-    from testbed.ev_modes.trial import run
-    from testbed.fabric.capabilities import require
+    from testbed.emulation.ev_modes.trial import run
+    from testbed.emulation.fabric.capabilities import require
 
     require()
     if pcap is not None:
@@ -69,7 +69,7 @@ def run_mode(
 def _setting(
     mode: str, profile: Path | None, planes: int, t1s: int, dead: str | None, seed: int
 ) -> "Setting":
-    from testbed.ev_modes.setting import Setting, default_profile
+    from testbed.emulation.ev_modes.setting import Setting, default_profile
     from testbed.model.fabric.addressing import path_named, path_remedy
     from testbed.model.fabric.ev_mode import EvMode
 
@@ -87,9 +87,9 @@ def _setting(
 
 
 def _profile(file: Path) -> "ListedProfile":
-    from testbed.files.reading import read_document
-    from testbed.files.validation import validated
     from testbed.model.fabric.ev_profile import EvProfileFile
+    from testbed.model.files.reading import read_document
+    from testbed.model.files.validation import validated
 
     remedy = "docs/ev-modes.md shows one"
     document = read_document(file, remedy=remedy)

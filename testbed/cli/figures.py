@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from testbed.campaign.job import Executor, Form
-    from testbed.experiment.capacity import Capacity
-    from testbed.paper.figure import PaperFigure
-    from testbed.paper.fitting import Machine
-    from testbed.paper.outcome import FigureOutcome
-    from testbed.paper.planning import Plan
+    from testbed.emulation.experiment.capacity import Capacity
+    from testbed.studies.paper.figure import PaperFigure
+    from testbed.studies.paper.fitting import Machine
+    from testbed.studies.paper.outcome import FigureOutcome
+    from testbed.studies.paper.planning import Plan
 
 _DIRECTORY = "paper"
 _CHANGED = "paper-changed"
@@ -100,10 +100,10 @@ def figures(
     when the program crashed.
     """
     from testbed.campaign.budget import REPEAT_S, RetryPolicy
-    from testbed.experiment.capacity import load_capacity
-    from testbed.paper.figure import Overrides
-    from testbed.paper.planning import forms_of, plan, select_figures
-    from testbed.paper.reproduction import reproduce
+    from testbed.emulation.experiment.capacity import load_capacity
+    from testbed.studies.paper.figure import Overrides
+    from testbed.studies.paper.planning import forms_of, plan, select_figures
+    from testbed.studies.paper.reproduction import reproduce
 
     if simulate and full:
         raise InputError.of("--full", "--simulate", "one of the two: --full does both")
@@ -185,7 +185,7 @@ def _machine() -> "Capacity":
     Raises:
         MachineError: this machine cannot run the testbed.
     """
-    from testbed.fabric.capabilities import require
+    from testbed.emulation.fabric.capabilities import require
 
     require()
     return machine_capacity()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from testbed.campaign.cluster.workers import Worker
     from testbed.campaign.job import Executor
     from testbed.campaign.plan import PlannedRun
-    from testbed.experiment.capacity import Capacity
+    from testbed.emulation.experiment.capacity import Capacity
     from testbed.model.scenario import Scenario
 
 
@@ -70,7 +70,7 @@ class Fitting:
 
     def carries(self, scenarios: "Iterable[Scenario]", dilation: float) -> bool:
         """Whether all machines carry scenarios at a dilation."""
-        from testbed.experiment.capacity import is_too_much
+        from testbed.emulation.experiment.capacity import is_too_much
 
         return not any(
             is_too_much(scenario.at_dilation(dilation), machine)
@@ -95,7 +95,7 @@ class Fitting:
         Raises:
             MachineError: it is far too much for one, and not forced.
         """
-        from testbed.experiment.capacity import judge_load
+        from testbed.emulation.experiment.capacity import judge_load
 
         if self._collected is not None:
             return
@@ -118,7 +118,7 @@ class Fitting:
 
     def _capacities(self) -> "tuple[Capacity, ...]":
         """What each machine carries; none if that is not known, and `--force` does not measure."""
-        from testbed.experiment.capacity import load_capacity
+        from testbed.emulation.experiment.capacity import load_capacity
 
         if self.machines is not None:
             return self.machines
@@ -137,7 +137,7 @@ def capacities_of(executor: "Executor", *, force: bool = False) -> "tuple[Capaci
         MachineError: one of them has not been measured, and not forced.
     """
     from testbed.campaign.cluster.executor import ClusterExecutor
-    from testbed.experiment.capacity import Capacity
+    from testbed.emulation.experiment.capacity import Capacity
 
     if not isinstance(executor, ClusterExecutor):
         return None
@@ -171,7 +171,7 @@ def keep_slower_out(
         MachineError: one of the machines has not been measured, and not forced.
     """
     from testbed.campaign.cluster.executor import ClusterExecutor
-    from testbed.experiment.capacity import Capacity, is_too_much
+    from testbed.emulation.experiment.capacity import Capacity, is_too_much
 
     emulated = [run.scenario for run in runs if run.job.form == "emulated"]
     if not isinstance(executor, ClusterExecutor) or not emulated:

@@ -16,9 +16,9 @@ from testbed.model.errors import ExitStatus, InputError, printable
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from testbed.labs.checking import CheckResult
-    from testbed.labs.lab import Task
-    from testbed.labs.work import Work
+    from testbed.studies.labs.checking import CheckResult
+    from testbed.studies.labs.lab import Task
+    from testbed.studies.labs.work import Work
 
 LabName = Annotated[
     str | None,
@@ -54,7 +54,7 @@ def commands() -> typer.Typer:
 
 def list_(as_json: Json = False) -> None:
     """List the labs."""
-    from testbed.labs.library import lab_directories, load_lab
+    from testbed.studies.labs.library import lab_directories, load_lab
 
     labs = [load_lab(path) for path in lab_directories()]
     if as_json:
@@ -99,10 +99,10 @@ def start(
     and key with the first lab; labs beside it take them over. Without a key the lab draws its own
     numbers for you, and nobody can grade it.
     """
-    from testbed.labs.library import HANDOUT, find_lab, load_lab
-    from testbed.labs.students import checked_key, checked_name
-    from testbed.labs.work import JOURNAL, STATE, begun_by, set_aside
-    from testbed.labs.work import start as start_work
+    from testbed.studies.labs.library import HANDOUT, find_lab, load_lab
+    from testbed.studies.labs.students import checked_key, checked_name
+    from testbed.studies.labs.work import JOURNAL, STATE, begun_by, set_aside
+    from testbed.studies.labs.work import start as start_work
 
     if lab is None:
         raise InputError.of("LAB", "nothing", "the number of a lab", "testbed lab list shows all")
@@ -145,7 +145,7 @@ def _student_beside(parent: Path) -> tuple[str, str] | None:
     Raises:
         InputError: there are several.
     """
-    from testbed.labs.work import students_beside
+    from testbed.studies.labs.work import students_beside
 
     begun = students_beside(parent)
     if len(begun) > 1:
@@ -170,8 +170,8 @@ def predict(
     ] = None,
 ) -> None:
     """Say what a run will show, before it is made; without a value it shows the question."""
-    from testbed.labs.predicting import predict as predict_task
-    from testbed.labs.predicting import show_prediction
+    from testbed.studies.labs.predicting import predict as predict_task
+    from testbed.studies.labs.predicting import show_prediction
 
     work = work_here()
     asked = work.task(task, predictions=True)
@@ -220,8 +220,8 @@ def run(
     """
     from testbed.cli.running import reporting_how_to_resume, signals_stop
     from testbed.cli.summary import show
-    from testbed.labs.predicting import outcomes
-    from testbed.labs.runs import checked_run, emulate_run, make_run
+    from testbed.studies.labs.predicting import outcomes
+    from testbed.studies.labs.runs import checked_run, emulate_run, make_run
 
     work = work_here()
     name = checked_run(work, name)
@@ -270,9 +270,9 @@ def check(tasks: TaskNames = None) -> None:
 
     Exit status: 0 all is right, 1 an answer is wrong or missing, 2 an answer cannot be read.
     """
-    from testbed.labs.checking import check as check_task
-    from testbed.labs.hints import attempts, hints
-    from testbed.labs.runs import unseal
+    from testbed.studies.labs.checking import check as check_task
+    from testbed.studies.labs.hints import attempts, hints
+    from testbed.studies.labs.runs import unseal
 
     work = work_here()
     chosen = [work.task(task, predictions=False) for task in tasks or []]
@@ -297,7 +297,7 @@ def hint(task: TaskName = None) -> None:
 
     One more is shown after each wrong attempt, and all after success.
     """
-    from testbed.labs.hints import hints
+    from testbed.studies.labs.hints import hints
 
     work = work_here()
     asked = work.task(task, predictions=False)
@@ -319,8 +319,8 @@ def hint(task: TaskName = None) -> None:
 
 def status(as_json: Json = False) -> None:
     """Show what is done and what is next."""
-    from testbed.labs.hints import attempts, hints_read
-    from testbed.labs.quantities import counted
+    from testbed.studies.labs.hints import attempts, hints_read
+    from testbed.studies.labs.quantities import counted
 
     work = work_here()
     rows = [
@@ -364,8 +364,8 @@ def submit(
 
     Exit status: 0 it can be graded, 1 the file is made, but it could not be graded as it is.
     """
-    from testbed.labs.grading.submission import not_gradable, notes
-    from testbed.labs.grading.submission import submit as submit_work
+    from testbed.studies.labs.grading.submission import not_gradable, notes
+    from testbed.studies.labs.grading.submission import submit as submit_work
 
     work = work_here()
     path, console = submit_work(work, into), stdout()
@@ -386,8 +386,8 @@ def submit(
 
 
 def _print_question(work: "Work", task: "Task") -> None:
-    from testbed.labs.answers import form_of
-    from testbed.labs.lab import ChoiceAnswer
+    from testbed.studies.labs.answers import form_of
+    from testbed.studies.labs.lab import ChoiceAnswer
 
     console = stdout()
     console.print(task.title, style="bold")
@@ -412,7 +412,7 @@ def _print_result(
     work: "Work", result: "CheckResult", *, explained: bool, hints_before: int
 ) -> None:
     """Print what came of checking a task, with its explanation unless that was shown before."""
-    from testbed.labs.hints import hints
+    from testbed.studies.labs.hints import hints
 
     console = stdout()
     if result.passed:

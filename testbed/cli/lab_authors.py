@@ -20,9 +20,9 @@ def try_labs(
 
     Exit status: 0 all is well, 1 a lab is wrong, 2 wrong input.
     """
-    from testbed.labs.authoring import try_lab
-    from testbed.labs.library import find_lab, lab_directories, load_lab
     from testbed.results.scratch import scratch
+    from testbed.studies.labs.authoring import try_lab
+    from testbed.studies.labs.library import find_lab, lab_directories, load_lab
 
     paths = [find_lab(name) for name in labs] if labs else lab_directories()
     failed = False
@@ -46,8 +46,8 @@ def new(
     ] = None,
 ) -> None:
     """Make a lab to begin with: small, complete, and passing its test. For authors."""
-    from testbed.labs.authoring import new_lab
-    from testbed.labs.library import LABS
+    from testbed.studies.labs.authoring import new_lab
+    from testbed.studies.labs.library import LABS
 
     path = new_lab(name, into or LABS)
     stdout().print(f"{path}\nnext: testbed lab test {path}")
@@ -61,7 +61,7 @@ def keys(
     as_json: Json = False,
 ) -> None:
     """Print the key of each student, for testbed lab start. For instructors."""
-    from testbed.labs.students import checked_name, read_course_key, student_key
+    from testbed.studies.labs.students import checked_name, read_course_key, student_key
 
     secret = read_course_key(course_key)
     table = {name: student_key(secret, checked_name("STUDENT", name)) for name in students}

@@ -12,7 +12,7 @@ from testbed.cli.screen import plain_table, print_json, print_table, showing_pro
 from testbed.model.errors import ExitStatus, InputError, few
 
 if TYPE_CHECKING:
-    from testbed.labs.grading.grades import Grade
+    from testbed.studies.labs.grading.grades import Grade
 
 CourseKey = Annotated[
     Path | None,
@@ -66,13 +66,13 @@ def grade(
 
     Exit status: 0 all were graded, whatever their points; 1 some could not be; 2 wrong input.
     """
-    from testbed.labs.grading.classroom50 import submitted_by, to_classroom50
-    from testbed.labs.grading.course import Course, grade_all
-    from testbed.labs.grading.formats import to_csv, to_gradescope
-    from testbed.labs.grading.identity import remark_on_owner, remark_on_users
-    from testbed.labs.library import LABS, find_lab, lab_directories
-    from testbed.labs.students import read_course_key
     from testbed.limits import simulations_at_once
+    from testbed.studies.labs.grading.classroom50 import submitted_by, to_classroom50
+    from testbed.studies.labs.grading.course import Course, grade_all
+    from testbed.studies.labs.grading.formats import to_csv, to_gradescope
+    from testbed.studies.labs.grading.identity import remark_on_owner, remark_on_users
+    from testbed.studies.labs.library import LABS, find_lab, lab_directories
+    from testbed.studies.labs.students import read_course_key
 
     key = None if course_key is None else read_course_key(course_key)
     kept = None if cache is None else cache.resolve()
@@ -115,9 +115,9 @@ def _handed_in(
     Raises:
         InputError: there is none, or there are several where one is expected.
     """
-    from testbed.labs.grading.course import submissions_in
-    from testbed.labs.grading.formats import to_gradescope
-    from testbed.labs.grading.grades import Grade
+    from testbed.studies.labs.grading.course import submissions_in
+    from testbed.studies.labs.grading.formats import to_gradescope
+    from testbed.studies.labs.grading.grades import Grade
 
     try:
         paths = submissions_in(submissions)
@@ -145,7 +145,7 @@ def _with_remark(grade: "Grade", remark: str) -> "Grade":
 
 def _print_grades(grades: "list[Grade]", *, with_remarks: bool) -> None:
     """A table of each student's points, then the reason for each point that was lost."""
-    from testbed.labs.grading.grades import AGAIN
+    from testbed.studies.labs.grading.grades import AGAIN
 
     columns = ("student", "lab", "points", "file", "remarks" if with_remarks else "")
     table = plain_table(*columns)
@@ -180,9 +180,9 @@ def autograder(
     course_key: CourseKey = None,
 ) -> None:
     """Make the archive with which Gradescope grades one lab. For instructors."""
-    from testbed.labs.grading.autograder import write_autograder
-    from testbed.labs.library import find_lab
-    from testbed.labs.students import read_course_key
+    from testbed.studies.labs.grading.autograder import write_autograder
+    from testbed.studies.labs.library import find_lab
+    from testbed.studies.labs.students import read_course_key
 
     key = None if course_key is None else read_course_key(course_key)
     name = find_lab(lab).name

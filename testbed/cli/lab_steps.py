@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from testbed.labs.lab import Task
-    from testbed.labs.work import Work
+    from testbed.studies.labs.lab import Task
+    from testbed.studies.labs.work import Work
 
 
 def is_done(work: "Work", task: "Task") -> bool:

@@ -8,7 +8,7 @@ from testbed.cli.screen import plain_table, print_table, stdout
 from testbed.model.errors import InputError
 
 if TYPE_CHECKING:
-    from testbed.labs.work import Work
+    from testbed.studies.labs.work import Work
 
 
 def table(
@@ -32,8 +32,8 @@ def table(
     as_csv: Annotated[bool, typer.Option("--csv", help="Print all rows as CSV.")] = False,
 ) -> None:
     """Show the records of a run: packets, losses, EV events."""
-    from testbed.labs.quantities import counted
-    from testbed.labs.tables import read_table, tables_of
+    from testbed.studies.labs.quantities import counted
+    from testbed.studies.labs.tables import read_table, tables_of
 
     work = work_here()
     console = stdout()
@@ -61,11 +61,11 @@ def work_here() -> "Work":
     """The lab of the working directory, after completing copies that a crash interrupted."""
     from pathlib import Path
 
-    from testbed.labs.work import find_work
+    from testbed.studies.labs.work import find_work
 
     work = find_work(Path.cwd())
     if any(run.hidden for run in work.assignment.directory.lab.runs.values()):
-        from testbed.labs.runs import unseal
+        from testbed.studies.labs.runs import unseal
 
         unseal(work)
     return work
@@ -84,8 +84,8 @@ def _pairs(words: list[str]) -> dict[str, str]:
 
 def _seconds(option: str, text: str, default: float) -> float:
     """A time of the run in seconds; a number without unit is in seconds."""
-    from testbed.labs.quantities import parse_number
     from testbed.model.errors import RefusedValueError
+    from testbed.studies.labs.quantities import parse_number
 
     if not text:
         return default

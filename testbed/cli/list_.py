@@ -9,7 +9,7 @@ from testbed.model.errors import InputError
 
 def list_(as_json: Json = False) -> None:
     """List the scenarios and topologies that ship with the project."""
-    from testbed.files.catalog import SCENARIOS, TOPOLOGIES
+    from testbed.model.files.catalog import SCENARIOS, TOPOLOGIES
 
     kinds = {"scenarios": _descriptions(SCENARIOS), "topologies": _descriptions(TOPOLOGIES)}
     if as_json:
@@ -31,8 +31,8 @@ def list_(as_json: Json = False) -> None:
 
 def _descriptions(directory: Path) -> dict[str, str]:
     """The description of each file by its name; for a wrong file the first problem."""
-    from testbed.files.catalog import files_in
-    from testbed.files.reading import read_document
+    from testbed.model.files.catalog import files_in
+    from testbed.model.files.reading import read_document
 
     descriptions = {}
     for name, file in files_in(directory).items():

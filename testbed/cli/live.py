@@ -18,7 +18,7 @@ from testbed.model.errors import InputError, MachineError, RunFailedError, as_an
 if TYPE_CHECKING:
     from types import FrameType
 
-    from testbed.experiment.experiment import Hold
+    from testbed.emulation.experiment.experiment import Hold
     from testbed.live.emulated import EmulatedRun
     from testbed.live.serving import Listening
     from testbed.model.fabric.topology import Topology
@@ -208,7 +208,7 @@ _ENDS_S = 10.0
 
 def ask_controller(directory: Path, method: str, path: str, body: str) -> tuple[int, Any]:
     """Pass a request on to the controller of a run."""
-    from testbed.controller.client import Client, socket_of
+    from testbed.emulation.controller.client import Client, socket_of
 
     try:
         with Client(socket_of(directory)) as client:

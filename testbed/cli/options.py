@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 def _shipped_scenarios() -> list[str]:
     """The names that a shell completes."""
-    from testbed.files.catalog import SCENARIOS, files_in
+    from testbed.model.files.catalog import SCENARIOS, files_in
 
     return list(files_in(SCENARIOS))
 
 
 def _shipped_topologies() -> list[str]:
     """The names that a shell completes."""
-    from testbed.files.catalog import TOPOLOGIES, files_in
+    from testbed.model.files.catalog import TOPOLOGIES, files_in
 
     return list(files_in(TOPOLOGIES))
 
@@ -126,7 +126,7 @@ def require_labels(labels: Sequence[str], count: int, things: str) -> None:
     Raises:
         InputError: there are fewer or more, two are equal, or one is no text.
     """
-    from testbed.files.scalars import no_text
+    from testbed.model.files.scalars import no_text
 
     for label in labels:
         if code := no_text(label):

@@ -15,7 +15,7 @@ def paths(topology: TopologyName, src: Src, dst: Dst, as_json: Json = False) -> 
 
     For each path an EV that selects it, its carrier address and its links.
     """
-    from testbed.files.topologies import load_topology
+    from testbed.model.files.topologies import load_topology
 
     fabric = load_topology(topology)
     rows = _paths(fabric, *hosts_named(fabric, SRC=src, DST=dst))

@@ -6,8 +6,8 @@ import typer
 
 from testbed.cli.options import TopologyName, hosts_named
 from testbed.command_options import with_options
+from testbed.emulation.perftest import options
 from testbed.model.errors import InputError
-from testbed.perftest import options
 
 if TYPE_CHECKING:
     from testbed.model.fabric.nodes import Node
@@ -50,9 +50,9 @@ def write_lat(
 
 
 def _measure(topology: str, src: str | None, dst: str | None, measurement: options.Request) -> None:
-    from testbed.fabric.capabilities import require
-    from testbed.files.topologies import load_topology
-    from testbed.perftest.pair import measure
+    from testbed.emulation.fabric.capabilities import require
+    from testbed.emulation.perftest.pair import measure
+    from testbed.model.files.topologies import load_topology
 
     fabric = load_topology(topology)
     pairs = _pairs(fabric, src, dst)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from testbed.campaign.series import Settings
-    from testbed.experiment.experiment import Hold
+    from testbed.emulation.experiment.experiment import Hold
     from testbed.model.scenario import Scenario
     from testbed.results.run_directory import RunDirectory
 
@@ -86,8 +86,8 @@ def run(
         return scenario
 
     def record(scenario: "Scenario", directory: "RunDirectory", progress: Progress) -> None:
-        from testbed.experiment.experiment import Experiment
-        from testbed.experiment.outside import run_experiment
+        from testbed.emulation.experiment.experiment import Experiment
+        from testbed.emulation.experiment.outside import run_experiment
 
         if holding is not None:
             print_fault_help(directory.path, scenario.topology)
@@ -116,7 +116,7 @@ def _checked(
     options: RunOptions, name: str, swept: "Settings", pcap: list[str], fitting: Fitting
 ) -> "Scenario":
     """Load a scenario, and check all that can be checked before the fabric is built."""
-    from testbed.experiment.footprint import require_room
+    from testbed.emulation.experiment.footprint import require_room
 
     here = options.on is None
     if here:
@@ -163,7 +163,7 @@ def _hold(*, hold: bool, limit: str | None, several: bool) -> "Hold | None":
     Raises:
         InputError: the limit is not a time, or there are several runs.
     """
-    from testbed.experiment.experiment import Hold
+    from testbed.emulation.experiment.experiment import Hold
     from testbed.model.units import parse_duration
 
     if not hold and limit is None:
@@ -188,7 +188,7 @@ def _ending_hold_by_ctrl_c(hold: "Hold | None", progress: Progress) -> Iterator[
 
     Yields the callback to which the run reports its progress, and so the start of the hold.
     """
-    from testbed.experiment.experiment import HELD
+    from testbed.emulation.experiment.experiment import HELD
 
     usual = signal.getsignal(signal.SIGINT)
     holding = False

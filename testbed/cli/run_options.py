@@ -25,7 +25,7 @@ from testbed.model.errors import InputError, Remark, printable
 
 if TYPE_CHECKING:
     from testbed.campaign.series import SeriesPlan, Settings
-    from testbed.files.scenarios import Dilation
+    from testbed.model.files.scenarios import Dilation
     from testbed.model.scenario import Scenario
 
 MAX_RUNS = 10_000
@@ -94,9 +94,9 @@ class RunOptions:
             InputError: there is no such scenario, or it or an option is wrong.
         """
         from testbed.campaign.series import require_seed
-        from testbed.files.scenarios import load_recorded, load_with_document
-        from testbed.files.times import time_remarks
         from testbed.model import checks
+        from testbed.model.files.scenarios import load_recorded, load_with_document
+        from testbed.model.files.times import time_remarks
 
         if self.recorded:
             return load_recorded(Path(name))
@@ -161,7 +161,7 @@ def settings_of(arguments: list[str] | None) -> dict[str, Any]:
     Raises:
         InputError: an argument is not KEY=VALUE.
     """
-    from testbed.files.reading import parse_value
+    from testbed.model.files.reading import parse_value
 
     pairs = _pairs("--set", arguments)
     return {key: parse_value(text, f"--set: {key}") for key, text in pairs}
@@ -221,7 +221,7 @@ def run_options(
     Raises:
         InputError: one is not KEY=VALUE, or there are not as many labels as scenarios.
     """
-    from testbed.files.reading import parse_value
+    from testbed.model.files.reading import parse_value
 
     settings = settings_of(set_)
     pairs = _pairs("--sweep", sweep)

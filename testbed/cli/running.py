@@ -24,7 +24,7 @@ from testbed.model.run_files.layout import LOGS, MANIFEST
 from testbed.sandbox.processes import ENDING_SIGNALS, signals_handled
 
 if TYPE_CHECKING:
-    from testbed.experiment.capacity import Capacity
+    from testbed.emulation.experiment.capacity import Capacity
     from testbed.model.progress import Progress
     from testbed.model.scenario import Scenario
     from testbed.results.run_directory import RunDirectory
@@ -170,8 +170,8 @@ def machine_capacity() -> "Capacity":
     Raises:
         MachineError: this machine cannot run the testbed, or not even be measured.
     """
-    from testbed.experiment.capacity import load_capacity
-    from testbed.fabric.capabilities import require
+    from testbed.emulation.experiment.capacity import load_capacity
+    from testbed.emulation.fabric.capabilities import require
 
     capacity = load_capacity()
     if capacity is not None:
@@ -182,8 +182,8 @@ def machine_capacity() -> "Capacity":
 
 def measure_capacity() -> "Capacity":
     """Measure what this machine carries, and store it."""
-    from testbed.experiment.calibration import calibrate
-    from testbed.experiment.capacity import save_capacity
+    from testbed.emulation.experiment.calibration import calibrate
+    from testbed.emulation.experiment.capacity import save_capacity
 
     with showing_progress() as progress:
         capacity = calibrate(lambda _, done: progress("measuring what this machine carries", done))

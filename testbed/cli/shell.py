@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
-    from testbed.fabric.fabric import Fabric
-    from testbed.fabric.mininet.shell import Beside, Commands
+    from testbed.emulation.fabric.fabric import Fabric
+    from testbed.emulation.fabric.mininet.shell import Beside, Commands
     from testbed.live.serving import Listening
     from testbed.model.fabric.nodes import Link
     from testbed.model.fabric.topology import Topology
@@ -50,11 +50,11 @@ def shell(
     are commands of the prompt then; fault is one with and without --live.
     """
     from testbed.device.hosts import devices
-    from testbed.endpoint.clock import realtime_offset_ns
-    from testbed.experiment.footprint import require_room_for_fabric
-    from testbed.fabric.capabilities import require
-    from testbed.fabric.mininet.shell import run_shell
-    from testbed.files.topologies import load_topology
+    from testbed.emulation.endpoint.clock import realtime_offset_ns
+    from testbed.emulation.experiment.footprint import require_room_for_fabric
+    from testbed.emulation.fabric.capabilities import require
+    from testbed.emulation.fabric.mininet.shell import run_shell
+    from testbed.model.files.topologies import load_topology
     from testbed.rights import acting_for
 
     fabric = load_topology(topology)
@@ -86,7 +86,7 @@ def _both(
 @contextmanager
 def _unwatched(fabric: "Topology") -> "Iterator[tuple[Beside, Commands]]":
     """Faults by hand from another terminal."""
-    from testbed.controller.process import faults_by_hand
+    from testbed.emulation.controller.process import faults_by_hand
     from testbed.results.scratch import scratch
 
     with scratch("testbed-shell-") as control:
@@ -105,7 +105,7 @@ def _watched(
     fabric: "Topology", results: Path, where: "Listening"
 ) -> "Iterator[tuple[Beside, Commands]]":
     """The page beside the prompt, and the prompt's own commands."""
-    from testbed.experiment.prompt_fabric import watched_fabric
+    from testbed.emulation.experiment.prompt_fabric import watched_fabric
     from testbed.live.stream.snapshot import PROMPT
     from testbed.results.run_directory import making_run
 
@@ -177,7 +177,7 @@ _LINK_WORDS = 3
 
 def _link(topology: "Topology", run: Path, line: str) -> int:
     """Mininet's `link A B down` and `link A B up`, as a fault that is recorded."""
-    from testbed.controller.client import Client, socket_of
+    from testbed.emulation.controller.client import Client, socket_of
     from testbed.model.errors import ExitStatus
     from testbed.model.fabric.names import link_between
 

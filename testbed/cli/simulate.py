@@ -72,8 +72,8 @@ def simulate(*, options: RunOptions, watch: Watch) -> None:
 
 def _checked(options: RunOptions, name: str, swept: "Settings") -> "Scenario":
     """Load a scenario, and check that there is memory to simulate it."""
-    from testbed.experiment.footprint import require_room_to_simulate
-    from testbed.files.scenarios import nominal
+    from testbed.emulation.experiment.footprint import require_room_to_simulate
+    from testbed.model.files.scenarios import nominal
     from testbed.sim.run import require_simulated
 
     scenario = options.scenario(name, nominal, swept)

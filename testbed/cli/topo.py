@@ -32,7 +32,7 @@ def topo(
 ) -> None:
     """Draw a fabric: planes side by side, T1s above T0s above hosts."""
     from testbed.drawings.text import compact
-    from testbed.files.topologies import load_topology
+    from testbed.model.files.topologies import load_topology
 
     fabric = load_topology(topology)
     _require_drawable(fabric, topology)

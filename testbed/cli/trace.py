@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from ipaddress import IPv6Network
 
-    from testbed.fabric.live_trace import LiveTrace, Seen
+    from testbed.emulation.fabric.live_trace import LiveTrace, Seen
     from testbed.model.fabric.addressing import Path
     from testbed.model.fabric.nodes import Node
     from testbed.model.fabric.topology import Topology
@@ -40,8 +40,8 @@ def trace(
     Also shows what each node does with it. With --live a real packet crosses a real fabric and is
     captured at each port. Exit status: 0, or 1 if a capture differs from the model.
     """
-    from testbed.files.topologies import load_topology
     from testbed.model.fabric.walk import walk
+    from testbed.model.files.topologies import load_topology
     from testbed.mrc.constants import HOP_LIMIT
 
     fabric = load_topology(topology)
@@ -94,8 +94,8 @@ def _selected(
 
 
 def _live(topology: "Topology", src: "Node", dst: "Node", path: "Path", ev: int) -> "LiveTrace":
-    from testbed.fabric.capabilities import require
-    from testbed.fabric.live_trace import trace_live
+    from testbed.emulation.fabric.capabilities import require
+    from testbed.emulation.fabric.live_trace import trace_live
 
     require()
     return trace_live(topology, src, dst, path, ev)
@@ -105,7 +105,7 @@ def _expected(hops: "Sequence[Hop]", ev: int) -> "list[Seen]":
     """The packets to capture if the fabric behaves as the model."""
     from socket import IPPROTO_IPV6
 
-    from testbed.fabric.live_trace import Seen
+    from testbed.emulation.fabric.live_trace import Seen
     from testbed.model.fabric.addressing import flow_label_of_ev
 
     return [

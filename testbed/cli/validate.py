@@ -12,8 +12,8 @@ from testbed.cli.screen import print_json, print_warning, stdout
 from testbed.model.errors import ExitStatus, InputError, Remark
 
 if TYPE_CHECKING:
-    from testbed.files.documents import Document
     from testbed.model.fabric.topology import Topology
+    from testbed.model.files.documents import Document
     from testbed.model.scenario import Scenario
 
 
@@ -29,10 +29,10 @@ def validate(
     Shows what it describes. Of each time of a scenario it says on which clock it is: emulated, as
     it passes during the run, or real, as at full speed.
     """
-    from testbed.files.catalog import find_scenario, find_topology
-    from testbed.files.times import time_remarks
-    from testbed.files.topologies import load_topology
     from testbed.model.checks import remarks
+    from testbed.model.files.catalog import find_scenario, find_topology
+    from testbed.model.files.times import time_remarks
+    from testbed.model.files.topologies import load_topology
 
     kind, settings = _kind(name), settings_of(set_)
     if kind == "topology" and settings:
@@ -66,8 +66,8 @@ def validate(
 
 def _kind(name: str) -> str:
     """Whether a name or file is that of a scenario or of a topology."""
-    from testbed.files.catalog import SCENARIOS, TOPOLOGIES, files_in, is_path
-    from testbed.files.reading import read_document
+    from testbed.model.files.catalog import SCENARIOS, TOPOLOGIES, files_in, is_path
+    from testbed.model.files.reading import read_document
 
     if not is_path(name):
         only_topologies = files_in(TOPOLOGIES).keys() - files_in(SCENARIOS)
@@ -81,9 +81,9 @@ def _kind(name: str) -> str:
 
 def _scenario(name: str, settings: dict[str, Any]) -> "tuple[Scenario, Document, dict[str, Any]]":
     """A scenario, its document and its facts; finds the dilation for `auto` as a run does."""
-    from testbed.experiment.capacity import load_capacity
-    from testbed.files.scenarios import load_with_document, nominal
-    from testbed.files.times import written_times
+    from testbed.emulation.experiment.capacity import load_capacity
+    from testbed.model.files.scenarios import load_with_document, nominal
+    from testbed.model.files.times import written_times
 
     auto = {}
 
@@ -104,7 +104,7 @@ def _scenario(name: str, settings: dict[str, Any]) -> "tuple[Scenario, Document,
 
 
 def _load(scenario: "Scenario") -> str:
-    from testbed.experiment.capacity import load_capacity, show_load
+    from testbed.emulation.experiment.capacity import load_capacity, show_load
 
     capacity = load_capacity()
     if capacity is None:

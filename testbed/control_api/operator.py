@@ -12,10 +12,10 @@ from http import HTTPStatus
 from typing import Any
 
 from testbed.control_api.faults import Answer, refused, refused_request
-from testbed.files.reading import parse_request
-from testbed.files.validation import validated
 from testbed.model.errors import InputError, Problem, did_you_mean, few
 from testbed.model.fabric.topology import Topology
+from testbed.model.files.reading import parse_request
+from testbed.model.files.validation import validated
 from testbed.model.operator.checks import OnFlow
 from testbed.model.operator.commands import Command, host_of
 from testbed.model.part import Part

@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 
 from testbed.device import library
 from testbed.device.nic import NicProcess
-from testbed.fabric.fabric import Fabric
+from testbed.emulation.fabric.fabric import Fabric
 from testbed.model.errors import MachineError
 from testbed.model.fabric.nodes import Node
 from testbed.sandbox.channel import Channel

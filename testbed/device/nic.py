@@ -16,8 +16,8 @@ from typing import Final
 from testbed.device.programs import Program
 from testbed.device.protocol import SOCKET
 from testbed.device.rings import ProgramError
-from testbed.endpoint.clock import now_ns
-from testbed.endpoint.device import Device, open_device
+from testbed.emulation.endpoint.clock import now_ns
+from testbed.emulation.endpoint.device import Device, open_device
 from testbed.model.closeable import Closeable
 
 _BACKLOG: Final = 128

@@ -32,7 +32,7 @@ from testbed.device.queues import (
     Sent,
 )
 from testbed.device.rings import ProgramError
-from testbed.endpoint.device import Device
+from testbed.emulation.endpoint.device import Device
 from testbed.model.closeable import Closeable
 from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.mrc import MemoryTable, QpState

@@ -11,10 +11,11 @@ from random import Random
 from typing import Any, Protocol, runtime_checkable
 
 from testbed import mrc
-from testbed.baselines import roce
+from testbed.host.baselines import roce
 from testbed.host.mrc_config import ev_entries, port_attributes
 from testbed.host.own_code import CcPath, OwnController, OwnSelector
 from testbed.host.plan import EndpointPlan, QpPlan
+from testbed.host.workloads.messages import Poster
 from testbed.model.fabric.addressing import Path, ev_for_path, nic_address
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import PAYLOAD_MTU
@@ -24,7 +25,6 @@ from testbed.mrc.capabilities import Capabilities
 from testbed.mrc.config import RecoveryProbe
 from testbed.mrc.constants import NS_PER_S
 from testbed.mrc.wire.options import WireOptions
-from testbed.workloads.messages import Poster
 
 Controllers = dict[Node, mrc.Window]
 """The congestion windows of a host, by destination."""

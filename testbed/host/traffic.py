@@ -17,6 +17,10 @@ from testbed.host.queue_pairs import ReliableQp, Stack, reroute
 from testbed.host.recording import Tables
 from testbed.host.recording.control_log import control_log
 from testbed.host.recording.qp_records import QpRecords
+from testbed.host.workloads.messages import Checker, Sender, Slots
+from testbed.host.workloads.pattern import Block, Pattern
+from testbed.host.workloads.program import FlowEnd
+from testbed.host.workloads.programs import program_of
 from testbed.model.fabric.addressing import Path, nic_address
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import PAYLOAD_MTU
@@ -33,10 +37,6 @@ from testbed.mrc import (
     QueuePair,
     Spurious,
 )
-from testbed.workloads.messages import Checker, Sender, Slots
-from testbed.workloads.pattern import Block, Pattern
-from testbed.workloads.program import FlowEnd
-from testbed.workloads.programs import program_of
 
 SAMPLES_PER_RTT: Final = 16
 """Samples per base RTT: of the state of each queue pair, and of the switches' queues."""

@@ -8,13 +8,13 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from testbed.files.scenarios import load_recorded
 from testbed.live.fork_files import DIFFERENCE, PROGRESS, SCENARIO, ComparedPart, Difference
 from testbed.live.stream.recorded import recorded_stream
 from testbed.live.stream.records import Detection, Snapshot, State, StreamRecord, to_line
 from testbed.live.stream.run_state import StreamReader
 from testbed.live.stream.writer import STREAM
 from testbed.model.errors import TestbedError
+from testbed.model.files.scenarios import load_recorded
 from testbed.results.analyse import analyse
 from testbed.rights import acting_for
 from testbed.sim import simulate

@@ -25,10 +25,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from testbed import interpreter
 from testbed.control_api.faults import Answer, refused
 from testbed.control_api.operator import load_command
-from testbed.files.documents import REQUEST
-from testbed.files.faults import load_fault
-from testbed.files.reading import require_json
-from testbed.files.scenarios import load_recorded
 from testbed.live.fork_files import (
     DIFFERENCE,
     FORK,
@@ -41,6 +37,10 @@ from testbed.live.fork_files import (
 from testbed.live.history import RunHistory, as_files
 from testbed.model.errors import InputError, Problem
 from testbed.model.faults.replayed import entry_of
+from testbed.model.files.documents import REQUEST
+from testbed.model.files.faults import load_fault
+from testbed.model.files.reading import require_json
+from testbed.model.files.scenarios import load_recorded
 from testbed.model.units import NS_PER_S, exact_duration, parse_duration
 
 FORKS = "forks"

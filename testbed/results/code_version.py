@@ -10,14 +10,12 @@ WITH_A_WHEEL = frozenset(("files_of_checkout", "libraries"))
 """What a wheel has beside the sources."""
 
 WITHOUT_INFLUENCE = WITH_A_WHEEL | {
-    "bench",
     "campaign",
     "cli",
     "drawings",
+    "emulation/perftest",
     "interface",
-    "labs",
-    "paper",
-    "perftest",
+    "studies",
 }
 """Folders that plan, start, judge or show runs, or come with a wheel: they change no result."""
 
@@ -44,6 +42,8 @@ def _digest(without: frozenset[str]) -> str:
     digest = hashlib.sha256()
     for file in sorted(PACKAGE.rglob("*")):
         path = file.relative_to(PACKAGE)
-        if file.suffix in SUFFIXES and path.parts[0] not in without:
+        if file.suffix in SUFFIXES and without.isdisjoint(
+            parent.as_posix() for parent in path.parents
+        ):
             digest.update(f"{path} {hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
     return digest.hexdigest()[:16]

@@ -11,6 +11,7 @@ from testbed.host.queue_pairs import sans_io_stack
 from testbed.host.recording import Tables
 from testbed.host.rounds import Rounds
 from testbed.host.traffic import Traffic
+from testbed.host.workloads.pattern import Block
 from testbed.model.fabric.addressing import path_of_ev
 from testbed.model.operator.commands import Command
 from testbed.mrc import NEVER, Arrival, Datagram
@@ -18,7 +19,6 @@ from testbed.mrc.wire.datagram import new
 from testbed.sim.engine import Engine, Event
 from testbed.sim.fabric import Fabric
 from testbed.sim.packet import Deliver, Hop, Packet
-from testbed.workloads.pattern import Block
 
 SIMULATED_ROUNDS_PER_RTT: Final = 24
 """Rounds of a host per base RTT, at most (the emulation: 40): a round costs as much as a packet."""

@@ -1,6 +1,6 @@
 """One direction of a link: the sending port with its two queues, and the wire behind it.
 
-It decides as the emulation's link model does (testbed/fabric/link_model/bpf/linkmodel.bpf.c).
+It decides as the emulation's link model does (linkmodel.bpf.c).
 Whether an arriving packet is trimmed, dropped or marked depends on the bytes before it in its own
 queue, those in service included. The priority queue is served first. Faults act on the
 wire, so a lost packet has used its share of the link, and packets that wait when a blackhole begins

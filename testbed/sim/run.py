@@ -11,6 +11,7 @@ from testbed.host.plan import plan_endpoints
 from testbed.host.recording import Recorders, Tables
 from testbed.host.traffic import SAMPLES_PER_RTT, slot_bytes
 from testbed.host.traffic_progress import TrafficProgress
+from testbed.host.workloads.pattern import Block
 from testbed.mapper.clustermapper import Clustermapper, MapperPlan
 from testbed.model.errors import InputError, Problem
 from testbed.model.fabric.addressing import nic_address
@@ -37,7 +38,6 @@ from testbed.sim.faults import FaultInjection
 from testbed.sim.host import Host
 from testbed.sim.mapper import SimulatedAgents
 from testbed.sim.outcome import SimulationOutcome
-from testbed.workloads.pattern import Block
 
 if TYPE_CHECKING:
     from testbed.model.fabric.nodes import Node

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from testbed.bench.measure import Setting
-from testbed.bench.runs import at_fitting_dilation
-from testbed.bench.simulated import agreement
-from testbed.bench.simulated.agreement import Compared, RunFigures, scenarios, table
-from testbed.experiment.capacity import Capacity
+from testbed.emulation.experiment.capacity import Capacity
 from testbed.model.faults.kinds import Blackhole
+from testbed.studies.bench.measure import Setting
+from testbed.studies.bench.runs import at_fitting_dilation
+from testbed.studies.bench.simulated import agreement
+from testbed.studies.bench.simulated.agreement import Compared, RunFigures, scenarios, table
 
 US = 1_000
 

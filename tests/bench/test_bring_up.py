@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from testbed.bench.fabric import bring_up, stock
-from testbed.bench.fabric.bring_up import Built, per_link
-from testbed.bench.measure import Measurement, Setting
-from testbed.fabric.netlink import requests
-from testbed.fabric.netlink.requests import Interface
-from testbed.fabric.netlink.socket import Netlink
+from testbed.emulation.fabric.netlink import requests
+from testbed.emulation.fabric.netlink.requests import Interface
+from testbed.emulation.fabric.netlink.socket import Netlink
 from testbed.sandbox import namespaces
+from testbed.studies.bench.fabric import bring_up, stock
+from testbed.studies.bench.fabric.bring_up import Built, per_link
+from testbed.studies.bench.measure import Measurement, Setting
 from tests.sandbox import run_in_sandbox
 
 

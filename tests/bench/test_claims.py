@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from testbed.bench import robustness
-from testbed.bench.claims import ROOT, Claim, figures
-from testbed.bench.fabric import accounts
-from testbed.bench.measure import Setting
+from testbed.studies.bench import robustness
+from testbed.studies.bench.claims import ROOT, Claim, figures
+from testbed.studies.bench.fabric import accounts
+from testbed.studies.bench.measure import Setting
 
 pytestmark = pytest.mark.programs
 

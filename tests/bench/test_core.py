@@ -2,9 +2,9 @@
 
 import pytest
 
-from testbed.bench import core
 from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.mrc import QueuePair
+from testbed.studies.bench import core
 
 
 def test_every_round_is_full_and_every_step_timed(monkeypatch: pytest.MonkeyPatch) -> None:

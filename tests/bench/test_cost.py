@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from testbed.bench.measure import Setting
-from testbed.bench.simulated.cost import costs
-from testbed.bench.simulated.simulator import permutation
+from testbed.studies.bench.measure import Setting
+from testbed.studies.bench.simulated.cost import costs
+from testbed.studies.bench.simulated.simulator import permutation
 
 pytestmark = pytest.mark.simulated
 

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from testbed.bench import runs
-from testbed.bench.fabric import delay
-from testbed.bench.measure import Setting
-from testbed.experiment.capacity import Capacity
+from testbed.emulation.experiment.capacity import Capacity
 from testbed.model.scenario import Scenario
+from testbed.studies.bench import runs
+from testbed.studies.bench.fabric import delay
+from testbed.studies.bench.measure import Setting
 
 QUICK = Capacity(endpoint_ns=20_000, link_ns=2_000, cpus=8, lag_ns=100_000)
 LATE = Capacity(endpoint_ns=20_000, link_ns=2_000, cpus=8, lag_ns=13_080_000)

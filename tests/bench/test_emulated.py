@@ -5,11 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from testbed.bench import emulated, runs
-from testbed.bench.measure import Measurement, Setting
-from testbed.experiment.capacity import Capacity
+from testbed.emulation.experiment.capacity import Capacity
 from testbed.model.run_files.health import HealthSample
 from testbed.model.scenario import Scenario
+from testbed.studies.bench import emulated, runs
+from testbed.studies.bench.measure import Measurement, Setting
 
 QUICK = Capacity(endpoint_ns=20_000, link_ns=2_000, cpus=8, lag_ns=100_000)
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from testbed.bench.simulated.growth import cost_of_a_hop
-from testbed.bench.simulated.simulator import permutation
 from testbed.sim import Simulation
+from testbed.studies.bench.simulated.growth import cost_of_a_hop
+from testbed.studies.bench.simulated.simulator import permutation
 
 pytestmark = pytest.mark.simulated
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from testbed.bench.simulated import htsim
-from testbed.bench.simulated.simulator import permutation
-from testbed.files.matrices import read_matrix
 from testbed.model.errors import InputError, MachineError
+from testbed.model.files.matrices import read_matrix
+from testbed.studies.bench.simulated import htsim
+from testbed.studies.bench.simulated.simulator import permutation
 
 SCENARIO = permutation(2, 2, seed=1)
 

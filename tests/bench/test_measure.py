@@ -2,7 +2,7 @@
 
 import pytest
 
-from testbed.bench.measure import Measurement, at_least, at_most, not_measured
+from testbed.studies.bench.measure import Measurement, at_least, at_most, not_measured
 
 
 @pytest.mark.parametrize(

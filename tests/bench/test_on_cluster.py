@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from testbed.bench.measure import Setting
-from testbed.bench.on_cluster import figures_from
-from testbed.bench.parts import PARTS, load
 from testbed.cli.placing import pool_at
 from testbed.model.errors import ExitStatus
+from testbed.studies.bench.measure import Setting
+from testbed.studies.bench.on_cluster import figures_from
+from testbed.studies.bench.parts import PARTS, load
 from tests.cli.conftest import Call, call
 
 __all__ = ["call"]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.bench import packet_rate
 from testbed.model.errors import MachineError
+from testbed.studies.bench import packet_rate
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from testbed.bench.measure import Setting
-from testbed.bench.runs import TRIES, make_runs, seeded, simulate_runs
 from testbed.campaign import local
 from testbed.campaign.job import Form, Job, JobRecord
-from testbed.files.scenarios import load_scenario
 from testbed.model.errors import MachineError
+from testbed.model.files.scenarios import load_scenario
 from testbed.model.run_files.layout import SUMMARY
 from testbed.results.analyse import analyse
 from testbed.results.code_version import code_version
 from testbed.results.run_directory import RunDirectory
+from testbed.studies.bench.measure import Setting
+from testbed.studies.bench.runs import TRIES, make_runs, seeded, simulate_runs
 from tests.results.synthetic import Plan, generate
 
 pytestmark = pytest.mark.programs

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from testbed import fast
-from testbed.bench.measure import Setting
-from testbed.bench.simulated import shares
+from testbed.studies.bench.measure import Setting
+from testbed.studies.bench.simulated import shares
 
 pytestmark = pytest.mark.simulated
 

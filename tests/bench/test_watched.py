@@ -2,8 +2,8 @@
 
 import pytest
 
-from testbed.bench.watched import Pair, WatchedRun, figures_of, is_same
 from testbed.model.run_files.health import PAGE_SERVER, WATCHER
+from testbed.studies.bench.watched import Pair, WatchedRun, figures_of, is_same
 
 
 @pytest.mark.parametrize(

@@ -37,13 +37,13 @@ from testbed.campaign.local import LocalExecutor
 from testbed.campaign.plan import as_recorded, planned_run
 from testbed.campaign.store import Store
 from testbed.campaign.turns import EMULATION_LOCK
-from testbed.experiment.capacity import load_capacity
-from testbed.experiment.machine import cpu_model
-from testbed.files.scenarios import load_scenario
-from testbed.labs.grading.records import differing_tables
+from testbed.emulation.experiment.capacity import load_capacity
+from testbed.emulation.experiment.machine import cpu_model
 from testbed.model.errors import SIGNALLED, ExitStatus, MachineError
+from testbed.model.files.scenarios import load_scenario
 from testbed.results.code_version import code_version, package_version
 from testbed.results.run_directory import locked
+from testbed.studies.labs.grading.records import differing_tables
 from tests.campaign.programs import program, scheduler, worker_options
 from tests.campaign.test_engine import _made as finished_run
 from tests.waiting import WATCHDOG_S, wait_until

@@ -24,8 +24,8 @@ from testbed.campaign.series import (
     planned_runs,
     series_of,
 )
-from testbed.files.scenarios import load_scenario
 from testbed.model.errors import InputError
+from testbed.model.files.scenarios import load_scenario
 from testbed.model.run_files.layout import SUMMARY
 from testbed.model.scenario import Scenario
 from testbed.model.summary import FaultSummary, FlowSummary, Integrity, Summary

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from testbed.cli import main
-from testbed.experiment.capacity import Capacity
+from testbed.emulation.experiment.capacity import Capacity
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ def call(
 ) -> Call:
     """Call `testbed` with arguments, in an empty directory of its own."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("testbed.experiment.capacity.load_capacity", lambda: AMPLE)
+    monkeypatch.setattr("testbed.emulation.experiment.capacity.load_capacity", lambda: AMPLE)
 
     def call(*arguments: str) -> Called:
         monkeypatch.setattr(sys, "argv", ["testbed", *arguments])

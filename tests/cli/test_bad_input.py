@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.files.scenarios import load_scenario
 from testbed.model.faults.kinds import Delay
+from testbed.model.files.scenarios import load_scenario
 from testbed.model.workload import Connections
 
 from .conftest import Call

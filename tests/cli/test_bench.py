@@ -7,10 +7,10 @@ from types import ModuleType
 
 import pytest
 
-from testbed.bench import parts
-from testbed.bench.measure import Measurement, Setting, at_least, at_most, not_measured
-from testbed.bench.parts import PARTS, BenchPart, load
 from testbed.model.errors import ExitStatus, MachineError
+from testbed.studies.bench import parts
+from testbed.studies.bench.measure import Measurement, Setting, at_least, at_most, not_measured
+from testbed.studies.bench.parts import PARTS, BenchPart, load
 
 from .conftest import Call
 
@@ -77,7 +77,7 @@ def test_a_part_that_cannot_be_measured_takes_no_other_with_it(
 
 def test_a_part_is_added_by_a_module_and_a_row(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     """As docs/architecture.md says: a function named like the part, and its row in PARTS."""
-    module = ModuleType("testbed.bench.heart_beat")
+    module = ModuleType("testbed.studies.bench.heart_beat")
     vars(module)["heart_beat"] = lambda setting: [
         at_most("beats", "1/s", [1.1] * setting.repeats, 2)
     ]

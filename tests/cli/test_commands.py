@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from testbed.files.scenarios import load_scenario
 from testbed.model.errors import ExitStatus
+from testbed.model.files.scenarios import load_scenario
 from testbed.model.json_schema import scenario_schema, topology_schema
 
 from .conftest import Call
@@ -285,7 +285,7 @@ def test_an_unexpected_error_is_told_with_its_traceback(
     def fail(_: str) -> None:
         raise RuntimeError("something else")
 
-    monkeypatch.setattr("testbed.files.topologies.load_topology", fail)
+    monkeypatch.setattr("testbed.model.files.topologies.load_topology", fail)
     called = call("paths", "clos-tiny", "h0", "h1")
     assert called.status == ExitStatus.CRASHED
     first, *others = called.err.splitlines()

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from testbed.experiment.diagnosis import apt_command
-from testbed.fabric.interfaces import TUN_DEVICE
-from testbed.fabric.link_model import link_model
-from testbed.fabric.requirements import RequirementResult
+from testbed.emulation.experiment.diagnosis import apt_command
+from testbed.emulation.fabric.interfaces import TUN_DEVICE
+from testbed.emulation.fabric.link_model import link_model
+from testbed.emulation.fabric.requirements import RequirementResult
 from testbed.sandbox import namespaces
 from testbed.sandbox.processes import call
 from tests.sandbox import run_in_sandbox
@@ -149,7 +149,7 @@ def test_nobody_is_told_that_root_is_needed() -> None:
     """In a process that has given up root: what can be told without it is told."""
 
     def look() -> dict[str, tuple[bool, bool, str]]:
-        from testbed.experiment.diagnosis import diagnose  # noqa: PLC0415 - while still root
+        from testbed.emulation.experiment.diagnosis import diagnose  # noqa: PLC0415 - while still root
 
         os.setgid(NOBODY)
         os.setuid(NOBODY)

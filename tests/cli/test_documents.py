@@ -9,10 +9,10 @@ from typing import get_args
 import pytest
 import typer
 
-from testbed.bench.parts import PARTS
 from testbed.cli import command_line
-from testbed.files.scenarios import load_scenario
 from testbed.model.faults.kinds import Fault
+from testbed.model.files.scenarios import load_scenario
+from testbed.studies.bench.parts import PARTS
 
 PROJECT = Path(__file__).parents[2]
 TOP = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "results/README.md")

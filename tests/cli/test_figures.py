@@ -8,8 +8,8 @@ import pytest
 
 from testbed.campaign.job import FORMS, Form
 from testbed.cli.figures import seed_counts
-from testbed.paper.figure import Overrides
-from testbed.paper.planning import plan, select_figures, setup_of
+from testbed.studies.paper.figure import Overrides
+from testbed.studies.paper.planning import plan, select_figures, setup_of
 
 from .conftest import Call
 

@@ -12,9 +12,9 @@ from testbed.campaign.cluster.workers import Worker
 from testbed.campaign.local import LocalExecutor
 from testbed.campaign.plan import planned_run
 from testbed.cli.fitting import Fitting, capacities_of, keep_slower_out, slowest_of
-from testbed.experiment.capacity import Capacity
-from testbed.files.scenarios import load_scenario
+from testbed.emulation.experiment.capacity import Capacity
 from testbed.model.errors import MachineError
+from testbed.model.files.scenarios import load_scenario
 
 QUICK = Capacity(endpoint_ns=150_000, link_ns=15_000, cpus=4)
 SLOW = replace(QUICK, cpus=2)

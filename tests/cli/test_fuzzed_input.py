@@ -9,9 +9,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.files.scenarios import load_scenario
 from testbed.model.checks import remarks
 from testbed.model.errors import InputError, Problem
+from testbed.model.files.scenarios import load_scenario
 
 RIGHT: dict[str, Any] = {
     "name": "x",

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.experiment.capacity import load_capacity, save_capacity
+from testbed.emulation.experiment.capacity import load_capacity, save_capacity
 from testbed.model.errors import ExitStatus
 from testbed.model.run_files.layout import SUMMARY
 from testbed.model.summary import Summary
@@ -238,7 +238,7 @@ def test_a_second_run_at_the_same_time_is_warned(
 
     sign = f"\0mrc-testbed-test-{os.getpid()}"  # its own: others may run on this machine
     monkeypatch.setattr(import_module("testbed.cli.run"), "_UNDER_WAY", sign)
-    monkeypatch.setattr("testbed.experiment.outside.run_experiment", run)
+    monkeypatch.setattr("testbed.emulation.experiment.outside.run_experiment", run)
     Path("tiny.yaml").write_text(SCENARIO)
     assert "another run" not in call("run", "tiny.yaml", "--force").err
     with socket.socket(socket.AF_UNIX) as other:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.experiment.capacity import Capacity
+from testbed.emulation.experiment.capacity import Capacity
 from testbed.model.errors import ExitStatus
 from tests.cli.conftest import Call
 
@@ -20,9 +20,9 @@ def unmeasured(call: Call, monkeypatch: pytest.MonkeyPatch) -> Call:
     def measure(_: object) -> Capacity:
         raise MeasuredError
 
-    monkeypatch.setattr("testbed.experiment.capacity.load_capacity", lambda: None)
-    monkeypatch.setattr("testbed.experiment.calibration.calibrate", measure)
-    monkeypatch.setattr("testbed.fabric.capabilities.require", lambda: None)
+    monkeypatch.setattr("testbed.emulation.experiment.capacity.load_capacity", lambda: None)
+    monkeypatch.setattr("testbed.emulation.experiment.calibration.calibrate", measure)
+    monkeypatch.setattr("testbed.emulation.fabric.capabilities.require", lambda: None)
     return call
 
 
@@ -54,7 +54,7 @@ def test_a_forced_run_measures_nothing(
         (tmp_path / "ran").touch()
         raise KeyError("enough")
 
-    monkeypatch.setattr("testbed.experiment.outside.run_experiment", run)
+    monkeypatch.setattr("testbed.emulation.experiment.outside.run_experiment", run)
     assert "MeasuredError" not in unmeasured("run", "healthy", "--force").err
     assert (tmp_path / "ran").exists()
 

@@ -7,9 +7,9 @@ import pytest
 import yaml
 
 from testbed import scenario as scenario_of_python
-from testbed.files.scenarios import load_recorded, load_scenario
 from testbed.live.history import as_files
 from testbed.model.errors import InputError
+from testbed.model.files.scenarios import load_recorded, load_scenario
 from testbed.model.own_code import OwnCode
 from testbed.model.run_files.layout import MANIFEST
 from testbed.model.scenario import Scenario

@@ -21,7 +21,7 @@ def test_wrong_options_are_told_before_anything_is_built(
     def build(*_: object) -> int:
         raise AssertionError("it was built")
 
-    monkeypatch.setattr("testbed.perftest.pair.measure", build)
+    monkeypatch.setattr("testbed.emulation.perftest.pair.measure", build)
     called = call("write-bw", *arguments)
     assert called.status == 2
     assert message in called.err

@@ -13,7 +13,7 @@ import pytest
 
 from testbed.cli.options import links_named
 from testbed.cli.screen import showing_progress
-from testbed.experiment.experiment import Experiment
+from testbed.emulation.experiment.experiment import Experiment
 from testbed.model.errors import ExitStatus, InputError, MachineError, RunFailedError
 from testbed.model.fabric.topology import Topology
 from testbed.model.scenario import Scenario
@@ -114,7 +114,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Play:
 
     def play(records: Records = _records, summary: Summary | None = None) -> None:
         monkeypatch.setattr(
-            "testbed.experiment.outside.run_experiment",
+            "testbed.emulation.experiment.outside.run_experiment",
             lambda run, progress: records(run.scenario, run.directory, progress),
         )
         monkeypatch.setattr(
@@ -295,7 +295,7 @@ def test_more_messages_than_memory_holds(
     call: Call, play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     play()
-    monkeypatch.setattr("testbed.experiment.footprint.buffer_bytes", lambda _: 1 << 60)
+    monkeypatch.setattr("testbed.emulation.experiment.footprint.buffer_bytes", lambda _: 1 << 60)
     called = call("run", "link-failure")
     assert called.status == 3
     assert "or a smaller message_size or depth" in called.err
@@ -418,7 +418,7 @@ def test_links_to_capture_are_checked_before_anything_runs_and_handed_on(
         asked.extend(order.captured)
         _records(order.scenario, order.directory, progress)
 
-    monkeypatch.setattr("testbed.experiment.outside.run_experiment", run)
+    monkeypatch.setattr("testbed.emulation.experiment.outside.run_experiment", run)
     wrong = call("run", "link-failure", "--pcap", "p0_t0_0--p0_t1_9")
     assert wrong.status == 2
     assert "--pcap: found p0_t0_0--p0_t1_9, expected a link of clos-4plane" in wrong.err

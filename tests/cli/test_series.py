@@ -18,9 +18,9 @@ from testbed.campaign.series import SeriesCase, SeriesPlan, Settings, digest, lo
 from testbed.cli.fitting import Fitting
 from testbed.cli.run_options import run_options
 from testbed.cli.series import _begin_or_continue, _chosen_in_store, _planned_at
-from testbed.experiment.capacity import Capacity
-from testbed.files.scenarios import load_scenario
+from testbed.emulation.experiment.capacity import Capacity
 from testbed.model.errors import ExitStatus, InputError
+from testbed.model.files.scenarios import load_scenario
 from testbed.model.run_files.layout import SUMMARY
 from testbed.model.scenario import Scenario
 from testbed.results.run_directory import is_locked

@@ -15,8 +15,8 @@ import pytest
 
 from testbed.cli import fault, operating
 from testbed.cli.shell import run_command
-from testbed.fabric.interfaces import TUN_DEVICE
-from testbed.files.topologies import load_topology
+from testbed.emulation.fabric.interfaces import TUN_DEVICE
+from testbed.model.files.topologies import load_topology
 from testbed.sandbox import namespaces
 from tests.judging import skip_without
 from tests.pcapng import read_capture

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.files.topologies import load_topology
+from testbed.model.files.topologies import load_topology
 
 from .conftest import Call
 

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from testbed.controller.actuators import openflow
-from testbed.controller.actuators.openflow import OpenFlowActuator
-from testbed.controller.actuators.state import FaultError, LinkImpairments
-from testbed.controller.places import Places
-from testbed.controller.plan import DROP_PRIORITY, WIRE_PRIORITY
-from testbed.fabric.layout import Layout
-from testbed.fabric.openvswitch.wires import wires_of
+from testbed.emulation.controller.actuators import openflow
+from testbed.emulation.controller.actuators.openflow import OpenFlowActuator
+from testbed.emulation.controller.actuators.state import FaultError, LinkImpairments
+from testbed.emulation.controller.places import Places
+from testbed.emulation.controller.plan import DROP_PRIORITY, WIRE_PRIORITY
+from testbed.emulation.fabric.layout import Layout
+from testbed.emulation.fabric.openvswitch.wires import wires_of
 from testbed.model.faults.impairment import Impairment
 from tests.controller.test_plan import FABRIC_LINK, TINY
 from tests.controller.test_timeline import VirtualClock

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from testbed.controller import ControllerPlan, ControllerProcess
-from testbed.fabric.fabric import Fabric
-from testbed.fabric.openvswitch import availability
-from testbed.fabric.openvswitch.availability import available
-from testbed.fabric.openvswitch.switch import OpenVSwitch
+from testbed.emulation.controller import ControllerPlan, ControllerProcess
+from testbed.emulation.fabric.fabric import Fabric
+from testbed.emulation.fabric.openvswitch import availability
+from testbed.emulation.fabric.openvswitch.availability import available
+from testbed.emulation.fabric.openvswitch.switch import OpenVSwitch
 from testbed.model.errors import RunFailedError
 from testbed.model.faults.kinds import Fault
 from tests.controller.test_plan import FABRIC_LINK, TINY, fault, struck

@@ -18,14 +18,14 @@ import pytest
 
 from testbed.control_api.operator import PATH as OPERATOR
 from testbed.control_api.operator import load_command
-from testbed.controller.client import Client, heal_all, socket_of
-from testbed.controller.live import SOCKET, LiveControl
-from testbed.fabric.link_model.link_control import LinkControl
-from testbed.fabric.netlink.namespaces import NodeNamespaces
-from testbed.files.faults import load_fault
+from testbed.emulation.controller.client import Client, heal_all, socket_of
+from testbed.emulation.controller.live import SOCKET, LiveControl
+from testbed.emulation.fabric.link_model.link_control import LinkControl
+from testbed.emulation.fabric.netlink.namespaces import NodeNamespaces
 from testbed.model.errors import ExitStatus, InputError, Problem
 from testbed.model.faults.kinds import Fault
 from testbed.model.faults.record import FaultRecord
+from testbed.model.files.faults import load_fault
 from testbed.model.run_files.layout import RUN
 from tests.controller.test_faults import running
 from tests.controller.test_plan import FABRIC_LINK, TINY, fault
@@ -317,7 +317,7 @@ def test_probes_may_take_longer_than_a_client_waits_for_other_answers(
     by_page: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     timeout_s = 0.1
-    monkeypatch.setattr("testbed.controller.client.TIMEOUT_S", timeout_s)
+    monkeypatch.setattr("testbed.emulation.controller.client.TIMEOUT_S", timeout_s)
     command = {"kind": "probe", "flow": "h0->h1", "within": "12 s"}
     with socket.socket(socket.AF_UNIX) as controller, ThreadPoolExecutor() as pool:
         controller.bind(str(tmp_path / SOCKET))

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from testbed.controller.operator_commands import REPLY_TIMEOUT_S, OperatorCommands
-from testbed.files.topologies import load_topology
+from testbed.emulation.controller.operator_commands import REPLY_TIMEOUT_S, OperatorCommands
 from testbed.model.errors import Problem
+from testbed.model.files.topologies import load_topology
 from testbed.model.units import NS_PER_S
 
 T0_NS = 1_000_000_000

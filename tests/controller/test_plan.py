@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from testbed.controller.plan import ControllerPlan, choose_wires
+from testbed.emulation.controller.plan import ControllerPlan, choose_wires
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.kinds import Fault
 from testbed.model.faults.schedule import ScheduledFault, scheduled_faults

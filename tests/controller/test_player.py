@@ -3,18 +3,18 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from testbed.controller._ryu import HubClock, hub
-from testbed.controller.actuators.state import Effect
-from testbed.controller.plan import ControllerPlan
-from testbed.controller.player import FaultPlayer
+from testbed.emulation.controller._ryu import HubClock, hub
+from testbed.emulation.controller.actuators.state import Effect
+from testbed.emulation.controller.plan import ControllerPlan
+from testbed.emulation.controller.player import FaultPlayer
 from testbed.model.faults.impairment import Impairment
 from testbed.model.faults.schedule import ScheduledFault
 from testbed.model.units import NS_PER_S
 from tests.controller.test_plan import FABRIC_LINK, TINY, fault, struck
 
 if TYPE_CHECKING:
-    from testbed.controller.places import Places
-    from testbed.fabric.link_model.link_control import LinkControl
+    from testbed.emulation.controller.places import Places
+    from testbed.emulation.fabric.link_model.link_control import LinkControl
 
 MS = 1_000_000
 

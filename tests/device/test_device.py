@@ -34,9 +34,9 @@ from testbed.device.protocol import (
     Reply,
     Request,
 )
-from testbed.endpoint.device import Device
-from testbed.fabric.fabric import Fabric
-from testbed.fabric.link_model.link_control import LinkControl
+from testbed.emulation.endpoint.device import Device
+from testbed.emulation.fabric.fabric import Fabric
+from testbed.emulation.fabric.link_model.link_control import LinkControl
 from testbed.model.fabric.topology import Topology
 from testbed.mrc import CompletionStatus
 from testbed.mrc.verbs import Destination

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from testbed.files.scenarios import load_scenario
 from testbed.model.errors import ExitStatus
+from testbed.model.files.scenarios import load_scenario
 from tests.judging import until_trusted
 from tests.waiting import WATCHDOG_S
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from testbed.experiment.experiment import Experiment
-from testbed.experiment.outside import run_experiment
-from testbed.fabric.openvswitch import availability
-from testbed.fabric.openvswitch.availability import Availability
-from testbed.files.scenarios import load_scenario
+from testbed.emulation.experiment.experiment import Experiment
+from testbed.emulation.experiment.outside import run_experiment
+from testbed.emulation.fabric.openvswitch import availability
+from testbed.emulation.fabric.openvswitch.availability import Availability
+from testbed.model.files.scenarios import load_scenario
 from testbed.results.analyse import analyse
 from tests.e2e.conftest import CommandLine
 from tests.judging import until_trusted

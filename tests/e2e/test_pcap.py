@@ -6,7 +6,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from testbed.files.topologies import load_topology
+from testbed.model.files.topologies import load_topology
 from tests.pcapng import read_capture
 from tests.waiting import WATCHDOG_S
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from testbed.fabric.link_model import link_model
+from testbed.emulation.fabric.link_model import link_model
 from testbed.model.errors import ExitStatus
 from testbed.sandbox import namespaces
 from tests.e2e.conftest import TINY, CommandLine, wait_until_running

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from testbed.endpoint.carriers import Carriers
-from testbed.endpoint.process import Endpoint
-from testbed.fabric.fabric import Fabric
+from testbed.emulation.endpoint.carriers import Carriers
+from testbed.emulation.endpoint.process import Endpoint
+from testbed.emulation.fabric.fabric import Fabric
 from testbed.host.plan import plan_endpoints
+from testbed.host.workloads.messages import REGION_VA, rkey_of
 from testbed.model.fabric.addressing import nic_address
 from testbed.model.fabric.topology import PAYLOAD_MTU, Topology
 from testbed.model.scenario import Scenario
@@ -24,7 +25,6 @@ from testbed.model.workload import WriteBw
 from testbed.mrc import MemoryRegion
 from testbed.mrc.wire.packets import Write
 from testbed.sandbox.channel import Channel
-from testbed.workloads.messages import REGION_VA, rkey_of
 from tests.fabric.packets import in_node, raw_socket
 from tests.mrc.bad_input import DSCP, FAILED_OPERATIONS, Bad, bad_packets, good_write
 from tests.mrc.test_wire import write_bytes

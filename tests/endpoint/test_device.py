@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
-from testbed.endpoint.device import LATE_RTTS, Device, plain_errors
-from testbed.fabric.fabric import Fabric
-from testbed.fabric.link_model.link_control import LinkControl
+from testbed.emulation.endpoint.device import LATE_RTTS, Device, plain_errors
+from testbed.emulation.fabric.fabric import Fabric
+from testbed.emulation.fabric.link_model.link_control import LinkControl
 from testbed.model.errors import InputError, MachineError
 from testbed.model.fabric.topology import PAYLOAD_MTU, Topology
 from testbed.mrc import Arrival, CompletionStatus, Nscc

@@ -7,11 +7,11 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from testbed.endpoint.device_records import SOCKET_SUFFIX, DeviceRecords
-from testbed.files.scenarios import load_scenario
+from testbed.emulation.endpoint.device_records import SOCKET_SUFFIX, DeviceRecords
 from testbed.host.operator import KEPT_EVENTS
 from testbed.host.traffic import Connection
 from testbed.model.fabric.nodes import Node
+from testbed.model.files.scenarios import load_scenario
 from testbed.model.run_files.layout import START
 from testbed.model.run_files.raw import RunStart
 from testbed.mrc import EvChanged, EvState, Placed, QueuePair

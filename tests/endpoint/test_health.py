@@ -5,8 +5,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from testbed.endpoint.clock import realtime_offset_ns
-from testbed.endpoint.health import INTERVAL_NS, HealthLog
+from testbed.emulation.endpoint.clock import realtime_offset_ns
+from testbed.emulation.endpoint.health import INTERVAL_NS, HealthLog
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

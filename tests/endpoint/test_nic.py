@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from testbed.endpoint.nic import MAX_SWITCHES, Nic, delays_ns
-from testbed.endpoint.sockets import Received
+from testbed.emulation.endpoint.nic import MAX_SWITCHES, Nic, delays_ns
+from testbed.emulation.endpoint.sockets import Received
 from testbed.model.fabric.topology import Topology
 from testbed.mrc.constants import HOP_LIMIT
 
@@ -52,8 +52,10 @@ def nic(monkeypatch: pytest.MonkeyPatch) -> Nic:
 
 def set_clock(monkeypatch: pytest.MonkeyPatch, offset_ns: int) -> None:
     """Set CLOCK_REALTIME."""
-    monkeypatch.setattr("testbed.endpoint.nic.realtime_offset_ns", lambda: offset_ns)
-    monkeypatch.setattr("testbed.endpoint.nic.is_stepped", lambda known_ns: known_ns != offset_ns)
+    monkeypatch.setattr("testbed.emulation.endpoint.nic.realtime_offset_ns", lambda: offset_ns)
+    monkeypatch.setattr(
+        "testbed.emulation.endpoint.nic.is_stepped", lambda known_ns: known_ns != offset_ns
+    )
 
 
 def took_in(
@@ -96,7 +98,7 @@ def test_how_late_the_process_is_with_a_packet_is_told_apart(
     nic: Nic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     due_ns = 5 * MS + DELAY_NS[FAR]
-    monkeypatch.setattr("testbed.endpoint.nic.now_ns", lambda: due_ns + 3 * MS)
+    monkeypatch.setattr("testbed.emulation.endpoint.nic.now_ns", lambda: due_ns + 3 * MS)
     nic.sockets.waiting.append((5 * MS, FAR))  # type: ignore[attr-defined]
     ((_, arrival, late_ns),) = nic.arrivals(due_ns + 2 * MS, core_ns=due_ns + MS)
     assert (arrival.rx_ns, late_ns) == (due_ns + MS, 3 * MS)

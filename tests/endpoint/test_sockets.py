@@ -6,9 +6,9 @@ from ipaddress import IPv6Address
 
 import pytest
 
-from testbed.endpoint.sockets import BATCH, MAX_PACKET, HostSockets, Received
-from testbed.fabric.netlink import requests
-from testbed.fabric.netlink.namespaces import NodeNamespaces
+from testbed.emulation.endpoint.sockets import BATCH, MAX_PACKET, HostSockets, Received
+from testbed.emulation.fabric.netlink import requests
+from testbed.emulation.fabric.netlink.namespaces import NodeNamespaces
 from testbed.mrc import DecodeError, decode
 from testbed.mrc.wire.packets import DecodeReason
 from testbed.sandbox.namespaces import enter_netns

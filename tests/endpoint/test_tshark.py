@@ -7,10 +7,10 @@ from pathlib import Path as FilePath
 
 import pytest
 
-from testbed.endpoint.clock import now_ns
-from testbed.endpoint.device import Device
-from testbed.fabric.capture import LinkCaptures
-from testbed.fabric.fabric import Fabric
+from testbed.emulation.endpoint.clock import now_ns
+from testbed.emulation.endpoint.device import Device
+from testbed.emulation.fabric.capture import LinkCaptures
+from testbed.emulation.fabric.fabric import Fabric
 from testbed.model.fabric.topology import PAYLOAD_MTU, Topology
 from testbed.mrc import Datagram, DscpClasses
 from testbed.mrc.constants import EndpointOp

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from testbed.ev_modes.outcome import PathRow, TrialOutcome
-from testbed.ev_modes.setting import Setting, default_profile
-from testbed.ev_modes.trial import run
+from testbed.emulation.ev_modes.outcome import PathRow, TrialOutcome
+from testbed.emulation.ev_modes.setting import Setting, default_profile
+from testbed.emulation.ev_modes.trial import run
 from testbed.model.errors import InputError
 from testbed.model.fabric import addressing
 from testbed.model.fabric.ev_mode import EvMode, core_ev

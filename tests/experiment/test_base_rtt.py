@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.experiment.base_rtt import SAMPLES, TOLERANCE, measure
-from testbed.files.scenarios import load_scenario
+from testbed.emulation.experiment.base_rtt import SAMPLES, TOLERANCE, measure
+from testbed.model.files.scenarios import load_scenario
 from testbed.model.flows import base_rtt_flow, flows_of
 
 MS = 1_000_000

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from testbed import fast
-from testbed.experiment.capacity import (
+from testbed.emulation.experiment.capacity import (
     TARGET_LOAD,
     WARN_LOAD,
     Capacity,
@@ -20,8 +20,8 @@ from testbed.experiment.capacity import (
     load_capacity,
     save_capacity,
 )
-from testbed.files.scenarios import load_scenario
 from testbed.model.errors import ExitStatus, MachineError
+from testbed.model.files.scenarios import load_scenario
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
 

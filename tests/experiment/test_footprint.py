@@ -5,11 +5,15 @@ from collections.abc import Callable
 import pytest
 
 from testbed import limits
-from testbed.experiment import footprint
-from testbed.experiment.footprint import fabric_bytes, require_room, require_room_for_fabric
-from testbed.files.scenarios import load_scenario
-from testbed.files.topologies import load_topology
+from testbed.emulation.experiment import footprint
+from testbed.emulation.experiment.footprint import (
+    fabric_bytes,
+    require_room,
+    require_room_for_fabric,
+)
 from testbed.model.errors import MachineError
+from testbed.model.files.scenarios import load_scenario
+from testbed.model.files.topologies import load_topology
 
 MIB = 1 << 20
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.experiment import idle_cpus
-from testbed.experiment.idle_cpus import cpus_awake
+from testbed.emulation.experiment import idle_cpus
+from testbed.emulation.experiment.idle_cpus import cpus_awake
 
 
 def _asked_us(device: Path) -> int:

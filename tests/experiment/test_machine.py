@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.experiment import machine
-from testbed.experiment.machine import INTERVAL_NS, MachineSampler
+from testbed.emulation.experiment import machine
+from testbed.emulation.experiment.machine import INTERVAL_NS, MachineSampler
 
 
 def test_drops_are_counted_from_the_beginning_of_the_run(

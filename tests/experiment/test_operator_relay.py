@@ -6,12 +6,12 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from testbed.experiment.processes import OperatorRelay
+from testbed.emulation.experiment.processes import OperatorRelay
 from testbed.sandbox.channel import Channel
 from testbed.sandbox.processes import Child, spawn
 
 if TYPE_CHECKING:
-    from testbed.controller.process import ControllerProcess
+    from testbed.emulation.controller.process import ControllerProcess
 
 ORDER = {"operate": 1, "host": "h0", "command": {"kind": "list", "flow": "h0->h4"}}
 ANSWER = {"operated": 1, "content": {"evs": []}}

@@ -9,15 +9,15 @@ from threading import Thread
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from testbed.endpoint.clock import now_ns
-from testbed.endpoint.device_records import SOCKET_SUFFIX
-from testbed.experiment.prompt_fabric import Relay
+from testbed.emulation.endpoint.clock import now_ns
+from testbed.emulation.endpoint.device_records import SOCKET_SUFFIX
+from testbed.emulation.experiment.prompt_fabric import Relay
 from testbed.model.units import NS_PER_S
 from testbed.sandbox.channel import Channel
 from testbed.sandbox.sockets import socket_name
 
 if TYPE_CHECKING:
-    from testbed.controller.process import ControllerProcess
+    from testbed.emulation.controller.process import ControllerProcess
 
 REFUSAL = {"errors": [{"where": "command", "found": "", "expected": "", "remedy": ""}]}
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from ipaddress import IPv6Address
 
-from testbed.fabric.link_model.link_control import LinkControl
+from testbed.emulation.fabric.link_model.link_control import LinkControl
 from testbed.model.fabric.addressing import Path, carrier_address, nic_address
 from testbed.model.fabric.names import directions_of
 from testbed.model.fabric.nodes import Node

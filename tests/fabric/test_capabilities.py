@@ -4,9 +4,9 @@ import os
 
 import pytest
 
-from testbed.fabric import capabilities
-from testbed.fabric.capabilities import KernelCapabilities
-from testbed.fabric.requirements import Requirement
+from testbed.emulation.fabric import capabilities
+from testbed.emulation.fabric.capabilities import KernelCapabilities
+from testbed.emulation.fabric.requirements import Requirement
 from testbed.model.errors import ExitStatus, MachineError
 
 pytestmark = pytest.mark.kernel

@@ -7,8 +7,8 @@ from pathlib import Path as FilePath
 
 import pytest
 
-from testbed.fabric.capture import LinkCaptures, PortCapture
-from testbed.fabric.fabric import Fabric
+from testbed.emulation.fabric.capture import LinkCaptures, PortCapture
+from testbed.emulation.fabric.fabric import Fabric
 from testbed.model.fabric.addressing import Path, address, carrier_usids
 from testbed.model.fabric.topology import ETHERNET_HEADER, Topology
 from tests.pcapng import read_capture

@@ -7,10 +7,10 @@ from functools import partial
 
 import pytest
 
-from testbed.fabric.fabric import Fabric
-from testbed.fabric.link_model import link_model
-from testbed.fabric.link_model.link_control import LinkControl
-from testbed.fabric.link_model.link_model import LinkModel
+from testbed.emulation.fabric.fabric import Fabric
+from testbed.emulation.fabric.link_model import link_model
+from testbed.emulation.fabric.link_model.link_control import LinkControl
+from testbed.emulation.fabric.link_model.link_model import LinkModel
 from testbed.model.fabric.addressing import Path, ev_for_path, paths
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from testbed.fabric.fabric import Fabric
+from testbed.emulation.fabric.fabric import Fabric
 from testbed.model.fabric.addressing import Path
 from testbed.model.fabric.topology import Topology
 from tests.sandbox import run_in_sandbox

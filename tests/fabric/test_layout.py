@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from testbed.fabric.layout import Layout, receive_cpu
+from testbed.emulation.fabric.layout import Layout, receive_cpu
 from testbed.model.fabric.topology import Topology
 
 

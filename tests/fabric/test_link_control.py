@@ -4,8 +4,8 @@ import socket
 
 import pytest
 
-from testbed.fabric.fabric import Fabric
-from testbed.fabric.link_model.link_control import LinkControl
+from testbed.emulation.fabric.fabric import Fabric
+from testbed.emulation.fabric.link_model.link_control import LinkControl
 from testbed.model.fabric.addressing import Path
 from testbed.model.fabric.names import directions_of
 from testbed.model.fabric.topology import Topology

@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from testbed.fabric.fabric import Fabric
-from testbed.fabric.link_model import link_model
-from testbed.fabric.link_model.link_control import LinkControl
-from testbed.fabric.netlink.namespaces import NodeNamespaces
+from testbed.emulation.fabric.fabric import Fabric
+from testbed.emulation.fabric.link_model import link_model
+from testbed.emulation.fabric.link_model.link_control import LinkControl
+from testbed.emulation.fabric.netlink.namespaces import NodeNamespaces
 from testbed.model.fabric.addressing import Path, ev_for_path, ev_of_halves, flow_label_of_ev
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import HEALTHY, PPM, Impairment

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from testbed.experiment.machine import softnet_drops
-from testbed.fabric.fabric import Fabric
-from testbed.fabric.link_model import link_model
-from testbed.fabric.link_model.counters import read_queues
-from testbed.fabric.link_model.link_control import LinkControl
-from testbed.fabric.link_model.link_model import direction_type
-from testbed.fabric.netlink.namespaces import NodeNamespaces
+from testbed.emulation.experiment.machine import softnet_drops
+from testbed.emulation.fabric.fabric import Fabric
+from testbed.emulation.fabric.link_model import link_model
+from testbed.emulation.fabric.link_model.counters import read_queues
+from testbed.emulation.fabric.link_model.link_control import LinkControl
+from testbed.emulation.fabric.link_model.link_model import direction_type
+from testbed.emulation.fabric.netlink.namespaces import NodeNamespaces
 from testbed.model.errors import MachineError
 from testbed.model.fabric.addressing import Path
 from testbed.model.fabric.shape import shape_of

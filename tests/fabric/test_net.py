@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from mininet.log import lg
 
-from testbed.fabric.fabric import Fabric
-from testbed.fabric.mininet.net import ClosTopo, FabricCLI
+from testbed.emulation.fabric.fabric import Fabric
+from testbed.emulation.fabric.mininet.net import ClosTopo, FabricCLI
 from testbed.model.fabric.topology import Topology
 from tests.sandbox import run_in_sandbox
 

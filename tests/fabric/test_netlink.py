@@ -7,12 +7,12 @@ from socket import AF_INET6
 import pytest
 from pyroute2.netlink.rtnl import RTM_GETROUTE
 
-from testbed.fabric import routes
-from testbed.fabric.addresses import missing_addresses
-from testbed.fabric.netlink import requests, socket
-from testbed.fabric.netlink.messages import SEG6_IPTUN_MODE_ENCAP_RED, RouteMessage
-from testbed.fabric.netlink.namespaces import NodeNamespaces
-from testbed.fabric.netlink.socket import Netlink, NetlinkError
+from testbed.emulation.fabric import routes
+from testbed.emulation.fabric.addresses import missing_addresses
+from testbed.emulation.fabric.netlink import requests, socket
+from testbed.emulation.fabric.netlink.messages import SEG6_IPTUN_MODE_ENCAP_RED, RouteMessage
+from testbed.emulation.fabric.netlink.namespaces import NodeNamespaces
+from testbed.emulation.fabric.netlink.socket import Netlink, NetlinkError
 from tests.sandbox import run_in_sandbox
 
 pytestmark = pytest.mark.kernel

@@ -13,15 +13,20 @@ from pathlib import Path as FilePath
 
 import pytest
 
-from testbed.fabric.capture import PortCapture
-from testbed.fabric.fabric import Fabric
-from testbed.fabric.interfaces import write_sysctl
-from testbed.fabric.layout import Layout
-from testbed.fabric.link_model import link_model
-from testbed.fabric.link_model.counters import read_sid
-from testbed.fabric.link_model.link_control import LinkControl
-from testbed.fabric.netlink.namespaces import NodeNamespaces
-from testbed.fabric.ordinary.routes import OrdinaryTraffic, dt6_route, encap_route, inner_mtu
+from testbed.emulation.fabric.capture import PortCapture
+from testbed.emulation.fabric.fabric import Fabric
+from testbed.emulation.fabric.interfaces import write_sysctl
+from testbed.emulation.fabric.layout import Layout
+from testbed.emulation.fabric.link_model import link_model
+from testbed.emulation.fabric.link_model.counters import read_sid
+from testbed.emulation.fabric.link_model.link_control import LinkControl
+from testbed.emulation.fabric.netlink.namespaces import NodeNamespaces
+from testbed.emulation.fabric.ordinary.routes import (
+    OrdinaryTraffic,
+    dt6_route,
+    encap_route,
+    inner_mtu,
+)
 from testbed.model.errors import RunFailedError
 from testbed.model.fabric.addressing import (
     DT6_USID,

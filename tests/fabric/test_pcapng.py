@@ -8,8 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.fabric.capture import _ALLOCATED_BYTES, RING_FRAMES, RINGS_BYTES, _ring_frames
-from testbed.fabric.pcapng import header, packet
+from testbed.emulation.fabric.capture import (
+    _ALLOCATED_BYTES,
+    RING_FRAMES,
+    RINGS_BYTES,
+    _ring_frames,
+)
+from testbed.emulation.fabric.pcapng import header, packet
 from tests.judging import skip_without
 from tests.pcapng import Capture, read_capture
 

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from testbed.fabric.fabric import Fabric
-from testbed.fabric.link_model import link_model
-from testbed.fabric.link_model.link_control import LinkControl
-from testbed.fabric.ordinary.propagation import DelayProcess
-from testbed.fabric.ordinary.routes import OrdinaryTraffic
+from testbed.emulation.fabric.fabric import Fabric
+from testbed.emulation.fabric.link_model import link_model
+from testbed.emulation.fabric.link_model.link_control import LinkControl
+from testbed.emulation.fabric.ordinary.propagation import DelayProcess
+from testbed.emulation.fabric.ordinary.routes import OrdinaryTraffic
 from testbed.model.fabric.addressing import (
     Path,
     directions_of_path,

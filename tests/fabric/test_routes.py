@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from testbed.fabric import routes
-from testbed.fabric.layout import Layout
+from testbed.emulation.fabric import routes
+from testbed.emulation.fabric.layout import Layout
 from testbed.model.fabric.nodes import Tier
 from testbed.model.fabric.topology import Topology
 

@@ -7,10 +7,10 @@ from pathlib import Path as FilePath
 
 import pytest
 
-from testbed.fabric.fabric import Fabric
-from testbed.fabric.link_model import link_model
-from testbed.fabric.link_model.counters import LinkCounters
-from testbed.fabric.link_model.shaping import DEEPER
+from testbed.emulation.fabric.fabric import Fabric
+from testbed.emulation.fabric.link_model import link_model
+from testbed.emulation.fabric.link_model.counters import LinkCounters
+from testbed.emulation.fabric.link_model.shaping import DEEPER
 from testbed.model.fabric.addressing import Path
 from testbed.model.fabric.shape import NIC_QUEUE_BDP, shape_of
 from testbed.model.fabric.topology import Topology

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from testbed.files.topologies import load_topology
 from testbed.host.recording import Tables
 from testbed.host.recording.qp_records import QpRecords
 from testbed.model.fabric.addressing import ev_for_path, paths
+from testbed.model.files.topologies import load_topology
 from testbed.mrc import Event, Lost, Placed, RoundTrip, Spurious
 from testbed.results.records import ARRIVALS, LOSSES, ROUND_TRIPS, Table, raw_path, read_raw
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from testbed.files.scenarios import load_scenario
+from testbed.model.files.scenarios import load_scenario
 from testbed.mrc import FixedWindow, Nscc, QueuePair, UecNscc
 from testbed.sim import Simulation
 

@@ -101,7 +101,7 @@ import sys
 import testbed
 
 class Refuse:
-    names = ("testbed.fabric", "testbed.controller", "testbed.endpoint", "testbed.experiment",
+    names = ("testbed.emulation",
              "pyroute2", "mininet", "ryu", "eventlet")
     def find_spec(self, name, path=None, target=None):
         if name.startswith(self.names):

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from testbed.labs.library import LABS, load_lab
-from testbed.labs.students import student_key
-from testbed.labs.work import Work, start
+from testbed.studies.labs.library import LABS, load_lab
+from testbed.studies.labs.students import student_key
+from testbed.studies.labs.work import Work, start
 
 FIRST_FAILURE = LABS / "02-first-failure"
 

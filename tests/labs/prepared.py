@@ -20,15 +20,15 @@ from typing import Any
 import polars as pl
 import yaml
 
-from testbed.labs.authoring import answer_all, solution_of
-from testbed.labs.grading.course import Course, grade_all, submissions_in
-from testbed.labs.grading.submission import submit
-from testbed.labs.library import LABS, load_lab
-from testbed.labs.predicting import predict
-from testbed.labs.runs import make_run
-from testbed.labs.students import student_key
-from testbed.labs.work import Work, start
 from testbed.limits import simulations_at_once
+from testbed.studies.labs.authoring import answer_all, solution_of
+from testbed.studies.labs.grading.course import Course, grade_all, submissions_in
+from testbed.studies.labs.grading.submission import submit
+from testbed.studies.labs.library import LABS, load_lab
+from testbed.studies.labs.predicting import predict
+from testbed.studies.labs.runs import make_run
+from testbed.studies.labs.students import student_key
+from testbed.studies.labs.work import Work, start
 
 FIRST_FAILURE = LABS / "02-first-failure"
 COURSE_KEY = b"the key of a whole course"

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from testbed.labs.authoring import new_lab, try_lab
-from testbed.labs.library import load_lab
 from testbed.model.errors import InputError
+from testbed.studies.labs.authoring import new_lab, try_lab
+from testbed.studies.labs.library import load_lab
 
 
 def _findings(lab: Path, scratch: Path, students: int = 1) -> list[str]:

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from testbed.labs.grading.classroom50 import submitted_by, to_classroom50
-from testbed.labs.grading.grades import Grade, TaskGrade
 from testbed.model.errors import ExitStatus, InputError
+from testbed.studies.labs.grading.classroom50 import submitted_by, to_classroom50
+from testbed.studies.labs.grading.grades import Grade, TaskGrade
 
 VARIABLES = {
     "CLASSROOM": "cs101",

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from testbed.labs.students import student_key
-from testbed.labs.work import Work, find_work
 from testbed.results.code_version import code_version
+from testbed.studies.labs.students import student_key
+from testbed.studies.labs.work import Work, find_work
 from tests.cli.conftest import Call, call
 
 __all__ = ["call"]

@@ -4,17 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from testbed.labs import runs
-from testbed.labs.grading.grade import grade
-from testbed.labs.grading.submission import notes, submit
-from testbed.labs.library import LABS, load_lab
-from testbed.labs.predicting import predict
-from testbed.labs.runs import MadeRun, emulate_run
-from testbed.labs.work import Work, start
 from testbed.model.errors import InputError
 from testbed.model.scenario import Scenario
 from testbed.results.run_directory import RunDirectory
 from testbed.sim import simulate
+from testbed.studies.labs import runs
+from testbed.studies.labs.grading.grade import grade
+from testbed.studies.labs.grading.submission import notes, submit
+from testbed.studies.labs.library import LABS, load_lab
+from testbed.studies.labs.predicting import predict
+from testbed.studies.labs.runs import MadeRun, emulate_run
+from testbed.studies.labs.work import Work, start
 from tests.judging import until_trusted
 
 

@@ -12,19 +12,19 @@ from typing import Any
 
 import pytest
 
-from testbed.labs.grading.autograder import write_autograder
-from testbed.labs.grading.formats import to_gradescope
-from testbed.labs.grading.grades import Grade
-from testbed.labs.grading.identity import (
+from testbed.model.errors import InputError
+from testbed.studies.labs.grading.autograder import write_autograder
+from testbed.studies.labs.grading.formats import to_gradescope
+from testbed.studies.labs.grading.grades import Grade
+from testbed.studies.labs.grading.identity import (
     code_print,
     noting_copies,
     remark_on_users,
     remarks_on_known_code,
 )
-from testbed.labs.grading.submission import submit
-from testbed.labs.library import LABS, load_lab
-from testbed.labs.work import Work
-from testbed.model.errors import InputError
+from testbed.studies.labs.grading.submission import submit
+from testbed.studies.labs.library import LABS, load_lab
+from testbed.studies.labs.work import Work
 
 pytestmark = pytest.mark.programs
 

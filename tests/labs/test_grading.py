@@ -14,13 +14,18 @@ import pytest
 
 from testbed.campaign.cluster import calls
 from testbed.cli.placing import pool_at
-from testbed.labs.grading.course import Course, grade_all, submissions_in
-from testbed.labs.grading.formats import NBGRADER_COLUMNS, OWN_COLUMNS, to_csv, to_gradescope
-from testbed.labs.grading.grade import grade
-from testbed.labs.grading.grades import Grade, TaskGrade
-from testbed.labs.grading.submission import submit
-from testbed.labs.library import LABS
 from testbed.model.errors import InputError
+from testbed.studies.labs.grading.course import Course, grade_all, submissions_in
+from testbed.studies.labs.grading.formats import (
+    NBGRADER_COLUMNS,
+    OWN_COLUMNS,
+    to_csv,
+    to_gradescope,
+)
+from testbed.studies.labs.grading.grade import grade
+from testbed.studies.labs.grading.grades import Grade, TaskGrade
+from testbed.studies.labs.grading.submission import submit
+from testbed.studies.labs.library import LABS
 from tests.campaign.programs import program, scheduler, worker_options
 
 from .prepared import CHANGES, CODE, COURSE_KEY, FORGED, FULL, changed, solved
@@ -121,7 +126,7 @@ def test_a_submission_that_cannot_be_read_ends_no_other_grading(
             raise PermissionError(13, "Permission denied", str(path))
         return Grade(file=path.name)
 
-    monkeypatch.setattr("testbed.labs.grading.course._grade", grade_one)
+    monkeypatch.setattr("testbed.studies.labs.grading.course._grade", grade_one)
     paths = [tmp_path / "locked.zip", tmp_path / "fine.zip"]
     locked, fine = grade_all(paths, Course(COURSE_KEY), _ignore)
     assert "Permission denied" in locked.error
@@ -150,7 +155,7 @@ def test_two_equal_files_are_graded_and_kept_at_a_time(
 
     monkeypatch.setattr(Path, "replace", after_both_were_written)
     monkeypatch.setattr(
-        "testbed.labs.grading.course._grade_apart", lambda path, _: Grade(file=path.name)
+        "testbed.studies.labs.grading.course._grade_apart", lambda path, _: Grade(file=path.name)
     )
     paths = [tmp_path / "ada.zip", tmp_path / "bob.zip"]
     for path in paths:

@@ -5,10 +5,10 @@ from tempfile import gettempdir
 
 import pytest
 
-from testbed.labs.grading import course
-from testbed.labs.grading.course import Course, grade_all
-from testbed.labs.grading.grades import Grade
-from testbed.labs.grading.submission import submit
+from testbed.studies.labs.grading import course
+from testbed.studies.labs.grading.course import Course, grade_all
+from testbed.studies.labs.grading.grades import Grade
+from testbed.studies.labs.grading.submission import submit
 
 from .prepared import CODE, COURSE_KEY, FORGED, FULL_CODE, LOOP, changed, solved_code, with_code
 

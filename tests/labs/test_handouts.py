@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from testbed.cli import command_line
-from testbed.files.catalog import find_scenario
-from testbed.labs.authoring import solution_of
-from testbed.labs.library import (
+from testbed.model.files.catalog import find_scenario
+from testbed.studies.labs.authoring import solution_of
+from testbed.studies.labs.library import (
     GLOSSARY,
     HANDOUT,
     LAB_FILE,
@@ -18,8 +18,8 @@ from testbed.labs.library import (
     lab_directories,
     load_lab,
 )
-from testbed.labs.predicting import predict
-from testbed.labs.work import RESULTS, find_work, start
+from testbed.studies.labs.predicting import predict
+from testbed.studies.labs.work import RESULTS, find_work, start
 
 pytestmark = pytest.mark.long
 

@@ -12,16 +12,16 @@ import pytest
 import yaml
 
 from testbed.cli import command_line
-from testbed.labs import runs
-from testbed.labs.authoring import solution_of, trial_key
-from testbed.labs.checking import check
-from testbed.labs.grading.grade import grade
-from testbed.labs.grading.submission import submit
-from testbed.labs.library import LABS, load_lab
-from testbed.labs.runs import unseal
-from testbed.labs.work import SEALED, STATE, Work, start
 from testbed.results.analysis.trust.verdict import NOT_DELIVERED
 from testbed.results.run_directory import RunDirectory
+from testbed.studies.labs import runs
+from testbed.studies.labs.authoring import solution_of, trial_key
+from testbed.studies.labs.checking import check
+from testbed.studies.labs.grading.grade import grade
+from testbed.studies.labs.grading.submission import submit
+from testbed.studies.labs.library import LABS, load_lab
+from testbed.studies.labs.runs import unseal
+from testbed.studies.labs.work import SEALED, STATE, Work, start
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.long

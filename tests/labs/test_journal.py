@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.labs.journal import Entry, Journal
 from testbed.model.errors import InputError
+from testbed.studies.labs.journal import Entry, Journal
 
 
 def _journal(tmp_path: Path) -> Journal:

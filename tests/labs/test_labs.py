@@ -10,17 +10,17 @@ import yaml
 from rich.console import Console
 
 from testbed.cli.summary import show
-from testbed.labs.answers import show_answer
-from testbed.labs.assignment import Assignment
-from testbed.labs.authoring import trial_key, try_lab
-from testbed.labs.checking import check, right_answer, unit_of
-from testbed.labs.evidence import canonical
-from testbed.labs.lab import AddressAnswer, NamesAnswer, NumberAnswer, Task, TextAnswer
-from testbed.labs.library import LABS, START, lab_directories, load_lab
-from testbed.labs.predicting import outcome
-from testbed.labs.work import Work
 from testbed.model.flows import flows_of
 from testbed.results.run_directory import RunDirectory
+from testbed.studies.labs.answers import show_answer
+from testbed.studies.labs.assignment import Assignment
+from testbed.studies.labs.authoring import trial_key, try_lab
+from testbed.studies.labs.checking import check, right_answer, unit_of
+from testbed.studies.labs.evidence import canonical
+from testbed.studies.labs.lab import AddressAnswer, NamesAnswer, NumberAnswer, Task, TextAnswer
+from testbed.studies.labs.library import LABS, START, lab_directories, load_lab
+from testbed.studies.labs.predicting import outcome
+from testbed.studies.labs.work import Work
 
 pytestmark = pytest.mark.long
 

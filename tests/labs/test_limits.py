@@ -5,15 +5,15 @@ import sys
 
 import pytest
 
-from testbed.labs.grading import course, limits, speed
-from testbed.labs.grading.course import Course, grade_all
-from testbed.labs.grading.submission import submit
-from testbed.labs.runs import make_run
-from testbed.labs.work import Work
+from testbed.studies.labs.grading import course, limits, speed
+from testbed.studies.labs.grading.course import Course, grade_all
+from testbed.studies.labs.grading.submission import submit
+from testbed.studies.labs.runs import make_run
+from testbed.studies.labs.work import Work
 
 LIMITED = """
 import resource
-from testbed.labs.grading.limits import limit_this_process
+from testbed.studies.labs.grading.limits import limit_this_process
 limit_this_process(15.0)
 print(resource.getrlimit(resource.RLIMIT_CPU)[0])
 """

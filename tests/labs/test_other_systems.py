@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from testbed.labs.authoring import trial_key
-from testbed.labs.grading.submission import submit
-from testbed.labs.library import LABS, load_lab
-from testbed.labs.work import start
+from testbed.studies.labs.authoring import trial_key
+from testbed.studies.labs.grading.submission import submit
+from testbed.studies.labs.library import LABS, load_lab
+from testbed.studies.labs.work import start
 from tests.other_systems import LACKING, execute
 
-LINUX_ONLY = ("testbed.fabric", "testbed.controller", "testbed.endpoint", "testbed.experiment")
+LINUX_ONLY = ("testbed.emulation",)
 """Parts of the testbed for real packets alone."""
 
 LAB = """
@@ -43,8 +43,8 @@ GRADE = """
 import testbed.host.own_code
 from pathlib import Path
 from testbed.cli.lab_grading import _print_grades
-from testbed.labs.grading.grade import grade
-from testbed.labs.library import LABS
+from testbed.studies.labs.grading.grade import grade
+from testbed.studies.labs.library import LABS
 
 testbed.host.own_code.sys = type("sys", (), {"platform": "win32"})
 _print_grades([grade(next(Path().glob("*.zip")), LABS, None, Path("scratch"))])

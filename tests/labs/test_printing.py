@@ -6,9 +6,9 @@ import pytest
 
 from testbed.cli.lab_grading import _print_grades
 from testbed.cli.screen import print_error
-from testbed.labs.grading.formats import to_csv, to_gradescope
-from testbed.labs.grading.grades import Grade, TaskGrade
 from testbed.model.errors import InputError, printable
+from testbed.studies.labs.grading.formats import to_csv, to_gradescope
+from testbed.studies.labs.grading.grades import Grade, TaskGrade
 
 HOSTILE = "a\x1b[2J\x07\x9b1m\u202eb"
 SHOWN = "a\\x1b[2J\\x07\\x9b1m\\u202eb"

@@ -2,14 +2,14 @@
 
 import pytest
 
-from testbed.labs.quantities import (
+from testbed.model.errors import RefusedValueError
+from testbed.studies.labs.quantities import (
     Tolerance,
     parse_number,
     parse_tolerance,
     show_apart,
     show_quantity,
 )
-from testbed.model.errors import RefusedValueError
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from testbed.labs.grading.course import Course, grade_all
-from testbed.labs.grading.grade import grade
-from testbed.labs.grading.submission import submit
-from testbed.labs.library import LABS
-from testbed.labs.work import Work
+from testbed.studies.labs.grading.course import Course, grade_all
+from testbed.studies.labs.grading.grade import grade
+from testbed.studies.labs.grading.submission import submit
+from testbed.studies.labs.library import LABS
+from testbed.studies.labs.work import Work
 
 SECRET = "0123456789abcdef" * 4
 

@@ -10,11 +10,13 @@ import polars as pl
 import pytest
 import yaml
 
-from testbed.files.documents import Document
-from testbed.files.reading import parse_document
-from testbed.labs.answers import parse_answer, parsed
-from testbed.labs.authoring import trial_key
-from testbed.labs.checking import (
+from testbed.model.errors import InputError
+from testbed.model.files.documents import Document
+from testbed.model.files.reading import parse_document
+from testbed.results.code_version import code_version
+from testbed.studies.labs.answers import parse_answer, parsed
+from testbed.studies.labs.authoring import trial_key
+from testbed.studies.labs.checking import (
     _names_difference,
     _numbers_in,
     _quotes,
@@ -22,17 +24,15 @@ from testbed.labs.checking import (
     _unquoted,
     check,
 )
-from testbed.labs.evidence import Evidence
-from testbed.labs.hints import hints
-from testbed.labs.journal import Journal
-from testbed.labs.lab import NamesAnswer
-from testbed.labs.library import LABS, find_lab, load_lab
-from testbed.labs.predicting import outcome, outcomes, predict
-from testbed.labs.runs import checked_run, make_run, shown_directory
-from testbed.labs.students import seed_of, student_key
-from testbed.labs.work import Work, find_work, set_aside, start
-from testbed.model.errors import InputError
-from testbed.results.code_version import code_version
+from testbed.studies.labs.evidence import Evidence
+from testbed.studies.labs.hints import hints
+from testbed.studies.labs.journal import Journal
+from testbed.studies.labs.lab import NamesAnswer
+from testbed.studies.labs.library import LABS, find_lab, load_lab
+from testbed.studies.labs.predicting import outcome, outcomes, predict
+from testbed.studies.labs.runs import checked_run, make_run, shown_directory
+from testbed.studies.labs.students import seed_of, student_key
+from testbed.studies.labs.work import Work, find_work, set_aside, start
 
 from .conftest import FIRST_FAILURE
 
@@ -141,7 +141,7 @@ def _solution() -> Any:
 def test_the_outcome_is_that_of_the_code_that_the_prediction_is_about(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("testbed.labs.predicting.outcome", lambda *_: "right")
+    monkeypatch.setattr("testbed.studies.labs.predicting.outcome", lambda *_: "right")
     work = start(load_lab(LABS / "09-path-selector"), tmp_path, "", trial_key(1))
     work.journal.append("prediction", task="starter-deficit", value=2, text="", within=0.5)
     for verdict, said in (

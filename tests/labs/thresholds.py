@@ -15,14 +15,14 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from testbed.files.documents import Document
-from testbed.labs.assignment import Assignment
-from testbed.labs.authoring import trial_key
-from testbed.labs.checking import check
-from testbed.labs.evidence import Evidence
-from testbed.labs.library import LABS, SOLUTION, START, load_lab
+from testbed.model.files.documents import Document
 from testbed.results.analyse import analyse
 from testbed.sim import simulate
+from testbed.studies.labs.assignment import Assignment
+from testbed.studies.labs.authoring import trial_key
+from testbed.studies.labs.checking import check
+from testbed.studies.labs.evidence import Evidence
+from testbed.studies.labs.library import LABS, SOLUTION, START, load_lab
 
 LAB = LABS / "10-congestion-controller"
 FILE, RUNS, SCORES = (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.files.scenarios import load_scenario
+from testbed.model.files.scenarios import load_scenario
 from testbed.results.analyse import analyse
 from testbed.results.run_directory import RunDirectory
 from testbed.sim import simulate

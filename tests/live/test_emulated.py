@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from testbed.files.scenarios import load_scenario
 from testbed.live.emulated import CPU_SHARE, LAG_NS, MOST_POLL_S, SLOW_POLL_S, EmulatedRun
 from testbed.live.serving import Listening
 from testbed.live.stream.recorded import recorded_stream
 from testbed.live.stream.records import RECORD, Detection, EvChange, FaultChange, StreamRecord
 from testbed.live.stream.writer import STREAM
 from testbed.model.faults.record import FAULTS
+from testbed.model.files.scenarios import load_scenario
 from testbed.model.run_files.layout import RAW, START
 from testbed.model.run_files.raw import RunStart
 from testbed.results.analyse import analyse

@@ -8,12 +8,12 @@ from typing import Any
 import polars as pl
 import pytest
 
-from testbed.files.scenarios import load_scenario
 from testbed.live.observing import SimulatedRun
 from testbed.live.serving import Answering
 from testbed.live.stream.recorded import recorded_stream
 from testbed.live.stream.records import RECORD, Detection, EvChange, FaultChange, StreamRecord
 from testbed.live.stream.writer import STREAM
+from testbed.model.files.scenarios import load_scenario
 from testbed.model.scenario import Scenario
 from testbed.results.analyse import analyse
 from testbed.sim import simulate

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from testbed.files.scenarios import load_scenario
 from testbed.live.stream.packets import flow_in_slow_motion
 from testbed.model.errors import InputError
+from testbed.model.files.scenarios import load_scenario
 from testbed.model.scenario import Scenario
 from tests.cli.conftest import Call, call  # noqa: F401 - a fixture
 from tests.live.conftest import FAILURE

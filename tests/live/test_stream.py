@@ -10,7 +10,6 @@ import polars as pl
 import pytest
 from jsonschema import Draft202012Validator
 
-from testbed.files.scenarios import load_scenario
 from testbed.live.stream.recorded import recorded_stream
 from testbed.live.stream.records import (
     RECORD,
@@ -26,6 +25,7 @@ from testbed.live.stream.records import (
     to_line,
 )
 from testbed.model.errors import InputError
+from testbed.model.files.scenarios import load_scenario
 from testbed.model.run_files.layout import SUMMARY
 from testbed.results.analyse import analyse
 from testbed.sim import simulate

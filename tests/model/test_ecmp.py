@@ -4,11 +4,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from testbed.files.topologies import load_topology
 from testbed.model.ecmp import HashedFlow, Move, Outage, outages_of
 from testbed.model.fabric.addressing import Path, directions_of_path, paths
 from testbed.model.faults.kinds import Fault
 from testbed.model.faults.schedule import scheduled_faults
+from testbed.model.files.topologies import load_topology
 
 TOPOLOGY = load_topology("clos-1plane")
 HOSTS = TOPOLOGY.hosts

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import pytest
 
 import testbed
-from testbed.files.scenarios import load_scenario
 from testbed.model.faults.record import FaultRecord
 from testbed.model.faults.replayed import replayed_timeline
+from testbed.model.files.scenarios import load_scenario
 
 S = 1_000_000_000
 T0_NS = 7 * S

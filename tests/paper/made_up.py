@@ -15,13 +15,13 @@ from testbed.model.run_files.run import FlowRecord
 from testbed.model.scenario import Scenario
 from testbed.model.summary import Time
 from testbed.model.workload import members
-from testbed.paper.planning import plan_variant
-from testbed.paper.registry import FIGURES
 from testbed.results.analysis.delivery import FlowDelivery, InOrder
 from testbed.results.analysis.ev_states import Span
 from testbed.results.analysis.fault_metrics import FlowTables
 from testbed.results.capacity.attainable import AttainableRate
 from testbed.results.records import ARRIVALS, Table
+from testbed.studies.paper.planning import plan_variant
+from testbed.studies.paper.registry import FIGURES
 
 RTT_S = 0.13
 DILATION = 10_000.0

@@ -7,14 +7,14 @@ from typing import Any
 
 from testbed.campaign.store import Run
 from testbed.model.run_files.layout import SUMMARY
-from testbed.paper.checks import Check
-from testbed.paper.figure import PaperFigure, Variant
-from testbed.paper.outcome import Answer, CheckOutcome, FigureOutcome
-from testbed.paper.planning import plan_variant, select_figures
 from testbed.results.analysis.metrics import flow_tables, summarise
 from testbed.results.report.figures.style import style
 from testbed.results.run_data import load_run
 from testbed.sim import simulate
+from testbed.studies.paper.checks import Check
+from testbed.studies.paper.figure import PaperFigure, Variant
+from testbed.studies.paper.outcome import Answer, CheckOutcome, FigureOutcome
+from testbed.studies.paper.planning import plan_variant, select_figures
 
 from .cases import CASES
 

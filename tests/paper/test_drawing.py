@@ -8,10 +8,10 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from testbed.paper.experiments.ablation import ABLATION
-from testbed.paper.experiments.failover import FAILOVER
-from testbed.paper.figure import PaperFigure
 from testbed.results.report.figures.style import style
+from testbed.studies.paper.experiments.ablation import ABLATION
+from testbed.studies.paper.experiments.failover import FAILOVER
+from testbed.studies.paper.figure import PaperFigure
 
 from .cases import CASES
 

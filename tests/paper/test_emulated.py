@@ -10,17 +10,17 @@ from testbed.campaign.budget import REPEAT_S
 from testbed.campaign.engine import estimate_s
 from testbed.campaign.job import Form
 from testbed.campaign.local import LocalExecutor
-from testbed.experiment.capacity import Capacity
-from testbed.paper.experiments.collectives import SIZES_MIB, SMALL_MIB
-from testbed.paper.experiments.throughput import bus_gbps
-from testbed.paper.figure import PaperFigure
-from testbed.paper.fitting import MAX_LOAD
-from testbed.paper.outcome import Answer, FigureOutcome
-from testbed.paper.planning import forms_of, plan, plan_variant, select_figures
-from testbed.paper.registry import FIGURES
-from testbed.paper.report import ReportRow
+from testbed.emulation.experiment.capacity import Capacity
 from testbed.results.analysis.trust.verdict import NOT_DELIVERED, NOTHING_FINISHED
 from testbed.results.report.figures.style import style
+from testbed.studies.paper.experiments.collectives import SIZES_MIB, SMALL_MIB
+from testbed.studies.paper.experiments.throughput import bus_gbps
+from testbed.studies.paper.figure import PaperFigure
+from testbed.studies.paper.fitting import MAX_LOAD
+from testbed.studies.paper.outcome import Answer, FigureOutcome
+from testbed.studies.paper.planning import forms_of, plan, plan_variant, select_figures
+from testbed.studies.paper.registry import FIGURES
+from testbed.studies.paper.report import ReportRow
 
 from .made_up import SECONDS, collective
 

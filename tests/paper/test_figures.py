@@ -19,15 +19,21 @@ from testbed.model.scenario import Scenario
 from testbed.model.summary import State
 from testbed.model.transport import Mrc
 from testbed.model.workload import Training
-from testbed.paper.checks import Check, at_least, at_most, costs_less, shown
-from testbed.paper.experiments.failover import FAILOVER
-from testbed.paper.figure import PaperFigure, Variant
-from testbed.paper.judging import judge
-from testbed.paper.outcome import CheckOutcome, FigureOutcome, FigureRun, OutcomeStore
-from testbed.paper.planning import PAPER_SCENARIOS, forms_of, plan, plan_variant, select_figures
-from testbed.paper.registry import FIGURES
-from testbed.paper.report import ReportRow, as_markdown, render
-from testbed.paper.reproduction import reproduce
+from testbed.studies.paper.checks import Check, at_least, at_most, costs_less, shown
+from testbed.studies.paper.experiments.failover import FAILOVER
+from testbed.studies.paper.figure import PaperFigure, Variant
+from testbed.studies.paper.judging import judge
+from testbed.studies.paper.outcome import CheckOutcome, FigureOutcome, FigureRun, OutcomeStore
+from testbed.studies.paper.planning import (
+    PAPER_SCENARIOS,
+    forms_of,
+    plan,
+    plan_variant,
+    select_figures,
+)
+from testbed.studies.paper.registry import FIGURES
+from testbed.studies.paper.report import ReportRow, as_markdown, render
+from testbed.studies.paper.reproduction import reproduce
 from tests.campaign.test_engine import _made as made
 
 from .made_up import VARIANTS
@@ -134,7 +140,7 @@ def test_a_figure_leaves_the_others_as_they_are(
 ) -> None:
     twelve = _twelve()
     other = replace(twelve, number="14")
-    monkeypatch.setattr("testbed.paper.reproduction.FIGURES", (twelve, other))
+    monkeypatch.setattr("testbed.studies.paper.reproduction.FIGURES", (twelve, other))
     picture = results / "figures" / "simulated" / "figure-12-13.svg"
     picture.write_text("as it was")
     _make((other,), results)
@@ -157,7 +163,7 @@ def test_a_figure_that_cannot_be_measured_does_not_cost_the_others(
 
     good = _twelve()
     bad = replace(good, number="14", measure=broken)
-    monkeypatch.setattr("testbed.paper.reproduction.FIGURES", (bad, good))
+    monkeypatch.setattr("testbed.studies.paper.reproduction.FIGURES", (bad, good))
     (first, second), _ = _make((bad, good), results)
     assert first.holds == "not run"
     assert "nothing was sent" in first.failures["measuring"]
@@ -275,7 +281,7 @@ def test_a_row_that_does_not_hold_says_why_or_that_it_is_not_known(
     slow = "half of the links are slow"
     said = {"share": slow, "deficit": "never told", "rate": slow}
     texts = {"14": replace(figure.text, reasons=said)}
-    monkeypatch.setattr("testbed.paper.figure._texts", lambda: texts)
+    monkeypatch.setattr("testbed.studies.paper.figure._texts", lambda: texts)
     row = _row(tmp_path, checks, ("a" * 40, "a" * 40), "trusted")
     reasons = (
         "share: 50.0% emulated; rate: 40.0% emulated. Why: half of the links are slow",

@@ -9,13 +9,18 @@ import pytest
 from testbed.campaign.job import FORMS, Form
 from testbed.cli.figures import FULL_SEEDS
 from testbed.model.errors import InputError
-from testbed.paper.checks import at_least
-from testbed.paper.outcome import CheckOutcome, FigureOutcome, OutcomeStore
-from testbed.paper.page import Row, as_document
-from testbed.paper.planning import select_figures
-from testbed.paper.published import PublishedCheck, PublishedFigure, PublishedSeeds, read_results
-from testbed.paper.registry import FIGURES
-from testbed.paper.report import ReportRow
+from testbed.studies.paper.checks import at_least
+from testbed.studies.paper.outcome import CheckOutcome, FigureOutcome, OutcomeStore
+from testbed.studies.paper.page import Row, as_document
+from testbed.studies.paper.planning import select_figures
+from testbed.studies.paper.published import (
+    PublishedCheck,
+    PublishedFigure,
+    PublishedSeeds,
+    read_results,
+)
+from testbed.studies.paper.registry import FIGURES
+from testbed.studies.paper.report import ReportRow
 
 pytestmark = pytest.mark.simulated
 

@@ -8,10 +8,10 @@ import pytest
 from testbed.model.errors import InputError
 from testbed.model.summary import State
 from testbed.model.summary.metric import NEVER
-from testbed.paper.checks import at_least
-from testbed.paper.outcome import CheckOutcome, FigureOutcome, FigureRun
-from testbed.paper.planning import select_figures
-from testbed.paper.published import (
+from testbed.studies.paper.checks import at_least
+from testbed.studies.paper.outcome import CheckOutcome, FigureOutcome, FigureRun
+from testbed.studies.paper.planning import select_figures
+from testbed.studies.paper.published import (
     PublishedCheck,
     PublishedFigure,
     PublishedResults,

@@ -5,10 +5,10 @@ from types import SimpleNamespace
 import pytest
 
 from testbed.campaign.store import Run
-from testbed.paper.experiments.drawing import shade_faults
-from testbed.paper.planning import select_figures
 from testbed.results.records import OPERATIONS
 from testbed.results.report.figures.style import new_figure
+from testbed.studies.paper.experiments.drawing import shade_faults
+from testbed.studies.paper.planning import select_figures
 
 from .made_up import SECONDS, run, steps
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from testbed.paper.experiments.claims import remap
-from testbed.paper.experiments.paths import FORCED_RATE
-from testbed.paper.figure import PaperFigure
 from testbed.results.report.figures.style import new_figure
+from testbed.studies.paper.experiments.claims import remap
+from testbed.studies.paper.experiments.paths import FORCED_RATE
+from testbed.studies.paper.figure import PaperFigure
 
 from .cases import CASES
 from .short import Short, assert_row, missed_where_broken

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from testbed.paper.figure import PaperFigure, Variant
-from testbed.paper.registry import FIGURES
 from testbed.results.report.figures.style import new_figure
+from testbed.studies.paper.figure import PaperFigure, Variant
+from testbed.studies.paper.registry import FIGURES
 
 from . import test_rows
 from .cases import CASES

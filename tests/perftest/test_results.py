@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from testbed.emulation.perftest.parameters import ALL_SIZES, Parameters, Show, Tool, size_of
+from testbed.emulation.perftest.results import Bandwidth, LatencyRow, as_text, heading, lateness
+from testbed.host.workloads.pattern import Block
 from testbed.model.errors import InputError, MachineError
 from testbed.model.fabric.topology import Topology
-from testbed.perftest.parameters import ALL_SIZES, Parameters, Show, Tool, size_of
-from testbed.perftest.results import Bandwidth, LatencyRow, as_text, heading, lateness
-from testbed.workloads.pattern import Block
 
 MS = 1_000_000
 TINY = Topology(name="tiny", planes=2, t0_per_plane=2, t1_per_plane=2, hosts_per_t0=1)

@@ -8,7 +8,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from testbed.files.topologies import load_topology
+from testbed.host.workloads import programs
+from testbed.host.workloads.program import FlowEnd
+from testbed.host.workloads.transfers import Transfer, Transfers
+from testbed.model.files.topologies import load_topology
 from testbed.model.scenario import Scenario
 from testbed.model.summary import Summary
 from testbed.results.analyse import analyse
@@ -29,9 +32,6 @@ from testbed.results.capacity.attainable import AttainableRate
 from testbed.results.records import ARRIVALS
 from testbed.results.run_data import RunData, load_run
 from testbed.sim import simulate
-from testbed.workloads import programs
-from testbed.workloads.program import FlowEnd
-from testbed.workloads.transfers import Transfer, Transfers
 
 from .synthetic import Failure, Plan, generate
 

@@ -15,12 +15,12 @@ import yaml
 from rich.console import Console
 
 from testbed.cli.summary import show
-from testbed.files.scenarios import load_scenario
 from testbed.installation import PROJECT
 from testbed.live.forks import FORKS
 from testbed.live.stream.writer import STREAM
 from testbed.model.errors import InputError
 from testbed.model.faults.record import FAULTS, FaultRecord
+from testbed.model.files.scenarios import load_scenario
 from testbed.model.json_schema import scenario_schema, summary_schema
 from testbed.model.run_files import layout
 from testbed.model.summary import FaultEffect, FaultSummary, Metric, MetricGroup, Summary, View

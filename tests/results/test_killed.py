@@ -19,7 +19,7 @@ from tests.results.synthetic import Plan, generate
 SIMULATE = """
 import os, signal, sys
 from pathlib import Path
-from testbed.files.scenarios import load_scenario
+from testbed.model.files.scenarios import load_scenario
 from testbed.results.analyse import analyse
 from testbed.results.run_directory import making_run
 from testbed.sim import simulate

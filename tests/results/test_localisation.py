@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.files.scenarios import load_scenario
+from testbed.model.files.scenarios import load_scenario
 from testbed.model.summary import Localisation
 from testbed.model.summary.metric import NEVER
 from testbed.results.analyse import analyse

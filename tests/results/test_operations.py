@@ -5,7 +5,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from testbed.files.scenarios import load_scenario
+from testbed.model.files.scenarios import load_scenario
 from testbed.model.run_files.manifest import Manifest
 from testbed.model.run_files.run import RunRecord
 from testbed.model.summary import OperationSummary

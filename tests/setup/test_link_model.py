@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.fabric.link_model import link_model
+from testbed.emulation.fabric.link_model import link_model
 from testbed.sandbox import namespaces
 from tests.sandbox import run_in_sandbox
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from testbed.files.scenarios import load_scenario
 from testbed.model.faults.kinds import Fault
+from testbed.model.files.scenarios import load_scenario
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
 from testbed.mrc import QueuePair

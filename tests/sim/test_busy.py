@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from testbed.files.faults import load_fault
-from testbed.files.topologies import load_topology
 from testbed.model.checks import problems
 from testbed.model.errors import Problem
 from testbed.model.faults.busy import busy_problems
 from testbed.model.faults.kinds import Fault
 from testbed.model.faults.record import FaultRecord
+from testbed.model.files.faults import load_fault
+from testbed.model.files.topologies import load_topology
 from testbed.model.scenario import Scenario
 from testbed.model.summary import Summary
 from testbed.model.units import NS_PER_S

@@ -4,7 +4,12 @@ from statistics import mean
 
 import pytest
 
-from testbed.bench.simulated.congestion import (
+from testbed.model.fabric.queue import Queue, Queues
+from testbed.model.files.scenarios import load_scenario
+from testbed.model.scenario import Scenario
+from testbed.model.transport import Mrc
+from testbed.sim.fabric import Timing
+from testbed.studies.bench.simulated.congestion import (
     FAIR,
     MOVED_APART,
     SHORT_BDP,
@@ -15,13 +20,8 @@ from testbed.bench.simulated.congestion import (
     paths_used,
     shared_scenario,
 )
-from testbed.bench.simulated.simulator import completions
-from testbed.bench.simulated.simulator import permutation as permutation_of_all
-from testbed.files.scenarios import load_scenario
-from testbed.model.fabric.queue import Queue, Queues
-from testbed.model.scenario import Scenario
-from testbed.model.transport import Mrc
-from testbed.sim.fabric import Timing
+from testbed.studies.bench.simulated.simulator import completions
+from testbed.studies.bench.simulated.simulator import permutation as permutation_of_all
 
 pytestmark = pytest.mark.simulated
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from testbed.files.scenarios import load_scenario
+from testbed.model.files.scenarios import load_scenario
 from testbed.model.operator.commands import parse_command
 from testbed.mrc import EvState, QueuePair
 from testbed.sim import Simulation, simulate

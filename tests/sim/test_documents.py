@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from testbed.files.scenarios import load_scenario
+from testbed.model.files.scenarios import load_scenario
 from testbed.model.summary import Summary
 
 from .measuring import measured

@@ -4,9 +4,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from testbed.bench.measure import Setting
-from testbed.bench.simulated.simulator import speeds
-from testbed.files.scenarios import load_scenario
+from testbed.model.files.scenarios import load_scenario
+from testbed.studies.bench.measure import Setting
+from testbed.studies.bench.simulated.simulator import speeds
 
 _LOAD_ALL = """
 import importlib, pkgutil, sys, testbed.mapper, testbed.sim
@@ -25,7 +25,7 @@ def test_it_loads_nothing_that_needs_root_or_a_kernel() -> None:
     )
     loaded = done.stdout.split()
     assert {"testbed.sim.run", "testbed.mapper.clustermapper"} <= set(loaded)
-    linux_only = ("testbed.fabric", "testbed.controller", "testbed.endpoint", "testbed.experiment")
+    linux_only = ("testbed.emulation",)
     for name in (*linux_only, "pyroute2", "fcntl", "ryu"):
         assert name not in loaded
 

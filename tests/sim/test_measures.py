@@ -2,8 +2,8 @@
 
 import pytest
 
-from testbed.files.scenarios import load_scenario
-from testbed.files.topologies import load_topology
+from testbed.model.files.scenarios import load_scenario
+from testbed.model.files.topologies import load_topology
 from testbed.model.scenario import Scenario
 from testbed.model.summary import FaultSummary, Summary
 from testbed.model.summary.metric import NEVER

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pytest
 
-from testbed.files.scenarios import load_scenario
 from testbed.live.history import RunHistory
 from testbed.model.checks import problems
+from testbed.model.files.scenarios import load_scenario
 from testbed.model.operator.commands import parse_command
 from testbed.model.operator.replayed import replayed_operator
 from testbed.model.scenario import Scenario

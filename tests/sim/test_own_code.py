@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.files.scenarios import load_scenario
 from testbed.model.errors import ExitStatus, InputError
+from testbed.model.files.scenarios import load_scenario
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
 from testbed.sim import Simulation

@@ -2,9 +2,9 @@
 
 import pytest
 
-from testbed.files.scenarios import load_scenario
-from testbed.paper.planning import PAPER_SCENARIOS
+from testbed.model.files.scenarios import load_scenario
 from testbed.sim import Simulation, SimulationOutcome
+from testbed.studies.paper.planning import PAPER_SCENARIOS
 
 pytestmark = pytest.mark.simulated
 

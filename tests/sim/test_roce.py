@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
-from testbed.files.scenarios import load_scenario
-from testbed.files.topologies import load_topology
 from testbed.host.plan import plan_endpoints
 from testbed.model.fabric.addressing import links_of_path
 from testbed.model.faults.kinds import Fault
+from testbed.model.files.scenarios import load_scenario
+from testbed.model.files.topologies import load_topology
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Roce
 from testbed.results.analyse import analyse

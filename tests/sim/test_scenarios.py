@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.files.scenarios import load_scenario
+from testbed.model.files.scenarios import load_scenario
 from testbed.model.scenario import Scenario
 from testbed.model.summary import Summary
 from testbed.results.analysis.metrics import flow_tables, summarise

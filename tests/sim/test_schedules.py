@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from testbed.files.topologies import load_topology
 from testbed.model.fabric.addressing import Path, links_of_path, paths
 from testbed.model.fabric.names import directions_of
 from testbed.model.faults.impairment import HEALTHY, Impairment
+from testbed.model.files.topologies import load_topology
 from testbed.model.scenario import Scenario
 from testbed.model.workload import WriteBw
 from testbed.sim import Simulation

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from testbed.files.scenarios import load_scenario
+from testbed.model.files.scenarios import load_scenario
 from testbed.model.transport import Mrc
 from testbed.sim import simulate
 

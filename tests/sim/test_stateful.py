@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from testbed.host.workloads.messages import Sender
 from testbed.model.fabric.names import directions_of
 from testbed.model.fabric.nodes import Link
 from testbed.model.fabric.topology import Topology
@@ -22,7 +23,6 @@ from testbed.mrc import Completion, QueuePair
 from testbed.sim import Simulation
 from testbed.sim.host import Host
 from testbed.sim.packet import Packet
-from testbed.workloads.messages import Sender
 from tests.drawn import Drawn, schedules
 
 DRAWN = Drawn()

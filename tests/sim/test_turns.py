@@ -9,9 +9,9 @@ import pytest
 from pydantic import TypeAdapter
 
 from testbed import fast
-from testbed.baselines.roce import RoceQp
-from testbed.files.scenarios import load_scenario, nominal
+from testbed.host.baselines.roce import RoceQp
 from testbed.model.faults.kinds import Fault
+from testbed.model.files.scenarios import load_scenario, nominal
 from testbed.model.run_files.layout import RUN
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc, Roce

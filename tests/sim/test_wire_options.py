@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from testbed.files.scenarios import load_scenario
+from testbed.model.files.scenarios import load_scenario
 from testbed.mrc import Datagram, DscpClasses, decode
 from testbed.mrc.wire.codec import sealed_trailer
 from testbed.mrc.wire.control import Nack, ReliabilityProbe, Sack

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from testbed.files.topologies import load_topology
+from testbed.model.files.topologies import load_topology
 from testbed.model.scenario import Scenario
 from testbed.results.analyse import analyse
 from testbed.sim import simulate

@@ -14,7 +14,7 @@ import typer
 
 import testbed
 from testbed.cli import command_line
-from testbed.labs.library import lab_directories
+from testbed.studies.labs.library import lab_directories
 
 pytestmark = pytest.mark.programs
 

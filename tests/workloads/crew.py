@@ -6,12 +6,12 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from testbed.files.topologies import load_topology
+from testbed.host.workloads.program import FlowEnd, Operation, Post, Program
+from testbed.host.workloads.programs import program_of
+from testbed.model.files.topologies import load_topology
 from testbed.model.flows import flows_of
 from testbed.model.scenario import Scenario
 from testbed.mrc import NEVER
-from testbed.workloads.program import FlowEnd, Operation, Post, Program
-from testbed.workloads.programs import program_of
 
 TOPOLOGY = load_topology("clos-4plane")
 

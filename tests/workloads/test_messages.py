@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from testbed.host.workloads.messages import Checker, Sender, Slots, rkey_of
+from testbed.host.workloads.pattern import Block, Pattern
 from testbed.mrc import (
     Completion,
     CompletionStatus,
@@ -11,8 +13,6 @@ from testbed.mrc import (
     MessageDelivered,
     PayloadRegion,
 )
-from testbed.workloads.messages import Checker, Sender, Slots, rkey_of
-from testbed.workloads.pattern import Block, Pattern
 
 SIZE, DEPTH, FLOW = 1000, 4, 2
 

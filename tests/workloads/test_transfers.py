@@ -5,10 +5,10 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
+from testbed.host.workloads.program import Post
+from testbed.host.workloads.transfers import WriteBw
 from testbed.model.workload import PIECE
 from testbed.mrc import NEVER
-from testbed.workloads.program import Post
-from testbed.workloads.transfers import WriteBw
 
 from .crew import TOPOLOGY, Crew
 

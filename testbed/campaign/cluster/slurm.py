@@ -15,9 +15,9 @@ from pydantic import Field
 
 from testbed import interpreter
 from testbed.campaign.cluster.files import KEYS, SLURM
-from testbed.files.reading import read_document
-from testbed.files.validation import validated
 from testbed.model.errors import MachineError
+from testbed.model.files.reading import read_document
+from testbed.model.files.validation import validated
 from testbed.model.part import Part
 from testbed.model.units import NS_PER_S, Duration, Size, parse_duration, parse_size
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from testbed.baselines.roce import constants as roce
+from testbed.host.baselines.roce import constants as roce
 from testbed.host.plan import QpPlan
 from testbed.host.recording.tables import Tables
 from testbed.model.fabric.topology import Topology

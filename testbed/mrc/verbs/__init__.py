@@ -17,7 +17,7 @@ The operations are those of MRC: WRITE and WRITE with immediate, which consumes 
 the peer. EV and CC profiles have the names of the OCP MRC API.
 
 Like the rest of the core a context does no I/O: whoever owns its sockets calls `receive`,
-`transmit` and `next_deadline` (`testbed/endpoint/device.py`).
+`transmit` and `next_deadline` (`testbed/emulation/endpoint/device.py`).
 """
 
 from testbed.mrc.config import PortAttributes

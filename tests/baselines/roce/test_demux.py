@@ -2,9 +2,9 @@
 
 import pytest
 
-from testbed.baselines.roce import Demux
-from testbed.baselines.roce.constants import Opcode
-from testbed.baselines.roce.wire import Cnp, Write, encode
+from testbed.host.baselines.roce import Demux
+from testbed.host.baselines.roce.constants import Opcode
+from testbed.host.baselines.roce.wire import Cnp, Write, encode
 from testbed.mrc import Arrival
 
 from .network import ADDRESSES, Network

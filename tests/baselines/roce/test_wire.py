@@ -4,9 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.baselines.roce.constants import Nak, Opcode
-from testbed.baselines.roce.wire import FIRSTS, IMMEDIATES, Ack, Cnp, Packet, Reth, Write, decode
-from testbed.baselines.roce.wire import encode as encode_packet
+from testbed.host.baselines.roce.constants import Nak, Opcode
+from testbed.host.baselines.roce.wire import (
+    FIRSTS,
+    IMMEDIATES,
+    Ack,
+    Cnp,
+    Packet,
+    Reth,
+    Write,
+    decode,
+)
+from testbed.host.baselines.roce.wire import encode as encode_packet
 from testbed.mrc import DecodeError
 
 from .network import ADDRESSES

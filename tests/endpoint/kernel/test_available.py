@@ -5,9 +5,9 @@ import socket
 
 import pytest
 
-from testbed.endpoint.kernel.available import require_kernel_support
-from testbed.files.scenarios import load_scenario
+from testbed.emulation.endpoint.kernel.available import require_kernel_support
 from testbed.model.errors import InputError, MachineError
+from testbed.model.files.scenarios import load_scenario
 from testbed.model.transport import Mptcp, Mrc, Tcp
 from testbed.sim import Simulation
 

@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from testbed.endpoint.kernel.tun import Tun
-from testbed.fabric.netlink.socket import Netlink
-from testbed.files.topologies import load_topology
+from testbed.emulation.endpoint.kernel.tun import Tun
+from testbed.emulation.fabric.netlink.socket import Netlink
 from testbed.model.fabric.addressing import ordinary_address
+from testbed.model.files.topologies import load_topology
 from testbed.sandbox.namespaces import create_netns, enter_netns
 from tests.sandbox import run_in_sandbox
 from tests.waiting import WATCHDOG_S

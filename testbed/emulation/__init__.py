@@ -1,0 +1,1 @@
+"""Emulated runs: fabric, endpoints, controller, experiment."""

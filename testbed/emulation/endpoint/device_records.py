@@ -1,0 +1,319 @@
+"""What the device of a program records, and which commands it takes, while a fabric is watched.
+
+A queue pair becomes a flow when it sends its first data packet. Then it gets a number: the sender
+adds a line to `flows.jsonl`, and the receiver of the packet finds it there.
+"""
+
+import fcntl
+import select
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from ipaddress import IPv6Address
+from pathlib import Path
+from typing import Any
+
+from testbed.emulation.endpoint.clock import now_ns
+from testbed.host.operator import HostOperator
+from testbed.host.plan import QpPlan
+from testbed.host.recording import Tables
+from testbed.host.recording.control_log import control_log
+from testbed.host.recording.qp_records import QpRecords
+from testbed.host.traffic import SAMPLES_PER_RTT
+from testbed.model.closeable import Closeable
+from testbed.model.fabric.addressing import host_of_nic
+from testbed.model.fabric.ev_set import EvChoice
+from testbed.model.fabric.nodes import Node
+from testbed.model.fabric.topology import Topology
+from testbed.model.operator.commands import (
+    TOO_LATE,
+    DisablePort,
+    EnablePort,
+    TimedCommand,
+    parse_command,
+)
+from testbed.model.run_files.layout import START
+from testbed.model.run_files.raw import FLOWS, OpenedFlow, RunStart
+from testbed.model.transport import Mrc, Transport
+from testbed.mrc import Datagram, EvChanged, Event, Placed, QueuePair
+from testbed.mrc.wire.datagram import Outbound
+from testbed.rights import acting_for
+from testbed.sandbox.channel import Channel
+from testbed.sandbox.sockets import socket_name
+
+SOCKET_SUFFIX = ".sock"
+"""A device takes commands on a UNIX socket, `<host>-<time>.sock` beside its raw files."""
+
+DISABLED_SUFFIX = ".disabled"
+"""While a port is disabled there is `<host>.<plane>.disabled`, for all programs of the host."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Flows:
+    """What commands apply to: the flows that one program sends or receives."""
+
+    topology: Topology
+    flows: tuple[tuple[str, str, int], ...] = ()
+    transport: Transport = field(default_factory=Mrc)
+    operator: tuple[TimedCommand, ...] = ()
+
+
+@dataclass(slots=True)
+class _Connection:
+    """A queue pair with its records.
+
+    Attributes:
+        is_operated: whether commands apply to it: it has sent or received data.
+    """
+
+    qp: QueuePair
+    plan: QpPlan
+    records: QpRecords
+    is_operated: bool = False
+
+
+class DeviceRecords(Closeable):
+    """Records one device's queue pairs, as an endpoint does those of a run. Times in ns.
+
+    Attributes:
+        deadline_ns: when `work` has something to do even if nothing arrives.
+    """
+
+    def __init__(
+        self,
+        raw: Path,
+        topology: Topology,
+        host: Node,
+        evs_of: Callable[[Node], tuple[EvChoice, ...]],
+    ) -> None:
+        """Create the raw files.
+
+        Args:
+            raw: their directory; `start.json` in it says when the fabric's records begin.
+            topology: the fabric.
+            host: the device's.
+            evs_of: the EVs to a peer.
+        """
+        self._rights = acting_for(raw)  # until `close`: files are added to by their names
+        self._rights.__enter__()
+        self._raw = raw
+        self._topology = topology
+        self._host = host
+        self._evs_of = evs_of
+        name = f"{host.name}-{now_ns()}"
+        self._tables = Tables(raw, name)
+        self._connections: dict[QueuePair, _Connection] = {}
+        self._sent: list[tuple[int, ...]] = []
+        self._received: dict[bytes, int | None] = {}
+        self._control = control_log(topology, self._tables, self._received)
+        self._sample_ns = max(topology.propagation_rtt_ns // SAMPLES_PER_RTT, 1)
+        self._next_sample_ns = 0
+        self._operated = _Flows(topology)
+        self._operator = HostOperator(self._operated, host, self._tables)
+        start = RunStart.model_validate_json((raw / START).read_text(encoding="utf-8"))
+        self._t0_ns = start.t0_ns
+        self._lock = (raw / f"{name}.lock").open("wb")
+        fcntl.flock(self._lock, fcntl.LOCK_EX)  # until the program ends, however it does
+        self._socket_file = raw / f"{name}{SOCKET_SUFFIX}"
+        self._commands = socket.socket(socket.AF_UNIX)
+        with socket_name(self._socket_file) as path:
+            self._commands.bind(path)
+        self._commands.listen()
+        self._callers: list[Channel] = []
+
+    @property
+    def deadline_ns(self) -> int:
+        """When `work` has something to do even if nothing arrives."""
+        return self._operator.deadline_ns
+
+    def close(self) -> None:
+        """Finish the records."""
+        self._commands.close()
+        for caller in self._callers:
+            caller.close()
+        self._socket_file.unlink(missing_ok=True)
+        self._tables.close()
+        self._lock.close()
+        self._rights.__exit__(None, None, None)
+
+    def work(self, now_ns: int) -> None:
+        """Carry out commands, and report probes that are over."""
+        watched: list[socket.socket | Channel] = [self._commands, *self._callers]
+        ready = select.select(watched, [], [], 0)[0]
+        for caller in [each for each in self._callers if each in ready]:
+            requests = caller.receive()
+            if requests is None:
+                self._callers.remove(caller)
+                caller.close()
+            for request in requests or ():
+                self._carry_out(request, caller, now_ns)
+        if self._commands in ready:
+            self._callers.append(Channel(self._commands.accept()[0].detach()))
+        with suppress(ConnectionError):  # nobody waits for the answer any more
+            self._operator.work(now_ns)
+
+    def _carry_out(self, request: dict[str, Any], caller: Channel, now_ns: int) -> None:
+        number, command = request["operate"], parse_command(request["command"])
+
+        def answer(content: dict[str, Any]) -> None:
+            if isinstance(command, DisablePort | EnablePort) and "ports" in content:
+                self._mark_port(command)
+            try:
+                caller.send({"operated": number, "content": content})
+            except OSError as error:  # closed at one end or the other
+                raise ConnectionError("nobody waits for the answer") from error
+
+        with suppress(ConnectionError):  # nobody waits for the answer any more
+            if now_ns > request["until_ns"]:
+                answer(TOO_LATE)
+            else:
+                self._operator.handle(command, now_ns, answer)
+
+    def _mark_port(self, command: DisablePort | EnablePort) -> None:
+        """Mark a port as disabled, or not, whichever of the host's programs disabled it."""
+        file = self._raw / f"{self._host.name}.{command.plane}{DISABLED_SUFFIX}"
+        if isinstance(command, DisablePort):
+            file.touch()
+        else:
+            file.unlink(missing_ok=True)
+
+    def _disabled_ports(self) -> list[int]:
+        """The ports that commands to this or other programs of the host have disabled."""
+        files = self._raw.glob(f"{self._host.name}.*{DISABLED_SUFFIX}")
+        return [int(file.stem.rpartition(".")[2]) for file in files]
+
+    def arrived(self, packet: memoryview, rx_ns: int) -> None:
+        """Record an inner packet that has arrived, if it is a control packet."""
+        if self._control is not None:
+            self._control.arrived(packet, rx_ns)
+
+    def answered(self, answer: Outbound, plane: int, now_ns: int) -> None:
+        """Record the answer to a probe."""
+        if self._control is not None:
+            self._control.answered(answer, plane, now_ns)
+
+    def sent(self, core: QueuePair, datagram: Datagram, plane: int, now_ns: int) -> None:
+        """Record a packet that was handed to the socket."""
+        if datagram.is_data:
+            self._sent_data(core, datagram, plane, now_ns)
+        elif self._control is not None:
+            connection = self._connections.get(core) or self._connect(core)
+            self._learn_number(connection)
+            self._control.sent(connection.plan, datagram, plane, now_ns)
+
+    def _sent_data(self, core: QueuePair, datagram: Datagram, plane: int, now_ns: int) -> None:
+        connection = self._connections.get(core) or self._connect(core)
+        flow = connection.records.sends
+        if flow is None:
+            flow = self._open(connection, now_ns)
+        ev, seq, again = datagram.ev, datagram.seq, datagram.retransmitted
+        assert seq is not None  # noqa: S101 - it is data
+        self._sent.append((now_ns, flow, plane, ev, seq, len(datagram.payload), again))
+
+    def end_round(self, events: Sequence[tuple[QueuePair, list[Event]]], now_ns: int) -> None:
+        """Record what the device's queue pairs report, and their state if it is time."""
+        if self._sent:
+            self._tables.transmissions(self._sent)
+            self._sent.clear()
+        for core, of_core in events:
+            if not of_core:
+                continue
+            connection = self._connections.get(core) or self._connect(core)
+            records = connection.records
+            if any(isinstance(event, Placed) for event in of_core):
+                self._receive(connection, now_ns)
+            for event in records.record_packets(of_core):
+                records.record_rare(event)
+                if isinstance(event, EvChanged) and records.sends is not None:
+                    self._operator.record_event(records.sends, event)
+        if now_ns >= self._next_sample_ns:
+            self._next_sample_ns = now_ns + self._sample_ns
+            self._forget_all_but({core for core, _ in events})
+            for connection in self._connections.values():
+                if connection.records.sends is not None:
+                    self._tables.qp(now_ns, connection.records.sends, *connection.qp.sample())
+            self._tables.flush()
+
+    def _forget_all_but(self, cores: set[QueuePair]) -> None:
+        """Forget the queue pairs that a program has destroyed."""
+        for core in self._connections.keys() - cores:
+            del self._connections[core]
+
+    def _connect(self, core: QueuePair) -> _Connection:
+        peer = host_of_nic(self._topology, IPv6Address(core.config.peer_address))
+        assert peer is not None  # noqa: S101 - the queue pair has EVs to it
+        config = core.config
+        plan = QpPlan(peer, 0, config.qpn, config.peer_qpn, None, None, self._evs_of(peer), ())
+        records = QpRecords(self._tables, self._topology, (self._host, peer), None, None)
+        connection = self._connections[core] = _Connection(core, plan, records)
+        return connection
+
+    # --- the numbers of flows -----------------------------------------------------------------
+
+    def _open(self, connection: _Connection, now_ns: int) -> int:
+        """Give the flow that a queue pair begins to send a number, and record its EVs."""
+        config, peer = connection.qp.config, connection.plan.peer.name
+        with (self._raw / FLOWS).open("a+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            known = _read(file)
+            ends = self._host.name, peer
+            lane = sum((flow.src, flow.dst) == ends for flow in known)
+            new = OpenedFlow(
+                flow=len(known),
+                src=ends[0],
+                dst=ends[1],
+                lane=lane,
+                qpn=config.qpn,
+                psn=config.first_psn,
+                program=Path(self._lock.name).name,
+            )
+            file.write(new.model_dump_json().encode() + b"\n")
+        number = connection.records.sends = new.flow
+        connection.plan = replace(connection.plan, lane=lane, sends=number)
+        for ev in connection.plan.evs:
+            self._tables.ev_events(
+                now_ns, number, ev.path.plane, ev.value, "", "GOOD", ev.active, "start"
+            )
+        self._operate(connection, (*ends, lane), now_ns)
+        return number
+
+    def _operate(self, connection: _Connection, flow: tuple[str, str, int], now_ns: int) -> None:
+        """Have commands apply to a queue pair that sends or receives a flow."""
+        if not self._operated.flows:
+            self._operator.begin(self._t0_ns, self._disabled_ports())
+        self._operated = replace(self._operated, flows=(*self._operated.flows, flow))
+        self._operator.use_flows_of(self._operated)
+        self._operator.add(connection, now_ns)
+        connection.is_operated = True
+
+    def _receive(self, connection: _Connection, now_ns: int) -> None:
+        """Note that data of a flow arrives on a queue pair."""
+        self._learn_number(connection)
+        if not connection.is_operated:
+            ends = connection.plan.peer.name, self._host.name
+            self._operate(connection, (*ends, connection.plan.lane), now_ns)
+
+    def _learn_number(self, connection: _Connection) -> None:
+        """Find the number of the flow that arrives; its sender records it before it sends."""
+        if connection.records.receives is None:
+            number = connection.records.receives = self._number_of_peer(connection)
+            connection.plan = replace(connection.plan, receives=number)
+            if number is not None:
+                self._received.setdefault(connection.qp.config.peer_address, number)
+
+    def _number_of_peer(self, connection: _Connection) -> int | None:
+        """The number of the flow that arrives; None if its sender does not record."""
+        config, peer = connection.qp.config, connection.plan.peer.name
+        key = peer, self._host.name, config.peer_qpn, config.peer_first_psn
+        with suppress(FileNotFoundError), (self._raw / FLOWS).open("rb") as file:
+            for flow in _read(file):
+                if (flow.src, flow.dst, flow.qpn, flow.psn) == key:
+                    return flow.flow
+        return None
+
+
+def _read(file: Any) -> list[OpenedFlow]:
+    file.seek(0)
+    return [OpenedFlow.model_validate_json(line) for line in iter(partial(file.readline), b"")]

@@ -1,0 +1,171 @@
+"""The TCP connection by which two programs exchange the parameters of their queue pairs.
+
+As with perftest, one end listens and the other connects to it. Each sends the other its queue
+pairs' numbers, first PSNs and memory. MRC itself sets up nothing. The connection crosses the fabric
+as ordinary traffic.
+"""
+
+import json
+import select
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from testbed.emulation.endpoint.device import Device
+from testbed.model.closeable import Closeable
+from testbed.model.errors import InputError, Problem
+from testbed.model.fabric.addressing import ordinary_address
+from testbed.model.fabric.nodes import Node
+from testbed.model.fabric.topology import Topology
+from testbed.mrc import MemoryRegion
+from testbed.mrc.capabilities import Capabilities
+from testbed.mrc.verbs import Destination, VerbsQp
+
+PORT = 18515
+"""The port that perftest uses."""
+
+TIMEOUT_S = 120.0
+_RETRY_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteMemory:
+    """A memory region of the peer."""
+
+    va: int
+    rkey: int
+    length: int
+
+
+class Rendezvous(Closeable):
+    """A connection to the peer's program. Leaving its `with` block waits for the peer to do so.
+
+    Attributes:
+        is_client: whether this end connected to the other.
+    """
+
+    def __init__(self, device: Device, connection: socket.socket, *, is_client: bool) -> None:
+        self.is_client = is_client
+        self._device = device
+        self._connection = connection
+        self._received = b""
+        self._ended = False
+
+    def exchange(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Send a message and return the peer's; the device works meanwhile.
+
+        Raises:
+            ConnectionError: the peer's program has ended.
+        """
+        self._connection.sendall(json.dumps(message).encode() + b"\n")
+        self.work(self._has_line)
+        line, _, self._received = self._received.partition(b"\n")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def work(self, until: Callable[[], bool]) -> None:
+        """Have the device work until `until` returns true.
+
+        Raises:
+            ConnectionError: the peer's program has ended.
+        """
+        wake = self._connection.fileno()
+        self._device.run(lambda: until() or self._peer_ended(), wake=wake)
+        if self._ended and not until():
+            raise ConnectionError("the peer's program has ended")
+
+    def connect(self, qps: Sequence[VerbsQp], region: MemoryRegion) -> RemoteMemory:
+        """Connect queue pairs to as many of the peer's; returns the memory region that it offers.
+
+        When this returns both ends are in RTS.
+
+        Each queue pair's end learns what the other can take (see `Capabilities`).
+
+        Raises:
+            ValueError: the peer has another number of queue pairs, or its capabilities are not a
+                message of this version.
+        """
+        parameters = {
+            "address": self._device.context.port.address.hex(),
+            "qps": [[qp.local.qpn, qp.local.psn, qp.local.capabilities.message()] for qp in qps],
+            "memory": [region.va, region.rkey, len(region.buffer)],
+        }
+        peer = self.exchange(parameters)
+        address = bytes.fromhex(peer["address"])
+        for qp, (qpn, psn, capabilities) in zip(qps, peer["qps"], strict=True):
+            qp.connect(Destination(address, qpn, psn, Capabilities.of_message(capabilities)))
+        self.exchange({"state": "RTS"})
+        return RemoteMemory(*peer["memory"])
+
+    def _has_line(self) -> bool:
+        return b"\n" in self._received
+
+    def _peer_ended(self) -> bool:
+        """Read what has arrived; returns whether the peer has closed the connection."""
+        while not self._ended and select.select([self._connection], [], [], 0)[0]:
+            data = self._connection.recv(1 << 16)
+            self._received += data
+            self._ended = not data
+        return self._ended
+
+    def __exit__(self, *raised: object) -> None:
+        """Wait until the peer is done, which may still need the device's answers; then close."""
+        if not any(raised):
+            self.exchange({"state": "done"})
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection at once."""
+        self._connection.close()
+
+
+def meet(device: Device, server: str | None = None, *, port: int = PORT) -> Rendezvous:
+    """Connect to the program that listens on a host, or listen for one (no `server`).
+
+    Args:
+        device: the device of this end.
+        server: the other host's name, or the address of its ordinary traffic in plane 0.
+        port: the TCP port.
+
+    Raises:
+        InputError: no host has that name or address.
+        TimeoutError: no program listened, or connected, for `TIMEOUT_S`.
+    """
+    if server is None:
+        return Rendezvous(device, _listen(port), is_client=False)
+    address = ordinary_address(device.topology, find_host(device.topology, server), 0)
+    return Rendezvous(device, _connect(str(address), port), is_client=True)
+
+
+def find_host(topology: Topology, name: str) -> Node:
+    """The host with that name or address of ordinary traffic, which Mininet's prompt inserts.
+
+    Raises:
+        InputError: there is none.
+    """
+    for host in topology.hosts:
+        if name in (host.name, str(ordinary_address(topology, host, 0))):
+            return host
+    expected = f"a host of {topology.name}, such as {topology.hosts[-1].name}"
+    raise InputError([Problem("SERVER", name, expected)])
+
+
+def _listen(port: int) -> socket.socket:
+    with socket.create_server(("::", port), family=socket.AF_INET6) as listener:
+        listener.settimeout(TIMEOUT_S)
+        connection, _ = listener.accept()
+    connection.settimeout(None)
+    return connection
+
+
+def _connect(server: str, port: int) -> socket.socket:
+    end = time.monotonic() + TIMEOUT_S
+    while True:
+        try:
+            return socket.create_connection((server, port))
+        except ConnectionRefusedError as error:  # it does not listen yet
+            if time.monotonic() >= end:
+                raise TimeoutError(f"nobody listens on {server}, port {port}") from error
+            time.sleep(_RETRY_S)

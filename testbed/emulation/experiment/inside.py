@@ -1,0 +1,390 @@
+"""The first process of a run's sandbox: builds the fabric and runs the scenario on it."""
+
+import os
+import select
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from testbed.emulation.controller.plan import ControllerPlan, choose_wires
+from testbed.emulation.controller.process import ControllerProcess
+from testbed.emulation.endpoint.clock import now_ns
+from testbed.emulation.experiment import base_rtt
+from testbed.emulation.experiment.experiment import HELD, Experiment
+from testbed.emulation.experiment.lateness import LatenessMonitor
+from testbed.emulation.experiment.machine import MachineSampler
+from testbed.emulation.experiment.processes import (
+    REPLY_TIMEOUT_S,
+    OperatorRelay,
+    finish,
+    receive_from_all,
+    receive_within,
+    start_endpoint,
+    start_mapper,
+)
+from testbed.emulation.experiment.queues import LINK_SAMPLE_S, QueueSampler, step_ns
+from testbed.emulation.fabric.capture import LinkCaptures
+from testbed.emulation.fabric.fabric import Fabric
+from testbed.emulation.fabric.link_model.counters import LinkCounters
+from testbed.emulation.fabric.link_model.link_model import LinkModel
+from testbed.emulation.fabric.openvswitch.switch import OpenVSwitch
+from testbed.host.outcome import flow_outcomes, host_record
+from testbed.host.plan import plan_endpoints, rtt_timeout_s
+from testbed.host.traffic_progress import TrafficProgress
+from testbed.mapper.clustermapper import MapperPlan
+from testbed.model.fabric.names import ends_at_host, link_of
+from testbed.model.flows import base_rtt_flow, flows_of
+from testbed.model.progress import Progress
+from testbed.model.run_files.layout import HEALTH, LOGS, RAW, RUN, START, capture_file
+from testbed.model.run_files.link_sample import LinkSample
+from testbed.model.run_files.raw import RunStart
+from testbed.model.run_files.run import MissingPart, RunRecord, bin_width_s
+from testbed.model.scenario import Scenario
+from testbed.model.units import NS_PER_S
+from testbed.results import records
+from testbed.results.records import Recorder, raw_path
+from testbed.results.whole_file import write_file
+from testbed.sandbox.processes import Child
+
+START_DELAY_S = 0.2
+"""From the command to start until the start: every process has received it by then."""
+
+QUIET_S = 0.02
+"""A fabric in which nothing arrives for this long is empty: several times a packet's path."""
+
+
+@dataclass(slots=True)
+class _Run:
+    """What the phases of a run share."""
+
+    experiment: Experiment
+    fabric: Fabric
+    controller: ControllerProcess
+    switch: OpenVSwitch | None
+    progress: Progress
+    endpoints: dict[str, Child] = field(default_factory=dict)
+    mapper: Child | None = None
+    captures: LinkCaptures | None = None
+    operator: OperatorRelay = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Relay the operator's commands to the endpoints, which are started later."""
+        self.operator = OperatorRelay(self.controller, self.endpoints)
+
+    @property
+    def scenario(self) -> Scenario:
+        """What is run."""
+        return self.experiment.scenario
+
+    @property
+    def directory(self) -> Path:
+        """The run directory."""
+        return self.experiment.directory
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """The PIDs of the run's processes, by name."""
+        children = self.endpoints | ({"mapper": self.mapper} if self.mapper else {})
+        others = {"run": os.getpid(), "controller": self.controller.process.pid}
+        daemons = {} if self.switch is None else self.switch.pids
+        return {name: child.pid for name, child in children.items()} | others | daemons
+
+    def send_to_endpoints(self, message: dict[str, object]) -> None:
+        """Send a command to every endpoint."""
+        for endpoint in self.endpoints.values():
+            endpoint.send(message)
+
+    def unexplained_drops(self) -> dict[str, int]:
+        """Cumulative counters of the packets that are lost outside the fabric's own queues."""
+        drops = self.switch.packet_drops() if self.switch is not None else {}
+        return {"openvswitch": sum(drops.values())}
+
+    def receive_from_controller(self) -> None:
+        """Process the messages that the controller has sent."""
+        self.operator.ask(self.controller.receive())
+
+    def relay(self, messages: Sequence[Mapping[str, Any]]) -> None:
+        """Pass on the controller's messages to endpoints, and their answers to it."""
+        self.operator.ask(messages)
+        for endpoint in self.operator.waiting:
+            self.operator.answer(endpoint)
+
+    def check_alive(self) -> None:
+        """Check that every process runs, except those that a fault has killed.
+
+        Raises:
+            RunFailedError: one has ended.
+        """
+        ended = [host for host, endpoint in self.endpoints.items() if endpoint.has_ended]
+        self.receive_from_controller()  # it announces whom it kills
+        for host in ended:
+            if host not in self.controller.killed:
+                self.endpoints[host].check()
+            del self.endpoints[host]
+        if self.mapper is not None:
+            self.mapper.check()
+        if self.switch is not None:
+            self.switch.check()
+
+
+def run_in_sandbox(
+    experiment: Experiment, progress: Progress, *, openvswitch: bool, realtime_offset_ns: int
+) -> None:
+    """Make a run in an empty sandbox; leave its raw records and `run.json`.
+
+    Args:
+        experiment: the run.
+        progress: called with what the run is doing.
+        openvswitch: whether Open vSwitch runs here.
+        realtime_offset_ns: CLOCK_REALTIME minus CLOCK_MONOTONIC, for captures.
+
+    Raises:
+        LateError: the machine was too late.
+        RunFailedError: a process ended, or a fault did not take effect.
+    """
+    scenario, directory = experiment.scenario, experiment.directory
+    raw = directory / RAW
+    raw.mkdir()
+    with ExitStack() as stack:
+        progress("building the fabric", 0.0)
+        run = _build(experiment, progress, stack, openvswitch=openvswitch)
+        if experiment.captured:
+            links = scenario.topology.links
+            files = {links[name]: directory / capture_file(name) for name in experiment.captured}
+            run.captures = LinkCaptures(files, realtime_offset_ns)
+        progress("starting the endpoints", 0.08)
+        for host, plan in plan_endpoints(scenario, raw).items():
+            log = directory / LOGS / f"{host.name}.log"
+            run.endpoints[host.name] = start_endpoint(plan, log)
+        receive_from_all(run.endpoints, "ready", REPLY_TIMEOUT_S)
+        _start_mapper(run)
+        progress("measuring the base RTT", 0.1)
+        base_rtt_ns = _measure_base_rtt(run)
+        t0_ns = now_ns() + round(START_DELAY_S * NS_PER_S)
+        end_ns = _run_timeline(run, t0_ns, base_rtt_ns)
+        run.controller.heal(end_ns, run.relay)
+        reports = _drain(run, base_rtt_ns)
+        run.controller.stop()
+        _write_run(run, reports, t0_ns, end_ns - t0_ns, base_rtt_ns)
+
+
+def _build(
+    experiment: Experiment, progress: Progress, stack: ExitStack, *, openvswitch: bool
+) -> _Run:
+    """Start the controller, the fabric and the switch; check them packet by packet."""
+    scenario, logs = experiment.scenario, experiment.directory / LOGS
+    faults = scenario.scheduled_faults
+    wires = choose_wires(faults, openvswitch=openvswitch)
+    plan = ControllerPlan(
+        scenario.topology,
+        faults,
+        wires,
+        experiment.directory,
+        transport=scenario.transport.kind,
+        flows=scenario.flows,
+    )
+    controller = ControllerProcess.start(plan, logs)  # loads Ryu while the fabric is built
+    fabric = stack.enter_context(Fabric(scenario.topology, wires, seed=scenario.seed))
+    switch = None
+    if wires:
+        switch = OpenVSwitch.start(plan.openflow_wires, logs)
+        stack.callback(switch.stop)
+    fabric.verify()
+    controller.get_ready()
+    if switch is not None:
+        switch.connect(controller.wait_for("listening")["listening"])
+    controller.wait_for("ready")
+    fabric.sweep()
+    return _Run(experiment, fabric, controller, switch, progress)
+
+
+def _measure_base_rtt(run: _Run) -> int:
+    """Measure the base RTT in ns, with single packets on the idle fabric."""
+    flow = base_rtt_flow(run.scenario.topology, flows_of(run.scenario))
+    host = flow.src.name
+    source = run.endpoints[host]
+    answer_s = 2 * rtt_timeout_s(run.scenario.topology)  # the endpoint gives up earlier
+
+    def sample_ns() -> int:
+        source.send({"measure_rtt": flow.number})
+        rtt_ns: int = receive_from_all({host: source}, "rtt_ns", answer_s)[host]
+        return rtt_ns
+
+    return base_rtt.measure(sample_ns)
+
+
+def _start_mapper(run: _Run) -> None:
+    """Start the Clustermapper, if the scenario has one."""
+    scenario = run.scenario
+    if scenario.clustermapper is None:
+        return
+    period_ns = scenario.clustermapper.period_ns(scenario.topology)
+    plan = MapperPlan(scenario.topology, period_ns, scenario.seed)
+    run.mapper = start_mapper(plan, run.directory / RAW, run.directory / LOGS / "mapper.log")
+    receive_from_all({"mapper": run.mapper}, "ready", REPLY_TIMEOUT_S)
+
+
+def _run_timeline(run: _Run, t0_ns: int, base_rtt_ns: int) -> int:
+    """Have everything start at t0, and sample counters until the end of timeline and hold.
+
+    Returns the time at which the senders stopped.
+    """
+    timeline_end_ns = t0_ns + run.scenario.duration
+    hold = run.experiment.hold
+    end_ns = timeline_end_ns if hold is None else hold.until_ns(timeline_end_ns)
+    _announce_start(run.directory / RAW, RunStart(t0_ns=t0_ns, base_rtt_ns=base_rtt_ns))
+    run.send_to_endpoints({"start_ns": t0_ns})
+    run.send_to_endpoints({"stop_ns": end_ns})
+    if run.mapper is not None:
+        run.mapper.send({"start_ns": t0_ns})
+    run.controller.begin(t0_ns, {host: endpoint.pid for host, endpoint in run.endpoints.items()})
+    machine = MachineSampler(run.directory / HEALTH, now_ns(), run.unexplained_drops())
+    lateness = LatenessMonitor(run.directory, t0_ns, base_rtt_ns)
+    raw, topology = run.directory / RAW, run.scenario.topology
+
+    def sample_machine() -> None:
+        machine.sample(now_ns(), run.unexplained_drops(), run.pids)
+        if run.experiment.stop_if_late:
+            lateness.check()
+
+    with ExitStack() as stack:
+
+        def recorder(table: records.Table) -> Recorder:
+            return stack.enter_context(Recorder(raw_path(raw, "fabric", table), table))
+
+        links = recorder(records.LINKS)
+        counters = run.fabric.counters()
+        model = run.fabric.link_model
+        traffic = TrafficProgress("running", run.scenario.duration)
+        queues = model and QueueSampler(topology, model, recorder(records.QUEUES))
+        step_s = step_ns(topology) / NS_PER_S if queues else LINK_SAMPLE_S
+        link_sample_due_ns = 0
+        while (now := now_ns()) < end_ns:
+            if queues:
+                queues.sample(now)
+            if now >= link_sample_due_ns:
+                link_sample_due_ns = now + round(LINK_SAMPLE_S * NS_PER_S)
+                directions = _sample_links(counters, links, now)
+                run.check_alive()
+                done = min(max(now - t0_ns, 0) / run.scenario.duration, 1.0)
+                what = _describe(run, traffic, now - t0_ns, directions)
+                run.progress(what if now < timeline_end_ns else HELD, 0.15 + 0.75 * done)
+            if now >= machine.due_ns:
+                sample_machine()
+            remaining_s = (end_ns - now_ns()) / NS_PER_S
+            machine.record_timer_delay(_sleep(run, max(min(step_s, LINK_SAMPLE_S, remaining_s), 0)))
+            if hold is not None and hold.has_ended:
+                run.check_alive()
+                end_ns = now_ns()
+                run.send_to_endpoints({"stop_ns": end_ns})
+        _sample_links(counters, links, now_ns())
+    sample_machine()
+    return end_ns
+
+
+def _announce_start(raw: Path, start: RunStart) -> None:
+    """Write `start.json` in one step, for programs that watch the run."""
+    write_file(raw / START, start.model_dump_json())
+
+
+def _sleep(run: _Run, seconds: float) -> int:
+    """Sleep, and meanwhile handle the messages of Clustermapper and controller.
+
+    Returns how late the sleep ended, in ns.
+    """
+    end_ns = now_ns() + round(seconds * NS_PER_S)
+    while (remaining_ns := end_ns - now_ns()) > 0:
+        senders: list[Child | ControllerProcess] = [run.mapper] if run.mapper else []
+        if not run.controller.is_dead:
+            senders.append(run.controller)
+        answering = run.operator.waiting
+        ready = select.select([*senders, *answering], [], [], remaining_ns / NS_PER_S)[0]
+        if run.mapper in ready:
+            _pass_on_denylist(run)
+        if run.controller in ready:
+            run.receive_from_controller()
+        for endpoint in answering:
+            if endpoint in ready:
+                run.operator.answer(endpoint)
+    return now_ns() - end_ns
+
+
+def _pass_on_denylist(run: _Run) -> None:
+    """Send the link directions that the Clustermapper denies to the endpoints, if they use them."""
+    assert run.mapper is not None  # noqa: S101 - it has sent something
+    assert run.scenario.clustermapper is not None  # noqa: S101 - so there is a mapper
+    for message in run.mapper.receive():
+        if run.scenario.clustermapper.denylist:
+            run.check_alive()
+            run.send_to_endpoints({"deny": message["denied"]})
+
+
+def _describe(
+    run: _Run, traffic: TrafficProgress, time_ns: int, directions: Mapping[str, LinkSample]
+) -> str:
+    """How the run goes on; an OpenFlow wire tells what it dropped only when its fault heals."""
+    arrived = sum(count.bytes for name, count in directions.items() if ends_at_host(name))
+    lost = sum(count.dropped for count in directions.values())
+    return traffic.describe(time_ns, arrived, lost if run.switch is None else None)
+
+
+def _sample_links(counters: LinkCounters, links: Recorder, now: int) -> Mapping[str, LinkSample]:
+    """Record the counters of every link direction; returns them."""
+    directions = counters.directions()
+    for direction, count in directions.items():
+        links.append(now, link_of(direction), direction, *count)
+    links.flush()  # for those who watch the run
+    return directions
+
+
+def _drain(run: _Run, base_rtt_ns: int) -> dict[str, Any]:
+    """Wait for the last WRITEs and end endpoints and mapper; return the reports by host."""
+    run.progress("draining", 0.9)
+    run.check_alive()
+    run.send_to_endpoints({"killed": sorted(run.controller.killed)})
+    undrained = {host: run.endpoints[host] for host in run.endpoints.keys() - run.operator.drained}
+    receive_within(undrained, "drained", run.scenario.drain_ns(base_rtt_ns) / NS_PER_S)
+    reports = finish(run.endpoints, REPLY_TIMEOUT_S)
+    if run.mapper is not None:
+        finish({"mapper": run.mapper}, REPLY_TIMEOUT_S)
+    if run.fabric.link_model is not None:
+        _wait_until_empty(run.fabric.link_model)
+    return reports
+
+
+def _wait_until_empty(model: LinkModel) -> None:
+    """Wait until no packet is in the fabric, so that the counters of all links are final."""
+    deadline_ns = now_ns() + round(REPLY_TIMEOUT_S * NS_PER_S)
+    previous = -1
+    while now_ns() < deadline_ns:
+        packets = int(model.records["packets"].sum())
+        if packets == previous and not model.backlog_bytes().any():
+            return
+        previous = packets
+        time.sleep(QUIET_S)
+
+
+def _write_run(
+    run: _Run, reports: dict[str, Any], t0_ns: int, duration_ns: int, base_rtt_ns: int
+) -> None:
+    flows = flow_outcomes(run.scenario, reports, duration_ns)
+    missing = run.fabric.link_model_missing
+    lost_frames = run.captures.stop() if run.captures is not None else {}
+    model = run.fabric.link_model
+    record = RunRecord(
+        t0_ns=t0_ns,
+        duration_s=duration_ns / NS_PER_S,
+        base_rtt_ns=base_rtt_ns,
+        bin_s=bin_width_s(base_rtt_ns),
+        flows=flows,
+        hosts={host: host_record(report) for host, report in reports.items()},
+        links={} if model is None else dict(model.all_counts()),
+        link_model_missing=missing and MissingPart(what=missing.what, remedy=missing.remedy),
+        captures={link: {"lost_frames": lost} for link, lost in lost_frames.items()},
+        fabric_timings_s=run.fabric.timings_s,
+        datapath=run.switch.datapath if run.switch is not None else None,
+    )
+    write_file(run.directory / RUN, record.to_json())

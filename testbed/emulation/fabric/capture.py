@@ -1,0 +1,240 @@
+"""Capture the frames that leave a port, and write those of links to files.
+
+Frames are captured at the sending end, when they leave the port's queue. A plain packet socket
+would share a frame with the next hop, which shifts its uSIDs before it is read here; a ring gets a
+copy at once (packet(7), PACKET_RX_RING).
+"""
+
+import mmap
+import select
+import socket
+import struct
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed.emulation.fabric import pcapng
+from testbed.model.closeable import Closeable
+from testbed.model.errors import RunFailedError
+from testbed.model.fabric.nodes import Link, Port
+from testbed.model.fabric.topology import ETHERNET_HEADER, LINK_MTU
+from testbed.model.units import NS_PER_S
+from testbed.sandbox import namespaces
+from testbed.sandbox.channel import Channel
+from testbed.sandbox.packet_filter import attach_filter
+from testbed.sandbox.processes import spawn
+from testbed.sandbox.sockets import ETH_P_ALL
+
+SOL_PACKET = 263
+PACKET_RX_RING = 5
+PACKET_STATISTICS = 6
+PACKET_VERSION = 10
+TPACKET_V2 = 1
+TP_STATUS_USER = 1
+
+RINGS_BYTES = 128 << 20
+"""Memory of the rings of all ports that are captured together."""
+
+RING_FRAMES = 512
+"""Size of a port's ring, in frames, where few ports are captured."""
+
+_LEAST_RING_FRAMES = 16
+_FRAME_BYTES = 10_240
+_BLOCK_FRAMES = 2
+_ALLOCATED_BYTES = 16_384
+"""What the kernel takes for a frame: it rounds a block up to a power of two of pages."""
+
+_HEADER = struct.Struct("=IIIHHII")  # status, length, captured, mac, net, seconds, nanoseconds
+_RING = struct.Struct("=IIII")  # block size, blocks, frame size, frames
+_STATISTICS = struct.Struct("=II")  # packets, lost
+_SNAPLEN = LINK_MTU + ETHERNET_HEADER
+_POLL_MS = 100
+_GATHER_S = 0.002
+"""Pause between two readings of the rings, so that each finds several frames."""
+
+_OUTGOING_ONLY = (
+    (0x30, 0, 0, 0xFFFF_F004),  # load the packet's type (linux/filter.h, SKF_AD_PKTTYPE)
+    (0x15, 0, 1, 4),  # PACKET_OUTGOING?
+    (0x06, 0, 0, 0x4_0000),  # then keep it
+    (0x06, 0, 0, 0),
+)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class CapturedFrame:
+    """A frame that left a port.
+
+    Attributes:
+        time_ns: time at which the kernel captured it, CLOCK_REALTIME.
+        data: its bytes, from the Ethernet header on.
+    """
+
+    time_ns: int
+    data: bytes
+
+
+class PortCapture(Closeable):
+    """The frames that a port sends from now on."""
+
+    def __init__(self, port: Port, frames: int = RING_FRAMES) -> None:
+        """Begin to capture in the port's namespace of this sandbox.
+
+        Args:
+            port: the port.
+            frames: size of the ring in frames; further frames are lost and counted.
+        """
+        self._frames = frames
+        with namespaces.entered_by_name(port.node.name):
+            kind = socket.SOCK_RAW | socket.SOCK_CLOEXEC
+            self._socket = socket.socket(socket.AF_PACKET, kind, 0)
+        self._socket.setsockopt(SOL_PACKET, PACKET_VERSION, TPACKET_V2)
+        block = _FRAME_BYTES * _BLOCK_FRAMES
+        ring = _RING.pack(block, frames // _BLOCK_FRAMES, _FRAME_BYTES, frames)
+        self._socket.setsockopt(SOL_PACKET, PACKET_RX_RING, ring)
+        self._ring = mmap.mmap(self._socket.fileno(), _FRAME_BYTES * frames)
+        self._next = 0
+        attach_filter(self._socket, _OUTGOING_ONLY)
+        self._socket.bind((port.name, ETH_P_ALL))  # frames arrive from here on
+
+    def fileno(self) -> int:
+        """The socket's descriptor, readable when frames wait."""
+        return self._socket.fileno()
+
+    def read(self) -> Iterator[CapturedFrame]:
+        """Yield the frames that are in the ring."""
+        while True:
+            start = self._next * _FRAME_BYTES
+            status, _, size, mac, _, seconds, ns = _HEADER.unpack_from(self._ring, start)
+            if not status & TP_STATUS_USER:
+                return
+            data = self._ring[start + mac : start + mac + size]
+            struct.pack_into("=I", self._ring, start, 0)  # returns the slot to the kernel
+            self._next = (self._next + 1) % self._frames
+            yield CapturedFrame(seconds * NS_PER_S + ns, data)
+
+    def lost(self) -> int:
+        """Frames lost since the last call because the ring was full."""
+        statistics = self._socket.getsockopt(SOL_PACKET, PACKET_STATISTICS, _STATISTICS.size)
+        return int(_STATISTICS.unpack(statistics)[1])
+
+    def close(self) -> None:
+        """End the capture."""
+        self._ring.close()
+        self._socket.close()
+
+
+class LinkCaptures:
+    """A process that writes the frames that both ends of links send, a pcapng file for each link.
+
+    A file has the frames that are lost on the wire, to a fault of the link model or in Open
+    vSwitch, but not the frames that a full queue drops at its sender. Its comment has the offset
+    from its clock, CLOCK_REALTIME, to that of records.
+    """
+
+    def __init__(self, files: Mapping[Link, Path], realtime_offset_ns: int) -> None:
+        """Begin to capture: every frame that is sent after this returns.
+
+        Args:
+            files: where to write each link's frames.
+            realtime_offset_ns: CLOCK_REALTIME minus CLOCK_MONOTONIC.
+
+        Raises:
+            OSError: a file cannot be written.
+        """
+        self.files = files
+        frames = _ring_frames(2 * len(files))
+        links = [_LinkFile(link, file, frames) for link, file in files.items()]
+        comment = _comment(realtime_offset_ns)
+        self._process = spawn(
+            lambda channel: _write(links, comment, channel),
+            title="the capture of links",
+            isolated=False,
+            name="capture",
+        )
+        for link in links:
+            link.close()
+
+    def stop(self) -> dict[str, int]:
+        """End the capture; returns by link how many frames it lost, as it could not keep up.
+
+        Raises:
+            RunFailedError: the process has died.
+        """
+        with suppress(RunFailedError):  # `result` says how it ended
+            self._process.send({"stop": True})
+        lost: dict[str, int] = self._process.result()
+        return lost
+
+
+def _comment(realtime_offset_ns: int) -> str:
+    return (
+        "Times are CLOCK_REALTIME. "
+        f"realtime_offset_ns = {realtime_offset_ns}: CLOCK_REALTIME - CLOCK_MONOTONIC as it began. "
+        "A time here - realtime_offset_ns - t0_ns of run.json = t of the run's tables."
+    )
+
+
+def _ring_frames(ports: int) -> int:
+    """The size of each ring, in frames, such that those of so many ports fit into `RINGS_BYTES`."""
+    fitting = RINGS_BYTES // (_ALLOCATED_BYTES * max(ports, 1))
+    even = fitting // _BLOCK_FRAMES * _BLOCK_FRAMES
+    return min(max(even, _LEAST_RING_FRAMES), RING_FRAMES)
+
+
+class _LinkFile:
+    """The file of a link, and the frames that are on their way to it."""
+
+    def __init__(self, link: Link, file: Path, ring_frames: int) -> None:
+        self.name = link.name
+        self._output = file.open("wb", buffering=0)
+        self._ports = [port.name for port in link.ports]
+        self.captures = [PortCapture(port, ring_frames) for port in link.ports]
+        self._waiting: list[tuple[CapturedFrame, int]] = []
+
+    def begin(self, comment: str) -> None:
+        """Write the header."""
+        self._output.write(pcapng.header(comment, self._ports, _SNAPLEN))
+
+    def write_until(self, now_ns: int) -> None:
+        """Write the frames that both ends have sent until then, in the order of their times."""
+        for interface, capture in enumerate(self.captures):
+            self._waiting += ((frame, interface) for frame in capture.read())
+        if not self._waiting:
+            return
+        self._waiting.sort()
+        # Frames that one end sent after the other end was read wait for the next turn.
+        ready = [(frame, port) for frame, port in self._waiting if frame.time_ns <= now_ns]
+        self._waiting = self._waiting[len(ready) :]
+        blocks = (pcapng.packet(port, frame.time_ns, frame.data) for frame, port in ready)
+        self._output.write(b"".join(blocks))
+
+    def lost(self) -> int:
+        """Frames lost since the last call."""
+        return sum(capture.lost() for capture in self.captures)
+
+    def close(self) -> None:
+        """Close this process's copy."""
+        self._output.close()
+        for capture in self.captures:
+            capture.close()
+
+
+def _write(links: list[_LinkFile], comment: str, channel: Channel) -> dict[str, int]:
+    """Write the frames of links until a message comes; returns how many are lost, by link."""
+    poller = select.poll()
+    poller.register(channel, select.POLLIN)
+    for link in links:
+        link.begin(comment)
+        for capture in link.captures:
+            poller.register(capture, select.POLLIN)
+    capturing = True
+    while capturing:
+        capturing = all(descriptor != channel.fileno() for descriptor, _ in poller.poll(_POLL_MS))
+        now_ns = time.time_ns() if capturing else 1 << 63
+        for link in links:
+            link.write_until(now_ns)
+        if capturing:
+            time.sleep(_GATHER_S)
+    return {link.name: link.lost() for link in links}

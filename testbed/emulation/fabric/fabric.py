@@ -1,0 +1,244 @@
+"""The fabric, built: `with Fabric(topology) as fabric: ...` inside a sandbox."""
+
+import os
+import socket
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Self
+
+from testbed.emulation.fabric import interfaces, routes
+from testbed.emulation.fabric.interfaces import write_sysctl
+from testbed.emulation.fabric.layout import Layout, receive_cpu
+from testbed.emulation.fabric.link_model import link_model, shaping
+from testbed.emulation.fabric.link_model.counters import LinkCounters
+from testbed.emulation.fabric.link_model.link_model import LinkModel, Programs
+from testbed.emulation.fabric.mininet.net import FabricNet
+from testbed.emulation.fabric.netlink import requests
+from testbed.emulation.fabric.netlink.namespaces import NodeNamespaces
+from testbed.emulation.fabric.netlink.requests import Interface
+from testbed.emulation.fabric.netlink.socket import Netlink, Request
+from testbed.emulation.fabric.sweep import sweep
+from testbed.emulation.fabric.verify import verify, wait_until_up
+from testbed.model.closeable import Closeable
+from testbed.model.errors import MachineError
+from testbed.model.fabric.nodes import Link, Node, Port, Tier
+from testbed.model.fabric.shape import Shape, shape_of
+from testbed.model.fabric.topology import LINK_MTU, Topology
+from testbed.sandbox import namespaces
+
+SYSFS = Path("/run/sys")
+"""Directory, in the sandbox's own /run, in which every node's view of /sys is mounted."""
+
+
+class Fabric(Closeable):
+    """An emulated fabric: namespaces, links, queues, neighbours and routes.
+
+    Attributes:
+        layout: the model, and what its emulation adds to it.
+        namespaces: the nodes' namespaces.
+        net: the Mininet network: nodes, links, prompt.
+        link_model: the model of every port and wire in the kernel; None if this machine cannot run
+            it, and links only have their rate and drop the tail of a full queue.
+        link_model_missing: the reason for that.
+        timings_s: how long each phase of building took, in seconds.
+    """
+
+    def __init__(self, topology: Topology, wires: Collection[str] = (), *, seed: int = 1) -> None:
+        """Describe the fabric; nothing is built yet.
+
+        Args:
+            topology: the fabric.
+            wires: names of links whose ends meet in the sandbox's own namespace, as `w0a` and
+                `w0b` for the first, for Open vSwitch to patch.
+            seed: repeats the random choices of the link model.
+
+        Raises:
+            ValueError: a wire is not a link of the fabric.
+        """
+        self.layout = Layout.of(topology, wires)
+        self.namespaces = NodeNamespaces()
+        self.timings_s: dict[str, float] = {}
+        self.net: FabricNet
+        self.link_model: LinkModel | None = None
+        self.link_model_missing: MachineError | None = None
+        self._seed = seed
+
+    @property
+    def topology(self) -> Topology:
+        """The model."""
+        return self.layout.topology
+
+    def __enter__(self) -> Self:
+        """Build the fabric. This process must be in a sandbox.
+
+        Raises:
+            NetlinkError: the kernel refused a request.
+            RunFailedError: a port did not come up.
+        """
+        with self._phase("nodes"):
+            self.net = FabricNet(self.topology, self.namespaces)
+        with self._phase("links"), Netlink("sandbox") as root:
+            self._make_links(root)
+        with self._phase("offloads and CPUs"):
+            self._tune()
+        with self._phase("queues"):
+            self._shape()
+        with self._phase("up"):
+            self._set_up()
+        with self._phase("routes"):
+            for node in self.topology.nodes.values():
+                tables = routes.expected(self.layout, node)
+                self._netlink(node).send(routes.install(tables, self.layout.device_name))
+        with self._phase("carrier"):
+            wait_until_up(self.layout, self.namespaces)
+        namespaces.TOPOLOGY_FILE.write_text(self.topology.model_dump_json(), encoding="utf-8")
+        return self
+
+    def close(self) -> None:
+        """Release the namespaces; the kernel removes them, at the latest with the sandbox."""
+        self.net.stop()
+        self.namespaces.close()
+
+    def verify(self) -> None:
+        """Read every port, route, neighbour and address back and compare with the model.
+
+        Raises:
+            RunFailedError: something differs; names every difference.
+        """
+        with self._phase("verify"):
+            verify(self.layout, self.namespaces)
+
+    def sweep(self) -> None:
+        """Have every link direction and every uN route carry a packet. Needs an idle fabric.
+
+        Raises:
+            RunFailedError: a link direction or a route did not; names it.
+        """
+        with self._phase("sweep"):
+            sweep(self.layout, self.namespaces)
+
+    def counters(self) -> LinkCounters:
+        """Return a reader of the fabric's counters."""
+        return LinkCounters(self.layout, self.namespaces)
+
+    # --- building -----------------------------------------------------------------------------
+
+    @contextmanager
+    def _phase(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.timings_s[name] = time.perf_counter() - start
+
+    def _netlink(self, node: Node) -> Netlink:
+        return self.namespaces[node.name].netlink
+
+    def _make_links(self, sandbox: Netlink) -> None:
+        netns = os.open(namespaces.OWN_NETNS, os.O_RDONLY | os.O_CLOEXEC)
+        if self.layout.wires:
+            write_sysctl("ipv6/conf/default/disable_ipv6", "1")
+        try:
+            sandbox.send(self._veths(netns))
+        finally:
+            os.close(netns)
+        if self.layout.wires:
+            write_sysctl("ipv6/conf/default/disable_ipv6", "0")
+            sandbox.send(self._ups(far for _, far in self._wire_ends()))
+
+    def _veths(self, sandbox: int) -> Iterator[Request]:
+        def at_node(port: Port) -> Interface:
+            return Interface.of_port(port, self.namespaces[port.node.name].fd)
+
+        pairs = [self.layout.sid_veth(switch) for switch in self.topology.switches]
+        links = self.topology.links.items()
+        pairs += [link.ports for name, link in links if name not in self.layout.wires]
+        for first, second in pairs:
+            yield requests.new_veth(at_node(first), at_node(second), LINK_MTU)
+        for near, far in self._wire_ends():
+            yield requests.new_veth(at_node(near), Interface.of_port(far, sandbox), LINK_MTU)
+
+    def _wire_ends(self) -> Iterator[tuple[Port, Port]]:
+        """Yield (port at the node, far end in the sandbox) of every cable of every wire."""
+        for name in self.layout.wires:
+            yield from zip(
+                self.topology.links[name].ports, self.layout.wire_ends(name), strict=True
+            )
+
+    def _tune(self) -> None:
+        cpus = sorted(os.sched_getaffinity(0))
+        wire_ends = dict(self._wire_ends())
+        # A packet whose checksum a device is to fill in passes as intact, corrupted or not.
+        checksummed = {*wire_ends, *wire_ends.values()} | {
+            near for host in self.topology.hosts for near, _, _ in self.topology.adjacency[host]
+        }
+
+        def tune(name: str, links: Mapping[Port, Link]) -> None:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+                for port in links:
+                    extra = (interfaces.ETHTOOL_STXCSUM,) if port in checksummed else ()
+                    interfaces.switch_off(control, port.name, interfaces.SEGMENTATION + extra)
+            interfaces.pin_receive_work(
+                SYSFS / name,
+                {
+                    port.name: cpus[receive_cpu(self.topology, link, len(cpus))]
+                    for port, link in links.items()
+                },
+            )
+
+        for name, node in self.topology.nodes.items():
+            with self.namespaces[name].entered():
+                tune(name, {near: link for near, _, link in self.topology.adjacency[node]})
+        if self.layout.wires:
+            tune(
+                "sandbox",
+                {
+                    far: self.topology.links[name]
+                    for name in self.layout.wires
+                    for far in self.layout.wire_ends(name)
+                },
+            )
+
+    def _shape(self) -> None:
+        with ExitStack() as stack:
+            try:
+                programs = stack.enter_context(link_model.load(self.topology, self._seed))
+                self.link_model = programs.model
+            except MachineError as error:
+                programs, self.link_model_missing = None, error
+            encoded: dict[Shape, tuple[Request, ...]] = {}
+            for node in self.topology.nodes.values():
+                self._netlink(node).send(
+                    requests.for_interface(request, near.ifindex)
+                    for near, _, link in self.topology.adjacency[node]
+                    for request in self._shape_requests(link, near, programs, encoded)
+                )
+
+    def _shape_requests(
+        self,
+        link: Link,
+        port: Port,
+        programs: Programs | None,
+        encoded: dict[Shape, tuple[Request, ...]],
+    ) -> tuple[Request, ...]:
+        shape = shape_of(self.topology, link, port)
+        if shape not in encoded:
+            changes = list(shaping.attach(port.ifindex, shape, deep=programs is not None))
+            if programs is not None:
+                changes += shaping.attach_model(port.ifindex, programs.port, programs.wire)
+            encoded[shape] = tuple(changes)
+        return encoded[shape]
+
+    def _set_up(self) -> None:
+        for node in self.topology.nodes.values():
+            ports = [near for near, _, _ in self.topology.adjacency[node]]
+            if node.tier is not Tier.HOST:
+                ports += self.layout.sid_veth(node)
+                with self.namespaces[node.name].entered():
+                    write_sysctl("ipv6/conf/all/forwarding", "1")
+            lo = requests.set_link(requests.LOOPBACK, "lo", up=True)
+            self._netlink(node).send([lo, *self._ups(ports)])
+
+    def _ups(self, ports: Iterable[Port]) -> Iterator[Request]:
+        for port in ports:
+            yield requests.set_link(port.ifindex, port.name, up=True)

@@ -1,0 +1,451 @@
+"""Mininet's prompt in a live fabric, with ordinary traffic on its paths."""
+
+import logging
+import os
+import re
+import select
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from mininet import cli
+from mininet.log import error, lg, output
+
+from testbed.emulation.fabric import management
+from testbed.emulation.fabric.capture import LinkCaptures
+from testbed.emulation.fabric.fabric import Fabric
+from testbed.emulation.fabric.interfaces import TUN_REMEDY
+from testbed.emulation.fabric.mininet.net import FabricCLI, FabricNet
+from testbed.emulation.fabric.mininet.nodes import NamespaceNode
+from testbed.emulation.fabric.mininet.terminal import run_in_terminal
+from testbed.emulation.fabric.netlink.socket import NetlinkError
+from testbed.emulation.fabric.ordinary.propagation import DelayProcess
+from testbed.emulation.fabric.ordinary.routes import OrdinaryTraffic
+from testbed.model.errors import SIGNALLED, ExitStatus, TestbedError
+from testbed.model.fabric.addressing import paths
+from testbed.model.fabric.nodes import Link, Node
+from testbed.model.fabric.topology import Topology
+from testbed.model.units import show_duration
+
+_INTERRUPTED = 130
+
+_NOT_HERE = {
+    "dpctl": "its switches are the kernel's: p0_t0_0 ip -6 route shows what one knows",
+    "iperf": "use iperf3 h0 h4",
+    "iperfudp": "use iperf3 h0 h4 -u",
+    "ports": "net names the ports and who is behind each",
+    "x": "use xterm h0",
+    "switch": "have it fail by a fault: testbed fault inject, from another terminal",
+}
+"""Mininet's commands that would hang, fail or do nothing in this fabric, and what to do instead."""
+
+
+Beside = Callable[[Fabric], AbstractContextManager[object]]
+"""Makes what runs in the sandbox beside the prompt, given the fabric once it is built."""
+
+Commands = Mapping[str, Callable[[str], int]]
+"""Further commands of the prompt, by name; each takes the rest of its line and returns its exit
+status."""
+
+_NODE = re.compile(r"h\d+|p\d+_t[01]_\d+")
+"""A name that a node of some fabric has."""
+
+
+def _alone(_: Fabric) -> AbstractContextManager[object]:
+    """Nothing runs beside the prompt."""
+    return nullcontext()
+
+
+class _Failures(logging.Handler):
+    """Notes that a command has printed an error: most of Mininet's tell of it in no other way."""
+
+    def __init__(self, note: Callable[[int], None]) -> None:
+        super().__init__(logging.ERROR)
+        self._note = note
+
+    def emit(self, _: logging.LogRecord) -> None:
+        self._note(ExitStatus.WRONG_INPUT)
+
+
+class FabricShell(FabricCLI):
+    """Mininet's prompt with further commands, such as those for paths.
+
+    Attributes:
+        status: the exit status of the first command that failed; 0 if none has.
+    """
+
+    doc_header = "Commands (help COMMAND tells more)"
+    helpStr = """
+A node's name and a command run it in that node, where hosts' names resolve to their addresses:
+  h0 ping -c3 h4        h4 iperf3 -s -D        p0_t0_0 ip -6 route
+A program that draws on the terminal needs noecho: noecho h0 vi notes
+"""  # noqa: N815 - Mininet's name
+
+    def __init__(
+        self,
+        net: FabricNet,
+        ordinary: OrdinaryTraffic,
+        delay: DelayProcess | None,
+        further: Commands,
+    ) -> None:
+        """Read commands from standard input until it ends: a terminal, a pipe or a file."""
+        self._ordinary = ordinary
+        self._delay = delay
+        self._further = further
+        self.status = 0
+        failures = _Failures(self._note)
+        lg.addHandler(failures)
+        try:
+            self._read(net)
+        finally:
+            lg.removeHandler(failures)
+
+    def _read(self, net: FabricNet) -> None:
+        """Read commands and carry them out until there are no more."""
+        if os.isatty(0):
+            super().__init__(net)
+            return
+        # Mininet passes its input to the command that runs. The lines of a script are commands,
+        # and each must be read after the previous command has ended.
+        reader, silent = os.pipe()
+        with (
+            os.fdopen(reader, encoding="utf-8", errors="surrogateescape") as keyboard,
+            open(0, encoding="utf-8", errors="replace", closefd=False) as lines,
+        ):
+            super().__init__(net, stdin=keyboard, script=os.devnull)
+            for line in lines:
+                if self.onecmd(line):
+                    break
+        os.close(silent)
+
+    def do_path(self, line: str) -> None:
+        """Show the paths that packets take from one host to another, or select one.
+
+        Usage: path SRC DST [PATH], such as: path h0 h4 p2/t1_3
+        The path holds for SRC's packets to DST's address in its plane.
+        """
+        words = line.split()
+        hosts = self._hosts(words[:2])
+        if hosts is None:
+            return
+        src, dst = (*hosts, None, None)[:2]
+        if src is None or dst is None or src == dst or len(words) > 3:  # noqa: PLR2004 - three words
+            error("usage: path SRC DST [PATH], such as: path h0 h4 p2/t1_3\n")
+            return
+        topology = self._ordinary.topology
+        if len(words) > 2:  # noqa: PLR2004 - the third word
+            by_name = {path.name: path for path in paths(topology, src, dst)}
+            if words[2] not in by_name:
+                error(f"no path {words[2]}: one of {' '.join(by_name)}\n")
+                return
+            self._ordinary.use_path(src, dst, by_name[words[2]])
+        for plane in range(topology.planes):
+            output(f"{self._ordinary.path(src, dst, plane).name} ")
+        output("\n")
+
+    def do_mptcp(self, line: str) -> None:
+        """Give MPTCP connections to and from hosts a subflow in every plane.
+
+        Usage: mptcp HOST..., before the connections are made. A program that does not use MPTCP by
+        itself can be run by `mptcpize run`.
+        """
+        if not line:
+            error("usage: mptcp HOST..., such as: mptcp h0 h4\n")
+        for host in self._hosts(line.split()) or ():
+            self._ordinary.announce_planes(host)
+
+    def do_iperf3(self, line: str) -> None:
+        """Measure the throughput of TCP from one host to another.
+
+        Usage: iperf3 SRC DST [OPTION...], such as: iperf3 h0 h4 -t 5 -P 4
+        DST listens for this measurement only.
+        """
+        src, dst, options = (*line.split(maxsplit=2), "", "", "")[:3]
+        if self._hosts([name for name in (src, dst) if name]) is None:
+            return
+        if not dst or src == dst:
+            error("usage: iperf3 SRC DST [OPTION...], such as: iperf3 h0 h4 -t 5 -P 4\n")
+        elif shutil.which("iperf3") is None:
+            self._note(ExitStatus.MACHINE_CANNOT)
+            error("iperf3 is not installed: apt install iperf3\n")
+        else:
+            self.onecmd(f"{dst} iperf3 --server --one-off --daemon")
+            self.onecmd(f"{src} iperf3 --client {dst} {options}")
+
+    def do_source(self, line: str) -> bool:
+        """Read commands from a file.
+
+        Usage: source FILE
+        """
+        try:
+            lines = Path(line.strip()).read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeError) as wrong:
+            error(f"cannot read {line.strip() or 'a file without a name'}: {wrong}\n")
+            return False
+        return any(self.onecmd(command) for command in lines)
+
+    def do_sh(self, line: str) -> None:
+        """Run a command outside of the nodes.
+
+        Usage: sh COMMAND
+        """
+        status = subprocess.run(["/bin/sh", "-c", line], check=False).returncode  # noqa: S603 - the user's own
+        self._note(_as_in_shells(status))
+
+    def do_py(self, line: str) -> None:
+        """Evaluate a Python expression.
+
+        Usage: py EXPRESSION, such as: py h0.cmd("ls")
+        """
+        result = self._evaluated(line, "eval")
+        if result:
+            output(f"{result if isinstance(result, str) else repr(result)}\n")
+
+    def do_px(self, line: str) -> None:
+        """Execute a Python statement.
+
+        Usage: px STATEMENT, such as: px print(h0.cmd("ls"))
+        """
+        self._evaluated(line, "exec")
+
+    def _evaluated(self, line: str, mode: str) -> Any:
+        """Evaluate Python; its error is printed, and the prompt goes on."""
+        try:
+            return eval(compile(line, "<prompt>", mode), vars(cli), self.getLocals())  # noqa: S307 - the user's own
+        except (Exception, SystemExit) as wrong:  # noqa: BLE001 - whatever the user's code raises
+            self._note(ExitStatus.FAILED)
+            error(f"{str(wrong) or type(wrong).__name__}\n")
+            return None
+
+    def do_pingall(self, line: str) -> None:
+        """Ping between all hosts.
+
+        Usage: pingall [TIMEOUT]
+        """
+        self._note(bool(self.mn.pingAll(line)))
+
+    def do_pingpair(self, _line: str) -> None:
+        """Ping between the first two hosts."""
+        self._note(bool(self.mn.pingPair()))
+
+    def do_pingallfull(self, _line: str) -> None:
+        """Ping between all hosts; show round trips."""
+        self._note_pings(self.mn.pingAllFull())
+
+    def do_pingpairfull(self, _line: str) -> None:
+        """Ping between the first two hosts; show the round trip."""
+        self._note_pings(self.mn.pingPairFull())
+
+    def _note_pings(self, pings: Iterable[tuple[object, object, tuple[Any, ...]]]) -> None:
+        """Note whether a ping was not answered, of (source, destination, (sent, received, ...))."""
+        self._note(any(sent != received for _, _, (sent, received, *_) in pings))
+
+    def default(self, line: str) -> None:
+        """Run a command in a node, or say what there is instead.
+
+        It runs as it is written: the node itself resolves hosts' names.
+        """
+        name, rest, _ = self.parseline(line)
+        if name in self.mn:
+            if rest:
+                node = self.mn[name]
+                node.sendCmd(rest)
+                self.waitForNode(node)
+                if node.shell is not None:
+                    status, printed = node.last_status()
+                    output(printed)
+                    self._note(status)
+            else:
+                error(f"usage: {name} COMMAND, such as: {name} ip -6 route\n")
+        elif name and _NODE.fullmatch(name):
+            error(f"{self._no_node(name)}\n")
+        else:
+            error(f"unknown command: {line.strip()}; help lists the commands\n")
+
+    def waitForNode(self, node: NamespaceNode) -> None:  # noqa: N802 - Mininet's name
+        """Print what a command prints, and pass keys on, until it ends or its shell does."""
+        ended = os.pidfd_open(node.shell.pid)
+        try:
+            while node.waiting:
+                try:
+                    ready = select.select([node.stdout, self.stdin, ended], [], [])[0]
+                    if self.stdin in ready:
+                        node.write(self.stdin.read(1))
+                    if node.stdout in ready:
+                        output(node.monitor())
+                    elif ended in ready:
+                        self._note(_as_in_shells(node.close_shell()))
+                except KeyboardInterrupt:
+                    node.sendInt()
+        finally:
+            os.close(ended)
+
+    def get_names(self) -> list[str]:
+        """The names of the commands, for `help` and for completion."""
+        names = super().get_names()
+        return [name for name in names if name.removeprefix("do_") not in _NOT_HERE]
+
+    def onecmd(self, line: str) -> bool:
+        """Run a command line; print its error, if it has one, and go on."""
+        instead = _NOT_HERE.get((line.split(maxsplit=1) or [""])[0])
+        if instead is not None:
+            error(f"not in this fabric; {instead}\n")
+            return False
+        if self._delay is not None and self._delay.ended():
+            self._note(ExitStatus.FAILED)
+            error("the propagation delay's process has ended: no ordinary traffic arrives\n")
+        name, _, rest = line.strip().partition(" ")
+        try:
+            if name in self._further:
+                self._note(self._further[name](rest))
+                return False
+            return bool(super().onecmd(line))
+        except TestbedError as wrong:
+            self._note(wrong.exit_status)
+            error(f"{wrong}\n")
+            return False
+        finally:
+            sys.stdout.flush()
+
+    def _note(self, status: int) -> None:
+        """Keep the exit status of a command, if it is the first that failed."""
+        self.status = self.status or int(status)
+
+    def _hosts(self, names: Iterable[str]) -> list[Node] | None:
+        """The hosts of these names; None if there is one that is none, which is said."""
+        hosts = {host.name: host for host in self._ordinary.topology.hosts}
+        for name in names:
+            if name not in hosts:
+                error(f"{self._no_node(name)}\n")
+                return None
+        return [hosts[name] for name in names]
+
+    def _no_node(self, name: str) -> str:
+        """What to say where a node is named that there is not, or one that is no host."""
+        topology = self._ordinary.topology
+        hosts, switches = topology.hosts, topology.switches
+        if name in self.mn or not name.startswith("p"):
+            return f"no host {name} in {topology.name}: hosts are {_first_to_last(hosts)}"
+        return f"no switch {name} in {topology.name}: switches are {_first_to_last(switches)}"
+
+
+def _as_in_shells(status: int) -> int:
+    """The exit status of a process, given that of `subprocess`: minus the signal that killed it."""
+    return status if status >= 0 else SIGNALLED - status
+
+
+def _first_to_last(nodes: Sequence[Node]) -> str:
+    return f"{nodes[0].name} to {nodes[-1].name}"
+
+
+def run_shell(
+    topology: Topology,
+    pcaps: Mapping[Link, Path],
+    realtime_offset_ns: int,
+    report: Callable[[str], None],
+    beside: Beside = _alone,
+    further: Commands = MappingProxyType({}),
+) -> int:
+    """Build a fabric, give the user its prompt, and return the exit status.
+
+    That of commands that are piped in is the status of the first that failed; the others are
+    carried out all the same.
+
+    Args:
+        topology: the fabric.
+        pcaps: files to capture links to.
+        realtime_offset_ns: CLOCK_REALTIME minus CLOCK_MONOTONIC, for captures.
+        report: prints a line for the user.
+        beside: makes a context that is entered in the sandbox and left when the prompt ends.
+        further: more commands of the prompt.
+    """
+
+    def capture() -> LinkCaptures | None:
+        return LinkCaptures(pcaps, realtime_offset_ns) if pcaps else None
+
+    return run_in_terminal(lambda: _first_process(topology, capture, report, beside, further))
+
+
+def _first_process(
+    topology: Topology,
+    capture: Callable[[], LinkCaptures | None],
+    report: Callable[[str], None],
+    beside: Beside,
+    further: Commands,
+) -> int:
+    lg.handlers[0].setStream(sys.stdout)
+    try:
+        with ExitStack() as stack:
+            fabric = stack.enter_context(Fabric(topology))
+            fabric.verify()
+            fabric.sweep()
+            ordinary = OrdinaryTraffic(topology, fabric.namespaces)
+            ordinary.install()
+            _management_network(fabric, report)
+            delay = _propagation_delay(fabric, stack, report)
+            stack.enter_context(beside(fabric))
+            captures = capture()
+            if captures is not None:
+                stack.callback(_stop, captures, report)
+            if os.isatty(0):
+                report(_welcome(topology))
+            shell = FabricShell(fabric.net, ordinary, delay, further)
+            return os.EX_OK if os.isatty(0) else shell.status
+    except TestbedError as wrong:
+        report(f"error: {wrong}")
+        return wrong.exit_status
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    finally:
+        sys.stdout.flush()
+
+
+def _management_network(fabric: Fabric, report: Callable[[str], None]) -> None:
+    """Connect the hosts outside the fabric, if this machine can."""
+    try:
+        management.install(fabric.topology, fabric.namespaces)
+    except NetlinkError as error:
+        report(f"no management network here: {error}; remedy: modprobe bridge")
+
+
+def _propagation_delay(
+    fabric: Fabric, stack: ExitStack, report: Callable[[str], None]
+) -> DelayProcess | None:
+    """Hold ordinary traffic until the stack unwinds; returns None if this machine cannot."""
+    try:
+        delay = stack.enter_context(DelayProcess(fabric.topology, fabric.namespaces))
+    except OSError as error:
+        report(f"ordinary traffic has no propagation delay here: {error}; remedy: {TUN_REMEDY}")
+        return None
+    stack.callback(_report_lost, delay, report)
+    return delay
+
+
+def _report_lost(delay: DelayProcess, report: Callable[[str], None]) -> None:
+    lost = delay.lost()
+    if lost:
+        report(f"{lost} packets of ordinary traffic were lost: this machine could not keep up")
+
+
+def _welcome(topology: Topology) -> str:
+    first, last = topology.hosts[0].name, topology.hosts[-1].name
+    return (
+        f"{topology.name}: {len(topology.hosts)} hosts, {len(topology.switches)} switches, "
+        f"{len(topology.links)} links. Time is dilated: a round trip takes "
+        f"{show_duration(topology.propagation_rtt_ns)}.\n"
+        f"Try: {first} ping -c3 {last}    path {first} {last}    pingall    net    help    "
+        "Ctrl-D ends it"
+    )
+
+
+def _stop(captures: LinkCaptures, report: Callable[[str], None]) -> None:
+    lost_frames = captures.stop()
+    for link, file in captures.files.items():
+        lost = lost_frames[link.name]
+        also = f" ({lost} frames lost: this machine could not keep up)" if lost else ""
+        report(f"{link.name}: {file}{also}")

@@ -1,0 +1,309 @@
+"""Netlink sockets: packed requests to the kernel, and its answers.
+
+pyroute2 encodes and decodes the messages. They are sent here, because one system call for each
+message costs about twenty times as much as one buffer of many messages. The kernel answers such a
+buffer with an error for each request that it refuses, and with one acknowledgement, for the last.
+"""
+
+import errno
+import os
+import socket
+import struct
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+from pyroute2.netlink import (
+    NLM_F_ACK,
+    NLM_F_DUMP,
+    NLM_F_ECHO,
+    NLM_F_REQUEST,
+    NLMSG_DONE,
+    NLMSG_ERROR,
+    SOL_NETLINK,
+)
+
+from testbed.emulation.fabric.netlink.messages import Message
+from testbed.model.closeable import Closeable
+from testbed.model.errors import ExitStatus, TestbedError
+from testbed.sandbox.sockets import SO_RCVBUFFORCE, SO_SNDBUFFORCE
+
+NETLINK_CAP_ACK = 10
+NETLINK_EXT_ACK = 11
+NETLINK_GET_STRICT_CHK = 12
+NLM_F_ACK_TLVS = 0x200
+NLMSGERR_ATTR_MSG = 1
+
+_BUFFER_BYTES = 1 << 20
+_BATCH_BYTES = 1 << 18
+_BATCH = 512
+"""Requests of one buffer: if the kernel refuses all, its errors fit into the socket's buffer."""
+
+_READ_BYTES = 1 << 17
+_TIMEOUT_S = 10
+"""The kernel answers within its system call. A longer wait is a defect of this program."""
+
+_REFILL_S = 0.001
+_MOST_REFILL_S = 2.0
+"""How often a request is repeated that found no memory, and for how long if no other succeeds.
+
+The kernel takes the caches of a route with seg6 encapsulation from a pool of memory for each CPU
+(`seg6_build_state`: `dst_cache_init` with GFP_ATOMIC). It does not wait for more there: an empty
+pool is ENOMEM on a machine with any amount of free memory, and a worker of the kernel fills it, a
+few pages each time (mm/percpu.c). One buffer of many routes empties it sooner than that.
+"""
+
+_HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence number, port
+_ERRNO = struct.Struct("=i")
+_ATTRIBUTE = struct.Struct("=HH")  # length, type
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """An encoded message that changes something.
+
+    Attributes:
+        data: the whole message; its sequence number is set when it is sent.
+        description: what it does, for the error message if the kernel refuses it.
+    """
+
+    data: bytes
+    description: str
+
+
+class NetlinkError(TestbedError):
+    """The kernel refused a request.
+
+    Attributes:
+        code: the errno of the refusal.
+    """
+
+    exit_status: ClassVar[ExitStatus] = ExitStatus.MACHINE_CANNOT
+
+    def __init__(self, namespace: str, description: str, code: int, detail: str = "") -> None:
+        """Name the namespace, the refused request and the kernel's reason."""
+        reason = os.strerror(code) + (f" ({detail})" if detail else "")
+        super().__init__(f"{namespace}: {description}: {reason}")
+        self.code = code
+
+
+class Reply(NamedTuple):
+    """A message of the kernel, undecoded, between two offsets of a receive buffer."""
+
+    kind: int
+    flags: int
+    sequence: int
+    buffer: bytes
+    start: int
+    end: int
+
+    def decoded(self, message_type: type[Message]) -> Any:
+        message = message_type(self.buffer[self.start : self.end])
+        message.decode()
+        return message
+
+    def error_code(self) -> int:
+        code: int = _ERRNO.unpack_from(self.buffer, self.start + _HEADER.size)[0]
+        return -code
+
+    def error_detail(self) -> str:
+        """The kernel's text about the error (extended acknowledgement), if there is one."""
+        if not self.flags & NLM_F_ACK_TLVS:
+            return ""
+        first_attribute = self.start + _HEADER.size + _ERRNO.size + _HEADER.size
+        for kind, start, end in attributes(self.buffer, first_attribute, self.end):
+            if kind == NLMSGERR_ATTR_MSG:
+                return self.buffer[start:end].rstrip(b"\0").decode()
+        return ""
+
+
+class Netlink(Closeable):
+    """A netlink socket in the namespace in which it was opened.
+
+    Attributes:
+        namespace: the namespace's name, for error messages.
+    """
+
+    protocol: ClassVar[int] = socket.NETLINK_ROUTE
+    groups: ClassVar[int] = 0
+    """Bits of the multicast groups whose announcements it receives."""
+
+    def __init__(self, namespace: str) -> None:
+        """Open a socket in the network namespace that this thread is in."""
+        self.namespace = namespace
+        self._sequence = 0
+        kind = socket.SOCK_RAW | socket.SOCK_CLOEXEC
+        self._socket = socket.socket(socket.AF_NETLINK, kind, self.protocol)
+        self._socket.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, _BUFFER_BYTES)
+        self._socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, _BUFFER_BYTES)
+        for option in (NETLINK_CAP_ACK, NETLINK_EXT_ACK, NETLINK_GET_STRICT_CHK):
+            self._socket.setsockopt(SOL_NETLINK, option, 1)
+        self._socket.bind((0, self.groups))
+        self._socket.settimeout(_TIMEOUT_S)
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
+
+    # --- changing things ----------------------------------------------------------------------
+
+    def send(self, requests: Iterable[Request]) -> None:
+        """Have the kernel carry out requests in order, with as few system calls as possible.
+
+        What finds no memory is repeated after those that do: the kernel may have some a moment
+        later.
+
+        Raises:
+            NetlinkError: the kernel refused a request; those after it in its buffer were carried
+                out all the same.
+        """
+        batch: list[Request] = []
+        size = 0
+        for request in requests:
+            if len(batch) == _BATCH or size + len(request.data) > _BATCH_BYTES:
+                self._send_batch(batch)
+                batch, size = [], 0
+            batch.append(request)
+            size += len(request.data)
+        if batch:
+            self._send_batch(batch)
+
+    def _send_batch(self, batch: list[Request]) -> None:
+        until = time.monotonic() + _MOST_REFILL_S
+        while refused := self._refused(batch):
+            error = next((error for _, error in refused if error.code != errno.ENOMEM), None)
+            if len(refused) < len(batch):
+                until = time.monotonic() + _MOST_REFILL_S
+            if error is not None or time.monotonic() > until:
+                raise error or refused[0][1]
+            batch = [request for request, _ in refused]
+            time.sleep(_REFILL_S)
+
+    def _refused(self, batch: list[Request]) -> list[tuple[Request, NetlinkError]]:
+        """Send requests in one buffer; returns those that the kernel refused, with the errors."""
+        first = self._sequence + 1
+        self._sequence = last = self._sequence + len(batch)
+        buffer = bytearray()
+        for number, request in enumerate(batch, first):
+            flags = struct.unpack_from("=H", request.data, 6)[0] | NLM_F_REQUEST
+            if number == last:
+                flags |= NLM_F_ACK
+            start = len(buffer)
+            buffer += request.data
+            buffer += bytes(-len(buffer) & 3)
+            struct.pack_into("=HI", buffer, start + 6, flags, number)
+        self._socket.send(buffer)
+        refused: list[tuple[Request, NetlinkError]] = []
+        for reply in self._replies(first, last):
+            if reply.kind == NLMSG_ERROR:
+                request = batch[reply.sequence - first]
+                error = self._error(reply, request.description)
+                if error is not None:
+                    refused.append((request, error))
+                if reply.sequence == last:
+                    break
+        return refused
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def dump(self, message_type: type[Message], kind: int, **fields: Any) -> list[Any]:
+        """Read all objects of a kind, as decoded messages.
+
+        Args:
+            message_type: class of the request and of the answers.
+            kind: the request's message type, such as RTM_GETROUTE.
+            fields: fields and attributes of the request, which select the objects.
+
+        Raises:
+            NetlinkError: the kernel refused.
+        """
+        replies = self.dump_raw(message_type, kind, **fields)
+        return [reply.decoded(message_type) for reply in replies]
+
+    def dump_raw(self, message_type: type[Message], kind: int, **fields: Any) -> Iterator[Reply]:
+        """Read the same, undecoded."""
+        for reply in self._replies(self._post(message_type, kind, NLM_F_DUMP, fields)):
+            if reply.kind == NLMSG_DONE:
+                return
+            error = self._error(reply, f"dump {message_type.__name__}")
+            if error is not None:
+                raise error
+            yield reply
+
+    def get(self, message_type: type[Message], kind: int, description: str, **fields: Any) -> Any:
+        """Read one object, as a decoded message; `description` is for the error message.
+
+        Raises:
+            NetlinkError: the kernel has no such object, or refused.
+        """
+        # The kernel returns a queueing discipline only if an echo is asked for.
+        answer = self._exchange(message_type, kind, NLM_F_ECHO, description, fields)
+        if answer is None:
+            raise NetlinkError(self.namespace, description, errno.ENOENT)
+        return answer
+
+    def _exchange(
+        self,
+        message_type: type[Message],
+        kind: int,
+        flags: int,
+        description: str,
+        fields: Mapping[str, Any],
+    ) -> Any:
+        """Send one request; returns the decoded answer, None if the kernel only acknowledges."""
+        answer = None
+        for reply in self._replies(self._post(message_type, kind, flags | NLM_F_ACK, fields)):
+            if reply.kind != NLMSG_ERROR:
+                answer = reply.decoded(message_type)
+                continue
+            error = self._error(reply, description)
+            if error is not None:
+                raise error
+            break
+        return answer
+
+    def _post(
+        self, message_type: type[Message], kind: int, flags: int, fields: Mapping[str, Any]
+    ) -> int:
+        """Send one request; returns its sequence number."""
+        self._sequence += 1
+        request = message_type()
+        request.update(fields)
+        header = {"type": kind, "flags": flags | NLM_F_REQUEST, "sequence_number": self._sequence}
+        request["header"].update(header)
+        request.encode()
+        self._socket.send(request.data)
+        return self._sequence
+
+    def _replies(self, first: int, last: int | None = None) -> Iterator[Reply]:
+        """Yield messages as they come: those whose sequence number is `first`, or up to `last`."""
+        expected = range(first, (first if last is None else last) + 1)
+        while True:
+            yield from (reply for reply in self._receive() if reply.sequence in expected)
+
+    def _receive(self) -> Iterator[Reply]:
+        """Yield the messages that one system call receives."""
+        data = self._socket.recv(_READ_BYTES)
+        start = 0
+        while start < len(data):
+            length, kind, flags, sequence, _port = _HEADER.unpack_from(data, start)
+            yield Reply(kind, flags, sequence, data, start, start + length)
+            start += length + 3 & ~3
+
+    def _error(self, reply: Reply, description: str) -> NetlinkError | None:
+        """The error that a reply reports; None for an acknowledgement or any other message."""
+        code = reply.error_code() if reply.kind == NLMSG_ERROR else 0
+        if not code:
+            return None
+        return NetlinkError(self.namespace, description, code, reply.error_detail())
+
+
+def attributes(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Yield (type, start, end) of the payload of every attribute, without decoding it."""
+    while start + _ATTRIBUTE.size <= end:
+        length, kind = _ATTRIBUTE.unpack_from(data, start)
+        if length < _ATTRIBUTE.size:
+            return
+        yield kind & 0x3FFF, start + _ATTRIBUTE.size, start + length
+        start += length + 3 & ~3

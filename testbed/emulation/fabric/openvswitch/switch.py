@@ -1,0 +1,285 @@
+"""Open vSwitch inside a sandbox: its daemons, and a bridge whose ports are the ends of wires.
+
+The controller has the bridge patch the two ends of each wire to each other. The bridge fails
+secure: without a controller it keeps its flows, and without flows it forwards nothing.
+
+The daemons are started here, with a run directory of their own; no service is started and no
+database of the machine is changed. The datapath is the kernel's if it has one, which is found out
+by trying, and otherwise Open vSwitch's own in user space, with larger packet buffers.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+from testbed.emulation.fabric.openvswitch import packet_sockets
+from testbed.emulation.fabric.openvswitch.wires import OpenFlowWire
+from testbed.model.errors import MachineError, RunFailedError
+from testbed.sandbox.attributes import die_with_parent, raise_priority
+
+BRIDGE = "wires"
+DATAPATHS = ("system", "netdev")
+"""Open vSwitch's names for the kernel's datapath and its own in user space; tried in order."""
+
+CACHED_DECISIONS = {"system": 200_000, "netdev": 0}
+"""How many forwarding decisions a datapath may cache (`flow-limit`). The kernel's has to ask a
+daemon about packets for which it has none, so it keeps Open vSwitch's default. That in user space
+looks into the flow tables itself; without a cache, a change of them holds from the barrier on."""
+
+RUN_DIRECTORY = Path("/run/openvswitch")
+"""Directory for the database and sockets, in the sandbox's private /run."""
+
+START_TIMEOUT_S = 30.0
+"""Long enough for a busy machine; an idle one needs 0.3 s."""
+
+CHECK_S = 0.1
+"""How often to check, while waiting for an answer, that the daemons are alive."""
+
+REMEDY = "apt install openvswitch-switch (its service need not run)"
+
+_PROGRAMS = ("ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl")
+_SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
+_LOCAL_PORT = 0xFFFE
+
+
+def find_programs() -> tuple[dict[str, str], list[str]]:
+    """Return Open vSwitch's programs, path by name, and the names of those that are missing."""
+    search_path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"  # Debian's place for daemons
+    paths = {name: shutil.which(name, path=search_path) for name in _PROGRAMS}
+    programs = {name: path for name, path in paths.items() if path is not None}
+    return programs, [name for name in _PROGRAMS if name not in programs]
+
+
+def control_socket(run_directory: Path, daemon: str) -> Path:
+    """The socket on which a daemon takes commands."""
+    return run_directory / f"{daemon}.ctl"
+
+
+class OpenVSwitch:
+    """The two daemons and the bridge; made by `start`, in the sandbox's root network namespace.
+
+    Attributes:
+        datapath: the datapath in use, one of `DATAPATHS`.
+    """
+
+    def __init__(
+        self, run_directory: Path, log_directory: Path, datapaths: Sequence[str] = DATAPATHS
+    ) -> None:
+        """Find the programs; `start` starts them.
+
+        Raises:
+            MachineError: Open vSwitch is not installed.
+        """
+        self.datapath = ""
+        self._datapaths = datapaths
+        self._run_directory = run_directory
+        self._log_directory = log_directory
+        self._database = run_directory / "db.sock"
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._programs, missing = find_programs()
+        if missing:
+            raise MachineError(f"Open vSwitch is not installed: no {', '.join(missing)}", REMEDY)
+
+    @classmethod
+    def start(
+        cls,
+        wires: Sequence[OpenFlowWire],
+        log_directory: Path,
+        run_directory: Path = RUN_DIRECTORY,
+        datapaths: Sequence[str] = DATAPATHS,
+    ) -> Self:
+        """Start the daemons and make the bridge with every wire's ends as ports.
+
+        Args:
+            wires: the wires; their ends must be up and leave no checksum for a device to fill in.
+            log_directory: directory for the daemons' logs.
+            run_directory: directory for the database and sockets.
+            datapaths: the datapaths to try, the preferred one first.
+
+        Raises:
+            MachineError: Open vSwitch is not installed, or does not run here.
+        """
+        switch = cls(run_directory, log_directory, datapaths)
+        run_directory.mkdir(parents=True, exist_ok=True)
+        try:
+            switch._start_database()
+            switch.start_vswitchd()
+            switch._make_bridge(wires)
+            packet_sockets.enlarge_buffers(switch.pid)
+        except BaseException:
+            switch.stop()
+            raise
+        return switch
+
+    # --- daemons --------------------------------------------------------------------------
+
+    def _environment(self) -> dict[str, str]:
+        directories = {
+            f"OVS_{name}DIR": str(self._run_directory) for name in ("RUN", "DB", "SYSCONF")
+        }
+        return os.environ | directories | {"OVS_LOGDIR": str(self._run_directory)}
+
+    def _launch(self, name: str, *arguments: str) -> None:
+        parent = os.getpid()
+        # Opened here: a daemon would write as root where the directory of the run is another's.
+        with (self._log_directory / f"{name}.log").open("ab") as log:
+            self._processes[name] = subprocess.Popen(  # noqa: S603 - fixed arguments
+                [
+                    self._programs[name],
+                    *arguments,
+                    "--no-chdir",
+                    f"--unixctl={control_socket(self._run_directory, name)}",
+                    "-vconsole:info",
+                    "-vsyslog:off",
+                ],
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                preexec_fn=lambda: _prepare_daemon(parent),  # noqa: PLW1509 - no lock is taken
+            )
+
+    def _start_database(self) -> None:
+        database = self._run_directory / "conf.db"
+        self._run("ovsdb-tool", "create", str(database), str(_SCHEMA), remedy=REMEDY)
+        self._launch("ovsdb-server", str(database), f"--remote=punix:{self._database}")
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not self._database.exists():
+            self.check()
+            if time.monotonic() > deadline:
+                raise MachineError("ovsdb-server does not answer", self._see_log("ovsdb-server"))
+            time.sleep(0.001)
+
+    def start_vswitchd(self) -> None:
+        """Start ovs-vswitchd, which makes what the database describes, with an empty flow table."""
+        self._launch("ovs-vswitchd", f"unix:{self._database}")
+
+    def _see_log(self, name: str) -> str:
+        return f"see {self._log_directory / name}.log"
+
+    @property
+    def pid(self) -> int:
+        """The process ID of ovs-vswitchd."""
+        return self.pids["ovs-vswitchd"]
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """The process IDs of both daemons, by name."""
+        return {name: process.pid for name, process in self._processes.items()}
+
+    def check(self) -> None:
+        """Check that the daemons are alive.
+
+        Raises:
+            RunFailedError: a daemon has ended.
+        """
+        for name, process in self._processes.items():
+            status = process.poll()
+            if status is not None:
+                raise RunFailedError(f"{name} ended with {status}: {self._see_log(name)}")
+
+    def stop(self) -> None:
+        """Kill the daemons, as the end of the sandbox does."""
+        for process in self._processes.values():
+            process.kill()
+            process.wait()
+        self._processes.clear()
+
+    # --- bridge ---------------------------------------------------------------------------
+
+    def _vsctl(self, *arguments: str) -> str:
+        options = (f"--db=unix:{self._database}", f"--timeout={START_TIMEOUT_S:.0f}")
+        return self._run("ovs-vsctl", *options, *arguments, remedy=self._see_log("ovs-vswitchd"))
+
+    def _run(self, name: str, *arguments: str, remedy: str) -> str:
+        """Run a client program and return its output."""
+        with subprocess.Popen(  # noqa: S603 - fixed arguments
+            [self._programs[name], *arguments],
+            env=self._environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+        ) as client:
+            try:
+                output, errors = self._communicate(client)
+            except BaseException:
+                client.kill()
+                raise
+        if client.returncode:
+            self.check()
+            raise MachineError(f"{name}: {errors.strip()}", remedy)
+        return output
+
+    def _communicate(self, client: subprocess.Popen[str]) -> tuple[str, str]:
+        """Wait for a client's output and errors, as long as the daemons are alive."""
+        while True:
+            try:
+                return client.communicate(timeout=CHECK_S)
+            except subprocess.TimeoutExpired:
+                self.check()
+
+    def _make_bridge(self, wires: Sequence[OpenFlowWire]) -> None:
+        ends = [pair for wire in wires for pair in zip(wire.ends, wire.ports, strict=True)]
+        ports = [
+            f"-- add-port {BRIDGE} {end} -- set interface {end} ofport_request={port}"
+            for end, port in ends
+        ]
+        expected: dict[str, int] = {BRIDGE: _LOCAL_PORT, **dict(ends)}
+        problem = ""
+        for datapath in self._datapaths:
+            self._vsctl(
+                *f"init -- set open . other_config:flow-limit={CACHED_DECISIONS[datapath]}"
+                f" -- --if-exists del-br {BRIDGE} -- add-br {BRIDGE}"
+                f" -- set bridge {BRIDGE} datapath_type={datapath} fail_mode=secure"
+                " protocols=OpenFlow13 other_config:disable-in-band=true"
+                f" {' '.join(ports)}".split()
+            )
+            problem = self._port_problem(expected)
+            if not problem:
+                self.datapath = datapath
+                return
+        raise MachineError(
+            f"Open vSwitch cannot make its bridge: {problem}", self._see_log("ovs-vswitchd")
+        )
+
+    def _port_problem(self, expected: dict[str, int]) -> str:
+        """Describe the first port that the bridge lacks or numbers differently, if there is one."""
+        listed = self._vsctl("--format=json", "--columns=name,ofport,error", "list", "interface")
+        actual = {name: (port, error) for name, port, error in json.loads(listed)["data"]}
+        for name, number in expected.items():
+            if name not in actual or actual[name][0] != number:
+                return f"{name} is not port {number}, but {actual.get(name, 'not there')}"
+        return ""
+
+    def connect(self, port: int) -> None:
+        """Point the bridge at a controller that listens on this TCP port of the loopback.
+
+        If nobody listens, the bridge tries again a second later.
+        """
+        self._vsctl(
+            *f"set-controller {BRIDGE} tcp:127.0.0.1:{port}"
+            f" -- set controller {BRIDGE} connection_mode=out-of-band max_backoff=1000".split()
+        )
+
+    # --- packet sockets of the user-space datapath ----------------------------------------
+
+    def packet_drops(self) -> dict[str, int]:
+        """Packets that the user-space datapath's sockets had no room for so far, by wire end.
+
+        No fault causes them. Empty with the kernel's datapath.
+        """
+        return packet_sockets.dropped_packets(self.pid)
+
+
+def _prepare_daemon(parent: int) -> None:
+    die_with_parent(parent)
+    with contextlib.suppress(PermissionError):
+        raise_priority()  # the same as for endpoints, so that wires and faults are not late

@@ -1,0 +1,28 @@
+"""The commands `write_bw` and `write_lat`, which need what emulates."""
+
+import sys
+
+from testbed import installation
+from testbed.model.errors import ExitStatus
+
+
+def write_bw() -> None:
+    """Run the program of that name."""
+    _run("write_bw")
+
+
+def write_lat() -> None:
+    """Run the program of that name."""
+    _run("write_lat")
+
+
+def _run(program: str) -> None:
+    try:
+        from testbed.emulation.perftest import in_host  # noqa: PLC0415 - without the extra it cannot be loaded
+    except ModuleNotFoundError as error:
+        missing = installation.missing_emulation(error)
+        if missing is None:
+            raise
+        sys.stderr.write(f"error: {missing}\n")
+        sys.exit(ExitStatus.MACHINE_CANNOT)
+    getattr(in_host, program)()

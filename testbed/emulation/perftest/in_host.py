@@ -1,0 +1,92 @@
+"""`write_bw` and `write_lat` in a host of a fabric: `h4 write_bw &`, then `h0 write_bw h4`."""
+
+import gc
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from testbed.command_options import Command, with_options
+from testbed.emulation.endpoint.device import open_device, plain_errors
+from testbed.emulation.endpoint.rendezvous import PORT, find_host
+from testbed.emulation.perftest import options
+from testbed.emulation.perftest.ends import call, serve
+from testbed.emulation.perftest.parameters import Parameters, Show
+from testbed.emulation.perftest.results import as_text, heading, lateness
+from testbed.limits import available_memory
+
+Server = Annotated[
+    str | None, typer.Argument(help="The host that the other end runs in; none: be that end.")
+]
+Port = Annotated[int, typer.Option("--port", "-p", help="Where the two ends meet, TCP.")]
+
+
+def write_bw() -> None:
+    """Run the program of that name."""
+    _main(_bandwidth)
+
+
+def write_lat() -> None:
+    """Run the program of that name."""
+    _main(_latency)
+
+
+@with_options(options.bandwidth, "measurement")
+def _bandwidth(server: Server = None, *, measurement: options.Request, port: Port = PORT) -> None:
+    """RDMA WRITEs one after another: bandwidth. The server follows the client."""
+    _measure(server, *measurement, port)
+
+
+@with_options(options.latency, "measurement")
+def _latency(server: Server = None, *, measurement: options.Request, port: Port = PORT) -> None:
+    """Half the round trip of an RDMA WRITE there and back. The server follows the client."""
+    _measure(server, *measurement, port)
+
+
+def measure(server: str | None, parameters: Parameters, show: Show) -> int:
+    """Measure from the host that this process is in; return the exit status.
+
+    Args:
+        server: the host of the other end; None: be that end.
+        parameters: what is measured; the client decides.
+        show: how the client prints it.
+    """
+    try:
+        with plain_errors():
+            _measure(server, parameters, show, PORT)
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    return os.EX_OK
+
+
+def _measure(server: str | None, parameters: Parameters, show: Show, port: int) -> None:
+    if server is not None:
+        parameters.require_memory(available_memory())
+    gc.freeze()
+    gc.disable()  # nothing here makes cycles; a collection would stop the device at a bad moment
+    with open_device() as device:
+        if server is None:
+            serve(device, port)
+            return
+        topology, src = device.topology, device.host
+        dst = find_host(topology, server)
+        if not show.as_json:
+            _print(heading(parameters, topology, src, dst))
+        rows = call(device, dst, port, parameters)
+        _print(as_text(rows, show, topology, src, dst))
+        if remark := lateness(device.late, device.arrived):
+            sys.stderr.write(f"warning: {remark}\n")
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def _main(command: Command) -> None:
+    """Run a program of one command."""
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    app.command()(command)
+    with plain_errors():
+        app()

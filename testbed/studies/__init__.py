@@ -1,0 +1,1 @@
+"""What is studied with the testbed: the paper, labs, benchmarks."""

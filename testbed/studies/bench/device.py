@@ -1,0 +1,189 @@
+"""The device of other programs beside the Python device: CPU time of a packet, latency.
+
+Debian's perftest and this project's write_bw and write_lat measure the same path in turns.
+"""
+
+import re
+import resource
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from testbed.device.hosts import devices
+from testbed.emulation.endpoint.device import open_device
+from testbed.emulation.fabric import management
+from testbed.emulation.fabric.fabric import Fabric
+from testbed.emulation.fabric.ordinary.routes import OrdinaryTraffic
+from testbed.emulation.perftest.ends import call, serve
+from testbed.emulation.perftest.parameters import Parameters, Tool
+from testbed.emulation.perftest.results import Bandwidth, LatencyRow
+from testbed.model.errors import RunFailedError
+from testbed.model.fabric.addressing import management_address
+from testbed.model.fabric.nodes import Node
+from testbed.model.fabric.topology import PAYLOAD_MTU
+from testbed.model.files.topologies import load_topology
+from testbed.sandbox.namespaces import enter_netns
+from testbed.sandbox.processes import spawn
+from testbed.studies.bench.measure import (
+    Measurement,
+    Setting,
+    at_least,
+    at_most,
+    in_sandbox,
+    no_target,
+    not_measured,
+)
+
+SIZE: Final = 65_536
+WRITES: Final = 300
+PINGS: Final = 20
+MOST_CPU: Final = 1.3
+LATENCY_WITHIN: Final = 0.05
+BANDWIDTH_WITHIN: Final = 0.03
+PORT: Final = 18_515
+
+_CPU: Final = "CPU of both NICs for a packet, C / Python"
+_LISTENS_S: Final = 2.0
+"""perftest's client does not wait for its server."""
+
+_ENDS_S: Final = 300.0
+_ROW: Final = re.compile(r"^ \d+\s+\d+\s+([\d.]+)\s+([\d.]+)\s+([\d.]+)", re.MULTILINE)
+_TICKS: Final = 100
+"""USER_HZ, the unit of times in /proc/<pid>/stat (proc(5))."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Used:
+    """CPU seconds and the figure that was measured meanwhile."""
+
+    nics: float
+    programs: float
+    figure: float
+
+
+def device(setting: Setting) -> list[Measurement]:
+    """Measure by turns through the C library and by the Python device."""
+    if shutil.which("ib_write_bw") is None:
+        wanted = at_most(_CPU, "", [], MOST_CPU)
+        return [not_measured(wanted, "no ib_write_bw here: apt install perftest")]
+    samples = setting.repeat("a path by perftest and by write_bw", lambda: in_sandbox(_sample))
+    of = {name: [sample[name] for sample in samples] for name in samples[0]}
+    return [
+        at_most(_CPU, "", of["cpu"], MOST_CPU),
+        no_target("CPU of both NICs for a packet, C", "us", of["c_us"]),
+        no_target("CPU of both programs for a packet, C", "us", of["programs_us"]),
+        at_least("bandwidth, C / Python", "", of["bandwidth"], 1 - BANDWIDTH_WITHIN),
+        at_most("latency of 2 B, C / Python", "", of["latency"], 1 + LATENCY_WITHIN),
+    ]
+
+
+def _sample() -> dict[str, float]:
+    topology = load_topology("clos-4plane")
+    said: list[str] = []
+    with Fabric(topology) as fabric:
+        OrdinaryTraffic(topology, fabric.namespaces).install()
+        management.install(topology, fabric.namespaces)
+        with devices(fabric, said.append) as nics:
+            if said:
+                raise RunFailedError(said[0])
+            src, dst = topology.hosts[0], topology.hosts[len(topology.hosts) // 2]
+            path = _Path(fabric, src, dst, nics)
+            in_c = path.perftest("ib_write_bw", ("-n", str(WRITES), "-s", str(SIZE)), 1)
+            python = path.own(Parameters(Tool.BANDWIDTH, (SIZE,), WRITES))
+            ping = path.perftest("ib_write_lat", ("-n", str(PINGS)), 2)
+            own_ping = path.own(Parameters(Tool.LATENCY, (2,), PINGS))
+    packets = WRITES * SIZE / PAYLOAD_MTU
+    return {
+        "cpu": in_c.nics / python.programs,
+        "c_us": in_c.nics / packets * 1e6,
+        "programs_us": in_c.programs / packets * 1e6,
+        "bandwidth": in_c.figure * (1 << 20) / python.figure,
+        "latency": ping.figure * 1e3 / own_ping.figure,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Path:
+    """The path between two hosts, to be measured by programs in both."""
+
+    fabric: Fabric
+    src: Node
+    dst: Node
+    nics: Mapping[Node, int]
+
+    def perftest(self, program: str, options: Sequence[str], column: int) -> _Used:
+        """Measure by a program of perftest; the figure is the column of its row."""
+
+        def measure() -> float:
+            server = self._start(self.dst, program, options)
+            time.sleep(_LISTENS_S)
+            peer = str(management_address(self.dst))
+            client = self._start(self.src, program, (*options, peer))
+            output, _ = client.communicate(timeout=_ENDS_S)
+            server.communicate(timeout=_ENDS_S)
+            row = _ROW.search(output)
+            if row is None:
+                raise RunFailedError(f"{program} has no result: {output}")
+            return float(row[column + 1])
+
+        return self._used(measure)
+
+    def _start(self, host: Node, program: str, options: Sequence[str]) -> "subprocess.Popen[str]":
+        node = self.fabric.net[host.name]
+        variables = [f"{name}={value}" for name, value in node.environment.items()]
+        return subprocess.Popen(  # noqa: S603 - the programs of this machine
+            [*node.enter_command, "env", *variables, program, "-d", "mrc0", *options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def own(self, parameters: Parameters) -> _Used:
+        """Measure by the Python device; the figure is bytes/s, or ns."""
+
+        def be_server(_: object) -> None:
+            enter_netns(self.dst.name)
+            with open_device() as opened:
+                serve(opened, PORT)
+
+        def be_client(_: object) -> float:
+            enter_netns(self.src.name)
+            with open_device() as opened:
+                (row,) = call(opened, self.dst, PORT, parameters)
+            return row.average_bytes_per_s if isinstance(row, Bandwidth) else _typical_ns(row)
+
+        def measure() -> float:
+            with spawn(be_server, isolated=False) as server:
+                figure = spawn(be_client, isolated=False).result(timeout_s=_ENDS_S)
+                server.result(timeout_s=_ENDS_S)
+            return float(figure)
+
+        return self._used(measure)
+
+    def _used(self, measure: Callable[[], float]) -> _Used:
+        nics, programs = self._nics_s(), _children_s()
+        figure = measure()
+        return _Used(self._nics_s() - nics, _children_s() - programs, figure)
+
+    def _nics_s(self) -> float:
+        return sum(_cpu_s(self.nics[host]) for host in (self.src, self.dst))
+
+
+def _typical_ns(row: LatencyRow) -> float:
+    return row.typical_ns
+
+
+def _children_s() -> float:
+    """CPU seconds of the processes that have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def _cpu_s(pid: int) -> float:
+    """CPU seconds of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS

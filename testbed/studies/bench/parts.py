@@ -1,0 +1,141 @@
+"""The parts of the bench, by name, in the order in which they are measured.
+
+The largest fabrics come last: the kernel is busy for a while after them, taking them down.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+
+from testbed.studies.bench.measure import Measurement, Setting
+
+
+@dataclass(frozen=True, slots=True)
+class BenchPart:
+    """A part of the bench.
+
+    Attributes:
+        what: what it measures, in a line.
+        module: the module of this package that measures it, in a function of its name.
+        most_repeats: what takes long and varies little is not repeated more often.
+        root: whether it needs root.
+        only_if_named: whether it is measured only if it is named: it needs another program.
+        anywhere: whether its figures are the same on every machine: they are those of simulated
+            runs, and none is a time that the machine takes.
+    """
+
+    what: str
+    module: str
+    most_repeats: int = 1000
+    root: bool = True
+    only_if_named: bool = False
+    anywhere: bool = False
+
+
+PARTS: Mapping[str, BenchPart] = {
+    "bring-up": BenchPart(
+        "the default fabric, against stock Mininet and iproute2", "fabric.bring_up"
+    ),
+    "link-model": BenchPart("CPU time of a packet on a link", "fabric.link_model"),
+    "ceiling": BenchPart("packet-hops/s that this machine carries", "fabric.link_model"),
+    "rate": BenchPart("links against the rate that they were given", "fabric.rate", 3),
+    "accounts": BenchPart("whether every packet is counted where it was", "fabric.accounts", 1),
+    "change": BenchPart("how soon a change of a link holds", "fabric.change", 5),
+    "faults": BenchPart("how soon the controller's faults hold, and heal", "fabric.faults", 5),
+    "packet-rate": BenchPart("one queue pair beside a C program", "packet_rate"),
+    "device": BenchPart("perftest on the device beside write_bw and write_lat", "device"),
+    "core": BenchPart("CPU time of a packet in the transport core alone", "core", 5, root=False),
+    "delay": BenchPart("packets against the propagation delay of their path", "fabric.delay", 3),
+    "permutation": BenchPart("8 hosts at full rate: load, goodput, trust", "emulated", 3),
+    "failover": BenchPart("silent link failures over seeds", "emulated"),
+    "watched": BenchPart(
+        "the same link failures with three clients of --live and without", "watched"
+    ),
+    "dilation": BenchPart(
+        "link failures at three dilations, in round trips; a picture", "dilation", 3
+    ),
+    "scale": BenchPart("bring-up of five sizes, to 1024 links; a picture", "fabric.bring_up", 3),
+    "localisation": BenchPart(
+        "whether probes name what is ill, simulated",
+        "simulated.localisation",
+        1,
+        root=False,
+        anywhere=True,
+    ),
+    "incast": BenchPart(
+        "7:1, with trimming and without, simulated",
+        "simulated.congestion",
+        3,
+        root=False,
+        anywhere=True,
+    ),
+    "shared-path": BenchPart(
+        "two flows that meet on one T1, simulated",
+        "simulated.congestion",
+        1,
+        root=False,
+        anywhere=True,
+    ),
+    "attainable": BenchPart(
+        "what 64 hosts may have at each change of the fabric", "simulated.attainable", root=False
+    ),
+    "nscc": BenchPart(
+        "both profiles of NSCC, five cases and all faults, simulated",
+        "simulated.profiles",
+        3,
+        root=False,
+        anywhere=True,
+    ),
+    "judgement": BenchPart(
+        "what condemns an EV, in three ways over thirteen cases, simulated",
+        "simulated.judgement",
+        3,
+        root=False,
+        anywhere=True,
+    ),
+    "robustness": BenchPart("mutated packets and random schedules", "robustness", 1, root=False),
+    "simulator": BenchPart(
+        "packet-hops/min of the simulator", "simulated.simulator", 3, root=False
+    ),
+    "simulator-cost": BenchPart(
+        "time and memory of a simulated run, by stage, at 8 to 1024 hosts",
+        "simulated.cost",
+        5,
+        root=False,
+    ),
+    "simulator-shares": BenchPart(
+        "which part of the code the time of a simulation goes to, as Python",
+        "simulated.shares",
+        3,
+        root=False,
+    ),
+    "simulator-growth": BenchPart(
+        "CPU time of a packet and hop at 8 to 4096 hosts, simulated",
+        "simulated.growth",
+        3,
+        root=False,
+    ),
+    "htsim": BenchPart(
+        "the simulator beside uet-htsim (--htsim)",
+        "simulated.htsim",
+        5,
+        root=False,
+        only_if_named=True,
+    ),
+    "agreement": BenchPart(
+        "ten scenarios, emulated and simulated; a table", "simulated.agreement", 3
+    ),
+    "leaf-spine": BenchPart(
+        "a permutation of 1024 hosts, simulated", "simulated.simulator", 3, root=False
+    ),
+}
+
+
+def load(name: str) -> Callable[[Setting], list[Measurement]]:
+    """Import the function that measures a part.
+
+    Not before it is called: some modules load Polars, which starts threads, and other parts fork.
+    """
+    module = import_module(f"testbed.studies.bench.{PARTS[name].module}")
+    measure: Callable[[Setting], list[Measurement]] = getattr(module, name.replace("-", "_"))
+    return measure

@@ -1,0 +1,176 @@
+"""A student's runs as checks see them: the figures that answers are compared with."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from ipaddress import IPv6Address
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from testbed.model.errors import InputError, RunFailedError
+from testbed.model.fabric.topology import Topology
+from testbed.model.run_files.layout import SUMMARY
+from testbed.model.summary import Summary
+from testbed.model.summary.metric import MetricGroup, Quantity
+from testbed.model.summary.scopes import SCOPES
+from testbed.results.ev_paths import with_paths
+from testbed.results.records import TABLE_OF_NAME
+from testbed.studies.labs.assignment import Assignment
+from testbed.studies.labs.lab import StudentFigure
+from testbed.studies.labs.quantities import factor, show_quantity
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from testbed.results.run_data import RunData
+
+
+@dataclass
+class Evidence:
+    """What a student's runs recorded.
+
+    Attributes:
+        assignment: the lab as the student has it.
+        runs: the directory of each run that counts, by the run's name.
+    """
+
+    assignment: Assignment
+    runs: Mapping[str, Path]
+    _data: dict[str, "RunData"] = field(default_factory=dict)
+    _summaries: dict[str, Summary] = field(default_factory=dict)
+
+    @property
+    def drawn(self) -> Mapping[str, Any]:
+        """What the student's seed has drawn."""
+        return self.assignment.drawn
+
+    def topology(self, run: str) -> Topology:
+        """The fabric of a run."""
+        return self.assignment.scenario(run).topology
+
+    def data(self, run: str) -> "RunData":
+        """The records of a run."""
+        from testbed.results.run_data import load_run  # noqa: PLC0415 - it takes long
+
+        if run not in self._data:
+            try:
+                self._data[run] = load_run(self.runs[run])
+            except InputError as error:
+                raise InputError([replace(p, remedy=_again(run)) for p in error.problems]) from None
+        return self._data[run]
+
+    def frame(self, run: str, table: str) -> "pl.DataFrame":
+        """A table of a run, with the path of each EV."""
+        data = self.data(run)
+        frame = data.tables[TABLE_OF_NAME[table]]
+        return with_paths(data.scenario, frame) if "ev" in frame.columns else frame
+
+    def summary(self, run: str) -> Summary:
+        """The metrics of a run."""
+        if run not in self._summaries:
+            file = self.runs[run] / SUMMARY
+            try:
+                text = file.read_text(encoding="utf-8")
+                self._summaries[run] = Summary.model_validate_json(text)
+            except (OSError, ValueError):  # pydantic's error is one, too
+                expected = "the metrics of a run"
+                raise InputError.of(str(file), "a damaged file", expected, _again(run)) from None
+        return self._summaries[run]
+
+    def value(self, figure: StudentFigure, unit: str = "") -> Any:
+        """A figure: a metric as a number in a unit, or what a function of `figures.py` returns.
+
+        Raises:
+            RunFailedError: the run has no such figure.
+        """
+        if not figure.is_metric:
+            result = self._computed(figure.name)
+            return tuple(result) if isinstance(result, list | set) else result
+        scope, _, key = figure.name.partition(".")
+        quantity = SCOPES[scope].quantities[key]
+        numbers = [
+            number
+            for group in _groups(self.summary(figure.run), scope)
+            if key in group.values and (number := quantity.of(group)) is not None
+        ]
+        if not numbers:
+            raise RunFailedError(f"the run {figure.run} has no {figure.name}: make it again")
+        number = quantity.metric.combine([*numbers])
+        return number if number is None else number * _scale(quantity, unit)
+
+    def _computed(self, name: str) -> Any:
+        """What a function of `figures.py` returns.
+
+        Raises:
+            RunFailedError: it cannot be computed, since the runs did not record what it needs.
+        """
+        import polars as pl  # noqa: PLC0415 - it takes long
+
+        try:
+            return getattr(self.assignment.directory.functions, name)(self)
+        except (
+            pl.exceptions.PolarsError,
+            ArithmeticError,
+            LookupError,
+            TypeError,
+            ValueError,
+        ) as error:
+            runs = ", ".join(self.runs)
+            shown = name.replace("_", " ")
+            remedy = "make the run again; if your code made it, let it send on all paths"
+            raise RunFailedError(
+                f"the records of {runs} have no {shown}\n  remedy: {remedy}"
+            ) from error
+
+    def called(self, figure: StudentFigure) -> str:
+        """A figure in words: `the figure stall_rtt of your run failure`, or as the lab says."""
+        if figure.called:
+            return self.assignment.text(figure.called)
+        name = figure.name.rpartition(".")[2]
+        if figure.is_metric:
+            return f"the figure {name} of your run {figure.run}"
+        runs = ", ".join(self.runs)
+        return f"the figure {name.replace('_', ' ')} of your run{'s' * (len(self.runs) > 1)} {runs}"
+
+    def show(self, figure: StudentFigure, unit: str = "") -> str:
+        """A figure as text."""
+        value = self.value(figure, unit)
+        if figure.is_metric and not unit:
+            scope, _, key = figure.name.partition(".")
+            return SCOPES[scope].quantities[key].unit.show(value)
+        if isinstance(value, int | float):
+            return show_quantity(value, unit)
+        return ", ".join(value) if isinstance(value, tuple) else str(value)
+
+
+def _again(run: str) -> str:
+    return f"make it again: testbed lab run {run}"
+
+
+def canonical(value: Any, *, ordered: bool = True) -> Any:
+    """A value as it is compared with an answer."""
+    if isinstance(value, list | tuple | set | frozenset):
+        names = tuple(str(name) for name in value)
+        return names if ordered else tuple(sorted(set(names)))
+    return str(value) if isinstance(value, IPv6Address) else value
+
+
+def _groups(summary: Summary, scope: str) -> list[MetricGroup]:
+    """The metrics of a run of one scope, such as those of each flow."""
+    match scope:
+        case "run":
+            return [summary, summary.integrity]
+        case "flows" | "victim":
+            return [*summary.flows]
+        case "faults":
+            return [fault for fault in summary.faults if fault.flows_affected]
+        case "operations":
+            return [*summary.operations]
+        case "clustermapper" if summary.localisation is not None:
+            return [summary.localisation]
+        case _:
+            return []
+
+
+def _scale(quantity: Quantity, unit: str) -> float:
+    """What a metric's number is multiplied by to be in a unit."""
+    return factor(quantity.unit.symbol) / factor(unit) if unit else 1.0

@@ -1,0 +1,149 @@
+"""Predictions: answers that are written down before the run that they are about."""
+
+from typing import Any
+
+from testbed.model.errors import InputError, RefusedValueError
+from testbed.studies.labs.answers import form_of, parse_answer, show_answer
+from testbed.studies.labs.checking import unit_of
+from testbed.studies.labs.evidence import Evidence
+from testbed.studies.labs.journal import Entry
+from testbed.studies.labs.lab import ChoiceAnswer, NumberAnswer, Task
+from testbed.studies.labs.quantities import (
+    Tolerance,
+    example,
+    parse_number,
+    parse_tolerance,
+    show_quantity,
+)
+from testbed.studies.labs.work import AGAIN, Work
+
+
+def predict(work: Work, task: Task, text: str, within: str | None) -> Entry:
+    """Write a prediction into the journal.
+
+    Args:
+        work: the student's.
+        task: the prediction that the lab asks for.
+        text: what the student expects.
+        within: how far the figure may be from it for the student to call it right.
+
+    Raises:
+        InputError: it has not the form that was asked for, or comes too late.
+    """
+    made = work.last("run", run=task.before) or work.last("emulated", run=task.before)
+    if made is not None:  # trusted or not: it has shown figures
+        expected = f"a prediction before the run {task.before}, which was made"
+        remedy = f"keep the one you made; {AGAIN}"
+        raise InputError.of(task.id, text, expected, remedy)
+    text, within = _with_blank(task, text, within)
+    try:
+        value = parse_answer(text, task.answer)
+    except RefusedValueError as error:
+        remedy = error.remedy or f"testbed lab predict {task.id} {_example(task)}"
+        raise InputError.of(task.id, text, error.expected or form_of(task.answer), remedy) from None
+    try:
+        tolerance = _tolerance(task, within)
+    except RefusedValueError as error:
+        remedy = error.remedy or "such as --within 20%"
+        raise InputError.of("--within", str(within), error.expected, remedy) from None
+    content: dict[str, Any] = {"task": task.id, "value": value, "text": text}
+    if tolerance is not None and isinstance(value, int | float):
+        content["within"] = tolerance.around(value)
+    return work.journal.append("prediction", **content)
+
+
+def show_prediction(task: Task, entry: Entry) -> str:
+    """A prediction as text: `1.5 RTT, within 0.5 RTT`."""
+    value, within = entry.content["value"], entry.content.get("within")
+    shown = show_answer(tuple(value) if isinstance(value, list) else value, task.answer)
+    return f"{shown}" if not within else f"{shown}, within {show_quantity(within, unit_of(task))}"
+
+
+def outcomes(work: Work, run: str) -> list[str]:
+    """What a run says to each prediction that it was made for: of a student's code the first run.
+
+    Later ones have other code than what the prediction is about.
+    """
+    lab = work.assignment.directory.lab
+    made = [*work.entries("run", run=run, verdict="trusted")]
+    if lab.runs[run].code and len(made) > 1:
+        return []
+    evidence, said = work.evidence(), []
+    for task in lab.predictions(run):
+        entry = work.last("prediction", task=task.id)
+        if entry is not None and (text := outcome(task, entry, evidence)):
+            why = f". {work.assignment.text(task.explanation)}" if task.explanation else ""
+            said.append(f"{task.id}: {text}{why}")
+    return said
+
+
+def outcome(task: Task, entry: Entry, evidence: Evidence) -> str:
+    """What a run says to a prediction of a number; empty if the task names no figure."""
+    if task.figure is None:
+        return ""
+    value, shown = evidence.value(task.figure, unit_of(task)), show_prediction(task, entry)
+    measured = evidence.show(task.figure, unit_of(task))
+    predicted, within = entry.content["value"], entry.content.get("within")
+    if isinstance(value, int | float) and within is not None:
+        right = abs(float(value) - float(predicted)) <= float(within)
+    else:
+        right = str(predicted) == str(value)
+    return f"you predicted {shown}; your run shows {measured}: {'right' if right else 'not so'}"
+
+
+def _with_blank(task: Task, text: str, within: str | None) -> tuple[str, str | None]:
+    """What is expected, and a tolerance that was given as two words: `3 RTT --within 0.5 RTT`.
+
+    The command line takes the second one for a part of what is expected.
+    """
+    words = text.split()
+    if within is None or not words or _is_right(task, text):
+        return text, within
+    for unit, others in ((words[-1], words[:-1]), (words[0], words[1:])):
+        if not unit[0].isdecimal() and _is_right(task, " ".join(others)):
+            return " ".join(others), f"{within} {unit}"
+    return text, within
+
+
+def _is_right(task: Task, text: str) -> bool:
+    """Whether a text has the form that a task asks for."""
+    try:
+        parse_answer(text, task.answer)
+    except RefusedValueError:
+        return False
+    return True
+
+
+def _tolerance(task: Task, within: str | None) -> Tolerance | None:
+    if not isinstance(task.answer, NumberAnswer):
+        if within is not None:
+            raise RefusedValueError("no tolerance: this is no number", remedy="leave it out")
+        return None
+    if within is None:
+        return task.answer.within
+    try:
+        return parse_tolerance(within)
+    except RefusedValueError as refused:
+        return _in_unit(within, task.answer.unit, refused.expected)
+
+
+def _in_unit(within: str, unit: str, expected: str) -> Tolerance:
+    """A tolerance that is written as an answer is: `0.5 rtt`, `1 packet`.
+
+    Raises:
+        RefusedValueError: it is none; `expected` says what is.
+    """
+    try:
+        return parse_tolerance(parse_number(within, unit))
+    except RefusedValueError as error:
+        raise RefusedValueError(expected, remedy=error.remedy) from None
+
+
+def _example(task: Task) -> str:
+    match task.answer:
+        case NumberAnswer(unit=unit):
+            return f'"{example(unit)}"'
+        case ChoiceAnswer(options=options):
+            return next(iter(options))
+        case _:
+            return "..."

@@ -1,0 +1,321 @@
+"""The runs of a lab: made with the student's seed, after the predictions.
+
+An emulated run is for looking: it counts nowhere. A hidden run is made in `.lab/sealed`. A student
+gets a copy: of the tables that hosts can see, and of all files once its questions were answered. A
+copy that a crash broke off is made by the next command.
+"""
+
+import filecmp
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from testbed.campaign.single import emulate
+from testbed.installation import describe_version
+from testbed.model.errors import InputError, MachineError, did_you_mean
+from testbed.model.progress import Progress
+from testbed.model.run_files.layout import RUN
+from testbed.results.code_version import code_version
+from testbed.results.records import (
+    ARRIVALS,
+    COMPLETIONS,
+    EV_EVENTS,
+    LOSSES,
+    PROBES,
+    QP,
+    TRANSMISSIONS,
+)
+from testbed.results.run_directory import LATEST, RunDirectory, making_run
+from testbed.results.scratch import scratch
+from testbed.studies.labs.grading.limits import CPU_S
+from testbed.studies.labs.grading.records import differing_tables
+from testbed.studies.labs.grading.speed import slowness
+from testbed.studies.labs.work import EMULATED, RESULTS, SEALED, STATE, Work
+
+if TYPE_CHECKING:
+    from testbed.model.scenario import Scenario
+    from testbed.model.summary import Summary
+
+UNSEALED = ARRIVALS, TRANSMISSIONS, LOSSES, EV_EVENTS, QP, COMPLETIONS, PROBES
+"""The tables of a hidden run that a student gets at once: what hosts can see."""
+
+
+@dataclass(frozen=True, slots=True)
+class MadeRun:
+    """A run that was made.
+
+    Attributes:
+        summary: its metrics.
+        directory: where its files are for the student.
+        hidden: whether its fault is to be found yet.
+        reasons: why it cannot be trusted, as far as the student may know.
+    """
+
+    summary: "Summary"
+    directory: RunDirectory
+    hidden: bool
+    reasons: tuple[str, ...]
+
+
+def checked_run(work: Work, name: str | None) -> str:
+    """The run that is due: by its name, or the first that was not made.
+
+    Raises:
+        InputError: there is no such run, or it has no predictions yet.
+    """
+    runs = work.assignment.directory.lab.runs
+    if not runs:
+        raise InputError.of("RUN", name or "", "a lab with runs", "this lab has none to make")
+    if name is None:
+        name = next((run for run in runs if work.counted_run(run) is None), [*runs][-1])
+    if name not in runs:
+        remedy = did_you_mean(name, tuple(runs))
+        task = work.assignment.directory.lab.task(name)
+        if task is not None:
+            verb = "predict" if task.is_prediction else "check"
+            remedy = f"{name} is a task: testbed lab {verb} {name}"
+        raise InputError.of("RUN", name, f"one of {', '.join(runs)}", remedy)
+    if (changed := work.changed_since_start()) is not None:
+        raise changed
+    for task in work.assignment.directory.lab.predictions(name):
+        if work.last("prediction", task=task.id) is None:
+            expected = f"your prediction {task.id} ({task.title}) first"
+            remedy = f"testbed lab predict {task.id} shows the question"
+            raise InputError.of(f"run {name}", "", expected, remedy)
+    return name
+
+
+def make_run(work: Work, name: str, progress: Progress, *, drawn: bool) -> MadeRun:
+    """Simulate a run, analyse it, and write it into the journal.
+
+    Args:
+        work: the student's.
+        name: of the run; its predictions were made.
+        progress: is told how far it is.
+        drawn: whether with figures and report, of a run that is not hidden.
+
+    Raises:
+        InputError: the student's code is wrong, or does not do the same again.
+    """
+    from testbed.results.analyse import analyse  # noqa: PLC0415 - it takes long
+
+    hidden = is_hidden(work, name)
+    scenario, code = work.assignment.scenario(name), work.assignment.code_digest(name)
+    sealed = work.assignment.directory.lab.runs[name].hidden
+    results = work.path / (Path(STATE) / SEALED if sealed else RESULTS)
+    progress = _without_counts(progress) if hidden else progress
+    directory = _simulated(work, scenario, results, progress)
+    progress("analysing", 1.0)
+    summary = analyse(directory.path, drawn=drawn and not hidden)
+    work.journal.append(
+        "run",
+        run=name,
+        directory=directory.path.relative_to(work.path).as_posix(),
+        verdict=summary.verdict,
+        code=code,
+        version=code_version(),
+        testbed=describe_version(),
+    )
+    if sealed:
+        _show(directory.path, shown_directory(work, name), whole=not hidden)
+        directory = RunDirectory(shown_directory(work, name))
+    reasons = _without_faults(summary.reasons, scenario) if hidden else summary.reasons
+    return MadeRun(summary, directory, hidden, tuple(reasons))
+
+
+def emulate_run(
+    work: Work, name: str, progress: Progress, *, drawn: bool, slower: float = 1.0
+) -> MadeRun:
+    """Make a run with real packets (root), to look at: answers are about the simulated run.
+
+    Args:
+        work: the student's.
+        name: of the run; its predictions were made.
+        progress: is told how far it is.
+        drawn: whether with figures and report.
+        slower: how many times longer all its times are, for a machine that is too late otherwise.
+
+    Raises:
+        InputError: its fault is still to be found, or the student's code is wrong.
+        MachineError: this machine cannot emulate it.
+    """
+    from testbed.results.analyse import analyse  # noqa: PLC0415 - it takes long
+
+    if is_hidden(work, name):
+        remedy = f"find it in the simulated run first: testbed lab run {name}"
+        raise InputError.of("--emulate", name, "a run whose fault was found", remedy)
+    progress("emulating", 0.0)
+    try:
+        directory = emulate(work.assignment.scenario(name), work.path / EMULATED, slower)
+    except MachineError as error:
+        remedy = f"{error.remedy}, or without --emulate: simulated runs are those that count"
+        raise MachineError(error.what, remedy) from None
+    progress("analysing", 1.0)
+    summary = analyse(directory.path, drawn=drawn)
+    shown = directory.path.relative_to(work.path).as_posix()
+    work.journal.append("emulated", run=name, directory=shown, verdict=summary.verdict)
+    return MadeRun(summary, directory, hidden=False, reasons=tuple(summary.reasons))
+
+
+def _simulated(work: Work, scenario: "Scenario", results: Path, progress: Progress) -> RunDirectory:
+    """Simulate a run; with code of the student's own twice, as it is graded, with the same limits.
+
+    Raises:
+        InputError: the student's code is wrong, takes too long, or does not do the same again.
+    """
+    from testbed.host.own_code import run_apart  # noqa: PLC0415 - these take long
+    from testbed.sim import simulate  # noqa: PLC0415
+
+    name = scenario.name
+    with making_run(results, name, scenario.seed) as directory:
+        try:
+            if not work.assignment.directory.lab.runs[name].code:
+                simulate(scenario, directory.path, progress)
+                return directory
+            within = _within_limit(progress, len(work.assignment.directory.lab.runs))
+            with run_apart(slowness()):
+                simulate(scenario, directory.path, within)
+            progress("once more: two runs have to be equal", 1.0)
+            with run_apart(slowness()):
+                _check_repeatable(scenario, directory.path)
+        except BaseException:
+            directory.remove()  # no half a run is left
+            raise
+    return directory
+
+
+_FEW = 3
+
+
+def _without_counts(progress: Progress) -> Progress:
+    """Tell how far a hidden run is, and not how many packets were dropped so far."""
+
+    def tell(what: str, share: float) -> None:
+        progress(what.partition(",")[0], share)
+
+    return tell
+
+
+def _without_faults(reasons: Sequence[str], scenario: "Scenario") -> list[str]:
+    """The reasons that name neither a fault nor a place of the fabric."""
+    names = ("fault", *scenario.topology.nodes)
+    return [reason for reason in reasons if not any(name in reason for name in names)]
+
+
+def _within_limit(progress: Progress, runs: int) -> Progress:
+    """Progress that ends a run which would exceed its share of what grading allows.
+
+    Args:
+        progress: is told how far the run is.
+        runs: how many runs the lab has; all are graded within one limit.
+    """
+    began, limit_s = time.process_time(), CPU_S * slowness() / runs
+
+    def limited(what: str, share: float) -> None:
+        used_s = time.process_time() - began
+        if used_s > limit_s:
+            found = f"a run that needs more than {limit_s:.0f} s of CPU (at {share:.0%} of it)"
+            remedy = "send fewer packets that are lost: each costs the simulation time"
+            raise InputError.of("your code", found, "a run within the CPU limit of grading", remedy)
+        progress(what, share)
+
+    return limited
+
+
+def _check_repeatable(scenario: "Scenario", directory: Path) -> None:
+    """Check that the student's code does the same again with the same seed.
+
+    Its processes are new ones, which have other hashes of texts.
+
+    Raises:
+        InputError: it does not.
+    """
+    from testbed.sim import simulate  # noqa: PLC0415 - it takes long
+
+    with scratch("testbed-lab-") as place:
+        again = place / "again"
+        again.mkdir()
+        simulate(scenario, again)
+        differing = differing_tables(directory, again)
+    if differing:
+        found = f"two runs of one seed that differ (in {', '.join(differing[:_FEW])})"
+        remedy = (
+            "draw random numbers from random.Random(seed), read no clock, sort what is in a set"
+        )
+        raise InputError.of("your code", found, "the same decisions each time", remedy)
+
+
+def shown_directory(work: Work, name: str) -> Path:
+    """The directory of a run's latest files that a student may see.
+
+    Of a hidden run it is a copy; else the run itself. A link to it may be missing, or lead to
+    another run of a scenario of the same name.
+    """
+    made = work.made_run(name)
+    if made is None or work.assignment.directory.lab.runs[name].hidden:
+        return work.path / RESULTS / name / LATEST
+    return work.path / str(made.content["directory"])
+
+
+def is_hidden(work: Work, name: str) -> bool:
+    """Whether a run's fault is to be found yet: once found, it is known of later runs, too."""
+    if not work.assignment.directory.lab.runs[name].hidden:
+        return False
+    about = [task for task in work.tasks if name in task.after]
+    return not all(work.last("attempt", task=task.id, passed=True) for task in about)
+
+
+def unseal(work: Work) -> list[Path]:
+    """Give the student what they may see of hidden runs, where they do not have it yet.
+
+    Returns:
+        The directories of those of which they got all files.
+    """
+    copied = []
+    for name, run in work.assignment.directory.lab.runs.items():
+        entry = work.counted_run(name)
+        if not run.hidden or entry is None:
+            continue
+        sealed, shown = work.path / str(entry.content["directory"]), shown_directory(work, name)
+        whole = not is_hidden(work, name)
+        if _shows(sealed, shown) and (shown / RUN).exists() >= whole:
+            continue
+        _show(sealed, shown, whole=whole)
+        if whole:
+            copied.append(shown)
+    return copied
+
+
+def _shows(sealed: Path, shown: Path) -> bool:
+    """Whether a student's copy has the tables of a run, and not those of an earlier one."""
+    return all(
+        (shown / file.name).is_file() and filecmp.cmp(file, shown / file.name)
+        for file in _unsealed(sealed)
+    )
+
+
+def _unsealed(sealed: Path) -> list[Path]:
+    """The files of a hidden run's tables that a student gets at once."""
+    return [file for table in UNSEALED if (file := sealed / table.file).is_file()]
+
+
+def _show(sealed: Path, shown: Path, *, whole: bool) -> None:
+    """Replace a student's copy of a run, such that a crash leaves no part of one."""
+    new, old = (shown.with_name(f".{shown.name}.{which}") for which in ("new", "old"))
+    for left in (new, old):  # by a crash
+        shutil.rmtree(left, ignore_errors=True)
+    if whole:
+        shutil.copytree(sealed, new)
+    else:
+        new.mkdir(parents=True)
+        for file in _unsealed(sealed):
+            shutil.copy2(file, new / file.name)
+    if shown.is_symlink():  # a run of an earlier version
+        shown.unlink()
+    elif shown.exists():
+        shown.rename(old)
+    new.rename(shown)
+    shutil.rmtree(old, ignore_errors=True)

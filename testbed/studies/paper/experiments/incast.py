@@ -1,0 +1,254 @@
+"""Figures 18 and 21: seven hosts write to one, and a victim beside them to its neighbour."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from testbed.campaign.store import Run, Runs
+from testbed.results.analysis.delivery import Floats
+from testbed.results.analysis.fault_metrics import FlowTables
+from testbed.results.report.figures import style
+from testbed.studies.paper.checks import RATIO, Check, at_least, at_most, between
+from testbed.studies.paper.experiments.drawing import (
+    RATE_LABEL,
+    legend_below,
+    limit_line,
+    new_panels,
+)
+from testbed.studies.paper.experiments.throughput import gbps, sliding, total_bps
+from testbed.studies.paper.figure import PaperFigure, Variant
+from testbed.studies.paper.lossless import ONLY_SIMULATED, without_pause
+
+VICTIM = ("h11", "h1")
+BEGIN_RTTS = 20.0
+"""Base RTTs until dips and shares are measured: the first bursts are over by then."""
+
+STEADY_SHARE = 0.25
+"""The part of a run, at its end, in which rates are measured."""
+
+MRC_SECONDS, MRC_EMULATED_SECONDS = 60, 24
+"""Emulated seconds of MRC's run. Its shares vary by a tenth within tens of round trips, and are
+compared over nearly the whole run, so the longer the better (docs/paper-studies.md)."""
+
+MRC_8_EMULATED_SECONDS = 12
+"""The same with 8 QPs, whose shares even one another out."""
+
+DCQCN_SECONDS = 200
+"""Emulated seconds of RoCE's runs. The first bursts reduce the victim's rate, too, and with one QP
+DCQCN needs up to 15 ms of real time to restore it (docs/paper-studies.md)."""
+
+UNPAUSED_SECONDS, UNPAUSED_8_SECONDS = 60, 12
+"""The same without pauses, which cause most of that reduction, with 1 QP and with 8."""
+
+SEEDS = 5
+"""With one QP the seed decides, by the hash, how many senders share a link with the victim."""
+
+EMULATED_SEED = 4
+"""The first seed with which two of the seven share it, which is closest to the average."""
+
+WINDOW_RTTS = 5.0
+"""Base RTTs over which rates are averaged."""
+
+PANELS = {
+    "incast-mrc": "MRC, 1 QP",
+    "incast-roce-1": "RoCE with DCQCN, 1 QP",
+    "incast-roce-8": "RoCE with DCQCN, 8 QPs",
+}
+PFC_PANELS = {
+    "incast-mrc-8": "MRC, 8 QPs",
+    "incast-pfc-1": "RoCE with PFC only, 1 QP",
+    "incast-pfc-8": "RoCE with PFC only, 8 QPs",
+}
+
+PAUSED = 0.25
+"""100 of 400 Gb/s: what the paper's victim has for seconds, and in figure 21 at most."""
+
+PFC_VICTIM = (0.05, 0.3)
+"""The paper's victim has 30 to 100 of 400 Gb/s: 7.5 to 25%, and some for reading it off
+the figure."""
+
+_SHALLOW = {
+    "kind": "incast",
+    "senders": [f"h{i}" for i in range(4, 11)],
+    "target": "h0",
+    "victim": list(VICTIM),
+    "message_size": "32 KiB",
+    "depth": 4,
+}
+"""The workload for 8 QPs: together they have as much outstanding as one QP has otherwise."""
+
+
+def _flows(run: Run, src: str, dst: str) -> list[FlowTables]:
+    return [flow for flow in run.flows if (flow.flow.src, flow.flow.dst) == (src, dst)]
+
+
+def _senders(run: Run) -> list[str]:
+    """The senders of the incast, in order."""
+    return list(dict.fromkeys(f.flow.src for f in run.flows if f.flow.src != VICTIM[0]))
+
+
+def _mean_gbps(run: Run, flows: Sequence[FlowTables], begin: float) -> float:
+    """The rate of flows together from a time to the run's end, in Gb/s at full speed."""
+    return gbps(run, total_bps(flows, begin, run.data.end_s))
+
+
+def _over_time(run: Run, flows: Sequence[FlowTables], moments: Floats) -> Floats:
+    """The rate of flows together around some times, in Gb/s at full speed."""
+    return sliding(run, flows, moments, WINDOW_RTTS * run.data.base_rtt_s)
+
+
+def _port_gbps(run: Run) -> float:
+    """What a host's port carries of payload, at full speed."""
+    topology = run.data.topology
+    payload = run.data.scenario.transport.payload_share
+    return topology.planes * topology.port_rate * payload / 1e9
+
+
+def _victim(run: Run) -> float:
+    begin = (1 - STEADY_SHARE) * run.data.end_s
+    return _mean_gbps(run, _flows(run, *VICTIM), begin) / _port_gbps(run)
+
+
+def _worst_dip(run: Run) -> float:
+    rtt = run.data.base_rtt_s
+    moments = np.arange(BEGIN_RTTS * rtt, run.data.end_s, rtt)
+    return float(_over_time(run, _flows(run, *VICTIM), moments).min()) / _port_gbps(run)
+
+
+def _smallest_of_largest(run: Run) -> float:
+    """How evenly the senders share: the smallest share over the largest, after the first bursts.
+
+    Shares vary by a tenth within tens of round trips, where the paper's figure shows seconds: so
+    the whole run counts.
+    """
+    begin = BEGIN_RTTS * run.data.base_rtt_s
+    shares = [_mean_gbps(run, _flows(run, src, "h0"), begin) for src in _senders(run)]
+    return min(shares) / max(shares)
+
+
+def _measure(runs: Runs) -> tuple[Check, ...]:
+    mrc, roce_1, roce_8 = (runs[name] for name in PANELS)
+    evenness, dip = _smallest_of_largest(mrc), _worst_dip(roce_8)
+    paused = (
+        at_most("RoCE's victim with 8 QPs, at its lowest", dip, PAUSED, "{:.0%}"),
+        at_least(
+            "RoCE's victim, mean with 8 QPs over that with 1",
+            _victim(roce_8) / _victim(roce_1),
+            1.0,
+            RATIO,
+        ),
+        at_most(
+            "RoCE's smallest share over its largest, with 8 QPs over that with 1",
+            _smallest_of_largest(roce_8) / _smallest_of_largest(roce_1),
+            1.0,
+            RATIO,
+        ),
+    )
+    return (
+        at_least("MRC's victim, of its port's rate", _victim(mrc), 0.95, "{:.0%}"),
+        at_least("MRC's smallest share over its largest", evenness, 0.8, RATIO),
+        between("RoCE's victim with 1 QP", _victim(roce_1), 0.6, 0.9, "{:.0%}"),
+        *(paused if roce_8.data.topology.pause is not None else ()),
+    )
+
+
+def _measure_without_dcqcn(runs: Runs) -> tuple[Check, ...]:
+    mrc = runs["incast-mrc-8"]
+    checks = [
+        at_least("MRC's victim, 8 QPs, of its port's rate", _victim(mrc), 0.95, "{:.0%}"),
+        at_least(
+            "MRC's smallest share over its largest, 8 QPs", _smallest_of_largest(mrc), 0.8, RATIO
+        ),
+    ]
+    for name, qps in (("incast-pfc-1", "1 QP"), ("incast-pfc-8", "8 QPs")):
+        if name in runs:
+            what = f"RoCE's victim with PFC only, {qps}"
+            checks.append(between(what, _victim(runs[name]), *PFC_VICTIM, "{:.0%}"))
+    return tuple(checks)
+
+
+def _draw(runs: Runs, titles: Mapping[str, str]) -> Figure:
+    shown = {name: title for name, title in titles.items() if name in runs}
+    figure, panels = new_panels(2.9, columns=len(shown), sharey=True)
+    for axes, (name, title) in zip(panels, shown.items(), strict=True):
+        run = runs[name]
+        moments = np.arange(0, run.data.end_s, run.data.base_rtt_s / 2)
+        real_ms = moments * 1e3 / run.summary.dilation
+        for i, src in enumerate(_senders(run)):
+            label = None if i else "the seven of the incast"
+            rates = _over_time(run, _flows(run, src, "h0"), moments)
+            axes.plot(real_ms, rates, color=style.SKY, linewidth=0.8, label=label)
+        victim = _over_time(run, _flows(run, *VICTIM), moments)
+        axes.plot(real_ms, victim, color=style.VERMILLION, label="the victim")
+        attainable = _port_gbps(run)
+        limit_line(axes, attainable, "a port's, for payload")
+        axes.set_xlim(0, real_ms[-1])
+        axes.set_ylim(0, 1.15 * attainable)
+        axes.set_title(title)
+        axes.set_xlabel("time (ms, real-equivalent)")
+    panels[0].set_ylabel(RATE_LABEL)
+    legend_below(figure, 3, panels[0])
+    return figure
+
+
+INCAST = PaperFigure(
+    number="18",
+    variants=(
+        Variant(
+            "incast-mrc",
+            "incast-victim",
+            {"duration": f"{MRC_SECONDS} s"},
+            emulated=lambda _: {"duration": f"{MRC_EMULATED_SECONDS} s"},
+        ),
+        Variant(
+            "incast-roce-1",
+            "incast-victim-roce",
+            {"duration": f"{DCQCN_SECONDS} s"},
+            emulated=lambda data: without_pause(data) | {"duration": f"{UNPAUSED_SECONDS} s"},
+        ),
+        Variant(
+            "incast-roce-8",
+            "incast-victim-roce",
+            {
+                "duration": f"{DCQCN_SECONDS} s",
+                "transport": {"kind": "roce", "qps": 8},
+                "workload": _SHALLOW,
+            },
+            emulated=lambda data: without_pause(data) | {"duration": f"{UNPAUSED_8_SECONDS} s"},
+        ),
+    ),
+    seeds=SEEDS,
+    emulated_seeds=(EMULATED_SEED,),
+    measure=_measure,
+    draw=partial(_draw, titles=PANELS),
+)
+
+
+def _pfc_only(name: str, changes: Mapping[str, Any]) -> Variant:
+    return Variant(name, "incast-victim-roce", changes, excluded=ONLY_SIMULATED)
+
+
+_MRC_8 = {"kind": "mrc", "congestion": "nscc", "qps": 8}
+INCAST_WITHOUT_DCQCN = PaperFigure(
+    number="21",
+    variants=(
+        Variant(
+            "incast-mrc-8",
+            "incast-victim",
+            {"duration": f"{MRC_SECONDS} s", "transport": _MRC_8, "workload": _SHALLOW},
+            emulated=lambda _: {"duration": f"{MRC_8_EMULATED_SECONDS} s"},
+        ),
+        _pfc_only("incast-pfc-1", {"transport": {"kind": "roce", "dcqcn": "off"}}),
+        _pfc_only(
+            "incast-pfc-8",
+            {"transport": {"kind": "roce", "qps": 8, "dcqcn": "off"}, "workload": _SHALLOW},
+        ),
+    ),
+    seeds=SEEDS,
+    emulated_seeds=(EMULATED_SEED,),
+    measure=_measure_without_dcqcn,
+    draw=partial(_draw, titles=PFC_PANELS),
+)

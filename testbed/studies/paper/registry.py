@@ -1,0 +1,45 @@
+"""Every figure of the paper that is reproduced, in the paper's order."""
+
+from testbed.studies.paper.experiments.ablation import ABLATION
+from testbed.studies.paper.experiments.arrivals import ARRIVALS
+from testbed.studies.paper.experiments.claims.ecmp import ECMP
+from testbed.studies.paper.experiments.claims.lossy_nic import LOSSY_NIC
+from testbed.studies.paper.experiments.claims.planes import PLANES
+from testbed.studies.paper.experiments.claims.probes import PROBES
+from testbed.studies.paper.experiments.claims.remap import REMAP
+from testbed.studies.paper.experiments.claims.transceiver import TRANSCEIVER
+from testbed.studies.paper.experiments.collectives import COLLECTIVES
+from testbed.studies.paper.experiments.failover import FAILOVER
+from testbed.studies.paper.experiments.incast import INCAST, INCAST_WITHOUT_DCQCN
+from testbed.studies.paper.experiments.jobs import JOBS
+from testbed.studies.paper.experiments.over_time import LINKS_AND_SWITCHES
+from testbed.studies.paper.experiments.paths import PATHS
+from testbed.studies.paper.experiments.permutation import PERMUTATION
+from testbed.studies.paper.experiments.rates import SEND_RECEIVE, TABLE
+from testbed.studies.paper.experiments.scale import SCALE
+from testbed.studies.paper.experiments.uplinks import UNEQUAL_LINKS, UPLINKS
+from testbed.studies.paper.figure import PaperFigure
+
+FIGURES: tuple[PaperFigure, ...] = (
+    TABLE,
+    *JOBS,
+    *LINKS_AND_SWITCHES,
+    *PATHS,
+    SEND_RECEIVE,
+    *COLLECTIVES,
+    INCAST,
+    *UPLINKS,
+    PERMUTATION,
+    INCAST_WITHOUT_DCQCN,
+    ARRIVALS,
+    PLANES,
+    REMAP,
+    LOSSY_NIC,
+    PROBES,
+    ECMP,
+    TRANSCEIVER,
+    FAILOVER,
+    ABLATION,
+    UNEQUAL_LINKS,
+    *SCALE,
+)
