@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from testbed.mrc.wire.header import Header
+from testbed.mrc.wire.headers import Header
 from testbed.mrc.wire.kinds import HEADERS, KINDS
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "wire.md"

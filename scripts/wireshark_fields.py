@@ -14,9 +14,8 @@ from testbed.model.fabric import addressing
 from testbed.mrc import constants
 from testbed.mrc.constants import AETH_NO_CREDITS, EndpointOp, EvMark, NackReason, NakCode
 from testbed.mrc.wire import headers, kinds
-from testbed.mrc.wire.header import Field, Header
-from testbed.mrc.wire.kinds import IMMEDIATE_OPCODES, KINDS, Opcode
-from testbed.mrc.wire.options import UDP_PORTS
+from testbed.mrc.wire.headers import Field, Header
+from testbed.mrc.wire.kinds import IMMEDIATE_OPCODES, KINDS, UDP_PORTS, Opcode
 
 DISSECTOR = Path(__file__).parents[1] / "tools" / "wireshark" / "mrc.lua"
 

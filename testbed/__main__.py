@@ -18,7 +18,7 @@ def main() -> None:
     """
     campaign = os.environ.pop(PARENT_VARIABLE, None)
     if campaign is not None:
-        from testbed.sandbox.attributes import die_with_parent  # noqa: PLC0415 - as below
+        from testbed.sandbox.system_calls import die_with_parent  # noqa: PLC0415 - as below
 
         die_with_parent(int(campaign))
     usual = signal.getsignal(signal.SIGINT)

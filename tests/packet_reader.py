@@ -1,7 +1,6 @@
 """Takes an inner packet apart, header by header, by the declarations alone."""
 
-from testbed.mrc.wire.header import Header
-from testbed.mrc.wire.headers import IMMDT, TSETH
+from testbed.mrc.wire.headers import IMMDT, TSETH, Header
 from testbed.mrc.wire.kinds import COMMON, IMMEDIATE_OPCODES, KIND_OF
 
 

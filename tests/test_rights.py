@@ -138,7 +138,7 @@ def test_a_process_still_ends_with_its_parent(home: Path) -> None:
     code = (
         "import os, sys, ctypes, pathlib\n"
         "from testbed.rights import acting_for, as_root\n"
-        "from testbed.sandbox.attributes import die_with_parent\n"
+        "from testbed.sandbox.system_calls import die_with_parent\n"
         "die_with_parent(os.getppid())\n"
         "number = ctypes.c_int()\n"
         "with acting_for(pathlib.Path(sys.argv[1])), as_root():\n"

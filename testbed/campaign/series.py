@@ -24,10 +24,10 @@ from testbed.campaign.job import JobKey, JobRecord
 from testbed.campaign.plan import PlannedRun, planned_run
 from testbed.campaign.store import machine_of
 from testbed.model.errors import InputError, did_you_mean, few
-from testbed.model.files.transports import require_taken, taken
+from testbed.model.files.scenarios import require_taken, taken
 from testbed.model.run_files.layout import RUN
 from testbed.model.scenario import MAX_SEED, Scenario
-from testbed.results.comparison.rows import Group, group_of
+from testbed.results.comparison import Group, group_of
 from testbed.results.run_directory import (
     TIME_FORMAT,
     RunDirectory,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.cli.screen import ruled_table
 from testbed.results.analysis.estimates import CONFIDENCE, MIN_SAMPLES
-from testbed.results.comparison.rows import Cell, Group, Row
+from testbed.results.comparison import Cell, Group, Row
 from testbed.results.report.comparison_report import (
     as_data,
     expectations_met,

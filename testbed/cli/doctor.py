@@ -15,7 +15,7 @@ from testbed.installation import not_linux
 from testbed.model.errors import ExitStatus, MachineError
 
 if TYPE_CHECKING:
-    from testbed.emulation.fabric.requirements import RequirementResult
+    from testbed.emulation.fabric.capabilities import RequirementResult
 
 
 def doctor(

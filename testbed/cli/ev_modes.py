@@ -10,9 +10,8 @@ from testbed.cli.screen import plain_table, print_error, print_json, print_table
 from testbed.model.errors import ExitStatus, InputError
 
 if TYPE_CHECKING:
-    from testbed.emulation.ev_modes.outcome import TrialOutcome
-    from testbed.emulation.ev_modes.setting import Setting
-    from testbed.model.fabric.ev_profile import ListedProfile
+    from testbed.emulation.ev_modes.trial import Setting, TrialOutcome
+    from testbed.model.fabric.ev_set import ListedProfile
 
 _MODES = ("ecmp", "structured")
 
@@ -69,7 +68,7 @@ def run_mode(
 def _setting(
     mode: str, profile: Path | None, planes: int, t1s: int, dead: str | None, seed: int
 ) -> "Setting":
-    from testbed.emulation.ev_modes.setting import Setting, default_profile
+    from testbed.emulation.ev_modes.trial import Setting, default_profile
     from testbed.model.fabric.addressing import path_named, path_remedy
     from testbed.model.fabric.ev_mode import EvMode
 
@@ -87,7 +86,7 @@ def _setting(
 
 
 def _profile(file: Path) -> "ListedProfile":
-    from testbed.model.fabric.ev_profile import EvProfileFile
+    from testbed.model.fabric.ev_set import EvProfileFile
     from testbed.model.files.reading import read_document
     from testbed.model.files.validation import validated
 

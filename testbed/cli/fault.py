@@ -154,7 +154,7 @@ _EFFECTS = {
 
 def effect_of(record: dict[str, Any]) -> str:
     """What a fault has done to packets so far, by its last proof, in words; empty if unknown."""
-    from testbed.model.faults.in_words import in_words
+    from testbed.model.faults.impairment import in_words
 
     proof = record.get("proof") or {}
     last: dict[str, Any] = next(

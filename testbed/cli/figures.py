@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from testbed.campaign.job import Executor, Form
     from testbed.emulation.experiment.capacity import Capacity
     from testbed.studies.paper.figure import PaperFigure
-    from testbed.studies.paper.fitting import Machine
     from testbed.studies.paper.outcome import FigureOutcome
-    from testbed.studies.paper.planning import Plan
+    from testbed.studies.paper.planning import Machine, Plan
 
 _DIRECTORY = "paper"
 _CHANGED = "paper-changed"

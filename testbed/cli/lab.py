@@ -271,7 +271,7 @@ def check(tasks: TaskNames = None) -> None:
     Exit status: 0 all is right, 1 an answer is wrong or missing, 2 an answer cannot be read.
     """
     from testbed.studies.labs.checking import check as check_task
-    from testbed.studies.labs.hints import attempts, hints
+    from testbed.studies.labs.predicting import attempts, hints
     from testbed.studies.labs.runs import unseal
 
     work = work_here()
@@ -297,7 +297,7 @@ def hint(task: TaskName = None) -> None:
 
     One more is shown after each wrong attempt, and all after success.
     """
-    from testbed.studies.labs.hints import hints
+    from testbed.studies.labs.predicting import hints
 
     work = work_here()
     asked = work.task(task, predictions=False)
@@ -319,7 +319,7 @@ def hint(task: TaskName = None) -> None:
 
 def status(as_json: Json = False) -> None:
     """Show what is done and what is next."""
-    from testbed.studies.labs.hints import attempts, hints_read
+    from testbed.studies.labs.predicting import attempts, hints_read
     from testbed.studies.labs.quantities import counted
 
     work = work_here()
@@ -412,7 +412,7 @@ def _print_result(
     work: "Work", result: "CheckResult", *, explained: bool, hints_before: int
 ) -> None:
     """Print what came of checking a task, with its explanation unless that was shown before."""
-    from testbed.studies.labs.hints import hints
+    from testbed.studies.labs.predicting import hints
 
     console = stdout()
     if result.passed:

@@ -67,9 +67,13 @@ def grade(
     Exit status: 0 all were graded, whatever their points; 1 some could not be; 2 wrong input.
     """
     from testbed.limits import simulations_at_once
-    from testbed.studies.labs.grading.classroom50 import submitted_by, to_classroom50
     from testbed.studies.labs.grading.course import Course, grade_all
-    from testbed.studies.labs.grading.formats import to_csv, to_gradescope
+    from testbed.studies.labs.grading.formats import (
+        submitted_by,
+        to_classroom50,
+        to_csv,
+        to_gradescope,
+    )
     from testbed.studies.labs.grading.identity import remark_on_owner, remark_on_users
     from testbed.studies.labs.library import LABS, find_lab, lab_directories
     from testbed.studies.labs.students import read_course_key
@@ -180,7 +184,7 @@ def autograder(
     course_key: CourseKey = None,
 ) -> None:
     """Make the archive with which Gradescope grades one lab. For instructors."""
-    from testbed.studies.labs.grading.autograder import write_autograder
+    from testbed.studies.labs.grading.formats import write_autograder
     from testbed.studies.labs.library import find_lab
     from testbed.studies.labs.students import read_course_key
 

@@ -126,7 +126,7 @@ def require_labels(labels: Sequence[str], count: int, things: str) -> None:
     Raises:
         InputError: there are fewer or more, two are equal, or one is no text.
     """
-    from testbed.model.files.scalars import no_text
+    from testbed.model.files.reading import no_text
 
     for label in labels:
         if code := no_text(label):

@@ -71,7 +71,7 @@ def run(
     machine cannot run it, 4 the run cannot be trusted, 130 interrupted.
     """
     if end_with_stdin:
-        from testbed.sandbox.attributes import end_with_input
+        from testbed.sandbox.system_calls import end_with_input
 
         end_with_input()
     captured = pcap or []

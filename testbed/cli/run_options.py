@@ -95,8 +95,7 @@ class RunOptions:
         """
         from testbed.campaign.series import require_seed
         from testbed.model import checks
-        from testbed.model.files.scenarios import load_recorded, load_with_document
-        from testbed.model.files.times import time_remarks
+        from testbed.model.files.scenarios import load_recorded, load_with_document, time_remarks
 
         if self.recorded:
             return load_recorded(Path(name))

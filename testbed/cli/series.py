@@ -300,7 +300,7 @@ def _report(series: "Series", directory: Path, *, drawn: bool, as_json: bool) ->
     from testbed.campaign.series import groups_of
     from testbed.cli.comparison import comparison_data, print_comparison
     from testbed.model.run_files.layout import REPORT
-    from testbed.results.comparison.rows import compare
+    from testbed.results.comparison import compare
     from testbed.results.report.comparison_report import write_comparison
 
     failed = [run for run in series.done if run.error is not None]

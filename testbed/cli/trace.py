@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     from testbed.emulation.fabric.live_trace import LiveTrace, Seen
     from testbed.model.fabric.addressing import Path
+    from testbed.model.fabric.names import Hop
     from testbed.model.fabric.nodes import Node
     from testbed.model.fabric.topology import Topology
-    from testbed.model.fabric.walk import Hop
 
 
 def trace(
@@ -40,7 +40,7 @@ def trace(
     Also shows what each node does with it. With --live a real packet crosses a real fabric and is
     captured at each port. Exit status: 0, or 1 if a capture differs from the model.
     """
-    from testbed.model.fabric.walk import walk
+    from testbed.model.fabric.names import walk
     from testbed.model.files.topologies import load_topology
     from testbed.mrc.constants import HOP_LIMIT
 

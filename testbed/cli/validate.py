@@ -13,7 +13,7 @@ from testbed.model.errors import ExitStatus, InputError, Remark
 
 if TYPE_CHECKING:
     from testbed.model.fabric.topology import Topology
-    from testbed.model.files.documents import Document
+    from testbed.model.files.reading import Document
     from testbed.model.scenario import Scenario
 
 
@@ -31,7 +31,7 @@ def validate(
     """
     from testbed.model.checks import remarks
     from testbed.model.files.catalog import find_scenario, find_topology
-    from testbed.model.files.times import time_remarks
+    from testbed.model.files.scenarios import time_remarks
     from testbed.model.files.topologies import load_topology
 
     kind, settings = _kind(name), settings_of(set_)
@@ -82,8 +82,7 @@ def _kind(name: str) -> str:
 def _scenario(name: str, settings: dict[str, Any]) -> "tuple[Scenario, Document, dict[str, Any]]":
     """A scenario, its document and its facts; finds the dilation for `auto` as a run does."""
     from testbed.emulation.experiment.capacity import load_capacity
-    from testbed.model.files.scenarios import load_with_document, nominal
-    from testbed.model.files.times import written_times
+    from testbed.model.files.scenarios import load_with_document, nominal, written_times
 
     auto = {}
 

@@ -22,7 +22,7 @@ from testbed.model.errors import InputError, Problem, as_answer
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.kinds import Fault
 from testbed.model.faults.record import FaultRecord
-from testbed.model.files.faults import load_fault
+from testbed.model.files.scenarios import load_fault
 
 MAX_BODY = 1 << 14
 """Bytes of a request: a fault on hundreds of links. To parse as much takes a part of a second."""

@@ -8,8 +8,7 @@ from typing import Final
 
 from testbed.device.protocol import MAX_SGE
 from testbed.model.fabric.topology import PAYLOAD_MTU
-from testbed.mrc.memory import BoundsError, Region
-from testbed.mrc.message import PayloadError
+from testbed.mrc.message import BoundsError, PayloadError, Region
 from testbed.sandbox.system_calls import libc
 
 _IOVEC: Final = struct.Struct("@PN")

@@ -37,7 +37,7 @@ from testbed.model.closeable import Closeable
 from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.mrc import MemoryTable, QpState
 from testbed.mrc.constants import MAX_EXPONENTIAL_RETRIES, MAX_LINEAR_RETRIES
-from testbed.mrc.state import QpStateError
+from testbed.mrc.qp import QpStateError
 from testbed.mrc.verbs import CompletionQueue, Destination, QpAttributes
 
 _CREDENTIALS: Final = struct.Struct("3i")

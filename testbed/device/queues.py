@@ -35,7 +35,7 @@ from testbed.device.rings import CompletionRing, PostedRing, ProgramError, fence
 from testbed.model.closeable import Closeable
 from testbed.mrc import CompletionStatus, MemoryTable, QpState
 from testbed.mrc.message import Payload
-from testbed.mrc.state import QpStateError
+from testbed.mrc.qp import QpStateError
 from testbed.mrc.verbs import VerbsQp, WcOpcode, WorkCompletion
 
 _STATUS: Final = {

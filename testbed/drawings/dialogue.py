@@ -14,9 +14,7 @@ from itertools import count
 from testbed import mrc
 from testbed.mrc.constants import ECT0, DscpClasses, EndpointOp, EvMark, NackReason
 from testbed.mrc.wire.control import Ack, EndpointResponse, Nack, ReliabilityProbe, Sack
-from testbed.mrc.wire.packets import Write
-from testbed.mrc.wire.psn import unwrap_psn
-from testbed.mrc.wire.trimming import kept_bytes
+from testbed.mrc.wire.packets import Write, kept_bytes, unwrap_psn
 
 RTT_NS = 130_800_000
 PACE_NS = RTT_NS // 16

@@ -10,7 +10,7 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 from testbed.drawings.dialogue import REQUESTER, RTT_NS, Crossing, Fate, Trace
 from testbed.mrc import EvChanged, EvState
-from testbed.mrc.ev.states import TRANSITIONS, EvAction
+from testbed.mrc.ev.ev import TRANSITIONS, EvAction
 from testbed.results.report.figures import style
 
 _EVS = (style.BLUE, style.SKY, style.VERMILLION, style.GREEN, style.ORANGE, style.PURPLE)

@@ -1,19 +1,21 @@
 """Each host's part in a run: its queue pairs and their EVs, from the scenario."""
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
 from testbed.model.ecmp import Move, outages_of
-from testbed.model.fabric.addressing import links_of_path
+from testbed.model.fabric.addressing import links_of_path, nic_address
 from testbed.model.fabric.ev_set import EvChoice
 from testbed.model.fabric.nodes import Link, Node
-from testbed.model.fabric.topology import Topology
+from testbed.model.fabric.topology import PAYLOAD_MTU, Topology
 from testbed.model.flows import flows_of
 from testbed.model.scenario import Scenario
 from testbed.model.transport import HashedPath
 from testbed.model.units import NS_PER_S
+from testbed.mrc import EvEntry, PortAttributes
 from testbed.mrc.constants import FIRST_QPN
 
 ENDPOINT_ROUNDS_PER_RTT = 40
@@ -61,7 +63,7 @@ class EndpointPlan:
         raw_directory: the directory of the records while the run lasts.
         serialised: whether a link forwards a packet when its last bit has left, as real links do.
             The kernel's forward it with its first bit, on an idle link.
-        sealed: whether data packets have an iCRC (see `testbed.mrc.wire.options.WireOptions`), and
+        sealed: whether data packets have an iCRC (see `testbed.mrc.wire.kinds.WireOptions`), and
             their payloads are copied into the receiver's memory.
     """
 
@@ -128,3 +130,34 @@ def links_in_use_by_all(scenario: Scenario) -> tuple[Link, ...]:
         crossed(qp, host) for host, plan in plans.items() for qp in plan.qps if qp.sends is not None
     ]
     return tuple(topology.links[name] for name in sorted(set.intersection(*crossed_by_flow)))
+
+
+# --------------------------------------------------------------------------------------------------
+# A host's NIC and EVs in the form that the MRC core expects.
+
+
+def port_attributes(topology: Topology, host: Node) -> PortAttributes:
+    """The NIC of a host."""
+    return PortAttributes(
+        nic_address(topology, host).packed,
+        PAYLOAD_MTU,
+        topology.propagation_rtt_ns,
+        topology.planes * topology.port_rate_bps,
+        topology.dilation,
+        trimming=topology.queue.last_hop.trim is not None,
+    )
+
+
+def ev_entries(evs: Iterable[EvChoice]) -> tuple[EvEntry, ...]:
+    """The entries of an EV profile; EVs that are known to share a path have the same path key."""
+    return tuple(EvEntry(ev.value, ev.path.plane, _path_key(ev), ev.active) for ev in evs)
+
+
+_KEY_BITS = 32
+"""More bits than the key of a path has."""
+
+
+def _path_key(ev: EvChoice) -> int:
+    if ev.hashed:
+        return ev.value + 1 << _KEY_BITS
+    return ev.path.plane << 16 | (ev.path.t1 or 0)

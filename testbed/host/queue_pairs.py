@@ -12,19 +12,17 @@ from typing import Any, Protocol, runtime_checkable
 
 from testbed import mrc
 from testbed.host.baselines import roce
-from testbed.host.mrc_config import ev_entries, port_attributes
 from testbed.host.own_code import CcPath, OwnController, OwnSelector
-from testbed.host.plan import EndpointPlan, QpPlan
+from testbed.host.plan import EndpointPlan, QpPlan, ev_entries, port_attributes
 from testbed.host.workloads.messages import Poster
 from testbed.model.fabric.addressing import Path, ev_for_path, nic_address
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.model.own_code import OwnCode
 from testbed.model.transport import Mrc, Roce
-from testbed.mrc.capabilities import Capabilities
-from testbed.mrc.config import RecoveryProbe
+from testbed.mrc.config import Capabilities, RecoveryProbe
 from testbed.mrc.constants import NS_PER_S
-from testbed.mrc.wire.options import WireOptions
+from testbed.mrc.wire.kinds import WireOptions
 
 Controllers = dict[Node, mrc.Window]
 """The congestion windows of a host, by destination."""

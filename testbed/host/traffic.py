@@ -8,19 +8,16 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from testbed.host.busy import refused_busy, set_busy
+from testbed.host.busy import PortRemap, refused_busy, set_busy
 from testbed.host.operator import HostOperator
 from testbed.host.plan import EndpointPlan, QpPlan
-from testbed.host.port_remap import PortRemap
 from testbed.host.port_scheduler import OUTER_BYTES
 from testbed.host.queue_pairs import ReliableQp, Stack, reroute
 from testbed.host.recording import Tables
-from testbed.host.recording.control_log import control_log
 from testbed.host.recording.qp_records import QpRecords
-from testbed.host.workloads.messages import Checker, Sender, Slots
-from testbed.host.workloads.pattern import Block, Pattern
-from testbed.host.workloads.program import FlowEnd
-from testbed.host.workloads.programs import program_of
+from testbed.host.recording.tables import control_log
+from testbed.host.workloads.messages import Block, Checker, Pattern, Sender, Slots
+from testbed.host.workloads.programs import FlowEnd, program_of
 from testbed.model.fabric.addressing import Path, nic_address
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import PAYLOAD_MTU

@@ -13,8 +13,7 @@ from testbed.model.checks import problems
 from testbed.model.errors import InputError, raise_any
 from testbed.model.fabric.topology import Topology
 from testbed.model.files import scenarios, topologies
-from testbed.model.files.documents import Document
-from testbed.model.files.scalars import no_text
+from testbed.model.files.reading import Document, no_text
 from testbed.model.files.validation import validated
 from testbed.model.own_code import OwnCode, recorded_code
 from testbed.model.scenario import Scenario

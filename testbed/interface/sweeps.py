@@ -16,7 +16,7 @@ from testbed.model.errors import InputError
 from testbed.model.scenario import Scenario
 from testbed.model.summary.scopes import SCOPES
 from testbed.results.analysis.estimates import interval_meaning
-from testbed.results.comparison.rows import Row, compare, group_of
+from testbed.results.comparison import Row, compare, group_of
 from testbed.results.report.comparison_report import format_estimate
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from testbed import interpreter
 from testbed.control_api.faults import Answer, refused
 from testbed.control_api.operator import load_command
-from testbed.live.fork_files import (
+from testbed.live.fork import (
     DIFFERENCE,
     FORK,
     LOG,
@@ -36,11 +36,9 @@ from testbed.live.fork_files import (
 )
 from testbed.live.history import RunHistory, as_files
 from testbed.model.errors import InputError, Problem
-from testbed.model.faults.replayed import entry_of
-from testbed.model.files.documents import REQUEST
-from testbed.model.files.faults import load_fault
-from testbed.model.files.reading import require_json
-from testbed.model.files.scenarios import load_recorded
+from testbed.model.faults.record import entry_of
+from testbed.model.files.reading import REQUEST, require_json
+from testbed.model.files.scenarios import load_fault, load_recorded
 from testbed.model.units import NS_PER_S, exact_duration, parse_duration
 
 FORKS = "forks"

@@ -8,9 +8,8 @@ from typing import Any
 
 import yaml
 
-from testbed.live.stream.tail import RawTail
-from testbed.model.faults.record import FaultRecord
-from testbed.model.faults.replayed import replayed_timeline
+from testbed.live.stream.writer import RawTail
+from testbed.model.faults.record import FaultRecord, replayed_timeline
 from testbed.model.operator.replayed import replayed_operator
 from testbed.model.own_code import OwnCode, recorded_code
 from testbed.model.run_files.layout import MANIFEST, RAW

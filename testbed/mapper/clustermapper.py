@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from testbed.mapper.diagnosis import Diagnosis, Finding
+from testbed.mapper.inference import suspect_directions
 from testbed.mapper.prober import Prober
-from testbed.mapper.suspects import suspect_directions
 from testbed.model.fabric.topology import Topology
 
 TIMEOUT_RTTS = 2

@@ -7,10 +7,16 @@ from itertools import chain, compress
 
 import numpy as np
 
-from testbed.mapper.evidence import log_odds_healthy
-from testbed.mapper.inference import Culprit, Incidence, find_culprits
+from testbed.mapper.inference import (
+    Culprit,
+    Incidence,
+    Suspect,
+    SuspectKind,
+    find_culprits,
+    log_odds_healthy,
+    suspect_directions,
+)
 from testbed.mapper.prober import ProbeOutcome
-from testbed.mapper.suspects import Suspect, SuspectKind, suspect_directions
 from testbed.model.fabric.names import directions_of
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.targets import target_directions

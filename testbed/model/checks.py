@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from testbed.model.errors import Problem, Remark, few
 from testbed.model.expect_checks import expectation_problems
 from testbed.model.fabric.addressing import path_count
-from testbed.model.fabric.ev_profile import AutoProfile
-from testbed.model.fabric.ev_set import backups_per_plane, ev_count
+from testbed.model.fabric.ev_set import AutoProfile, backups_per_plane, ev_count
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.checks import fault_problems, fault_remarks
 from testbed.model.flows import SIMULATED_HOPS_PER_S, flows_of, packet_hops

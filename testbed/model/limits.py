@@ -9,11 +9,9 @@ there, before a run (`experiment/footprint.py`).
 from collections.abc import Iterator
 
 from testbed.model.errors import Problem
-from testbed.model.fabric.ev_profile import AutoProfile
-from testbed.model.fabric.ev_set import MAX_DEFAULT_EVS
+from testbed.model.fabric.ev_set import MAX_DEFAULT_EVS, AutoProfile
 from testbed.model.fabric.topology import HEADERS, Topology
-from testbed.model.faults.fault import MAX_FAULTS, TemporaryFault
-from testbed.model.faults.kinds import RAMP_STEPS, Fault, Flap
+from testbed.model.faults.kinds import MAX_FAULTS, RAMP_STEPS, Fault, Flap, TemporaryFault
 from testbed.model.faults.targets import most_directions
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc

@@ -11,8 +11,7 @@ from pydantic import Field, model_validator
 from testbed.model.ecmp import HashedFlow
 from testbed.model.errors import RefusedValueError
 from testbed.model.fabric.addressing import ev_for_path, ordinary_path
-from testbed.model.fabric.ev_profile import AutoProfile, EvProfileKind
-from testbed.model.fabric.ev_set import EvChoice, choose_evs, listed_evs
+from testbed.model.fabric.ev_set import AutoProfile, EvChoice, EvProfileKind, choose_evs, listed_evs
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import ETHERNET_HEADER, HEADERS, PAYLOAD_MTU, Topology
 from testbed.model.own_code import OrOwnCode, OwnCode

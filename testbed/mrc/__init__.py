@@ -5,20 +5,19 @@ requests to the endpoint itself (QPN 2). A `Demux` does all of this for the arri
 I/O layer owns sockets, clocks and outer headers.
 """
 
-from testbed.mrc.capabilities import NOT_BUSY, BusyState
-from testbed.mrc.config import PortAttributes, QpConfig
+from testbed.mrc.config import NOT_BUSY, BusyState, PortAttributes, QpConfig
 from testbed.mrc.congestion.control import CongestionController, LossReport, SackReport
 from testbed.mrc.congestion.nscc_incast import CcProfile, Nscc
 from testbed.mrc.congestion.nscc_uec import UecNscc, UecProfile
 from testbed.mrc.congestion.window import FixedWindow, ReceiverWindow, Window
 from testbed.mrc.constants import NEVER, DscpClasses, NackReason
-from testbed.mrc.counters import Counters
 from testbed.mrc.demux import Demux
 from testbed.mrc.endpoint import respond
+from testbed.mrc.ev.ev import EvState
 from testbed.mrc.ev.profile import EvEntry, EvProfile
 from testbed.mrc.ev.selection import EvInfo, PathSelector
-from testbed.mrc.ev.states import EvState
 from testbed.mrc.events import (
+    Counters,
     EvChanged,
     Event,
     Lost,
@@ -28,13 +27,20 @@ from testbed.mrc.events import (
     RoundTrip,
     Spurious,
 )
-from testbed.mrc.memory import AccessError, MemoryRegion, MemoryTable, PayloadRegion, Region
-from testbed.mrc.message import Completion, CompletionStatus, ReceiveCompletion
-from testbed.mrc.qp import QueuePair
-from testbed.mrc.state import QpState, QpStateError
+from testbed.mrc.message import (
+    AccessError,
+    Completion,
+    CompletionStatus,
+    MemoryRegion,
+    MemoryTable,
+    PayloadRegion,
+    ReceiveCompletion,
+    Region,
+)
+from testbed.mrc.qp import QpState, QpStateError, QueuePair
+from testbed.mrc.wire.codec import decode
 from testbed.mrc.wire.control import EndpointRequest, Packet
 from testbed.mrc.wire.datagram import Arrival, Datagram, Outbound
-from testbed.mrc.wire.decoding import decode
 from testbed.mrc.wire.packets import DecodeError, DecodeReason
 
 __all__ = [

@@ -9,13 +9,13 @@ from collections import Counter
 from typing import Final
 
 from testbed.mrc.constants import DscpClasses, EndpointOp
-from testbed.mrc.counters import REFUSALS
 from testbed.mrc.endpoint import Endpoint, respond
+from testbed.mrc.events import REFUSALS
 from testbed.mrc.qp import QueuePair
+from testbed.mrc.wire.codec import decode, decode_undamaged
 from testbed.mrc.wire.control import EndpointRequest, EndpointResponse, Packet
 from testbed.mrc.wire.datagram import Arrival, Datagram, Outbound
-from testbed.mrc.wire.decoding import decode, decode_undamaged
-from testbed.mrc.wire.options import DEFAULT_OPTIONS, WireOptions
+from testbed.mrc.wire.kinds import DEFAULT_OPTIONS, WireOptions
 from testbed.mrc.wire.packets import Buffer, DecodeError, DecodeReason
 
 _UNKNOWN_QP: Final = "unknown_qp"

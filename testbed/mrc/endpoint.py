@@ -18,7 +18,7 @@ from testbed.mrc.ports import PortStatus
 from testbed.mrc.wire.codec import seal
 from testbed.mrc.wire.control import EndpointRequest, EndpointResponse
 from testbed.mrc.wire.datagram import Datagram
-from testbed.mrc.wire.options import DEFAULT_OPTIONS, WireOptions
+from testbed.mrc.wire.kinds import DEFAULT_OPTIONS, WireOptions
 
 _MAX_OUTSTANDING: Final = 1 << 13
 """The most requests that await an answer; beyond it the oldest counts as lost. Ours."""

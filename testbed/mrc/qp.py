@@ -7,37 +7,73 @@ has arrived, then `transmit`, sends the datagrams that it returns, and calls it 
 """
 
 from collections.abc import Sequence
+from enum import StrEnum
 from random import Random
+from typing import Final
 
-from testbed.mrc.capabilities import BusyState
-from testbed.mrc.config import QpConfig
-from testbed.mrc.congestion.rtt import RttEstimator
+from testbed.mrc.config import BusyState, QpConfig
+from testbed.mrc.congestion.control import RttEstimator
 from testbed.mrc.congestion.window import FixedWindow, Window
 from testbed.mrc.constants import MAX_MPR, MPR_UNIT, NEVER
-from testbed.mrc.counters import Counters
 from testbed.mrc.endpoint import Endpoint
 from testbed.mrc.ev.engine import EvEngine
-from testbed.mrc.ev.ev import EvListing
-from testbed.mrc.ev.probe_batch import ProbeBatch
+from testbed.mrc.ev.ev import EvListing, EvState
+from testbed.mrc.ev.probing import ProbeBatch
 from testbed.mrc.ev.profile import EvEntry
 from testbed.mrc.ev.reverse import ReversePaths
 from testbed.mrc.ev.selection import SelectorFactory
-from testbed.mrc.ev.states import EvState
-from testbed.mrc.events import Event, QpSample
-from testbed.mrc.memory import MemoryTable
+from testbed.mrc.events import Counters, Event, QpSample
 from testbed.mrc.message import (
     Completion,
     CompletionStatus,
+    MemoryTable,
     Payload,
     ReceiveCompletion,
     check_write,
 )
 from testbed.mrc.requester import Requester
 from testbed.mrc.responder import Responder
-from testbed.mrc.state import QpState, QpStateError, may_become, takes_arrivals
 from testbed.mrc.wire.codec import seal
 from testbed.mrc.wire.control import Packet, ReliabilityProbe, RequestPacket, ResponsePacket
 from testbed.mrc.wire.datagram import Arrival, Datagram
+
+# --------------------------------------------------------------------------------------------------
+# States of a queue pair: InfiniBand's, as the verbs API knows them (IBTA; OCP MRC API).
+#
+# RESET: new; nothing is sent, arrivals are dropped. INIT: the same, configured. RTR: WRITEs of the
+# peer are accepted and answered, nothing may be posted. RTS: WRITEs both ways. ERROR: posted WRITEs
+# are flushed, arrivals are dropped. Each state leads to the next one, and to ERROR and RESET.
+
+
+class QpState(StrEnum):
+    """A state of a queue pair."""
+
+    RESET = "RESET"
+    INIT = "INIT"
+    RTR = "RTR"
+    RTS = "RTS"
+    ERROR = "ERROR"
+
+
+class QpStateError(Exception):
+    """The queue pair is not in a state that allows this."""
+
+
+_NEXT: Final = {
+    QpState.RESET: QpState.INIT,
+    QpState.INIT: QpState.RTR,
+    QpState.RTR: QpState.RTS,
+}
+
+
+def may_become(old: QpState, new: QpState) -> bool:
+    """Whether a queue pair may be modified from `old` to `new`."""
+    return new in (QpState.RESET, QpState.ERROR) or _NEXT.get(old) is new
+
+
+def takes_arrivals(state: QpState) -> bool:
+    """Whether a queue pair in `state` accepts packets and may send."""
+    return state in (QpState.RTR, QpState.RTS)
 
 
 class QueuePair:

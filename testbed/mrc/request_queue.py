@@ -5,15 +5,14 @@ from functools import partial
 from typing import Final
 
 from testbed.mrc.config import QpConfig, RecoveryProbe
-from testbed.mrc.congestion.rtt import RttEstimator
+from testbed.mrc.congestion.control import RttEstimator
 from testbed.mrc.constants import REQUEST_ID_MASK, EndpointOp, EvMark
-from testbed.mrc.counters import Counters
 from testbed.mrc.endpoint import Answered, Endpoint
 from testbed.mrc.ev.engine import EvEngine
 from testbed.mrc.ev.ev import Ev
-from testbed.mrc.ev.probe_batch import ProbeBatch
-from testbed.mrc.ev.probing import ProbeRoom
+from testbed.mrc.ev.probing import ProbeBatch, ProbeRoom
 from testbed.mrc.ev.reverse import ReversePaths
+from testbed.mrc.events import Counters
 from testbed.mrc.wire.control import EndpointRequest, ReliabilityProbe
 
 _MAX_PROBES: Final = 1024

@@ -6,29 +6,24 @@ a NAK fails one, and the queue pair with it.
 """
 
 from testbed.mrc.config import QpConfig
-from testbed.mrc.congestion.flight import TRIMS, Flight
-from testbed.mrc.congestion.rtt import RttEstimator
-from testbed.mrc.congestion.window import Window
+from testbed.mrc.congestion.control import RttEstimator
+from testbed.mrc.congestion.window import TRIMS, Flight, Window
 from testbed.mrc.constants import MPR_UNIT, NEVER, EvMark, NackReason
-from testbed.mrc.counters import Counters
 from testbed.mrc.endpoint import Endpoint
 from testbed.mrc.ev.engine import EvEngine
 from testbed.mrc.ev.ev import Ev
 from testbed.mrc.ev.reverse import ReversePaths
-from testbed.mrc.events import Event, Lost
+from testbed.mrc.events import Counters, Event, Lost
 from testbed.mrc.message import STATUS_OF_NAK, CompletionStatus, Message, PayloadError
-from testbed.mrc.recovery.ack_wait import AckWait
-from testbed.mrc.recovery.loss import LossDetector, LossReason
-from testbed.mrc.recovery.retry import RetryAction, RetryTimer
-from testbed.mrc.recovery.scoreboard import Scoreboard
+from testbed.mrc.recovery.loss import LossDetector, LossReason, SpuriousLosses
+from testbed.mrc.recovery.retry import AckWait, RetryAction, RetryTimer
+from testbed.mrc.recovery.scoreboard import Scoreboard, Transmission
 from testbed.mrc.recovery.send_queue import SendQueue
-from testbed.mrc.recovery.spurious import SpuriousLosses
-from testbed.mrc.recovery.transmission import Transmission
 from testbed.mrc.request_queue import RequestQueue
 from testbed.mrc.wire.control import Ack, Nack, ResponsePacket, Sack
 from testbed.mrc.wire.datagram import Datagram
+from testbed.mrc.wire.packets import unwrap_psn
 from testbed.mrc.wire.packing import Packer
-from testbed.mrc.wire.psn import unwrap_psn
 
 
 class Requester:

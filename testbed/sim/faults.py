@@ -7,12 +7,10 @@ from typing import Any
 from testbed.model.errors import Problem
 from testbed.model.fabric.names import direction_named
 from testbed.model.fabric.nodes import Node
-from testbed.model.faults.busy import busy_problems
-from testbed.model.faults.conflicts import conflict
+from testbed.model.faults.checks import busy_problems, conflict
 from testbed.model.faults.impairment import HEALTHY, ActiveFaults
 from testbed.model.faults.kinds import Fault
-from testbed.model.faults.record import FaultRecord, StepRecord
-from testbed.model.faults.replayed import entry_of
+from testbed.model.faults.record import FaultRecord, StepRecord, entry_of
 from testbed.model.faults.schedule import ScheduledFault, Step, schedule_fault
 from testbed.model.scenario import Scenario
 from testbed.sim.engine import Engine

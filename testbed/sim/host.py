@@ -11,7 +11,7 @@ from testbed.host.queue_pairs import sans_io_stack
 from testbed.host.recording import Tables
 from testbed.host.rounds import Rounds
 from testbed.host.traffic import Traffic
-from testbed.host.workloads.pattern import Block
+from testbed.host.workloads.messages import Block
 from testbed.model.fabric.addressing import path_of_ev
 from testbed.model.operator.commands import Command
 from testbed.mrc import NEVER, Arrival, Datagram

@@ -4,8 +4,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from testbed.mapper.clustermapper import Clustermapper
-from testbed.mapper.paths import ProbePath
-from testbed.mapper.prober import Probe
+from testbed.mapper.prober import Probe, ProbePath
 from testbed.model.fabric.topology import Topology
 from testbed.mrc import Datagram, DscpClasses
 from testbed.sim.engine import Engine

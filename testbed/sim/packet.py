@@ -7,7 +7,7 @@ from testbed.host.port_scheduler import OUTER_BYTES
 from testbed.mrc import Datagram
 from testbed.mrc.constants import ECT0
 from testbed.mrc.wire.codec import sealed_trailer
-from testbed.mrc.wire.trimming import TRIMMED_BYTES, kept_bytes
+from testbed.mrc.wire.packets import TRIMMED_BYTES, kept_bytes
 from testbed.sim.engine import Event
 
 TRIMMABLE_WIRE_BYTES: Final = OUTER_BYTES + 2 * TRIMMED_BYTES

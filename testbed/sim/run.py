@@ -6,12 +6,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from testbed.host.outcome import flow_outcomes, host_record
+from testbed.host.outcome import TrafficProgress, flow_outcomes, host_record
 from testbed.host.plan import plan_endpoints
 from testbed.host.recording import Recorders, Tables
 from testbed.host.traffic import SAMPLES_PER_RTT, slot_bytes
-from testbed.host.traffic_progress import TrafficProgress
-from testbed.host.workloads.pattern import Block
+from testbed.host.workloads.messages import Block
 from testbed.mapper.clustermapper import Clustermapper, MapperPlan
 from testbed.model.errors import InputError, Problem
 from testbed.model.fabric.addressing import nic_address
@@ -21,8 +20,8 @@ from testbed.model.faults.record import FAULTS
 from testbed.model.flows import base_rtt_flow, flows_of
 from testbed.model.operator.commands import Command, host_of
 from testbed.model.progress import Progress
+from testbed.model.run_files.health import LinkSample
 from testbed.model.run_files.layout import MANIFEST, RAW, RUN
-from testbed.model.run_files.link_sample import LinkSample
 from testbed.model.run_files.manifest import Manifest
 from testbed.model.run_files.run import RunRecord, bin_width_s
 from testbed.model.scenario import Scenario

@@ -26,7 +26,7 @@ from testbed.campaign.plan import SLOWED, PlannedRun, planned_run
 from testbed.campaign.store import Store
 from testbed.model.errors import ExitStatus
 from testbed.model.files.catalog import SCENARIOS
-from testbed.model.files.documents import Document
+from testbed.model.files.reading import Document
 from testbed.model.files.scenarios import load_recorded, load_scenario, scenario_of
 from testbed.model.run_files.layout import MANIFEST, SUMMARY
 from testbed.model.summary import State

@@ -31,7 +31,7 @@ from testbed.model.scenario import Scenario
 from testbed.model.summary import FaultSummary, FlowSummary, Integrity, Summary
 from testbed.model.summary.metric import NEVER
 from testbed.results.analysis.estimates import difference
-from testbed.results.comparison.rows import Group, compare
+from testbed.results.comparison import Group, compare
 from testbed.results.report.comparison_report import as_data, format_estimate
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from testbed.emulation.experiment.diagnosis import apt_command
+from testbed.emulation.fabric.capabilities import RequirementResult
 from testbed.emulation.fabric.interfaces import TUN_DEVICE
 from testbed.emulation.fabric.link_model import link_model
-from testbed.emulation.fabric.requirements import RequirementResult
 from testbed.sandbox import namespaces
 from testbed.sandbox.processes import call
 from tests.sandbox import run_in_sandbox

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from testbed.cli.fault import effect_of
-from testbed.host.traffic_progress import TrafficProgress
+from testbed.host.outcome import TrafficProgress
 
 from .conftest import Call
 

@@ -83,7 +83,7 @@ _CONTROL = "testbed/mrc/wire/control.py"
 MUTATIONS = (
     Mutation(
         "a transport version other than 0 is refused",
-        "testbed/mrc/wire/decoding.py",
+        "testbed/mrc/wire/codec.py",
         """    if flags & _TRANSPORT_VERSION:
         raise DecodeError(DecodeReason.WRONG_VERSION)
     if is_write:
@@ -101,7 +101,7 @@ MUTATIONS = (
     ),
     Mutation(
         "both UDP ports are accepted",
-        "testbed/mrc/wire/options.py",
+        "testbed/mrc/wire/kinds.py",
         "frozenset((ROCE_UDP_PORT, OTHER_UDP_PORT))",
         "frozenset((ROCE_UDP_PORT,))",
         f"{_MRC}test_wire.py::test_both_udp_ports_are_accepted_and_one_may_be_chosen",
@@ -205,7 +205,7 @@ MUTATIONS = (
     ),
     Mutation(
         "more immediates than agreed are refused",
-        "testbed/mrc/delivery.py",
+        "testbed/mrc/responder.py",
         "if self._immediates > self._config.capabilities.immediates:",
         "if False:",
         f"{_MRC}test_responder.py::test_more_immediates_than_agreed_are_an_invalid_request",

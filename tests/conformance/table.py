@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from testbed.mrc.wire import headers
-from testbed.mrc.wire.header import FieldPosition, Header
-from testbed.mrc.wire.headers import IMMDT, METH, RETH
+from testbed.mrc.wire.headers import IMMDT, METH, RETH, FieldPosition, Header
 from testbed.mrc.wire.kinds import AETH, CC_STATE, COMMON, EETH, ERTH, NETH, PETH, SETH
 
 

@@ -11,7 +11,7 @@ from testbed.emulation.controller.actuators.state import FaultError, LinkImpairm
 from testbed.emulation.controller.places import Places
 from testbed.emulation.controller.plan import DROP_PRIORITY, WIRE_PRIORITY
 from testbed.emulation.fabric.layout import Layout
-from testbed.emulation.fabric.openvswitch.wires import wires_of
+from testbed.emulation.fabric.openvswitch.switch import wires_of
 from testbed.model.faults.impairment import Impairment
 from tests.controller.test_plan import FABRIC_LINK, TINY
 from tests.controller.test_timeline import VirtualClock

@@ -21,11 +21,11 @@ from testbed.control_api.operator import load_command
 from testbed.emulation.controller.client import Client, heal_all, socket_of
 from testbed.emulation.controller.live import SOCKET, LiveControl
 from testbed.emulation.fabric.link_model.link_control import LinkControl
-from testbed.emulation.fabric.netlink.namespaces import NodeNamespaces
+from testbed.emulation.fabric.netlink.socket import NodeNamespaces
 from testbed.model.errors import ExitStatus, InputError, Problem
 from testbed.model.faults.kinds import Fault
 from testbed.model.faults.record import FaultRecord
-from testbed.model.files.faults import load_fault
+from testbed.model.files.scenarios import load_fault
 from testbed.model.run_files.layout import RUN
 from tests.controller.test_faults import running
 from tests.controller.test_plan import FABRIC_LINK, TINY, fault

@@ -16,7 +16,7 @@ import pytest
 
 from testbed.emulation.controller import ControllerPlan, ControllerProcess
 from testbed.emulation.controller.live import SOCKET
-from testbed.emulation.controller.records import FaultLog
+from testbed.emulation.controller.player import FaultLog
 from testbed.model.errors import RunFailedError
 from testbed.model.faults.record import FAULTS, FaultRecord
 from testbed.model.faults.targets import CONTROLLER

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from testbed.emulation.controller.records import FaultLog
+from testbed.emulation.controller.player import FaultLog
 from testbed.model.faults.record import FaultRecord
 
 RECORD = FaultRecord(1, "cut", "h0--p0_t0_0", ("h0>p0_t0_0",), "link", asked_ns=10)

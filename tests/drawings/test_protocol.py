@@ -11,7 +11,7 @@ from matplotlib.transforms import Bbox
 from testbed.drawings.dialogue import BAD_EV, RTT_NS, Fate, Trace, loss, path_death, trim
 from testbed.drawings.protocol import arrows, draw_states, states_figure
 from testbed.mrc import EvState
-from testbed.mrc.ev.states import TRANSITIONS, EvAction
+from testbed.mrc.ev.ev import TRANSITIONS, EvAction
 from testbed.results.report.figures.style import style
 from tests.cli.conftest import Call, call  # noqa: F401 - a fixture
 

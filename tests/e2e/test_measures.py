@@ -8,7 +8,7 @@ from testbed.model.expect import Expect
 from testbed.model.run_files.layout import SUMMARY
 from testbed.model.summary import Summary
 from testbed.model.summary.metric import NEVER
-from testbed.results.analysis.expectations import evaluate
+from testbed.results.analysis.metrics import evaluate
 from tests.e2e.conftest import CommandLine
 
 pytestmark = [pytest.mark.root, pytest.mark.e2e]

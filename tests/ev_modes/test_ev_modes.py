@@ -6,13 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from testbed.emulation.ev_modes.outcome import PathRow, TrialOutcome
-from testbed.emulation.ev_modes.setting import Setting, default_profile
-from testbed.emulation.ev_modes.trial import run
+from testbed.emulation.ev_modes.trial import PathRow, Setting, TrialOutcome, default_profile, run
 from testbed.model.errors import InputError
 from testbed.model.fabric import addressing
 from testbed.model.fabric.ev_mode import EvMode, core_ev
-from testbed.model.fabric.ev_profile import ExplicitProfile
+from testbed.model.fabric.ev_set import ExplicitProfile
 from tests.pcapng import read_capture
 
 PLANES, T1S = 2, 2

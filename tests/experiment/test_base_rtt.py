@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.emulation.experiment.base_rtt import SAMPLES, TOLERANCE, measure
+from testbed.emulation.experiment.inside import SAMPLES, TOLERANCE, measure
 from testbed.model.files.scenarios import load_scenario
 from testbed.model.flows import base_rtt_flow, flows_of
 

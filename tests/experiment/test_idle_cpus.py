@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.emulation.experiment import idle_cpus
-from testbed.emulation.experiment.idle_cpus import cpus_awake
+from testbed.emulation.experiment import machine
+from testbed.emulation.experiment.machine import cpus_awake
 
 
 def _asked_us(device: Path) -> int:
@@ -19,17 +19,17 @@ def test_they_are_kept_awake_until_the_end() -> None:
     with cpus_awake() as cannot:
         if cannot is not None:
             pytest.skip(cannot)
-    before = _asked_us(idle_cpus.DEVICE)
+    before = _asked_us(machine.DEVICE)
     if before == 0:
         pytest.skip("another program keeps them awake already")
     with cpus_awake():
-        assert _asked_us(idle_cpus.DEVICE) == 0
-    assert _asked_us(idle_cpus.DEVICE) == before
+        assert _asked_us(machine.DEVICE) == 0
+    assert _asked_us(machine.DEVICE) == before
 
 
 def test_without_the_device_it_says_so_and_goes_on(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(idle_cpus, "DEVICE", tmp_path / "cpu_dma_latency")
+    monkeypatch.setattr(machine, "DEVICE", tmp_path / "cpu_dma_latency")
     with cpus_awake() as cannot:
         assert cannot == f"{tmp_path / 'cpu_dma_latency'}: No such file or directory"

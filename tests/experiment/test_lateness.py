@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from testbed.emulation.experiment.lateness import LatenessMonitor
+from testbed.emulation.experiment.machine import LatenessMonitor
 from testbed.model.errors import LateError
 
 RTT = 100_000_000

@@ -14,7 +14,7 @@ from testbed.emulation.endpoint.device_records import SOCKET_SUFFIX
 from testbed.emulation.experiment.prompt_fabric import Relay
 from testbed.model.units import NS_PER_S
 from testbed.sandbox.channel import Channel
-from testbed.sandbox.sockets import socket_name
+from testbed.sandbox.system_calls import socket_name
 
 if TYPE_CHECKING:
     from testbed.emulation.controller.process import ControllerProcess

@@ -5,8 +5,7 @@ import os
 import pytest
 
 from testbed.emulation.fabric import capabilities
-from testbed.emulation.fabric.capabilities import KernelCapabilities
-from testbed.emulation.fabric.requirements import Requirement
+from testbed.emulation.fabric.capabilities import KernelCapabilities, Requirement
 from testbed.model.errors import ExitStatus, MachineError
 
 pytestmark = pytest.mark.kernel

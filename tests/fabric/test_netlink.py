@@ -8,11 +8,10 @@ import pytest
 from pyroute2.netlink.rtnl import RTM_GETROUTE
 
 from testbed.emulation.fabric import routes
-from testbed.emulation.fabric.addresses import missing_addresses
+from testbed.emulation.fabric.layout import missing_addresses
 from testbed.emulation.fabric.netlink import requests, socket
 from testbed.emulation.fabric.netlink.messages import SEG6_IPTUN_MODE_ENCAP_RED, RouteMessage
-from testbed.emulation.fabric.netlink.namespaces import NodeNamespaces
-from testbed.emulation.fabric.netlink.socket import Netlink, NetlinkError
+from testbed.emulation.fabric.netlink.socket import Netlink, NetlinkError, NodeNamespaces
 from tests.sandbox import run_in_sandbox
 
 pytestmark = pytest.mark.kernel

@@ -13,8 +13,9 @@ from testbed.emulation.fabric.capture import (
     RING_FRAMES,
     RINGS_BYTES,
     _ring_frames,
+    header,
+    packet,
 )
-from testbed.emulation.fabric.pcapng import header, packet
 from tests.judging import skip_without
 from tests.pcapng import Capture, read_capture
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from testbed.emulation.fabric.link_model.link_control import SlowLinks
 from testbed.emulation.fabric.link_model.link_model import LinkModel
-from testbed.emulation.fabric.link_model.slow_links import SlowLinks
 from testbed.model.fabric.addressing import directions_of_path, ev_for_path, nic_address, paths
 from testbed.model.fabric.topology import Topology
 from testbed.mrc.wire.codec import encode

@@ -1,6 +1,6 @@
 """A NIC's queue pairs learn late of a port that has failed, and at once of one that is back."""
 
-from testbed.host.port_remap import PortRemap
+from testbed.host.busy import PortRemap
 from testbed.mrc import NEVER
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from testbed.model.errors import ExitStatus, InputError
-from testbed.studies.labs.grading.classroom50 import submitted_by, to_classroom50
+from testbed.studies.labs.grading.formats import submitted_by, to_classroom50
 from testbed.studies.labs.grading.grades import Grade, TaskGrade
 
 VARIABLES = {

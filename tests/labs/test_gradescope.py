@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from testbed.model.errors import InputError
-from testbed.studies.labs.grading.autograder import write_autograder
-from testbed.studies.labs.grading.formats import to_gradescope
+from testbed.studies.labs.grading.formats import to_gradescope, write_autograder
 from testbed.studies.labs.grading.grades import Grade
 from testbed.studies.labs.grading.identity import (
     code_print,

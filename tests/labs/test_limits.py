@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from testbed.studies.labs.grading import course, limits, speed
+from testbed.studies.labs.grading import course, limits
 from testbed.studies.labs.grading.course import Course, grade_all
 from testbed.studies.labs.grading.submission import submit
 from testbed.studies.labs.runs import make_run
@@ -27,19 +27,19 @@ def test_a_machine_15_times_slower_has_15_times_the_cpu_time() -> None:
 
 
 def test_a_faster_machine_keeps_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    for cpu_s, expected in ((speed.REFERENCE_S / 3, 1.0), (speed.REFERENCE_S * 15, 15.0)):
-        monkeypatch.setattr(speed, "_work", lambda cpu_s=cpu_s: cpu_s)
-        speed.slowness.cache_clear()
-        assert speed.slowness() == pytest.approx(expected)
-    speed.slowness.cache_clear()
+    for cpu_s, expected in ((limits.REFERENCE_S / 3, 1.0), (limits.REFERENCE_S * 15, 15.0)):
+        monkeypatch.setattr(limits, "_work", lambda cpu_s=cpu_s: cpu_s)
+        limits.slowness.cache_clear()
+        assert limits.slowness() == pytest.approx(expected)
+    limits.slowness.cache_clear()
 
 
 def test_other_work_of_the_machine_does_not_make_it_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    times = iter([speed.REFERENCE_S * 9, speed.REFERENCE_S, *[speed.REFERENCE_S * 5] * 9])
-    monkeypatch.setattr(speed, "_work", lambda: next(times))
-    speed.slowness.cache_clear()
-    assert speed.slowness() == 1
-    speed.slowness.cache_clear()
+    times = iter([limits.REFERENCE_S * 9, limits.REFERENCE_S, *[limits.REFERENCE_S * 5] * 9])
+    monkeypatch.setattr(limits, "_work", lambda: next(times))
+    limits.slowness.cache_clear()
+    assert limits.slowness() == 1
+    limits.slowness.cache_clear()
 
 
 def test_grading_tells_its_processes_how_slow_the_machine_is(

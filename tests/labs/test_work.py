@@ -11,8 +11,7 @@ import pytest
 import yaml
 
 from testbed.model.errors import InputError
-from testbed.model.files.documents import Document
-from testbed.model.files.reading import parse_document
+from testbed.model.files.reading import Document, parse_document
 from testbed.results.code_version import code_version
 from testbed.studies.labs.answers import parse_answer, parsed
 from testbed.studies.labs.authoring import trial_key
@@ -25,11 +24,10 @@ from testbed.studies.labs.checking import (
     check,
 )
 from testbed.studies.labs.evidence import Evidence
-from testbed.studies.labs.hints import hints
 from testbed.studies.labs.journal import Journal
 from testbed.studies.labs.lab import NamesAnswer
 from testbed.studies.labs.library import LABS, find_lab, load_lab
-from testbed.studies.labs.predicting import outcome, outcomes, predict
+from testbed.studies.labs.predicting import hints, outcome, outcomes, predict
 from testbed.studies.labs.runs import checked_run, make_run, shown_directory
 from testbed.studies.labs.students import seed_of, student_key
 from testbed.studies.labs.work import Work, find_work, set_aside, start

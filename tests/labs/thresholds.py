@@ -15,7 +15,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from testbed.model.files.documents import Document
+from testbed.model.files.reading import Document
 from testbed.results.analyse import analyse
 from testbed.sim import simulate
 from testbed.studies.labs.assignment import Assignment

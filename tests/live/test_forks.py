@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from testbed.live.fork_files import DIFFERENCE, ComparedPart, Difference
+from testbed.live.fork import DIFFERENCE, ComparedPart, Difference
 from testbed.live.forks import FORKS, Forks
 from testbed.live.history import RunHistory
 from testbed.results.run_data import load_run

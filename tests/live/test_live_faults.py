@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from testbed.model.errors import InputError
-from testbed.model.files.faults import load_fault
+from testbed.model.files.scenarios import load_fault
 from testbed.model.files.topologies import load_topology
 from tests.live.browser import Page, Route, choose, expect, needs_browser, opened
 from tests.live.test_live_page import HEALTHY

@@ -8,10 +8,14 @@ from random import Random
 import pytest
 
 from testbed.mapper.diagnosis import Diagnosis, Finding
-from testbed.mapper.evidence import BACKGROUND
-from testbed.mapper.paths import ProbePath
-from testbed.mapper.prober import Prober
-from testbed.mapper.suspects import Suspect, SuspectKind, suspect_directions, suspects_on
+from testbed.mapper.inference import (
+    BACKGROUND,
+    Suspect,
+    SuspectKind,
+    suspect_directions,
+    suspects_on,
+)
+from testbed.mapper.prober import ProbePath, Prober
 from testbed.model.fabric.topology import Topology
 
 pytestmark = pytest.mark.simulated

@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.mapper.evidence import LOSSES, ProbeCounts, log_delivery_rates
-from testbed.mapper.inference import Incidence
-from testbed.mapper.paths import probe_round
+from testbed.mapper.inference import LOSSES, Incidence, ProbeCounts, log_delivery_rates
+from testbed.mapper.prober import probe_round
 from testbed.model.fabric.topology import Topology
 
 FABRIC = Topology(name="x", planes=2, t0_per_plane=2, t1_per_plane=3, hosts_per_t0=2)

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from testbed.mapper.paths import ProbePath, probe_round, probes_per_round
+from testbed.mapper.prober import ProbePath, probe_round, probes_per_round
 from testbed.model.fabric.addressing import Path, carrier_address
 from testbed.model.fabric.topology import Topology
 

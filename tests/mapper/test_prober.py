@@ -1,7 +1,6 @@
 """When probes go out, and what counts as lost."""
 
-from testbed.mapper.paths import probes_per_round
-from testbed.mapper.prober import Prober
+from testbed.mapper.prober import Prober, probes_per_round
 from testbed.model.fabric.topology import Topology
 
 PERIOD = 128_000_000

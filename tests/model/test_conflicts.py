@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from pydantic import TypeAdapter
 
-from testbed.model.faults.conflicts import conflict
+from testbed.model.faults.checks import conflict
 from testbed.model.faults.kinds import Fault
 from testbed.model.faults.record import FaultRecord
 from testbed.model.faults.schedule import ScheduledFault, schedule_fault

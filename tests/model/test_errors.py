@@ -13,7 +13,7 @@ from testbed.model.errors import (
     exit_status_of,
     is_crash,
 )
-from testbed.sandbox.encoding import decode_error, encode_error
+from testbed.sandbox.channel import decode_error, encode_error
 
 
 def test_a_problem_says_where_found_expected_and_remedy() -> None:

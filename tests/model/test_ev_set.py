@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.host.mrc_config import ev_entries
+from testbed.host.plan import ev_entries
 from testbed.model.fabric.addressing import path_of_ev, paths
 from testbed.model.fabric.ev_set import EvChoice, choose_evs, ev_count
 from testbed.model.fabric.nodes import Node

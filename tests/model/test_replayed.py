@@ -5,8 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 import testbed
-from testbed.model.faults.record import FaultRecord
-from testbed.model.faults.replayed import replayed_timeline
+from testbed.model.faults.record import FaultRecord, replayed_timeline
 from testbed.model.files.scenarios import load_scenario
 
 S = 1_000_000_000

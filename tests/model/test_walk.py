@@ -3,9 +3,9 @@ from itertools import pairwise
 from hypothesis import given
 
 from testbed.model.fabric import addressing
+from testbed.model.fabric.names import walk
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
-from testbed.model.fabric.walk import walk
 from testbed.mrc.constants import HOP_LIMIT
 
 from .fabrics import ODD, REAL, host_pairs, topologies

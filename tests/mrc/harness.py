@@ -18,8 +18,8 @@ from testbed.mrc import (
     QueuePair,
     Window,
 )
-from testbed.mrc.capabilities import Capabilities
-from testbed.mrc.wire.trimming import kept_bytes
+from testbed.mrc.config import Capabilities
+from testbed.mrc.wire.packets import kept_bytes
 from tests.virtual_time import VirtualTime, flipped
 
 MS = 1_000_000

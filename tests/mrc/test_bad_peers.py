@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from testbed.mrc import CompletionStatus, Datagram, EvChanged
-from testbed.mrc.capabilities import Capabilities
+from testbed.mrc.config import Capabilities
 from testbed.mrc.congestion.window import FixedWindow, Window
 from testbed.mrc.constants import EndpointOp, EvMark, NackReason, NakCode
 from testbed.mrc.wire.control import Ack, EndpointRequest, EndpointResponse, Nack, Sack

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from testbed.mrc import decode
-from testbed.mrc.capabilities import VERSION, Capabilities
+from testbed.mrc.config import VERSION, Capabilities
 from testbed.mrc.wire.control import Nack, Sack
 
 from .harness import MS, RKEY, VA, Network, PathModel, S, make_profile

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.mrc import EvChanged, Event, EvEntry, EvProfile, EvState
-from testbed.mrc.congestion.rtt import RttEstimator
+from testbed.mrc.congestion.control import RttEstimator
 from testbed.mrc.constants import NEVER
 from testbed.mrc.ev.engine import EvEngine
 from testbed.mrc.message import Message
-from testbed.mrc.recovery.transmission import Transmission
+from testbed.mrc.recovery.scoreboard import Transmission
 
 from .harness import MS, make_profile
 

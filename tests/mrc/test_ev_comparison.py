@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.mrc import EvState
-from testbed.mrc.congestion.rtt import RttEstimator
-from testbed.mrc.ev.comparison import LossComparison, expected, likelihood
+from testbed.mrc.congestion.control import RttEstimator
 from testbed.mrc.ev.ev import Ev
+from testbed.mrc.ev.trust import LossComparison, expected, likelihood
 
 from .harness import make_profile
 from .test_ev import RTT_NS, started

@@ -6,9 +6,9 @@ from random import Random
 import pytest
 
 from testbed.mrc import EvChanged, Event, EvEntry, EvProfile, EvState
-from testbed.mrc.congestion.rtt import RttEstimator
+from testbed.mrc.congestion.control import RttEstimator
 from testbed.mrc.ev.engine import EvEngine
-from testbed.mrc.ev.states import (
+from testbed.mrc.ev.ev import (
     TRANSITIONS,
     EvAction,
     EvEvent,

@@ -12,8 +12,7 @@ from testbed.model.transport import Roce
 from testbed.mrc.constants import ICRC_BYTES
 from testbed.mrc.wire import headers, kinds
 from testbed.mrc.wire.codec import WRITE_HEADER_BYTES
-from testbed.mrc.wire.header import Field, Header
-from testbed.mrc.wire.headers import BASE_BYTES, IPV6
+from testbed.mrc.wire.headers import BASE_BYTES, IPV6, Field, Header
 from testbed.mrc.wire.kinds import COMMON, HEADERS, KIND_OF, KINDS, WRITE
 from tests.packet_reader import headers_behind, read
 

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from testbed.mrc import CompletionStatus, MessageDelivered, ReceiveCompletion, decode
-from testbed.mrc.capabilities import Capabilities
+from testbed.mrc.config import Capabilities
 from testbed.mrc.wire.kinds import Opcode
 from testbed.mrc.wire.packets import Write
 

@@ -1,11 +1,11 @@
 """Loss detection on its own: by time, by order, by EV, and what makes it more patient."""
 
-from testbed.mrc.congestion.rtt import RttEstimator
+from testbed.mrc.congestion.control import RttEstimator
 from testbed.mrc.constants import NEVER
 from testbed.mrc.ev.ev import Ev
 from testbed.mrc.message import Message
 from testbed.mrc.recovery.loss import LossDetector, LossReason, WindowedMaximum
-from testbed.mrc.recovery.transmission import Transmission
+from testbed.mrc.recovery.scoreboard import Transmission
 
 from .harness import MS
 

@@ -1,7 +1,7 @@
 import pytest
 
 from testbed.mrc import AccessError, MemoryRegion, MemoryTable, PayloadRegion
-from testbed.mrc.memory import BoundsError, RkeyError
+from testbed.mrc.message import BoundsError, RkeyError
 
 RKEY = 7
 VA = 0x1000

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from testbed.mrc import LossReport, QpState, ReceiverWindow, SackReport, UecNscc, UecProfile
-from testbed.mrc.congestion.flight import Flight
+from testbed.mrc.congestion.window import Flight
 from testbed.mrc.constants import RCVD_BYTES_UNIT, EvMark
 from testbed.mrc.ev.ev import Ev
 from testbed.mrc.message import Message
-from testbed.mrc.recovery.transmission import Transmission
+from testbed.mrc.recovery.scoreboard import Transmission
 from testbed.mrc.wire.control import Sack
 from testbed.mrc.wire.packing import Packer
 

@@ -9,8 +9,8 @@ import pytest
 from testbed.mrc import CompletionStatus, EvChanged, EvState, MessageDelivered
 from testbed.mrc.constants import NEVER, EndpointOp
 from testbed.mrc.ports import PortStatus
+from testbed.mrc.wire.codec import decode
 from testbed.mrc.wire.control import EndpointRequest
-from testbed.mrc.wire.decoding import decode
 
 from .harness import MS, RKEY, VA, Network, PathModel, S, make_profile
 from .test_ev import Bench, answers_needed, started

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.mrc import CcProfile, Event, EvState, LossReport, Nscc, Window
-from testbed.mrc.congestion.rtt import RttEstimator
+from testbed.mrc.congestion.control import RttEstimator
 from testbed.mrc.endpoint import ProbeBudget
 from testbed.mrc.ev.engine import EvEngine
 from testbed.mrc.ev.probing import ProbeRoom

@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from testbed.mrc import CompletionStatus, QpState, ReceiveCompletion
-from testbed.mrc.congestion.rtt import RttEstimator
+from testbed.mrc.congestion.control import RttEstimator
 from testbed.mrc.recovery.retry import RetryAction, RetryTimer
 
 from .harness import MS, RKEY, VA, Network, PathModel, S, make_profile

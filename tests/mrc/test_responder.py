@@ -5,8 +5,8 @@ from random import Random
 import pytest
 
 from testbed.mrc import Counters, Event, MemoryRegion, MemoryTable, MessageDelivered, QpConfig
-from testbed.mrc.capabilities import Capabilities
-from testbed.mrc.congestion.rtt import RttEstimator
+from testbed.mrc.config import Capabilities
+from testbed.mrc.congestion.control import RttEstimator
 from testbed.mrc.constants import ECN_CE, ECT0, DscpClasses, EvMark, NackReason, NakCode
 from testbed.mrc.ev.engine import EvEngine
 from testbed.mrc.ev.reverse import ReversePaths
@@ -16,8 +16,7 @@ from testbed.mrc.responder import Responder
 from testbed.mrc.wire.control import Ack, Nack, ReliabilityProbe, RequestPacket, Sack
 from testbed.mrc.wire.datagram import Arrival
 from testbed.mrc.wire.kinds import Opcode
-from testbed.mrc.wire.packets import TrimmedWrite, Write
-from testbed.mrc.wire.psn import unwrap_psn
+from testbed.mrc.wire.packets import TrimmedWrite, Write, unwrap_psn
 
 from .harness import ADDRESSES, MS, RKEY, VA, make_profile
 

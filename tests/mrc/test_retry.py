@@ -1,6 +1,6 @@
 import pytest
 
-from testbed.mrc.congestion.rtt import RttEstimator
+from testbed.mrc.congestion.control import RttEstimator
 from testbed.mrc.recovery.retry import RetryAction, RetryTimer
 
 from .harness import MS

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from testbed.mrc import Event, MessageDelivered, decode
-from testbed.mrc.congestion.rtt import RttEstimator
+from testbed.mrc.congestion.control import RttEstimator
 from testbed.mrc.constants import NEVER
 from testbed.mrc.ev.engine import EvEngine
 from testbed.mrc.ev.reverse import ReversePaths

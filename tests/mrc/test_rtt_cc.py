@@ -1,7 +1,7 @@
 import pytest
 
 from testbed.mrc import FixedWindow, LossReport, SackReport
-from testbed.mrc.congestion.rtt import RttEstimator
+from testbed.mrc.congestion.control import RttEstimator
 
 from .harness import MS
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from testbed.mrc import NEVER, CcProfile, CompletionStatus, MessageDelivered, Nscc, Window
 from testbed.mrc.config import RecoveryProbe
-from testbed.mrc.wire.options import UDP_PORTS, WireOptions
+from testbed.mrc.wire.kinds import UDP_PORTS, WireOptions
 from tests.drawn import Drawn, schedules
 
 from .harness import MS, RKEY, VA, Network, PathModel, S, make_profile

@@ -5,8 +5,7 @@ from hypothesis import strategies as st
 
 from testbed.mrc.ev.ev import Ev
 from testbed.mrc.message import Message
-from testbed.mrc.recovery.scoreboard import Scoreboard
-from testbed.mrc.recovery.transmission import Transmission
+from testbed.mrc.recovery.scoreboard import Scoreboard, Transmission
 
 MESSAGE = Message(0, 0, memoryview(b""), 0, 0)
 EV = Ev(0, 0, 0)

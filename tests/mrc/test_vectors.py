@@ -20,8 +20,7 @@ from testbed.mrc.wire.control import (
     ReliabilityProbe,
     Sack,
 )
-from testbed.mrc.wire.kinds import IMMEDIATE_OPCODES, KIND_OF, WRITE, Opcode
-from testbed.mrc.wire.options import WireOptions
+from testbed.mrc.wire.kinds import IMMEDIATE_OPCODES, KIND_OF, WRITE, Opcode, WireOptions
 from testbed.mrc.wire.packets import TrimmedWrite, Write
 from tests.packet_reader import headers_behind, read
 

@@ -24,7 +24,7 @@ from testbed.mrc import (
     QpStateError,
     QueuePair,
 )
-from testbed.mrc.capabilities import Capabilities
+from testbed.mrc.config import Capabilities
 from testbed.mrc.message import PayloadError
 from testbed.mrc.verbs import (
     CompletionQueue,

@@ -25,10 +25,8 @@ from testbed.mrc.wire.control import (
     ReliabilityProbe,
     Sack,
 )
-from testbed.mrc.wire.kinds import Opcode
-from testbed.mrc.wire.options import WireOptions
-from testbed.mrc.wire.packets import TrimmedWrite, Write
-from testbed.mrc.wire.trimming import TRIMMED_BYTES
+from testbed.mrc.wire.kinds import Opcode, WireOptions
+from testbed.mrc.wire.packets import TRIMMED_BYTES, TrimmedWrite, Write
 
 u7 = st.integers(0, (1 << 7) - 1)
 u8 = st.integers(0, (1 << 8) - 1)

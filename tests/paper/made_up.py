@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from testbed.campaign.store import Run
-from testbed.model.faults.host_kinds import Kill
+from testbed.model.faults.kinds import Kill
 from testbed.model.run_files.run import FlowRecord
 from testbed.model.scenario import Scenario
 from testbed.model.summary import Time

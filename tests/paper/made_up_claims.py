@@ -12,7 +12,7 @@ from testbed.model.fabric.addressing import Path
 from testbed.model.summary import Time
 from testbed.results.analysis.delivery import Floats
 from testbed.results.analysis.ev_states import Span
-from testbed.studies.paper.experiments.claims.remap import DELAYS_RTTS
+from testbed.studies.paper.experiments.claims import DELAYS_RTTS
 
 from .made_up import LINE_BPS, faults_of, flow, run, scenario_of
 from .made_up_figures import transceiver_flaps_runs

@@ -16,9 +16,8 @@ from testbed.results.report.figures.style import style
 from testbed.studies.paper.experiments.collectives import SIZES_MIB, SMALL_MIB
 from testbed.studies.paper.experiments.throughput import bus_gbps
 from testbed.studies.paper.figure import PaperFigure
-from testbed.studies.paper.fitting import MAX_LOAD
 from testbed.studies.paper.outcome import Answer, FigureOutcome
-from testbed.studies.paper.planning import forms_of, plan, plan_variant, select_figures
+from testbed.studies.paper.planning import MAX_LOAD, forms_of, plan, plan_variant, select_figures
 from testbed.studies.paper.registry import FIGURES
 from testbed.studies.paper.report import ReportRow
 

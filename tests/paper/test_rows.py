@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from testbed.results.report.figures.style import new_figure
-from testbed.studies.paper.experiments.claims import remap
+from testbed.studies.paper.experiments import claims
 from testbed.studies.paper.experiments.paths import FORCED_RATE
 from testbed.studies.paper.figure import PaperFigure
 
@@ -23,7 +23,7 @@ def _shortest_and_longest(figure: PaperFigure) -> PaperFigure:
     made_up = CASES[figure.number].runs()
     return replace(
         figure,
-        variants=(remap.SINGLE[0], remap.SINGLE[-1]),
+        variants=(claims.SINGLE[0], claims.SINGLE[-1]),
         measure=lambda runs: figure.measure({**made_up, **runs}),
         draw=lambda _: new_figure(1.0),
     )

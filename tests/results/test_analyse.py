@@ -20,8 +20,7 @@ from testbed.model.units import show_rate, show_size
 from testbed.results.analyse import analyse
 from testbed.results.report.figures import style
 from testbed.results.report.html import number
-from testbed.results.report.proof import proof_lines
-from testbed.results.report.run_report import render, show_moment
+from testbed.results.report.run_report import proof_lines, render, show_moment
 from testbed.results.run_data import load_run
 from testbed.results.run_directory import RunDirectory
 

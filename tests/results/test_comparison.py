@@ -14,7 +14,7 @@ from testbed.model.summary import Summary
 from testbed.model.summary.metric import NEVER
 from testbed.results.analyse import analyse
 from testbed.results.analysis.estimates import difference
-from testbed.results.comparison.rows import Group, compare, group_of
+from testbed.results.comparison import Group, compare, group_of
 from testbed.results.report.comparison_report import format_estimate, notes_on_never
 from testbed.results.report.figures.comparison import COLOURS, LINES, _colour, _curve, _look
 from tests.results.synthetic import Plan, generate

@@ -9,8 +9,7 @@ import polars as pl
 import pytest
 
 from testbed.host.workloads import programs
-from testbed.host.workloads.program import FlowEnd
-from testbed.host.workloads.transfers import Transfer, Transfers
+from testbed.host.workloads.programs import FlowEnd, Transfer, Transfers
 from testbed.model.files.topologies import load_topology
 from testbed.model.scenario import Scenario
 from testbed.model.summary import Summary

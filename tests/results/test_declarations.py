@@ -32,7 +32,7 @@ from testbed.model.summary.metric import (
 )
 from testbed.results.analyse import analyse
 from testbed.results.analysis.fault_metrics import FaultMetrics
-from testbed.results.comparison.rows import compare, group_of
+from testbed.results.comparison import compare, group_of
 from testbed.results.run_directory import RunDirectory
 
 from .synthetic import Plan, generate

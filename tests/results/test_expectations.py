@@ -10,8 +10,7 @@ from testbed.model.expect import Expect
 from testbed.model.summary import Expectation, OperationSummary, Summary
 from testbed.model.summary.metric import NEVER
 from testbed.model.summary.scopes import SCOPES, outcome
-from testbed.results.analysis.expectations import evaluate
-from testbed.results.analysis.metrics import flow_tables, summarise
+from testbed.results.analysis.metrics import evaluate, flow_tables, summarise
 from testbed.results.report.junit import junit, junit_of_series, suite_of, suite_of_failed
 from testbed.results.run_data import load_run
 

@@ -7,8 +7,7 @@ import pytest
 
 from testbed.model.expect import Expect
 from testbed.model.summary import Summary
-from testbed.results.analysis.expectations import evaluate
-from testbed.results.analysis.metrics import flow_tables, summarise
+from testbed.results.analysis.metrics import evaluate, flow_tables, summarise
 from testbed.results.run_data import load_run
 
 from .synthetic import Plan, generate, ns

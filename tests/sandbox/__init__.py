@@ -18,7 +18,7 @@ def run_in_sandbox(function: Callable[[], T], timeout_s: float = WATCHDOG_S) -> 
     What it raises, a failed assertion included, fails the test with the traceback's text.
 
     Args:
-        function: what to call; its result must be one that `testbed.sandbox.encoding` takes.
+        function: what to call; its result must be one that `testbed.sandbox.channel` takes.
         timeout_s: after so many seconds the sandbox is ended and the test fails.
     """
     try:

@@ -20,10 +20,8 @@ from testbed.model.errors import (
     TestbedError,
 )
 from testbed.sandbox import processes
-from testbed.sandbox.channel import Channel
-from testbed.sandbox.encoding import decode, decode_error, encode, encode_error
-from testbed.sandbox.endings import ProcessCrashedError, ProcessFailedError
-from testbed.sandbox.processes import Child, call, spawn
+from testbed.sandbox.channel import Channel, decode, decode_error, encode, encode_error
+from testbed.sandbox.processes import Child, ProcessCrashedError, ProcessFailedError, call, spawn
 from tests.waiting import WATCHDOG_S, wait_until
 
 VALUES = [

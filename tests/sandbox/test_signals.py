@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from testbed.sandbox.attributes import AUTOGROUP, raise_priority
+from testbed.sandbox.system_calls import AUTOGROUP, raise_priority
 from tests.sandbox import run_in_sandbox
 
 pytestmark = pytest.mark.root

@@ -9,7 +9,7 @@ from testbed.model.faults.impairment import Impairment
 from testbed.mrc import Datagram, DscpClasses
 from testbed.mrc.wire.codec import encode_write
 from testbed.mrc.wire.kinds import Opcode
-from testbed.mrc.wire.trimming import TRIMMED_BYTES
+from testbed.mrc.wire.packets import TRIMMED_BYTES
 from testbed.sim.engine import Engine
 from testbed.sim.link import LinkDirection
 from testbed.sim.packet import Packet

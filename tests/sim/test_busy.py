@@ -7,10 +7,10 @@ import pytest
 
 from testbed.model.checks import problems
 from testbed.model.errors import Problem
-from testbed.model.faults.busy import busy_problems
+from testbed.model.faults.checks import busy_problems
 from testbed.model.faults.kinds import Fault
 from testbed.model.faults.record import FaultRecord
-from testbed.model.files.faults import load_fault
+from testbed.model.files.scenarios import load_fault
 from testbed.model.files.topologies import load_topology
 from testbed.model.scenario import Scenario
 from testbed.model.summary import Summary

@@ -5,7 +5,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from testbed.model.fabric.ev_profile import EvField, GeneratedProfile
+from testbed.model.fabric.ev_set import EvField, GeneratedProfile
 from testbed.model.files.scenarios import load_scenario
 from testbed.model.transport import Mrc
 from testbed.sim import simulate

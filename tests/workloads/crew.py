@@ -6,8 +6,7 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from testbed.host.workloads.program import FlowEnd, Operation, Post, Program
-from testbed.host.workloads.programs import program_of
+from testbed.host.workloads.programs import FlowEnd, Operation, Post, Program, program_of
 from testbed.model.files.topologies import load_topology
 from testbed.model.flows import flows_of
 from testbed.model.scenario import Scenario

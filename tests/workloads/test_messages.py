@@ -4,8 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from testbed.host.workloads.messages import Checker, Sender, Slots, rkey_of
-from testbed.host.workloads.pattern import Block, Pattern
+from testbed.host.workloads.messages import Block, Checker, Pattern, Sender, Slots, rkey_of
 from testbed.mrc import (
     Completion,
     CompletionStatus,

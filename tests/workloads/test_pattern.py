@@ -2,7 +2,7 @@
 
 import pytest
 
-from testbed.host.workloads.pattern import Block, Pattern
+from testbed.host.workloads.messages import Block, Pattern
 
 LONGEST = 8192
 

@@ -5,8 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.host.workloads.program import Post
-from testbed.host.workloads.transfers import WriteBw
+from testbed.host.workloads.programs import Post, WriteBw
 from testbed.model.workload import PIECE
 from testbed.mrc import NEVER
 

@@ -36,7 +36,7 @@ with warnings.catch_warnings():
     from ryu.ofproto import ofproto_v1_3 as ofproto
     from ryu.ofproto import ofproto_v1_3_parser as parser
 
-from testbed.sandbox.sockets import socket_name
+from testbed.sandbox.system_calls import socket_name
 
 if TYPE_CHECKING:
 

@@ -9,8 +9,7 @@ from testbed.emulation.controller import _ryu
 from testbed.emulation.controller.actuators.endpoint import EndpointActuator
 from testbed.emulation.controller.actuators.link import LinkActuator
 from testbed.emulation.controller.actuators.openflow import OpenFlowActuator
-from testbed.emulation.controller.live import SOCKET, LiveControl
-from testbed.emulation.controller.operator_commands import OperatorCommands
+from testbed.emulation.controller.live import SOCKET, LiveControl, OperatorCommands
 from testbed.emulation.controller.places import Places
 from testbed.emulation.controller.plan import ControllerPlan
 from testbed.emulation.controller.player import FaultPlayer

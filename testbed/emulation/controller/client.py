@@ -17,7 +17,7 @@ from testbed.emulation.controller.live import SOCKET
 from testbed.model.closeable import Closeable
 from testbed.model.errors import InputError, Problem, RunFailedError
 from testbed.model.run_files import layout
-from testbed.sandbox.sockets import socket_name
+from testbed.sandbox.system_calls import socket_name
 
 TIMEOUT_S = 10.0
 """How long to wait for the controller to accept a connection, and to inject or heal a fault."""

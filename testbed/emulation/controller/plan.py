@@ -7,8 +7,12 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from testbed.emulation.fabric.layout import Layout
-from testbed.emulation.fabric.openvswitch.switch import RUN_DIRECTORY
-from testbed.emulation.fabric.openvswitch.wires import MAX_USERSPACE_WIRES, OpenFlowWire, wires_of
+from testbed.emulation.fabric.openvswitch.switch import (
+    MAX_USERSPACE_WIRES,
+    RUN_DIRECTORY,
+    OpenFlowWire,
+    wires_of,
+)
 from testbed.model.fabric.names import link_of
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.schedule import ScheduledFault

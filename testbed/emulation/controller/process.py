@@ -37,22 +37,20 @@ from typing import Any, NoReturn, Self
 
 from testbed.emulation.controller.live import SOCKET
 from testbed.emulation.controller.plan import OPENFLOW_PORT, ControllerPlan
-from testbed.emulation.controller.records import amend
+from testbed.emulation.controller.player import amend
 from testbed.emulation.fabric.link_model.link_control import LinkControl
 from testbed.emulation.fabric.netlink import requests
-from testbed.emulation.fabric.netlink.namespaces import NodeNamespaces
-from testbed.emulation.fabric.netlink.socket import Netlink
+from testbed.emulation.fabric.netlink.socket import Netlink, NodeNamespaces
 from testbed.model.errors import RunFailedError
 from testbed.model.fabric.topology import Topology
-from testbed.model.faults.host_kinds import Kill
+from testbed.model.faults.kinds import Kill
 from testbed.model.faults.record import FAULTS, FaultRecord, StepRecord
 from testbed.model.faults.targets import CONTROLLER
 from testbed.model.run_files.layout import CONTROLLER_PLAN
-from testbed.sandbox.attributes import raise_priority
 from testbed.sandbox.channel import Channel
-from testbed.sandbox.endings import describe_exit
 from testbed.sandbox.namespaces import NETNS_DIR
-from testbed.sandbox.processes import Child, spawn
+from testbed.sandbox.processes import Child, describe_exit, spawn
+from testbed.sandbox.system_calls import raise_priority
 
 NAME = "controller"
 """The name of its process, and of its log."""

@@ -25,7 +25,7 @@ from testbed.emulation.endpoint.event_loop import EventLoop
 from testbed.emulation.endpoint.nic import Nic
 from testbed.emulation.endpoint.plain_nic import PlainEvs, PlainNic
 from testbed.emulation.endpoint.port_monitor import PortMonitor
-from testbed.host.mrc_config import ev_entries, port_attributes
+from testbed.host.plan import ev_entries, port_attributes
 from testbed.model.closeable import Closeable
 from testbed.model.errors import ExitStatus, MachineError, TestbedError
 from testbed.model.fabric.addressing import host_of_nic
@@ -36,9 +36,9 @@ from testbed.model.units import NS_PER_S
 from testbed.mrc import NEVER, Arrival
 from testbed.mrc.constants import FIRST_QPN
 from testbed.mrc.verbs import CompletionQueue, Context, PeerPaths, WorkCompletion
-from testbed.mrc.wire.options import DEFAULT_OPTIONS
-from testbed.sandbox.attributes import NICENESS
+from testbed.mrc.wire.kinds import DEFAULT_OPTIONS
 from testbed.sandbox.namespaces import RECORDS_FILE, TOPOLOGY_FILE
+from testbed.sandbox.system_calls import NICENESS
 
 DEVICE_ROUNDS_PER_RTT = 256
 """Rounds of a device per base RTT, at most: often enough to measure latency."""

@@ -19,8 +19,8 @@ from testbed.emulation.endpoint.clock import now_ns
 from testbed.host.operator import HostOperator
 from testbed.host.plan import QpPlan
 from testbed.host.recording import Tables
-from testbed.host.recording.control_log import control_log
 from testbed.host.recording.qp_records import QpRecords
+from testbed.host.recording.tables import control_log
 from testbed.host.traffic import SAMPLES_PER_RTT
 from testbed.model.closeable import Closeable
 from testbed.model.fabric.addressing import host_of_nic
@@ -34,14 +34,13 @@ from testbed.model.operator.commands import (
     TimedCommand,
     parse_command,
 )
-from testbed.model.run_files.layout import START
-from testbed.model.run_files.raw import FLOWS, OpenedFlow, RunStart
+from testbed.model.run_files.layout import FLOWS, START, OpenedFlow, RunStart
 from testbed.model.transport import Mrc, Transport
 from testbed.mrc import Datagram, EvChanged, Event, Placed, QueuePair
 from testbed.mrc.wire.datagram import Outbound
 from testbed.rights import acting_for
 from testbed.sandbox.channel import Channel
-from testbed.sandbox.sockets import socket_name
+from testbed.sandbox.system_calls import socket_name
 
 SOCKET_SUFFIX = ".sock"
 """A device takes commands on a UNIX socket, `<host>-<time>.sock` beside its raw files."""

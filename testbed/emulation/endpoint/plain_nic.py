@@ -29,9 +29,8 @@ from testbed.model.fabric.topology import ETHERNET_HEADER, Topology
 from testbed.model.units import NS_PER_S
 from testbed.mrc import Datagram, EvEntry
 from testbed.mrc.constants import HOP_LIMIT_BYTE, IPV6_BYTES
-from testbed.mrc.wire.options import UDP_PORTS, WireOptions
-from testbed.sandbox.packet_filter import attach_filter
-from testbed.sandbox.sockets import SO_RCVBUFFORCE, SO_SNDBUFFORCE
+from testbed.mrc.wire.kinds import UDP_PORTS, WireOptions
+from testbed.sandbox.system_calls import SO_RCVBUFFORCE, SO_SNDBUFFORCE, attach_filter
 
 ETH_P_IPV6: Final = 0x86DD
 _CONTROL: Final = struct.Struct("@Nii")

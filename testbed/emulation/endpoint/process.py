@@ -14,7 +14,7 @@ from testbed.host.plan import ENDPOINT_ROUNDS_PER_RTT, EndpointPlan, rtt_timeout
 from testbed.host.queue_pairs import Stack, sans_io_stack
 from testbed.host.recording import Tables
 from testbed.host.traffic import SAMPLES_PER_RTT, Traffic, slot_bytes
-from testbed.host.workloads.pattern import Block
+from testbed.host.workloads.messages import Block
 from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.model.operator.commands import TOO_LATE, parse_command
 from testbed.model.run_files.layout import HEALTH

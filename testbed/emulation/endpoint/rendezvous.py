@@ -20,7 +20,7 @@ from testbed.model.fabric.addressing import ordinary_address
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
 from testbed.mrc import MemoryRegion
-from testbed.mrc.capabilities import Capabilities
+from testbed.mrc.config import Capabilities
 from testbed.mrc.verbs import Destination, VerbsQp
 
 PORT = 18515

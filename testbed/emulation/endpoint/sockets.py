@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from testbed.emulation.endpoint.mmsg import Inbox, Outbox
 from testbed.model.units import NS_PER_S
 from testbed.mrc.wire.datagram import new
-from testbed.sandbox.sockets import SO_RCVBUFFORCE, SO_SNDBUFFORCE
+from testbed.sandbox.system_calls import SO_RCVBUFFORCE, SO_SNDBUFFORCE
 
 SO_TIMESTAMPNS: Final = 35
 SO_RXQ_OVFL: Final = 40

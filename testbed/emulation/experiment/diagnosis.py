@@ -8,10 +8,14 @@ import time
 from collections.abc import Iterable, Iterator
 
 from testbed.emulation.controller.process import try_ryu
-from testbed.emulation.fabric.capabilities import KernelCapabilities
+from testbed.emulation.fabric.capabilities import (
+    KernelCapabilities,
+    Requirement,
+    RequirementResult,
+    examine,
+)
 from testbed.emulation.fabric.interfaces import TUN_REMEDY
 from testbed.emulation.fabric.openvswitch import availability
-from testbed.emulation.fabric.requirements import Requirement, RequirementResult, examine
 from testbed.installation import INSTALL_EMULATION
 from testbed.limits import available_memory, usable_cpus
 from testbed.model.units import NS_PER_S, show_duration, show_size

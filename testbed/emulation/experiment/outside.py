@@ -3,9 +3,9 @@
 import resource
 
 from testbed.emulation.endpoint.clock import realtime_offset_ns
-from testbed.emulation.endpoint.kernel.available import require_kernel_support
+from testbed.emulation.endpoint.kernel.stack import require_kernel_support
 from testbed.emulation.experiment.experiment import Experiment
-from testbed.emulation.experiment.idle_cpus import cpus_awake
+from testbed.emulation.experiment.machine import cpus_awake
 from testbed.emulation.experiment.manifest import write_manifest
 from testbed.emulation.fabric.capabilities import require
 from testbed.emulation.fabric.openvswitch import availability
@@ -14,8 +14,7 @@ from testbed.model.progress import Progress
 from testbed.model.run_files.layout import LOGS, PCAPS
 from testbed.results.records import collect
 from testbed.sandbox.channel import Channel
-from testbed.sandbox.endings import ProcessFailedError
-from testbed.sandbox.processes import spawn
+from testbed.sandbox.processes import ProcessFailedError, spawn
 
 
 def run_experiment(experiment: Experiment, progress: Progress) -> None:

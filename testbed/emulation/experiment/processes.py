@@ -13,10 +13,10 @@ from testbed.host.plan import EndpointPlan
 from testbed.mapper.agents.process import run_mapper
 from testbed.mapper.clustermapper import MapperPlan
 from testbed.model.errors import Problem, RunFailedError, as_answer
-from testbed.sandbox.attributes import raise_priority
 from testbed.sandbox.channel import Channel
 from testbed.sandbox.namespaces import enter_netns
 from testbed.sandbox.processes import Child, spawn
+from testbed.sandbox.system_calls import raise_priority
 
 REPLY_TIMEOUT_S = 10.0
 """How long a process of the run may take to answer."""

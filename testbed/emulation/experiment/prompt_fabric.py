@@ -17,19 +17,18 @@ from typing import Any
 from testbed.emulation.controller.process import ControllerProcess
 from testbed.emulation.endpoint.clock import now_ns
 from testbed.emulation.endpoint.device_records import SOCKET_SUFFIX
-from testbed.emulation.experiment.queues import LINK_SAMPLE_S, QueueSampler, step_ns
+from testbed.emulation.experiment.inside import LINK_SAMPLE_S, QueueSampler, step_ns
 from testbed.emulation.fabric.fabric import Fabric
 from testbed.model.errors import Problem, as_answer
 from testbed.model.fabric.names import link_of
-from testbed.model.run_files.layout import LOGS, RAW, START
-from testbed.model.run_files.raw import RunStart
+from testbed.model.run_files.layout import LOGS, RAW, START, RunStart
 from testbed.model.units import NS_PER_S
 from testbed.results import records
 from testbed.results.records import Recorder, raw_path
 from testbed.sandbox.channel import Channel
 from testbed.sandbox.namespaces import RECORDS_FILE
 from testbed.sandbox.processes import spawn
-from testbed.sandbox.sockets import socket_name
+from testbed.sandbox.system_calls import socket_name
 
 STARTS_S = 30.0
 ENDS_S = 5.0

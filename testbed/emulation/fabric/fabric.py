@@ -16,9 +16,8 @@ from testbed.emulation.fabric.link_model.counters import LinkCounters
 from testbed.emulation.fabric.link_model.link_model import LinkModel, Programs
 from testbed.emulation.fabric.mininet.net import FabricNet
 from testbed.emulation.fabric.netlink import requests
-from testbed.emulation.fabric.netlink.namespaces import NodeNamespaces
 from testbed.emulation.fabric.netlink.requests import Interface
-from testbed.emulation.fabric.netlink.socket import Netlink, Request
+from testbed.emulation.fabric.netlink.socket import Netlink, NodeNamespaces, Request
 from testbed.emulation.fabric.sweep import sweep
 from testbed.emulation.fabric.verify import verify, wait_until_up
 from testbed.model.closeable import Closeable

@@ -1,9 +1,16 @@
 """What an emulated fabric has beyond its topology: extra interfaces, and a CPU for each link."""
 
-from collections.abc import Collection
+import time
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from ipaddress import IPv6Address
+from socket import AF_INET6
 
+from pyroute2.netlink.rtnl import RTM_GETROUTE
+
+from testbed.emulation.fabric.netlink.messages import RouteMessage
+from testbed.emulation.fabric.netlink.socket import Netlink
 from testbed.model.fabric.nodes import FIRST_IFINDEX, Link, Node, Port
 from testbed.model.fabric.topology import Topology
 
@@ -104,3 +111,40 @@ def receive_cpu(topology: Topology, link: Link, cpus: int) -> int:
         return link.plane % cpus
     column = link.upper.node.index if link.is_fabric else topology.downlink(link.lower.node)
     return (link.plane + column) % cpus
+
+
+# --------------------------------------------------------------------------------------------------
+# The addresses to which a node's kernel delivers packets.
+
+
+RT_TABLE_LOCAL = 255
+"""The kernel's own table of this node's addresses."""
+
+TIMEOUT_NS = 10_000_000_000
+_POLL_S = 0.01
+
+_RTN_LOCAL = 2
+"""Type of a route whose packets are delivered to the node: linux/rtnetlink.h."""
+
+
+def missing_addresses(netlink: Netlink, addresses: Collection[IPv6Address]) -> set[IPv6Address]:
+    """Wait until a node receives packets to these addresses; return those to which it does not.
+
+    The kernel acknowledges a new address before it has added the address's route to the local
+    table, without which it does not deliver packets to it.
+    """
+    deadline_ns = time.monotonic_ns() + TIMEOUT_NS
+    while True:
+        missing = set(addresses).difference(read_addresses(netlink))
+        if not missing or time.monotonic_ns() > deadline_ns:
+            return missing
+        time.sleep(_POLL_S)
+
+
+def read_addresses(netlink: Netlink) -> Iterator[IPv6Address]:
+    """Read the addresses of the local table, without ::1."""
+    dump = netlink.dump(RouteMessage, RTM_GETROUTE, family=AF_INET6, table=RT_TABLE_LOCAL)
+    for message in dump:
+        address = IPv6Address(message.get_attr("RTA_DST") or "::")
+        if message["type"] == _RTN_LOCAL and not address.is_loopback:
+            yield address

@@ -8,7 +8,7 @@ from ipaddress import IPv6Address
 
 from testbed.emulation.fabric.capture import CapturedFrame, PortCapture
 from testbed.emulation.fabric.fabric import Fabric
-from testbed.emulation.fabric.probe_packets import IPV6_HEADER, probe_packet, raw_socket
+from testbed.emulation.fabric.sweep import IPV6_HEADER, probe_packet, raw_socket
 from testbed.model.fabric.addressing import Path, flow_label_of_ev
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import ETHERNET_HEADER, Topology

@@ -14,9 +14,8 @@ from pathlib import Path
 
 from testbed.emulation.fabric.interfaces import write_sysctl
 from testbed.emulation.fabric.netlink import requests
-from testbed.emulation.fabric.netlink.namespaces import NodeNamespaces
 from testbed.emulation.fabric.netlink.requests import Interface
-from testbed.emulation.fabric.netlink.socket import Netlink, Request
+from testbed.emulation.fabric.netlink.socket import Netlink, NodeNamespaces, Request
 from testbed.model.fabric.addressing import MANAGEMENT, management_address, ordinary_address
 from testbed.model.fabric.nodes import Port
 from testbed.model.fabric.topology import Topology

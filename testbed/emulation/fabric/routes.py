@@ -17,8 +17,7 @@ from typing import Any
 from pyroute2.netlink.rtnl import RTM_GETNEIGH, RTM_GETROUTE
 from pyroute2.netlink.rtnl.rtmsg import LWTUNNEL_ENCAP_SEG6, LWTUNNEL_ENCAP_SEG6_LOCAL
 
-from testbed.emulation.fabric.addresses import RT_TABLE_LOCAL, read_addresses
-from testbed.emulation.fabric.layout import Layout
+from testbed.emulation.fabric.layout import RT_TABLE_LOCAL, Layout, read_addresses
 from testbed.emulation.fabric.netlink import requests
 from testbed.emulation.fabric.netlink.messages import (
     NEXT_CSID,

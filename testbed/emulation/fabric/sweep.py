@@ -15,16 +15,62 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from ipaddress import IPv6Address
 
 from testbed.emulation.fabric.layout import Layout
 from testbed.emulation.fabric.link_model.counters import LinkCounters
-from testbed.emulation.fabric.netlink.namespaces import NodeNamespaces
-from testbed.emulation.fabric.probe_packets import IPV6_HEADER, probe_packet, raw_socket
+from testbed.emulation.fabric.netlink.socket import NodeNamespace, NodeNamespaces
 from testbed.model.errors import RunFailedError
-from testbed.model.fabric.addressing import Path, directions_of_path, paths
+from testbed.model.fabric.addressing import (
+    Path,
+    carrier_address,
+    directions_of_path,
+    nic_address,
+    paths,
+)
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
+from testbed.mrc.constants import HOP_LIMIT
+from testbed.mrc.wire.headers import IPV6
 from testbed.sandbox.system_calls import until_blocked
+
+# --------------------------------------------------------------------------------------------------
+# Packets that prove a path: IPv6 in IPv6, with a payload that belongs to no protocol.
+
+
+IPV6_HEADER = IPV6.struct()
+"""Version, traffic class and flow label; payload length; next header; hop limit; addresses."""
+
+IPPROTO_NONE = 59
+
+
+def probe_packet(
+    topology: Topology, src: Node, dst: Node, path: Path, payload: bytes, flow_label: int = 0
+) -> tuple[bytes, IPv6Address]:
+    """A packet whose carrier address leads it over a path.
+
+    Returns the packet with its outer header, which has the flow label, and the carrier address. The
+    receiver's raw socket delivers it from the inner header on.
+    """
+    own, peer = nic_address(topology, src), nic_address(topology, dst)
+    destination = carrier_address(topology, src, dst, path)
+    inner = _header(own, peer, len(payload), IPPROTO_NONE) + payload
+    outer = _header(own, destination, len(inner), socket.IPPROTO_IPV6, flow_label)
+    return outer + inner, destination
+
+
+def _header(
+    src: IPv6Address, dst: IPv6Address, size: int, next_header: int, flow_label: int = 0
+) -> bytes:
+    first_word = 6 << 28 | flow_label
+    return IPV6_HEADER.pack(first_word, size, next_header, HOP_LIMIT, src.packed, dst.packed)
+
+
+def raw_socket(namespace: NodeNamespace, protocol: int) -> socket.socket:
+    """Open a raw IPv6 socket in a node: IPPROTO_RAW to send, IPPROTO_IPV6 to receive."""
+    with namespace.entered():
+        return socket.socket(socket.AF_INET6, socket.SOCK_RAW | socket.SOCK_CLOEXEC, protocol)
+
 
 SILENCE_NS = 200_000_000
 """If nothing arrives for this long, the missing packets are lost."""

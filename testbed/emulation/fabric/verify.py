@@ -6,11 +6,9 @@ import time
 from pyroute2.netlink.rtnl import RTM_GETLINK
 
 from testbed.emulation.fabric import routes
-from testbed.emulation.fabric.addresses import missing_addresses
-from testbed.emulation.fabric.layout import Layout
+from testbed.emulation.fabric.layout import Layout, missing_addresses
 from testbed.emulation.fabric.netlink.messages import WITHOUT_COUNTERS, LinkMessage
-from testbed.emulation.fabric.netlink.namespaces import NodeNamespaces
-from testbed.emulation.fabric.netlink.socket import Netlink, attributes
+from testbed.emulation.fabric.netlink.socket import Netlink, NodeNamespaces, attributes
 from testbed.model.errors import RunFailedError
 from testbed.model.fabric.nodes import Node, Port
 from testbed.model.fabric.topology import LINK_MTU

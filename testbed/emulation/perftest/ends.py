@@ -8,8 +8,7 @@ from testbed.emulation.endpoint.device import Device
 from testbed.emulation.endpoint.rendezvous import RemoteMemory, Rendezvous, meet
 from testbed.emulation.perftest.parameters import Parameters, Tool
 from testbed.emulation.perftest.results import Bandwidth, LatencyRow, Rows
-from testbed.host.workloads.messages import IMMEDIATE_MASK
-from testbed.host.workloads.pattern import Block, Pattern
+from testbed.host.workloads.messages import IMMEDIATE_MASK, Block, Pattern
 from testbed.model.errors import RunFailedError
 from testbed.model.fabric.nodes import Node
 from testbed.mrc import CompletionStatus, MemoryRegion

@@ -1,13 +1,374 @@
 """The choice of the program that a host runs for a workload."""
 
-from collections.abc import Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
+from math import ceil, inf
+from typing import NamedTuple
 
-from testbed.host.workloads.phases import Phase, Phases
-from testbed.host.workloads.program import FlowEnd, Program
-from testbed.host.workloads.transfers import Transfer, Transfers, WriteBw
 from testbed.model import workload as model
 from testbed.model.fabric.topology import Topology
+from testbed.model.workload import PIECE, Connections
+from testbed.mrc import NEVER
+
+# --------------------------------------------------------------------------------------------------
+# The interface of a program: one host's part in a workload, sans-IO.
+
+
+class FlowEnd(NamedTuple):
+    """One end of a flow, as its host sees it.
+
+    Attributes:
+        flow: the flow's number.
+        peer: the host at the other end.
+        lane: the index of the queue pair among those to that host.
+    """
+
+    flow: int
+    peer: str
+    lane: int
+
+
+class Post(NamedTuple):
+    """A message to post.
+
+    Attributes:
+        flow: the flow to post it on.
+        size: its length in bytes.
+        immediate: whether it is a WRITE with immediate, which the receiver's program learns of.
+    """
+
+    flow: int
+    size: int
+    immediate: bool = False
+
+
+class Operation(NamedTuple):
+    """An operation that a host has finished: a collective, a training step, a transfer.
+
+    Attributes:
+        kind: the name of the operation, such as `allreduce`.
+        number: its index among those of its kind, from 0; equal at all hosts that take part.
+        start_ns: when this host began it.
+        end_ns: when this host finished it.
+        size: the host's buffer in bytes, as it is sent; of a transfer, its size.
+        hosts: the number of hosts that take part.
+    """
+
+    kind: str
+    number: int
+    start_ns: int
+    end_ns: int
+    size: int
+    hosts: int
+
+
+class Program:
+    """One host's part in a workload. Times in ns; flows are known by their numbers.
+
+    The driver calls `begin` once, then `completed` and `received_immediate` for what has happened,
+    and posts what `posts` returns. It calls `posts` again no later than `wake_ns`.
+
+    Attributes:
+        wake_ns: when `posts` must be called even if nothing happens; `NEVER` if not at all.
+        finished: the operations finished so far; the driver clears the list as it records them.
+    """
+
+    def __init__(self) -> None:
+        self.wake_ns = NEVER
+        self.finished: list[Operation] = []
+
+    def begin(self, now_ns: int) -> None:
+        """Start the workload."""
+
+    def completed(self, flow: int, now_ns: int) -> None:
+        """Handle the completion of the oldest outstanding message of a flow from this host."""
+
+    def received_immediate(self, flow: int) -> None:
+        """Handle the next WRITE with immediate of a flow to this host.
+
+        It and all messages of the flow before it are in this host's memory.
+        """
+
+    def posts(self, now_ns: int) -> list[Post]:
+        """Return the messages to post now, never more per flow than its depth leaves room for."""
+        raise NotImplementedError
+
+
+# --------------------------------------------------------------------------------------------------
+# Programs whose flows are independent of each other: WRITEs back to back, and timed transfers.
+
+
+class WriteBw(Program):
+    """Keeps a number of WRITEs outstanding on every flow, as perftest's `ib_write_bw`."""
+
+    def __init__(self, flows: Sequence[int], size: int, depth: int) -> None:
+        """Prepare the first WRITEs.
+
+        Args:
+            flows: the flows from this host.
+            size: bytes of each message.
+            depth: outstanding messages per flow.
+        """
+        super().__init__()
+        self._size = size
+        self._due = [Post(flow, size) for _ in range(depth) for flow in flows]
+
+    def completed(self, flow: int, _now_ns: int) -> None:
+        """Let the next WRITE follow the completed one."""
+        self._due.append(Post(flow, self._size))
+
+    def posts(self, _now_ns: int) -> list[Post]:
+        """Return one WRITE for each that has completed since the last call."""
+        due, self._due = self._due, []
+        return due
+
+
+class Transfer:
+    """One transfer from this host. Times in ns from the start of the workload."""
+
+    __slots__ = ("begun_ns", "dst", "number", "outstanding", "size", "start_ns")
+
+    def __init__(self, number: int, dst: str, start_ns: int, size: int) -> None:
+        """Describe it: its row in the connection matrix, its receiver, start time and bytes."""
+        self.number = number
+        self.dst = dst
+        self.start_ns = start_ns
+        self.size = size
+        self.begun_ns = 0
+        self.outstanding: float = 0
+
+
+class Transfers(Program):
+    """Sends the transfers of one host, each from its start time on, as a connection matrix says.
+
+    A transfer goes in pieces of at most `PIECE` bytes, which the flows to its receiver take in
+    turn, first those that have been given the fewest bytes so far: so short transfers share the
+    flows as well. On one flow pieces are sent in the order in which their transfers begin.
+    """
+
+    def __init__(self, transfers: Sequence[Transfer], ends: Sequence[FlowEnd], depth: int) -> None:
+        """Queue the transfers.
+
+        Args:
+            transfers: all transfers of this host.
+            ends: the flows from this host.
+            depth: the most outstanding messages per flow.
+        """
+        super().__init__()
+        self._waiting = deque(sorted(transfers, key=lambda transfer: transfer.start_ns))
+        self._given_bytes: dict[str, dict[int, float]] = defaultdict(dict)  # by receiver and flow
+        for end in ends:
+            self._given_bytes[end.peer][end.flow] = 0
+        self._depth = depth
+        self._queued: dict[int, deque[tuple[Transfer, Iterator[int]]]] = defaultdict(deque)
+        self._posted: dict[int, deque[Transfer]] = defaultdict(deque)
+        self._start_ns = 0
+        self._ready_flows: set[int] = set()
+
+    def begin(self, now_ns: int) -> None:
+        """Count start times from now on."""
+        self._start_ns = now_ns
+        self._set_wake()
+
+    def completed(self, flow: int, now_ns: int) -> None:
+        """Note that a piece has arrived; the last piece finishes its transfer."""
+        transfer = self._posted[flow].popleft()
+        transfer.outstanding -= 1
+        self._ready_flows.add(flow)
+        if not transfer.outstanding:
+            self.finished.append(
+                Operation(
+                    Connections.operation,
+                    transfer.number,
+                    transfer.begun_ns,
+                    now_ns,
+                    transfer.size,
+                    hosts=1,
+                )
+            )
+
+    def posts(self, now_ns: int) -> list[Post]:
+        """Return pieces of the transfers that have begun, as many as the depth allows."""
+        while self._waiting and self._start_ns + self._waiting[0].start_ns <= now_ns:
+            self._enqueue(self._waiting.popleft(), now_ns)
+            self._set_wake()
+        posts = []
+        for flow in sorted(self._ready_flows):
+            queued, posted = self._queued[flow], self._posted[flow]
+            while queued and len(posted) < self._depth:
+                transfer, sizes = queued[0]
+                size = next(sizes, None)
+                if size is None:
+                    queued.popleft()
+                    continue
+                posted.append(transfer)
+                posts.append(Post(flow, size))
+        self._ready_flows.clear()
+        return posts
+
+    def _enqueue(self, transfer: Transfer, now_ns: int) -> None:
+        transfer.begun_ns = now_ns
+        given = self._given_bytes[transfer.dst]
+        pieces = ceil(transfer.size / PIECE) if transfer.size else inf
+        transfer.outstanding = pieces
+        for lane, flow in enumerate(sorted(given, key=given.__getitem__)):
+            if lane < pieces:
+                sizes = _sizes(transfer.size, lane, len(given))
+                given[flow] += _total(transfer.size, lane, len(given))
+                self._queued[flow].append((transfer, sizes))
+                self._ready_flows.add(flow)
+
+    def _set_wake(self) -> None:
+        self.wake_ns = self._start_ns + self._waiting[0].start_ns if self._waiting else NEVER
+
+
+def _sizes(size: int, first: int, step: int) -> Iterator[int]:
+    """The sizes of every `step`th piece of a transfer from the `first` on; of size 0 without end.
+
+    They are made when they are due: a transfer may have millions of pieces.
+    """
+    if not size:
+        return repeat(PIECE)
+    offsets = range(first * PIECE, size, step * PIECE)
+    return (min(PIECE, size - offset) for offset in offsets)
+
+
+def _total(size: int, first: int, step: int) -> float:
+    """The bytes of the pieces of `_sizes`."""
+    if not size:
+        return inf
+    pieces = len(range(first * PIECE, size, step * PIECE))
+    last = (first + (pieces - 1) * step) * PIECE
+    return (pieces - 1) * PIECE + min(PIECE, size - last)
+
+
+# --------------------------------------------------------------------------------------------------
+# Programs that go through phases, all hosts in step: collectives and training.
+#
+# A host's phase is over when all that it sends has completed and all immediates that it expects
+# have arrived. A peer may be one phase ahead. The messages of a flow arrive in order, so a surplus
+# of immediates belongs to the next phase.
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """Messages from and to this host, all of one size, each with an immediate; or only a time.
+
+    Attributes:
+        outgoing: the flows from this host.
+        incoming: the flows to this host.
+        size: bytes of a message.
+        messages: how many messages each flow carries.
+        lead: how many messages may be sent on a flow before any has arrived. Each message that
+            arrives on `incoming[i]` allows one more on `outgoing[i]`: in a ring, a host passes on
+            what it has received.
+        compute_ns: how long the phase lasts at least: the host computes.
+    """
+
+    outgoing: tuple[int, ...] = ()
+    incoming: tuple[int, ...] = ()
+    size: int = 0
+    messages: int = 1
+    lead: int = 1
+    compute_ns: int = 0
+
+
+class Phases(Program):
+    """Repeats a sequence of phases; each round is one operation."""
+
+    def __init__(
+        self, phases: Sequence[Phase], *, kind: str, size: int, hosts: int, depth: int
+    ) -> None:
+        """Prepare the first round.
+
+        Args:
+            phases: the phases of one round.
+            kind: the name of a round, for the record.
+            size: the host's buffer in bytes as it is sent, for the record.
+            hosts: the number of hosts that take part, for the record.
+            depth: the most outstanding messages per flow.
+        """
+        super().__init__()
+        self._phases = tuple(phases)
+        self._kind, self._size, self._hosts, self._depth = kind, size, hosts, depth
+        self._round = self._index = 0
+        self._round_start_ns = 0
+        self._received: Counter[int] = Counter()  # immediates of this phase and later ones
+        self._sent: Counter[int] = Counter()  # in this phase
+        self._outstanding: Counter[int] = Counter()
+        self._changed = False
+
+    def begin(self, now_ns: int) -> None:
+        """Begin the first phase."""
+        self._round_start_ns = now_ns
+        self._enter(0, now_ns)
+
+    def completed(self, flow: int, _now_ns: int) -> None:
+        """Count a completed message of this phase."""
+        self._outstanding[flow] -= 1
+        self._changed = True
+
+    def received_immediate(self, flow: int) -> None:
+        """Count a message of this phase, or of the next one if the sender is ahead."""
+        self._received[flow] += 1
+        self._changed = True
+
+    def posts(self, now_ns: int) -> list[Post]:
+        """Return what this phase may send; if the phase is over, what the next one may send."""
+        if not self._changed and now_ns < self.wake_ns:
+            return []
+        self._changed = False
+        posts = self._due()
+        while not posts and self._is_over(now_ns):
+            self._leave(now_ns)
+            posts = self._due()
+        return posts
+
+    def _enter(self, index: int, now_ns: int) -> None:
+        phase = self._phases[index]
+        self._index = index
+        self.wake_ns = now_ns + phase.compute_ns if phase.compute_ns else NEVER
+        self._changed = True
+
+    def _due(self) -> list[Post]:
+        phase = self._phases[self._index]
+        posts = []
+        for i, flow in enumerate(phase.outgoing):
+            sent = self._sent[flow]
+            passed_on = self._received[phase.incoming[i]] if i < len(phase.incoming) else 0
+            until = min(
+                phase.messages, phase.lead + passed_on, sent + self._depth - self._outstanding[flow]
+            )
+            if until > sent:
+                posts += [Post(flow, phase.size, immediate=True)] * (until - sent)
+                self._sent[flow] = until
+                self._outstanding[flow] += until - sent
+        return posts
+
+    def _is_over(self, now_ns: int) -> bool:
+        phase = self._phases[self._index]
+        if phase.compute_ns and now_ns < self.wake_ns:
+            return False
+        return all(
+            self._sent[flow] == phase.messages and not self._outstanding[flow]
+            for flow in phase.outgoing
+        ) and all(self._received[flow] >= phase.messages for flow in phase.incoming)
+
+    def _leave(self, now_ns: int) -> None:
+        phase = self._phases[self._index]
+        self._sent.clear()
+        for flow in phase.incoming:
+            self._received[flow] -= phase.messages
+        following = (self._index + 1) % len(self._phases)
+        if following == 0:
+            start_ns, self._round_start_ns = self._round_start_ns, now_ns
+            self.finished.append(
+                Operation(self._kind, self._round, start_ns, now_ns, self._size, self._hosts)
+            )
+            self._round += 1
+        self._enter(following, now_ns)
 
 
 def program_of(

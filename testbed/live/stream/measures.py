@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from testbed.live.stream.records import EvMeasures, FlowMeasures, LinkMeasures, State
-from testbed.model.fabric.ev_profile import EV_BITS
+from testbed.model.fabric.ev_set import EV_BITS
 from testbed.model.fabric.names import directions_along
 from testbed.model.fabric.topology import Topology
 from testbed.model.units import NS_PER_S

@@ -7,13 +7,13 @@ together, except `ev_loss` of two different paths: a link has room for one path.
 
 from bisect import bisect
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
 from random import Random
 
 from testbed.model.errors import Problem, Remark, did_you_mean, few
-from testbed.model.fabric.addressing import Path, directions_of_path, path_named, path_remedy
+from testbed.model.fabric.addressing import Path, directions_of_path, path_named, path_remedy, paths
 from testbed.model.fabric.names import (
     direction_named,
     ends_remedy,
@@ -25,11 +25,18 @@ from testbed.model.fabric.names import (
 )
 from testbed.model.fabric.nodes import Link, Tier
 from testbed.model.fabric.topology import ETHERNET_HEADER, LINK_MTU, LONGEST_WAIT_NS, Topology
-from testbed.model.faults.busy import busy_problems
-from testbed.model.faults.fault import TemporaryFault
-from testbed.model.faults.host_kinds import Busy, Kill
 from testbed.model.faults.impairment import HEALTHY
-from testbed.model.faults.kinds import Degrade, Delay, EvLoss, Fault, Reboot
+from testbed.model.faults.kinds import (
+    Busy,
+    Degrade,
+    Delay,
+    EvLoss,
+    Fault,
+    Kill,
+    Reboot,
+    TemporaryFault,
+)
+from testbed.model.faults.record import FaultRecord
 from testbed.model.faults.schedule import ScheduledFault, Step, repetitions
 from testbed.model.faults.targets import (
     CONTROLLER,
@@ -41,7 +48,7 @@ from testbed.model.faults.targets import (
 from testbed.model.flows import Flow, flows_of
 from testbed.model.limits import too_many_evs
 from testbed.model.scenario import Scenario
-from testbed.model.transport import HashedPath
+from testbed.model.transport import HashedPath, Mrc
 from testbed.model.units import (
     NS_PER_S,
     exact_duration,
@@ -50,6 +57,63 @@ from testbed.model.units import (
     shown_at_least,
     shown_at_most,
 )
+
+# --------------------------------------------------------------------------------------------------
+# Whether a fault `busy` fits a run: its transport, its hosts that take part, their paths.
+
+
+def busy_problems(
+    topology: Topology,
+    transport: str,
+    flows: Sequence[tuple[str, str, int]],
+    fault: Fault,
+    where: str,
+) -> Iterator[Problem]:
+    """What makes a fault `busy` impossible in a run.
+
+    Args:
+        topology: the fabric.
+        transport: the kind of the run's transport.
+        flows: its flows (`Scenario.flows`).
+        fault: the fault, of any kind; its names are right.
+        where: its place, for messages.
+    """
+    if not isinstance(fault, Busy):
+        return
+    if transport != Mrc().kind:
+        expected = f"another fault with {transport}: only MRC's responders say that they are busy"
+        yield Problem(f"{where}.kind", fault.kind, expected)
+    if not flows:
+        expected = "another fault: only the endpoints of a scenario's run can be busy"
+        yield Problem(f"{where}.kind", fault.kind, expected, "testbed run SCENARIO --hold")
+        return
+    ends = sorted({end for src, dst, _ in flows for end in (src, dst)})
+    absent = [name for name in expand_groups(topology, fault.target) if name not in ends]
+    if absent:
+        found = absent[0] if absent[0] in fault.target else ", ".join(fault.target)
+        remedy = "" if found == absent[0] else f"name hosts: {few(absent)} take no part"
+        yield Problem(f"{where}.target", found, f"a host that takes part: {few(ends)}", remedy)
+    elif fault.path is not None:
+        yield from _path_problems(topology, flows, fault, fault.path, f"{where}.path")
+
+
+def _path_problems(
+    topology: Topology, flows: Sequence[tuple[str, str, int]], fault: Busy, named: str, where: str
+) -> Iterator[Problem]:
+    """A path that no flow to the target can take: one of a T0 where all flows cross a T1, or so."""
+
+    def paths_of(*ends: str) -> tuple[Path, ...]:
+        src, dst = map(topology.host_named, ends)
+        return paths(topology, src, dst)
+
+    targets = expand_groups(topology, fault.target)
+    arriving = [(src, dst) for src, dst, _ in flows if dst in targets]
+    if arriving and all(path_named(named) not in paths_of(*ends) for ends in arriving):
+        src, dst = arriving[0]
+        example = paths_of(src, dst)[0].name
+        expected = f"a path of a flow to {dst}, such as {example} from {src}"
+        yield Problem(where, named, expected, f"testbed paths {topology.name} {src} {dst}")
+
 
 MAX_MEMBERS = 100_000
 """Most names for which the groups of a target may stand."""
@@ -401,3 +465,46 @@ def _last_path_remarks(scenario: Scenario, paths: _FlowPaths) -> Iterator[Remark
 
 def _change_time(change: tuple[Step, ScheduledFault]) -> int:
     return change[0].at
+
+
+# --------------------------------------------------------------------------------------------------
+# Whether a fault by hand conflicts with another of its kind, as the checks of a timeline do.
+
+
+def conflict(
+    fault: ScheduledFault, begun: Iterable[FaultRecord], due: Iterable[ScheduledFault]
+) -> Problem | None:
+    """The conflict of a fault with one of its kind, in force now or due before the fault heals.
+
+    Args:
+        fault: the fault, with times of the run.
+        begun: every fault that has begun; those that have healed or failed do not conflict.
+        due: the faults of the timeline that have not begun.
+    """
+    for record in begun:
+        place = _common_place(fault, record.kind, record.places)
+        if place and record.healed_ns is None and record.error is None:
+            return Problem(
+                "request",
+                f"{fault.kind} of {fault.target}",
+                f"no other {fault.kind} there: fault {record.index} is in force at {place}",
+                f"heal fault {record.index} first; faults of different kinds add up",
+            )
+    for other in due:
+        place = _common_place(fault, other.kind, other.places)
+        if place and (fault.heals_at is None or other.at <= fault.heals_at):
+            remaining = show_duration(max(other.at - fault.at, 0))
+            return Problem(
+                "request",
+                f"{fault.kind} of {fault.target}",
+                f"one that heals before fault {other.index} of the timeline, a {fault.kind} too, "
+                f"affects {place} in {remaining}",
+                f"for: less than {remaining}, or another kind; faults of different kinds add up",
+            )
+    return None
+
+
+def _common_place(fault: ScheduledFault, kind: str, places: Iterable[str]) -> str:
+    """A place that both strike, if they are of one kind; empty if there is none."""
+    struck = frozenset(fault.places) if kind == fault.kind else frozenset[str]()
+    return next((place for place in places if place in struck), "")

@@ -4,12 +4,13 @@ Faults add up: the impairment of a place is the combination of all faults that a
 and healing one leaves the others. The controller, the simulator and the analysis share this.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import reduce
 from typing import Any
 
 from testbed.model.errors import RunFailedError
+from testbed.model.units import show_duration, show_rate, show_share
 
 PPM = 1_000_000
 
@@ -154,3 +155,25 @@ class ActiveFaults:
             RunFailedError: they lose packets of different paths there.
         """
         return combined(self._impairments.get(place, {}).values())
+
+
+# --------------------------------------------------------------------------------------------------
+# A fault as the link model's memory has it, in words: `loses 5%`, `drops everything`.
+
+
+_FIELDS: dict[str, Callable[[int], str]] = {
+    "blackhole": lambda _: "drops everything",
+    "loss_ppm": lambda ppm: f"loses {show_share(ppm / PPM)}",
+    "corrupt_ppm": lambda ppm: f"corrupts {show_share(ppm / PPM)}",
+    "path_loss_ppm": lambda ppm: f"loses {show_share(ppm / PPM)} of one path's packets",
+    "delay_ns": lambda ns: f"adds {show_duration(ns)}",
+    "rate_bps": lambda bps: f"sends {show_rate(bps)}",
+}
+"""The fields that say what is wrong with a direction; others qualify these."""
+
+
+def in_words(read_back: Mapping[str, Sequence[int]]) -> Iterator[str]:
+    """What is wrong with the directions of a fault, from the distinct values of each field."""
+    for field, values in read_back.items():
+        if field in _FIELDS:
+            yield from map(_FIELDS[field], filter(None, values))

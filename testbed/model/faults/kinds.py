@@ -10,14 +10,203 @@ from itertools import islice
 from random import Random
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import ConfigDict, Field, ValidationInfo, model_validator
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    WithJsonSchema,
+    model_validator,
+)
 
 from testbed.model.errors import RefusedValueError
 from testbed.model.fabric.addressing import ev_for_path, flow_label_of_ev, path_named
-from testbed.model.faults.fault import Probability, TemporaryFault
-from testbed.model.faults.host_kinds import Busy, Freeze, Kill
 from testbed.model.faults.impairment import HEALTHY, Impairment
+from testbed.model.part import Part
 from testbed.model.units import BaseRtt, RealTime, RunTime, exact_duration, parse_run_time
+
+# --------------------------------------------------------------------------------------------------
+# What every kind of fault has: targets, a time, a course.
+
+
+MAX_FAULTS = 10_000
+"""How many faults one timeline may have, repetitions included."""
+
+NAMES = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
+
+
+def _as_list(value: object) -> object:
+    if isinstance(value, str):
+        return (value,)
+    if not isinstance(value, list | tuple):
+        raise RefusedValueError("the name of a target, or a list of them (docs/faults.md)")
+    return value
+
+
+Targets = Annotated[
+    tuple[str, ...], Field(min_length=1), BeforeValidator(_as_list), WithJsonSchema(NAMES)
+]
+Probability = Annotated[float, Field(gt=0, le=1, strict=True)]
+
+
+class AnyFault(Part):
+    """What every kind has: targets and a time.
+
+    Attributes:
+        full: the impairment of its places at the fault's full degree, where no key decides it.
+        strikes_hosts: whether it strikes endpoints rather than links.
+        needs_process: whether it strikes the process of an endpoint; a simulated host has none.
+        needs_both_directions: whether it strikes both directions of a link or none.
+    """
+
+    full: ClassVar[Impairment] = HEALTHY
+    strikes_hosts: ClassVar[bool] = False
+    needs_process: ClassVar[bool] = False
+    needs_both_directions: ClassVar[bool] = False
+
+    kind: str
+    target: Annotated[
+        Targets, Field(description="what it affects: a name or a list of names (docs/faults.md)")
+    ]
+    choose: Annotated[int, Field(ge=1, strict=True)] | None = Field(
+        default=None, description="strike only this many of the targets, drawn at random each time"
+    )
+    at: RunTime = Field(description="when it begins, from the start of the run")
+
+    @property
+    def heals_at(self) -> int | None:
+        """When its first repetition heals, in ns of the run; None if it never heals."""
+        return None
+
+    def start_times(self, duration: int) -> range:  # noqa: ARG002 - only some kinds repeat
+        """When each repetition begins, in ns of a run that lasts `duration` ns."""
+        return range(self.at, self.at + 1)
+
+    def course(self, random: Random) -> Iterator[tuple[int, Impairment]]:  # noqa: ARG002 - no chance
+        """Yield (ns since the beginning, impairment from then on) in order of time.
+
+        Healing is not part of the course.
+        """
+        yield 0, self.full
+
+
+class TemporaryFault(AnyFault):
+    """A fault that heals, and that may repeat."""
+
+    for_: Annotated[RunTime, Field(gt=0)] = Field(alias="for", description="how long it lasts")
+    every: Annotated[RunTime, Field(gt=0)] | None = Field(
+        default=None, description="repeat it at this interval until the run ends"
+    )
+    times: Annotated[int, Field(ge=1, le=MAX_FAULTS, strict=True)] | None = Field(
+        default=None, description="how often in all, if not until the run ends"
+    )
+
+    @model_validator(mode="after")
+    def _check_repetition(self) -> Self:
+        if self.times is not None and self.every is None:
+            raise RefusedValueError("the key every (the interval) beside it", key="times")
+        if self.every is not None and self.every <= self.for_:
+            raise RefusedValueError(
+                f"longer than for ({exact_duration(self.for_)}): it heals before it begins again",
+                key="every",
+            )
+        return self
+
+    @property
+    def heals_at(self) -> int:
+        """When its first repetition heals, in ns of the run."""
+        return self.at + self.for_
+
+    def start_times(self, duration: int) -> range:
+        """When each repetition begins, in ns; without `times`, all that heal within the run."""
+        if self.every is None:
+            return super().start_times(duration)
+        fitting = max((duration - self.heals_at) // self.every + 1, 1)
+        times = fitting if self.times is None else self.times
+        return range(self.at, self.at + times * self.every, self.every)
+
+
+# --------------------------------------------------------------------------------------------------
+# Faults of hosts: their endpoints stop, end, or are busy.
+
+
+MAX_PENALTY = 127
+"""The largest window penalty: the field `rcv_cwnd_pen` has seven bits (OCP MRC 1.0)."""
+
+
+class Freeze(TemporaryFault):
+    """An endpoint stops for a while: its host swaps, its kernel hangs, a debugger holds it."""
+
+    kind: Literal["freeze"] = "freeze"
+    full: ClassVar[Impairment] = Impairment(frozen=True)
+    strikes_hosts: ClassVar[bool] = True
+    needs_process: ClassVar[bool] = True
+
+
+class Kill(AnyFault):
+    """An endpoint, or the controller, ends for good, as by `kill -9`."""
+
+    kind: Literal["kill"] = "kill"
+    full: ClassVar[Impairment] = Impairment(dead=True)
+    strikes_hosts: ClassVar[bool] = True
+    needs_process: ClassVar[bool] = True
+
+
+class Busy(TemporaryFault):
+    """An endpoint cannot keep up with what arrives, and says so to the senders.
+
+    It does one of three things: it takes a part of their windows with each SACK (`penalty`), it
+    refuses packets (`refuse`), or it asks them to leave a path (`path`).
+    """
+
+    kind: Literal["busy"] = "busy"
+    strikes_hosts: ClassVar[bool] = True
+    penalty: Annotated[int, Field(ge=0, le=MAX_PENALTY, strict=True)] | None = Field(
+        default=None,
+        description="128ths by which SACKs shrink the sender's window: of the window, with "
+        "`nscc: uec` of the bytes that each SACK reports; 0 takes nothing",
+    )
+    restore: bool = Field(
+        default=True,
+        strict=True,
+        description="whether SACKs ask, when a penalty is over, for the window from before it",
+    )
+    refuse: Literal["no_bitmap", "no_pkt_buffer", "no_resource"] | None = Field(
+        default=None, description="the reason of the NACKs with which new packets are refused"
+    )
+    share: Probability = Field(default=1.0, description="share of the new packets it refuses")
+    path: str | None = Field(
+        default=None, description="the path that SACKs ask to leave (m = 2), such as p0/t1_2"
+    )
+
+    @model_validator(mode="after")
+    def _check_one(self) -> Self:
+        given = [key for key in ("penalty", "refuse", "path") if getattr(self, key) is not None]
+        if len(given) != 1:
+            found = " and ".join(given) or "none"
+            raise RefusedValueError(
+                f"one of penalty, refuse and path (there is {found})",
+                key=given[-1] if given else "",
+            )
+        if self.share < 1 and self.refuse is None:
+            raise RefusedValueError("the key refuse beside it", key="share")
+        if not self.restore and self.penalty is None:
+            raise RefusedValueError("the key penalty beside it", key="restore")
+        return self
+
+    def course(self, random: Random) -> Iterator[tuple[int, Impairment]]:  # noqa: ARG002 - no chance
+        """The same impairment from the beginning to the end."""
+        yield (
+            0,
+            Impairment(
+                penalty=self.penalty or 0,
+                unrestored=bool(self.penalty) and not self.restore,
+                refusal=self.refuse or "",
+                refused=self.share if self.refuse else 0.0,
+                skipped_path=self.path or "",
+            ),
+        )
+
 
 RAMP_STEPS = 10
 """Steps in which a ramp rises to the full degree."""

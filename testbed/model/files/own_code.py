@@ -6,7 +6,7 @@ from pathlib import Path
 
 from testbed.model.errors import InputError, few, similar_word
 from testbed.model.files.catalog import relative_to_here
-from testbed.model.files.documents import Document
+from testbed.model.files.reading import Document
 from testbed.model.own_code import REFERENCE, OwnCode
 from testbed.model.transport import Mrc
 

@@ -8,20 +8,293 @@ import errno
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
-from dataclasses import replace
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, reduce
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from testbed.model.errors import InputError, Problem, raise_any, similar_word
-from testbed.model.files.documents import REQUEST, Document, key_path, place
-from testbed.model.files.scalars import TAGGED, Loader, joined, no_text
-from testbed.model.files.syntax.failure import entry_remedy
-from testbed.model.files.syntax.problems import syntax_problem
+from testbed.model.files.syntax import entry_remedy, syntax_problem
+from testbed.model.units import is_in_rtts
+
+# --------------------------------------------------------------------------------------------------
+# Which words of a YAML file are numbers, truth values or text, as YAML 1.2 has it.
+#
+# PyYAML follows YAML 1.1, where `4:8` is 248 (base 60), `010` is 8 (base 8), `no` is false, and
+# `1e-3` is text. Here `1e-3` is a number, and the others are text: where a number or a truth value
+# belongs they are refused.
+
+
+TEXT = "tag:yaml.org,2002:str"
+_NO_TAGS = (None, "!", TEXT)
+"""What may stand as the tag of a value: none, or that of text."""
+
+_RULES = {
+    "null": (r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    "bool": (r"true|True|TRUE|false|False|FALSE", [*"tTfF"]),
+    "int": (r"[-+]?(?:0|[1-9][0-9]*|0x[0-9a-fA-F]+)", [*"-+0123456789"]),
+    "float": (
+        (
+            r"[-+]?(?:(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+)"
+            r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
+        ),
+        [*"-+.0123456789"],
+    ),
+    "merge": (r"<<", ["<"]),
+}
+"""What each type looks like, and the characters that it begins with (YAML 1.2, section 10.3.2)."""
+
+_BASE_60 = re.compile(r"[-+]?[0-9.]+(?::[0-9.]+)+")
+_LEADING_ZEROS = re.compile(r"([-+]?)0+([0-9]+)")
+_TRUTHS = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
+
+
+TAGGED = "tagged"
+"""The tag of each node that has one in the file: it may not be what that says (`!!bool maybe`)."""
+
+
+class Loader(yaml.SafeLoader):
+    """The safe loader with the scalars of YAML 1.2; a node with a tag is `TAGGED`."""
+
+    yaml_implicit_resolvers = {}  # noqa: RUF012 - PyYAML's own attribute, as it declares it
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Compose a node, after a look at its tag."""
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        is_tagged = getattr(event, "tag", None) not in _NO_TAGS
+        node: yaml.Node | None = super().compose_node(parent, index)
+        if is_tagged and node is not None:
+            node.tag = TAGGED
+        return node
+
+
+for _name, (_pattern, _first) in _RULES.items():
+    Loader.add_implicit_resolver(
+        f"tag:yaml.org,2002:{_name}", re.compile(rf"(?:{_pattern})\Z"), _first
+    )
+
+
+def joined(text: str) -> str:
+    """A text in which two halves of a character, as JSON escapes them, are that character."""
+    if text.isascii():
+        return text
+    halves = text.encode("utf-16-le", "surrogatepass")
+    return halves.decode("utf-16-le", "surrogatepass")
+
+
+def no_text(text: str) -> str:
+    """The code of the first character of a text that no file can hold as it is; empty if all can.
+
+    These are control characters and halves of characters, which only an escape can write.
+    """
+    found = yaml.reader.Reader.NON_PRINTABLE.search(text)
+    return "" if found is None else found[0].encode("unicode_escape").decode()
+
+
+def number_remedy(text: str) -> str:
+    """What to write in place of a word that is meant as a number; empty if that is not clear."""
+    text = text.replace("_", "") if re.fullmatch(r"[-+]?[0-9_]+", text) else text
+    if _BASE_60.fullmatch(text):
+        return f"separate several values by commas: {', '.join(text.split(':'))}"
+    if zeros := _LEADING_ZEROS.fullmatch(text):
+        return f"write it without the leading 0: {zeros[1]}{zeros[2]}"
+    if re.fullmatch(r"[-+]?[0-9]+", text):
+        return f"write {text}"
+    if re.fullmatch(r"[0-9.]+[eE]\+?[0-9]", text) and float(text).is_integer():
+        return f"write {float(text):.0f}"
+    if text.endswith("%"):
+        return _share_remedy(text)
+    return ""
+
+
+def _share_remedy(text: str) -> str:
+    try:
+        percentage = float(text.removesuffix("%"))
+    except ValueError:
+        return "write a percentage as a share, such as 0.2 for 20%"
+    return f"write it as a share: {percentage / 100:.12g}"
+
+
+def truth_remedy(text: str) -> str:
+    """What to write in place of a word that is meant as a truth value; empty if not clear."""
+    truth = _TRUTHS.get(text.lower())
+    return f"write {truth}" if truth else ""
+
+
+# --------------------------------------------------------------------------------------------------
+# The content of a YAML file or of a request: plain data, with the line and text of each part.
+
+
+_PATHS_SHOWN = 8
+"""Existing paths that a message about a wrong one names."""
+
+_LONGEST_PATH = 200
+"""Characters of a key path that an option gives."""
+
+REQUEST = "request"
+"""The place that messages name for a document that is no file."""
+
+
+def key_path(parent: str, key: str | int) -> str:
+    """The path of a part: `timeline[0].at`."""
+    if isinstance(key, int):
+        return f"{parent}[{key}]"
+    return f"{parent}.{key}" if parent else key
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """The content of a YAML file, or of a request.
+
+    Attributes:
+        file: the file; None for a request.
+        data: mappings, lists, text, numbers, booleans and None.
+        lines: the line of each part, by key path; the whole document is "".
+        texts: each part as the user wrote it, shortened, by key path.
+        origins: the option, or the place in another file, that gave a part which is not from the
+            file, by key path.
+        problems: what is wrong with it as YAML: a key given twice, a number that cannot be read.
+        remarked: the key paths of values without quotes that end at a remark (`#`).
+        cut: what is wrong with texts of which YAML drops the first word, by key path.
+    """
+
+    file: Path | None
+    data: Any
+    lines: dict[str, int] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
+    origins: dict[str, str] = field(default_factory=dict)
+    problems: tuple[Problem, ...] = ()
+    remarked: frozenset[str] = frozenset()
+    cut: dict[str, Problem] = field(default_factory=dict)
+
+    @property
+    def directory(self) -> Path:
+        """The directory to which paths in the document are relative."""
+        return self.file.parent if self.file else Path()
+
+    def where(self, path: str) -> str:
+        """File, line and key path of a part; for a request only the key path.
+
+        The line of a missing part is that of the part that should contain it.
+        """
+        for part in _with_those_above(path):
+            if part in self.origins:
+                return f"{self.origins[part]}: {path}"
+        if path not in self.lines:  # an option made it, with what is below
+            for inserted, origin in self.origins.items():
+                if _is_below(inserted, path):
+                    return f"{origin}: {path}"
+        existing = next((part for part in _with_those_above(path) if part in self.lines), "")
+        return place(self.file, self.lines.get(existing, 1), path)
+
+    def located(self, problem: Problem) -> Problem:
+        """A problem whose place is a key path, with file and line added, and the text if in RTT."""
+        text = self.texts.get(problem.where, "")
+        found = f"{text} ({problem.found})" if is_in_rtts(text) else problem.found
+        return replace(problem, where=self.where(problem.where), found=found)
+
+
+def place(file: Path | None, line: int = 0, path: str = "") -> str:
+    """The place that a message names, as exactly as it is known."""
+    if file is None:
+        return path or REQUEST
+    return ": ".join(filter(None, (f"{file}:{line}" if line else str(file), path)))
+
+
+def with_value(document: Document, path: str, value: Any, origin: str) -> Document:
+    """A document with another value at a key path; `origin` is the option that gave it.
+
+    Raises:
+        InputError: the document has no such place.
+    """
+    if len(path) > _LONGEST_PATH:
+        raise InputError.of(origin, path, f"the path of a key, {_LONGEST_PATH} characters at most")
+    steps: list[str | int] = [
+        int(step[1:-1]) if step.startswith("[") else step
+        for step in re.findall(r"\[\d+\]|[^.\[\]]+", path)
+    ]
+    if not steps or reduce(key_path, steps, "") != path:
+        expected = "the path of a key, such as transport.evs or timeline[0].at"
+        raise InputError.of(origin, path, expected)
+    try:
+        data = _with(document.data, steps, value)
+    except LookupError:
+        expected, remedy = _existing_paths(document, path)
+        raise InputError.of(origin, path, expected, remedy) from None
+    return replace(
+        document,
+        data=data,
+        texts={
+            **{at: text for at, text in document.texts.items() if not _is_below(at, path)},
+            **_texts(value, path),
+        },
+        origins={**document.origins, path: origin},
+    )
+
+
+def _with_those_above(path: str) -> Iterator[str]:
+    """A key path, then that of each part around it."""
+    while path:
+        yield path
+        path = path[: max(path.rfind("."), path.rfind("["), 0)]
+
+
+def _is_below(path: str, above: str) -> bool:
+    return path.startswith((f"{above}.", f"{above}["))
+
+
+def _texts(value: Any, path: str) -> dict[str, str]:
+    """A value of an option and its parts as text, by key path."""
+    parts = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
+    texts = {path: str(value)}
+    for key, part in parts:
+        texts |= _texts(part, key_path(path, key))
+    return texts
+
+
+def _existing_paths(document: Document, path: str) -> tuple[str, str]:
+    """What was expected in place of a path that does not exist, and the one that was meant."""
+    bracketed = re.sub(r"\.(\d+)(?=[.\[]|$)", r"[\1]", path)
+    remedy = f"did you mean {bracketed}?" if bracketed in document.lines else ""
+    within = path
+    while within not in document.lines and within:
+        within = within[: max(within.rfind("."), within.rfind("["), 0)]
+    if within:
+        below = [key for key in document.lines if key.startswith((f"{within}.", f"{within}["))]
+    else:
+        below = list(filter(None, document.lines))
+    existing = ", ".join((below or [within])[:_PATHS_SHOWN])
+    return f"the path of an entry that the file has, such as {existing}", remedy
+
+
+def _with(data: Any, steps: Sequence[str | int], value: Any) -> Any:
+    """Data with another value at the end of some steps; mappings that are missing are added.
+
+    Raises:
+        LookupError: a step is no key of a mapping or number of an entry.
+    """
+    if not steps:
+        return value
+    step, rest = steps[0], steps[1:]
+    if isinstance(step, int):
+        if not isinstance(data, list) or step >= len(data):
+            raise LookupError
+        return [*data[:step], _with(data[step], rest, value), *data[step + 1 :]]
+    if data is not None and not isinstance(data, dict):
+        raise LookupError
+    mapping = data or {}
+    return {**mapping, step: _with(mapping.get(step), rest, value)}
+
 
 MAX_CHARACTERS = 4 << 20
 """Most characters of one file."""

@@ -1,29 +1,110 @@
 """Scenarios from YAML files."""
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, get_args
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from testbed.model.checks import problems
-from testbed.model.errors import InputError, Problem, raise_any
+from testbed.model.errors import InputError, Problem, Remark, few, raise_any
 from testbed.model.fabric.topology import NOMINAL_DILATION, Topology
+from testbed.model.faults.checks import single_fault_problems
+from testbed.model.faults.kinds import Fault, TemporaryFault
 from testbed.model.files.catalog import find_scenario, relative_to_here
-from testbed.model.files.documents import Document, with_value
 from testbed.model.files.matrices import ConnectionMatrix, read_matrix
 from testbed.model.files.own_code import with_own_code
-from testbed.model.files.partial import problems_of_the_rest
-from testbed.model.files.reading import read_document
+from testbed.model.files.reading import Document, parse_request, read_document, with_value
 from testbed.model.files.topologies import BASE, is_auto, topology_of_scenario, with_dilation
-from testbed.model.files.transports import sweeps_kinds, with_keys_of_its_kind
-from testbed.model.files.validation import validated
+from testbed.model.files.validation import problems_of_the_rest, validated
 from testbed.model.own_code import recorded_code
+from testbed.model.part import Part, kinds_of, times_in
 from testbed.model.scenario import Scenario
-from testbed.model.units import BaseRtt
+from testbed.model.transport import Mrc, Transport
+from testbed.model.units import EMULATED, BaseRtt, TimeBase, exact_duration, is_in_rtts, show_number
+
+# --------------------------------------------------------------------------------------------------
+# The keys of a transport whose kind an option changes: each kind takes those that it knows.
+
+
+_TRANSPORT, _KIND = "transport", "transport.kind"
+_KINDS = kinds_of(get_args(get_args(Transport)[0]))
+
+
+def with_keys_of_its_kind(original: Document, document: Document, *, swept: bool) -> Document:
+    """A document without the keys of its transport that only other kinds of transport know.
+
+    A key of the file stays if the kind is that of the file, or declares the key alike. A key that
+    an option gives stays unless kinds are swept: it is for those that know it then. A key that no
+    kind knows stays, and is an error.
+
+    Args:
+        original: the document of the file.
+        document: the same with the values of `--set` and `--sweep`.
+        swept: whether kinds are swept.
+    """
+    before, after = (each.data.get(_TRANSPORT) for each in (original, document))
+    if not isinstance(after, dict) or (kind := _kind(after)) is None:
+        return document
+    file_kind = _kind(before) if isinstance(before, dict) else None
+    if file_kind is None or _TRANSPORT in document.origins:
+        file_kind = kind
+
+    def stays(key: str) -> bool:
+        if key == "kind" or not any(key in other.model_fields for other in _KINDS.values()):
+            return True
+        if f"{_TRANSPORT}.{key}" in document.origins:
+            return key in kind.model_fields or not swept
+        return kind is file_kind or _declared_alike(key, kind, file_kind)
+
+    kept = {key: value for key, value in after.items() if stays(key)}
+    return replace(document, data={**document.data, _TRANSPORT: kept})
+
+
+def sweeps_kinds(swept: Collection[str]) -> bool:
+    """Whether a sweep over some key paths is one over kinds of transport."""
+    return _TRANSPORT in swept or _KIND in swept
+
+
+def taken(settings: Mapping[str, Any], scenario: Scenario) -> dict[str, Any]:
+    """Those of some settings whose keys the transport of a scenario knows, or that are others."""
+    known = type(scenario.transport).model_fields
+    return {path: value for path, value in settings.items() if _key(path) in (None, *known)}
+
+
+def require_taken(
+    option: str, settings: Mapping[str, Any], scenarios: Collection[Scenario]
+) -> None:
+    """Check that each key of a transport is known to one of several transports at least.
+
+    Raises:
+        InputError: it is known to none.
+    """
+    for path in settings:
+        if not any(path in taken({path: None}, scenario) for scenario in scenarios):
+            kinds = ", ".join(dict.fromkeys(scenario.transport.kind for scenario in scenarios))
+            raise InputError.of(option, path, f"a key of one of the transports ({kinds})")
+
+
+def _kind(transport: Mapping[str, Any]) -> type[BaseModel] | None:
+    return _KINDS.get(str(transport.get("kind", Mrc().kind)))
+
+
+def _key(path: str) -> str | None:
+    """The key of the transport that a path names; None if it names something else."""
+    part, _, key = path.partition(".")
+    return key.partition(".")[0] if part == _TRANSPORT and key else None
+
+
+def _declared_alike(key: str, kind: type[BaseModel], other: type[BaseModel]) -> bool:
+    first, second = kind.model_fields.get(key), other.model_fields.get(key)
+    if first is None or second is None:
+        return False
+    return (first.annotation, first.metadata) == (second.annotation, second.metadata)
+
 
 Dilation = Callable[[Scenario], float]
 """Finds the dilation for `auto`, given the scenario at the nominal dilation."""
@@ -182,3 +263,110 @@ def _matrix_of_scenario(document: Document) -> ConnectionMatrix:
         expected = "a file, relative to the scenario's directory"
         raise InputError.of(where, f"{file}, which does not exist", expected)
     return read_matrix(relative_to_here(file))
+
+
+# --------------------------------------------------------------------------------------------------
+# The times that a scenario's file has: on which clock, and how long in each unit.
+
+
+_MANY = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenTime:
+    """A time that the file or an option gives.
+
+    Attributes:
+        key: its key path.
+        text: as it is written.
+        clock: the clock that it is in.
+        real_ns: at full speed, in ns.
+        emulated_ns: during an emulated run, in ns.
+        rtts: in base RTTs.
+    """
+
+    key: str
+    text: str
+    clock: TimeBase
+    real_ns: float
+    emulated_ns: int
+    rtts: float
+
+    def __str__(self) -> str:
+        """It in words, such as `4 s: emulated, 30.6 RTT, 400 us real`."""
+        shown = f"{self.rtts:,.0f}" if self.rtts >= _MANY else show_number(self.rtts)
+        rtts, real = f"{shown} RTT", f"{exact_duration(round(self.real_ns))} real"
+        emulated = f"{exact_duration(self.emulated_ns)} emulated"
+        if is_in_rtts(self.text):
+            return f"{self.text} ({emulated}, {real})"
+        if self.clock is EMULATED:
+            return f"{self.text} {self.clock.name} ({rtts}, {real})"
+        return f"{self.text} {self.clock.name} ({rtts}, {emulated})"
+
+
+def written_times(scenario: Scenario, document: Document) -> Iterator[WrittenTime]:
+    """The times of a scenario that its document gives; those of the topology are left out."""
+    rtt = scenario.topology.round_trip
+    for key, time_ns, clock in times_in(scenario):
+        text = document.texts.get(key)
+        if text is None or key.startswith("topology."):
+            continue
+        dilation = scenario.topology.dilation
+        emulated_ns = time_ns if clock is EMULATED else round(time_ns * dilation)
+        yield WrittenTime(
+            key, text, clock, emulated_ns / dilation, emulated_ns, emulated_ns / rtt.emulated_ns
+        )
+
+
+def time_remarks(scenario: Scenario, document: Document) -> Iterator[Remark]:
+    """Times that stretch with the dilation beside times that do not."""
+    times = [time for time in written_times(scenario, document) if time.emulated_ns]
+    emulated = [time for time in times if time.clock is EMULATED]
+    in_rtts = [time.key for time in emulated if is_in_rtts(time.text)]
+    others = [time.key for time in emulated if not is_in_rtts(time.text)]
+    if document.texts.get("duration") is None:
+        others.insert(0, "duration (by default)")
+    if in_rtts and others:
+        what = f"in base RTTs, but not {few(others)}: at another dilation they no longer fit"
+        yield Remark(few(in_rtts), f"{what}; write all of them in RTT")
+
+
+# --------------------------------------------------------------------------------------------------
+# Faults injected by hand, from JSON.
+
+
+DEFAULT_LENGTH = "10 min"
+"""How long a fault injected by hand lasts if the request says nothing and nobody heals it."""
+
+
+class _Request(Part):
+    """The data of a request to inject a fault."""
+
+    fault: Fault
+
+
+def load_fault(text: str, topology: Topology) -> Fault:
+    """Read a fault that is to begin now: an entry of a timeline without `at`, `for` optional.
+
+    Args:
+        text: the entry in JSON.
+        topology: the fabric whose nodes and links it names.
+
+    Raises:
+        InputError: it is wrong.
+    """
+    example = '{"kind": "cut", "target": "p0"}'
+    document = parse_request(text, "fault", "a fault in JSON", example)
+    entry = document.data["fault"]
+    if isinstance(entry, dict):
+        ends_itself = entry.get("kind") == "kill" or "count" in entry
+        entry = {"at": "0 s", **({} if ends_itself else {"for": DEFAULT_LENGTH}), **entry}
+    fault = validated(_Request, {"fault": entry}, document, rtt=topology.round_trip).fault
+    problems = [*single_fault_problems(topology, fault, "fault")]
+    repeats = isinstance(fault, TemporaryFault) and fault.every is not None
+    if fault.at or repeats:
+        where = "fault.at" if fault.at else "fault.every"
+        expected = "no such key: a fault injected by hand begins now, once"
+        problems.append(Problem(where, document.texts[where], expected))
+    raise_any(map(document.located, problems))
+    return fault

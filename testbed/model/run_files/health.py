@@ -3,6 +3,7 @@
 import json
 from collections.abc import Collection, Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -91,3 +92,28 @@ def _mean(samples: Iterable[tuple[float | None, int]]) -> float | None:
     if not shares:
         return None
     return sum(share * weight for share, weight in shares) / sum(weight for _, weight in shares)
+
+
+# --------------------------------------------------------------------------------------------------
+# A sample of the counters of a link direction: the columns of the table `links`.
+
+
+class LinkSample(NamedTuple):
+    """What one direction of a link has carried so far.
+
+    Attributes:
+        packets: packets that arrived at the far port; without the link model, packets sent.
+        bytes: their bytes, Ethernet header included.
+        dropped: packets lost on the way, by a full queue or a fault; without the link model also
+            by the kernel's own receive backlog.
+        marked: packets that the sending port marked with ECN.
+        trimmed: packets that the sending port trimmed.
+        backlog_bytes: bytes queued at the sending port now.
+    """
+
+    packets: int
+    bytes: int
+    dropped: int
+    marked: int
+    trimmed: int
+    backlog_bytes: int

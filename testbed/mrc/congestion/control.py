@@ -4,7 +4,10 @@ NSCC (`nscc_incast.py`, `nscc_uec.py`), the fixed window (`window.py`) and a cla
 (docs/algorithms.md) implement it. `window.py` counts what is in flight for all of them.
 """
 
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol
+
+from testbed.mrc.constants import NS_PER_S
 
 
 class SackReport(NamedTuple):
@@ -72,3 +75,83 @@ class CongestionController(Protocol):
 
     def on_loss(self, loss: LossReport) -> None:
         """Process a loss declaration: a packet was overtaken, or timed out."""
+
+
+# --------------------------------------------------------------------------------------------------
+# The scaling of NSCC's parameters to a network, as uet-htsim and Ultra Ethernet have it.
+
+
+BITS: Final = 8
+"""Bits of a byte."""
+
+_REFERENCE_BDP: Final = 150_000
+"""Bytes: 100 Gbit/s x 12 us, the network that NSCC's constants are scaled from."""
+
+_REFERENCE_RTT_NS: Final = 12_000
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """What NSCC's parameters derive from.
+
+    Attributes:
+        bdp: the bandwidth-delay product of all ports of the host, in bytes.
+        target_ns: the target delay.
+        bdp_ratio: `bdp` over that of the reference network.
+        target_ratio: the target delay over the reference network's round trip, as the clock runs.
+    """
+
+    bdp: float
+    target_ns: int
+    bdp_ratio: float
+    target_ratio: float
+
+
+def scaling(base_rtt_ns: int, rate_bps: float, dilation: float, *, trimming: bool) -> Scaling:
+    """The scaling for a host.
+
+    Args:
+        base_rtt_ns: the base RTT of the longest path.
+        rate_bps: the rate of all ports together.
+        dilation: how many times slower than real the clock runs.
+        trimming: whether the fabric trims.
+    """
+    bdp = rate_bps * base_rtt_ns / BITS / NS_PER_S
+    target_ns = base_rtt_ns * 3 // 4 if trimming else base_rtt_ns
+    return Scaling(bdp, target_ns, bdp / _REFERENCE_BDP, target_ns / (_REFERENCE_RTT_NS * dilation))
+
+
+# --------------------------------------------------------------------------------------------------
+# Round-trip time of one queue pair, over all of its paths.
+
+
+_SMOOTHED_SHIFT: Final = 3
+_VARIATION_SHIFT: Final = 2
+"""RFC 6298's alpha of 1/8 and beta of 1/4."""
+
+
+class RttEstimator:
+    """Smoothed RTT and variation (RFC 6298), and the minimum; starts from the base RTT. All ns."""
+
+    def __init__(self, base_ns: int) -> None:
+        if base_ns <= 0:
+            raise ValueError(f"base RTT must be positive, not {base_ns} ns")
+        self.base_ns = base_ns
+        self.smoothed_ns = base_ns
+        self.variation_ns = base_ns >> 2
+        self.minimum_ns = base_ns
+        self.sampled_ns = -1
+        """When the last sample was measured."""
+
+    def sample(self, rtt_ns: int, now_ns: int) -> None:
+        """Add a measured round trip."""
+        self.sampled_ns = now_ns
+        deviation = abs(rtt_ns - self.smoothed_ns)
+        self.variation_ns += (deviation - self.variation_ns) >> _VARIATION_SHIFT
+        self.smoothed_ns += (rtt_ns - self.smoothed_ns) >> _SMOOTHED_SHIFT
+        self.minimum_ns = min(self.minimum_ns, rtt_ns)
+
+    @property
+    def timeout_ns(self) -> int:
+        """How long to wait for an answer: RFC 6298's RTO, at least two smoothed RTTs."""
+        return self.smoothed_ns + max(self.smoothed_ns, 4 * self.variation_ns)

@@ -41,8 +41,7 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Final, Self
 
-from testbed.mrc.congestion.control import LossReport, SackReport
-from testbed.mrc.congestion.scaling import scaling
+from testbed.mrc.congestion.control import LossReport, SackReport, scaling
 from testbed.mrc.constants import PENALTY_UNIT
 
 _LONG_AGO_NS: Final = 1 << 62

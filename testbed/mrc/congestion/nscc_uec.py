@@ -19,8 +19,7 @@ Where the readings leave a choice:
 from dataclasses import dataclass
 from typing import Final, Self
 
-from testbed.mrc.congestion.control import LossReport, SackReport
-from testbed.mrc.congestion.scaling import BITS, scaling
+from testbed.mrc.congestion.control import BITS, LossReport, SackReport, scaling
 from testbed.mrc.constants import NS_PER_S
 
 _NO_DELAY_SHARE: Final = 12

@@ -14,18 +14,17 @@ An engine that is not adaptive probes nothing and ignores ports; only denials ch
 from random import Random
 from typing import Final
 
-from testbed.mrc.congestion.rtt import RttEstimator
+from testbed.mrc.congestion.control import RttEstimator
 from testbed.mrc.constants import NEVER
-from testbed.mrc.ev.ev import Ev, EvListing, Greyness, Plane
+from testbed.mrc.ev.ev import Ev, EvEvent, EvListing, EvState, Greyness, Plane
 from testbed.mrc.ev.probing import ProbeRoom, ProbeSchedule
 from testbed.mrc.ev.profile import EvEntry, EvProfile
 from testbed.mrc.ev.rotation import Rotation
 from testbed.mrc.ev.selection import SelectorFactory
-from testbed.mrc.ev.selectors import selector_of
-from testbed.mrc.ev.states import EvEvent, EvState
+from testbed.mrc.ev.spray import selector_of
 from testbed.mrc.ev.trust import EvTrust
 from testbed.mrc.events import Event
-from testbed.mrc.recovery.transmission import Transmission
+from testbed.mrc.recovery.scoreboard import Transmission
 
 
 class EvEngine:

@@ -9,10 +9,9 @@ of `spray.py` go round the slots.
 from random import Random
 from typing import Final
 
-from testbed.mrc.ev.ev import Ev, Plane, Slot
+from testbed.mrc.ev.ev import FAILURES, Ev, EvAction, EvEvent, EvState, Plane, Slot, transition
 from testbed.mrc.ev.profile import EvEntry, EvProfile
 from testbed.mrc.ev.selection import PathSelector
-from testbed.mrc.ev.states import FAILURES, EvAction, EvEvent, EvState, transition
 from testbed.mrc.events import EvChanged, Event
 
 

@@ -15,8 +15,7 @@ from testbed.mrc.constants import (
     NackReason,
     NakCode,
 )
-from testbed.mrc.wire.header import concatenated
-from testbed.mrc.wire.headers import BTH, IPV6, UDP
+from testbed.mrc.wire.headers import BTH, IPV6, UDP, concatenated
 from testbed.mrc.wire.kinds import AETH, CC_STATE, EETH, ERTH, NETH, PETH, SETH, Opcode
 from testbed.mrc.wire.packets import (
     Buffer,

@@ -7,7 +7,7 @@ longer to make.
 from typing import Final, NamedTuple
 
 from testbed.mrc.constants import ECT0
-from testbed.mrc.recovery.transmission import Transmission
+from testbed.mrc.recovery.scoreboard import Transmission
 
 new: Final = tuple.__new__
 """`new(T, fields)` makes a named tuple in half the time of `T(*fields)`."""

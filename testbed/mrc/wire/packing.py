@@ -2,12 +2,12 @@
 
 from testbed.mrc.config import QpConfig
 from testbed.mrc.constants import ECT0
-from testbed.mrc.recovery.transmission import Transmission
+from testbed.mrc.recovery.scoreboard import Transmission
 from testbed.mrc.wire.codec import encode_write
 from testbed.mrc.wire.control import Nack, Sack
 from testbed.mrc.wire.datagram import Datagram, new
 from testbed.mrc.wire.kinds import Opcode
-from testbed.mrc.wire.psn import MSN_MASK, PSN_MASK
+from testbed.mrc.wire.packets import MSN_MASK, PSN_MASK
 
 
 class Packer:

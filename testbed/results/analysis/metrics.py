@@ -1,41 +1,229 @@
 """From the records of a run to its summary."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from statistics import median
 from types import SimpleNamespace
 
 import numpy as np
+import polars as pl
 
-from testbed.model.expect import Expect
+from testbed.model.expect import Bound, Expect
 from testbed.model.expect_checks import victim_of
 from testbed.model.faults.record import FaultRecord
 from testbed.model.run_files.run import FlowRecord
 from testbed.model.summary import (
+    Expectation,
     FaultEffect,
     FaultSummary,
     FlowFault,
     Integrity,
     LossShare,
+    OperationSummary,
     Summary,
 )
 from testbed.model.summary.combine import Value, total
+from testbed.model.summary.metric import NEVER
+from testbed.model.summary.scopes import SCOPES
 from testbed.model.summary.spread import spreads
+from testbed.model.workload import BUS_FACTORS, Collective, Connections, members
 from testbed.results.analysis.delivery import delivered_point, delivery, in_order
+from testbed.results.analysis.estimates import Percentiles
 from testbed.results.analysis.ev_states import ev_spans
-from testbed.results.analysis.expectations import evaluate
 from testbed.results.analysis.fault_metrics import FaultMetrics, FlowTables, time_in_force
 from testbed.results.analysis.flow_metrics import flow_summary, latencies_s, latency
-from testbed.results.analysis.link_metrics import link_summaries
+from testbed.results.analysis.link_metrics import link_summaries, process_memory
 from testbed.results.analysis.localisation import localisation
-from testbed.results.analysis.memory import process_memory
-from testbed.results.analysis.operations import summarise_operations
 from testbed.results.analysis.trust.contradictions import contradictions
 from testbed.results.analysis.trust.verdict import judge
 from testbed.results.capacity.attainable import attainable_rates
-from testbed.results.records import ARRIVALS, EV_EVENTS, LOSSES, TRANSMISSIONS
+from testbed.results.records import ARRIVALS, EV_EVENTS, LOSSES, OPERATIONS, TRANSMISSIONS
 from testbed.results.run_data import RunData
+
+# --------------------------------------------------------------------------------------------------
+# Completion times of a workload's operations: collectives, training steps, transfers.
+#
+# An operation lasts from when the first of its hosts began it until the last of them is done. The
+# bus bandwidth is that of nccl-tests (doc/PERFORMANCE.md there): the algorithm's bandwidth, size
+# over time, times a factor that makes it comparable to the rate of a host's ports.
+
+
+def completed(table: pl.DataFrame) -> pl.DataFrame:
+    """The operations that all of their hosts finished, in order of their end.
+
+    Columns: kind, number, bytes, hosts, `start` and `end` in seconds of the run.
+    """
+    return (
+        table.group_by("kind", "number", "bytes", "hosts")
+        .agg(start=pl.col("start_t").min(), end=pl.col("t").max(), done=pl.len())
+        .filter(pl.col("done") == pl.col("hosts"))
+        .drop("done")
+        .sort("end", "number")
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a workload asked for.
+
+    Attributes:
+        kind: what its operations are called.
+        hosts: how many hosts take part in each.
+        bytes: the size of an operation; of transfers the median.
+        planned: how many it has in all; None if it repeats them until the run ends.
+        begun: how many were begun.
+        unfinished: how many should have finished and did not.
+    """
+
+    kind: str
+    hosts: int
+    bytes: int
+    planned: int | None
+    begun: int
+    unfinished: int
+
+
+def summarise_operations(data: RunData) -> tuple[OperationSummary, ...]:
+    """The operations of the workload, if it has any: what it asked for, and what finished."""
+    workload = data.scenario.workload
+    if isinstance(workload, Connections):
+        return (_summary(data, _transfers(data, workload)),) if workload.with_end else ()
+    if isinstance(workload, Collective):
+        return (_summary(data, _rounds(data, workload)),)
+    return ()
+
+
+def _transfers(data: RunData, workload: Connections) -> _Asked:
+    done = set(data.tables[OPERATIONS]["number"])
+    planned = workload.with_end
+    begun = {
+        number
+        for number, transfer in planned.items()
+        if transfer.start_ns(data.topology) < data.scenario.duration
+    }
+    return _Asked(
+        kind=workload.operation,
+        hosts=1,
+        bytes=int(np.median([transfer.size for transfer in planned.values()])),
+        planned=len(planned),
+        begun=len(begun | done),
+        unfinished=len(planned) - len(done),
+    )
+
+
+def _rounds(data: RunData, workload: Collective) -> _Asked:
+    """A host begins a round when it has finished the one before, the first when the run starts."""
+    hosts = members(workload.hosts, data.topology)
+    table, whole = data.tables[OPERATIONS], completed(data.tables[OPERATIONS])
+    running = dict.fromkeys(hosts, (0, 0.0))  # by host: its round, and when it began it
+    for host, number, end in table.select("host", "number", "t").iter_rows():
+        running[host] = max(running[host], (number + 1, end))
+    begun = 1 + max(number for number, _ in running.values())
+    starts: dict[int, float] = dict(
+        table.group_by("number").agg(pl.col("start_t").min()).iter_rows()
+    )
+    for number, start in running.values():
+        starts[number] = min(starts.get(number, start), start)
+    longest = max(whole["end"] - whole["start"], default=0.0)
+    finished = set(whole["number"])
+    return _Asked(
+        kind=workload.operation,
+        hosts=len(hosts),
+        bytes=workload.sent_bytes(data.topology, data.scenario.transport.qps),
+        planned=None,
+        begun=begun,
+        unfinished=sum(
+            number not in finished and data.run.duration_s - start > longest
+            for number, start in starts.items()
+        ),
+    )
+
+
+def _summary(data: RunData, asked: _Asked) -> OperationSummary:
+    operations = completed(data.tables[OPERATIONS])
+    never = np.full(asked.unfinished, NEVER)
+    finished_s = (operations["end"] - operations["start"]).to_numpy()
+    seconds = np.concatenate([finished_s, never])
+    bits = np.concatenate([operations["bytes"].to_numpy() * 8.0, np.zeros(asked.unfinished)])
+    algorithm_bps = float(np.median(bits / seconds))
+    factor = BUS_FACTORS.get(asked.kind)
+    metrics = SimpleNamespace(
+        **{**vars(Percentiles(seconds)), "count": operations.height},
+        hosts=asked.hosts,
+        bytes=asked.bytes,
+        planned=asked.planned,
+        begun=asked.begun,
+        unfinished=asked.unfinished,
+        algbw_bps=algorithm_bps,
+        busbw_bps=algorithm_bps * factor(asked.hosts) if factor is not None else None,
+    )
+    return OperationSummary.measured(metrics, data.scale, kind=asked.kind)
+
+
+# --------------------------------------------------------------------------------------------------
+# Compares a run's metrics with the bounds that its scenario sets.
+
+
+def evaluate(
+    summary: Summary, expect: Expect, victim: tuple[str, str] | None = None
+) -> tuple[Expectation, ...]:
+    """Compare every bound with the worst value of its metric.
+
+    A value that does not exist, such as the recovery of a fault from which nothing recovered, is
+    worse than any number. Faults that no flow had an active EV through are left out: they have no
+    metrics. If nothing at all was measured, the expectation does not hold. Bounds on processes are
+    left out in simulated runs, which have none. That all planned operations finish is expected as
+    well, unless the scenario itself says how many do.
+
+    Args:
+        summary: the run's.
+        expect: the scenario's bounds.
+        victim: source and destination of the flow beside an incast.
+    """
+    measured = dict(_measured(summary, victim))
+    bounds = {scope: dict(getattr(expect, scope)) for scope in SCOPES}
+    planned = any(kind.planned is not None for kind in summary.operations)
+    if planned and not expect.says_how_many_finish:
+        bounds["operations"][OperationSummary.unfinished.name] = Bound(at_least=0, at_most=0)
+    return tuple(
+        _worst(scope, key, bound, [(where, numbers[key]) for where, numbers in measured[scope]])
+        for scope in SCOPES
+        if scope != "processes" or not summary.simulated
+        for key, bound in bounds[scope].items()
+    )
+
+
+_Subjects = list[tuple[str, Mapping[str, Value]]]
+"""The name of each thing that was measured, and its numbers by key."""
+
+
+def _measured(summary: Summary, victim: tuple[str, str] | None) -> Iterator[tuple[str, _Subjects]]:
+    """For each scope what was measured."""
+    yield "run", [("the run", {**summary.values, **summary.integrity.values})]
+    yield "flows", [(flow.name, flow.values) for flow in summary.flows]
+    yield "victim", [(f.name, f.values) for f in summary.flows if (f.src, f.dst) == victim]
+    yield "faults", [(f.name, f.values) for f in summary.faults if f.flows_affected]
+    yield "operations", [(kind.kind, kind.values) for kind in summary.operations]
+    yield "processes", [(memory.process, memory.values) for memory in summary.memory]
+    mapper = summary.localisation
+    yield "clustermapper", [("the Clustermapper", mapper.values)] if mapper is not None else []
+
+
+def _worst(scope: str, key: str, bound: Bound, values: Sequence[tuple[str, Value]]) -> Expectation:
+    def excess(value: Value) -> float:
+        return float("inf") if value is None else bound.excess(value)
+
+    where, value = max(values, key=lambda item: excess(item[1]), default=("", None))
+    return Expectation(
+        scope=scope,
+        figure=key,
+        bound=str(bound),
+        where=where,
+        value=value,
+        holds=bool(values) and all(bound.allows(value) for _, value in values),
+    )
 
 
 def flow_tables(data: RunData) -> tuple[FlowTables, ...]:

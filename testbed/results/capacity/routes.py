@@ -16,8 +16,7 @@ from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import Impairment
 from testbed.model.flows import left_for_data_bps
 from testbed.model.run_files.run import FlowRecord
-from testbed.results.capacity.fair_share import Loads, max_min_rates
-from testbed.results.capacity.ideal import ideal_rates
+from testbed.results.capacity.fair_share import Loads, ideal_rates, max_min_rates
 
 HOPS = 4
 """Most link directions that a path crosses."""

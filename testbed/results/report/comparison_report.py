@@ -11,7 +11,7 @@ from testbed.model.run_files.layout import FIGURES
 from testbed.model.summary import Summary
 from testbed.model.summary.scopes import outcome
 from testbed.results.analysis.estimates import Estimate, interval_meaning
-from testbed.results.comparison.rows import Cell, Group, Row, compare
+from testbed.results.comparison import Cell, Group, Row, compare
 from testbed.results.report.html import DASH, Picture, template
 
 NAMED = 3

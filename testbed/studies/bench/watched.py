@@ -24,7 +24,7 @@ from testbed.model.files.scenarios import load_scenario
 from testbed.model.run_files.health import PAGE_SERVER, WATCHER, watching_shares
 from testbed.model.scenario import Scenario
 from testbed.results.analysis.estimates import MIN_SAMPLES, estimate
-from testbed.results.analysis.trust.watching import WATCHING_DEGRADED
+from testbed.results.analysis.trust.lateness import WATCHING_DEGRADED
 from testbed.results.run_directory import RunDirectory, making_run
 from testbed.sandbox.channel import Channel
 from testbed.sandbox.processes import Child, call, spawn

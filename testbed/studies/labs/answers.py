@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.model.errors import InputError, Problem, RefusedValueError, did_you_mean, raise_any
-from testbed.model.files.documents import Document
-from testbed.model.files.reading import read_document
+from testbed.model.files.reading import Document, read_document
 from testbed.studies.labs.assignment import Assignment
 from testbed.studies.labs.lab import (
     AddressAnswer,

@@ -11,14 +11,12 @@ from typing import Any
 from testbed.model.errors import InputError
 from testbed.model.faults.checks import fault_remarks
 from testbed.model.files.catalog import find_scenario
-from testbed.model.files.documents import Document
-from testbed.model.files.reading import read_document
+from testbed.model.files.reading import Document, read_document
 from testbed.model.files.scenarios import nominal, scenario_of
 from testbed.model.scenario import Scenario
-from testbed.studies.labs.draws import draw, filled
 from testbed.studies.labs.lab import Task
 from testbed.studies.labs.library import START, LabDirectory
-from testbed.studies.labs.students import seed_of
+from testbed.studies.labs.students import draw, filled, seed_of
 
 _SPACES = re.compile(r"\s+")
 

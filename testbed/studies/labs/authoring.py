@@ -12,7 +12,7 @@ import yaml
 
 from testbed.host.own_class import describe_error
 from testbed.model.errors import InputError, TestbedError
-from testbed.model.files.documents import Document
+from testbed.model.files.reading import Document
 from testbed.studies.labs import checking
 from testbed.studies.labs.grading.identity import code_print
 from testbed.studies.labs.lab import NumberAnswer

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from testbed.model.errors import InputError
-from testbed.model.files.documents import Document
+from testbed.model.files.reading import Document
 from testbed.studies.labs.answers import ANSWERS, Value, parsed, remark_remedy, show_answer
 from testbed.studies.labs.evidence import Evidence, canonical
 from testbed.studies.labs.lab import (

@@ -16,9 +16,9 @@ from testbed.model.files.catalog import relative_to_here
 from testbed.model.files.reading import read_document
 from testbed.model.files.validation import validated
 from testbed.model.summary.scopes import SCOPES
-from testbed.studies.labs.draws import placeholders
 from testbed.studies.labs.lab import Lab, NumberAnswer, StudentFigure, Task
 from testbed.studies.labs.quantities import counts_things, factor
+from testbed.studies.labs.students import placeholders
 
 LABS = PROJECT / "labs"
 LAB_FILE, HANDOUT, FIGURES, START = "lab.yaml", "handout.md", "figures.py", "start"

@@ -30,9 +30,8 @@ from testbed.results.records import (
 )
 from testbed.results.run_directory import LATEST, RunDirectory, making_run
 from testbed.results.scratch import scratch
-from testbed.studies.labs.grading.limits import CPU_S
+from testbed.studies.labs.grading.limits import CPU_S, slowness
 from testbed.studies.labs.grading.records import differing_tables
-from testbed.studies.labs.grading.speed import slowness
 from testbed.studies.labs.work import EMULATED, RESULTS, SEALED, STATE, Work
 
 if TYPE_CHECKING:

@@ -2,12 +2,14 @@
 
 from testbed.studies.paper.experiments.ablation import ABLATION
 from testbed.studies.paper.experiments.arrivals import ARRIVALS
-from testbed.studies.paper.experiments.claims.ecmp import ECMP
-from testbed.studies.paper.experiments.claims.lossy_nic import LOSSY_NIC
-from testbed.studies.paper.experiments.claims.planes import PLANES
-from testbed.studies.paper.experiments.claims.probes import PROBES
-from testbed.studies.paper.experiments.claims.remap import REMAP
-from testbed.studies.paper.experiments.claims.transceiver import TRANSCEIVER
+from testbed.studies.paper.experiments.claims import (
+    ECMP,
+    LOSSY_NIC,
+    PLANES,
+    PROBES,
+    REMAP,
+    TRANSCEIVER,
+)
 from testbed.studies.paper.experiments.collectives import COLLECTIVES
 from testbed.studies.paper.experiments.failover import FAILOVER
 from testbed.studies.paper.experiments.incast import INCAST, INCAST_WITHOUT_DCQCN

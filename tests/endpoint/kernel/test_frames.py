@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from testbed.emulation.endpoint.kernel.frames import Frame, FrameReader
 from testbed.mrc import MemoryRegion, MemoryTable
-from testbed.mrc.memory import AccessError
+from testbed.mrc.message import AccessError
 
 VA, RKEY, SLOT = 0x1000, 7, 64
 

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.emulation.endpoint.kernel.origins import Origins, data_sequence
-from testbed.emulation.endpoint.kernel.segment import parse
+from testbed.emulation.endpoint.kernel.origins import Origins, data_sequence, parse
 from tests.endpoint.kernel.packets import dss, tcp_packet
 
 

@@ -17,8 +17,7 @@ from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import HEALTHY, Impairment
 from testbed.model.run_files.run import FlowRecord
 from testbed.model.transport import Mrc, Roce
-from testbed.results.capacity.fair_share import Loads, max_min_rates
-from testbed.results.capacity.ideal import ideal_rates
+from testbed.results.capacity.fair_share import Loads, ideal_rates, max_min_rates
 from testbed.results.capacity.routes import Routes
 
 FABRICS = 1_000 if os.environ.get("TESTBED_SOAK") else 200

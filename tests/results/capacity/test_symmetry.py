@@ -10,9 +10,9 @@ from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import HEALTHY, Impairment
 from testbed.model.run_files.run import FlowRecord
 from testbed.model.transport import Mrc
-from testbed.results.capacity import ideal
+from testbed.results.capacity import fair_share
+from testbed.results.capacity.fair_share import Numbers, Split, reduced
 from testbed.results.capacity.routes import Routes
-from testbed.results.capacity.symmetry import Numbers, Split, reduced
 
 FABRIC = Topology(name="x", planes=4, t0_per_plane=4, t1_per_plane=4, hosts_per_t0=2)
 
@@ -28,7 +28,7 @@ def all_to_all(
         solved.append(alike)
         return alike, flows
 
-    monkeypatch.setattr(ideal, "reduced", reduce)
+    monkeypatch.setattr(fair_share, "reduced", reduce)
     pairs = permutations((node.name for node in FABRIC.hosts), 2)
     flows = [FlowRecord(i, src, dst, "mrc", 1.0) for i, (src, dst) in enumerate(pairs)]
     nodes = FABRIC.nodes

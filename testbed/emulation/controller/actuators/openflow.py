@@ -17,7 +17,7 @@ from testbed.emulation.fabric.link_model.link_control import (
     CARRIER_TIMEOUT_NS,
     LinkControl,
 )
-from testbed.emulation.fabric.openvswitch.wires import OpenFlowWire, forwarded_packets
+from testbed.emulation.fabric.openvswitch.switch import OpenFlowWire, forwarded_packets
 from testbed.model.faults.record import OPENFLOW
 
 if TYPE_CHECKING:  # it loads Ryu

@@ -6,16 +6,131 @@ says where its bytes belong in that stream: the Data Sequence Signal (RFC 8684, 
 
 import struct
 from collections.abc import Iterator
+from typing import NamedTuple
 
-from testbed.emulation.endpoint.kernel.segment import Segment
-from testbed.mrc.constants import IPV6_BYTES
+from testbed.mrc.constants import ECN_CE, ECN_MASK, IPV6_BYTES
+from testbed.mrc.wire.headers import IPV6
+
+# --------------------------------------------------------------------------------------------------
+# The headers of a TCP segment, and the transmissions of a subflow; sans-IO.
+
+
+NEXT_HEADER_TCP = 6
+
+_IPV6 = IPV6.struct()
+_TCP = struct.Struct("!HHIIBB")
+_SEQUENCES = 1 << 32
+_HALF = 1 << 31
+
+
+class Segment(NamedTuple):
+    """The headers of a TCP segment over IPv6.
+
+    Attributes:
+        src: the sender's address.
+        dst: the receiver's address.
+        src_port: the sender's port.
+        dst_port: the receiver's port.
+        sequence: the sequence number of the first byte, or of the SYN.
+        acknowledged: the next byte that the sender expects.
+        header_bytes: the length of the IPv6 and TCP headers together.
+        payload_bytes: the length of what follows them.
+        ecn: the ECN field of the IPv6 header.
+    """
+
+    src: bytes
+    dst: bytes
+    src_port: int
+    dst_port: int
+    sequence: int
+    acknowledged: int
+    header_bytes: int
+    payload_bytes: int
+    ecn: int
+
+
+def parse(packet: bytes | memoryview) -> Segment | None:
+    """Read the headers of a packet; None if it is not a whole TCP segment over IPv6."""
+    if len(packet) < IPV6_BYTES + _TCP.size:
+        return None
+    word, length, following, _hops, src, dst = _IPV6.unpack_from(packet)
+    if word >> 28 != 6 or following != NEXT_HEADER_TCP or len(packet) != IPV6_BYTES + length:  # noqa: PLR2004 - the IP version
+        return None
+    src_port, dst_port, sequence, acknowledged, offset, _flags = _TCP.unpack_from(
+        packet, IPV6_BYTES
+    )
+    header_bytes = IPV6_BYTES + (offset >> 4) * 4
+    if header_bytes > len(packet):
+        return None
+    payload_bytes, ecn = len(packet) - header_bytes, word >> 20 & ECN_MASK
+    return Segment(
+        src, dst, src_port, dst_port, sequence, acknowledged, header_bytes, payload_bytes, ecn
+    )
+
+
+def marked(packet: bytes | memoryview) -> bytes:
+    """A copy of an IPv6 packet with Congestion Experienced set (no checksum covers the field)."""
+    copy = bytearray(packet)
+    copy[1] |= ECN_CE << 4
+    return bytes(copy)
+
+
+class SentSegment(NamedTuple):
+    """A data segment that the kernel sent.
+
+    Attributes:
+        number: its index in the connection; a retransmission has that of the first transmission.
+        before_ns: when those bytes were last sent before; None if never.
+    """
+
+    number: int
+    before_ns: int | None
+
+
+class SentSegments:
+    """The data segments of one subflow that its peer has not acknowledged yet."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self._highest: int | None = None
+        self._open: dict[int, tuple[int, int, int]] = {}  # by offset: number, end, time
+
+    def sent(self, segment: Segment, number: int, now_ns: int) -> SentSegment:
+        """Record a data segment; it gets `number` if its bytes are new."""
+        start = self._unwrap(segment.sequence)
+        end = start + segment.payload_bytes
+        if self._highest is None or end > self._highest:
+            self._highest = end
+            self._open[start] = (number, end, now_ns)
+            return SentSegment(number, None)
+        for at, (first, first_end, before_ns) in self._open.items():
+            if at <= start < first_end:
+                self._open[at] = (first, first_end, now_ns)
+                return SentSegment(first, before_ns)
+        return SentSegment(number, now_ns)  # acknowledged meanwhile: a needless retransmission
+
+    def acknowledged(self, sequence: int) -> None:
+        """Forget the segments that `sequence` acknowledges."""
+        if self._highest is None:
+            return
+        until = self._unwrap(sequence)
+        while self._open:
+            at = next(iter(self._open))
+            if self._open[at][1] > until:
+                return
+            del self._open[at]
+
+    def _unwrap(self, sequence: int) -> int:
+        if self._highest is None:
+            return sequence
+        distance = (sequence - self._highest) % _SEQUENCES
+        return self._highest + (distance - _SEQUENCES if distance >= _HALF else distance)
+
 
 _TCP_HEADER = 20
 _KIND_END, _KIND_NOP, _KIND_MPTCP = 0, 1, 30
 _DSS = 2
 _ACK, _LONG_ACK, _MAPPING, _LONG_MAPPING = 0x01, 0x02, 0x04, 0x08
-_SEQUENCES = 1 << 32
-_HALF = 1 << 31
 
 
 def data_sequence(packet: bytes | memoryview, segment: Segment) -> int | None:

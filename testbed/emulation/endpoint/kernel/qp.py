@@ -4,25 +4,78 @@ WRITEs become frames of its byte stream (frames.py). A WRITE has completed when 
 has acknowledged its last byte: earlier than MRC, which completes when it is in memory.
 """
 
+import ctypes
 import fcntl
 import socket
 import struct
 import termios
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
 from testbed import mrc
 from testbed.emulation.endpoint.kernel.frames import Frame, FrameReader
-from testbed.emulation.endpoint.kernel.info import sample
-from testbed.emulation.endpoint.kernel.origins import Origins, data_sequence
-from testbed.emulation.endpoint.kernel.segment import Segment, SentSegments
+from testbed.emulation.endpoint.kernel.origins import Origins, Segment, SentSegments, data_sequence
 from testbed.model.fabric.addressing import flow_label_of_ev
 from testbed.model.transport import KernelTransport, Mptcp
+from testbed.mrc import QpSample
 from testbed.mrc.constants import DscpClasses
 from testbed.mrc.message import check_write
-from testbed.sandbox.sockets import SO_RCVBUFFORCE
+from testbed.sandbox.system_calls import SO_RCVBUFFORCE, system_call
+
+# --------------------------------------------------------------------------------------------------
+# Window, flight and RTT of a connection, read from the kernel (linux/tcp.h, linux/mptcp.h).
+
+
+SOL_MPTCP = 284
+MPTCP_TCPINFO = 2
+
+_TCP_INFO = struct.Struct("=8x19I")
+"""`struct tcp_info` up to the congestion window."""
+
+_MSS, _UNACKED, _SACKED, _LOST, _RETRANS, _RTT_US, _CWND = 2, 4, 5, 6, 7, 15, 18
+
+_SUBFLOWS = struct.Struct("=4I")
+"""`struct mptcp_subflow_data`: its size, subflows, size of each in the kernel and here."""
+
+_MAX_SUBFLOWS = 16
+
+
+def sample(connection: socket.socket, protocol: int) -> QpSample:
+    """Read the state of a connection from the kernel, its subflows together.
+
+    Windows and bytes in flight are added up; the RTT is the longest of all subflows.
+
+    Raises:
+        OSError: the kernel does not report it.
+    """
+    infos = list(_infos(connection, protocol))
+    return QpSample(
+        window=sum(info[_CWND] * info[_MSS] for info in infos),
+        flight=sum(
+            max(info[_UNACKED] - info[_SACKED] - info[_LOST] + info[_RETRANS], 0) * info[_MSS]
+            for info in infos
+        ),
+        smoothed_ns=max((info[_RTT_US] * 1000 for info in infos), default=0),
+    )
+
+
+def _infos(connection: socket.socket, protocol: int) -> Iterator[tuple[int, ...]]:
+    if protocol == socket.IPPROTO_TCP:
+        data = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
+        yield _TCP_INFO.unpack(data)
+        return
+    room = bytearray(_SUBFLOWS.size + _MAX_SUBFLOWS * _TCP_INFO.size)
+    _SUBFLOWS.pack_into(room, 0, _SUBFLOWS.size, 0, 0, _TCP_INFO.size)
+    buffer = (ctypes.c_char * len(room)).from_buffer(room)
+    length = ctypes.c_uint32(len(room))
+    option = connection.fileno(), SOL_MPTCP, MPTCP_TCPINFO
+    system_call("getsockopt", *option, buffer, ctypes.byref(length))
+    size, count, _, step = _SUBFLOWS.unpack_from(room)
+    for i in range(min(count, _MAX_SUBFLOWS)):
+        yield _TCP_INFO.unpack_from(room, size + i * step)
+
 
 _DSCP = DscpClasses().no_trim
 _OUTSTANDING = struct.Struct("@i")

@@ -1,19 +1,24 @@
 """The kernel's TCP and Multipath TCP as a stack: connections, and the way of their packets."""
 
+import os
+import socket
 from collections import Counter
 from functools import partial
 from pathlib import Path
 
+from testbed.emulation.endpoint.kernel.origins import marked, parse
 from testbed.emulation.endpoint.kernel.qp import StreamConfig, StreamQp, protocol_of
-from testbed.emulation.endpoint.kernel.segment import marked, parse
 from testbed.emulation.endpoint.kernel.tun import Tun
+from testbed.emulation.fabric.capabilities import MPTCP, require
+from testbed.emulation.fabric.interfaces import TUN_DEVICE, TUN_REMEDY
 from testbed.emulation.fabric.netlink.generic import GenericNetlink
 from testbed.emulation.fabric.netlink.socket import Netlink
 from testbed.host.plan import EndpointPlan, QpPlan
 from testbed.host.queue_pairs import Stack
+from testbed.model.errors import MachineError
 from testbed.model.fabric.addressing import ordinary_address
 from testbed.model.fabric.nodes import Node
-from testbed.model.transport import KernelTransport, Mptcp
+from testbed.model.transport import KernelTransport, Mptcp, Transport
 from testbed.mrc import Arrival, Datagram, MemoryTable
 from testbed.mrc.constants import ECN_CE
 
@@ -171,3 +176,34 @@ class KernelStack:
 def _let_send_buffers_grow(size: int) -> None:
     least, first, most = map(int, _SEND_BUFFER_SYSCTL.read_text(encoding="utf-8").split())
     _SEND_BUFFER_SYSCTL.write_text(f"{least} {first} {max(most, size)}", encoding="utf-8")
+
+
+# --------------------------------------------------------------------------------------------------
+# Whether this kernel supports a scenario's transport.
+
+
+_ALGORITHMS = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
+
+
+def require_kernel_support(transport: Transport) -> None:
+    """Check that the kernel supports a transport; only TCP and MPTCP need its support.
+
+    Raises:
+        MachineError: it does not; the remedy says what to load or choose.
+    """
+    if not isinstance(transport, KernelTransport):
+        return
+    if not os.access(TUN_DEVICE, os.R_OK | os.W_OK):
+        raise MachineError(f"there is no {TUN_DEVICE}", TUN_REMEDY)
+    if isinstance(transport, Mptcp):
+        require(MPTCP)
+    name = transport.congestion
+    with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
+        try:
+            probe.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
+        except OSError as error:
+            algorithms = _ALGORITHMS.read_text(encoding="ascii")
+            raise MachineError(
+                f"transport.congestion: this kernel has no {name} ({error.strerror})",
+                f"modprobe tcp_{name}, or one that it has: {algorithms.strip()}",
+            ) from error

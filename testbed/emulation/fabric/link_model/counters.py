@@ -16,10 +16,9 @@ from testbed.emulation.fabric.layout import Layout
 from testbed.emulation.fabric.link_model import shaping
 from testbed.emulation.fabric.link_model.link_model import LinkModel
 from testbed.emulation.fabric.netlink.messages import QdiscMessage
-from testbed.emulation.fabric.netlink.namespaces import NodeNamespaces
-from testbed.emulation.fabric.netlink.socket import Netlink, attributes
+from testbed.emulation.fabric.netlink.socket import Netlink, NodeNamespaces, attributes
 from testbed.model.fabric.nodes import Node
-from testbed.model.run_files.link_sample import LinkSample
+from testbed.model.run_files.health import LinkSample
 
 TCA_STATS2 = 7
 TCA_STATS_QUEUE = 3

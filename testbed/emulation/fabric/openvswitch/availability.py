@@ -13,8 +13,7 @@ from testbed.emulation.fabric.openvswitch.switch import (
     find_programs,
 )
 from testbed.model.errors import MachineError, RunFailedError
-from testbed.sandbox.endings import ProcessFailedError
-from testbed.sandbox.processes import spawn
+from testbed.sandbox.processes import ProcessFailedError, spawn
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from testbed.model.errors import RunFailedError
-from testbed.sandbox.sockets import SO_RCVBUFFORCE, SO_SNDBUFFORCE
-from testbed.sandbox.system_calls import system_call
+from testbed.sandbox.system_calls import SO_RCVBUFFORCE, SO_SNDBUFFORCE, system_call
 
 BUFFER_BYTES = 16 << 20
 

@@ -30,9 +30,9 @@ from testbed.emulation.fabric.interfaces import (
     write_sysctl,
 )
 from testbed.emulation.fabric.layout import Layout
-from testbed.emulation.fabric.link_model.slow_links import SlowLinks
+from testbed.emulation.fabric.link_model.link_control import SlowLinks
 from testbed.emulation.fabric.netlink import requests
-from testbed.emulation.fabric.netlink.namespaces import NodeNamespace, NodeNamespaces
+from testbed.emulation.fabric.netlink.socket import NodeNamespace, NodeNamespaces
 from testbed.emulation.fabric.routes import Route
 from testbed.model.closeable import Closeable
 from testbed.model.fabric.addressing import delivery_sid, dt6_sid
@@ -40,9 +40,8 @@ from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import LINK_MTU, Topology
 from testbed.model.units import NS_PER_S
 from testbed.mrc.constants import HOP_LIMIT_BYTE, IPV6_BYTES
-from testbed.sandbox.attributes import NICENESS
 from testbed.sandbox.processes import spawn
-from testbed.sandbox.system_calls import until_blocked
+from testbed.sandbox.system_calls import NICENESS, until_blocked
 
 DEVICE = "delay"
 QUEUE_PACKETS = 20_000

@@ -18,14 +18,12 @@ from collections.abc import Iterator
 from ipaddress import IPv6Network
 
 from testbed.emulation.fabric import interfaces, routes
-from testbed.emulation.fabric.addresses import missing_addresses
-from testbed.emulation.fabric.layout import Layout
+from testbed.emulation.fabric.layout import Layout, missing_addresses
 from testbed.emulation.fabric.netlink import requests
 from testbed.emulation.fabric.netlink.generic import GenericNetlink
 from testbed.emulation.fabric.netlink.messages import SEG6_IPTUN_MODE_ENCAP_RED
-from testbed.emulation.fabric.netlink.namespaces import NodeNamespace, NodeNamespaces
 from testbed.emulation.fabric.netlink.requests import Interface
-from testbed.emulation.fabric.netlink.socket import Netlink, Request
+from testbed.emulation.fabric.netlink.socket import Netlink, NodeNamespace, NodeNamespaces, Request
 from testbed.emulation.fabric.routes import Encapsulation, Route
 from testbed.model.errors import RunFailedError
 from testbed.model.fabric import addressing

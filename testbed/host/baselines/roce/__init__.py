@@ -6,8 +6,7 @@ in MRC. Docs: docs/baselines.md.
 
 from testbed.host.baselines.roce.config import RoceConfig, RoceCounters
 from testbed.host.baselines.roce.dcqcn import CNP_INTERVAL_NS, TUNINGS, Dcqcn, DcqcnProfile
-from testbed.host.baselines.roce.demux import Demux
-from testbed.host.baselines.roce.qp import RoceQp
+from testbed.host.baselines.roce.qp import Demux, RoceQp
 from testbed.host.baselines.roce.wire import Packet, decode
 
 __all__ = [

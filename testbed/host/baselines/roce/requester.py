@@ -7,11 +7,11 @@ from testbed.host.baselines.roce.constants import PSN_WINDOW, Nak, Opcode
 from testbed.host.baselines.roce.dcqcn import Dcqcn
 from testbed.host.baselines.roce.wire import FIRSTS, Ack, Reth, Write, encode
 from testbed.mrc import NEVER, CompletionStatus, Datagram, Lost, RoundTrip
-from testbed.mrc.congestion.rtt import RttEstimator
+from testbed.mrc.congestion.control import RttEstimator
 from testbed.mrc.constants import NS_PER_S
 from testbed.mrc.message import Message
 from testbed.mrc.recovery.send_queue import SendQueue
-from testbed.mrc.wire.psn import unwrap_psn, wrap_psn
+from testbed.mrc.wire.packets import unwrap_psn, wrap_psn
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from testbed.host.baselines.roce.config import Shared
 from testbed.host.baselines.roce.constants import Nak
 from testbed.host.baselines.roce.wire import FIRSTS, LASTS, Ack, Cnp, Reth, Write
 from testbed.mrc import AccessError, MemoryTable, MessageDelivered, Placed, ReceiveCompletion
-from testbed.mrc.wire.psn import unwrap_psn, wrap_psn
+from testbed.mrc.wire.packets import unwrap_psn, wrap_psn
 
 
 @dataclass(slots=True)

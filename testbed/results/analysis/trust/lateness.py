@@ -4,13 +4,42 @@ Used after a run by the verdict, and during a run that may be ended early. So no
 that a process must not load before it forks.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from enum import IntEnum
 from operator import itemgetter
 
 from testbed.model.faults.record import FaultRecord
-from testbed.model.run_files.health import HealthSample
+from testbed.model.run_files.health import HealthSample, watching_shares
 from testbed.model.units import show_duration, show_share
-from testbed.results.analysis.trust.grades import Reasons, degraded, graded
+
+# --------------------------------------------------------------------------------------------------
+# The levels of trust in a run, and reasons for them.
+
+
+class Level(IntEnum):
+    """How far a run can be trusted."""
+
+    TRUSTED = 0
+    DEGRADED = 1
+    INVALID = 2
+
+
+Reason = tuple[Level, str]
+"""A level, and a sentence that says why the run is no better than that."""
+
+Reasons = Iterator[Reason]
+
+
+def degraded(sentence: str) -> Reason:
+    """A reason to take a run's metrics with care."""
+    return Level.DEGRADED, sentence
+
+
+def graded(sentence: str, value: float, degraded_above: float, invalid_above: float) -> Reasons:
+    """A reason, if a value is above a limit."""
+    if value > degraded_above or value > invalid_above:
+        yield Level.INVALID if value > invalid_above else Level.DEGRADED, sentence
+
 
 LAG_P99_DEGRADED_RTT = 0.05
 """Lag of an event loop (p99 of a second) that shifts times visibly: they are given to 0.1 RTT."""
@@ -150,3 +179,21 @@ def _without_frozen(
             for places, start, end in frozen
         )
     ]
+
+
+# --------------------------------------------------------------------------------------------------
+# Whether watching a run with --live took so much CPU time that it may have held up the run.
+
+
+WATCHING_DEGRADED = 0.03
+"""A process that watches a run may use this share of a core. Ours."""
+
+
+def costly_watching(samples: Sequence[HealthSample]) -> Reasons:
+    """A reason for each process that used more than `WATCHING_DEGRADED`."""
+    for process, share in watching_shares(samples).items():
+        if share > WATCHING_DEGRADED:
+            yield degraded(
+                f"the {process} of --live took {show_share(share)} of a core; up to "
+                f"{show_share(WATCHING_DEGRADED)} does not hold up the run"
+            )

@@ -19,9 +19,16 @@ from testbed.model.run_files.health import HealthSample, mean_busy, mean_stolen
 from testbed.model.summary import FlowSummary, Integrity, State
 from testbed.model.summary.unit import SECONDS
 from testbed.model.units import NS_PER_S, show_duration, show_number, show_share
-from testbed.results.analysis.trust.grades import Level, Reason, Reasons, degraded, graded
-from testbed.results.analysis.trust.lateness import late_loops, late_timers
-from testbed.results.analysis.trust.watching import costly_watching
+from testbed.results.analysis.trust.lateness import (
+    Level,
+    Reason,
+    Reasons,
+    costly_watching,
+    degraded,
+    graded,
+    late_loops,
+    late_timers,
+)
 from testbed.results.records import ARRIVALS, LINKS, OPERATIONS, TRANSMISSIONS
 from testbed.results.run_data import RunData
 

@@ -6,7 +6,7 @@ import polars as pl
 from testbed.model.summary import Summary
 from testbed.model.summary.metric import NEVER
 from testbed.model.summary.unit import MS, US
-from testbed.results.analysis.operations import completed
+from testbed.results.analysis.metrics import completed
 from testbed.results.records import OPERATIONS
 from testbed.results.report.figures import fault_rows, style
 from testbed.results.report.figures.style import Drawing

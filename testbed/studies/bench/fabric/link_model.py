@@ -14,7 +14,7 @@ from testbed.model.fabric.addressing import Path, ev_for_path
 from testbed.model.fabric.topology import Topology
 from testbed.model.files.topologies import load_topology
 from testbed.model.units import NS_PER_S
-from testbed.sandbox.sockets import SO_RCVBUFFORCE
+from testbed.sandbox.system_calls import SO_RCVBUFFORCE
 from testbed.studies.bench.fabric.traffic import (
     Packet,
     detach,

@@ -15,7 +15,7 @@ from testbed.mrc.constants import DscpClasses
 from testbed.sandbox import namespaces
 from testbed.sandbox.channel import Channel
 from testbed.sandbox.processes import spawn
-from testbed.sandbox.sockets import SO_SNDBUFFORCE
+from testbed.sandbox.system_calls import SO_SNDBUFFORCE
 
 BUFFER_BYTES = 1 << 29
 _OUTER_BYTES = 40

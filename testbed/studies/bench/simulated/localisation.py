@@ -9,8 +9,7 @@ from math import inf
 from random import Random
 
 from testbed.mapper.clustermapper import Clustermapper, MapperPlan
-from testbed.mapper.evidence import BACKGROUND
-from testbed.mapper.suspects import Suspect, SuspectKind, suspect_directions
+from testbed.mapper.inference import BACKGROUND, Suspect, SuspectKind, suspect_directions
 from testbed.model.fabric.names import link_of
 from testbed.model.fabric.nodes import Tier
 from testbed.model.fabric.topology import Topology

@@ -18,8 +18,7 @@ from testbed.results.code_version import SUFFIXES, code_version
 from testbed.results.scratch import scratch
 from testbed.studies.labs.grading.grades import Grade
 from testbed.studies.labs.grading.identity import noting_copies
-from testbed.studies.labs.grading.limits import FEW_THREADS
-from testbed.studies.labs.grading.speed import slowness
+from testbed.studies.labs.grading.limits import FEW_THREADS, slowness
 from testbed.studies.labs.grading.submission import SUBMISSION
 from testbed.studies.labs.library import LABS
 

@@ -14,7 +14,7 @@ from testbed.host.own_code import run_apart
 from testbed.installation import describe_version
 from testbed.model.errors import InputError, RunFailedError, TestbedError
 from testbed.model.files.catalog import relative_to_here
-from testbed.model.files.documents import Document
+from testbed.model.files.reading import Document
 from testbed.results.code_version import code_version
 from testbed.studies.labs import checking
 from testbed.studies.labs.answers import questions_digest, read_answers

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from testbed.campaign.store import Run, Runs
 from testbed.model.errors import RunFailedError
-from testbed.results.analysis.operations import completed
+from testbed.results.analysis.metrics import completed
 from testbed.results.records import OPERATIONS
 from testbed.results.report.figures import style
 from testbed.studies.paper.checks import Check, at_least, at_most, between, shown
