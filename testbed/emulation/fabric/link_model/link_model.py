@@ -45,7 +45,7 @@ from testbed.sandbox.system_calls import last_error
 # Only the shared library is needed at run time; every distribution installs it with iproute2.
 
 
-LIBRARY = "so.1"
+LIBRARY = "libbpf.so.1"
 
 _Print = CFUNCTYPE(c_int, c_int, c_char_p, c_void_p)
 
