@@ -1,6 +1,7 @@
 """What commands print: results on stdout, all else on stderr."""
 
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -20,6 +21,9 @@ _UNLIMITED = 1000
 
 _EVERY_S = 10.0
 """Without a terminal, progress is a line at most as often as this."""
+
+_EACH_STEP = "TESTBED_PROGRESS"
+"""If this environment variable is `all`, each step of it is a line, as it comes."""
 
 _ASKS = "Ctrl-C"
 """In what a person is told to do, which is shown at once."""
@@ -124,12 +128,13 @@ def showing_progress() -> Iterator[Progress]:
 def _lines(console: "Console") -> Progress:
     start = time.monotonic()
     last, shown = -inf, ""
+    every_s = 0.0 if os.environ.get(_EACH_STEP) == "all" else _EVERY_S
 
     def progress(what: str, done: float) -> None:
         nonlocal last, shown
         now = time.monotonic()
         is_asked = _ASKS in what and what != shown
-        if is_asked or now - last >= _EVERY_S:
+        if is_asked or now - last >= every_s:
             last, shown = now, what
             console.print(f"{now - start:6.1f} s {done:4.0%} {what}")
 

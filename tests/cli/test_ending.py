@@ -69,8 +69,9 @@ def test_nothing_of_a_run_is_left(tmp_path: Path, number: signal.Signals) -> Non
     (tmp_path / "x.yaml").write_text(SCENARIO)
     mark = uuid.uuid4().hex
     command = [sys.executable, "-c", "from testbed.cli import main; main()", "run", "./x.yaml"]
+    environment = os.environ | {MARK: mark, "TESTBED_PROGRESS": "all"}
     with subprocess.Popen(
-        command, cwd=tmp_path, env=os.environ | {MARK: mark}, stderr=subprocess.PIPE, text=True
+        command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True
     ) as run:
         assert run.stderr is not None
         for line in run.stderr:

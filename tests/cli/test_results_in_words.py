@@ -54,8 +54,13 @@ def test_transfers_that_did_not_finish_are_told_everywhere(call: Call) -> None:
     assert measured["median_ms"] == "never"
     compared = call("compare", str(run), str(run), "--json")
     rows = {row["name"]: row["cells"][0] for row in json.loads(compared.out)["rows"]}
-    for name, value in (("planned", 3), ("begun", 1), ("finished", 1), ("median", "never")):
-        assert rows[f"transfer, {name}"]["value"]["median"] == value
+    for name, value in (
+        ("planned", 3),
+        ("begun", 1),
+        ("finished", 1),
+        ("completion, median", "never"),
+    ):
+        assert rows[f"transfer: {name}"]["value"]["median"] == value
     agreed = call("simulate", "./late.yaml", "--no-figures", "--set", "expect.operations.count=1")
     assert agreed.status == 0
 

@@ -297,7 +297,7 @@ def test_how_runs_ended_is_not_taken_for_mistrust(
 ) -> None:
     """A crash of one run is the status of the series."""
     program = ENDING.format(which=which, status=int(status), number=int(number))
-    monkeypatch.setattr("testbed.campaign.local.TESTBED", (sys.executable, "-c", program))
+    monkeypatch.setattr("testbed.interpreter.TESTBED", (sys.executable, "-c", program))
     Path("tiny.yaml").write_text(TINY)
     called = call("simulate", "tiny.yaml", "--repeat", "2", "--no-figures", "--into", "here")
     assert called.status == means, called.err

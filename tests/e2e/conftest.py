@@ -62,7 +62,7 @@ class CommandLine:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env=os.environ | {"NO_COLOR": "1", "COLUMNS": "200"},
+            env=os.environ | {"NO_COLOR": "1", "COLUMNS": "200", "TESTBED_PROGRESS": "all"},
         )
 
     def run(
