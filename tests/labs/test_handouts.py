@@ -9,6 +9,7 @@ import pytest
 
 from testbed.cli import command_line
 from testbed.model.files.catalog import find_scenario
+from testbed.model.files.topologies import load_topology
 from testbed.studies.labs.authoring import solution_of
 from testbed.studies.labs.library import (
     GLOSSARY,
@@ -19,6 +20,7 @@ from testbed.studies.labs.library import (
     load_lab,
 )
 from testbed.studies.labs.predicting import predict
+from testbed.studies.labs.students import student_key
 from testbed.studies.labs.work import RESULTS, find_work, start
 
 pytestmark = pytest.mark.long
@@ -127,7 +129,8 @@ def test_its_commands_work_in_order(
 ) -> None:
     lab = load_lab(directory)
     monkeypatch.chdir(tmp_path)
-    assert _call(["lab", "start", str(directory)]) == 0
+    key = student_key(b"the key of a course", "ada")
+    assert _call(["lab", "start", str(directory), "--student", "ada", "--key", key]) == 0
     monkeypatch.chdir(tmp_path / directory.name)
     for words in _commands(lab):
         if words[:2] == ["lab", "run"]:
@@ -174,7 +177,11 @@ def test_an_answer_is_explained_once_and_an_address_is_written_between_quotes(
     _call(["lab", "start", "1"])
     monkeypatch.chdir(tmp_path / "01-the-map")
     answers = Path("answers.yaml")
-    text = answers.read_text(encoding="utf-8").replace("paths-across:\n", "paths-across: 16\n")
+    drawn = find_work(Path.cwd()).assignment.drawn
+    fabric = load_topology(drawn["map"])
+    right = fabric.planes * fabric.t1_per_plane
+    text = answers.read_text(encoding="utf-8")
+    text = text.replace("paths-across:\n", f"paths-across: {right}\n")
     answers.write_text(text.replace('carrier: ""', 'carrier: "5f00:0:1::"'), encoding="utf-8")
     capsys.readouterr()
     assert _call(["lab", "check"]) == 1
