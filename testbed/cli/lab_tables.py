@@ -54,7 +54,7 @@ def table(
     more = f"; --rows {frame.height} or --csv shows all" if frame.height > rows else ""
     console.print(f"{counted(frame.height, 'row')}{more}")
     if not begin and (early := read_table(work, run, name, pairs, float("-inf"), 0.0).height):
-        console.print(f"{counted(early, 'row')} of before the start: --from -1s shows them too")
+        console.print(f"{counted(early, 'row')} from before the start: --from -1s shows them too")
 
 
 def work_here() -> "Work":

@@ -85,4 +85,4 @@ def test_a_grade_does_not_depend_on_the_working_directory(
 
 def _without_cpu(graded: Grade) -> Grade:
     """A grade without its time, and without what it says of the other submissions."""
-    return graded.model_copy(update={"cpu_s": 0.0, "private": ()})
+    return graded.model_copy(update={"cpu_s": 0.0, "remarks": (), "superseded": False})

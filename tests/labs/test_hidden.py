@@ -13,6 +13,7 @@ import yaml
 
 from testbed.cli import command_line
 from testbed.results.analysis.trust.verdict import NOT_DELIVERED
+from testbed.results.code_version import code_version
 from testbed.results.run_directory import RunDirectory
 from testbed.studies.labs import runs
 from testbed.studies.labs.authoring import solution_of, trial_key
@@ -95,6 +96,7 @@ def _run_made(work: Work, name: str, content: bytes) -> None:
     for file in ("losses.parquet", "summary.json", "run.json"):
         (directory / file).write_bytes(content)
     made = {"directory": directory.relative_to(work.path).as_posix(), "verdict": "trusted"}
+    made["version"] = code_version()
     work.journal.append("run", run=name, code=work.assignment.code_digest(name), **made)
 
 
