@@ -229,7 +229,7 @@ def test_once_confined_it_needs_no_files_of_python() -> None:
 
 @pytest.mark.usefixtures("hasty")
 def test_print_goes_nowhere_even_if_it_is_more_than_the_memory() -> None:
-    code = _code("[print('x' * (1 << 20)) for _ in range(512)]; return 3")
+    code = _code("[print('x' * (1 << 20)) for _ in range(300)]; return 3")
     assert _picked(code) == 3
 
 
