@@ -2,8 +2,7 @@
 
 import sys
 
-from testbed.emulation.endpoint.device import open_device, plain_errors
-from testbed.emulation.endpoint.rendezvous import meet
+from testbed.rdma import meet, open_device, plain_errors
 
 with plain_errors(), open_device() as device, meet(device, *sys.argv[1:]) as peer:
     cq = device.context.create_cq()

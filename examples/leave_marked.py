@@ -8,7 +8,7 @@ MRC passes over a marked EV once. docs/paper-studies.md compares both where two 
 
 from collections.abc import Sequence
 
-from testbed.mrc import EvInfo
+from testbed.algorithms import EvInfo
 
 PACKETS = 1024
 """So many packets are sent on others after a mark: at 100 Gbit/s 25 round trips."""
