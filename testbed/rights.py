@@ -77,7 +77,7 @@ def as_root() -> Iterator[None]:
 
 
 def _is_root() -> bool:
-    return sys.platform == "linux" and os.geteuid() == 0
+    return sys.platform == "linux" and hasattr(os, "geteuid") and os.geteuid() == 0
 
 
 def _libc() -> Any:

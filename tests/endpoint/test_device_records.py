@@ -12,7 +12,8 @@ from testbed.host.operator import KEPT_EVENTS
 from testbed.host.traffic import Connection
 from testbed.model.fabric.nodes import Node
 from testbed.model.files.scenarios import load_scenario
-from testbed.model.run_files.layout import START, RunStart
+from testbed.model.run_files.layout import START
+from testbed.model.run_files.raw import RunStart
 from testbed.mrc import EvChanged, EvState, Placed, QueuePair
 from testbed.sandbox.channel import Channel
 from testbed.sandbox.system_calls import socket_name

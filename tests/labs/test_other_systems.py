@@ -11,7 +11,12 @@ from testbed.studies.labs.library import LABS, load_lab
 from testbed.studies.labs.work import start
 from tests.other_systems import LACKING, execute
 
-LINUX_ONLY = ("testbed.emulation",)
+LINUX_ONLY = (
+    "testbed.emulation.fabric",
+    "testbed.emulation.controller",
+    "testbed.emulation.endpoint",
+    "testbed.emulation.experiment",
+)
 """Parts of the testbed for real packets alone."""
 
 LAB = """

@@ -14,7 +14,8 @@ from testbed.live.stream.records import RECORD, Detection, EvChange, FaultChange
 from testbed.live.stream.writer import STREAM
 from testbed.model.faults.record import FAULTS
 from testbed.model.files.scenarios import load_scenario
-from testbed.model.run_files.layout import RAW, START, RunStart
+from testbed.model.run_files.layout import RAW, START
+from testbed.model.run_files.raw import RunStart
 from testbed.results.analyse import analyse
 from testbed.results.records import RAW_SUFFIX, TABLE_OF_NAME
 from testbed.sim import simulate

@@ -34,7 +34,8 @@ from testbed.model.operator.commands import (
     TimedCommand,
     parse_command,
 )
-from testbed.model.run_files.layout import FLOWS, START, OpenedFlow, RunStart
+from testbed.model.run_files.layout import START
+from testbed.model.run_files.raw import FLOWS, OpenedFlow, RunStart
 from testbed.model.transport import Mrc, Transport
 from testbed.mrc import Datagram, EvChanged, Event, Placed, QueuePair
 from testbed.mrc.wire.datagram import Outbound

@@ -41,7 +41,8 @@ from testbed.model.fabric.topology import Topology
 from testbed.model.flows import base_rtt_flow, flows_of
 from testbed.model.progress import Progress
 from testbed.model.run_files.health import LinkSample
-from testbed.model.run_files.layout import HEALTH, LOGS, RAW, RUN, START, RunStart, capture_file
+from testbed.model.run_files.layout import HEALTH, LOGS, RAW, RUN, START, capture_file
+from testbed.model.run_files.raw import RunStart
 from testbed.model.run_files.run import MissingPart, RunRecord, bin_width_s
 from testbed.model.scenario import Scenario
 from testbed.model.units import NS_PER_S

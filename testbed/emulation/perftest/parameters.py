@@ -6,7 +6,6 @@ from enum import StrEnum
 from typing import Any, Final, Self
 
 from testbed.model.errors import InputError, MachineError, Problem
-from testbed.model.units import show_size
 
 ALL_SIZES: Final = tuple(1 << power for power in range(1, 24))
 """perftest's `--all`: 2 bytes to 8 MiB."""
@@ -99,6 +98,8 @@ class Parameters:
         Raises:
             MachineError: they do not.
         """
+        from testbed.model.units import show_size  # noqa: PLC0415 - it takes long, and --help is quick
+
         if self.memory_bytes > available:
             raise MachineError(
                 f"{self.qps:,} queue pairs with messages of {show_size(max(self.sizes))} take "
