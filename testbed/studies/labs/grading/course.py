@@ -179,7 +179,9 @@ def _identity(path: Path, course: Course, code: str) -> str:
 
 def _code_of_labs() -> str:
     """A digest of the code that grades: the simulator's and this package's."""
-    files = (file for file in sorted((PACKAGE / "studies/labs").rglob("*")) if file.suffix in SUFFIXES)
+    files = (
+        file for file in sorted((PACKAGE / "studies/labs").rglob("*")) if file.suffix in SUFFIXES
+    )
     content = b"".join(file.read_bytes() for file in files)
     return code_version() + hashlib.sha256(content).hexdigest()
 
