@@ -12,7 +12,7 @@ from testbed.model.run_files.layout import REPORT, SUMMARY
 from testbed.model.scenario import Scenario
 from testbed.model.summary import State, Summary
 from testbed.model.summary.metric import MetricGroup
-from testbed.results.records import with_paths
+from testbed.results.ev_paths import with_paths
 from testbed.results.run_data import RunData, load_run
 
 if TYPE_CHECKING:

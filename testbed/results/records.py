@@ -16,12 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from testbed.model.closeable import Closeable
-from testbed.model.fabric.addressing import path_of_ev
-from testbed.model.flows import flows_of
-from testbed.model.run_files.health import LinkSample
 from testbed.model.run_files.layout import RAW, RUN, table_file
+from testbed.model.run_files.link_sample import LinkSample
 from testbed.model.run_files.run import RunRecord
-from testbed.model.scenario import Scenario
 from testbed.model.units import NS_PER_S
 from testbed.results.forked import require_threads
 from testbed.results.whole_file import remove_parts, write_file
@@ -29,7 +26,6 @@ from testbed.results.whole_file import remove_parts, write_file
 if TYPE_CHECKING:
     import numpy as np
     import polars as pl
-
 
 RAW_SUFFIX = ".bin"
 WORDS_SUFFIX = ".words"
@@ -403,25 +399,3 @@ def write_tables(raw_directory: Path, run_directory: Path, t0_ns: int) -> None:
         content = BytesIO()  # not by its path: in other encodings than UTF-8 Polars finds another
         frame.write_parquet(content)
         write_file(run_directory / table.file, content.getbuffer())
-
-
-# --------------------------------------------------------------------------------------------------
-# The path of each EV, as a column of tables.
-
-
-def with_paths(scenario: Scenario, frame: "pl.DataFrame") -> "pl.DataFrame":
-    """A table with the column `path`, from its columns `flow` and `ev`."""
-    import polars as pl  # noqa: PLC0415 - it takes long
-
-    flows = {flow.number: flow for flow in flows_of(scenario)}
-    pairs = frame.select("flow", "ev").unique().rows()
-    names = pl.DataFrame(
-        [
-            (number, ev, path_of_ev(scenario.topology, flow.src, flow.dst, ev).name)
-            for number, ev in pairs
-            if (flow := flows.get(number)) is not None
-        ],
-        schema={"flow": frame.schema["flow"], "ev": frame.schema["ev"], "path": pl.String},
-        orient="row",
-    )
-    return frame.join(names, on=["flow", "ev"], how="left", maintain_order="left")
