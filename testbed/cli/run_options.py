@@ -93,7 +93,6 @@ class RunOptions:
         Raises:
             InputError: there is no such scenario, or it or an option is wrong.
         """
-        from testbed.campaign.series import require_seed
         from testbed.model import checks
         from testbed.model.files.scenarios import load_recorded, load_with_document, time_remarks
 
@@ -101,6 +100,8 @@ class RunOptions:
             return load_recorded(Path(name))
         scenario, document = load_with_document(name, dilation, self.settings, swept)
         if self.seed is not None:
+            from testbed.campaign.series import require_seed
+
             require_seed(self.seed)
             scenario = scenario.model_copy(update={"seed": self.seed})
         self._name_code(name, scenario)
