@@ -41,14 +41,16 @@ _SCENARIO = "name: forks\ntopology: clos-tiny\nduration: 300 ms\nworkload: {pair
     ],
 )
 def test_what_forks_has_one_thread(tmp_path: Path, arguments: tuple[str, ...], forks: int) -> None:
-    (tmp_path / "sitecustomize.py").write_text(_RECORDING)
+    site = tmp_path / "site"  # not the current directory, from which no process of a run imports
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(_RECORDING)
     (tmp_path / "x.yaml").write_text(_SCENARIO)
     record = tmp_path / "forks"
     command = [sys.executable, "-c", "from testbed.cli import main; main()", *arguments]
     subprocess.run(
         command,
         cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(tmp_path), "FORKS": str(record)},
+        env=os.environ | {"PYTHONPATH": str(site), "FORKS": str(record)},
         timeout=WATCHDOG_S,
         check=False,
     )
