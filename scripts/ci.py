@@ -182,8 +182,10 @@ def run() -> int:
     level = "warning" if forgiven else "error"
     unfinished = [ended for ended in answer.get("done", ()) if ended["error"]]
     for ended in unfinished:
-        notes.append(cell(f"{ended['case']}, seed {ended['seed']}: {ended['error']}"))
-        annotate(level, f"{ended['case']}, seed {ended['seed']}: {ended['error']}")
+        name = answer["plan"]["cases"][ended["case"] - 1]["name"]
+        told = f"{name}, seed {ended['seed']}: {ended['error']}"
+        notes.append(cell(told))
+        annotate(level, told)
     if status == ExitStatus.UNTRUSTED:
         annotate(level, f"{inputs.scenario}: {meaning}, after {attempt + 1} tries")
     elif status != ExitStatus.AS_EXPECTED and not runs:

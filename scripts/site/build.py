@@ -47,7 +47,7 @@ SECTIONS = {
             "campaigns",
             "live",
         ),
-        *("clustermapper", "baselines", "ordinary-traffic", "rdma", "wireshark", "ci"),
+        *("clustermapper", "baselines", "ordinary-traffic", "device", "rdma", "wireshark", "ci"),
     ),
     "Judge": (
         *("results", "metrics", "trust", "paper", "paper-studies", "performance"),

@@ -1,10 +1,12 @@
 """The command line `testbed`: one module for each subcommand."""
 
+import errno
 import gc
 import io
 import os
 import sys
 import traceback
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
@@ -43,6 +45,9 @@ if TYPE_CHECKING:
 
 __all__ = ["command_line", "main"]
 
+_NOT_USABLE = {errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR}
+"""Errors of a path that whoever names it can mend."""
+
 
 def main() -> None:
     """Run the command line; an error becomes a message and an exit status."""
@@ -71,6 +76,7 @@ def main() -> None:
         sys.exit(ExitStatus.MACHINE_CANNOT)
     except Exception as error:  # noqa: BLE001 - the last resort: a short message, and the traceback
         if output.error is None:
+            _refuse_path(error)
             _show_unexpected(error)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         if isinstance(output.error, BrokenPipeError):  # its reader has seen enough
@@ -193,6 +199,19 @@ def _callback(
 ) -> None:
     """Run MRC over SRv6 on an emulated multi-plane Clos fabric, and measure what happens."""
     fast.check()
+
+
+def _refuse_path(error: Exception) -> None:
+    """End the command if it may not use a path that an argument names, or one above or below."""
+    if not isinstance(error, OSError) or error.errno not in _NOT_USABLE or not error.filename:
+        return
+    path = Path(os.fsdecode(error.filename)).absolute()
+    for argument in filter(None, sys.argv[1:]):
+        named = Path(argument.rpartition("=")[2]).absolute()
+        if path.is_relative_to(named) or named.is_relative_to(path):
+            reason = os.strerror(error.errno or 0).lower()
+            print_error(f"{path}: found {reason}, expected a path that may be entered and read")
+            sys.exit(ExitStatus.WRONG_INPUT)
 
 
 def _show_unexpected(error: Exception) -> NoReturn:

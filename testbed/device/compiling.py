@@ -70,6 +70,8 @@ def compile_into(directory: Path, *further: str) -> None:
                 cwd=SOURCES,
                 capture_output=True,
                 text=True,
+                encoding="utf-8",
+                errors="replace",
                 timeout=_COMPILE_S,
                 check=False,
             )

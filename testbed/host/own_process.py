@@ -71,7 +71,9 @@ class Patience:
         """Wait from now on also for this process, or for the one that it has started."""
         process = Path("/proc") / str(pid)
         try:
-            started = (process / "task" / process.name / "children").read_text().split()
+            started = (
+                (process / "task" / process.name / "children").read_text(encoding="ascii").split()
+            )
         except OSError:
             started = []
         self._others.append(_Busy(process.with_name(started[0]) if started else process))
@@ -113,7 +115,7 @@ class _Busy:
 
     def _read(self) -> float | None:
         try:
-            cpu_ns, delayed_ns, _ = map(int, self._file.read_text().split())
+            cpu_ns, delayed_ns, _ = map(int, self._file.read_text(encoding="ascii").split())
         except (OSError, ValueError):  # another system
             return None
         return (cpu_ns * self._counts_cpu + delayed_ns) / NS_PER_S

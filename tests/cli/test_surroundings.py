@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import gettempdir
 
 import pytest
 
@@ -13,6 +14,7 @@ from testbed.model.errors import ExitStatus
 from testbed.results.run_directory import find_run, runs
 
 TESTBED = shlex.quote(str(Path(sys.executable).with_name("testbed")))
+NOBODY = "setpriv --reuid 65534 --regid 65534 --clear-groups"
 SCENARIO = """\
 name: umlaut
 description: "Stromausfall für 3 s → 漢"
@@ -110,12 +112,28 @@ def test_in_a_user_namespace_the_callers_ids_may_be_unknown(here: Path) -> None:
 
 
 @pytest.mark.root
+@pytest.mark.parametrize(
+    "command",
+    ["report {}/results", "replay {}/results --stream -", "compare {0}/a {0}/b", "validate {}/x"],
+)
+def test_a_directory_that_only_others_may_enter_is_named(here: Path, command: str) -> None:
+    here.parent.chmod(0o700)
+    nobody = f"{NOBODY} {TESTBED}"
+    done = shell(here, f"cd / && {nobody} {command.format(here)}")
+    assert done.returncode == ExitStatus.WRONG_INPUT
+    assert "found permission denied, expected a path that may be entered" in done.stderr
+    assert f"error: {here}" in done.stderr
+
+
+@pytest.mark.root
 def test_a_run_that_only_others_may_change_can_be_looked_at(here: Path) -> None:
     assert shell(here, "testbed simulate umlaut.yaml --no-figures").returncode == 0
     run = runs(here / "results")[0].path
-    for place in (here, *here.parents[:2]):
+    for place in (here, *here.parents[: len(here.relative_to(gettempdir()).parts) - 1]):
         place.chmod(0o755)
-    nobody = f"setpriv --reuid 65534 --regid 65534 --clear-groups {TESTBED}"
+    (here / "fonts").mkdir()
+    (here / "fonts").chmod(0o777)
+    nobody = f"env MPLCONFIGDIR={here}/fonts {NOBODY} {TESTBED}"
     done = shell(here, f"cd / && {nobody} report {run}")
     assert done.returncode == ExitStatus.WRONG_INPUT
     assert f"RUN: found {run}, expected a directory to write to (permission denied)" in done.stderr

@@ -75,7 +75,7 @@ def converse(directory: FilePath) -> tuple[PacketCounts, int]:
         ends = a.context.port.address, b.context.port.address, 0
         for packet in (
             Ack(*ends, other.qp_num, 0xABCDEF, 1),
-            ReliabilityProbe(*ends, other.qp_num, one.qp_num, 1, 2),
+            ReliabilityProbe(*ends, other.qp_num, 0x1234, 1, 2),
             EndpointRequest(*ends, EndpointOp.EV_PROBE, 77, 0, 0),
         ):
             header, trailer = encode(packet, DscpClasses().control)

@@ -10,17 +10,19 @@ from typing import Any
 
 import pytest
 
+from testbed.model.errors import ExitStatus
+
 TESTBED = [sys.executable, "-c", "from testbed.cli import main; main()"]
 PROJECT = Path(__file__).parents[2]
 HELLO = PROJECT / "examples" / "hello.py"
 TINY_RTT_NS = 130_800_000
 
 
-def run_testbed(*arguments: str, typed: str = "") -> str:
+def run_testbed(*arguments: str, typed: str = "", status: int = 0) -> str:
     called = subprocess.run(
         [*TESTBED, *arguments], input=typed, capture_output=True, text=True, check=False
     )
-    assert called.returncode == 0, called.stderr
+    assert called.returncode == status, called.stderr
     return called.stdout
 
 
@@ -50,6 +52,7 @@ def test_the_example_of_ten_lines_runs_between_two_hosts() -> None:
         typed=f"h1 python {HELLO} &\nh0 python {HELLO} h1\nh1 wait\n"
         "h1 write_bw &\nh0 write_bw h1 --size 20000 --iters 5 --json\nh1 wait\n"
         f"h0 write_bw h9\nh0 python {HELLO} h8\nh0 write_bw h1 -s 1G -q 16384; echo status $?\n",
+        status=ExitStatus.WRONG_INPUT,  # the first line that failed
     )
     assert "h0 RDMA_WRITE success None" in text
     assert "h1 RECV_RDMA_WITH_IMM success 42 b'hello over MRC'" in text

@@ -119,6 +119,7 @@ def test_operations_are_compared(run: Path) -> None:
         for form in ("ms", "rtt", "real_us")
     }
     operation = {"kind": "allreduce", "hosts": 8, "bytes": 8, "count": 3, **times}
+    operation |= {"begun": 3, "unfinished": 0}
     content = summary.model_dump(mode="json")
     content["operations"] = [{**operation, "algbw_bps": 1e6, "busbw_bps": 2e6}]
     with_them = Group("x", (run,), (Summary.model_validate(content),))
@@ -133,5 +134,8 @@ def test_operations_are_compared(run: Path) -> None:
         "allreduce: completion, p99 (RTT)": 2.0,
         "allreduce: longest completion (RTT)": 3.0,
         "allreduce: bus bandwidth (Mbit/s)": 2.0,
+        "allreduce: begun": 3.0,
+        "allreduce: finished": 3.0,
+        "allreduce: unfinished": 0.0,
     }
     assert rows["allreduce: bus bandwidth (Mbit/s)"][1].basis == "0 of 1"

@@ -140,6 +140,8 @@ class _Path:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            encoding="utf-8",
+            errors="replace",
         )
 
     def own(self, parameters: Parameters) -> _Used:

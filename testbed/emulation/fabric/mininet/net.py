@@ -70,7 +70,7 @@ class NamespaceNode(Node):  # type: ignore[misc] # Mininet is untyped
         command += [f"{name}={value}" for name, value in self.environment.items()]
         command += ["bash", "--norc", "--noediting", "-is", f"mininet:{self.name}"]
         self.shell = self._popen(command, stdin=self.slave, stdout=self.slave, stderr=self.slave)
-        self.stdin = self.stdout = os.fdopen(self.master, "r")
+        self.stdin = self.stdout = os.fdopen(self.master, "r", encoding="utf-8")
         self.decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a program prints any byte
         self.pid = self.shell.pid
         self.pollOut = select.poll()
