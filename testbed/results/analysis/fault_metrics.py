@@ -254,6 +254,11 @@ class FlowTables:
     transmissions: pl.DataFrame
     losses: pl.DataFrame
 
+    def whole_run_from_s(self, base_rtt_s: float) -> float:
+        """From when on the whole run is counted, in seconds: see `FlowSummary`."""
+        last = float(self.delivery.times[-1]) if self.delivery.times.size else 0.0
+        return 0.0 if 0 < last <= base_rtt_s else base_rtt_s
+
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:

@@ -33,7 +33,8 @@ class FlowMetrics:
         """Bits per second for each byte that was placed in the steady window."""
 
         delivery, order = tables.delivery, reordering(self._arrivals)
-        allowed, rtt_s, finish = tables.attainable, data.base_rtt_s, data.end_s
+        allowed, finish = tables.attainable, data.end_s
+        begin = tables.whole_run_from_s(data.base_rtt_s)
         self.undamaged_bps = allowed.undamaged_bps
         fault_free = end > start
         self.goodput_before_bps = delivery.goodput_bps(start, end) if fault_free else None
@@ -41,19 +42,19 @@ class FlowMetrics:
         self.before_fraction = (
             fraction(delivery, allowed, start, end) if fault_free and not idle else None
         )
-        self.goodput_run_bps = delivery.goodput_bps(rtt_s, finish)
+        self.goodput_run_bps = delivery.goodput_bps(begin, finish)
         self.ports_bps = self.flow.ports_bps
         self.ports_fraction = self.goodput_run_bps / self.ports_bps
-        self.attainable_run_bps = allowed.mean_bps(rtt_s, finish)
-        self.run_fraction = None if idle else fraction(delivery, allowed, rtt_s, finish)
+        self.attainable_run_bps = allowed.mean_bps(begin, finish)
+        self.run_fraction = None if idle else fraction(delivery, allowed, begin, finish)
         self.in_force_fraction = None if idle else self._in_force_fraction()
-        self.ideal_fraction = None if idle else fraction(delivery, tables.ideal, rtt_s, finish)
+        self.ideal_fraction = None if idle else fraction(delivery, tables.ideal, begin, finish)
         healed = self._healed()
         self.goodput_healed_bps = None if healed is None else delivery.goodput_bps(healed, finish)
         self.healed_fraction = (
             None if idle or healed is None else fraction(delivery, allowed, healed, finish)
         )
-        missing = shortfall(tables, rtt_s, finish)
+        missing = shortfall(tables, begin, finish)
         self.capacity_lost, self.deficit = missing.capacity_lost_s, missing.deficit_s
         self.capacity_lost_bytes = missing.capacity_lost_bytes
         self.deficit_bytes = missing.deficit_bytes

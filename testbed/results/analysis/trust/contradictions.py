@@ -142,7 +142,8 @@ class _Sum:
 def _sums(data: RunData, tables: Sequence[FlowTables], flows: Sequence[FlowSummary]) -> Violations:
     for table, flow in zip(tables, flows, strict=True):
         missing = flow.capacity_lost_bytes + flow.deficit_bytes
-        yield from _Sum(table, data.base_rtt_s, data.end_s, missing).violations("whole run")
+        begin = table.whole_run_from_s(data.base_rtt_s)
+        yield from _Sum(table, begin, data.end_s, missing).violations("whole run")
 
 
 def _queue_pairs(data: RunData) -> Violations:
@@ -166,12 +167,13 @@ def _shares(
 ) -> Violations:
     """Compare flows that no fault affects with what all of them can have at most."""
     affected = {effect.flow.flow.flow for effect in effects if effect.affected}
-    start, end = data.base_rtt_s, data.end_s
+    end = data.end_s
     excess, placed, left = [], [], 0.0
     for table, flow in zip(tables, flows, strict=True):
         if flow.idle:
             continue
-        most = max(flow.attainable_run_bps, table.ideal.mean_bps(start, end))
+        begin = table.whole_run_from_s(data.base_rtt_s)
+        most = max(flow.attainable_run_bps, table.ideal.mean_bps(begin, end))
         left += max(most - flow.goodput_run_bps, 0.0)
         if flow.flow in affected:
             continue
