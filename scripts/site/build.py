@@ -50,7 +50,7 @@ SECTIONS = {
         *("clustermapper", "baselines", "ordinary-traffic", "device", "rdma", "wireshark", "ci"),
     ),
     "Judge": (
-        *("results", "metrics", "trust", "paper", "paper-studies", "performance"),
+        *("results", "metrics", "trust", "paper/index", "paper/rows", "paper/studies", "performance"),
         *("link-model", "wire"),
     ),
 }
