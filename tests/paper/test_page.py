@@ -115,7 +115,8 @@ def test_the_documents_are_those_of_the_kept_results() -> None:
     assert paper_page.with_rows(page, rows) == page
     assert paper_page.with_sum(readme, rows) == readme
     for before in ("; 1 do not", ""):
-        said = f"[0 of 1 rows of the paper hold](docs/paper/rows.md){before}; own studies: 0 of 1 hold"
+        holds = f"[0 of 1 rows of the paper hold](docs/paper/rows.md){before}"
+        said = f"{holds}; own studies: 0 of 1 hold"
         assert paper_page.with_sum(said, rows) in readme
 
 
