@@ -17,6 +17,7 @@ from testbed.device.protocol import (
     REQUEST,
     VERSION,
     IbvAccess,
+    IbvEvent,
     IbvMask,
     IbvState,
     Op,
@@ -30,6 +31,7 @@ from testbed.device.queues import (
     ProgramQp,
     ProtectionDomain,
     Sent,
+    event,
 )
 from testbed.device.rings import ProgramError
 from testbed.emulation.endpoint.device import Device
@@ -122,6 +124,8 @@ class Program(Closeable):
             Op.QUERY_QP: self._query_qp,
             Op.DESTROY_QP: self._destroy_qp,
             Op.REPORT: self._report,
+            Op.RESIZE_CQ: self._resize_cq,
+            Op.QUERY_PORTS: self._query_ports,
         }
 
     def fileno(self) -> int:
@@ -306,6 +310,12 @@ class Program(Closeable):
         self._cqs[handle] = cq
         return Reply(handle=handle), [cq.ring.fd]
 
+    def _resize_cq(self, _device: Device, request: Request) -> Answer:
+        _require_depth(request.depth, MAX_CQE)
+        cq: ProgramCq = self._get(ProgramCq, request.handle)
+        cq.resize(request.depth)
+        return Reply(), [cq.ring.fd]
+
     def _destroy_cq(self, _device: Device, request: Request) -> Answer:
         cq = self._remove(ProgramCq, request.handle)
         del self._cqs[request.handle]
@@ -380,6 +390,17 @@ class Program(Closeable):
         device.context.destroy_qp(qp.verbs)
         qp.close()
         return Reply(), []
+
+    # --- ports --------------------------------------------------------------------------------
+
+    def port_changed(self, plane: int, *, up: bool) -> None:
+        """Tell the program that the port of a plane can be used, or not any more."""
+        kind = IbvEvent.PORT_ACTIVE if up else IbvEvent.PORT_ERR
+        self._events.send(event(0, kind, plane + 1))
+
+    def _query_ports(self, device: Device, _request: Request) -> Answer:
+        planes, down = range(device.topology.planes), device.context.down_planes
+        return Reply(state=sum(1 << plane for plane in planes if plane not in down)), []
 
     # --- what it has sent, and its end --------------------------------------------------------
 

@@ -178,6 +178,83 @@ def test_a_channel_wakes_who_has_asked_and_only_once() -> None:
     run_in_sandbox(act)
 
 
+def test_who_waits_for_solicited_completions_is_woken_by_receives_and_errors_only() -> None:
+    """MRC does not carry the solicited bit; who waits for any is not made to wait for less."""
+
+    def act() -> None:
+        with connected(channel=True) as c:
+            fd, end = c.a.channel.contents.fd, c.a
+            end.ops.req_notify_cq(end.cq, 1)
+            assert end.post(c.qa, 1, c.remote, 1) == 0
+            assert statuses(end.wait()) == [(1, 0)]
+            assert not select.select([fd], [], [], 0.1)[0]
+            assert end.post_recv(c.qa, 2) == 0
+            back = end.va, end.mr.contents.rkey
+            assert c.b.post(c.qb, 3, back, 1, opcode=WRITE_IMM) == 0
+            _take_event(end)
+            assert statuses(end.poll()) == [(2, 0)]
+            end.ops.req_notify_cq(end.cq, 0)
+            end.ops.req_notify_cq(end.cq, 1)
+            assert end.post(c.qa, 4, c.remote, 1) == 0
+            _take_event(end)
+            end.ops.req_notify_cq(end.cq, 1)
+            assert end.post(c.qa, 5, (0, 1), 1) == 0
+            _take_event(end)
+
+    run_in_sandbox(act)
+
+
+def _take_event(end: End) -> None:
+    cq, argument = ctypes.POINTER(Cq)(), ctypes.c_void_p()
+    assert select.select([end.channel.contents.fd], [], [], WATCHDOG_S)[0]
+    end.library.call("get_cq_event", end.channel, ctypes.byref(cq), ctypes.byref(argument))
+    end.library._library.ibv_ack_cq_events(end.cq, 1)
+
+
+def test_cut_ports_are_events_and_the_last_one_is_the_devices() -> None:
+    """Port 1 is up while any plane is; a further port of the query is that of one plane."""
+
+    def act() -> None:
+        with connected() as c:
+            control = LinkControl(TOPOLOGY, c.fabric.namespaces)
+            cables = [TOPOLOGY.nic_link(HERE, plane).name for plane in range(TOPOLOGY.planes)]
+            assert [_port(c.a, number) for number in (1, 2)] == [4, 4]
+            control.cut(cables[1])
+            assert _event(c.a) == (IbvEvent.PORT_ERR, 2)
+            assert [_port(c.a, number) for number in (1, 2)] == [4, 1]
+            control.cut(cables[0])
+            assert _event(c.a) == (IbvEvent.PORT_ERR, 1)
+            assert [_port(c.a, number) for number in (1, 2)] == [1, 1]
+            later = end_in(HERE)  # what was cut before it came is no event
+            assert _port(later, 1) == 1
+            control.restore(cables[0])
+            assert _event(c.a) == _event(later) == (IbvEvent.PORT_ACTIVE, 1)
+            assert _port(c.a, 1) == 4
+            with pytest.raises(VerbsError) as raised:
+                _port(c.a, 3)
+            assert raised.value.errno == errno.EINVAL
+            control.restore(cables[1])
+            assert c.a.post(c.qa, 1, c.remote, 1) == 0
+            assert statuses(c.a.wait()) == [(1, 0)]
+
+    run_in_sandbox(act)
+
+
+def _port(end: End, number: int) -> int:
+    """The state of a port: enum ibv_port_state."""
+    attr = (ctypes.c_int * 32)()
+    end.library.call("query_port", end.context, ctypes.c_uint8(number), attr)
+    return attr[0]
+
+
+def _event(end: End) -> tuple[int, int]:
+    """The next event of a port: its kind and the port."""
+    got = AsyncEvent()
+    end.library.call("get_async_event", end.context, ctypes.byref(got))
+    end.library._library.ibv_ack_async_event(ctypes.byref(got))
+    return got.event_type, got.element.port_num
+
+
 @pytest.mark.parametrize(
     ("wrong", "status", "event"),
     [
@@ -259,6 +336,7 @@ def test_calls_that_are_wrong_return_their_errno() -> None:
                 (errno.EHOSTUNREACH, lambda: a.connect(a.make_qp(), bytes(16), 1)),
                 (errno.EBUSY, lambda: a.library.call("dealloc_pd", a.pd)),
                 (errno.EBUSY, lambda: a.library.call("destroy_cq", a.cq)),
+                (errno.EINVAL, lambda: a.library.call("resize_cq", a.cq, 0)),
             ]
             for number, case in cases:
                 with pytest.raises(VerbsError) as raised:

@@ -38,6 +38,8 @@ enum mrc_op {
     MRC_QUERY_QP,
     MRC_DESTROY_QP,
     MRC_REPORT,         /* what the program has sent so far */
+    MRC_RESIZE_CQ,      /* replies: memory of its new ring */
+    MRC_QUERY_PORTS,
 };
 
 /* Fields that an operation has no use for are 0. */
@@ -71,7 +73,7 @@ struct mrc_reply {
     int32_t error;       /* 0, or an errno */
     uint32_t handle;
     uint32_t key;        /* REG_MR: lkey and rkey; CREATE_QP: its number */
-    uint32_t state;      /* QUERY_QP: enum ibv_qp_state */
+    uint32_t state;      /* QUERY_QP: enum ibv_qp_state; QUERY_PORTS: bit n for plane n: usable */
     uint64_t guid;       /* OPEN */
     uint64_t rate;       /* OPEN: bits/s of all ports together, at full speed */
     uint64_t dilation;   /* REPORT: times 1000 */
@@ -89,9 +91,13 @@ struct mrc_ring {
     uint32_t head;       /* entries taken out; the consumer writes it */
     uint32_t done;       /* send queue: work requests that have ended; the NIC writes it */
     uint32_t pad2[14];
-    uint32_t armed;      /* completion queue: the next completion makes an event */
+    uint32_t armed;      /* completion queue: which completion makes the next event */
     uint32_t pad3[15];
 };
+
+/* Values of `armed`; 0 is for none. */
+#define MRC_ARMED 1           /* any */
+#define MRC_ARMED_SOLICITED 2 /* a receive, or an error */
 
 struct mrc_sge {
     uint64_t address;
@@ -126,9 +132,9 @@ struct mrc_cqe {
 
 /* What the pipe of asynchronous events carries. */
 struct mrc_event {
-    uint64_t cookie;     /* of the queue; 0 for the port */
+    uint64_t cookie;     /* of the queue; 0 for a port */
     uint32_t type;       /* enum ibv_event_type */
-    uint32_t pad;
+    uint32_t port;       /* from 1 on, of a port */
 };
 
 #endif
