@@ -9,8 +9,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
-from testbed.device.process_memory import ProcessMemory, ProcessRegion
+from testbed.device.process_memory import Memory, ProcessMemory, ProcessRegion, ThreadMemory
 from testbed.device.protocol import (
+    COOKIE,
     MAX_CQE,
     MAX_DEPTH,
     REPLY,
@@ -39,6 +40,7 @@ from testbed.model.closeable import Closeable
 from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.mrc import MemoryTable, QpState
 from testbed.mrc.constants import MAX_EXPONENTIAL_RETRIES, MAX_LINEAR_RETRIES
+from testbed.mrc.message import PayloadError
 from testbed.mrc.qp import QpStateError
 from testbed.mrc.verbs import CompletionQueue, Destination, QpAttributes
 
@@ -98,7 +100,8 @@ class Program(Closeable):
         self.pid: int = _CREDENTIALS.unpack(credentials)[0]
         self.device: Device | None = None
         self._connection = connection
-        self._memory = ProcessMemory(self.pid)
+        self._memory: Memory = ProcessMemory(self.pid)
+        self._to_thread: socket.socket | None = None
         self._objects: dict[int, Any] = {}
         self._handles = 0
         self._qps: dict[int, ProgramQp] = {}
@@ -218,10 +221,26 @@ class Program(Closeable):
             planes=topology.planes,
             gid=port.address,
         )
-        return reply, [self.doorbell, self._events.reader]
+        descriptors = [self.doorbell, self._events.reader]
+        if not self._reaches(request.address, request.cookie):
+            own, self._to_thread = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self._memory = ThreadMemory(own)
+            descriptors.append(self._to_thread.fileno())
+        return reply, descriptors
+
+    def _reaches(self, address: int, word: int) -> bool:
+        """Whether this process may read the program's memory: a word in it has this value."""
+        try:
+            found = self._memory.read([(address, COOKIE.size)], COOKIE.size)
+        except PayloadError:
+            return False
+        return found == COOKIE.pack(word)
 
     def _forget_passed(self) -> None:
         """Close what the last answer has passed on, apart from the doorbell."""
+        if self._to_thread is not None:
+            self._to_thread.close()
+            self._to_thread = None
         for pipe in (self._events, *self._of(Channel)):
             if pipe.reader >= 0:
                 pipe.passed()

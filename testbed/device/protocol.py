@@ -101,6 +101,9 @@ SGE: Final = Struct("=QII")
 RECEIVE: Final = Struct("=Q")
 CQE: Final = Struct("=QIIIIII")
 """wr_id, status, opcode, length, immediate, QP number, flags."""
+COPY: Final = Struct("=II")
+"""What the library's thread is asked, without its places: whether it is to write, their number."""
+COPY_BYTES: Final = COPY.size + MAX_SGE * SGE.size
 EVENT: Final = Struct("=QII")
 """Cookie, type, port."""
 COOKIE: Final = Struct("=Q")

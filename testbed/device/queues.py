@@ -9,7 +9,7 @@ from typing import Final
 
 from testbed.device.process_memory import (
     ForbiddenPayload,
-    ProcessMemory,
+    Memory,
     ProcessPayload,
     ProcessRegion,
 )
@@ -204,7 +204,7 @@ class ProgramQp(Closeable):
         *,
         cookie: int,
         signal_all: bool,
-        memory: ProcessMemory,
+        memory: Memory,
         events: EventPipe,
         sent: Sent,
     ) -> None:

@@ -94,18 +94,20 @@ def run_c(code: str, directory: Path, *options: str) -> str:
 
 @needs_compiler
 def test_rings_lie_where_python_reads_them(tmp_path: Path) -> None:
-    places = ("ring, tail", "ring, head", "ring, done", "ring, armed", "wqe, sge")
+    places = ("ring, tail", "ring, head", "ring, done", "ring, armed", "wqe, sge", "copy, places")
     prints = "".join(f'printf("%zu ", offsetof(struct mrc_{place}));' for place in places)
-    sizes = 'printf("%zu %zu", sizeof(struct mrc_ring), sizeof(struct mrc_wqe));'
+    sizes = "".join(
+        f'printf("%zu ", sizeof(struct mrc_{name}));' for name in ("ring", "wqe", "copy")
+    )
     output = run_c(
         "#include <stdio.h>\n#include <stddef.h>\n#include <protocol.h>\n"
         f"int main(void) {{ {prints}{sizes} }}",
         tmp_path,
     )
     words = (protocol.TAIL, protocol.HEAD, protocol.DONE, protocol.ARMED)
-    expected = [4 * word for word in words] + [protocol.WQE.size, 192, protocol.WQE_BYTES]
+    expected = [4 * word for word in words] + [protocol.WQE.size, protocol.COPY.size]
+    expected += [protocol.RING_BYTES, protocol.WQE_BYTES, protocol.COPY_BYTES]
     assert [int(word) for word in output.split()] == expected
-    assert protocol.RING_BYTES == 192
 
 
 STRUCTURES = re.findall(r"^struct (ibv_\w+) \{", ABI, re.MULTILINE)

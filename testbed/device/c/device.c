@@ -22,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PORT = 1, FDS = 2, ANSWER_S = 60, EMPTY_POLL_NS = 50 * 1000, DEFAULT_PKEY = 0xffff };
+enum { PORT = 1, FDS = 3, ANSWER_S = 60, EMPTY_POLL_NS = 50 * 1000, DEFAULT_PKEY = 0xffff };
 enum { IBV_LINK_UP = 5, IBV_LINK_DISABLED = 3 }; /* physical states: InfiniBand's */
 enum { MAX_QPS = 1 << 14, MAX_CQS = 1 << 14, MAX_MRS = 1 << 20, MAX_PDS = 1 << 14 };
 
@@ -56,6 +56,7 @@ struct nic {
     struct object *objects;
     uint64_t cookies;
     struct mrc_reply about;
+    struct payload payload;
 };
 
 struct queue {
@@ -169,7 +170,7 @@ static int receive(int fd, struct mrc_reply *reply, int *fds) {
     do
         size = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
     while (size < 0 && errno == EINTR);
-    fds[0] = fds[1] = -1;
+    fds[0] = fds[1] = fds[2] = -1;
     struct cmsghdr *passed = size > 0 ? CMSG_FIRSTHDR(&message) : NULL;
     if (passed && passed->cmsg_type == SCM_RIGHTS)
         memcpy(fds, CMSG_DATA(passed), passed->cmsg_len - CMSG_LEN(0));
@@ -505,11 +506,18 @@ struct ibv_context *mrc0_open_device(struct ibv_device *device) {
     pthread_cond_init(&nic->acknowledged, NULL);
     nic->users = 1;
     int fds[FDS];
-    struct mrc_request request = {.op = MRC_OPEN, .version = MRC_VERSION};
+    uint64_t word = (uintptr_t)nic ^ MRC_VERSION << 1; /* what the NIC reads, if it can */
+    struct mrc_request request = {.op = MRC_OPEN, .version = MRC_VERSION,
+                                  .address = (uintptr_t)&word, .cookie = word};
     int error = ask(nic, &request, &nic->about, fds);
+    if (!error && fds[2] >= 0)
+        error = mrc0_start_payload(&nic->payload, fds[2]);
     if (error) {
         if (error == EPROTO)
             mrc0_say("mrc0: this library and the NIC of this host are of different versions");
+        for (int i = 0; i < FDS; i++)
+            if (fds[i] >= 0)
+                close(fds[i]);
         close(nic->socket);
         release(nic);
         return refuse(error);
@@ -548,6 +556,7 @@ int mrc0_close_device(struct ibv_context *context) {
     struct nic *nic = NIC(context);
     report(nic);
     store(nic->gone, 1);
+    mrc0_end_payload(&nic->payload);
     close(nic->socket);
     close(nic->doorbell);
     close(context->async_fd);

@@ -33,6 +33,16 @@ int mrc0_lacks(const char *what, int error);
         }                          \
     } while (0)
 
+/* The thread that moves payload for the NIC, if it cannot do so itself; all 0: there is none. */
+struct payload {
+    pthread_t thread;
+    int fd;
+    pid_t owner;
+};
+
+int mrc0_start_payload(struct payload *payload, int fd);
+void mrc0_end_payload(struct payload *payload);
+
 int mrc0_is_here(void); /* whether the network namespace has a NIC */
 struct ibv_context *mrc0_open_device(struct ibv_device *device);
 int mrc0_close_device(struct ibv_context *context);

@@ -4,7 +4,7 @@
  * that a program finds the NIC of the host that it runs in, and none elsewhere. On a connection each
  * `struct mrc_request` is answered by one `struct mrc_reply`, with descriptors where memory or events
  * are shared. Work requests and completions pass through memory (`struct mrc_ring`), payload from
- * process to process.
+ * process to process, or where the kernel forbids that through a thread (`struct mrc_copy`).
  *
  * testbed/device/protocol.py has the same for Python; a test compares the two.
  */
@@ -24,7 +24,8 @@
 #define MRC_ENTRIES_OFFSET 4096  /* where the entries of a ring's memory begin */
 
 enum mrc_op {
-    MRC_OPEN = 1,       /* replies: doorbell, pipe of asynchronous events */
+    MRC_OPEN = 1,       /* replies: doorbell, pipe of asynchronous events; a socket for payload,
+                         * if the NIC cannot read the word at `address`, which has `cookie` in it */
     MRC_ALLOC_PD,
     MRC_DEALLOC_PD,
     MRC_REG_MR,
@@ -46,8 +47,8 @@ enum mrc_op {
 struct mrc_request {
     uint32_t op;
     uint32_t handle;     /* the object; of a new one its protection domain */
-    uint64_t cookie;     /* CREATE_CQ, CREATE_QP: comes back in events */
-    uint64_t address;    /* REG_MR: in the program */
+    uint64_t cookie;     /* CREATE_CQ, CREATE_QP: comes back in events; OPEN */
+    uint64_t address;    /* REG_MR, OPEN: in the program */
     uint64_t length;
     uint64_t iova;       /* REG_MR: the same memory, as work requests name it */
     uint32_t access;     /* REG_MR, MODIFY_QP: enum ibv_access_flags */
@@ -128,6 +129,14 @@ struct mrc_cqe {
     uint32_t immediate;
     uint32_t qpn;
     uint32_t flags;      /* enum ibv_wc_flags */
+};
+
+/* What the NIC asks of the library's thread. The bytes to write follow as the next message. The
+ * answer is one byte, 0 if it was done, and the bytes that were read. */
+struct mrc_copy {
+    uint32_t is_write;
+    uint32_t count;
+    struct mrc_sge places[MRC_MAX_SGE];
 };
 
 /* What the pipe of asynchronous events carries. */

@@ -1,9 +1,13 @@
 /* Two queue pairs of one program, connected with each other: every call that a program makes. */
 #include "verbs.h"
 
+#include <sys/prctl.h>
+
 enum { SIZE = 1 << 16 };
 
-int main(void) {
+int main(int count, char **arguments) {
+    if (count > 1 && !strcmp(arguments[1], "hidden")) /* from the NIC: a thread moves the payload */
+        CHECK(!prctl(PR_SET_DUMPABLE, 0));
     struct ibv_context *context = open_mrc0();
     struct ibv_device_attr device;
     struct ibv_port_attr port;
