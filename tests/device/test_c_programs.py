@@ -92,7 +92,7 @@ def test_a_program_makes_every_call(way: str, tmp_path: Path) -> None:
 
 
 def test_the_thread_for_payload_is_clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the kernel hides the program from the NIC; the search for leaks would need to see it."""
+    """Where the kernel hides the program from the NIC, and from the search for leaks."""
     monkeypatch.setattr(hosts, "NicProcess", ForbiddenNic)
     monkeypatch.setenv("ASAN_OPTIONS", "detect_leaks=0")
     way = sanitized(tmp_path)
