@@ -351,7 +351,7 @@ class Program(Closeable):
             _require_depth(depth, MAX_DEPTH)
         pd = self._get(ProtectionDomain, request.handle)
         cqs = self._get(ProgramCq, request.send_cq), self._get(ProgramCq, request.recv_cq)
-        verbs = device.context.create_qp(CompletionQueue())
+        verbs = device.context.create_qp(CompletionQueue(), ev_profile=device.ev_profile)
         try:
             qp = ProgramQp(
                 verbs,
