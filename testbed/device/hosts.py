@@ -1,5 +1,6 @@
 """The device in the hosts of a fabric: a NIC process for each, and the environment of programs."""
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
@@ -38,10 +39,8 @@ def devices(fabric: Fabric, report: Callable[[str], None]) -> Iterator[Mapping[N
             while not any("ready" in message for message in nic.receive(_STARTS_S)):
                 nic.check()
         for host in topology.hosts:
-            fabric.net[host.name].environment |= {
-                "LD_PRELOAD": str(files.preload),
-                "NCCL_IBVERBS_LIB": str(files.ibverbs),
-            }
+            environment = fabric.net[host.name].environment
+            environment |= files.environment({**os.environ, **environment})
         yield {host: nic.pid for host, nic in nics.items()}
 
 
