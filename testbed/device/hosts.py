@@ -1,5 +1,6 @@
 """The device in the hosts of a fabric: a NIC process for each, and the environment of programs."""
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -65,7 +66,7 @@ def devices(fabric: Fabric, report: Callable[[str], None]) -> Iterator[Mapping[N
     """
     topology = fabric.topology
     try:
-        variables = put_library()
+        files = library.put_into(DIRECTORY)
     except MachineError as error:
         report(f"no MRC device for other programs: {error}")
         yield {}
@@ -76,18 +77,9 @@ def devices(fabric: Fabric, report: Callable[[str], None]) -> Iterator[Mapping[N
             while not any("ready" in message for message in nic.receive(_STARTS_S)):
                 nic.check()
         for host in topology.hosts:
-            fabric.net[host.name].environment |= variables
+            environment = fabric.net[host.name].environment
+            environment |= files.environment({**os.environ, **environment})
         yield {host: nic.pid for host, nic in nics.items()}
-
-
-def put_library() -> dict[str, str]:
-    """Put the library where programs find it; returns the variables that they need for that.
-
-    Raises:
-        MachineError: it is not ready, and cannot be compiled.
-    """
-    files = library.put_into(DIRECTORY)
-    return {"LD_PRELOAD": str(files.preload), "NCCL_IBVERBS_LIB": str(files.ibverbs)}
 
 
 def start_nic(host: Node, log: Path | None = None, setting: RunSetting | None = None) -> Child:

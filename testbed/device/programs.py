@@ -9,11 +9,13 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
+from testbed.device.ocp import QP_ATTR, MrcAttributes
 from testbed.device.process_memory import Memory, ProcessMemory, ProcessRegion, ThreadMemory
 from testbed.device.protocol import (
     COOKIE,
     MAX_CQE,
     MAX_DEPTH,
+    MODIFY_MRC,
     REPLY,
     REQUEST,
     VERSION,
@@ -57,6 +59,12 @@ _STATES: Final[dict[int, QpState]] = {
     IbvState.ERR: QpState.ERROR,
 }
 _IBV_STATES: Final = {state: number for number, state in _STATES.items()}
+
+_NEEDED_BY_MRC: Final = {
+    QpState.INIT: IbvMask.ACCESS_FLAGS,
+    QpState.RTR: IbvMask.AV | IbvMask.PATH_MTU | IbvMask.DEST_QPN | IbvMask.RQ_PSN,
+    QpState.RTS: IbvMask.SQ_PSN,
+}
 
 _NEEDED: Final = {
     QpState.INIT: IbvMask.PKEY_INDEX | IbvMask.PORT | IbvMask.ACCESS_FLAGS,
@@ -129,6 +137,7 @@ class Program(Closeable):
             Op.REPORT: self._report,
             Op.RESIZE_CQ: self._resize_cq,
             Op.QUERY_PORTS: self._query_ports,
+            Op.SET_MRC: self._set_mrc,
         }
 
     def fileno(self) -> int:
@@ -375,7 +384,7 @@ class Program(Closeable):
 
     def _modify_qp(self, _device: Device, request: Request) -> Answer:
         qp: ProgramQp = self._get(ProgramQp, request.handle)
-        verbs, mask = qp.verbs, IbvMask(request.mask)
+        verbs, mask = qp.verbs, IbvMask(request.mask & ~MODIFY_MRC)
         if IbvMask.ACCESS_FLAGS in mask:
             qp.remote_write = bool(request.access & IbvAccess.REMOTE_WRITE)
         if not mask & IbvMask.STATE:
@@ -385,7 +394,7 @@ class Program(Closeable):
             raise OSError(errno.EOPNOTSUPP, f"state {request.state}")
         if state is verbs.state and state in (QpState.INIT, QpState.RTS, QpState.ERROR):
             return Reply(), []
-        needed = _NEEDED.get(state, IbvMask(0))
+        needed = (_NEEDED_BY_MRC if request.mask & MODIFY_MRC else _NEEDED).get(state, IbvMask(0))
         if needed & mask != needed:
             raise OSError(errno.EINVAL, f"{state} needs {needed & ~mask!r}")
         try:
@@ -396,6 +405,25 @@ class Program(Closeable):
             raise OSError(errno.EHOSTUNREACH, str(error)) from error
         qp.changed(state)
         return Reply(), []
+
+    def _set_mrc(self, _device: Device, request: Request) -> Answer:
+        qp: ProgramQp = self._get(ProgramQp, request.handle)
+        if request.length != QP_ATTR.size:
+            raise OSError(errno.EINVAL, f"a struct mrc_qp_attr of {request.length} bytes")
+        try:
+            qp.mrc = MrcAttributes.parse(self._fetch(request.address, request.length))
+        except ValueError as error:
+            raise OSError(errno.EINVAL, str(error)) from error
+        if qp.mrc.ev_profile or qp.mrc.cc_profile:
+            raise OSError(errno.EINVAL, "no such profile")
+        return Reply(), []
+
+    def _fetch(self, address: int, size: int) -> bytes:
+        """Read from the program's memory."""
+        try:
+            return self._memory.read([(address, size)], size)
+        except PayloadError as error:
+            raise OSError(errno.EFAULT, str(error)) from error
 
     def _query_qp(self, _device: Device, request: Request) -> Answer:
         qp = self._get(ProgramQp, request.handle)
@@ -467,9 +495,19 @@ def _change_state(qp: ProgramQp, state: QpState, request: Request) -> None:
             raise OSError(errno.EINVAL, f"an MTU of {request.mtu}")
         verbs.attributes = QpAttributes(mtu=request.mtu)
         verbs.memory = qp.pd.table if qp.remote_write else MemoryTable()
-        verbs.modify(state, Destination(request.peer, request.peer_qpn, request.peer_psn))
+        verbs.local = replace(verbs.local, capabilities=qp.mrc.own)
+        ends = request.peer, request.peer_qpn, request.peer_psn
+        verbs.modify(state, Destination(*ends, qp.mrc.peer))
     elif state is QpState.RTS:
-        verbs.attributes = _with_retries(verbs.attributes, request)
+        if request.mask & MODIFY_MRC:
+            verbs.attributes = replace(
+                verbs.attributes,
+                peer_capabilities=qp.mrc.peer,
+                linear_retries=qp.mrc.linear_retries,
+                exponential_retries=qp.mrc.exponential_retries,
+            )
+        else:
+            verbs.attributes = _with_retries(verbs.attributes, request)
         verbs.modify(state, first_psn=request.first_psn)
     else:
         verbs.modify(state)

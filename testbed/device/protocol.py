@@ -13,6 +13,7 @@ MAX_INLINE: Final = 256
 MAX_DEPTH: Final = 16_384
 MAX_CQE: Final = 65_536
 MAX_MESSAGE: Final = 1 << 30
+MODIFY_MRC: Final = 1 << 31
 ENTRIES_OFFSET: Final = 4096
 
 
@@ -35,6 +36,7 @@ class Op(IntEnum):
     REPORT = 14
     RESIZE_CQ = 15
     QUERY_PORTS = 16
+    SET_MRC = 17
 
 
 class Request(NamedTuple):

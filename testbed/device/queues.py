@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from testbed.device.ocp import MrcAttributes
 from testbed.device.process_memory import (
     ForbiddenPayload,
     Memory,
@@ -191,9 +192,11 @@ class ProgramQp(Closeable):
         verbs: the queue pair.
         pd: its protection domain.
         remote_write: whether the peer may write.
+        mrc: what mrc.h has set.
     """
 
     remote_write = False
+    mrc = MrcAttributes()
 
     def __init__(
         self,

@@ -144,7 +144,8 @@ class QueuePair:
 
         ERROR flushes what is posted: its completions say so. RESET forgets everything, unpolled
         completions, events and counters too; the PSNs begin again where the configuration says.
-        RTS may bring another `config`, of which the first PSN and the retries count.
+        RTS may bring another `config`, of which the first PSN, the peer's limits and the retries
+        count.
 
         Raises:
             QpStateError: no such transition.

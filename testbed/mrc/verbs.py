@@ -98,12 +98,14 @@ class QpAttributes:
         linear_retries: timeouts of linear length, at most 7.
         exponential_retries: timeouts of doubling length after them; 25, the most, never end.
         mtu: payload bytes of a full packet, the same at both ends; None: the port's.
+        peer_capabilities: the peer's limits, if RTS brings others than the destination had.
     """
 
     capabilities: Capabilities = field(default_factory=Capabilities)
     linear_retries: int = DEFAULT_LINEAR_RETRIES
     exponential_retries: int = DEFAULT_EXPONENTIAL_RETRIES
     mtu: int | None = None
+    peer_capabilities: Capabilities | None = None
 
 
 class VerbsQp:
@@ -112,7 +114,7 @@ class VerbsQp:
     Attributes:
         cq: where it reports what has completed.
         local: this end of the connection, as the peer must know it.
-        attributes: RTR uses its capabilities and its MTU, RTS its retries.
+        attributes: RTR uses its MTU, RTS its retries and the peer's capabilities.
         memory: what the peer may write to, from RTR on.
         core: the queue pair of the protocol core, from RTR on; None before.
     """
@@ -238,6 +240,7 @@ class VerbsQp:
         return replace(
             core.config,
             first_psn=first_psn,
+            peer_capabilities=self.attributes.peer_capabilities or core.config.peer_capabilities,
             linear_retries=self.attributes.linear_retries,
             exponential_retries=self.attributes.exponential_retries,
         )

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from testbed.device import compiling, hosts
-from testbed.device.compiling import IBVERBS, PRELOAD
+from testbed.device.compiling import ALIASES, IBVERBS, PRELOAD, SOURCES
+from testbed.device.library import Library
 from tests.device.test_device import HERE, ForbiddenNic, fabric
 from tests.fabric.packets import in_node
 from tests.sandbox import run_in_sandbox
@@ -32,22 +33,28 @@ SANITIZED = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
 @dataclass(frozen=True)
 class Way:
-    """How a program comes to the library: options of the compiler, before and after its source."""
+    """How a program comes to the library.
+
+    Attributes:
+        options: of the compiler, before the program's source.
+        libraries: after it.
+        directory: where its libmrc.so is; None: the host preloads it.
+    """
 
     options: Sequence[str] = ()
     libraries: Sequence[str] = ("-libverbs",)
-    preloads: bool = True
+    directory: Path | None = None
 
 
 LINKED = Way()
-BY_PATH = Way(("-DBY_PATH",), (), preloads=False)
+BY_PATH = Way(("-DBY_PATH",), ())
 
 
 def compiled(name: str, directory: Path, way: Way) -> Path:
     """Compile one of the programs, with warnings as errors."""
     program = directory / name
     source = PROGRAMS / f"{name}.c"
-    options = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", *way.options)
+    options = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", f"-I{SOURCES}", *way.options)
     command = ("gcc", *options, "-o", str(program), str(source), *way.libraries, "-ldl")
     subprocess.run(command, check=True)
     return program
@@ -55,10 +62,11 @@ def compiled(name: str, directory: Path, way: Way) -> Path:
 
 def run(program: Path, way: Way, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a program in a host, as its prompt does."""
-    environment = dict(os.environ)
-    if way.preloads:
-        environment["LD_PRELOAD"] = str(hosts.DIRECTORY / PRELOAD)
-    environment["NCCL_IBVERBS_LIB"] = str(hosts.DIRECTORY / IBVERBS)
+    files = Library(hosts.DIRECTORY / PRELOAD, hosts.DIRECTORY / IBVERBS)
+    environment = os.environ | files.environment(os.environ)
+    if way.directory is not None:
+        del environment["LD_PRELOAD"]
+        environment["LD_LIBRARY_PATH"] = str(way.directory)
     with in_node(HERE):
         return subprocess.run(
             [program, *arguments],
@@ -73,7 +81,9 @@ def run(program: Path, way: Way, *arguments: str) -> subprocess.CompletedProcess
 def sanitized(directory: Path) -> Way:
     """With the address sanitizer in program and library, which are linked: its own comes first."""
     compiling.compile_into(directory, *SANITIZED, "-Werror")
-    return Way(SANITIZED, (str(directory / PRELOAD), "-libverbs"), preloads=False)
+    for name in ALIASES:
+        (directory / name).symlink_to(PRELOAD)
+    return Way(SANITIZED, (str(directory / PRELOAD), "-libverbs"), directory)
 
 
 @pytest.mark.parametrize("way", ["linked", "by path", "sanitized"])
@@ -102,6 +112,27 @@ def test_the_thread_for_payload_is_clean(tmp_path: Path, monkeypatch: pytest.Mon
         with fabric():
             done = run(program, way, "hidden")
         assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+    run_in_sandbox(act)
+
+
+@pytest.mark.parametrize("way", ["linked", "sanitized"])
+def test_a_program_of_ocps_interface_makes_every_call(way: str, tmp_path: Path) -> None:
+    """Linked to libmrc.so as such programs are; a version that is too new is named."""
+    if way == "linked":
+        compiling.compile_into(tmp_path)
+        taken = Way((), (f"-L{tmp_path}", "-lmrc", "-libverbs"))
+    else:
+        taken = sanitized(tmp_path)
+    program = compiled("mrc", tmp_path, taken)
+
+    def act() -> None:
+        with fabric():
+            done = run(program, taken)
+        assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+        assert (
+            "the program uses version 1.0.2 of mrc.h; this library has up to 1.0.1" in done.stderr
+        )
 
     run_in_sandbox(act)
 

@@ -90,6 +90,7 @@ struct qp {
     struct queue send, recv;
     struct ibv_qp_attr attr;
     struct ibv_qp_init_attr init;
+    struct mrc_state mrc;
 };
 
 #define OWNER(type, member, pointer) ((type *)((char *)(pointer)-offsetof(type, member)))
@@ -992,7 +993,7 @@ static void remember(struct ibv_qp_attr *kept, const struct ibv_qp_attr *attr, i
         kept->dest_qp_num = attr->dest_qp_num;
 }
 
-int mrc0_modify_qp(struct ibv_qp *base, struct ibv_qp_attr *attr, int mask) {
+static int modify(struct ibv_qp *base, struct ibv_qp_attr *attr, int mask, uint32_t flags) {
     struct qp *qp = QP(base);
     if (mask & IBV_QP_ALT_PATH || (mask & IBV_QP_PORT && attr->port_num != PORT) ||
         (mask & IBV_QP_PKEY_INDEX && attr->pkey_index) ||
@@ -1002,7 +1003,8 @@ int mrc0_modify_qp(struct ibv_qp *base, struct ibv_qp_attr *attr, int mask) {
         MRC0_SAY_ONCE("mrc0: the peer's address is its GID, so is_global must be 1, sgid_index 0");
         return EINVAL;
     }
-    struct mrc_request request = {.op = MRC_MODIFY_QP, .handle = base->handle, .mask = mask};
+    struct mrc_request request = {.op = MRC_MODIFY_QP, .handle = base->handle,
+                                  .mask = mask | flags};
     if (mask & IBV_QP_STATE)
         request.state = attr->qp_state;
     if (mask & IBV_QP_ACCESS_FLAGS)
@@ -1029,6 +1031,23 @@ int mrc0_modify_qp(struct ibv_qp *base, struct ibv_qp_attr *attr, int mask) {
     if (mask & IBV_QP_STATE)
         base->state = attr->qp_state;
     return 0;
+}
+
+int mrc0_modify_qp(struct ibv_qp *base, struct ibv_qp_attr *attr, int mask) {
+    return modify(base, attr, mask, 0);
+}
+
+int mrc0_modify_mrc_qp(struct ibv_qp *base, struct ibv_qp_attr *attr, int mask) {
+    return modify(base, attr, mask, MRC_MODIFY_MRC);
+}
+
+struct mrc_state *mrc0_mrc_state(struct ibv_qp *base) { return &QP(base)->mrc; }
+
+int mrc0_set_mrc(struct ibv_qp *base, const struct mrc_qp_attr *attr) {
+    struct mrc_request request = {.op = MRC_SET_MRC, .handle = base->handle,
+                                  .address = (uintptr_t)attr, .length = sizeof *attr};
+    struct mrc_reply reply;
+    return ask(NIC(base->context), &request, &reply, NULL);
 }
 
 int mrc0_query_qp(struct ibv_qp *base, struct ibv_qp_attr *attr, int mask,

@@ -2,7 +2,7 @@
 #ifndef MRC_DEVICE_H
 #define MRC_DEVICE_H
 
-#include "verbs_abi.h"
+#include "mrc_abi.h"
 
 extern struct ibv_device mrc0_device;
 
@@ -32,6 +32,29 @@ int mrc0_lacks(const char *what, int error);
             mrc0_say(__VA_ARGS__);  \
         }                          \
     } while (0)
+
+/* ---- for mrc.h ---------------------------------------------------------------------------------- */
+
+#define MRC0_NEWEST_API MRC_API_VER(1, 0, 1)
+#define MRC0_NEWEST_VENDOR_API MRC_API_VER(1, 0, 0)
+
+struct mrc_context {
+    struct ibv_context *verbs;
+    uint32_t version; /* of mrc.h that the program uses */
+};
+
+/* What mrc.h knows of a queue pair, and verbs does not. */
+struct mrc_state {
+    struct mrc_qp_attr attr;
+    uint64_t send_ops_flags;
+};
+
+void mrc0_versions(uint32_t *current, uint32_t *oldest, uint32_t *vendor, uint32_t *oldest_vendor);
+struct mrc_state *mrc0_mrc_state(struct ibv_qp *qp);
+int mrc0_set_mrc(struct ibv_qp *qp, const struct mrc_qp_attr *attr);
+int mrc0_modify_mrc_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
+
+/* ---- for verbs ---------------------------------------------------------------------------------- */
 
 /* The thread that moves payload for the NIC, if it cannot do so itself; all 0: there is none. */
 struct payload {

@@ -21,6 +21,12 @@
 #define MRC_MAX_DEPTH 16384   /* work requests of a queue */
 #define MRC_MAX_CQE 65536
 #define MRC_MAX_MESSAGE (1u << 30)
+#define MRC_MODIFY_MRC (1u << 31) /* in the mask of MODIFY_QP: with the rules of mrc.h */
+#define MRC_MAX_HINTS 1024
+#define MRC_DEFAULT_MPR 8 /* units of 128 PSNs */
+#define MRC_DEFAULT_WIMM 64
+#define MRC_DEFAULT_LINEAR 7
+#define MRC_DEFAULT_EXPONENTIAL 7
 #define MRC_ENTRIES_OFFSET 4096  /* where the entries of a ring's memory begin */
 
 enum mrc_op {
@@ -41,6 +47,7 @@ enum mrc_op {
     MRC_REPORT,         /* what the program has sent so far */
     MRC_RESIZE_CQ,      /* replies: memory of its new ring */
     MRC_QUERY_PORTS,
+    MRC_SET_MRC,        /* the struct mrc_qp_attr at `address` holds for a queue pair */
 };
 
 /* Fields that an operation has no use for are 0. */
@@ -48,7 +55,7 @@ struct mrc_request {
     uint32_t op;
     uint32_t handle;     /* the object; of a new one its protection domain */
     uint64_t cookie;     /* CREATE_CQ, CREATE_QP: comes back in events; OPEN */
-    uint64_t address;    /* REG_MR, OPEN: in the program */
+    uint64_t address;    /* REG_MR, OPEN, SET_MRC: in the program */
     uint64_t length;
     uint64_t iova;       /* REG_MR: the same memory, as work requests name it */
     uint32_t access;     /* REG_MR, MODIFY_QP: enum ibv_access_flags */

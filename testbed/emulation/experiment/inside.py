@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from testbed.device.hosts import RunSetting, put_library, start_nic
+from testbed.device import library
+from testbed.device.hosts import DIRECTORY, RunSetting, start_nic
 from testbed.emulation.controller.plan import ControllerPlan, choose_wires
 from testbed.emulation.controller.process import ControllerProcess
 from testbed.emulation.endpoint.clock import now_ns
@@ -365,7 +366,7 @@ def _start_devices(run: _Run, stack: ExitStack) -> None:
     scenario, fabric, topology = run.scenario, run.fabric, run.scenario.topology
     assert isinstance(scenario.workload, Program)  # noqa: S101 - it is started for programs
     assert isinstance(scenario.transport, Mrc)  # noqa: S101 - it was checked
-    variables = put_library()
+    files = library.put_into(DIRECTORY)
     OrdinaryTraffic(topology, fabric.namespaces).install()
     try:
         management.install(topology, fabric.namespaces)
@@ -380,7 +381,7 @@ def _start_devices(run: _Run, stack: ExitStack) -> None:
         run.endpoints[host.name] = start_nic(host, logs / f"{host.name}.log", setting)
     receive_from_all(run.endpoints, "ready", REPLY_TIMEOUT_S)
     log, screen = logs / "programs.log", run.experiment.screen
-    run.programs = start_programs(scenario, run.directory, variables, log, screen)
+    run.programs = start_programs(scenario, run.directory, files, log, screen)
     receive_from_all({"programs": run.programs}, "ready", REPLY_TIMEOUT_S)
 
 

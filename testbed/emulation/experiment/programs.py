@@ -12,12 +12,13 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
+from testbed.device.library import Library
 from testbed.emulation.endpoint.clock import now_ns
 from testbed.emulation.experiment.operations import ReportedOperations
 from testbed.model.errors import InputError
@@ -96,7 +97,7 @@ def _path(program: Program) -> str:
 def start_programs(
     scenario: Scenario,
     directory: Path,
-    device: Mapping[str, str],
+    device: Library,
     log: Path,
     screen: int | None,
 ) -> Child:
@@ -109,7 +110,7 @@ def start_programs(
     Args:
         scenario: has the command.
         directory: the run directory.
-        device: the variables by which programs find the device.
+        device: the library by which programs find the device.
         log: of this process.
         screen: a descriptor to which the programs' lines go as well, each after its host's name.
     """
@@ -171,7 +172,7 @@ class _Programs:
 
     scenario: Scenario
     directory: Path
-    device: Mapping[str, str]
+    device: Library
     channel: Channel
     screen: int | None
     _selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
@@ -328,8 +329,7 @@ class _Programs:
             REPORTS: str(_REPORTS),
             **self._program.env,
         }
-        preloads = (self.device.get("LD_PRELOAD"), self._program.env.get("LD_PRELOAD"))
-        return {**own, **self.device, "LD_PRELOAD": ":".join(filter(None, preloads))}
+        return own | self.device.environment(own)
 
     # --- while they run ---------------------------------------------------------------------
 
