@@ -1,7 +1,7 @@
 """A run's summary as tables, and the exit status that it means."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
@@ -254,7 +254,7 @@ def _over_flows(group_type: "type[MetricGroup]", rows: "Mapping[str, Spreads]") 
     return table
 
 
-def _forms(metric: "Metric[Any]", fault: "FaultSummary") -> tuple[str, str, str]:
+def _forms(metric: "Metric", fault: "FaultSummary") -> tuple[str, str, str]:
     """A metric's value in each form of times; in the first column if it is no time."""
     from testbed.model.summary.unit import RTT, US
 

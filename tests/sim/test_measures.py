@@ -8,7 +8,7 @@ from testbed.model.files.scenarios import load_scenario
 from testbed.model.files.topologies import load_topology
 from testbed.model.scenario import Scenario
 from testbed.model.summary import FaultSummary, Summary
-from testbed.model.summary.metric import NEVER
+from testbed.model.summary.unit import NEVER
 
 from .measuring import measured, writes
 

@@ -26,9 +26,9 @@ from testbed.model.summary import (
     Summary,
 )
 from testbed.model.summary.combine import Value, total
-from testbed.model.summary.metric import NEVER
 from testbed.model.summary.scopes import SCOPES
 from testbed.model.summary.spread import spreads
+from testbed.model.summary.unit import NEVER, Time
 from testbed.model.workload import BUS_FACTORS, Collective, Connections, Program, members
 from testbed.results.analysis.delivery import (
     FlowDelivery,
@@ -229,7 +229,7 @@ def evaluate(
     bounds = {scope: dict(getattr(expect, scope)) for scope in SCOPES}
     planned = any(kind.planned is not None for kind in summary.operations)
     if planned and not expect.says_how_many_finish:
-        bounds["operations"][OperationSummary.unfinished.name] = Bound(at_least=0, at_most=0)
+        bounds["operations"]["unfinished"] = Bound(at_least=0, at_most=0)
     return tuple(
         _worst(scope, key, bound, [(where, numbers[key]) for where, numbers in measured[scope]])
         for scope in SCOPES
@@ -419,15 +419,11 @@ def fault_summary(
         for seconds in effect.ev_detections
         if flow in affected
     ]
-    detections = SimpleNamespace(
-        ev_detection_median=median(paths) if paths else None,
-        ev_detection_last=max(paths, default=None),
-    )
     same = {key: getattr(fault, key) for key in FaultSummary.model_fields if hasattr(fault, key)}
     return FaultSummary(
         **same,
-        **FaultSummary.ev_detection_median.numbers(detections, data.scale),
-        **FaultSummary.ev_detection_last.numbers(detections, data.scale),
+        ev_detection_median=Time.of(median(paths) if paths else None, data.scale),
+        ev_detection_last=Time.of(max(paths, default=None), data.scale),
         requested_s=data.seconds(fault.asked_ns),
         effective_s=data.seconds(fault.effective_ns),
         effective_uncertainty_ms=None if uncertainty_ns is None else uncertainty_ns / 1e6,

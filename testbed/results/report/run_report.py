@@ -13,10 +13,9 @@ from testbed.model.fabric.names import directions_of, link_of
 from testbed.model.faults.impairment import in_words
 from testbed.model.summary import FaultSummary, FlowFault, LinkSummary, Summary
 from testbed.model.summary.flows import slowest_flows
-from testbed.model.summary.metric import NEVER
 from testbed.model.summary.scopes import SCOPES, outcome
 from testbed.model.summary.spread import shown_spreads, worth_showing
-from testbed.model.summary.unit import RTT, US
+from testbed.model.summary.unit import NEVER, RTT, US
 from testbed.model.units import NS_PER_S, show_duration, show_share, show_size
 from testbed.results.records import EV_EVENTS
 from testbed.results.report.figures import Drawing
