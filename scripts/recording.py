@@ -30,13 +30,13 @@ from typing import Any
 import polars as pl
 
 from testbed import interpreter
-from testbed.campaign.job import FORMS, Form
 from testbed.limits import simulations_at_once
 from testbed.model.errors import InputError
 from testbed.model.files.catalog import SCENARIOS
 from testbed.model.files.scenarios import load_scenario, nominal
 from testbed.model.scenario import Scenario
 from testbed.results.analyse import analyse
+from testbed.runs.job import FORMS, Form
 from testbed.sim import simulate
 from testbed.sim.run import require_simulated
 from testbed.studies.paper.planning import plan, select_figures

@@ -24,11 +24,6 @@ from typing import Any
 from soak_parts import FAULT_HEADINGS, HEADINGS, SCREEN, Part, last_line, part_of_run, table_of
 
 from testbed import interpreter
-from testbed.campaign.budget import RetryPolicy
-from testbed.campaign.engine import CampaignEngine
-from testbed.campaign.job import JobRecord
-from testbed.campaign.plan import PlannedRun, planned_run
-from testbed.campaign.store import Store
 from testbed.cli.fitting import Fitting, capacities_of, keep_slower_out
 from testbed.cli.placing import executor_at, fetch_finished
 from testbed.emulation.experiment.capacity import Capacity
@@ -37,6 +32,11 @@ from testbed.model.files.scenarios import load_scenario, nominal
 from testbed.model.progress import where_it_changes
 from testbed.results.code_version import code_version
 from testbed.results.run_directory import RunDirectory
+from testbed.runs.budget import RetryPolicy
+from testbed.runs.engine import CampaignEngine
+from testbed.runs.job import JobRecord
+from testbed.runs.plan import PlannedRun, planned_run
+from testbed.runs.store import Store
 
 ROOT = Path(__file__).parents[1]
 TESTBED = Path(sys.executable).with_name("testbed")

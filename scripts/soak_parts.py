@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from testbed.campaign.job import JobRecord
 from testbed.model.errors import ExitStatus
 from testbed.model.run_files.layout import SUMMARY
+from testbed.runs.job import JobRecord
 
 MUST_BE_TRUSTED = frozenset({"chaos-long", "clustermapper-long"})
 """They show that nothing leaks and nobody is accused, for which the machine must do nothing else.

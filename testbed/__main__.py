@@ -8,7 +8,7 @@ if __name__ == "__main__" and not sys.flags.safe_path:
 import os
 import signal
 
-from testbed.campaign import PARENT_VARIABLE
+from testbed.runs import PARENT_VARIABLE
 
 
 def main() -> None:

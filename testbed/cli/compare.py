@@ -30,9 +30,9 @@ def compare(
     The tables have each run's verdict and missed expectations, and medians with their intervals;
     they say in how many runs a value was measured, and mark significant differences from the first.
     """
-    from testbed.campaign.series import groups_of
     from testbed.cli.comparison import comparison_data, print_comparison
     from testbed.results.report.comparison_report import write_comparison
+    from testbed.runs.series import groups_of
 
     if output.is_dir():
         output /= REPORT

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from testbed.campaign.job import Executor, Form
     from testbed.emulation.experiment.capacity import Capacity
+    from testbed.runs.job import Executor, Form
     from testbed.studies.paper.figure import PaperFigure
     from testbed.studies.paper.outcome import FigureOutcome
     from testbed.studies.paper.planning import Machine, Plan
@@ -98,8 +98,8 @@ def figures(
     status: 0 when every figure made holds, 1 when one does not, 4 when one cannot be trusted, 5
     when the program crashed.
     """
-    from testbed.campaign.budget import REPEAT_S, RetryPolicy
     from testbed.emulation.experiment.capacity import load_capacity
+    from testbed.runs.budget import REPEAT_S, RetryPolicy
     from testbed.studies.paper.figure import Overrides
     from testbed.studies.paper.planning import forms_of, plan, select_figures
     from testbed.studies.paper.reproduction import reproduce
@@ -192,8 +192,8 @@ def _machine() -> "Capacity":
 
 def _outlook(planned: "Plan", executor: "Executor", retry_s: float) -> str:
     """What is to be done, and how long it will take."""
-    from testbed.campaign.engine import estimate_s
     from testbed.model.units import show_wait
+    from testbed.runs.engine import estimate_s
 
     counts = {form: sum(run.job.form == form for run in planned.due) for form in planned.forms}
     parts = [

@@ -11,11 +11,11 @@ from testbed.model.errors import MachineError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from testbed.campaign.cluster.workers import Worker
-    from testbed.campaign.job import Executor
-    from testbed.campaign.plan import PlannedRun
     from testbed.emulation.experiment.capacity import Capacity
     from testbed.model.scenario import Scenario
+    from testbed.runs.cluster.workers import Worker
+    from testbed.runs.job import Executor
+    from testbed.runs.plan import PlannedRun
 
 
 @dataclass
@@ -136,8 +136,8 @@ def capacities_of(executor: "Executor", *, force: bool = False) -> "tuple[Capaci
     Raises:
         MachineError: one of them has not been measured, and not forced.
     """
-    from testbed.campaign.cluster.executor import ClusterExecutor
     from testbed.emulation.experiment.capacity import Capacity
+    from testbed.runs.cluster.executor import ClusterExecutor
 
     if not isinstance(executor, ClusterExecutor):
         return None
@@ -170,8 +170,8 @@ def keep_slower_out(
     Raises:
         MachineError: one of the machines has not been measured, and not forced.
     """
-    from testbed.campaign.cluster.executor import ClusterExecutor
     from testbed.emulation.experiment.capacity import Capacity, is_too_much
+    from testbed.runs.cluster.executor import ClusterExecutor
 
     emulated = [run.scenario for run in runs if run.job.form == "emulated"]
     if not isinstance(executor, ClusterExecutor) or not emulated:

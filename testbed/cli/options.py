@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from testbed.campaign.options import NO_FIGURES, REQUIRE_TRUSTED
 from testbed.model.errors import InputError, MachineError, raise_any
 from testbed.rights import acting_for
+from testbed.runs.options import NO_FIGURES, REQUIRE_TRUSTED
 
 if TYPE_CHECKING:
     from testbed.model.fabric.nodes import Node

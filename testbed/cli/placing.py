@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from concurrent.futures import Executor as Pool
 
-    from testbed.campaign.job import Executor, Form
-    from testbed.campaign.plan import PlannedRun
+    from testbed.runs.job import Executor, Form
+    from testbed.runs.plan import PlannedRun
 
 On = Annotated[
     str | None,
@@ -60,12 +60,12 @@ def executor_at(
         if store is not None:
             expected = "--on as well, as the workers of a cluster leave runs there"
             raise InputError.of("--store", store, expected)
-        from testbed.campaign.local import LocalExecutor
+        from testbed.runs.local import LocalExecutor
 
         yield LocalExecutor(directory)
         return
-    from testbed.campaign.cluster.place import place_of
-    from testbed.campaign.cluster.start import cluster_executor
+    from testbed.runs.cluster.place import place_of
+    from testbed.runs.cluster.start import cluster_executor
 
     with cluster_executor(place_of(on), directory, wanted, store=store) as executor:
         yield executor
@@ -73,7 +73,7 @@ def executor_at(
 
 def fetch_finished(executor: "Executor", runs: "Iterable[PlannedRun]") -> bool:
     """Copy the runs that are finished in the store of a cluster; whether there may be any."""
-    from testbed.campaign.cluster.executor import ClusterExecutor
+    from testbed.runs.cluster.executor import ClusterExecutor
 
     if not isinstance(executor, ClusterExecutor):
         return False
@@ -87,7 +87,7 @@ def keep_in_store(executor: "Executor", file: "Path") -> None:
     Raises:
         MachineError: the store cannot be used.
     """
-    from testbed.campaign.cluster.executor import ClusterExecutor
+    from testbed.runs.cluster.executor import ClusterExecutor
 
     if isinstance(executor, ClusterExecutor):
         executor.keep(file.name, file.read_text(encoding="utf-8"))
@@ -95,7 +95,7 @@ def keep_in_store(executor: "Executor", file: "Path") -> None:
 
 def kept_in_store(executor: "Executor", name: str) -> str | None:
     """What was kept of such a file; None if there is none."""
-    from testbed.campaign.cluster.executor import ClusterExecutor
+    from testbed.runs.cluster.executor import ClusterExecutor
 
     return executor.kept(name) if isinstance(executor, ClusterExecutor) else None
 
@@ -116,8 +116,8 @@ def pool_at(on: str | None, name: str, directory: Path) -> "Iterator[Pool | None
     if on is None:
         yield None
         return
-    from testbed.campaign.cluster.place import place_of
-    from testbed.campaign.cluster.start import worker_pool
+    from testbed.runs.cluster.place import place_of
+    from testbed.runs.cluster.start import worker_pool
 
     place = place_of(on)
     with writing("--on", directory, "a directory to write to, for its certificates and logs"):

@@ -23,9 +23,9 @@ def report(
 
     A run that broke off when all was recorded is reported too: its tables are made first.
     """
-    from testbed.campaign.series import run_meant
     from testbed.results.analyse import analyse
     from testbed.results.run_directory import lock_if_free
+    from testbed.runs.series import run_meant
 
     run = run_meant(run_directory)
     with (

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from testbed.campaign.options import STOP_IF_LATE
 from testbed.cli.fault import print_fault_help
 from testbed.cli.fitting import Fitting
 from testbed.cli.live import Watch, watch_options, watching_emulated
@@ -20,14 +19,15 @@ from testbed.command_options import with_options
 from testbed.installation import not_linux, require_emulation
 from testbed.model.errors import InputError, MachineError, RefusedValueError
 from testbed.model.progress import Progress
+from testbed.runs.options import STOP_IF_LATE
 
 if TYPE_CHECKING:
     from types import FrameType
 
-    from testbed.campaign.series import Settings
     from testbed.emulation.experiment.experiment import Hold
     from testbed.model.scenario import Scenario
     from testbed.results.run_directory import RunDirectory
+    from testbed.runs.series import Settings
 
 
 _UNDER_WAY = "\0mrc-testbed-run"

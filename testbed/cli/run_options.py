@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from testbed.campaign.options import RECORDED
 from testbed.cli.options import (
     Json,
     Labels,
@@ -22,11 +21,12 @@ from testbed.cli.options import (
 from testbed.cli.placing import On, StoreOption
 from testbed.cli.screen import print_warning, stderr
 from testbed.model.errors import InputError, Remark, printable
+from testbed.runs.options import RECORDED
 
 if TYPE_CHECKING:
-    from testbed.campaign.series import SeriesPlan, Settings
     from testbed.model.files.scenarios import Dilation
     from testbed.model.scenario import Scenario
+    from testbed.runs.series import SeriesPlan, Settings
 
 MAX_RUNS = 10_000
 """Most runs of a series."""
@@ -100,7 +100,7 @@ class RunOptions:
             return load_recorded(Path(name))
         scenario, document = load_with_document(name, dilation, self.settings, swept)
         if self.seed is not None:
-            from testbed.campaign.series import require_seed
+            from testbed.runs.series import require_seed
 
             require_seed(self.seed)
             scenario = scenario.model_copy(update={"seed": self.seed})
@@ -136,7 +136,7 @@ class RunOptions:
         Raises:
             InputError: a case is wrong (see `plan_series`).
         """
-        from testbed.campaign.series import plan_series
+        from testbed.runs.series import plan_series
 
         return plan_series(
             self.names,

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
-from testbed.campaign.options import NO_FIGURES, REQUIRE_TRUSTED
 from testbed.cli.fitting import capacities_of, keep_slower_out
 from testbed.cli.options import writing
 from testbed.cli.placing import executor_at, fetch_finished, keep_in_store, kept_in_store
@@ -19,15 +18,16 @@ from testbed.cli.screen import print_error, print_json, showing_progress, stdout
 from testbed.cli.summary import end_with, print_status
 from testbed.model.errors import ExitStatus, InputError, exit_status_of, few
 from testbed.rights import acting_for
+from testbed.runs.options import NO_FIGURES, REQUIRE_TRUSTED
 
 if TYPE_CHECKING:
-    from testbed.campaign import job
-    from testbed.campaign.plan import PlannedRun
-    from testbed.campaign.series import Series, SeriesPlan, SeriesRun
     from testbed.cli.fitting import Fitting
     from testbed.model.progress import Progress
     from testbed.model.scenario import Scenario
     from testbed.results.run_directory import RunDirectory
+    from testbed.runs import job
+    from testbed.runs.plan import PlannedRun
+    from testbed.runs.series import Series, SeriesPlan, SeriesRun
 
 Record = Callable[["Scenario", "RunDirectory", "Progress"], object]
 """Makes a run: its records are in its directory then."""
@@ -103,11 +103,11 @@ def _make_series(
     for_each: tuple[str, ...],
 ) -> NoReturn:
     """Make every run of a series that is missing, then compare all."""
-    from testbed.campaign.budget import SeriesPolicy
-    from testbed.campaign.engine import CampaignEngine
-    from testbed.campaign.series import planned_runs, series_of
-    from testbed.campaign.store import Store
     from testbed.results.run_directory import locked
+    from testbed.runs.budget import SeriesPolicy
+    from testbed.runs.engine import CampaignEngine
+    from testbed.runs.series import planned_runs, series_of
+    from testbed.runs.store import Store
 
     if fitting is None:
         plan, scenarios = options.plan(load, simulated=True)
@@ -184,8 +184,8 @@ def _end(series: "Series", directory: Path, options: RunOptions) -> NoReturn:
 
 def _directory(plan: "SeriesPlan", results: Path, into: Path | None) -> Path:
     """The directory of a new series, which is made, or of the one that is continued."""
-    from testbed.campaign.cluster.files import is_of_start
-    from testbed.campaign.series import INDEX, new_series
+    from testbed.runs.cluster.files import is_of_start
+    from testbed.runs.series import INDEX, new_series
 
     if into is None:
         return new_series(plan, results)
@@ -209,7 +209,7 @@ def _fitted(
 
 def _chosen_before(into: Path | None) -> float | None:
     """The dilation that was chosen for `auto` when the continued series began."""
-    from testbed.campaign.series import INDEX, load_series
+    from testbed.runs.series import INDEX, load_series
 
     if into is None or not (into / INDEX).is_file():
         return None
@@ -240,7 +240,7 @@ def _chosen_in_store(
     """
     from pydantic import ValidationError
 
-    from testbed.campaign.series import INDEX, Series
+    from testbed.runs.series import INDEX, Series
 
     try:
         begun = Series.model_validate_json(kept_in_store(executor, INDEX) or "").plan
@@ -259,7 +259,7 @@ def _begin_or_continue(plan: "SeriesPlan", directory: Path, executor: "job.Execu
         InputError: it is another one.
         MachineError: the store of a cluster cannot be used.
     """
-    from testbed.campaign.series import INDEX, Series, load_series
+    from testbed.runs.series import INDEX, Series, load_series
 
     if not (directory / INDEX).is_file():
         Series(plan=plan).write(directory)
@@ -281,10 +281,10 @@ _MEANINGS = {
 
 def _write_junit(series: "Series", directory: Path, *, require_trusted: bool) -> None:
     """Write the expectations of all runs into one file, each run as a suite."""
-    from testbed.campaign.store import Run
     from testbed.model.run_files.layout import JUNIT
     from testbed.results.report.junit import junit_of_series, suite_of, suite_of_failed
     from testbed.results.run_directory import RunDirectory
+    from testbed.runs.store import Run
 
     suites = []
     for name, run in series.called:
@@ -297,11 +297,11 @@ def _write_junit(series: "Series", directory: Path, *, require_trusted: bool) ->
 
 
 def _report(series: "Series", directory: Path, *, drawn: bool, as_json: bool) -> None:
-    from testbed.campaign.series import groups_of
     from testbed.cli.comparison import comparison_data, print_comparison
     from testbed.model.run_files.layout import REPORT
     from testbed.results.comparison import compare
     from testbed.results.report.comparison_report import write_comparison
+    from testbed.runs.series import groups_of
 
     failed = [run for run in series.done if run.error is not None]
     if len(failed) == len(series.done):
@@ -325,7 +325,7 @@ def _report(series: "Series", directory: Path, *, drawn: bool, as_json: bool) ->
 
 def _statuses(series: "Series", directory: Path, *, require_trusted: bool) -> dict[str, ExitStatus]:
     """What the exit status of each run would be, by its name."""
-    from testbed.campaign.store import Run
+    from testbed.runs.store import Run
 
     return {
         name: _unfinished(run)

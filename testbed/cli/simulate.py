@@ -12,11 +12,11 @@ from testbed.command_options import with_options
 from testbed.model.errors import InputError
 
 if TYPE_CHECKING:
-    from testbed.campaign.series import Settings
     from testbed.live.observing import SimulatedRun
     from testbed.model.progress import Progress
     from testbed.model.scenario import Scenario
     from testbed.results.run_directory import RunDirectory
+    from testbed.runs.series import Settings
 
 
 @with_options(run_options, "options")

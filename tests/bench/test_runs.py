@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from testbed.campaign import local
-from testbed.campaign.job import Form, Job, JobRecord
 from testbed.model.errors import MachineError
 from testbed.model.files.scenarios import load_scenario
 from testbed.model.run_files.layout import SUMMARY
 from testbed.results.analyse import analyse
 from testbed.results.code_version import code_version
 from testbed.results.run_directory import RunDirectory
+from testbed.runs import local
+from testbed.runs.job import Form, Job, JobRecord
 from testbed.studies.bench.measure import Setting
 from testbed.studies.bench.runs import TRIES, make_runs, seeded, simulate_runs
 from tests.results.synthetic import Plan, generate

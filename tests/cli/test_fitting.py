@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from testbed.campaign.cluster.calls import WorkerCalls
-from testbed.campaign.cluster.executor import ClusterExecutor
-from testbed.campaign.cluster.workers import Worker
-from testbed.campaign.local import LocalExecutor
-from testbed.campaign.plan import planned_run
 from testbed.cli.fitting import Fitting, capacities_of, keep_slower_out, slowest_of
 from testbed.emulation.experiment.capacity import Capacity
 from testbed.model.errors import MachineError
 from testbed.model.files.scenarios import load_scenario
+from testbed.runs.cluster.calls import WorkerCalls
+from testbed.runs.cluster.executor import ClusterExecutor
+from testbed.runs.cluster.workers import Worker
+from testbed.runs.local import LocalExecutor
+from testbed.runs.plan import planned_run
 
 QUICK = Capacity(endpoint_ns=150_000, link_ns=15_000, cpus=4)
 SLOW = replace(QUICK, cpus=2)

@@ -11,10 +11,6 @@ from typing import Any, cast
 
 import pytest
 
-from testbed.campaign.cluster.executor import ClusterExecutor
-from testbed.campaign.job import Executor
-from testbed.campaign.local import LocalExecutor
-from testbed.campaign.series import SeriesCase, SeriesPlan, Settings, digest, load_series
 from testbed.cli.fitting import Fitting
 from testbed.cli.run_options import run_options
 from testbed.cli.series import _begin_or_continue, _chosen_in_store, _planned_at
@@ -24,6 +20,10 @@ from testbed.model.files.scenarios import load_scenario
 from testbed.model.run_files.layout import SUMMARY
 from testbed.model.scenario import Scenario
 from testbed.results.run_directory import is_locked
+from testbed.runs.cluster.executor import ClusterExecutor
+from testbed.runs.job import Executor
+from testbed.runs.local import LocalExecutor
+from testbed.runs.series import SeriesCase, SeriesPlan, Settings, digest, load_series
 from tests.waiting import WATCHDOG_S, wait_until
 
 from .conftest import Call

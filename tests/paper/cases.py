@@ -6,7 +6,7 @@ from functools import partial
 from math import inf
 from typing import Any
 
-from testbed.campaign.store import Run
+from testbed.runs.store import Run
 
 from .made_up_claims import (
     ecmp_runs,

@@ -9,7 +9,6 @@ from typing import Any, cast
 import numpy as np
 import polars as pl
 
-from testbed.campaign.store import Run
 from testbed.model.faults.kinds import Kill
 from testbed.model.run_files.run import FlowRecord
 from testbed.model.scenario import Scenario
@@ -20,6 +19,7 @@ from testbed.results.analysis.ev_states import Span
 from testbed.results.analysis.fault_metrics import FlowTables
 from testbed.results.capacity.attainable import AttainableRate
 from testbed.results.records import ARRIVALS, Table
+from testbed.runs.store import Run
 from testbed.studies.paper.planning import plan_variant
 from testbed.studies.paper.registry import FIGURES
 

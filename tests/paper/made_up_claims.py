@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from testbed.campaign.store import Run
 from testbed.model.fabric.addressing import Path
 from testbed.model.summary import Time
 from testbed.results.analysis.delivery import Floats
 from testbed.results.analysis.ev_states import Span
+from testbed.runs.store import Run
 from testbed.studies.paper.experiments.claims import DELAYS_RTTS
 
 from .made_up import LINE_BPS, faults_of, flow, run, scenario_of

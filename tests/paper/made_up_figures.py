@@ -7,11 +7,11 @@ from typing import Any, cast
 import numpy as np
 import polars as pl
 
-from testbed.campaign.store import Run
 from testbed.model.summary import Time
 from testbed.results.analysis.ev_states import Span
 from testbed.results.analysis.fault_metrics import FlowTables
 from testbed.results.records import COMPLETIONS, LINKS, OPERATIONS
+from testbed.runs.store import Run
 from testbed.studies.paper.experiments.arrivals import CROWDED, arrivals_s
 from testbed.studies.paper.experiments.paths import LOSSY_VARIANTS
 from testbed.studies.paper.planning import select_figures

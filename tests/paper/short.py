@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from testbed.campaign.store import Run
 from testbed.model.run_files.layout import SUMMARY
 from testbed.results.analysis.metrics import flow_tables, summarise
 from testbed.results.report.figures.style import style
 from testbed.results.run_data import load_run
+from testbed.runs.store import Run
 from testbed.sim import simulate
 from testbed.studies.paper.checks import Check
 from testbed.studies.paper.figure import PaperFigure, Variant

@@ -8,10 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from testbed.campaign.job import FORMS, JobRecord
-from testbed.campaign.local import LocalExecutor
-from testbed.campaign.options import NO_FIGURES
-from testbed.campaign.store import Store
 from testbed.model.errors import ExitStatus, InputError, RunFailedError
 from testbed.model.faults.kinds import EvLoss, Flap
 from testbed.model.flows import flows_of
@@ -19,6 +15,10 @@ from testbed.model.scenario import Scenario
 from testbed.model.summary import State
 from testbed.model.transport import Mrc
 from testbed.model.workload import Training
+from testbed.runs.job import FORMS, JobRecord
+from testbed.runs.local import LocalExecutor
+from testbed.runs.options import NO_FIGURES
+from testbed.runs.store import Store
 from testbed.studies.paper.checks import Check, at_least, at_most, costs_less, shown
 from testbed.studies.paper.experiments.failover import FAILOVER
 from testbed.studies.paper.figure import PaperFigure, Variant
@@ -34,7 +34,7 @@ from testbed.studies.paper.planning import (
 from testbed.studies.paper.registry import FIGURES
 from testbed.studies.paper.report import ReportRow, as_markdown, render
 from testbed.studies.paper.reproduction import reproduce
-from tests.campaign.test_engine import _made as made
+from tests.runs.test_engine import _made as made
 
 from .made_up import VARIANTS
 

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from testbed.campaign.store import Run
 from testbed.results.records import OPERATIONS
 from testbed.results.report.figures.style import new_figure
+from testbed.runs.store import Run
 from testbed.studies.paper.experiments.drawing import shade_faults
 from testbed.studies.paper.planning import select_figures
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from testbed.campaign.job import Form, Job, JobRecord
-from testbed.campaign.plan import PlannedRun
 from testbed.model.run_files.layout import SUMMARY
 from testbed.model.scenario import Scenario
-from tests.campaign.test_engine import _made as made
+from testbed.runs.job import Form, Job, JobRecord
+from testbed.runs.plan import PlannedRun
+from tests.runs.test_engine import _made as made
 
 SCRIPT = Path(__file__).parents[2] / "scripts/soak.py"
 SCENARIOS = Path(__file__).parents[2] / "scenarios"

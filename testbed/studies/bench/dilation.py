@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from testbed.campaign.store import Run
 from testbed.model.fabric.topology import NOMINAL_DILATION
 from testbed.model.files.scenarios import load_scenario
+from testbed.runs.store import Run
 from testbed.studies.bench.emulated import times, with_dead_link
 from testbed.studies.bench.measure import Measurement, Setting, at_least, at_most
 from testbed.studies.bench.runs import BenchRun, make_runs

@@ -6,20 +6,20 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from testbed.campaign.job import error_of
-from testbed.campaign.options import NO_FIGURES
 from testbed.emulation.experiment.calibration import calibrate
 from testbed.emulation.experiment.capacity import Capacity, load_capacity
 from testbed.model.progress import where_it_changes
 from testbed.model.scenario import Scenario
 from testbed.model.summary import Summary
+from testbed.runs.job import error_of
+from testbed.runs.options import NO_FIGURES
 from testbed.studies.bench.measure import Setting
 
 if TYPE_CHECKING:
-    from testbed.campaign.budget import RetryPolicy
-    from testbed.campaign.engine import CampaignEngine
-    from testbed.campaign.plan import PlannedRun
-    from testbed.campaign.store import Run, Store
+    from testbed.runs.budget import RetryPolicy
+    from testbed.runs.engine import CampaignEngine
+    from testbed.runs.plan import PlannedRun
+    from testbed.runs.store import Run, Store
 
 TRIES = 3
 """How often a run is made at most, until it can be trusted."""
@@ -69,9 +69,9 @@ def make_runs(
         MachineError: this machine cannot make a run; the message says what is missing.
         RunFailedError: a run was not finished.
     """
-    from testbed.campaign.budget import RetryPolicy  # noqa: PLC0415 - see `_engine`
-    from testbed.campaign.plan import planned_run  # noqa: PLC0415
-    from testbed.campaign.store import Store  # noqa: PLC0415
+    from testbed.runs.budget import RetryPolicy  # noqa: PLC0415 - see `_engine`
+    from testbed.runs.plan import planned_run  # noqa: PLC0415
+    from testbed.runs.store import Store  # noqa: PLC0415
 
     store = Store(setting.results, since=datetime.now().astimezone(), exclusive=False)
     planned = []
@@ -105,10 +105,10 @@ def simulate_runs(
         MachineError: this machine cannot make a run; the message says what is missing.
         RunFailedError: a run was not finished.
     """
-    from testbed.campaign.budget import RetryPolicy  # noqa: PLC0415 - see `_engine`
-    from testbed.campaign.plan import planned_run  # noqa: PLC0415
-    from testbed.campaign.series import case_folder  # noqa: PLC0415
-    from testbed.campaign.store import Store  # noqa: PLC0415
+    from testbed.runs.budget import RetryPolicy  # noqa: PLC0415 - see `_engine`
+    from testbed.runs.plan import planned_run  # noqa: PLC0415
+    from testbed.runs.series import case_folder  # noqa: PLC0415
+    from testbed.runs.store import Store  # noqa: PLC0415
 
     store = Store(setting.pictures / part)
     runs = {
@@ -132,8 +132,8 @@ def _engine(store: "Store", setting: Setting, policy: "RetryPolicy") -> "Campaig
     Planning and storing runs loads Polars, which starts threads: that must not happen before
     `at_carried_dilation`, or another part of the bench, has forked a sandbox.
     """
-    from testbed.campaign.engine import CampaignEngine  # noqa: PLC0415
-    from testbed.campaign.local import LocalExecutor  # noqa: PLC0415
+    from testbed.runs.engine import CampaignEngine  # noqa: PLC0415
+    from testbed.runs.local import LocalExecutor  # noqa: PLC0415
 
     progress = where_it_changes(setting.progress)
     return CampaignEngine(store, LocalExecutor(store.directory), progress, policy)

@@ -146,9 +146,9 @@ def _making(
     scenario: Scenario, results: Path, *, has_clients: bool
 ) -> Callable[[], dict[str, Any]]:
     def make() -> dict[str, Any]:
-        from testbed.campaign.store import Run  # noqa: PLC0415 - Polars starts threads
         from testbed.emulation.experiment.outside import run_experiment  # noqa: PLC0415
         from testbed.results.analyse import analyse  # noqa: PLC0415
+        from testbed.runs.store import Run  # noqa: PLC0415 - Polars starts threads
 
         nobody: AbstractContextManager[list[int]] = nullcontext([])
         with (

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from testbed.campaign.single import emulate
 from testbed.installation import describe_version
 from testbed.model.errors import InputError, MachineError, did_you_mean
 from testbed.model.progress import Progress
@@ -30,6 +29,7 @@ from testbed.results.records import (
 )
 from testbed.results.run_directory import LATEST, RunDirectory, making_run
 from testbed.results.scratch import scratch
+from testbed.runs.single import emulate
 from testbed.studies.labs.grading.limits import CPU_S, slowness
 from testbed.studies.labs.grading.records import differing_tables
 from testbed.studies.labs.work import EMULATED, RESULTS, SEALED, STATE, Work

@@ -4,12 +4,12 @@ import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from testbed.campaign.job import JobKey, JobRecord
-from testbed.campaign.plan import STATES, PlannedRun
-from testbed.campaign.store import Run, Runs, Store, machine_of
 from testbed.model.errors import RunFailedError
 from testbed.model.summary import Summary
 from testbed.results.report.figures.style import save, style
+from testbed.runs.job import JobKey, JobRecord
+from testbed.runs.plan import STATES, PlannedRun
+from testbed.runs.store import Run, Runs, Store, machine_of
 from testbed.studies.paper.checks import most_typical, repeated
 from testbed.studies.paper.figure import PaperFigure
 from testbed.studies.paper.outcome import CheckOutcome, FigureOutcome, FigureRun, OutcomeStore

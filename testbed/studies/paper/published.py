@@ -14,11 +14,11 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from testbed.campaign.job import FORMS, Form
-from testbed.campaign.plan import STATES
 from testbed.model.errors import InputError
 from testbed.model.summary import State
 from testbed.model.summary.metric import MaybeNever
+from testbed.runs.job import FORMS, Form
+from testbed.runs.plan import STATES
 from testbed.studies.paper.checks import Check
 from testbed.studies.paper.figure import PaperFigure
 from testbed.studies.paper.outcome import CheckOutcome, FigureOutcome, Outcome, trust_note_of

@@ -3,11 +3,11 @@
 import json
 from collections.abc import Sequence
 
-from testbed.campaign.budget import RetryPolicy
-from testbed.campaign.engine import CampaignEngine
-from testbed.campaign.job import FORMS, Executor
 from testbed.model.progress import Progress
 from testbed.results.run_directory import RunDirectory
+from testbed.runs.budget import RetryPolicy
+from testbed.runs.engine import CampaignEngine
+from testbed.runs.job import FORMS, Executor
 from testbed.studies.paper.figure import PaperFigure
 from testbed.studies.paper.judging import judge
 from testbed.studies.paper.outcome import FigureOutcome, OutcomeStore

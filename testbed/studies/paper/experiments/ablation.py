@@ -8,10 +8,10 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from testbed.campaign.store import Run, Runs
 from testbed.model.fabric.topology import NOMINAL_DILATION
 from testbed.results.analysis.estimates import estimate
 from testbed.results.report.figures import style
+from testbed.runs.store import Run, Runs
 from testbed.studies.paper.checks import Check, costs_less, costs_no_more, relative
 from testbed.studies.paper.experiments import failover
 from testbed.studies.paper.experiments.drawing import legend_below, new_panels

@@ -8,12 +8,12 @@ import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
 
-from testbed.campaign.store import Run, Runs
 from testbed.model.scenario import Scenario
 from testbed.model.units import NS_PER_S
 from testbed.results.analysis.delivery import Floats
 from testbed.results.records import LINKS
 from testbed.results.report.figures import style
+from testbed.runs.store import Run, Runs
 from testbed.studies.paper.checks import Check, at_least, at_most, between
 from testbed.studies.paper.experiments.drawing import (
     RATE_LABEL,

@@ -10,13 +10,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, FigureBase
 
-from testbed.campaign.job import Form
-from testbed.campaign.store import Run, Runs
 from testbed.model.fabric.addressing import directions_of_path
 from testbed.model.fabric.names import link_of
 from testbed.model.units import NS_PER_S
 from testbed.results.analysis.fault_metrics import FlowTables
 from testbed.results.report.figures import style
+from testbed.runs.job import Form
+from testbed.runs.store import Run, Runs
 from testbed.studies.paper.checks import Check, at_least, at_most, between, shown
 from testbed.studies.paper.experiments import drawing
 from testbed.studies.paper.experiments.drawing import (

@@ -10,9 +10,9 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from testbed.campaign.job import Form
-from testbed.campaign.store import Run, Runs
 from testbed.results.report.figures import style
+from testbed.runs.job import Form
+from testbed.runs.store import Run, Runs
 from testbed.studies.paper.checks import RATIO, Check, at_least, at_most, between, shown
 from testbed.studies.paper.experiments.drawing import legend_below, limit_line, new_panels
 from testbed.studies.paper.experiments.throughput import PORTS_GBPS, bus_gbps

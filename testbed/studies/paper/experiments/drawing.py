@@ -8,10 +8,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, FigureBase
 
-from testbed.campaign.store import Run
 from testbed.model.summary import FaultSummary
 from testbed.results.analysis.fault_metrics import FlowTables
 from testbed.results.report.figures import style
+from testbed.runs.store import Run
 from testbed.studies.paper.experiments.throughput import by_direction, gbps, sliding, us_per_s
 
 COLOURS = (style.BLUE, style.ORANGE, style.GREEN, style.PURPLE, style.SKY, style.GREY)

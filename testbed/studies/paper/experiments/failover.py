@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from testbed.campaign.job import Form
-from testbed.campaign.store import Run, Runs
 from testbed.model.errors import RunFailedError
 from testbed.results.analysis.delivery import message_times, overdue_s
 from testbed.results.analysis.estimates import estimate
@@ -20,6 +18,8 @@ from testbed.results.analysis.fault_metrics import (
 )
 from testbed.results.records import COMPLETIONS
 from testbed.results.report.figures import style
+from testbed.runs.job import Form
+from testbed.runs.store import Run, Runs
 from testbed.studies.paper.checks import Check, costs_less
 from testbed.studies.paper.experiments.drawing import new_panels
 from testbed.studies.paper.experiments.throughput import measured, stall_rtts

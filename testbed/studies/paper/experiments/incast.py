@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from testbed.campaign.store import Run, Runs
 from testbed.results.analysis.delivery import Floats
 from testbed.results.analysis.fault_metrics import FlowTables
 from testbed.results.report.figures import style
+from testbed.runs.store import Run, Runs
 from testbed.studies.paper.checks import RATIO, Check, at_least, at_most, between
 from testbed.studies.paper.experiments.drawing import (
     RATE_LABEL,

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from testbed.campaign.store import Run, Runs
 from testbed.model.errors import RunFailedError
 from testbed.results.analysis.metrics import completed
 from testbed.results.records import OPERATIONS
 from testbed.results.report.figures import style
+from testbed.runs.store import Run, Runs
 from testbed.studies.paper.checks import Check, at_least, at_most, between, shown
 from testbed.studies.paper.experiments import drawing
 from testbed.studies.paper.experiments.throughput import (

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from math import inf
 from statistics import median
 
-from testbed.campaign.store import Run, Runs
 from testbed.model.faults.kinds import Reboot
 from testbed.model.units import NS_PER_S
+from testbed.runs.store import Run, Runs
 from testbed.studies.paper.checks import Check, at_least, at_most, between
 from testbed.studies.paper.experiments import throughput
 from testbed.studies.paper.experiments.drawing import draw_flows

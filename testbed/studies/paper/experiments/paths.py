@@ -9,8 +9,8 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from testbed.campaign.store import Run, Runs
 from testbed.results.analysis.fault_metrics import FlowTables
+from testbed.runs.store import Run, Runs
 from testbed.studies.paper.checks import Check, at_least, at_most, between, shown
 from testbed.studies.paper.experiments import drawing
 from testbed.studies.paper.experiments.throughput import gbps, share, us_per_s

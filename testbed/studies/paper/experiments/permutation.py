@@ -5,8 +5,8 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from testbed.campaign.store import Run, Runs
 from testbed.results.report.figures import style
+from testbed.runs.store import Run, Runs
 from testbed.studies.paper.checks import RATIO, Check, at_least, at_most, between
 from testbed.studies.paper.experiments.drawing import (
     RATE_LABEL,

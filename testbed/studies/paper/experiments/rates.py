@@ -3,10 +3,10 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from testbed.campaign.store import Runs
 from testbed.results.analysis.delivery import message_times
 from testbed.results.records import COMPLETIONS
 from testbed.results.report.figures import style
+from testbed.runs.store import Runs
 from testbed.studies.paper.checks import Check, at_least, between
 from testbed.studies.paper.experiments.drawing import legend_below, limit_line, new_panels
 from testbed.studies.paper.experiments.throughput import PORTS_GBPS, bus_gbps, gbps, only

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from testbed.campaign.job import Form
-from testbed.campaign.store import Run, Runs
 from testbed.results.report.figures import style
+from testbed.runs.job import Form
+from testbed.runs.store import Run, Runs
 from testbed.studies.paper.checks import RATIO, Check, at_least, at_most, between
 from testbed.studies.paper.experiments import drawing, throughput
 from testbed.studies.paper.experiments.collectives import (

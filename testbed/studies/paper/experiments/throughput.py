@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from testbed.campaign.store import Run, Runs
 from testbed.model.errors import RunFailedError
 from testbed.model.summary import FaultSummary
 from testbed.model.summary.unit import Time
 from testbed.model.workload import BUS_FACTORS, members
 from testbed.results.analysis.delivery import Floats
 from testbed.results.analysis.fault_metrics import FlowTables
+from testbed.runs.store import Run, Runs
 from testbed.studies.paper.checks import Check, at_most, between
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from matplotlib.figure import Figure
 
-from testbed.campaign.store import Run, Runs
+from testbed.runs.store import Run, Runs
 from testbed.studies.paper.checks import Check, at_least
 from testbed.studies.paper.experiments.drawing import (
     draw_flows,
