@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from testbed.model.fabric.topology import Topology
     from testbed.model.scenario import Scenario
     from testbed.model.summary import Summary
-    from testbed.runs.making import emulate, simulate
-    from testbed.runs.result import Figure, Figures, Result, load_result
+    from testbed.runs.python import Case, Sweep, emulate, load_result, simulate, sweep
+    from testbed.runs.result import Figure, Figures, Result
     from testbed.runs.scenarios import (
         changed,
         load_scenario,
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
         scenario,
         topology,
     )
-    from testbed.runs.sweeps import Case, Sweep, sweep
 
     __version__: str
 
@@ -40,9 +39,8 @@ _PLACES = {
         "scenario",
         "topology",
     ),
-    "testbed.runs.result": ("Figure", "Figures", "Result", "load_result"),
-    "testbed.runs.making": ("emulate", "simulate"),
-    "testbed.runs.sweeps": ("Case", "Sweep", "sweep"),
+    "testbed.runs.result": ("Figure", "Figures", "Result"),
+    "testbed.runs.python": ("Case", "Sweep", "emulate", "load_result", "simulate", "sweep"),
     "testbed.model.errors": ("InputError", "MachineError", "RunFailedError", "TestbedError"),
     "testbed.model.fabric.topology": ("Topology",),
     "testbed.model.scenario": ("Scenario",),

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from testbed.cli.options import Json, Results
-from testbed.cli.placing import On, pool_at
+from testbed.cli.options import Json, On, Results
 from testbed.cli.screen import print_json, ruled_table, stderr, stdout
 from testbed.cli.summary import print_status
 from testbed.model.errors import ExitStatus, InputError
@@ -65,6 +64,8 @@ def bench(
         from testbed.emulation.fabric.capabilities import require
 
         require()
+    from testbed.runs.places import pool_at
+
     setting = Setting(repeats, results, stderr().print, htsim)
     with acting_for(results), pool_at(on, f"bench {next(iter(chosen))}", results) as pool:
         if pool is not None:

@@ -9,7 +9,7 @@ from functools import cached_property
 from testbed.model.progress import Progress
 from testbed.model.summary import State
 from testbed.model.units import show_wait
-from testbed.runs.plan import PlannedRun
+from testbed.runs.job import PlannedRun
 
 _MOST = 0.99
 """The share of a campaign that time alone can complete."""

@@ -1,22 +1,22 @@
-"""A run's result: verdict, metrics, tables and figures."""
+"""A finished run: verdict, metrics, tables and figures."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
-from testbed.model.run_files.layout import REPORT, SUMMARY
+from testbed.model.run_files.layout import MANIFEST, REPORT, SUMMARY
 from testbed.model.scenario import Scenario
 from testbed.model.summary import State, Summary
 from testbed.model.summary.metric import MetricGroup
-from testbed.results.ev_paths import with_paths
-from testbed.results.run_data import RunData, load_run
-from testbed.runs.series import run_meant
 
 if TYPE_CHECKING:
     import polars as pl
+
+    from testbed.results.analysis.fault_metrics import FlowTables
+    from testbed.results.run_data import RunData
 
 _GROUPS = (
     ("flows", "flows"),
@@ -88,20 +88,43 @@ class Result:
 
     directory: Path
 
+    @classmethod
+    def of(cls, directory: Path, summary: Summary) -> Self:
+        """The result of a run that has just been analysed."""
+        result = cls(directory)
+        vars(result)["summary"] = summary
+        return result
+
     @cached_property
     def summary(self) -> Summary:
         """Every metric, as in `summary.json` (docs/metrics.md)."""
         text = (self.directory / SUMMARY).read_text(encoding="utf-8")
         return Summary.model_validate_json(text)
 
+    @property
+    def seconds(self) -> float:
+        """How long it took to make it, from its manifest to its summary."""
+        first, last = (self.directory / name for name in (MANIFEST, SUMMARY))
+        return last.stat().st_mtime - first.stat().st_mtime
+
     @cached_property
-    def _data(self) -> RunData:
+    def data(self) -> "RunData":
+        """All that it recorded, as the analysis reads it."""
+        from testbed.results.run_data import load_run  # Polars starts threads
+
         return load_run(self.directory)
+
+    @cached_property
+    def flows(self) -> "tuple[FlowTables, ...]":
+        """The records of its flows, in order."""
+        from testbed.results.analysis.metrics import flow_tables  # as above
+
+        return flow_tables(self.data)
 
     @property
     def scenario(self) -> Scenario:
         """What was run, with its topology."""
-        return self._data.scenario
+        return self.data.scenario
 
     @property
     def seed(self) -> int:
@@ -111,7 +134,7 @@ class Result:
     @property
     def simulated(self) -> bool:
         """Whether it took place in virtual time."""
-        return self._data.simulated
+        return self.data.simulated
 
     @property
     def verdict(self) -> State:
@@ -130,7 +153,7 @@ class Result:
         Columns: `scope` (run, flows, faults, operations), `of` (which flow or fault), `metric`,
         `unit`, `value` (null: not measured; inf: it never happened).
         """
-        import polars as pl  # noqa: PLC0415 - it takes long
+        import polars as pl
 
         rows = [
             (scope, of, quantity.key, quantity.unit.symbol, _number(quantity.of(group)))
@@ -149,7 +172,9 @@ class Result:
 
         Tables with the column `ev` have its `path` too, such as `p0/t1_2`.
         """
-        data = self._data
+        from testbed.results.ev_paths import with_paths
+
+        data = self.data
         return {
             table.name: with_paths(data.scenario, frame)
             if {"ev", "flow"} <= {*frame.columns}
@@ -160,11 +185,10 @@ class Result:
     @cached_property
     def figures(self) -> Figures:
         """The figures of the run; they are drawn when they are first asked for."""
-        from testbed.results.analysis.metrics import flow_tables  # noqa: PLC0415 - these take long
-        from testbed.results.report.figures import draw_all  # noqa: PLC0415
+        from testbed.results.report.figures import draw_all
 
-        data = self._data
-        drawn = draw_all(data, flow_tables(data), self.summary)
+        data = self.data
+        drawn = draw_all(data, self.flows, self.summary)
         return Figures(
             {
                 picture.stem: Figure(
@@ -180,7 +204,7 @@ class Result:
 
     def report(self) -> Path:
         """Write `report.html` into the run's directory; returns its path."""
-        from testbed.results.analyse import analyse  # noqa: PLC0415 - it takes long
+        from testbed.results.analyse import analyse
 
         analyse(self.directory, drawn=True)
         return self.directory / REPORT
@@ -205,18 +229,6 @@ class Result:
             f"{'simulated' if self.simulated else 'emulated'}: <b>{self.verdict}</b>{reasons}</p>"
             f"{shown(self.metrics)}"
         )
-
-
-def load_result(directory: str | Path) -> Result:
-    """The result of a run that was made before, by `testbed run`, `testbed simulate` or Python.
-
-    Args:
-        directory: the run's, its scenario's or SERIES/CASE; of several runs the latest counts.
-
-    Raises:
-        InputError: it is no directory of a run.
-    """
-    return Result(run_meant(Path(directory)).path)
 
 
 def shown(metrics: "pl.DataFrame") -> str:

@@ -4,59 +4,25 @@ import platform
 import time
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from testbed.model.run_files.layout import MANIFEST, SUMMARY
+from testbed.model.run_files.layout import MANIFEST
 from testbed.model.run_files.manifest import Manifest
-from testbed.model.summary import State, Summary
+from testbed.model.summary import State
 from testbed.results.code_version import code_version
 from testbed.results.run_directory import RunDirectory, is_locked
 from testbed.runs.attempt import unended_in
-from testbed.runs.job import JobRecord, identity, identity_of
-from testbed.runs.options import REQUIRE_TRUSTED
-from testbed.runs.plan import SLOWED, STATES, PlannedRun, as_recorded, slowed
-
-if TYPE_CHECKING:
-    from testbed.results.analysis.fault_metrics import FlowTables
-    from testbed.results.run_data import RunData
-
-
-class Run:
-    """A finished run.
-
-    Attributes:
-        directory: its run directory.
-        summary: its figures.
-    """
-
-    def __init__(self, directory: Path) -> None:
-        """Read its summary; the records only when they are asked for."""
-        self.directory = directory
-        self.summary = Summary.model_validate_json(
-            (directory / SUMMARY).read_text(encoding="utf-8")
-        )
-
-    @property
-    def seconds(self) -> float:
-        """How long it took, from its manifest to its summary."""
-        first, last = (self.directory / name for name in (MANIFEST, SUMMARY))
-        return last.stat().st_mtime - first.stat().st_mtime
-
-    @cached_property
-    def data(self) -> "RunData":
-        """All that it recorded."""
-        from testbed.results.run_data import load_run  # noqa: PLC0415 - Polars starts threads
-
-        return load_run(self.directory)
-
-    @cached_property
-    def flows(self) -> "tuple[FlowTables, ...]":
-        """The records of its flows, in order."""
-        from testbed.results.analysis.metrics import flow_tables  # noqa: PLC0415 - as above
-
-        return flow_tables(self.data)
+from testbed.runs.job import (
+    SLOWED,
+    STATES,
+    JobRecord,
+    PlannedRun,
+    as_recorded,
+    identity,
+    identity_of,
+    slowed,
+)
+from testbed.runs.result import Result
 
 
 def machine_of(run: Path) -> str:
@@ -70,7 +36,7 @@ def machine_of(run: Path) -> str:
     return f"{manifest.cpus} x {manifest.cpu}, {manifest.machine}, kernel {manifest.kernel}"
 
 
-Runs = Mapping[str, Run]
+Results = Mapping[str, Result]
 """Finished runs by name."""
 
 
@@ -93,7 +59,7 @@ class Store:
         self._since_s = 0 if since is None else int(since.timestamp())
         self._identities: dict[Path, str] = {}
 
-    def attempts(self, planned: PlannedRun) -> tuple[Run, ...]:
+    def attempts(self, planned: PlannedRun) -> tuple[Result, ...]:
         """The finished runs of just this scenario, form and code, oldest first.
 
         Those that were slowed down are among them: all that is measured of a run is in round
@@ -109,12 +75,12 @@ class Store:
             for factor in SLOWED
         }
         return tuple(
-            Run(directory.path)
+            Result(directory.path)
             for directory in directories
             if self._identity(directory) in identities
         )
 
-    def best(self, planned: PlannedRun) -> Run | None:
+    def best(self, planned: PlannedRun) -> Result | None:
         """The run that counts: that with the best verdict, of these the newest."""
         return min(
             reversed(self.attempts(planned)),
@@ -134,16 +100,15 @@ class Store:
         """What became of all attempts at a run that were finished, oldest first."""
         return tuple(self._record(planned, run) for run in self.attempts(planned))
 
-    def _record(self, planned: PlannedRun, run: Run) -> JobRecord:
-        required = REQUIRE_TRUSTED in planned.job.options
-        status = run.summary.exit_status(require_trusted=required)
+    def _record(self, planned: PlannedRun, run: Result) -> JobRecord:
+        status = run.summary.exit_status(require_trusted=planned.job.how.require_trusted)
         return JobRecord(status, run.seconds, str(run.directory.relative_to(self.directory)))
 
     def state(self, planned: PlannedRun, record: JobRecord) -> State | None:
         """Whether a run that has just been made can be trusted; None if it was not finished."""
         if record.run is None:
             return None
-        return planned.verdict(Run(self.directory / record.run).summary)
+        return planned.verdict(Result(self.directory / record.run).summary)
 
     def clean(self, runs: Iterable[PlannedRun]) -> None:
         """Remove the directories of killed runs, unless another machine may be making them.

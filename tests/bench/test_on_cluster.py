@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.cli.placing import pool_at
 from testbed.model.errors import ExitStatus
+from testbed.runs.places import pool_at
 from testbed.studies.bench.measure import Setting
 from testbed.studies.bench.on_cluster import figures_from
 from testbed.studies.bench.parts import PARTS, load

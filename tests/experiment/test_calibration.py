@@ -18,7 +18,7 @@ from testbed.emulation.experiment.experiment import Experiment
 from testbed.model.errors import ExitStatus, MachineError, RunFailedError
 from testbed.model.run_files.layout import HEALTH, RUN
 from testbed.model.scenario import Scenario
-from testbed.runs.local import LocalExecutor
+from testbed.runs.process import LocalExecutor
 
 RECORDED = Path(__file__).parent / "recorded"
 """Of one machine, with two CPUs and held to a quarter of one, at the dilation of the name."""

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from testbed.cli.placing import pool_at
 from testbed.model.errors import InputError
 from testbed.runs.cluster import calls
+from testbed.runs.places import pool_at
 from testbed.studies.labs.grading.course import Course, grade_all, submissions_in
 from testbed.studies.labs.grading.formats import (
     NBGRADER_COLUMNS,

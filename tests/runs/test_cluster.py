@@ -37,10 +37,9 @@ from testbed.runs.cluster.files import StoreFiles
 from testbed.runs.cluster.place import Place
 from testbed.runs.cluster.start import cluster_executor, worker_pool
 from testbed.runs.cluster.worker import _record, make
-from testbed.runs.engine import CampaignEngine
-from testbed.runs.job import Form, Job, JobRecord
-from testbed.runs.local import LocalExecutor
-from testbed.runs.plan import as_recorded, planned_run
+from testbed.runs.job import Form, Job, JobRecord, as_recorded, planned_run
+from testbed.runs.many import many
+from testbed.runs.process import LocalExecutor
 from testbed.runs.store import Store
 from testbed.runs.turns import EMULATION_LOCK
 from testbed.studies.labs.grading.records import differing_tables
@@ -81,7 +80,7 @@ def _command(seeds: int, into: str, *options: str) -> list[str]:
 def _job(directory: Path, folder: str = "tiny/tiny") -> Job:
     """A simulated run."""
     scenario = as_recorded(load_scenario(str(directory / "tiny.yaml")))
-    return Job("tiny", "simulated", scenario, folder, WATCHDOG_S, ("--no-figures",))
+    return Job("tiny", "simulated", scenario, folder, WATCHDOG_S)
 
 
 def _call(directory: Path, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
@@ -130,8 +129,7 @@ def test_a_local_cluster_makes_the_same_runs(directory: Path) -> None:
 def test_a_run_that_is_made_again_is_made_by_another_worker(directory: Path) -> None:
     """As far as there are others: the third time any worker may make it."""
     scenario = load_scenario(str(directory / "tiny.yaml"))
-    options = ("--no-figures",)
-    job = Job("tiny", "simulated", as_recorded(scenario), "tiny/tiny", WATCHDOG_S, options)
+    job = Job("tiny", "simulated", as_recorded(scenario), "tiny/tiny", WATCHDOG_S)
     with cluster_executor(Place("local"), directory, {"simulated": "tiny"}, workers=2) as executor:
         for _ in range(3):
             assert executor.submit(job).result(WATCHDOG_S).status == ExitStatus.AS_EXPECTED
@@ -151,8 +149,7 @@ def test_a_run_that_is_made_again_is_made_by_another_worker(directory: Path) -> 
 
 def test_a_run_that_a_later_command_makes_again_is_made_by_another_worker(directory: Path) -> None:
     scenario = load_scenario(str(directory / "tiny.yaml"))
-    options = ("--no-figures",)
-    job = Job("tiny", "simulated", as_recorded(scenario), "tiny/tiny", WATCHDOG_S, options)
+    job = Job("tiny", "simulated", as_recorded(scenario), "tiny/tiny", WATCHDOG_S)
     with scheduler() as (_, address), ExitStack() as workers:
         for _ in range(2):
             workers.enter_context(program(*worker_options(address)))
@@ -285,8 +282,7 @@ def test_a_run_that_was_finished_before_its_worker_was_lost_is_not_made_again(
 ) -> None:
     """Though the worker had not noted its end yet."""
     scenario = load_scenario(str(directory / "tiny.yaml"))
-    options = ("--no-figures",)
-    job = Job("tiny", "simulated", as_recorded(scenario), "tiny/tiny", WATCHDOG_S, options)
+    job = Job("tiny", "simulated", as_recorded(scenario), "tiny/tiny", WATCHDOG_S)
     files, executor = StoreFiles(str(directory)), LocalExecutor(directory)
     before = executor.submit(job).result(WATCHDOG_S)
     known = begin(job, files, [], "earlier/1", "one")
@@ -390,9 +386,9 @@ def test_a_campaign_ends_when_no_worker_is_left(
         place = Place("dask", address)
         with cluster_executor(place, directory, {"simulated": "tiny"}) as executor:
             monkeypatch.setattr(calls, "PATIENCE_S", 1.0)
-            engine = CampaignEngine(Store(directory), executor, lambda *_: worker.kill())
+            store = Store(directory)
             with pytest.raises(MachineError, match=r"(one|two): the cluster has no worker"):
-                engine.execute(runs)
+                many(runs, store, pool=executor, progress=lambda *_: worker.kill())
 
 
 def test_ctrl_c_ends_the_runs_on_the_workers_and_keeps_the_finished_ones(directory: Path) -> None:

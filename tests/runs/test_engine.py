@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -24,14 +24,12 @@ from testbed.model.summary import State
 from testbed.results.analyse import analyse
 from testbed.results.code_version import code_version
 from testbed.results.run_directory import RunDirectory, locked
-from testbed.runs import local, turns
-from testbed.runs.budget import RetryPolicy, SeriesPolicy
+from testbed.runs import process, turns
 from testbed.runs.cluster.attempts import begin, write
 from testbed.runs.cluster.files import StoreFiles
-from testbed.runs.engine import CampaignEngine, estimate_s
-from testbed.runs.job import Form, Job, JobKey, JobRecord
-from testbed.runs.local import LocalExecutor
-from testbed.runs.plan import SLOWED, PlannedRun, planned_run
+from testbed.runs.job import SLOWED, UNDRAWN, Form, Job, JobKey, JobRecord, PlannedRun, planned_run
+from testbed.runs.many import RetryPolicy, SeriesPolicy, estimate_s, many
+from testbed.runs.process import LocalExecutor
 from testbed.runs.store import Store
 from tests.results.synthetic import Plan, generate
 from tests.waiting import WATCHDOG_S, wait_until
@@ -78,13 +76,16 @@ def _execute(
     """Execute runs; returns the failures and the progress."""
     reports: list[tuple[str, float]] = []
     store = Store(directory)
-    engine = CampaignEngine(
-        store, executor, lambda *report: reports.append(report), policy or RetryPolicy()
+    failures = many(
+        runs,
+        store,
+        pool=executor,
+        retry=policy or RetryPolicy(),
+        progress=lambda *report: reports.append(report),
     )
-    engine.execute(runs)
     assert all(0 <= share <= 1 for _, share in reports)
-    failures = {key: record.failure for key, record in engine.failures.items()}
-    return failures, [text for text, _ in reports]
+    said = {key: record.failure for key, record in failures.items()}
+    return said, [text for text, _ in reports]
 
 
 def _made(
@@ -155,7 +156,7 @@ def test_a_series_on_a_cluster_repeats_what_cannot_be_trusted_twice_at_most(
             return super().submit(job)
 
     executor = MakingExecutor(then=FAILED)
-    CampaignEngine(store, executor, lambda *_: None, policy).execute([planned])
+    many([planned], store, pool=executor, retry=policy)
     assert [job.scenario for job in executor.jobs] == [planned.job.scenario] * times
     record = store.record(planned)
     assert record is not None
@@ -186,7 +187,7 @@ def test_workers_that_come_later_are_used(tmp_path: Path) -> None:
         assert next(reports, None) is not None, "the second run is never begun"
 
     executor = GrowingExecutor(then=FAILED)
-    CampaignEngine(Store(tmp_path), executor, progress).execute(_runs("simulated"))
+    many(_runs("simulated"), Store(tmp_path), pool=executor, progress=progress)
     assert len(under_way) == 2
 
 
@@ -217,7 +218,7 @@ def test_a_run_is_ended_when_late_if_it_can_be_made_again(
     runs = _runs("emulated")[:1]
     executor = ReplayingExecutor(then=LATE)
     failures, _ = _execute(runs, tmp_path, executor, RetryPolicy(60 * minutes))
-    assert ["--stop-if-late" in job.options for job in executor.jobs] == stopped_if_late
+    assert [job.how.stop_if_late for job in executor.jobs] == stopped_if_late
     assert failures[runs[0].job.key].endswith("too late")
 
 
@@ -234,7 +235,7 @@ def test_a_run_that_was_ended_early_is_made_to_its_end_though_time_has_run_out(
 ) -> None:
     executor = ReplayingExecutor(then=LATE)
     _, reports = _execute(_runs("emulated")[:1], tmp_path, executor, NoTime())
-    assert ["--stop-if-late" in job.options for job in executor.jobs] == [True, False]
+    assert [job.how.stop_if_late for job in executor.jobs] == [True, False]
     assert "emulated, to the end, run 1/1" in reports[-1]
 
 
@@ -338,11 +339,14 @@ def test_an_interruption_ends_what_is_under_way_and_removes_what_is_not_finished
             raise KeyboardInterrupt
 
     ended: list[JobRecord] = []
-    engine = CampaignEngine(
-        Store(tmp_path), executor, interrupt, on_end=lambda _, record: ended.append(record)
-    )
     with pytest.raises(KeyboardInterrupt):
-        engine.execute([planned])
+        many(
+            [planned],
+            Store(tmp_path),
+            pool=executor,
+            progress=interrupt,
+            on_end=lambda _, record: ended.append(record),
+        )
     assert executor.stopped
     assert [record.run for record in ended] == [finished]
     assert not (tmp_path / unfinished).exists()
@@ -373,8 +377,7 @@ def test_what_a_lost_repeat_left_is_removed_when_the_campaign_goes_on(tmp_path: 
     planned = _runs("emulated")[0]
     degraded, lost = (_made(planned, tmp_path, number, "degraded") for number in (1, 2))
     (tmp_path / lost / SUMMARY).unlink()
-    engine = CampaignEngine(Store(tmp_path), ReplayingExecutor(then=FAILED), lambda *_: None)
-    engine.execute([], retry=[planned])
+    many([], Store(tmp_path), pool=ReplayingExecutor(then=FAILED), again=[planned])
     assert (tmp_path / degraded).exists()
     assert not (tmp_path / lost).exists()
 
@@ -390,7 +393,7 @@ def test_as_many_simulations_are_made_at_a_time_as_there_are_cpus(
     """Also on a large machine: none ends before all have begun."""
     count = 40
     all_have_begun = threading.Barrier(count)
-    monkeypatch.setattr(local, "simulations_at_once", lambda: count)
+    monkeypatch.setattr(process, "simulations_at_once", lambda: count)
     monkeypatch.setattr(LocalExecutor, "run", lambda *_: all_have_begun.wait(WATCHDOG_S))
     executor, job = LocalExecutor(tmp_path), _runs("simulated")[0].job
     assert executor.slots("simulated") == count
@@ -403,18 +406,24 @@ def test_a_job_is_made_in_a_process_of_its_own(
 ) -> None:
     planned = _runs("simulated")[0]
     run = tmp_path / planned.job.folder / "20260101T000000-1"
-    code = f'import sys; print(\'{{"run": "{run}"}}\'); print(*sys.argv[1:], file=sys.stderr)'
+    code = (
+        "import json, sys; request = json.loads(sys.stdin.readline()); "
+        f"print(json.dumps({{'status': 0, 'run': {str(run)!r}}})); "
+        "print(json.dumps([sys.argv[1:], request]), file=sys.stderr)"
+    )
     monkeypatch.setattr(interpreter, "TESTBED", _program(code))
     record = LocalExecutor(tmp_path).submit(planned.job).result()
     assert (record.status, record.run) == (0, str(run.relative_to(tmp_path)))
     file = tmp_path / planned.job.file
     assert load_recorded(file) == planned.scenario
-    command = (tmp_path / planned.job.log).read_text().split()
-    results = str(tmp_path / "simulated")
-    assert command == [
-        *("simulate", str(file), "--results", results, "--folder", "lossy-ev", "--json"),
-        "--recorded",
-    ]
+    command, request = json.loads((tmp_path / planned.job.log).read_text())
+    assert command == ["simulate", "--job"]
+    assert request == {
+        "scenario": planned.job.scenario,
+        "results": str(tmp_path / "simulated"),
+        "folder": "lossy-ev",
+        "how": asdict(UNDRAWN),
+    }
 
 
 def test_a_job_is_made_by_the_testbed_that_is_installed(

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from testbed.runs.cluster.place import Place, SshHost, hosts_in, place_of
 from testbed.runs.cluster.ssh import ssh_cluster
 from testbed.runs.cluster.worker import _doctor, _measured, require_sound
 from testbed.runs.cluster.workers import Worker, described, unanswered
-from testbed.runs.job import Form, Job
+from testbed.runs.job import Form, How, Job
 from testbed.runs.turns import EMULATION_LOCK
 from tests.waiting import WATCHDOG_S
 
@@ -173,8 +173,8 @@ def test_what_another_worker_of_the_machine_has_measured_is_taken(
     assert _measured({"able": True}, (), turn_s=None) == found
 
 
-OPTIONS = ("--force", "--pcap", "h0", "--no-figures")
-SOUND = Job("a", "emulated", {"seed": 1}, "figures/a", 1.0, OPTIONS)
+HOW = How(drawn=False, force=True, pcap=("h0",))
+SOUND = Job("a", "emulated", {"seed": 1}, "figures/a", 1.0, HOW)
 
 
 def test_a_worker_takes_the_jobs_of_campaigns() -> None:
@@ -188,12 +188,15 @@ def test_a_worker_takes_the_jobs_of_campaigns() -> None:
         {"folder": "/etc"},
         {"folder": "a/../../b"},
         {"folder": "--hold"},
-        {"options": ("--hold",)},
-        {"options": ("--results", "/etc")},
-        {"options": ("--pcap",)},
-        {"options": ("--pcap", "--hold")},
     ],
 )
 def test_a_worker_refuses_what_no_campaign_asks_for(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="a job"):
         require_sound(replace(SOUND, **wrong))
+
+
+def test_a_job_says_nothing_else_of_how_it_is_made() -> None:
+    """A run that is held, say, would keep a machine for ever."""
+    with pytest.raises(TypeError, match="hold"):
+        worker._job({**asdict(SOUND), "how": {"hold": True}})
+    assert worker._job(asdict(SOUND)) == SOUND

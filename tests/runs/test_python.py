@@ -17,8 +17,9 @@ from testbed import InputError, Result, RunFailedError, Sweep
 from testbed.model.errors import ExitStatus, MachineError
 from testbed.model.faults.kinds import Cut
 from testbed.model.workload import Permutation
+from testbed.runs.finding import groups_of
 from testbed.runs.job import JobRecord, error_of
-from testbed.runs.series import groups_of
+from testbed.sandbox.channel import encode_error
 
 MINE = {
     "name": "mine",
@@ -70,7 +71,7 @@ def test_the_interface_is_what_was_promised() -> None:
             found = found.replace(prefix, "")
         for prefix in ("testbed.model.fabric.topology.", "collections.abc.", "typing."):
             found = found.replace(prefix, "")
-        assert found.replace("testbed.runs.sweeps.", "").replace("PurePosix", "Posix") == (
+        assert found.replace("testbed.runs.python.", "").replace("PurePosix", "Posix") == (
             signature
         ), name
 
@@ -261,9 +262,18 @@ def test_a_wrong_case_of_a_sweep_ends_it_before_it_begins(tmp_path: Path) -> Non
 
 
 def test_a_run_that_is_not_made_says_why() -> None:
-    cannot = error_of(JobRecord(ExitStatus.MACHINE_CANNOT, 1.0, message="no root"), Path("x.log"))
+    """The parts of an error come from the process of the run as they are, not as text."""
+    missing = MachineError("no root", "sudo")
+    said = encode_error(missing)
+    record = JobRecord(ExitStatus.MACHINE_CANNOT, 1.0, message=str(missing), error=said)
+    cannot = error_of(record, Path("x.log"))
     assert isinstance(cannot, MachineError)
-    assert "no root" in str(cannot)
+    assert (cannot.what, cannot.remedy) == ("no root", "sudo")
+    wrong = InputError.of("transport.spray", "nix", "adaptive")
+    record = JobRecord(ExitStatus.WRONG_INPUT, 1.0, error=encode_error(wrong))
+    refused = error_of(record, Path("x.log"))
+    assert isinstance(refused, InputError)
+    assert refused.problems == wrong.problems
     failed = error_of(JobRecord(ExitStatus.UNTRUSTED, 1.0, message="a process died"), Path("x.log"))
     assert isinstance(failed, RunFailedError)
     assert "a process died; see x.log" in str(failed)

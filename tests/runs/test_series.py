@@ -15,8 +15,8 @@ from testbed.model.summary.metric import NEVER
 from testbed.results.analysis.estimates import difference
 from testbed.results.comparison import Group, compare
 from testbed.results.report.comparison_report import as_data, format_estimate
-from testbed.runs.job import JobRecord
-from testbed.runs.plan import PlannedRun
+from testbed.runs.finding import find_cases, groups_of
+from testbed.runs.job import JobRecord, PlannedRun
 from testbed.runs.series import (
     Series,
     SeriesCase,
@@ -24,8 +24,6 @@ from testbed.runs.series import (
     SeriesRun,
     Settings,
     case_folder,
-    find_cases,
-    groups_of,
     load_series,
     named,
     new_series,
@@ -121,7 +119,7 @@ def test_what_has_ended_is_in_the_index_in_the_order_of_the_plan(tmp_path: Path)
         case.number: load_scenario("link-failure", settings=case.settings)  # of two planes and four
         for case in PLAN.cases
     }
-    runs = planned_runs(PLAN, scenarios, ())
+    runs = planned_runs(PLAN, scenarios)
     assert len({run.job.key for run in runs}) == len(PLAN.runs)
     ended = {
         runs[5].job.key: JobRecord(1, 2.0, message="no luck"),
@@ -297,7 +295,7 @@ def _planned(*names: str, **options: Any) -> tuple[SeriesPlan, list[PlannedRun]]
     options.setdefault("sweep", {})
     options.setdefault("seeds", 2)
     plan, scenarios = plan_series(names, _scenario, settings={}, simulated=True, **options)
-    return plan, planned_runs(plan, scenarios, ())
+    return plan, planned_runs(plan, scenarios)
 
 
 @pytest.mark.parametrize(

@@ -100,18 +100,18 @@ def test_a_run_ends_with_its_worker_and_with_the_command(directory: Path) -> Non
     command = _series(directory, "--set", "duration=120 s")
     series = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     try:
-        wait_until(lambda: len(_under_way(directory)) == 1 and _attempts(directory))
-        (first,) = _under_way(directory)
+        wait_until(lambda: len(_under_way()) == 1 and _attempts(directory))
+        (first,) = _under_way()
         (attempt,) = _attempts(directory)
         os.kill(attempt.pid, signal.SIGKILL)
-        wait_until(lambda: first not in _under_way(directory))
-        wait_until(lambda: len(_under_way(directory)) == 1)  # by the worker that is started again
+        wait_until(lambda: first not in _under_way())
+        wait_until(lambda: len(_under_way()) == 1)  # by the worker that is started again
     finally:
         for pid in _commands(directory):
             os.kill(pid, signal.SIGINT)
         _, err = series.communicate(timeout=WATCHDOG_S)
     assert series.returncode == SIGNALLED + signal.SIGINT, err
-    wait_until(lambda: not _under_way(directory))
+    wait_until(lambda: not _under_way())
     assert [each.reason for each in _attempts(directory)] == ["first", "worker lost"]
 
 
@@ -120,15 +120,14 @@ def _attempts(directory: Path) -> list[Attempt]:
     return [Attempt.model_validate_json(file.read_text()) for file in sorted(files)]
 
 
-def _under_way(directory: Path) -> set[int]:
-    """The runs of the series that `sudo` has started, by their PIDs.
+def _under_way() -> set[int]:
+    """The runs that `sudo` has started with this Python, by their PIDs.
 
     A child of `sudo` has the same command line until it executes the run.
     """
+    command = [sys.executable, "-P", "-m", "testbed", "run", "--job"]
     started = {
-        pid
-        for pid, words in _processes()
-        if words[:1] == ["sudo"] and f"{directory}/here/scenarios/1-tiny-seed-1.yaml" in words
+        pid for pid, words in _processes() if words[:1] == ["sudo"] and words[2:8] == command
     }
     return {pid for pid in started if _parent(pid) not in {None, *started}}
 

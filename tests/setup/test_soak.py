@@ -14,8 +14,7 @@ import pytest
 
 from testbed.model.run_files.layout import SUMMARY
 from testbed.model.scenario import Scenario
-from testbed.runs.job import Form, Job, JobRecord
-from testbed.runs.plan import PlannedRun
+from testbed.runs.job import DRAWN, Form, Job, JobRecord, PlannedRun
 from tests.runs.test_engine import _made as made
 
 SCRIPT = Path(__file__).parents[2] / "scripts/soak.py"
@@ -69,7 +68,7 @@ class Commands:
         return future
 
     def _record(self, job: Job) -> JobRecord:
-        assert not job.options
+        assert job.how == DRAWN
         self.ran.append(job.name)
         if job.name == self.hangs:
             return JobRecord(1, 0.0, message="not done after 30 min")

@@ -16,7 +16,6 @@ from testbed.results.run_directory import TIME_FORMAT
 from testbed.runs.attempt import ATTEMPTS, Attempt, Reason
 from testbed.runs.cluster.files import StoreFiles
 from testbed.runs.job import Job, identity, identity_of
-from testbed.runs.options import REQUIRE_TRUSTED
 
 MOST_LOSSES = 4
 """After so many workers that were lost while they made a call, it is given up. Dask allows as many
@@ -88,7 +87,7 @@ def finish_lost(
             if not name[0].isdigit() or name < attempt.stamp or run in known:
                 continue
             if (summary := _summary_of(job, files, run)) is not None:
-                status = summary.exit_status(require_trusted=REQUIRE_TRUSTED in job.options)
+                status = summary.exit_status(require_trusted=job.how.require_trusted)
                 end = {"ended": time.time(), "status": status, "run": run}
                 ended = attempt.model_copy(update=end | {"verdict": summary.verdict})
                 write(job, files, ended)

@@ -167,7 +167,7 @@ class WorkerCalls:
         Args:
             campaign: the name of the event at which what is called looks (`stopping`).
         """
-        from distributed import Event, wait  # noqa: PLC0415 - an extra, and slow to load
+        from distributed import Event, wait
 
         self._stopped.set()
         with self._lock:
@@ -322,7 +322,7 @@ def _outcome(task: "Task") -> tuple[Any, BaseException | None]:
 
 def _settle(call: _Call, value: Any, error: BaseException | None) -> None:
     """Give a call its result, or its error."""
-    from distributed import KilledWorker  # noqa: PLC0415 - an extra, and slow to load
+    from distributed import KilledWorker
 
     if isinstance(error, KilledWorker):
         error = WorkersLostError(call.name, call.losses + error.allowed_failures + 1)

@@ -21,7 +21,7 @@ def require_certificate(place: str) -> None:
     Raises:
         MachineError: it has none, or names files that cannot be used.
     """
-    from distributed import Security  # noqa: PLC0415 - an extra
+    from distributed import Security
 
     remedy = (
         "name its files in Dask's configuration: DASK_DISTRIBUTED__COMM__TLS__CA_FILE, "
@@ -48,8 +48,8 @@ def certificates(directory: Path) -> Iterator[None]:
     Args:
         directory: the campaign's; all machines have it under one path.
     """
-    import dask  # noqa: PLC0415 - an extra
-    from distributed import Security  # noqa: PLC0415
+    import dask
+    from distributed import Security
 
     security = Security.temporary()
     with TemporaryDirectory(prefix=KEYS, dir=directory.resolve()) as place:

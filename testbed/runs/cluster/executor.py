@@ -165,7 +165,7 @@ class ClusterExecutor:
                 if others and record.lost < MOST_LOSSES:
                     self._send(submitted)
                     return
-                record = replace(record, message=_joined(refusals.values()))
+                record = replace(record, message=_joined(refusals.values()), error=None)
             record = self._fetched(job, record)
             if record.run is not None:
                 self._known_in(job.folder, [record.run])
@@ -256,7 +256,8 @@ class ClusterExecutor:
         """The record of a run for which the store, or this directory, could not be used."""
         short = shortage(error, self._directory)
         message = str(short or f"{self._store}: {type(error).__name__}: {error}")
-        return replace(record, status=ExitStatus.MACHINE_CANNOT, run=None, message=message)
+        status = ExitStatus.MACHINE_CANNOT
+        return replace(record, status=status, run=None, message=message, error=None)
 
     def stop(self) -> None:
         """End all jobs that are under way, and wait until the workers have ended them."""

@@ -100,8 +100,8 @@ class StoreFiles:
             ValueError, ImportError: the address names no file system that fsspec has here.
             OSError: it cannot be reached.
         """
-        from fsspec.core import url_to_fs  # noqa: PLC0415 - an extra
-        from fsspec.implementations.local import LocalFileSystem  # noqa: PLC0415
+        from fsspec.core import url_to_fs
+        from fsspec.implementations.local import LocalFileSystem
 
         self._local = not is_address(store)
         if self._local:

@@ -142,8 +142,8 @@ def slurm_cluster(
         MachineError: Slurm's commands are missing, or refuse the jobs; or no scheduler can be
             started here.
     """
-    from dask_jobqueue import SLURMCluster  # noqa: PLC0415 - an extra
-    from distributed import Security  # noqa: PLC0415
+    from dask_jobqueue import SLURMCluster
+    from distributed import Security
 
     missing = [name for name in _COMMANDS if shutil.which(name) is None]
     if missing:
@@ -191,7 +191,7 @@ def _submit(cluster: Any, count: int) -> None:
 
     `cluster.scale` does so later, and tells nobody that a job was refused.
     """
-    from distributed.core import Status  # noqa: PLC0415 - an extra
+    from distributed.core import Status
 
     under_way: list[asyncio.Task[None]] = []
 

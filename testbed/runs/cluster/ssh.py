@@ -35,7 +35,7 @@ def ssh_cluster(file: Path, resources: dict[str, int], left_s: Callable[[], floa
         InputError: the file is wrong.
         MachineError: a host cannot be reached, or does not answer in that time.
     """
-    import asyncssh  # noqa: F401, PLC0415 - an extra; it has to be loaded by this thread
+    import asyncssh  # noqa: F401 - an extra; it has to be loaded by this thread
 
     hosts = hosts_in(file)
     limit_s = left_s()
@@ -62,7 +62,7 @@ async def _failures(hosts: Sequence[SshHost], limit_s: float) -> list[str]:
 
 async def _failure(host: SshHost, limit_s: float) -> str:
     """Why a host cannot be used; empty if Python answers there."""
-    import asyncssh  # noqa: PLC0415 - an extra
+    import asyncssh
 
     command = shlex.join(interpreter.python("-c", "import distributed"))
     has_logged_in = False
@@ -82,7 +82,7 @@ async def _failure(host: SshHost, limit_s: float) -> str:
 
 def _start(hosts: Sequence[SshHost], resources: dict[str, int], started: "Future[Any]") -> None:
     """Start the cluster; nothing else ends the wait for a host that hangs."""
-    from distributed import SSHCluster  # noqa: PLC0415 - an extra
+    from distributed import SSHCluster
 
     try:
         cluster = SSHCluster(

@@ -134,7 +134,7 @@ def _calls(
     To start takes no longer than `PATIENCE_S`; what Slurm's queue takes comes on top.
     """
     _require_extra()
-    import distributed  # noqa: PLC0415 - an extra
+    import distributed
 
     logging.getLogger("distributed").setLevel(logging.CRITICAL)  # errors are reported by us
     until = time.monotonic() + PATIENCE_S
@@ -216,8 +216,8 @@ def _local_cluster(workers: int, stack: ExitStack) -> Any:
     They speak TLS with a certificate that is made for them: else other users of this machine could
     have workers execute what they like.
     """
-    import dask  # noqa: PLC0415 - an extra
-    from distributed import LocalCluster, Security  # noqa: PLC0415
+    import dask
+    from distributed import LocalCluster, Security
 
     stack.enter_context(interpreter.safe_children())
     stack.enter_context(dask.config.set({"distributed.deploy.lost-worker-timeout": _RESTART}))

@@ -49,7 +49,7 @@ def call_until_stopped(campaign: str, function: Callable[..., Any], *arguments: 
 
 def _end_of(campaign: str) -> Any:
     """The event that stops the campaign."""
-    from distributed import Event, get_client  # noqa: PLC0415 - an extra, and slow to load
+    from distributed import Event, get_client
 
     return Event(campaign, client=get_client())
 

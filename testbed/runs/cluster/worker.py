@@ -10,7 +10,7 @@ import platform
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import PurePosixPath
 from typing import Any
@@ -35,14 +35,9 @@ from testbed.runs.cluster.attempts import (
 )
 from testbed.runs.cluster.files import StoreFiles, shortage_for
 from testbed.runs.cluster.stopping import is_stopped, stopped_by
-from testbed.runs.job import FORMS, Job, JobRecord
-from testbed.runs.local import NOT_BEGUN, LocalExecutor
-from testbed.runs.options import NO_FIGURES, REQUIRE_TRUSTED, STOP_IF_LATE
+from testbed.runs.job import FORMS, How, Job, JobRecord
+from testbed.runs.process import NOT_BEGUN, LocalExecutor
 from testbed.runs.turns import turn
-
-_FLAGS = (NO_FIGURES, REQUIRE_TRUSTED, "--force", STOP_IF_LATE)
-_WITH_VALUE = ("--pcap",)
-"""The options of `testbed run` and `testbed simulate` that a job may have."""
 
 _KEPT_CHARACTERS = 200
 """Of what a failed command printed, from its end."""
@@ -149,7 +144,7 @@ def _doctor(*as_root: str, options: Sequence[str] = ()) -> dict[str, Any]:
 
 def _sudo_rule() -> str:
     """What a worker that is not root needs to emulate."""
-    import pwd  # noqa: PLC0415 - not on every system that simulates
+    import pwd
 
     try:
         user = pwd.getpwuid(os.geteuid()).pw_name
@@ -183,32 +178,30 @@ def make(
     Returns:
         The fields of the `JobRecord`.
     """
-    from distributed import get_worker  # noqa: PLC0415 - an extra, and slow to load
+    from distributed import get_worker
 
     worker = get_worker().id
     if is_stopped(campaign_of(call)):  # this was sent when the command was about to end
         return asdict(replace(NOT_BEGUN, worker=worker))
-    record = _record(Job(**fields), store, call, worker, known)
+    record = _record(_job(fields), store, call, worker, known)
     return asdict(replace(record, worker=record.worker or worker))
 
 
+def _job(fields: Mapping[str, Any]) -> Job:
+    return Job(**{**fields, "how": How(**fields["how"])})
+
+
 def require_sound(job: Job) -> None:
-    """Check what a job puts on the command line of a run, which root may execute.
+    """Check what a job asks for, which root may make.
 
     Raises:
-        ValueError: it is no form, a folder outside of the campaign's, or an option that campaigns
-            do not use.
+        ValueError: it is no form, or a folder outside of the campaign's.
     """
     if job.form not in FORMS:
         raise ValueError(f"a job's form is {job.form!r}, expected one of {', '.join(FORMS)}")
     folder = PurePosixPath(job.folder)
     if folder.is_absolute() or ".." in folder.parts or job.folder.startswith("-"):
         raise ValueError(f"a job's folder is {job.folder!r}, expected one of the campaign's")
-    options = iter(job.options)
-    for option in options:
-        value = next(options, "") if option in _WITH_VALUE else "none"
-        if option not in (*_FLAGS, *_WITH_VALUE) or not value or value.startswith("-"):
-            raise ValueError(f"a job has the option {option!r}, which campaigns do not use")
 
 
 def _record(job: Job, store: str, call: str, worker: str, known: Collection[str] = ()) -> JobRecord:

@@ -4,22 +4,18 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from testbed.emulation.experiment.calibration import calibrate
 from testbed.emulation.experiment.capacity import Capacity, load_capacity
 from testbed.model.progress import where_it_changes
 from testbed.model.scenario import Scenario
 from testbed.model.summary import Summary
-from testbed.runs.job import error_of
-from testbed.runs.options import NO_FIGURES
+from testbed.runs.job import How, planned_run
+from testbed.runs.many import RetryPolicy, made_here
+from testbed.runs.result import Result
+from testbed.runs.series import case_folder
+from testbed.runs.store import Store
 from testbed.studies.bench.measure import Setting
-
-if TYPE_CHECKING:
-    from testbed.runs.budget import RetryPolicy
-    from testbed.runs.engine import CampaignEngine
-    from testbed.runs.plan import PlannedRun
-    from testbed.runs.store import Run, Store
 
 TRIES = 3
 """How often a run is made at most, until it can be trusted."""
@@ -34,7 +30,7 @@ class BenchRun:
         attempts: how often it was made.
     """
 
-    run: "Run"
+    run: Result
     attempts: int = 1
 
     @property
@@ -69,21 +65,16 @@ def make_runs(
         MachineError: this machine cannot make a run; the message says what is missing.
         RunFailedError: a run was not finished.
     """
-    from testbed.runs.budget import RetryPolicy  # noqa: PLC0415 - see `_engine`
-    from testbed.runs.plan import planned_run  # noqa: PLC0415
-    from testbed.runs.store import Store  # noqa: PLC0415
-
     store = Store(setting.results, since=datetime.now().astimezone(), exclusive=False)
     planned = []
     for scenario in scenarios:
         folder = f"bench-{scenario.name}"
         if by_dilation:
             folder += f"/dilation-{scenario.topology.dilation}"
-        planned.append(planned_run(scenario, "emulated", folder, options=("--force",)))
-    policy = RetryPolicy(math.inf, factors=(1.0,) * tries, stop_if_late=False)
-    engine = _engine(store, setting, policy)
-    engine.execute(planned)
-    return [BenchRun(_best(run, engine), len(store.attempts(run))) for run in planned]
+        planned.append(planned_run(scenario, "emulated", folder, how=How(force=True)))
+    retry = RetryPolicy(math.inf, factors=(1.0,) * tries, stop_if_late=False)
+    best = made_here(planned, store, retry=retry, progress=where_it_changes(setting.progress))
+    return [BenchRun(run, len(store.attempts(one))) for one, run in zip(planned, best, strict=True)]
 
 
 def simulate_runs(
@@ -105,51 +96,15 @@ def simulate_runs(
         MachineError: this machine cannot make a run; the message says what is missing.
         RunFailedError: a run was not finished.
     """
-    from testbed.runs.budget import RetryPolicy  # noqa: PLC0415 - see `_engine`
-    from testbed.runs.plan import planned_run  # noqa: PLC0415
-    from testbed.runs.series import case_folder  # noqa: PLC0415
-    from testbed.runs.store import Store  # noqa: PLC0415
-
     store = Store(setting.pictures / part)
     runs = {
-        case: [
-            planned_run(repeat, "simulated", folder, options=(NO_FIGURES,))
-            for repeat in seeded(scenario, setting)
-        ]
+        case: [planned_run(repeat, "simulated", folder) for repeat in seeded(scenario, setting)]
         for number, (case, scenario) in enumerate(cases.items(), 1)
         for folder in [f"runs/{case_folder(number, case)}"]
     }
     planned = [run for of_case in runs.values() for run in of_case]
-    due = [run for run in planned if store.best(run) is None]
-    engine = _engine(store, setting, RetryPolicy())
-    engine.execute(due, made_before=len(planned) - len(due))
-    return {case: [_best(run, engine).summary for run in of_case] for case, of_case in runs.items()}
-
-
-def _engine(store: "Store", setting: Setting, policy: "RetryPolicy") -> "CampaignEngine":
-    """What makes runs on this machine.
-
-    Planning and storing runs loads Polars, which starts threads: that must not happen before
-    `at_carried_dilation`, or another part of the bench, has forked a sandbox.
-    """
-    from testbed.runs.engine import CampaignEngine  # noqa: PLC0415
-    from testbed.runs.local import LocalExecutor  # noqa: PLC0415
-
-    progress = where_it_changes(setting.progress)
-    return CampaignEngine(store, LocalExecutor(store.directory), progress, policy)
-
-
-def _best(planned: "PlannedRun", engine: "CampaignEngine") -> "Run":
-    """The run that counts of those made.
-
-    Raises:
-        MachineError: this machine cannot make it.
-        RunFailedError: none was finished.
-    """
-    if (run := engine.store.best(planned)) is not None:
-        return run
-    record = engine.failures.get(planned.job.key)
-    raise error_of(record, engine.store.directory / planned.job.log)
+    best = iter(made_here(planned, store, progress=where_it_changes(setting.progress)))
+    return {case: [next(best).summary for _ in of_case] for case, of_case in runs.items()}
 
 
 def seeded(scenario: Scenario, setting: Setting) -> list[Scenario]:

@@ -148,7 +148,7 @@ def _making(
     def make() -> dict[str, Any]:
         from testbed.emulation.experiment.outside import run_experiment  # noqa: PLC0415
         from testbed.results.analyse import analyse  # noqa: PLC0415
-        from testbed.runs.store import Run  # noqa: PLC0415 - Polars starts threads
+        from testbed.runs.result import Result  # noqa: PLC0415 - Polars starts threads
 
         nobody: AbstractContextManager[list[int]] = nullcontext([])
         with (
@@ -163,7 +163,7 @@ def _making(
         figures = {name: value.rtt for name, value in times.items() if value is not None}
         if goodput:
             figures["goodput"] = sum(goodput) / len(goodput)
-        shares = watching_shares(Run(run.path).data.health_during)
+        shares = watching_shares(Result(run.path).data.health_during)
         return {
             "verdict": summary.verdict,
             "figures": figures,

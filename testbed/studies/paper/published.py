@@ -17,8 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from testbed.model.errors import InputError
 from testbed.model.summary import State
 from testbed.model.summary.metric import MaybeNever
-from testbed.runs.job import FORMS, Form
-from testbed.runs.plan import STATES
+from testbed.runs.job import FORMS, STATES, Form
 from testbed.studies.paper.checks import Check
 from testbed.studies.paper.figure import PaperFigure
 from testbed.studies.paper.outcome import CheckOutcome, FigureOutcome, Outcome, trust_note_of

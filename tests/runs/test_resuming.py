@@ -2,8 +2,8 @@
 
 import pytest
 
-from testbed.cli.running import reporting_how_to_resume
 from testbed.model.errors import ClusterLostError, MachineError
+from testbed.runs.making import naming_how_to_resume
 
 HOW = "the same command with --into here makes the remaining runs"
 
@@ -18,7 +18,7 @@ HOW = "the same command with --into here makes the remaining runs"
     ids=["lost cluster", "shortage", "no remedy"],
 )
 def test_the_remedy_says_how_to_make_the_rest(error: MachineError, remedy: str) -> None:
-    with pytest.raises(MachineError) as raised, reporting_how_to_resume(HOW):
+    with pytest.raises(MachineError) as raised, naming_how_to_resume(HOW):
         raise error
     assert raised.value is error
     assert error.remedy == remedy

@@ -6,70 +6,87 @@ from pathlib import Path
 
 import pytest
 
-from testbed.cli.fitting import Fitting, capacities_of, keep_slower_out, slowest_of
 from testbed.emulation.experiment.capacity import Capacity
 from testbed.model.errors import MachineError
-from testbed.model.files.scenarios import load_scenario
+from testbed.model.files.scenarios import Dilation, load_scenario
+from testbed.model.scenario import Scenario
 from testbed.runs.cluster.calls import WorkerCalls
 from testbed.runs.cluster.executor import ClusterExecutor
 from testbed.runs.cluster.workers import Worker
-from testbed.runs.local import LocalExecutor
-from testbed.runs.plan import planned_run
+from testbed.runs.fitting import Machines, with_fitting_dilation
+from testbed.runs.job import planned_run
+from testbed.runs.places import keep_slower_out, machines_of
+from testbed.runs.process import LocalExecutor
 
 QUICK = Capacity(endpoint_ns=150_000, link_ns=15_000, cpus=4)
 SLOW = replace(QUICK, cpus=2)
 NAMES = ("permutation", "alltoall")
 
 
-def _fitted(name: str, fitting: Fitting) -> float:
-    return load_scenario(name, fitting.dilation_of).topology.dilation
+def _machines(*capacities: Capacity, force: bool = False) -> Machines:
+    return Machines(lambda: capacities, force)
+
+
+def _fitted(machines: Machines, *names: str, known: float | None = None) -> dict[str, float]:
+    """The dilation of scenarios that are run together."""
+    loaded, _ = with_fitting_dilation(
+        lambda dilation: {name: load_scenario(name, dilation) for name in names},
+        machines,
+        lambda _: known,
+    )
+    return {name: scenario.topology.dilation for name, scenario in loaded.items()}
 
 
 def test_a_series_has_the_dilation_that_its_slowest_machine_carries_with_all_cases() -> None:
-    fitting = Fitting(force=False, machines=(QUICK, SLOW))
-    alone = {name: _fitted(name, fitting) for name in NAMES}
+    both, slow = _machines(QUICK, SLOW), _machines(SLOW)
+    alone = {name: _fitted(both, name)[name] for name in NAMES}
     assert len({*alone.values()}) == len(NAMES)
-    assert alone == {name: _fitted(name, Fitting(force=False, machines=(SLOW,))) for name in NAMES}
-    with fitting.collecting() as scenarios:
-        nominal = [_fitted(name, fitting) for name in NAMES]
-        fitting.require("permutation", load_scenario("permutation"))  # it is too early to judge
-    assert {*nominal} == {10_000}
-    fitting.choose(scenarios, None)
-    assert {_fitted(name, fitting) for name in NAMES} == {max(alone.values())}
+    assert alone == {name: _fitted(slow, name)[name] for name in NAMES}
+    assert {*_fitted(both, *NAMES).values()} == {max(alone.values())}
 
 
 def test_a_series_that_is_continued_keeps_its_dilation() -> None:
-    fitting = Fitting(force=False, machines=(SLOW,))
-    with fitting.collecting() as scenarios:
-        _fitted("permutation", fitting)
-    fitting.choose(scenarios, 4_000)
-    assert _fitted("permutation", fitting) == 4_000
+    assert _fitted(_machines(SLOW), "permutation", known=4_000) == {"permutation": 4_000}
 
 
 def test_a_dilation_is_carried_if_the_slowest_machine_does() -> None:
     scenario = load_scenario("permutation")
-    least = QUICK.fitting_dilation(scenario)
-    assert Fitting(force=False, machines=(QUICK,)).carries([scenario], least)
-    assert not Fitting(force=False, machines=(QUICK, SLOW)).carries([scenario], least)
+    least = scenario.at_dilation(QUICK.fitting_dilation(scenario))
+    assert _machines(QUICK).carry([least])
+    assert not _machines(QUICK, SLOW).carry([least])
 
 
-def test_nothing_is_chosen_where_no_case_has_auto() -> None:
-    fitting = Fitting(force=False, machines=(SLOW,))
-    with fitting.collecting() as scenarios:
-        _fitted("link-failure", fitting)
-    fitting.choose(scenarios, None)
-    assert fitting.dilation is None
+def test_no_machine_is_measured_where_no_case_has_auto() -> None:
+    """And the scenarios are loaded once."""
+
+    def measure() -> tuple[Capacity, ...]:
+        raise AssertionError
+
+    passes: list[float] = []
+
+    def load(dilation: Dilation) -> Scenario:
+        passes.append(1)
+        return load_scenario("link-failure", dilation)
+
+    assert with_fitting_dilation(load, Machines(measure))[1] is None
+    assert len(passes) == 1
 
 
-def test_the_slowest_machine_decides_whether_a_load_is_too_much(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_what_is_not_known_is_not_guessed() -> None:
+    with pytest.raises(MachineError, match="--force measures nothing"):
+        _fitted(_machines(force=True), "permutation")
+    _machines(force=True).require(load_scenario("permutation"))
+
+
+def test_the_slowest_machine_decides_whether_a_load_is_too_much() -> None:
     scenario = load_scenario("permutation")
-    for machines, said in (((QUICK, QUICK), ""), ((QUICK, SLOW), "2 CPUs")):
-        Fitting(force=True, machines=machines).require("permutation", scenario)
-        err = capsys.readouterr().err
-        assert said in err
-        assert bool(said) == bool(err)
+    warnings: list[str] = []
+    Machines(lambda: (QUICK, QUICK), True, warnings.append).require(scenario, "mine")
+    assert not warnings
+    Machines(lambda: (QUICK, SLOW), True, warnings.append).require(scenario, "mine")
+    (warning,) = warnings
+    assert warning.startswith("mine: ")
+    assert "2 CPUs" in warning
 
 
 class _Calls(WorkerCalls):
@@ -103,14 +120,16 @@ def _worker(name: str, calibration: Capacity | None, unfit: str = "") -> Worker:
 def test_the_machines_of_a_cluster_are_those_that_emulate(tmp_path: Path) -> None:
     calls = _Calls(_worker("a", QUICK), _worker("b", SLOW), _worker("c", None, "it lacks: root"))
     executor = ClusterExecutor(calls, tmp_path)
-    assert capacities_of(executor) == (QUICK, SLOW)
+    here = _machines()
+    machines = machines_of(executor, here)
+    assert machines.capacities == (QUICK, SLOW)
     scenario = load_scenario("permutation")
-    assert slowest_of(executor).load(scenario) == SLOW.load(scenario)
-    assert capacities_of(LocalExecutor(tmp_path)) is None
+    assert machines.load(scenario) == SLOW.load(scenario)
+    assert machines_of(LocalExecutor(tmp_path), here) is here
     unmeasured = ClusterExecutor(_Calls(_worker("a", QUICK), _worker("d", None)), tmp_path)
     with pytest.raises(MachineError, match="d: it is not known"):
-        capacities_of(unmeasured)
-    assert capacities_of(unmeasured, force=True) == (QUICK,)
+        _ = machines_of(unmeasured, here).capacities
+    assert machines_of(unmeasured, here, unmeasured=True).capacities == (QUICK,)
 
 
 def test_a_worker_that_comes_later_and_is_too_slow_is_kept_out(tmp_path: Path) -> None:

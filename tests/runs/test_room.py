@@ -5,15 +5,15 @@ from collections.abc import Callable
 import pytest
 
 from testbed import limits
-from testbed.emulation.experiment import footprint
-from testbed.emulation.experiment.footprint import (
+from testbed.model.errors import MachineError
+from testbed.model.files.scenarios import load_scenario
+from testbed.model.files.topologies import load_topology
+from testbed.runs import room
+from testbed.runs.room import (
     fabric_bytes,
     require_room,
     require_room_for_fabric,
 )
-from testbed.model.errors import MachineError
-from testbed.model.files.scenarios import load_scenario
-from testbed.model.files.topologies import load_topology
 
 MIB = 1 << 20
 
@@ -23,8 +23,8 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
     """Have this machine so many bytes of memory and processes left."""
 
     def machine(memory: int, processes: int) -> None:
-        monkeypatch.setattr(footprint, "available_memory", lambda: memory)
-        monkeypatch.setattr(footprint, "available_processes", lambda: processes)
+        monkeypatch.setattr(room, "available_memory", lambda: memory)
+        monkeypatch.setattr(room, "available_processes", lambda: processes)
 
     return machine
 
@@ -60,7 +60,7 @@ def test_messages_too_large_for_the_memory(machine: Callable[[int, int], None]) 
 
 
 def test_more_endpoints_than_processes_may_run(machine: Callable[[int, int], None]) -> None:
-    machine(400 * MIB, footprint.OTHER_PROCESSES + 5)
+    machine(400 * MIB, room.OTHER_PROCESSES + 5)
     with pytest.raises(
         MachineError, match=r"8 hosts .* need a process each, 5 more may"
     ) as refused:
@@ -70,4 +70,4 @@ def test_more_endpoints_than_processes_may_run(machine: Callable[[int, int], Non
 
 def test_this_machine_has_some_of_both() -> None:
     assert limits.available_memory() > MIB
-    assert footprint.available_processes() > 1
+    assert room.available_processes() > 1
