@@ -88,6 +88,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "studies/paper": {"model", "model/files", "results", "runs"},
     "emulation/experiment": {
+        "device",
         "emulation/controller",
         "emulation/endpoint",
         "emulation/fabric",

@@ -1,6 +1,8 @@
 """`testbed run`: one experiment from its file to its report."""
 
+import os
 import signal
+import sys
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Annotated
 
@@ -47,6 +49,10 @@ def run(
             help="End the run as soon as it can no longer be trusted; keep nothing.",
         ),
     ] = False,
+    print_output: Annotated[
+        bool,
+        typer.Option("--print-output", help="Print what programs print, after their hosts' names."),
+    ] = False,
     watch: Watch,
 ) -> None:
     """Run a scenario and write its report (root).
@@ -54,8 +60,8 @@ def run(
     Several scenarios, --repeat and --sweep make several runs and compare them in one report. With
     --hold the fabric and its traffic stay up for faults by hand (testbed fault) until Ctrl-C; then
     the report is written. --live does the same, and shows the run in a browser. Exit status: 0 as
-    expected, 1 data was lost or corrupted or an expectation is not met, 2 wrong input, 3 this
-    machine cannot run it, 4 the run cannot be trusted, 130 interrupted.
+    expected, 1 data was lost or corrupted, a program failed or an expectation is not met, 2 wrong
+    input, 3 this machine cannot run it, 4 the run cannot be trusted, 130 interrupted.
     """
     from testbed.runs.job import How
 
@@ -75,7 +81,8 @@ def run(
     def held(progress: "Progress") -> "Progress":
         return _ending_hold_by_ctrl_c(holding, progress)
 
-    make_runs(options, "emulated", how, watch, watched, held)
+    screen = os.dup(sys.stderr.fileno()) if print_output else None
+    make_runs(options, "emulated", how, watch, watched, held, screen)
 
 
 def _hold(*, hold: bool, limit: str | None, several: bool) -> "Hold | None":

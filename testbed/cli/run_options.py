@@ -48,6 +48,7 @@ class RunOptions:
         into: the directory of the series; None for one that is named after the time.
         on: where the runs of a series are made; None: on this machine.
         store: where the workers of that place leave them; None: in the directory of the series.
+        allow_code: whether a file that does not ship may execute code.
         drawn: whether each run gets figures and a report.
         require_trusted: whether a degraded run is an error.
         as_json: whether results are printed as JSON.
@@ -63,6 +64,7 @@ class RunOptions:
     into: Path | None
     on: str | None
     store: str | None
+    allow_code: bool
     drawn: bool
     require_trusted: bool
     as_json: bool
@@ -97,6 +99,7 @@ class RunOptions:
         if self.seed is not None:
             require_seed(self.seed)
             scenario = scenario.model_copy(update={"seed": self.seed})
+        self._require_code(name, scenario)
         try:
             require_makeable(scenario, form, how, here=self.on is None)
         except InputError as error:
@@ -123,6 +126,21 @@ class RunOptions:
             simulated=form == "simulated",
         )
 
+    def _require_code(self, name: str, scenario: "Scenario") -> None:
+        """Check that a scenario may execute its code, if any: what ships may, and an option's.
+
+        Raises:
+            InputError: it may not.
+        """
+        from testbed.model.files.catalog import is_shipped
+
+        options = {*self.settings, *self.sweep}
+        for key, code in scenario.executes.items():
+            by_option = any(f"{key}.".startswith(f"{given}.") for given in options)
+            if not (self.allow_code or by_option or is_shipped(name)):
+                remedy = "read it; if it may run as you, add --allow-code"
+                raise InputError.of(f"{name}: {key}", code, "a scenario without code", remedy)
+
     def tell(self) -> None:
         """Print which code the scenarios execute, and their remarks as warnings, each once.
 
@@ -134,7 +152,7 @@ class RunOptions:
 
         told = set[str]()
         for name, scenario, document, swept in self._loaded.values():
-            for key, code in scenario.own_code.items():
+            for key, code in scenario.executes.items():
                 line = f"{name}: executes {code} ({key})"
                 if line not in told:
                     stderr().print(printable(line))
@@ -210,6 +228,10 @@ def run_options(
     ] = None,
     on: On = None,
     store: StoreOption = None,
+    allow_code: Annotated[
+        bool,
+        typer.Option("--allow-code", help="Run a file of yours that names classes or a command."),
+    ] = False,
     no_figures: NoFigures = False,
     as_json: Json = False,
 ) -> RunOptions:
@@ -234,6 +256,7 @@ def run_options(
         into=into,
         on=on,
         store=store,
+        allow_code=allow_code,
         drawn=not no_figures,
         require_trusted=require_trusted,
         as_json=as_json,

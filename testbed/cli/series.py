@@ -41,6 +41,7 @@ def make_runs(
     watch: "Watch",
     watched: "Watching",
     held: "Callable[[Progress], Progress]" = lambda progress: progress,
+    screen: int | None = None,
 ) -> NoReturn:
     """Make the run that the options ask for, or the series of runs; ends the command.
 
@@ -51,6 +52,7 @@ def make_runs(
         watch: how a single run is watched.
         watched: what goes on during a single run and its analysis.
         held: what is done with the progress of a single run.
+        screen: a descriptor to which what its programs print goes, too.
 
     Raises:
         InputError: a case is wrong, or the directory holds another series. Nothing was run then.
@@ -63,7 +65,7 @@ def make_runs(
     with ending_in_words():
         if options.several:
             _make_series(options, form, how, machines)
-        _make_one(options, form, how, machines, watch, watched, held)
+        _make_one(options, form, how, machines, watch, watched, held, screen)
 
 
 def _make_one(
@@ -74,6 +76,7 @@ def _make_one(
     watch: "Watch",
     watched: "Watching",
     held: "Callable[[Progress], Progress]",
+    screen: int | None,
 ) -> NoReturn:
     from testbed.model.files.scenarios import Dilation, nominal
     from testbed.results.run_directory import RunDirectory
@@ -107,6 +110,7 @@ def _make_one(
             progress=held(progress),
             watch=stoppable,
             warn=print_warning,
+            screen=screen,
         )
     end_with(
         result.summary,

@@ -28,7 +28,6 @@ from testbed.runs.job import DRAWN, UNDRAWN, Form, How
 from testbed.sandbox.processes import ENDING_SIGNALS, signals_handled
 
 if TYPE_CHECKING:
-    from testbed.emulation.experiment.experiment import Hold
     from testbed.model.fabric.topology import Topology
     from testbed.model.progress import Progress
     from testbed.model.scenario import Scenario
@@ -68,6 +67,7 @@ def make(
     progress: "Progress" = lambda *_: None,
     watch: Watch | None = None,
     warn: Warn = to_stderr,
+    screen: int | None = None,
 ) -> "Result":
     """Make a run, in this process, and analyse it.
 
@@ -80,6 +80,7 @@ def make(
         progress: called with what is being done, and the share done.
         watch: goes on meanwhile.
         warn: called with what may spoil it.
+        screen: a descriptor to which what programs of an emulated run print goes, too.
 
     Raises:
         InputError: `results` cannot be written to, or code of the user's own is wrong.
@@ -98,7 +99,14 @@ def make(
         nullcontext() if watch is None else watch(scenario, directory) as onlooker,
     ):
         if form == "emulated":
-            _emulate(scenario, directory, how, onlooker, progress, warn)
+            from testbed.emulation.experiment import outside
+            from testbed.emulation.experiment.experiment import Experiment
+
+            captured, late = links_named(scenario.topology, how.pcap), how.stop_if_late
+            with _telling_of_another(warn):
+                outside.run_experiment(
+                    Experiment(scenario, directory.path, captured, onlooker, late, screen), progress
+                )
             with _collecting_seldom():
                 summary = _analysed(directory.path, how, progress)
         else:
@@ -166,7 +174,10 @@ def require_makeable(
         if (elsewhere := not_linux()) is not None:
             raise MachineError(*elsewhere)
         require_emulation()
+        from testbed.emulation.experiment.programs import require_programs
+
         room.require_room(scenario)
+        require_programs(scenario)
     links_named(scenario.topology, how.pcap)
 
 
@@ -190,23 +201,6 @@ def links_named(topology: "Topology", names: Sequence[str]) -> list[str]:
         else:
             links[name] = None
     return list(links)
-
-
-def _emulate(
-    scenario: "Scenario",
-    directory: RunDirectory,
-    how: How,
-    hold: "Hold | None",
-    progress: "Progress",
-    warn: Warn,
-) -> None:
-    from testbed.emulation.experiment import outside
-    from testbed.emulation.experiment.experiment import Experiment
-
-    captured = links_named(scenario.topology, how.pcap)
-    experiment = Experiment(scenario, directory.path, captured, hold, how.stop_if_late)
-    with _telling_of_another(warn):
-        outside.run_experiment(experiment, progress)
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Runs of whole scenarios, as parts of the bench make them."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -13,7 +13,6 @@ from testbed.model.summary import Summary
 from testbed.runs.job import How, planned_run
 from testbed.runs.many import RetryPolicy, made_here
 from testbed.runs.result import Result
-from testbed.runs.series import case_folder
 from testbed.runs.store import Store
 from testbed.studies.bench.measure import Setting
 
@@ -77,45 +76,9 @@ def make_runs(
     return [BenchRun(run, len(store.attempts(one))) for one, run in zip(planned, best, strict=True)]
 
 
-def simulate_runs(
-    part: str, cases: Mapping[str, Scenario], setting: Setting
-) -> dict[str, list[Summary]]:
-    """Simulate each case once for each repeat, with seeds from 1 on; all CPUs are used.
-
-    Finished runs of the same scenario and code are used again: a bench that was ended goes on.
-
-    Args:
-        part: the name of the part of the bench; its runs are kept in a directory of this name.
-        cases: what is simulated, by name.
-        setting: how often, where to, and what is called with the progress.
-
-    Returns:
-        The figures of each case, in the order of the seeds.
-
-    Raises:
-        MachineError: this machine cannot make a run; the message says what is missing.
-        RunFailedError: a run was not finished.
-    """
-    store = Store(setting.pictures / part)
-    runs = {
-        case: [planned_run(repeat, "simulated", folder) for repeat in seeded(scenario, setting)]
-        for number, (case, scenario) in enumerate(cases.items(), 1)
-        for folder in [f"runs/{case_folder(number, case)}"]
-    }
-    planned = [run for of_case in runs.values() for run in of_case]
-    best = iter(made_here(planned, store, progress=where_it_changes(setting.progress)))
-    return {case: [next(best).summary for _ in of_case] for case, of_case in runs.items()}
-
-
 def seeded(scenario: Scenario, setting: Setting) -> list[Scenario]:
     """A scenario with a seed for each repeat, from 1 on."""
     return [scenario.model_copy(update={"seed": seed}) for seed in range(1, setting.repeats + 1)]
-
-
-def with_transport(scenario: Scenario, keys: Mapping[str, str]) -> Scenario:
-    """A scenario with some keys of its transport changed."""
-    transport = scenario.transport.model_copy(update=dict(keys))
-    return scenario.model_copy(update={"transport": transport})
 
 
 def at_carried_dilation(scenario: Scenario, setting: Setting) -> Scenario:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer
 
 from testbed.model.run_files.layout import MANIFEST
 from testbed.model.summary import State
-from testbed.model.summary.metric import MaybeNever
+from testbed.model.summary.unit import MaybeNever
 from testbed.runs.job import STATES, Form
 from testbed.studies.paper.checks import NO_BOUND, Check
 from testbed.studies.paper.figure import PaperFigure

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 
 from testbed.model.errors import InputError
 from testbed.model.summary import State
-from testbed.model.summary.metric import MaybeNever
+from testbed.model.summary.unit import MaybeNever
 from testbed.runs.job import FORMS, STATES, Form
 from testbed.studies.paper.checks import Check
 from testbed.studies.paper.figure import PaperFigure
