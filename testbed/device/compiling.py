@@ -22,9 +22,18 @@ IBVERBS: Final = "libmrc-ibverbs.so.1"
 """The same with libibverbs' symbol versions, for programs that load a library by its path."""
 
 _SUM: Final = "sources.sha256"
-_FLAGS: Final = ("-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden", "-shared", "-Wall", "-Wextra")
+_FLAGS: Final = (
+    "-std=gnu11",
+    "-O2",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-shared",
+    "-pthread",
+    "-Wall",
+    "-Wextra",
+)
 _VERSIONED: Final = (f"-Wl,-soname,{IBVERBS}", "-Wl,--version-script=versions.map")
-_C_FILES: Final = ("device.c", "entry.c")
+_C_FILES: Final = ("device.c", "entry.c", "payload.c")
 _COMPILE_S: Final = 120
 
 

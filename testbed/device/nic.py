@@ -64,6 +64,7 @@ class NicProcess(Closeable):
         self._device: Device | None = None
         if run is not None:
             self._ready.register(run, select.EPOLLIN)
+        self._down = frozenset[int]()
 
     def run(self) -> None:
         """Serve programs: for ever, or until the run's command to finish."""
@@ -91,6 +92,7 @@ class NicProcess(Closeable):
         """Serve all programs once; returns whether none is left that uses the device."""
         now = now_ns()
         using = [program for program in self._programs.values() if program.device is not None]
+        self._tell_of_ports(using)
         for program in using:
             program.deliver(now)
         self._serve(0)
@@ -101,6 +103,14 @@ class NicProcess(Closeable):
                 self._drop(program, error)
         used = any(program.device is not None for program in self._programs.values())
         return self._finishing or not used
+
+    def _tell_of_ports(self, programs: list[Program]) -> None:
+        assert self._device is not None  # noqa: S101 - programs use it
+        down = self._device.context.down_planes
+        for plane in down ^ self._down:
+            for program in programs:
+                program.port_changed(plane, up=plane not in down)
+        self._down = down
 
     def _serve(self, timeout_s: float) -> None:
         """Answer the requests that wait, for at most this long; -1: until there is one."""
@@ -169,6 +179,8 @@ class NicProcess(Closeable):
     def _opened(self) -> Device:
         if self._device is None:
             self._device = self._open()
+            self._device.poll()  # it learns which ports have carrier
+            self._down = self._device.context.down_planes
         return self._device
 
     def _drop(self, program: Program, error: ProgramError | None = None) -> None:

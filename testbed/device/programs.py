@@ -9,14 +9,16 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
-from testbed.device.process_memory import ProcessMemory, ProcessRegion
+from testbed.device.process_memory import Memory, ProcessMemory, ProcessRegion, ThreadMemory
 from testbed.device.protocol import (
+    COOKIE,
     MAX_CQE,
     MAX_DEPTH,
     REPLY,
     REQUEST,
     VERSION,
     IbvAccess,
+    IbvEvent,
     IbvMask,
     IbvState,
     Op,
@@ -30,6 +32,7 @@ from testbed.device.queues import (
     ProgramQp,
     ProtectionDomain,
     Sent,
+    event,
 )
 from testbed.device.rings import ProgramError
 from testbed.emulation.endpoint.device import Device
@@ -37,6 +40,7 @@ from testbed.model.closeable import Closeable
 from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.mrc import MemoryTable, QpState
 from testbed.mrc.constants import MAX_EXPONENTIAL_RETRIES, MAX_LINEAR_RETRIES
+from testbed.mrc.message import PayloadError
 from testbed.mrc.qp import QpStateError
 from testbed.mrc.verbs import CompletionQueue, Destination, QpAttributes
 
@@ -96,7 +100,8 @@ class Program(Closeable):
         self.pid: int = _CREDENTIALS.unpack(credentials)[0]
         self.device: Device | None = None
         self._connection = connection
-        self._memory = ProcessMemory(self.pid)
+        self._memory: Memory = ProcessMemory(self.pid)
+        self._to_thread: socket.socket | None = None
         self._objects: dict[int, Any] = {}
         self._handles = 0
         self._qps: dict[int, ProgramQp] = {}
@@ -122,6 +127,8 @@ class Program(Closeable):
             Op.QUERY_QP: self._query_qp,
             Op.DESTROY_QP: self._destroy_qp,
             Op.REPORT: self._report,
+            Op.RESIZE_CQ: self._resize_cq,
+            Op.QUERY_PORTS: self._query_ports,
         }
 
     def fileno(self) -> int:
@@ -214,10 +221,26 @@ class Program(Closeable):
             planes=topology.planes,
             gid=port.address,
         )
-        return reply, [self.doorbell, self._events.reader]
+        descriptors = [self.doorbell, self._events.reader]
+        if not self._reaches(request.address, request.cookie):
+            own, self._to_thread = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self._memory = ThreadMemory(own)
+            descriptors.append(self._to_thread.fileno())
+        return reply, descriptors
+
+    def _reaches(self, address: int, word: int) -> bool:
+        """Whether this process may read the program's memory: a word in it has this value."""
+        try:
+            found = self._memory.read([(address, COOKIE.size)], COOKIE.size)
+        except PayloadError:
+            return False
+        return found == COOKIE.pack(word)
 
     def _forget_passed(self) -> None:
         """Close what the last answer has passed on, apart from the doorbell."""
+        if self._to_thread is not None:
+            self._to_thread.close()
+            self._to_thread = None
         for pipe in (self._events, *self._of(Channel)):
             if pipe.reader >= 0:
                 pipe.passed()
@@ -306,6 +329,12 @@ class Program(Closeable):
         self._cqs[handle] = cq
         return Reply(handle=handle), [cq.ring.fd]
 
+    def _resize_cq(self, _device: Device, request: Request) -> Answer:
+        _require_depth(request.depth, MAX_CQE)
+        cq: ProgramCq = self._get(ProgramCq, request.handle)
+        cq.resize(request.depth)
+        return Reply(), [cq.ring.fd]
+
     def _destroy_cq(self, _device: Device, request: Request) -> Answer:
         cq = self._remove(ProgramCq, request.handle)
         del self._cqs[request.handle]
@@ -380,6 +409,17 @@ class Program(Closeable):
         device.context.destroy_qp(qp.verbs)
         qp.close()
         return Reply(), []
+
+    # --- ports --------------------------------------------------------------------------------
+
+    def port_changed(self, plane: int, *, up: bool) -> None:
+        """Tell the program that the port of a plane can be used, or not any more."""
+        kind = IbvEvent.PORT_ACTIVE if up else IbvEvent.PORT_ERR
+        self._events.send(event(0, kind, plane + 1))
+
+    def _query_ports(self, device: Device, _request: Request) -> Answer:
+        planes, down = range(device.topology.planes), device.context.down_planes
+        return Reply(state=sum(1 << plane for plane in planes if plane not in down)), []
 
     # --- what it has sent, and its end --------------------------------------------------------
 

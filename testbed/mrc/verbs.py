@@ -507,6 +507,11 @@ class Context:
         for core in self._cores:
             core.port_changed(plane, up=up, now_ns=now_ns)
 
+    @property
+    def down_planes(self) -> frozenset[int]:
+        """The planes whose own port has no carrier."""
+        return frozenset(self._down)
+
     def transmit(self, now_ns: int, limit: int) -> list[Outbound]:
         """Return what to send now, at most `limit` data packets; queue pairs take turns."""
         packets = self.transmit_by_qp(now_ns, limit)

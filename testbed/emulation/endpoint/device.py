@@ -260,9 +260,12 @@ class Device(Closeable):
     def _paths_to(self, peer: bytes) -> PeerPaths:
         topology = self.topology
         dst = host_of_nic(topology, IPv6Address(peer))
-        if dst is None or dst == self.host:
-            raise ValueError(f"no other NIC of {topology.name} has the address {peer.hex()}")
-        rtt_ns = topology.path_rtt_ns(self.host, dst, serialised=False)
+        if dst is None:
+            raise ValueError(f"no NIC of {topology.name} has the address {peer.hex()}")
+        if dst == self.host:  # out to a T1 and back, as `paths` has it
+            rtt_ns = topology.propagation_rtt_ns
+        else:
+            rtt_ns = topology.path_rtt_ns(self.host, dst, serialised=False)
         if self._plain is not None:
             return PeerPaths(self._plain.entries, rtt_ns)
         return PeerPaths(ev_entries(self._evs(dst)), rtt_ns)

@@ -269,9 +269,7 @@ def flow_tables(data: RunData) -> tuple[FlowTables, ...]:
     rates = attainable_rates(data)
     end = data.end_s
     tables = []
-    whole = data.base_rtt_s, end
     for flow in data.flows:
-        lasted = data.lifetimes.get(flow.flow)
         arrivals = data.table(ARRIVALS, flow.flow)
         transmissions = data.table(TRANSMISSIONS, flow.flow)
         point = delivered_point(arrivals)
@@ -285,21 +283,10 @@ def flow_tables(data: RunData) -> tuple[FlowTables, ...]:
                 spans=ev_spans(data.table(EV_EVENTS, flow.flow), end),
                 transmissions=transmissions,
                 losses=data.table(LOSSES, flow.flow),
-                measured=whole if lasted is None else _measured_of(lasted, data.base_rtt_s),
-                lasted=lasted or (-inf, inf),
+                lasted=data.lifetimes.get(flow.flow, (-inf, inf)),
             )
         )
     return tuple(tables)
-
-
-def _measured_of(lasted: tuple[float, float], rtt_s: float) -> tuple[float, float]:
-    """When a program's flow is measured as a whole: without its first RTT, unless it is short."""
-    begin, end = lasted
-    return (begin + rtt_s, end) if end - begin > _SHORT_RTTS * rtt_s else (begin, begin + rtt_s)
-
-
-_SHORT_RTTS = 2
-"""A flow of a program that is no longer than this, in base RTTs, counts from its first packet."""
 
 
 class RunMetrics:
