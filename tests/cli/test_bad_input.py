@@ -522,6 +522,11 @@ def test_an_unindented_block_is_reported_as_such(call: Call) -> None:
             "write the number alone",
         ),
         ("name: x", "name: x\ntransport: {evs: 1e2}", "write 100"),
+        (
+            "name: x",
+            "name: x\ntransport: {judgement: relative}",
+            "did you mean transport.dialect.judgement?",
+        ),
         ("duration: 10 s", "duration: 10", "add the unit: 10 s or 10 RTT"),
         ("kind: blackhole", "kind: delay, extra: 5", "add the unit: 5 us"),
         ("[[h0, h4]]", "h0", "write it in brackets: [h0]"),

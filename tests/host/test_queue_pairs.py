@@ -3,6 +3,7 @@
 import pytest
 
 from testbed.model.files.scenarios import load_scenario
+from testbed.model.transport import Dialect
 from testbed.mrc import FixedWindow, Nscc, QueuePair, UecNscc
 from testbed.sim import Simulation
 
@@ -32,7 +33,7 @@ def controllers(**transport: object) -> dict[tuple[str, str], list[object]]:
 def test_queue_pairs_to_a_destination_share_a_controller_if_asked(
     transport: dict[str, object], kind: type
 ) -> None:
-    shared = controllers(congestion_scope="destination", **transport)
+    shared = controllers(dialect=Dialect(congestion_scope="destination"), **transport)
     assert len(shared) == 8
     for first, second in shared.values():
         assert isinstance(first, kind)
