@@ -24,7 +24,6 @@ from testbed.cli.list_ import list_
 from testbed.cli.operating import ev_commands, port_commands
 from testbed.cli.paths import paths
 from testbed.cli.perftest import write_bw, write_lat
-from testbed.cli.protocol import protocol
 from testbed.cli.replay import replay
 from testbed.cli.report import report
 from testbed.cli.run import run
@@ -164,7 +163,7 @@ def command_line() -> typer.Typer:
     app.callback()(_callback)
     commands: tuple[Callable[..., None], ...] = (
         *(run, simulate, report, watch, replay, compare),
-        *(list_, validate, paths, trace, topo, protocol, schema),
+        *(list_, validate, paths, trace, topo, schema),
         *(shell, write_bw, write_lat),
         *(figures, bench),
         *(doctor, clean),
