@@ -107,6 +107,11 @@ def sans_io_stack(plan: EndpointPlan) -> Stack:
             raise ValueError(f"{scenario.transport.kind} runs in the kernel only")
 
 
+def mrc_of(qp: ReliableQp) -> mrc.QueuePair | None:
+    """A queue pair if it is MRC's: only those have EVs and ports, and can be busy."""
+    return qp if isinstance(qp, mrc.QueuePair) else None
+
+
 @runtime_checkable
 class Routed(Protocol):
     """A queue pair whose path the fabric's routing chooses."""
