@@ -74,6 +74,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "studies/paper": {"campaign", "model", "model/files", "results"},
     "emulation/experiment": {
+        "device",
         "emulation/controller",
         "emulation/endpoint",
         "emulation/fabric",

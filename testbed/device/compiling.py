@@ -15,16 +15,30 @@ SOURCES: Final = Path(__file__).with_name("c")
 READY: Final = SOURCES / "ready" / platform.machine()
 """Where a wheel, and `make setup`, have the compiled library."""
 
-PRELOAD: Final = "libmrc-preload.so"
-"""For programs that are linked to libibverbs: without symbol versions, to be preloaded."""
+PRELOAD: Final = "libmrc.so"
+"""For programs that are linked to libibverbs: without symbol versions, to be preloaded. It is OCP's
+library for MRC programs as well: one that is linked to libmrc has it already."""
+
+ALIASES: Final = ("lib_mrc.so", "libnv_mrc.so")
+"""Other names under which programs load that library."""
 
 IBVERBS: Final = "libmrc-ibverbs.so.1"
 """The same with libibverbs' symbol versions, for programs that load a library by its path."""
 
 _SUM: Final = "sources.sha256"
-_FLAGS: Final = ("-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden", "-shared", "-Wall", "-Wextra")
+_FLAGS: Final = (
+    "-std=gnu11",
+    "-O2",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-shared",
+    "-pthread",
+    "-Wall",
+    "-Wextra",
+)
+_NAMED: Final = (f"-Wl,-soname,{PRELOAD}",)
 _VERSIONED: Final = (f"-Wl,-soname,{IBVERBS}", "-Wl,--version-script=versions.map")
-_C_FILES: Final = ("device.c", "entry.c")
+_C_FILES: Final = ("device.c", "entry.c", "mrc.c", "payload.c")
 _COMPILE_S: Final = 120
 
 
@@ -61,7 +75,7 @@ def compile_into(directory: Path, *further: str) -> None:
     compiler = next((name for name in ("cc", "gcc", "clang") if shutil.which(name)), None)
     if compiler is None:
         raise CompilingError("there is no C compiler")
-    for name, options in ((PRELOAD, ()), (IBVERBS, _VERSIONED)):
+    for name, options in ((PRELOAD, _NAMED), (IBVERBS, _VERSIONED)):
         output = str(directory / name)
         command = [compiler, *_FLAGS, *further, *options, "-o", output, *_C_FILES, "-ldl"]
         try:
@@ -82,7 +96,7 @@ def compile_into(directory: Path, *further: str) -> None:
 
 
 def _sources_sum() -> str:
-    total = hashlib.sha256(repr((_FLAGS, _VERSIONED)).encode())
+    total = hashlib.sha256(repr((_FLAGS, _NAMED, _VERSIONED)).encode())
     for file in sorted(path for path in SOURCES.iterdir() if path.is_file()):
         total.update(file.name.encode() + b"\0" + file.read_bytes())
     return total.hexdigest()

@@ -6,10 +6,12 @@ the architecture on which it was built; elsewhere it is compiled when a fabric s
 
 import platform
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.device.compiling import (
+    ALIASES,
     IBVERBS,
     PRELOAD,
     READY,
@@ -25,12 +27,24 @@ class Library:
     """The two files.
 
     Attributes:
-        preload: for programs that are linked to libibverbs.
+        preload: for programs that are linked to libibverbs, and for those of mrc.h.
         ibverbs: for programs that load a library by its path.
     """
 
     preload: Path
     ibverbs: Path
+
+    def environment(self, of: Mapping[str, str]) -> dict[str, str]:
+        """What a program needs in its environment, whose other variables are given."""
+
+        def before(name: str, own: Path) -> str:
+            return ":".join(filter(None, (str(own), of.get(name))))
+
+        return {
+            "LD_PRELOAD": before("LD_PRELOAD", self.preload),
+            "LD_LIBRARY_PATH": before("LD_LIBRARY_PATH", self.preload.parent),
+            "NCCL_IBVERBS_LIB": str(self.ibverbs),
+        }
 
 
 def put_into(directory: Path) -> Library:
@@ -51,4 +65,7 @@ def put_into(directory: Path) -> Library:
                 f"its library is not ready for {platform.machine()}, and not compiled: {error}",
                 "apt install gcc libc6-dev",
             ) from error
+    for name in ALIASES:
+        (directory / name).unlink(missing_ok=True)
+        (directory / name).symlink_to(PRELOAD)
     return Library(directory / PRELOAD, directory / IBVERBS)

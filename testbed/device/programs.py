@@ -9,14 +9,18 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
-from testbed.device.process_memory import ProcessMemory, ProcessRegion
+from testbed.device.ocp import QP_ATTR, MrcAttributes
+from testbed.device.process_memory import Memory, ProcessMemory, ProcessRegion, ThreadMemory
 from testbed.device.protocol import (
+    COOKIE,
     MAX_CQE,
     MAX_DEPTH,
+    MODIFY_MRC,
     REPLY,
     REQUEST,
     VERSION,
     IbvAccess,
+    IbvEvent,
     IbvMask,
     IbvState,
     Op,
@@ -30,6 +34,7 @@ from testbed.device.queues import (
     ProgramQp,
     ProtectionDomain,
     Sent,
+    event,
 )
 from testbed.device.rings import ProgramError
 from testbed.emulation.endpoint.device import Device
@@ -37,6 +42,7 @@ from testbed.model.closeable import Closeable
 from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.mrc import MemoryTable, QpState
 from testbed.mrc.constants import MAX_EXPONENTIAL_RETRIES, MAX_LINEAR_RETRIES
+from testbed.mrc.message import PayloadError
 from testbed.mrc.qp import QpStateError
 from testbed.mrc.verbs import CompletionQueue, Destination, QpAttributes
 
@@ -53,6 +59,12 @@ _STATES: Final[dict[int, QpState]] = {
     IbvState.ERR: QpState.ERROR,
 }
 _IBV_STATES: Final = {state: number for number, state in _STATES.items()}
+
+_NEEDED_BY_MRC: Final = {
+    QpState.INIT: IbvMask.ACCESS_FLAGS,
+    QpState.RTR: IbvMask.AV | IbvMask.PATH_MTU | IbvMask.DEST_QPN | IbvMask.RQ_PSN,
+    QpState.RTS: IbvMask.SQ_PSN,
+}
 
 _NEEDED: Final = {
     QpState.INIT: IbvMask.PKEY_INDEX | IbvMask.PORT | IbvMask.ACCESS_FLAGS,
@@ -96,7 +108,8 @@ class Program(Closeable):
         self.pid: int = _CREDENTIALS.unpack(credentials)[0]
         self.device: Device | None = None
         self._connection = connection
-        self._memory = ProcessMemory(self.pid)
+        self._memory: Memory = ProcessMemory(self.pid)
+        self._to_thread: socket.socket | None = None
         self._objects: dict[int, Any] = {}
         self._handles = 0
         self._qps: dict[int, ProgramQp] = {}
@@ -122,6 +135,9 @@ class Program(Closeable):
             Op.QUERY_QP: self._query_qp,
             Op.DESTROY_QP: self._destroy_qp,
             Op.REPORT: self._report,
+            Op.RESIZE_CQ: self._resize_cq,
+            Op.QUERY_PORTS: self._query_ports,
+            Op.SET_MRC: self._set_mrc,
         }
 
     def fileno(self) -> int:
@@ -214,10 +230,26 @@ class Program(Closeable):
             planes=topology.planes,
             gid=port.address,
         )
-        return reply, [self.doorbell, self._events.reader]
+        descriptors = [self.doorbell, self._events.reader]
+        if not self._reaches(request.address, request.cookie):
+            own, self._to_thread = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self._memory = ThreadMemory(own)
+            descriptors.append(self._to_thread.fileno())
+        return reply, descriptors
+
+    def _reaches(self, address: int, word: int) -> bool:
+        """Whether this process may read the program's memory: a word in it has this value."""
+        try:
+            found = self._memory.read([(address, COOKIE.size)], COOKIE.size)
+        except PayloadError:
+            return False
+        return found == COOKIE.pack(word)
 
     def _forget_passed(self) -> None:
         """Close what the last answer has passed on, apart from the doorbell."""
+        if self._to_thread is not None:
+            self._to_thread.close()
+            self._to_thread = None
         for pipe in (self._events, *self._of(Channel)):
             if pipe.reader >= 0:
                 pipe.passed()
@@ -306,6 +338,12 @@ class Program(Closeable):
         self._cqs[handle] = cq
         return Reply(handle=handle), [cq.ring.fd]
 
+    def _resize_cq(self, _device: Device, request: Request) -> Answer:
+        _require_depth(request.depth, MAX_CQE)
+        cq: ProgramCq = self._get(ProgramCq, request.handle)
+        cq.resize(request.depth)
+        return Reply(), [cq.ring.fd]
+
     def _destroy_cq(self, _device: Device, request: Request) -> Answer:
         cq = self._remove(ProgramCq, request.handle)
         del self._cqs[request.handle]
@@ -322,7 +360,7 @@ class Program(Closeable):
             _require_depth(depth, MAX_DEPTH)
         pd = self._get(ProtectionDomain, request.handle)
         cqs = self._get(ProgramCq, request.send_cq), self._get(ProgramCq, request.recv_cq)
-        verbs = device.context.create_qp(CompletionQueue())
+        verbs = device.context.create_qp(CompletionQueue(), ev_profile=device.ev_profile)
         try:
             qp = ProgramQp(
                 verbs,
@@ -346,7 +384,7 @@ class Program(Closeable):
 
     def _modify_qp(self, _device: Device, request: Request) -> Answer:
         qp: ProgramQp = self._get(ProgramQp, request.handle)
-        verbs, mask = qp.verbs, IbvMask(request.mask)
+        verbs, mask = qp.verbs, IbvMask(request.mask & ~MODIFY_MRC)
         if IbvMask.ACCESS_FLAGS in mask:
             qp.remote_write = bool(request.access & IbvAccess.REMOTE_WRITE)
         if not mask & IbvMask.STATE:
@@ -356,7 +394,7 @@ class Program(Closeable):
             raise OSError(errno.EOPNOTSUPP, f"state {request.state}")
         if state is verbs.state and state in (QpState.INIT, QpState.RTS, QpState.ERROR):
             return Reply(), []
-        needed = _NEEDED.get(state, IbvMask(0))
+        needed = (_NEEDED_BY_MRC if request.mask & MODIFY_MRC else _NEEDED).get(state, IbvMask(0))
         if needed & mask != needed:
             raise OSError(errno.EINVAL, f"{state} needs {needed & ~mask!r}")
         try:
@@ -367,6 +405,25 @@ class Program(Closeable):
             raise OSError(errno.EHOSTUNREACH, str(error)) from error
         qp.changed(state)
         return Reply(), []
+
+    def _set_mrc(self, _device: Device, request: Request) -> Answer:
+        qp: ProgramQp = self._get(ProgramQp, request.handle)
+        if request.length != QP_ATTR.size:
+            raise OSError(errno.EINVAL, f"a struct mrc_qp_attr of {request.length} bytes")
+        try:
+            qp.mrc = MrcAttributes.parse(self._fetch(request.address, request.length))
+        except ValueError as error:
+            raise OSError(errno.EINVAL, str(error)) from error
+        if qp.mrc.ev_profile or qp.mrc.cc_profile:
+            raise OSError(errno.EINVAL, "no such profile")
+        return Reply(), []
+
+    def _fetch(self, address: int, size: int) -> bytes:
+        """Read from the program's memory."""
+        try:
+            return self._memory.read([(address, size)], size)
+        except PayloadError as error:
+            raise OSError(errno.EFAULT, str(error)) from error
 
     def _query_qp(self, _device: Device, request: Request) -> Answer:
         qp = self._get(ProgramQp, request.handle)
@@ -380,6 +437,17 @@ class Program(Closeable):
         device.context.destroy_qp(qp.verbs)
         qp.close()
         return Reply(), []
+
+    # --- ports --------------------------------------------------------------------------------
+
+    def port_changed(self, plane: int, *, up: bool) -> None:
+        """Tell the program that the port of a plane can be used, or not any more."""
+        kind = IbvEvent.PORT_ACTIVE if up else IbvEvent.PORT_ERR
+        self._events.send(event(0, kind, plane + 1))
+
+    def _query_ports(self, device: Device, _request: Request) -> Answer:
+        planes, down = range(device.topology.planes), device.context.down_planes
+        return Reply(state=sum(1 << plane for plane in planes if plane not in down)), []
 
     # --- what it has sent, and its end --------------------------------------------------------
 
@@ -427,9 +495,19 @@ def _change_state(qp: ProgramQp, state: QpState, request: Request) -> None:
             raise OSError(errno.EINVAL, f"an MTU of {request.mtu}")
         verbs.attributes = QpAttributes(mtu=request.mtu)
         verbs.memory = qp.pd.table if qp.remote_write else MemoryTable()
-        verbs.modify(state, Destination(request.peer, request.peer_qpn, request.peer_psn))
+        verbs.local = replace(verbs.local, capabilities=qp.mrc.own)
+        ends = request.peer, request.peer_qpn, request.peer_psn
+        verbs.modify(state, Destination(*ends, qp.mrc.peer))
     elif state is QpState.RTS:
-        verbs.attributes = _with_retries(verbs.attributes, request)
+        if request.mask & MODIFY_MRC:
+            verbs.attributes = replace(
+                verbs.attributes,
+                peer_capabilities=qp.mrc.peer,
+                linear_retries=qp.mrc.linear_retries,
+                exponential_retries=qp.mrc.exponential_retries,
+            )
+        else:
+            verbs.attributes = _with_retries(verbs.attributes, request)
         verbs.modify(state, first_psn=request.first_psn)
     else:
         verbs.modify(state)

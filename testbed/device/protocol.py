@@ -13,6 +13,7 @@ MAX_INLINE: Final = 256
 MAX_DEPTH: Final = 16_384
 MAX_CQE: Final = 65_536
 MAX_MESSAGE: Final = 1 << 30
+MODIFY_MRC: Final = 1 << 31
 ENTRIES_OFFSET: Final = 4096
 
 
@@ -33,6 +34,9 @@ class Op(IntEnum):
     QUERY_QP = 12
     DESTROY_QP = 13
     REPORT = 14
+    RESIZE_CQ = 15
+    QUERY_PORTS = 16
+    SET_MRC = 17
 
 
 class Request(NamedTuple):
@@ -87,6 +91,9 @@ RING_BYTES: Final = 192
 TAIL, HEAD, DONE, ARMED = 0, 16, 17, 32
 """Where `struct mrc_ring` has its words."""
 
+ARMED_SOLICITED: Final = 2
+"""The value of `armed` where only a receive or an error makes an event."""
+
 WQE: Final = Struct("=QQIIIIII")
 """A work request, without what it sends: wr_id, remote address and key, immediate, opcode, flags,
 count, padding."""
@@ -96,8 +103,11 @@ SGE: Final = Struct("=QII")
 RECEIVE: Final = Struct("=Q")
 CQE: Final = Struct("=QIIIIII")
 """wr_id, status, opcode, length, immediate, QP number, flags."""
+COPY: Final = Struct("=II")
+"""What the library's thread is asked, without its places: whether it is to write, their number."""
+COPY_BYTES: Final = COPY.size + MAX_SGE * SGE.size
 EVENT: Final = Struct("=QII")
-"""Cookie, type, padding."""
+"""Cookie, type, port."""
 COOKIE: Final = Struct("=Q")
 
 
@@ -171,3 +181,5 @@ class IbvEvent(IntEnum):
     QP_FATAL = 1
     QP_REQ_ERR = 2
     QP_ACCESS_ERR = 3
+    PORT_ACTIVE = 9
+    PORT_ERR = 10

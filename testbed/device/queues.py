@@ -1,14 +1,16 @@
 """Completion queues and queue pairs of programs: between shared memory and the protocol core."""
 
+import errno
 import os
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from testbed.device.ocp import MrcAttributes
 from testbed.device.process_memory import (
     ForbiddenPayload,
-    ProcessMemory,
+    Memory,
     ProcessPayload,
     ProcessRegion,
 )
@@ -120,11 +122,18 @@ class ProgramCq(Closeable):
         self.overrun = False
         self._events = events
         self._announced = 0
+        self._solicited = False
 
-    def push(self, *entry: int) -> None:
-        """Report a completion; where there is no room for it, the queue fails."""
+    def push(self, *entry: int, solicited: bool) -> None:
+        """Report a completion; where there is no room for it, the queue fails.
+
+        Args:
+            entry: its fields.
+            solicited: whether it makes an event for those who want only such.
+        """
         if self.overrun:
             return
+        self._solicited |= solicited
         if not self.ring.push(*entry):
             self.overrun = True
             self._events.send(event(self.cookie, IbvEvent.CQ_ERR))
@@ -134,18 +143,31 @@ class ProgramCq(Closeable):
         if self.channel is None or self._announced == self.ring.count:
             return
         self._announced = self.ring.count
+        solicited, self._solicited = self._solicited, False
         fence()  # a program arms first and looks then; this end completes first and looks then
-        if self.ring.disarm():
+        if self.ring.disarm(solicited=solicited):
             self.channel.send(COOKIE.pack(self.cookie))
+
+    def resize(self, depth: int) -> None:
+        """Move to a ring of another depth.
+
+        Raises:
+            OSError: it does not hold the completions that wait, or there is no memory.
+        """
+        new = self.ring.resized("mrc-cq", depth)
+        if new is None:
+            raise OSError(errno.EINVAL, f"more completions wait than {depth}")
+        self.ring.close()
+        self.ring = new
 
     def close(self) -> None:
         """Give up the memory."""
         self.ring.close()
 
 
-def event(cookie: int, kind: IbvEvent) -> bytes:
-    """An asynchronous event as the library reads it."""
-    return EVENT.pack(cookie, kind, 0)
+def event(cookie: int, kind: IbvEvent, port: int = 0) -> bytes:
+    """An asynchronous event as the library reads it: of a queue, or of a port, from 1 on."""
+    return EVENT.pack(cookie, kind, port)
 
 
 @dataclass(slots=True)
@@ -170,9 +192,11 @@ class ProgramQp(Closeable):
         verbs: the queue pair.
         pd: its protection domain.
         remote_write: whether the peer may write.
+        mrc: what mrc.h has set.
     """
 
     remote_write = False
+    mrc = MrcAttributes()
 
     def __init__(
         self,
@@ -183,7 +207,7 @@ class ProgramQp(Closeable):
         *,
         cookie: int,
         signal_all: bool,
-        memory: ProcessMemory,
+        memory: Memory,
         events: EventPipe,
         sent: Sent,
     ) -> None:
@@ -322,6 +346,7 @@ class ProgramQp(Closeable):
             immediate or 0,
             self.verbs.qp_num,
             0 if immediate is None else WC_WITH_IMM,
+            solicited=True,
         )
 
     def _completed(self, status: IbvStatus, size: int) -> None:
@@ -330,7 +355,8 @@ class ProgramQp(Closeable):
         self.sends.ended()
         if signalled or status is not IbvStatus.SUCCESS:
             number = self.verbs.qp_num
-            self.send_cq.push(wr_id, status, WC_RDMA_WRITE, size, 0, number, 0)
+            failed = status is not IbvStatus.SUCCESS
+            self.send_cq.push(wr_id, status, WC_RDMA_WRITE, size, 0, number, 0, solicited=failed)
 
     def changed(self, state: QpState) -> None:
         """Act on a new state: RESET forgets what is posted, ERROR before RTR flushes it."""
@@ -351,7 +377,8 @@ class ProgramQp(Closeable):
         flushed, number = IbvStatus.WR_FLUSH_ERR, self.verbs.qp_num
         for wr_id in self.verbs.take_receives():
             self.receives.ended()
-            self.recv_cq.push(wr_id, flushed, WC_RECV_RDMA_WITH_IMM, 0, 0, number, 0)
+            entry = wr_id, flushed, WC_RECV_RDMA_WITH_IMM, 0, 0, number, 0
+            self.recv_cq.push(*entry, solicited=True)
 
     def close(self) -> None:
         """Give up the memory."""

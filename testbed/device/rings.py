@@ -13,6 +13,7 @@ from typing import Final
 
 from testbed.device.protocol import (
     ARMED,
+    ARMED_SOLICITED,
     CQE,
     DONE,
     ENTRIES_OFFSET,
@@ -137,14 +138,34 @@ class CompletionRing(Ring):
         self.words[TAIL] = self._count
         return True
 
+    def resized(self, name: str, depth: int) -> "CompletionRing | None":
+        """Return a ring of another depth with what waits here; None if it has no room for that."""
+        waiting = (self._count - self.words[HEAD]) & _COUNTS
+        if waiting > min(depth, self.depth):
+            return None
+        new = CompletionRing(name, depth, self._entry_bytes)
+        new.words[HEAD], new.words[ARMED] = self.words[HEAD], self.words[ARMED]
+        for i in range(waiting):
+            count = (self._count - waiting + i) & _COUNTS
+            old_start, new_start = self._offset(count), new._offset(count)
+            entry = self.memory[old_start : old_start + self._entry_bytes]
+            new.memory[new_start : new_start + self._entry_bytes] = entry
+        new._count = new.words[TAIL] = self._count
+        return new
+
     @property
     def count(self) -> int:
         """How many completions have been put in, modulo 2^32."""
         return self._count
 
-    def disarm(self) -> bool:
-        """Return whether the program wants an event, and that it wants none any more."""
-        if not self.words[ARMED]:
+    def disarm(self, *, solicited: bool) -> bool:
+        """Return whether the program wants an event now; it wants none any more then.
+
+        Args:
+            solicited: whether a receive or an error is among what has completed.
+        """
+        armed = self.words[ARMED]
+        if not armed or (armed == ARMED_SOLICITED and not solicited):
             return False
         self.words[ARMED] = 0
         return True

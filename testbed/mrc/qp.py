@@ -144,7 +144,8 @@ class QueuePair:
 
         ERROR flushes what is posted: its completions say so. RESET forgets everything, unpolled
         completions, events and counters too; the PSNs begin again where the configuration says.
-        RTS may bring another `config`, of which the first PSN and the retries count.
+        RTS may bring another `config`, of which the first PSN, the peer's limits and the retries
+        count.
 
         Raises:
             QpStateError: no such transition.
@@ -298,6 +299,11 @@ class QueuePair:
     def failed(self) -> bool:
         """Whether the QP is in state ERROR."""
         return self.state is QpState.ERROR
+
+    @property
+    def given_up(self) -> bool:
+        """Whether it is in state ERROR because of the transport: nobody has put it there."""
+        return self._requester.failed and self._state is not QpState.ERROR
 
     @property
     def flight(self) -> int:

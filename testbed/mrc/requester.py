@@ -71,7 +71,12 @@ class Requester:
         return self.queue.failed
 
     def begin(self, config: QpConfig) -> None:
-        """Take the first PSN and the retries of a configuration; nothing has been sent yet."""
+        """Take the first PSN, the peer's limits and the retries of a configuration.
+
+        Nothing has been posted yet.
+        """
+        self._window = config.peer_capabilities.mpr * MPR_UNIT
+        self.queue = SendQueue(config.mtu, config.peer_capabilities.immediates)
         self._scoreboard.next_seq = self._scoreboard.oldest_seq = config.first_psn
         self._retry = RetryTimer.of(config, self._rtt)
         self._ack_wait = AckWait(config, self._rtt, self.queue, self._scoreboard, self._engine)

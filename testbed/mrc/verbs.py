@@ -98,12 +98,14 @@ class QpAttributes:
         linear_retries: timeouts of linear length, at most 7.
         exponential_retries: timeouts of doubling length after them; 25, the most, never end.
         mtu: payload bytes of a full packet, the same at both ends; None: the port's.
+        peer_capabilities: the peer's limits, if RTS brings others than the destination had.
     """
 
     capabilities: Capabilities = field(default_factory=Capabilities)
     linear_retries: int = DEFAULT_LINEAR_RETRIES
     exponential_retries: int = DEFAULT_EXPONENTIAL_RETRIES
     mtu: int | None = None
+    peer_capabilities: Capabilities | None = None
 
 
 class VerbsQp:
@@ -112,7 +114,7 @@ class VerbsQp:
     Attributes:
         cq: where it reports what has completed.
         local: this end of the connection, as the peer must know it.
-        attributes: RTR uses its capabilities and its MTU, RTS its retries.
+        attributes: RTR uses its MTU, RTS its retries and the peer's capabilities.
         memory: what the peer may write to, from RTR on.
         core: the queue pair of the protocol core, from RTR on; None before.
     """
@@ -238,6 +240,7 @@ class VerbsQp:
         return replace(
             core.config,
             first_psn=first_psn,
+            peer_capabilities=self.attributes.peer_capabilities or core.config.peer_capabilities,
             linear_retries=self.attributes.linear_retries,
             exponential_retries=self.attributes.exponential_retries,
         )
@@ -350,6 +353,7 @@ class Context:
         self._wire = wire
         self._demux = Demux(port.address, self._dscp, wire)
         self._cores: list[QueuePair] = []
+        self._closed: list[QueuePair] = []
         self._turn = 0
         self._rkeys: set[int] = set()
         self._next_va = _FIRST_VA
@@ -480,6 +484,7 @@ class Context:
     def _close_core(self, core: QueuePair) -> None:
         self._demux.remove(core)
         self._cores.remove(core)
+        self._closed.append(core)
         self._turn = 0
 
     # What drives it
@@ -504,6 +509,11 @@ class Context:
             self._down.add(plane)
         for core in self._cores:
             core.port_changed(plane, up=up, now_ns=now_ns)
+
+    @property
+    def down_planes(self) -> frozenset[int]:
+        """The planes whose own port has no carrier."""
+        return frozenset(self._down)
 
     def transmit(self, now_ns: int, limit: int) -> list[Outbound]:
         """Return what to send now, at most `limit` data packets; queue pairs take turns."""
@@ -536,11 +546,13 @@ class Context:
 
     def take_events(self) -> list[Event]:
         """Return the events since the last call, for observers; they accumulate until then."""
-        return [event for core in self._cores for event in core.events()]
+        return [event for _, events in self.events_by_qp() for event in events]
 
     def events_by_qp(self) -> list[tuple[QueuePair, list[Event]]]:
-        """Return the same of each queue pair, with its core."""
-        return [(core, core.events()) for core in self._cores]
+        """Return the same of each queue pair, with its core; for the last time of closed ones."""
+        events = [(core, core.events()) for core in (*self._cores, *self._closed)]
+        self._closed.clear()
+        return events
 
     def refused(self) -> dict[str, int]:
         """Return how many packets were not acted on, by reason (see `Demux.refused`)."""

@@ -22,9 +22,10 @@ from testbed.model.run_files.run import FlowRecord, RunRecord
 from testbed.model.scenario import Scenario
 from testbed.model.summary import Scale
 from testbed.model.units import NS_PER_S
+from testbed.model.workload import Program
 from testbed.results.analysis.delivery import by_flow
 from testbed.results.forked import require_threads
-from testbed.results.records import ARRIVALS, COMPLETIONS, CONTROL, TABLES, Table
+from testbed.results.records import ARRIVALS, COMPLETIONS, CONTROL, TABLES, TRANSMISSIONS, Table
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,28 @@ class RunData:
             if lasting and (fault.kind == "kill" or (struck or 0.0) <= last):
                 return self.run.duration_s
         return min(self.run.duration_s, last)
+
+    @cached_property
+    def lifetimes(self) -> Mapping[int, tuple[float, float]]:
+        """From the first packet to the last arrival of each flow of a program, in seconds.
+
+        Flows of a workload last as long as the run and are not in it.
+        """
+        if not isinstance(self.scenario.workload, Program):
+            return {}
+        ends = {
+            name: dict(self.tables[table].group_by("flow").agg(each).iter_rows())
+            for name, table, each in (
+                ("first", TRANSMISSIONS, pl.col("t").min()),
+                ("last", ARRIVALS, pl.col("t").max()),
+            )
+        }
+        first, last = ends["first"], ends["last"]
+        return {
+            flow.flow: (begin, max(begin, last.get(flow.flow, begin)))
+            for flow in self.flows
+            if (begin := first.get(flow.flow)) is not None
+        }
 
     def seconds(self, time_ns: int | None) -> float | None:
         """A CLOCK_MONOTONIC time as seconds from the start of the run."""

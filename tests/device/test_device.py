@@ -22,6 +22,7 @@ import pytest
 from testbed.device import hosts
 from testbed.device.compiling import IBVERBS
 from testbed.device.hosts import devices
+from testbed.device.nic import NicProcess
 from testbed.device.protocol import (
     REPLY,
     REQUEST,
@@ -66,7 +67,7 @@ TOPOLOGY = Topology(
     name="tiny", planes=2, t0_per_plane=2, t1_per_plane=2, hosts_per_t0=1, dilation=1000
 )
 HERE, THERE = TOPOLOGY.hosts
-KEPT = 0x5A
+LIBC = ctypes.CDLL(None)
 
 
 def library_file() -> Path:
@@ -135,6 +136,69 @@ def test_writes_arrive_whatever_they_are_made_of() -> None:
     run_in_sandbox(act)
 
 
+class ForbiddenNic(NicProcess):
+    """A NIC process without CAP_SYS_PTRACE, as in a container."""
+
+    def __init__(self) -> None:
+        header = struct.pack("=II", 0x20080522, 0)
+        sets = ctypes.create_string_buffer(24)
+        assert LIBC.capget(header, sets) == 0
+        words = [*struct.unpack("=6I", sets.raw)]
+        words[0] &= ~(1 << 19)
+        assert LIBC.capset(header, struct.pack("=6I", *words)) == 0
+        super().__init__()
+
+
+def test_a_thread_moves_the_payload_where_the_nic_may_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a program that the kernel hides from the NIC; what is not mapped is an error as before."""
+    monkeypatch.setattr(hosts, "NicProcess", ForbiddenNic)
+
+    def act() -> None:
+        before = _threads()
+        LIBC.prctl(4, 0)  # PR_SET_DUMPABLE, as for a program of another user
+        with connected() as c:
+            assert _threads() == before + 2
+            data = Random(1).randbytes(30_000)
+            fill(c.a, data)
+            pieces = [(25_000, 5_000), (0, 1), (100, 0), (10_000, 4_000)]
+            at = (c.remote[0] + 20_000, c.remote[1])
+            assert c.a.post(c.qa, 1, c.remote, 20_001) == 0
+            assert c.a.post(c.qa, 2, at, 0, pieces=pieces) == 0
+            assert c.a.post(c.qa, 3, (c.remote[0] + 40_000, c.remote[1]), 60, flags=INLINE | 2) == 0
+            assert statuses(c.a.wait(3)) == [(1, 0), (2, 0), (3, 0)]
+            assert content(c.b, 20_000) == data[:20_000]
+            joined = data[25_000:] + data[:1] + data[10_000:14_000]
+            assert content(c.b, 9_001, 20_000) == joined
+            assert content(c.b, 60, 40_000) == data[:60]
+            mr, offset = _unmapped(c.a)
+            lkey = mr.contents.lkey
+            assert c.a.post(c.qa, 4, c.remote, 100, lkey=lkey, offset=offset) == 0
+            assert statuses(c.a.wait()) == [(4, IbvStatus.LOC_PROT_ERR)]
+            qa, qb = c.a.make_qp(), c.b.make_qp()
+            join(c.a, qa, c.b, qb)
+            mr, offset = _unmapped(c.b)
+            assert c.a.post(qa, 5, (c.b.va + offset, mr.contents.rkey), 100) == 0
+            assert statuses(c.a.wait()) == [(5, IbvStatus.REM_ACCESS_ERR)]
+            c.a.close()
+            c.b.close()
+            wait_until(lambda: _threads() == before, "the end of the threads")
+
+    run_in_sandbox(act)
+
+
+def _threads() -> int:
+    return len([*Path("/proc/self/task").iterdir()])
+
+
+def _unmapped(end: End) -> tuple[Any, int]:
+    """A region whose memory has gone since, and its offset from the end's buffer."""
+    LIBC.mmap.restype = ctypes.c_void_p
+    place = LIBC.mmap(None, ctypes.c_size_t(4096), 3, 0x22, -1, ctypes.c_long(0))
+    mr = reg(end, place, 4096, 3)
+    LIBC.munmap(ctypes.c_void_p(place), ctypes.c_size_t(4096))
+    return mr, place - end.va
+
+
 def test_an_immediate_consumes_a_receive_of_the_peer() -> None:
     """It arrives behind the data, with its 32 bits as they were; signals are only for who asks."""
 
@@ -178,6 +242,83 @@ def test_a_channel_wakes_who_has_asked_and_only_once() -> None:
     run_in_sandbox(act)
 
 
+def test_who_waits_for_solicited_completions_is_woken_by_receives_and_errors_only() -> None:
+    """MRC does not carry the solicited bit; who waits for any is not made to wait for less."""
+
+    def act() -> None:
+        with connected(channel=True) as c:
+            fd, end = c.a.channel.contents.fd, c.a
+            end.ops.req_notify_cq(end.cq, 1)
+            assert end.post(c.qa, 1, c.remote, 1) == 0
+            assert statuses(end.wait()) == [(1, 0)]
+            assert not select.select([fd], [], [], 0.1)[0]
+            assert end.post_recv(c.qa, 2) == 0
+            back = end.va, end.mr.contents.rkey
+            assert c.b.post(c.qb, 3, back, 1, opcode=WRITE_IMM) == 0
+            _take_event(end)
+            assert statuses(end.poll()) == [(2, 0)]
+            end.ops.req_notify_cq(end.cq, 0)
+            end.ops.req_notify_cq(end.cq, 1)
+            assert end.post(c.qa, 4, c.remote, 1) == 0
+            _take_event(end)
+            end.ops.req_notify_cq(end.cq, 1)
+            assert end.post(c.qa, 5, (0, 1), 1) == 0
+            _take_event(end)
+
+    run_in_sandbox(act)
+
+
+def _take_event(end: End) -> None:
+    cq, argument = ctypes.POINTER(Cq)(), ctypes.c_void_p()
+    assert select.select([end.channel.contents.fd], [], [], WATCHDOG_S)[0]
+    end.library.call("get_cq_event", end.channel, ctypes.byref(cq), ctypes.byref(argument))
+    end.library._library.ibv_ack_cq_events(end.cq, 1)
+
+
+def test_cut_ports_are_events_and_the_last_one_is_the_devices() -> None:
+    """Port 1 is up while any plane is; a further port of the query is that of one plane."""
+
+    def act() -> None:
+        with connected() as c:
+            control = LinkControl(TOPOLOGY, c.fabric.namespaces)
+            cables = [TOPOLOGY.nic_link(HERE, plane).name for plane in range(TOPOLOGY.planes)]
+            assert [_port(c.a, number) for number in (1, 2)] == [4, 4]
+            control.cut(cables[1])
+            assert _event(c.a) == (IbvEvent.PORT_ERR, 2)
+            assert [_port(c.a, number) for number in (1, 2)] == [4, 1]
+            control.cut(cables[0])
+            assert _event(c.a) == (IbvEvent.PORT_ERR, 1)
+            assert [_port(c.a, number) for number in (1, 2)] == [1, 1]
+            later = end_in(HERE)  # what was cut before it came is no event
+            assert _port(later, 1) == 1
+            control.restore(cables[0])
+            assert _event(c.a) == _event(later) == (IbvEvent.PORT_ACTIVE, 1)
+            assert _port(c.a, 1) == 4
+            with pytest.raises(VerbsError) as raised:
+                _port(c.a, 3)
+            assert raised.value.errno == errno.EINVAL
+            control.restore(cables[1])
+            assert c.a.post(c.qa, 1, c.remote, 1) == 0
+            assert statuses(c.a.wait()) == [(1, 0)]
+
+    run_in_sandbox(act)
+
+
+def _port(end: End, number: int) -> int:
+    """The state of a port: enum ibv_port_state."""
+    attr = (ctypes.c_int * 32)()
+    end.library.call("query_port", end.context, ctypes.c_uint8(number), attr)
+    return attr[0]
+
+
+def _event(end: End) -> tuple[int, int]:
+    """The next event of a port: its kind and the port."""
+    got = AsyncEvent()
+    end.library.call("get_async_event", end.context, ctypes.byref(got))
+    end.library._library.ibv_ack_async_event(ctypes.byref(got))
+    return got.event_type, got.element.port_num
+
+
 @pytest.mark.parametrize(
     ("wrong", "status", "event"),
     [
@@ -206,14 +347,8 @@ def test_what_is_wrong_ends_in_its_status(
             elif wrong == "lkey":
                 options["lkey"] = c.a.mr.contents.lkey ^ 1
             else:
-                libc = ctypes.CDLL(None)
-                libc.mmap.restype = ctypes.c_void_p
-                place = libc.mmap(None, ctypes.c_size_t(4096), 3, 0x22, -1, ctypes.c_long(0))
-                mr = c.a.library.make(
-                    "reg_mr", c.a.pd, ctypes.c_void_p(place), ctypes.c_size_t(4096), 3
-                )
-                libc.munmap(ctypes.c_void_p(place), ctypes.c_size_t(4096))
-                options |= {"lkey": mr.contents.lkey, "offset": place - c.a.va}
+                mr, offset = _unmapped(c.a)
+                options |= {"lkey": mr.contents.lkey, "offset": offset}
             assert c.a.post(c.qa, 1, (address, rkey), 100, **options) == 0
             assert c.a.post(c.qa, 2, c.remote, 100, flags=0) == 0
             assert statuses(c.a.wait(2)) == [(1, status), (2, IbvStatus.WR_FLUSH_ERR)]
@@ -259,6 +394,7 @@ def test_calls_that_are_wrong_return_their_errno() -> None:
                 (errno.EHOSTUNREACH, lambda: a.connect(a.make_qp(), bytes(16), 1)),
                 (errno.EBUSY, lambda: a.library.call("dealloc_pd", a.pd)),
                 (errno.EBUSY, lambda: a.library.call("destroy_cq", a.cq)),
+                (errno.EINVAL, lambda: a.library.call("resize_cq", a.cq, 0)),
             ]
             for number, case in cases:
                 with pytest.raises(VerbsError) as raised:

@@ -46,7 +46,7 @@ def test_its_functions_have_the_real_librarys_versions(tmp_path: Path) -> None:
         symbols(tmp_path / PRELOAD),
         symbols(REAL),
     )
-    assert set(preload) == set(versioned)
+    assert {name for name in preload if not name.startswith("mrc_")} == set(versioned)
     assert not any(preload.values())
     assert {name: real[name] for name in versioned} == versioned
 

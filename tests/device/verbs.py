@@ -337,7 +337,9 @@ class End:
         self.pd = library.make("alloc_pd", self.context)
         self.buffer = ctypes.create_string_buffer(size)
         self.mr = library.make("reg_mr", self.pd, self.buffer, c_size_t(size), ACCESS)
-        self.channel = library.make("create_comp_channel", self.context) if channel else None
+        self.channel: Any = None
+        if channel:
+            self.channel = library.make("create_comp_channel", self.context)
         self.cq = self.make_cq(cqe)
 
     def make_cq(self, cqe: int) -> Any:

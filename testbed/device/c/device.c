@@ -22,13 +22,15 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PORT = 1, FDS = 2, ANSWER_S = 60, EMPTY_POLL_NS = 50 * 1000, DEFAULT_PKEY = 0xffff };
+enum { PORT = 1, FDS = 3, ANSWER_S = 60, EMPTY_POLL_NS = 50 * 1000, DEFAULT_PKEY = 0xffff };
+enum { IBV_LINK_UP = 5, IBV_LINK_DISABLED = 3 }; /* physical states: InfiniBand's */
 enum { MAX_QPS = 1 << 14, MAX_CQS = 1 << 14, MAX_MRS = 1 << 20, MAX_PDS = 1 << 14 };
 
 #define load(place) __atomic_load_n(&(place), __ATOMIC_ACQUIRE)
 #define store(place, value) __atomic_store_n(&(place), value, __ATOMIC_RELEASE)
 
-struct ibv_device mrc_device = {
+struct ibv_device mrc0_device = {
+    ._ops = {MRC0_MAGIC},
     .node_type = IBV_NODE_CA,
     .transport_type = IBV_TRANSPORT_IB, /* RoCE devices say so, too */
     .name = "mrc0",
@@ -44,7 +46,7 @@ struct object {
 
 /* An opened device. Objects keep it, so that they may be destroyed after it was closed. */
 struct nic {
-    struct ibv_context base;
+    struct verbs_context extended;
     int socket, doorbell;
     int gone; /* the NIC process has ended, or the program has closed the device */
     int told; /* the event of its end has been delivered */
@@ -54,6 +56,7 @@ struct nic {
     struct object *objects;
     uint64_t cookies;
     struct mrc_reply about;
+    struct payload payload;
 };
 
 struct queue {
@@ -75,20 +78,28 @@ struct cq {
     struct queue queue;
 };
 
+struct region {
+    struct ibv_mr base;
+    uint64_t iova;
+    unsigned int access;
+};
+
 struct qp {
     struct ibv_qp base;
     struct object object;
     struct queue send, recv;
     struct ibv_qp_attr attr;
     struct ibv_qp_init_attr init;
+    struct mrc_state mrc;
 };
 
 #define OWNER(type, member, pointer) ((type *)((char *)(pointer)-offsetof(type, member)))
-#define NIC(context) OWNER(struct nic, base, context)
+#define NIC(pointer) OWNER(struct nic, extended.context, pointer)
 #define CQ(pointer) OWNER(struct cq, base, pointer)
 #define QP(pointer) OWNER(struct qp, base, pointer)
+#define REGION(pointer) OWNER(struct region, base, pointer)
 
-void mrc_say(const char *format, ...) {
+void mrc0_say(const char *format, ...) {
     char line[512];
     va_list arguments;
     va_start(arguments, format);
@@ -104,6 +115,23 @@ void mrc_say(const char *format, ...) {
 static void *refuse(int error) {
     errno = error;
     return NULL;
+}
+
+int mrc0_lacks(const char *what, int error) {
+    enum { KINDS = 64 };
+    static const char *said[KINDS];
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&lock);
+    int i = 0;
+    while (i < KINDS && said[i] && strcmp(said[i], what))
+        i++;
+    if (i < KINDS && !said[i]) {
+        said[i] = what;
+        mrc0_say("mrc0: MRC has no %s", what);
+    }
+    pthread_mutex_unlock(&lock);
+    errno = error;
+    return error;
 }
 
 /* ---- the connection to the NIC process ------------------------------------------------------ */
@@ -126,7 +154,7 @@ static int connect_to_nic(void) {
     return fd;
 }
 
-int mrc_is_here(void) {
+int mrc0_is_here(void) {
     int fd = connect_to_nic();
     if (fd < 0)
         return 0;
@@ -143,7 +171,7 @@ static int receive(int fd, struct mrc_reply *reply, int *fds) {
     do
         size = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
     while (size < 0 && errno == EINTR);
-    fds[0] = fds[1] = -1;
+    fds[0] = fds[1] = fds[2] = -1;
     struct cmsghdr *passed = size > 0 ? CMSG_FIRSTHDR(&message) : NULL;
     if (passed && passed->cmsg_type == SCM_RIGHTS)
         memcpy(fds, CMSG_DATA(passed), passed->cmsg_len - CMSG_LEN(0));
@@ -246,19 +274,29 @@ static uint32_t depth_for(uint32_t asked) {
     return depth;
 }
 
-/* Map a ring of `depth` entries; the descriptor is closed. Returns 0 or an errno. */
-static int map_queue(struct queue *queue, int fd, uint32_t depth, size_t entry) {
-    queue->depth = depth;
-    queue->bytes = MRC_ENTRIES_OFFSET + depth * entry;
-    void *memory = mmap(NULL, queue->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+/* Map a ring of `depth` entries, in place of another; the descriptor is closed. Returns 0 or an
+ * errno. */
+static int map_ring(struct queue *queue, int fd, uint32_t depth, size_t entry) {
+    size_t bytes = MRC_ENTRIES_OFFSET + depth * entry;
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     int error = memory == MAP_FAILED ? errno : 0;
     close(fd);
     if (error)
         return error;
+    if (queue->ring)
+        munmap(queue->ring, queue->bytes);
     queue->ring = memory;
     queue->entries = (char *)memory + MRC_ENTRIES_OFFSET;
-    pthread_mutex_init(&queue->lock, NULL);
+    queue->depth = depth;
+    queue->bytes = bytes;
     return 0;
+}
+
+static int map_queue(struct queue *queue, int fd, uint32_t depth, size_t entry) {
+    int error = map_ring(queue, fd, depth, entry);
+    if (!error)
+        pthread_mutex_init(&queue->lock, NULL);
+    return error;
 }
 
 static void unmap_queue(struct queue *queue) {
@@ -284,12 +322,26 @@ static void publish(struct nic *nic, struct queue *queue, uint32_t tail) {
 
 /* ---- work requests and completions ---------------------------------------------------------- */
 
+/* Returns the errno of ibv_post_send(3). */
+static int refuse_operation(int opcode) {
+    switch (opcode) {
+    case IBV_WR_SEND:
+    case IBV_WR_SEND_WITH_IMM:
+    case IBV_WR_SEND_WITH_INV:
+        return mrc0_lacks("SEND; it has WRITE and WRITE with immediate", EINVAL);
+    case IBV_WR_RDMA_READ:
+        return mrc0_lacks("READ; the peer has to WRITE", EINVAL);
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+        return mrc0_lacks("atomic operations", EINVAL);
+    }
+    return mrc0_lacks("operations but WRITE and WRITE with immediate", EINVAL);
+}
+
 /* Describe a work request to the NIC; returns 0 or an errno. */
 static int put_send(struct qp *qp, const struct ibv_send_wr *wr, struct mrc_wqe *entry) {
-    if (wr->opcode != IBV_WR_RDMA_WRITE && wr->opcode != IBV_WR_RDMA_WRITE_WITH_IMM) {
-        MRC_SAY_ONCE("mrc0: MRC has WRITE and WRITE with immediate; no SEND, READ or atomics");
-        return EINVAL;
-    }
+    if (wr->opcode != IBV_WR_RDMA_WRITE && wr->opcode != IBV_WR_RDMA_WRITE_WITH_IMM)
+        return refuse_operation(wr->opcode);
     if (wr->num_sge < 0 || (uint32_t)wr->num_sge > qp->init.cap.max_send_sge)
         return EINVAL;
     uint64_t length = 0;
@@ -316,7 +368,7 @@ static int put_send(struct qp *qp, const struct ibv_send_wr *wr, struct mrc_wqe 
     return 0;
 }
 
-static int mrc_post_send(struct ibv_qp *base, struct ibv_send_wr *wr, struct ibv_send_wr **bad) {
+static int mrc0_post_send(struct ibv_qp *base, struct ibv_send_wr *wr, struct ibv_send_wr **bad) {
     struct qp *qp = QP(base);
     struct queue *queue = &qp->send;
     int error = 0;
@@ -344,7 +396,7 @@ static int mrc_post_send(struct ibv_qp *base, struct ibv_send_wr *wr, struct ibv
 }
 
 /* A receive has no buffer of its own: the peer's WRITE with immediate says where its bytes go. */
-static int mrc_post_recv(struct ibv_qp *base, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad) {
+static int mrc0_post_recv(struct ibv_qp *base, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad) {
     struct qp *qp = QP(base);
     struct queue *queue = &qp->recv;
     int error = 0;
@@ -371,7 +423,7 @@ static int mrc_post_recv(struct ibv_qp *base, struct ibv_recv_wr *wr, struct ibv
     return error;
 }
 
-static int mrc_poll_cq(struct ibv_cq *base, int count, struct ibv_wc *wc) {
+static int mrc0_poll_cq(struct ibv_cq *base, int count, struct ibv_wc *wc) {
     struct queue *queue = &CQ(base)->queue;
     pthread_mutex_lock(&queue->lock);
     uint32_t head = queue->ring->head, tail = load(queue->ring->tail);
@@ -395,15 +447,54 @@ static int mrc_poll_cq(struct ibv_cq *base, int count, struct ibv_wc *wc) {
 }
 
 /* MRC does not carry the solicited bit: every receive and every error counts as solicited. */
-static int mrc_req_notify_cq(struct ibv_cq *base, int solicited_only) {
-    store(CQ(base)->queue.ring->armed, solicited_only ? 2 : 1);
+static int mrc0_req_notify_cq(struct ibv_cq *base, int solicited_only) {
+    struct queue *queue = &CQ(base)->queue;
+    pthread_mutex_lock(&queue->lock);
+    if (!solicited_only)
+        store(queue->ring->armed, MRC_ARMED);
+    else if (load(queue->ring->armed) != MRC_ARMED) /* any: these are among them */
+        store(queue->ring->armed, MRC_ARMED_SOLICITED);
+    pthread_mutex_unlock(&queue->lock);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     return 0;
 }
 
+/* ---- what MRC does not have: operations that programs call through the context --------------- */
+
+#define REFUSE(name, type, what)             \
+    static void *name(void *object, type attr) { \
+        (void)object, (void)attr;            \
+        mrc0_lacks(what, EOPNOTSUPP);        \
+        return NULL;                         \
+    }
+
+REFUSE(no_windows, int, "memory windows; register the memory")
+REFUSE(no_qp_ex, void *, "extended queue pairs (ibv_create_qp_ex); use ibv_create_qp")
+REFUSE(no_cq_ex, void *, "extended completion queues (ibv_create_cq_ex); use ibv_create_cq")
+REFUSE(no_srq, void *, MRC0_NO_SRQ)
+REFUSE(no_xrc, void *, MRC0_NO_XRC)
+REFUSE(no_wq, void *, "work queues outside queue pairs")
+REFUSE(no_flow, void *, "flow steering")
+REFUSE(no_memory, void *, "memory of its own (ibv_alloc_dm)")
+REFUSE(no_parent_domain, void *, "parent domains; use ibv_alloc_pd")
+
+static void refuse_extensions(struct verbs_context *extended) {
+    extended->create_qp_ex = no_qp_ex;
+    extended->create_cq_ex = no_cq_ex;
+    extended->create_srq_ex = no_srq;
+    extended->open_xrcd = extended->open_qp = no_xrc;
+    extended->create_wq = no_wq;
+    extended->ibv_create_flow = no_flow;
+    extended->alloc_dm = no_memory;
+    extended->alloc_parent_domain = no_parent_domain;
+    extended->sz = sizeof *extended;
+    extended->context.ops.alloc_mw = no_windows;
+    extended->context.abi_compat = (void *)UINTPTR_MAX;
+}
+
 /* ---- the device ------------------------------------------------------------------------------ */
 
-struct ibv_context *mrc_open_device(struct ibv_device *device) {
+struct ibv_context *mrc0_open_device(struct ibv_device *device) {
     struct nic *nic = calloc(1, sizeof *nic);
     if (!nic)
         return NULL;
@@ -416,25 +507,33 @@ struct ibv_context *mrc_open_device(struct ibv_device *device) {
     pthread_cond_init(&nic->acknowledged, NULL);
     nic->users = 1;
     int fds[FDS];
-    struct mrc_request request = {.op = MRC_OPEN, .version = MRC_VERSION};
+    uint64_t word = (uintptr_t)nic ^ MRC_VERSION << 1; /* what the NIC reads, if it can */
+    struct mrc_request request = {.op = MRC_OPEN, .version = MRC_VERSION,
+                                  .address = (uintptr_t)&word, .cookie = word};
     int error = ask(nic, &request, &nic->about, fds);
+    if (!error && fds[2] >= 0)
+        error = mrc0_start_payload(&nic->payload, fds[2]);
     if (error) {
         if (error == EPROTO)
-            mrc_say("mrc0: this library and the NIC of this host are of different versions");
+            mrc0_say("mrc0: this library and the NIC of this host are of different versions");
+        for (int i = 0; i < FDS; i++)
+            if (fds[i] >= 0)
+                close(fds[i]);
         close(nic->socket);
         release(nic);
         return refuse(error);
     }
     nic->doorbell = fds[0];
-    struct ibv_context *context = &nic->base;
+    struct ibv_context *context = &nic->extended.context;
+    refuse_extensions(&nic->extended);
     context->device = device;
     context->cmd_fd = nic->socket;
     context->async_fd = fds[1];
     context->num_comp_vectors = 1;
-    context->ops.poll_cq = mrc_poll_cq;
-    context->ops.req_notify_cq = mrc_req_notify_cq;
-    context->ops.post_send = mrc_post_send;
-    context->ops.post_recv = mrc_post_recv;
+    context->ops.poll_cq = mrc0_poll_cq;
+    context->ops.req_notify_cq = mrc0_req_notify_cq;
+    context->ops.post_send = mrc0_post_send;
+    context->ops.post_recv = mrc0_post_recv;
     pthread_mutex_init(&context->mutex, NULL);
     return context;
 }
@@ -448,16 +547,17 @@ static void report(struct nic *nic) {
     double dilation = sent.dilation / 1e3, seconds = sent.time_ns / 1e9;
     double gbits = sent.sent_bytes * 8 / seconds * dilation / 1e9;
     if (gbits < 1) /* it measured something else than bandwidth */
-        mrc_say("mrc0: times here are %.6g times as long as at full speed", dilation);
+        mrc0_say("mrc0: times here are %.6g times as long as at full speed", dilation);
     else
-        mrc_say("mrc0: sent %.4g MB in %.3g s; time runs %.6g times slower here, so at full speed "
+        mrc0_say("mrc0: sent %.4g MB in %.3g s; time runs %.6g times slower here, so at full speed "
                 "this is %.4g Gbit/s", sent.sent_bytes / 1e6, seconds, dilation, gbits);
 }
 
-int mrc_close_device(struct ibv_context *context) {
+int mrc0_close_device(struct ibv_context *context) {
     struct nic *nic = NIC(context);
     report(nic);
     store(nic->gone, 1);
+    mrc0_end_payload(&nic->payload);
     close(nic->socket);
     close(nic->doorbell);
     close(context->async_fd);
@@ -465,7 +565,7 @@ int mrc_close_device(struct ibv_context *context) {
     return 0;
 }
 
-int mrc_query_device(struct ibv_context *context, struct ibv_device_attr *attr) {
+int mrc0_query_device(struct ibv_context *context, struct ibv_device_attr *attr) {
     struct nic *nic = NIC(context);
     memset(attr, 0, sizeof *attr);
     snprintf(attr->fw_ver, sizeof attr->fw_ver, "%d", MRC_VERSION);
@@ -486,24 +586,31 @@ int mrc_query_device(struct ibv_context *context, struct ibv_device_attr *attr) 
     return 0;
 }
 
-int mrc_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr) {
-    if (port != PORT)
+/* Port 1 is that of verbs, which is up while any plane is; each further one is that of a plane. */
+int mrc0_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr) {
+    struct nic *nic = NIC(context);
+    if (port < PORT || port > nic->about.planes)
         return EINVAL;
-    (void)context;
+    struct mrc_request request = {.op = MRC_QUERY_PORTS};
+    struct mrc_reply reply;
+    int error = ask(nic, &request, &reply, NULL);
+    if (error)
+        return error;
+    int up = port == PORT ? reply.state != 0 : reply.state >> (port - 1) & 1;
     memset(attr, 0, offsetof(struct ibv_port_attr, port_cap_flags2));
-    attr->state = IBV_PORT_ACTIVE;
+    attr->state = up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
     attr->max_mtu = attr->active_mtu = IBV_MTU_4096;
     attr->gid_tbl_len = 1;
     attr->max_msg_sz = MRC_MAX_MESSAGE;
     attr->pkey_tbl_len = 1;
     attr->active_width = 2;   /* 4 lanes, as the default fabric has planes, */
     attr->active_speed = 128; /* of 100 Gbit/s: there is no number for other fabrics */
-    attr->phys_state = 5;     /* link up */
+    attr->phys_state = up ? IBV_LINK_UP : IBV_LINK_DISABLED;
     attr->link_layer = IBV_LINK_LAYER_ETHERNET;
     return 0;
 }
 
-int mrc_query_gid(struct ibv_context *context, uint8_t port, int index, union ibv_gid *gid) {
+int mrc0_query_gid(struct ibv_context *context, uint8_t port, int index, union ibv_gid *gid) {
     if (port != PORT || index != 0) {
         errno = EINVAL;
         return -1;
@@ -512,7 +619,7 @@ int mrc_query_gid(struct ibv_context *context, uint8_t port, int index, union ib
     return 0;
 }
 
-int mrc_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index,
+int mrc0_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index,
                      struct ibv_gid_entry *entry, uint32_t flags, size_t size) {
     if (flags)
         return EOPNOTSUPP;
@@ -527,15 +634,15 @@ int mrc_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index,
     return 0;
 }
 
-ssize_t mrc_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries,
+ssize_t mrc0_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries,
                             size_t count, uint32_t flags, size_t size) {
     if (!count)
         return 0;
-    int error = mrc_query_gid_ex(context, PORT, 0, entries, flags, size);
+    int error = mrc0_query_gid_ex(context, PORT, 0, entries, flags, size);
     return error ? -error : 1;
 }
 
-int mrc_query_pkey(struct ibv_context *context, uint8_t port, int index, uint16_t *pkey) {
+int mrc0_query_pkey(struct ibv_context *context, uint8_t port, int index, uint16_t *pkey) {
     (void)context;
     if (port != PORT || index != 0) {
         errno = EINVAL;
@@ -545,7 +652,7 @@ int mrc_query_pkey(struct ibv_context *context, uint8_t port, int index, uint16_
     return 0;
 }
 
-int mrc_get_pkey_index(struct ibv_context *context, uint8_t port, uint16_t pkey) {
+int mrc0_get_pkey_index(struct ibv_context *context, uint8_t port, uint16_t pkey) {
     (void)context;
     if (port != PORT || pkey != DEFAULT_PKEY) {
         errno = EINVAL;
@@ -556,7 +663,7 @@ int mrc_get_pkey_index(struct ibv_context *context, uint8_t port, uint16_t pkey)
 
 /* ---- protection domains and memory ----------------------------------------------------------- */
 
-struct ibv_pd *mrc_alloc_pd(struct ibv_context *context) {
+struct ibv_pd *mrc0_alloc_pd(struct ibv_context *context) {
     struct nic *nic = NIC(context);
     struct ibv_pd *pd = calloc(1, sizeof *pd);
     struct mrc_request request = {.op = MRC_ALLOC_PD};
@@ -571,7 +678,7 @@ struct ibv_pd *mrc_alloc_pd(struct ibv_context *context) {
     return pd;
 }
 
-int mrc_dealloc_pd(struct ibv_pd *pd) {
+int mrc0_dealloc_pd(struct ibv_pd *pd) {
     struct nic *nic = NIC(pd->context);
     int error = ask_to_destroy(nic, MRC_DEALLOC_PD, pd->handle);
     if (error)
@@ -598,13 +705,13 @@ static int is_mapped(const void *address, size_t length) {
     return 1;
 }
 
-struct ibv_mr *mrc_reg_mr(struct ibv_pd *pd, void *address, size_t length, uint64_t iova,
+struct ibv_mr *mrc0_reg_mr(struct ibv_pd *pd, void *address, size_t length, uint64_t iova,
                           unsigned int access) {
     struct nic *nic = NIC(pd->context);
     access &= ~IBV_ACCESS_OPTIONAL_RANGE;
     if (access & (IBV_ACCESS_ON_DEMAND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_MW_BIND)) {
-        MRC_SAY_ONCE("mrc0: memory cannot be registered on demand, zero-based or for windows");
-        return refuse(EOPNOTSUPP);
+        mrc0_lacks("memory that is registered on demand, zero-based or for windows", EOPNOTSUPP);
+        return NULL;
     }
     if (access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC) &&
         !(access & IBV_ACCESS_LOCAL_WRITE))
@@ -613,7 +720,7 @@ struct ibv_mr *mrc_reg_mr(struct ibv_pd *pd, void *address, size_t length, uint6
         return refuse(EINVAL);
     if (!is_mapped(address, length))
         return refuse(EFAULT);
-    struct ibv_mr *mr = calloc(1, sizeof *mr);
+    struct region *mr = calloc(1, sizeof *mr);
     struct mrc_request request = {.op = MRC_REG_MR, .handle = pd->handle,
                                   .address = (uintptr_t)address, .length = length,
                                   .iova = iova, .access = access};
@@ -623,24 +730,52 @@ struct ibv_mr *mrc_reg_mr(struct ibv_pd *pd, void *address, size_t length, uint6
         free(mr);
         return refuse(error);
     }
-    *mr = (struct ibv_mr){pd->context, pd, address, length, reply.handle, reply.key, reply.key};
+    mr->base = (struct ibv_mr){pd->context, pd, address, length, reply.handle, reply.key,
+                               reply.key};
+    mr->iova = iova;
+    mr->access = access;
     keep(nic);
-    return mr;
+    return &mr->base;
 }
 
-int mrc_dereg_mr(struct ibv_mr *mr) {
+int mrc0_dereg_mr(struct ibv_mr *mr) {
     struct nic *nic = NIC(mr->context);
     int error = ask_to_destroy(nic, MRC_DEREG_MR, mr->handle);
     if (error)
         return error;
-    free(mr);
+    free(REGION(mr));
     release(nic);
     return 0;
 }
 
+/* Register the memory anew under the same object: its keys change, as ibv_rereg_mr(3) allows. */
+int mrc0_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *address, size_t length,
+                  int access) {
+    int moves = flags & IBV_REREG_MR_CHANGE_TRANSLATION, known = 7;
+    if (!flags || flags & ~known || (flags & IBV_REREG_MR_CHANGE_PD && !pd))
+        return IBV_REREG_MR_ERR_INPUT;
+    if (!(flags & IBV_REREG_MR_CHANGE_PD))
+        pd = mr->pd;
+    if (!moves) {
+        address = mr->addr;
+        length = mr->length;
+    }
+    struct region *region = REGION(mr);
+    if (!(flags & IBV_REREG_MR_CHANGE_ACCESS))
+        access = region->access;
+    uint64_t iova = moves ? (uintptr_t)address : region->iova;
+    struct ibv_mr *made = mrc0_reg_mr(pd, address, length, iova, access);
+    if (!made)
+        return IBV_REREG_MR_ERR_INPUT;
+    struct region old = *region;
+    *region = *REGION(made);
+    *REGION(made) = old;
+    return mrc0_dereg_mr(made) ? IBV_REREG_MR_ERR_CMD : 0;
+}
+
 /* ---- completion channels and queues ----------------------------------------------------------- */
 
-struct ibv_comp_channel *mrc_create_comp_channel(struct ibv_context *context) {
+struct ibv_comp_channel *mrc0_create_comp_channel(struct ibv_context *context) {
     struct nic *nic = NIC(context);
     struct channel *channel = calloc(1, sizeof *channel);
     struct mrc_request request = {.op = MRC_CREATE_CHANNEL};
@@ -657,7 +792,7 @@ struct ibv_comp_channel *mrc_create_comp_channel(struct ibv_context *context) {
     return &channel->base;
 }
 
-int mrc_destroy_comp_channel(struct ibv_comp_channel *base) {
+int mrc0_destroy_comp_channel(struct ibv_comp_channel *base) {
     struct nic *nic = NIC(base->context);
     struct channel *channel = OWNER(struct channel, base, base);
     if (load(base->refcnt))
@@ -671,7 +806,7 @@ int mrc_destroy_comp_channel(struct ibv_comp_channel *base) {
     return 0;
 }
 
-struct ibv_cq *mrc_create_cq(struct ibv_context *context, int cqe, void *cq_context,
+struct ibv_cq *mrc0_create_cq(struct ibv_context *context, int cqe, void *cq_context,
                              struct ibv_comp_channel *channel, int vector) {
     struct nic *nic = NIC(context);
     if (cqe < 1 || cqe > MRC_MAX_CQE || vector < 0 || vector >= context->num_comp_vectors)
@@ -705,7 +840,26 @@ struct ibv_cq *mrc_create_cq(struct ibv_context *context, int cqe, void *cq_cont
     return &cq->base;
 }
 
-int mrc_destroy_cq(struct ibv_cq *base) {
+/* Put the completions that wait into a ring of another depth. */
+int mrc0_resize_cq(struct ibv_cq *base, int cqe) {
+    struct queue *queue = &CQ(base)->queue;
+    if (cqe < 1 || cqe > MRC_MAX_CQE)
+        return EINVAL;
+    uint32_t depth = depth_for(cqe);
+    struct mrc_request request = {.op = MRC_RESIZE_CQ, .handle = base->handle, .depth = depth};
+    struct mrc_reply reply;
+    int fds[FDS];
+    pthread_mutex_lock(&queue->lock);
+    int error = ask(NIC(base->context), &request, &reply, fds);
+    if (!error)
+        error = map_ring(queue, fds[0], depth, sizeof(struct mrc_cqe));
+    if (!error)
+        base->cqe = depth;
+    pthread_mutex_unlock(&queue->lock);
+    return error;
+}
+
+int mrc0_destroy_cq(struct ibv_cq *base) {
     struct cq *cq = CQ(base);
     struct nic *nic = NIC(base->context);
     int error = ask_to_destroy(nic, MRC_DESTROY_CQ, base->handle);
@@ -720,7 +874,7 @@ int mrc_destroy_cq(struct ibv_cq *base) {
     return 0;
 }
 
-int mrc_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context) {
+int mrc0_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context) {
     struct nic *nic = NIC(channel->context);
     struct object *object = NULL;
     while (!object) { /* events of destroyed queues are passed over */
@@ -738,19 +892,33 @@ int mrc_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void 
     return 0;
 }
 
-void mrc_ack_cq_events(struct ibv_cq *cq, unsigned int count) {
+void mrc0_ack_cq_events(struct ibv_cq *cq, unsigned int count) {
     acknowledge(NIC(cq->context), &CQ(cq)->object, count);
 }
 
 /* ---- queue pairs ------------------------------------------------------------------------------ */
 
-struct ibv_qp *mrc_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init) {
+/* Returns the errno of ibv_create_qp(3). */
+static int refuse_type(int type) {
+    switch (type) {
+    case IBV_QPT_UC:
+        return mrc0_lacks("unreliable connections (UC); it has RC", EOPNOTSUPP);
+    case IBV_QPT_UD:
+        return mrc0_lacks(MRC0_NO_UD, EOPNOTSUPP);
+    case IBV_QPT_XRC_SEND:
+    case IBV_QPT_XRC_RECV:
+        return mrc0_lacks(MRC0_NO_XRC, EOPNOTSUPP);
+    }
+    return mrc0_lacks("queue pairs but those of reliable connections (RC)", EOPNOTSUPP);
+}
+
+struct ibv_qp *mrc0_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init) {
     struct nic *nic = NIC(pd->context);
     struct ibv_qp_cap *cap = &init->cap;
-    if (init->qp_type != IBV_QPT_RC || init->srq) {
-        MRC_SAY_ONCE("mrc0: MRC has reliable connected queue pairs (RC); no UC, UD, XRC or SRQ");
-        return refuse(EOPNOTSUPP);
-    }
+    if (init->qp_type != IBV_QPT_RC)
+        return refuse(refuse_type(init->qp_type));
+    if (init->srq)
+        return refuse(mrc0_lacks(MRC0_NO_SRQ, EOPNOTSUPP));
     if (!init->send_cq || !init->recv_cq || cap->max_send_wr > MRC_MAX_DEPTH ||
         cap->max_recv_wr > MRC_MAX_DEPTH || cap->max_send_sge > MRC_MAX_SGE ||
         cap->max_recv_sge > MRC_MAX_SGE || cap->max_inline_data > MRC_MAX_INLINE)
@@ -825,17 +993,18 @@ static void remember(struct ibv_qp_attr *kept, const struct ibv_qp_attr *attr, i
         kept->dest_qp_num = attr->dest_qp_num;
 }
 
-int mrc_modify_qp(struct ibv_qp *base, struct ibv_qp_attr *attr, int mask) {
+static int modify(struct ibv_qp *base, struct ibv_qp_attr *attr, int mask, uint32_t flags) {
     struct qp *qp = QP(base);
     if (mask & IBV_QP_ALT_PATH || (mask & IBV_QP_PORT && attr->port_num != PORT) ||
         (mask & IBV_QP_PKEY_INDEX && attr->pkey_index) ||
         (mask & IBV_QP_PATH_MTU && (attr->path_mtu < IBV_MTU_256 || attr->path_mtu > IBV_MTU_4096)))
         return EINVAL;
     if (mask & IBV_QP_AV && (!attr->ah_attr.is_global || attr->ah_attr.grh.sgid_index)) {
-        MRC_SAY_ONCE("mrc0: the peer's address is its GID, so is_global must be 1, sgid_index 0");
+        MRC0_SAY_ONCE("mrc0: the peer's address is its GID, so is_global must be 1, sgid_index 0");
         return EINVAL;
     }
-    struct mrc_request request = {.op = MRC_MODIFY_QP, .handle = base->handle, .mask = mask};
+    struct mrc_request request = {.op = MRC_MODIFY_QP, .handle = base->handle,
+                                  .mask = mask | flags};
     if (mask & IBV_QP_STATE)
         request.state = attr->qp_state;
     if (mask & IBV_QP_ACCESS_FLAGS)
@@ -864,7 +1033,24 @@ int mrc_modify_qp(struct ibv_qp *base, struct ibv_qp_attr *attr, int mask) {
     return 0;
 }
 
-int mrc_query_qp(struct ibv_qp *base, struct ibv_qp_attr *attr, int mask,
+int mrc0_modify_qp(struct ibv_qp *base, struct ibv_qp_attr *attr, int mask) {
+    return modify(base, attr, mask, 0);
+}
+
+int mrc0_modify_mrc_qp(struct ibv_qp *base, struct ibv_qp_attr *attr, int mask) {
+    return modify(base, attr, mask, MRC_MODIFY_MRC);
+}
+
+struct mrc_state *mrc0_mrc_state(struct ibv_qp *base) { return &QP(base)->mrc; }
+
+int mrc0_set_mrc(struct ibv_qp *base, const struct mrc_qp_attr *attr) {
+    struct mrc_request request = {.op = MRC_SET_MRC, .handle = base->handle,
+                                  .address = (uintptr_t)attr, .length = sizeof *attr};
+    struct mrc_reply reply;
+    return ask(NIC(base->context), &request, &reply, NULL);
+}
+
+int mrc0_query_qp(struct ibv_qp *base, struct ibv_qp_attr *attr, int mask,
                  struct ibv_qp_init_attr *init) {
     struct qp *qp = QP(base);
     struct mrc_request request = {.op = MRC_QUERY_QP, .handle = base->handle};
@@ -881,7 +1067,7 @@ int mrc_query_qp(struct ibv_qp *base, struct ibv_qp_attr *attr, int mask,
     return 0;
 }
 
-int mrc_destroy_qp(struct ibv_qp *base) {
+int mrc0_destroy_qp(struct ibv_qp *base) {
     struct qp *qp = QP(base);
     struct nic *nic = NIC(base->context);
     int error = ask_to_destroy(nic, MRC_DESTROY_QP, base->handle);
@@ -904,7 +1090,7 @@ static int is_of_qp(int type) {
            type == IBV_EVENT_QP_LAST_WQE_REACHED;
 }
 
-int mrc_get_async_event(struct ibv_context *context, struct ibv_async_event *event) {
+int mrc0_get_async_event(struct ibv_context *context, struct ibv_async_event *event) {
     struct nic *nic = NIC(context);
     for (;;) { /* events of destroyed queues are passed over */
         struct mrc_event received;
@@ -916,9 +1102,10 @@ int mrc_get_async_event(struct ibv_context *context, struct ibv_async_event *eve
                 errno = EIO;
                 return -1;
             }
-            received = (struct mrc_event){.type = IBV_EVENT_DEVICE_FATAL};
+            received = (struct mrc_event){.type = IBV_EVENT_DEVICE_FATAL, .port = PORT};
         }
-        *event = (struct ibv_async_event){.element.port_num = PORT, .event_type = received.type};
+        *event = (struct ibv_async_event){.element.port_num = received.port,
+                                          .event_type = received.type};
         if (!is_of_cq(event->event_type) && !is_of_qp(event->event_type))
             return 0;
         struct object *object = deliver(nic, received.cookie);
@@ -931,7 +1118,7 @@ int mrc_get_async_event(struct ibv_context *context, struct ibv_async_event *eve
     }
 }
 
-void mrc_ack_async_event(struct ibv_async_event *event) {
+void mrc0_ack_async_event(struct ibv_async_event *event) {
     if (is_of_cq(event->event_type))
         acknowledge(NIC(event->element.cq->context), &CQ(event->element.cq)->object, 1);
     else if (is_of_qp(event->event_type))

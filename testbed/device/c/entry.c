@@ -33,7 +33,7 @@ static void *real(const char *name) {
 #define INT(name, owner, types, arguments)            \
     EXPORT int ibv_##name types {                     \
         if (is_ours(owner))                           \
-            return mrc_##name arguments;              \
+            return mrc0_##name arguments;              \
         REAL(int, name, types);                       \
         return name ? name arguments : ENOSYS;        \
     }
@@ -41,7 +41,7 @@ static void *real(const char *name) {
 #define POINTER(type, name, owner, types, arguments)              \
     EXPORT type *ibv_##name types {                               \
         if (is_ours(owner))                                       \
-            return mrc_##name arguments;                          \
+            return mrc0_##name arguments;                         \
         REAL(type *, name, types);                                \
         return name ? name arguments : refuse();                  \
     }
@@ -49,11 +49,8 @@ static void *real(const char *name) {
 /* What MRC does not have: with our objects it fails as the manual pages say. */
 #define NO_INT(name, what, owner, types, arguments)   \
     EXPORT int ibv_##name types {                     \
-        if (is_ours(owner)) {                         \
-            MRC_SAY_ONCE("mrc0: MRC has no %s", what); \
-            errno = EOPNOTSUPP;                       \
-            return EOPNOTSUPP;                        \
-        }                                             \
+        if (is_ours(owner))                           \
+            return mrc0_lacks(what, EOPNOTSUPP);      \
         REAL(int, name, types);                       \
         return name ? name arguments : ENOSYS;        \
     }
@@ -61,8 +58,7 @@ static void *real(const char *name) {
 #define NO_POINTER(type, name, what, owner, types, arguments) \
     EXPORT type *ibv_##name types {                           \
         if (is_ours(owner)) {                                 \
-            MRC_SAY_ONCE("mrc0: MRC has no %s", what);        \
-            errno = EOPNOTSUPP;                               \
+            mrc0_lacks(what, EOPNOTSUPP);                     \
             return NULL;                                      \
         }                                                     \
         REAL(type *, name, types);                            \
@@ -75,19 +71,19 @@ static void *refuse(void) {
 }
 
 static int is_ours(const struct ibv_context *context) {
-    return context && context->device == &mrc_device;
+    return context && mrc0_is_device(context->device);
 }
 
 /* ---- devices: ours is listed before the machine's own ---------------------------------------- */
 
 EXPORT struct ibv_device **ibv_get_device_list(int *count) {
     REAL(struct ibv_device **, get_device_list, (int *));
-    int others = 0, here = mrc_is_here();
+    int others = 0, here = mrc0_is_here();
     struct ibv_device **theirs = get_device_list ? get_device_list(&others) : NULL;
     if (!theirs)
         others = 0; /* no RDMA in this kernel */
     if (!here)
-        MRC_SAY_ONCE("mrc0: no MRC device here: it exists in the hosts of a fabric, as in "
+        MRC0_SAY_ONCE("mrc0: no MRC device here: it exists in the hosts of a fabric, as in "
                      "testbed shell: h0 PROGRAM");
     /* Before the list, where ibv_free_device_list finds it: the real library's. */
     struct ibv_device **list = calloc(others + here + 2, sizeof *list);
@@ -95,7 +91,7 @@ EXPORT struct ibv_device **ibv_get_device_list(int *count) {
         return NULL;
     *list++ = (struct ibv_device *)theirs;
     if (here)
-        list[0] = &mrc_device;
+        list[0] = &mrc0_device;
     for (int i = 0; i < others; i++)
         list[here + i] = theirs[i];
     if (count)
@@ -113,31 +109,31 @@ EXPORT void ibv_free_device_list(struct ibv_device **list) {
 
 EXPORT const char *ibv_get_device_name(struct ibv_device *device) {
     REAL(const char *, get_device_name, (struct ibv_device *));
-    return device == &mrc_device ? device->name : get_device_name ? get_device_name(device) : NULL;
+    return mrc0_is_device(device) ? device->name : get_device_name ? get_device_name(device) : NULL;
 }
 
 EXPORT int ibv_get_device_index(struct ibv_device *device) {
     REAL(int, get_device_index, (struct ibv_device *));
-    return device == &mrc_device || !get_device_index ? -1 : get_device_index(device);
+    return mrc0_is_device(device) || !get_device_index ? -1 : get_device_index(device);
 }
 
 EXPORT uint64_t ibv_get_device_guid(struct ibv_device *device) {
     REAL(uint64_t, get_device_guid, (struct ibv_device *));
-    if (device != &mrc_device)
+    if (!mrc0_is_device(device))
         return get_device_guid ? get_device_guid(device) : 0;
-    struct ibv_context *context = mrc_open_device(device);
+    struct ibv_context *context = mrc0_open_device(device);
     if (!context)
         return 0;
     struct ibv_device_attr attr;
-    mrc_query_device(context, &attr);
-    mrc_close_device(context);
+    mrc0_query_device(context, &attr);
+    mrc0_close_device(context);
     return attr.node_guid;
 }
 
 EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device) {
     REAL(struct ibv_context *, open_device, (struct ibv_device *));
-    if (device == &mrc_device)
-        return mrc_open_device(device);
+    if (mrc0_is_device(device))
+        return mrc0_open_device(device);
     return open_device ? open_device(device) : refuse();
 }
 
@@ -160,6 +156,9 @@ INT(get_pkey_index, context, (struct ibv_context *context, uint8_t port, uint16_
 POINTER(struct ibv_pd, alloc_pd, context, (struct ibv_context *context), (context))
 INT(dealloc_pd, pd->context, (struct ibv_pd *pd), (pd))
 INT(dereg_mr, mr->context, (struct ibv_mr *mr), (mr))
+INT(rereg_mr, mr->context,
+    (struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *address, size_t length, int access),
+    (mr, flags, pd, address, length, access))
 POINTER(struct ibv_comp_channel, create_comp_channel, context, (struct ibv_context *context),
         (context))
 INT(destroy_comp_channel, channel->context, (struct ibv_comp_channel *channel), (channel))
@@ -167,6 +166,7 @@ POINTER(struct ibv_cq, create_cq, context,
         (struct ibv_context *context, int cqe, void *cq_context, struct ibv_comp_channel *channel,
          int vector),
         (context, cqe, cq_context, channel, vector))
+INT(resize_cq, cq->context, (struct ibv_cq *cq, int cqe), (cq, cqe))
 INT(destroy_cq, cq->context, (struct ibv_cq *cq), (cq))
 INT(get_cq_event, channel->context,
     (struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context),
@@ -185,7 +185,7 @@ INT(get_async_event, context, (struct ibv_context *context, struct ibv_async_eve
 EXPORT void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int count) {
     REAL(void, ack_cq_events, (struct ibv_cq *, unsigned int));
     if (is_ours(cq->context))
-        mrc_ack_cq_events(cq, count);
+        mrc0_ack_cq_events(cq, count);
     else if (ack_cq_events)
         ack_cq_events(cq, count);
 }
@@ -196,7 +196,7 @@ EXPORT void ibv_ack_async_event(struct ibv_async_event *event) {
     int type = event->event_type;
     int has_queue = type <= IBV_EVENT_COMM_EST || type == IBV_EVENT_QP_LAST_WQE_REACHED;
     if (has_queue && is_ours(event->element.cq->context))
-        mrc_ack_async_event(event);
+        mrc0_ack_async_event(event);
     else if (ack_async_event)
         ack_async_event(event);
 }
@@ -204,7 +204,7 @@ EXPORT void ibv_ack_async_event(struct ibv_async_event *event) {
 EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *address, size_t length, int access) {
     REAL(struct ibv_mr *, reg_mr, (struct ibv_pd *, void *, size_t, int));
     if (is_ours(pd->context))
-        return mrc_reg_mr(pd, address, length, (uintptr_t)address, access);
+        return mrc0_reg_mr(pd, address, length, (uintptr_t)address, access);
     return reg_mr ? reg_mr(pd, address, length, access) : refuse();
 }
 
@@ -212,7 +212,7 @@ EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *address, size_t l
                                       uint64_t iova, int access) {
     REAL(struct ibv_mr *, reg_mr_iova, (struct ibv_pd *, void *, size_t, uint64_t, int));
     if (is_ours(pd->context))
-        return mrc_reg_mr(pd, address, length, iova, access);
+        return mrc0_reg_mr(pd, address, length, iova, access);
     return reg_mr_iova ? reg_mr_iova(pd, address, length, iova, access) : refuse();
 }
 
@@ -221,7 +221,7 @@ EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *address, size_t 
     REAL(struct ibv_mr *, reg_mr_iova2,
          (struct ibv_pd *, void *, size_t, uint64_t, unsigned int));
     if (is_ours(pd->context))
-        return mrc_reg_mr(pd, address, length, iova, access);
+        return mrc0_reg_mr(pd, address, length, iova, access);
     return reg_mr_iova2 ? reg_mr_iova2(pd, address, length, iova, access) : refuse();
 }
 
@@ -230,7 +230,7 @@ EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_
     static int (*theirs)(struct ibv_context *, uint32_t, uint32_t, struct ibv_gid_entry *,
                          uint32_t, size_t);
     if (is_ours(context))
-        return mrc_query_gid_ex(context, port, index, entry, flags, size);
+        return mrc0_query_gid_ex(context, port, index, entry, flags, size);
     if (!theirs)
         *(void **)&theirs = real("_ibv_query_gid_ex");
     return theirs ? theirs(context, port, index, entry, flags, size) : ENOSYS;
@@ -241,7 +241,7 @@ EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_
     static ssize_t (*theirs)(struct ibv_context *, struct ibv_gid_entry *, size_t, uint32_t,
                              size_t);
     if (is_ours(context))
-        return mrc_query_gid_table(context, entries, count, flags, size);
+        return mrc0_query_gid_table(context, entries, count, flags, size);
     if (!theirs)
         *(void **)&theirs = real("_ibv_query_gid_table");
     return theirs ? theirs(context, entries, count, flags, size) : -ENOSYS;
@@ -290,11 +290,6 @@ WORD(port_state_str)
 
 /* ---- what MRC does not have ------------------------------------------------------------------- */
 
-NO_INT(resize_cq, "completion queues of another size; make a new one", cq->context,
-       (struct ibv_cq *cq, int cqe), (cq, cqe))
-NO_INT(rereg_mr, "changes of registered memory; register it again", mr->context,
-       (struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *address, size_t length, int access),
-       (mr, flags, pd, address, length, access))
 NO_POINTER(struct ibv_mr, reg_dmabuf_mr, "memory of other devices", pd->context,
            (struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access),
            (pd, offset, length, iova, fd, access))
@@ -304,13 +299,13 @@ NO_POINTER(struct ibv_mr, import_mr, "imported objects", pd->context,
            (struct ibv_pd *pd, uint32_t handle), (pd, handle))
 NO_POINTER(struct ibv_dm, import_dm, "imported objects", context,
            (struct ibv_context *context, uint32_t handle), (context, handle))
-NO_POINTER(struct ibv_srq, create_srq, "shared receive queues", pd->context,
+NO_POINTER(struct ibv_srq, create_srq, MRC0_NO_SRQ, pd->context,
            (struct ibv_pd *pd, struct ibv_srq_init_attr *init), (pd, init))
-NO_POINTER(struct ibv_ah, create_ah, "datagrams (UD), so no address handles", pd->context,
+NO_POINTER(struct ibv_ah, create_ah, MRC0_NO_UD, pd->context,
            (struct ibv_pd *pd, struct ibv_ah_attr *attr), (pd, attr))
-NO_POINTER(struct ibv_ah, create_ah_from_wc, "datagrams (UD), so no address handles", pd->context,
+NO_POINTER(struct ibv_ah, create_ah_from_wc, MRC0_NO_UD, pd->context,
            (struct ibv_pd *pd, struct ibv_wc *wc, void *grh, uint8_t port), (pd, wc, grh, port))
-NO_INT(init_ah_from_wc, "datagrams (UD), so no address handles", context,
+NO_INT(init_ah_from_wc, MRC0_NO_UD, context,
        (struct ibv_context *context, uint8_t port, struct ibv_wc *wc, void *grh,
         struct ibv_ah_attr *attr),
        (context, port, wc, grh, attr))

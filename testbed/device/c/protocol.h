@@ -4,7 +4,7 @@
  * that a program finds the NIC of the host that it runs in, and none elsewhere. On a connection each
  * `struct mrc_request` is answered by one `struct mrc_reply`, with descriptors where memory or events
  * are shared. Work requests and completions pass through memory (`struct mrc_ring`), payload from
- * process to process.
+ * process to process, or where the kernel forbids that through a thread (`struct mrc_copy`).
  *
  * testbed/device/protocol.py has the same for Python; a test compares the two.
  */
@@ -21,10 +21,17 @@
 #define MRC_MAX_DEPTH 16384   /* work requests of a queue */
 #define MRC_MAX_CQE 65536
 #define MRC_MAX_MESSAGE (1u << 30)
+#define MRC_MODIFY_MRC (1u << 31) /* in the mask of MODIFY_QP: with the rules of mrc.h */
+#define MRC_MAX_HINTS 1024
+#define MRC_DEFAULT_MPR 8 /* units of 128 PSNs */
+#define MRC_DEFAULT_WIMM 64
+#define MRC_DEFAULT_LINEAR 7
+#define MRC_DEFAULT_EXPONENTIAL 7
 #define MRC_ENTRIES_OFFSET 4096  /* where the entries of a ring's memory begin */
 
 enum mrc_op {
-    MRC_OPEN = 1,       /* replies: doorbell, pipe of asynchronous events */
+    MRC_OPEN = 1,       /* replies: doorbell, pipe of asynchronous events; a socket for payload,
+                         * if the NIC cannot read the word at `address`, which has `cookie` in it */
     MRC_ALLOC_PD,
     MRC_DEALLOC_PD,
     MRC_REG_MR,
@@ -38,14 +45,17 @@ enum mrc_op {
     MRC_QUERY_QP,
     MRC_DESTROY_QP,
     MRC_REPORT,         /* what the program has sent so far */
+    MRC_RESIZE_CQ,      /* replies: memory of its new ring */
+    MRC_QUERY_PORTS,
+    MRC_SET_MRC,        /* the struct mrc_qp_attr at `address` holds for a queue pair */
 };
 
 /* Fields that an operation has no use for are 0. */
 struct mrc_request {
     uint32_t op;
     uint32_t handle;     /* the object; of a new one its protection domain */
-    uint64_t cookie;     /* CREATE_CQ, CREATE_QP: comes back in events */
-    uint64_t address;    /* REG_MR: in the program */
+    uint64_t cookie;     /* CREATE_CQ, CREATE_QP: comes back in events; OPEN */
+    uint64_t address;    /* REG_MR, OPEN, SET_MRC: in the program */
     uint64_t length;
     uint64_t iova;       /* REG_MR: the same memory, as work requests name it */
     uint32_t access;     /* REG_MR, MODIFY_QP: enum ibv_access_flags */
@@ -71,7 +81,7 @@ struct mrc_reply {
     int32_t error;       /* 0, or an errno */
     uint32_t handle;
     uint32_t key;        /* REG_MR: lkey and rkey; CREATE_QP: its number */
-    uint32_t state;      /* QUERY_QP: enum ibv_qp_state */
+    uint32_t state;      /* QUERY_QP: enum ibv_qp_state; QUERY_PORTS: bit n for plane n: usable */
     uint64_t guid;       /* OPEN */
     uint64_t rate;       /* OPEN: bits/s of all ports together, at full speed */
     uint64_t dilation;   /* REPORT: times 1000 */
@@ -89,9 +99,13 @@ struct mrc_ring {
     uint32_t head;       /* entries taken out; the consumer writes it */
     uint32_t done;       /* send queue: work requests that have ended; the NIC writes it */
     uint32_t pad2[14];
-    uint32_t armed;      /* completion queue: the next completion makes an event */
+    uint32_t armed;      /* completion queue: which completion makes the next event */
     uint32_t pad3[15];
 };
+
+/* Values of `armed`; 0 is for none. */
+#define MRC_ARMED 1           /* any */
+#define MRC_ARMED_SOLICITED 2 /* a receive, or an error */
 
 struct mrc_sge {
     uint64_t address;
@@ -124,11 +138,19 @@ struct mrc_cqe {
     uint32_t flags;      /* enum ibv_wc_flags */
 };
 
+/* What the NIC asks of the library's thread. The bytes to write follow as the next message. The
+ * answer is one byte, 0 if it was done, and the bytes that were read. */
+struct mrc_copy {
+    uint32_t is_write;
+    uint32_t count;
+    struct mrc_sge places[MRC_MAX_SGE];
+};
+
 /* What the pipe of asynchronous events carries. */
 struct mrc_event {
-    uint64_t cookie;     /* of the queue; 0 for the port */
+    uint64_t cookie;     /* of the queue; 0 for a port */
     uint32_t type;       /* enum ibv_event_type */
-    uint32_t pad;
+    uint32_t port;       /* from 1 on, of a port */
 };
 
 #endif

@@ -15,14 +15,17 @@ enum { IBV_NODE_CA = 1, IBV_TRANSPORT_IB = 0 };
 enum { IBV_PORT_DOWN = 1, IBV_PORT_ACTIVE = 4 };
 enum { IBV_LINK_LAYER_ETHERNET = 2 };
 enum { IBV_GID_TYPE_ROCE_V2 = 2 };
-enum { IBV_QPT_RC = 2 };
+enum { IBV_QPT_RC = 2, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_RAW_PACKET = 8, IBV_QPT_XRC_SEND,
+       IBV_QPT_XRC_RECV };
 enum { IBV_MTU_256 = 1, IBV_MTU_4096 = 5 };
 enum { IBV_SYSFS_NAME_MAX = 64, IBV_SYSFS_PATH_MAX = 256 };
 enum { IBV_ACCESS_LOCAL_WRITE = 1, IBV_ACCESS_REMOTE_WRITE = 2, IBV_ACCESS_REMOTE_READ = 4,
        IBV_ACCESS_REMOTE_ATOMIC = 8, IBV_ACCESS_MW_BIND = 16, IBV_ACCESS_ZERO_BASED = 32,
        IBV_ACCESS_ON_DEMAND = 64, IBV_ACCESS_HUGETLB = 128,
        IBV_ACCESS_OPTIONAL_RANGE = 0x3ff00000 };
-enum { IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM };
+enum { IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM,
+       IBV_WR_RDMA_READ, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_LOCAL_INV,
+       IBV_WR_BIND_MW, IBV_WR_SEND_WITH_INV };
 enum { IBV_SEND_FENCE = 1, IBV_SEND_SIGNALED = 2, IBV_SEND_SOLICITED = 4, IBV_SEND_INLINE = 8 };
 enum { IBV_EVENT_CQ_ERR, IBV_EVENT_QP_FATAL, IBV_EVENT_QP_REQ_ERR, IBV_EVENT_QP_ACCESS_ERR,
        IBV_EVENT_COMM_EST, IBV_EVENT_DEVICE_FATAL = 8, IBV_EVENT_PORT_ACTIVE, IBV_EVENT_PORT_ERR,
@@ -32,8 +35,12 @@ enum { IBV_QP_STATE = 1 << 0, IBV_QP_CUR_STATE = 1 << 1, IBV_QP_ACCESS_FLAGS = 1
        IBV_QP_PATH_MTU = 1 << 8, IBV_QP_TIMEOUT = 1 << 9, IBV_QP_RETRY_CNT = 1 << 10,
        IBV_QP_RNR_RETRY = 1 << 11, IBV_QP_RQ_PSN = 1 << 12, IBV_QP_MAX_QP_RD_ATOMIC = 1 << 13,
        IBV_QP_ALT_PATH = 1 << 14, IBV_QP_MIN_RNR_TIMER = 1 << 15, IBV_QP_SQ_PSN = 1 << 16,
-       IBV_QP_MAX_DEST_RD_ATOMIC = 1 << 17, IBV_QP_DEST_QPN = 1 << 20 };
+       IBV_QP_MAX_DEST_RD_ATOMIC = 1 << 17, IBV_QP_PATH_MIG_STATE = 1 << 18,
+       IBV_QP_DEST_QPN = 1 << 20 };
 enum { IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD, IBV_QPS_SQE, IBV_QPS_ERR };
+
+enum { IBV_REREG_MR_CHANGE_TRANSLATION = 1, IBV_REREG_MR_CHANGE_PD = 2,
+       IBV_REREG_MR_CHANGE_ACCESS = 4, IBV_REREG_MR_ERR_INPUT = -1, IBV_REREG_MR_ERR_CMD = -4 };
 
 struct ibv_context;
 struct ibv_srq;
@@ -306,7 +313,7 @@ struct ibv_async_event {
 
 struct ibv_context_ops {
     void *_compat1[7];
-    void *alloc_mw;
+    void *(*alloc_mw)(void *, int);
     void *bind_mw;
     void *dealloc_mw;
     void *_compat2;
@@ -327,7 +334,31 @@ struct ibv_context {
     int async_fd;
     int num_comp_vectors;
     pthread_mutex_t mutex;
-    void *abi_compat; /* NULL: the inline functions of verbs.h find no extended operations */
+    void *abi_compat; /* all bits 1: it is in a verbs_context */
+};
+
+/* Where the inline functions of verbs.h find extended operations; NULL where there are none. */
+struct verbs_context {
+    void *_more1[8];
+    void *(*alloc_dm)(void *, void *);
+    void *_more2[5];
+    void *(*alloc_parent_domain)(void *, void *);
+    void *_more3[8];
+    void *(*create_wq)(void *, void *);
+    void *query_rt_values;
+    void *(*create_cq_ex)(void *, void *);
+    void *_more4[4];
+    void *(*ibv_create_flow)(void *, void *);
+    void *_more5;
+    void *(*open_qp)(void *, void *);
+    void *(*create_qp_ex)(void *, void *);
+    void *get_srq_num;
+    void *(*create_srq_ex)(void *, void *);
+    void *(*open_xrcd)(void *, void *);
+    void *close_xrcd;
+    uint64_t _more6;
+    size_t sz;
+    struct ibv_context context;
 };
 
 #endif

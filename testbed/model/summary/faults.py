@@ -298,7 +298,7 @@ class FaultSummary(FaultEffect):
     def affected_in_words(self) -> str:
         """How many flows it affected, and how many of those that lost packets detected it."""
         if not self.flows:
-            return "took no effect in the measured time"
+            return "took no effect on a flow in the measured time"
         if not self.flows_affected:
             return f"no flow used a path through it: 0 of {len(self.flows)} affected"
         text = f"{self.flows_affected} of {len(self.flows)} flows used a path through it"

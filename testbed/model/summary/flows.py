@@ -27,7 +27,7 @@ class Latency(MetricGroup):
     """
 
     messages: Annotated[int, Metric()]
-    """Messages that were completed."""
+    """Messages that were completed; without the packet that a queue pair sends before the run."""
 
     median: Annotated[
         Time, Metric(forms=_FORMS, title="message latency, median", views=View.REPORT)
@@ -81,7 +81,8 @@ class FlowSummary(MetricGroup):
 
     The *steady window* lasts from 10 base RTTs after the start (or 30% of the time until the first
     fault, if that is less) to the first fault, or to the end. The *whole run* is counted from one
-    base RTT after the start, when the first packets can have been acknowledged.
+    base RTT after the start, when the first packets can have been acknowledged; if all that the
+    flow carried had arrived before, from the start.
     """
 
     flow: int

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from testbed.model.errors import ExitStatus
+from testbed.model.run_files.run import ProgramRecord
 from testbed.model.summary.combine import least
 from testbed.model.summary.faults import RECOVERED_SHARE, FaultSummary
 from testbed.model.summary.flows import MORE_THAN_SHARE, FlowSummary, Latency
@@ -57,8 +58,9 @@ class Integrity(MetricGroup):
 class OperationSummary(MetricGroup):
     """The operations of a run.
 
-    Kinds are `allreduce`, `alltoall`, `sendrecv`, training `step`, `transfer`. An operation lasts
-    from when the first of its hosts began it until the last of them is done. The time of one that
+    Kinds are `allreduce`, `alltoall`, `sendrecv`, training `step`, `transfer`, and what programs
+    report (docs/programs.md). An operation lasts from when the first of its hosts began it until
+    the last of them is done. The time of one that
     is `unfinished` is never.
     """
 
@@ -271,6 +273,7 @@ class Summary(MetricGroup):
     faults: tuple[FaultSummary, ...]
     operations: tuple[OperationSummary, ...] = ()
     links: tuple[LinkSummary, ...] = ()
+    programs: tuple[ProgramRecord, ...] = ()
     localisation: Localisation | None = None
     memory: tuple[ProcessMemory, ...] = ()
     expectations: tuple[Expectation, ...] = ()
@@ -353,6 +356,11 @@ class Summary(MetricGroup):
         )
 
     @property
+    def failed_programs(self) -> tuple[ProgramRecord, ...]:
+        """The programs that failed."""
+        return tuple(program for program in self.programs if program.failed)
+
+    @property
     def as_expected(self) -> bool:
         """Whether every expectation holds."""
         return all(expectation.holds for expectation in self.expectations)
@@ -362,14 +370,14 @@ class Summary(MetricGroup):
         return self.verdict == "trusted" or (self.verdict == "degraded" and not require_trusted)
 
     def exit_status(self, *, require_trusted: bool) -> ExitStatus:
-        """What the run means: lost or corrupted data fails it, whatever else it shows.
+        """What the run means: lost data or a program that fails fail it, whatever else it shows.
 
         Expectations count only in a run that can be trusted.
 
         Args:
             require_trusted: whether a degraded run counts as one that cannot be trusted.
         """
-        if not self.integrity.intact:
+        if not self.integrity.intact or self.failed_programs:
             return ExitStatus.FAILED
         if not self.usable(require_trusted=require_trusted):
             return ExitStatus.UNTRUSTED

@@ -173,7 +173,7 @@ def render(data: RunData, summary: Summary, drawings: Sequence[Drawing]) -> str:
         outcome=outcome,
         shown_spreads=shown_spreads,
         worth_showing=worth_showing,
-        pictures=[Picture.of(drawing, data.figures) for drawing in drawings],
+        pictures=[Picture.of(drawing, data.figures) for drawing in _failure_first(drawings)],
         flows=flows,
         most_flows=MAX_FLOWS,
         worst_flows=_worst_flows,
@@ -185,6 +185,12 @@ def render(data: RunData, summary: Summary, drawings: Sequence[Drawing]) -> str:
         manifest=data.manifest.as_record(),
         topology=data.topology,
     )
+
+
+def _failure_first(drawings: Sequence[Drawing]) -> Sequence[Drawing]:
+    """The drawings in their order, but first of all a fault packet by packet, if there is one."""
+    failure = next((drawing for drawing in drawings if drawing.stem.startswith("failover")), None)
+    return sorted(drawings, key=lambda drawing: drawing is not failure)
 
 
 def _worst_flows(fault: FaultSummary) -> Sequence[FlowFault]:

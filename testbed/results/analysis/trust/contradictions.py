@@ -62,7 +62,7 @@ def contradictions(
     violations = [
         *_goodput(data, tables),
         *_links(data),
-        *_sums(data, tables, flows),
+        *_sums(tables, flows),
         *_queue_pairs(data),
         *_shares(data, tables, flows, effects),
         *(violation for effect in effects for violation in _effect(effect)),
@@ -139,10 +139,10 @@ class _Sum:
             )
 
 
-def _sums(data: RunData, tables: Sequence[FlowTables], flows: Sequence[FlowSummary]) -> Violations:
+def _sums(tables: Sequence[FlowTables], flows: Sequence[FlowSummary]) -> Violations:
     for table, flow in zip(tables, flows, strict=True):
         missing = flow.capacity_lost_bytes + flow.deficit_bytes
-        yield from _Sum(table, data.base_rtt_s, data.end_s, missing).violations("whole run")
+        yield from _Sum(table, *table.measured, missing).violations("whole run")
 
 
 def _queue_pairs(data: RunData) -> Violations:
@@ -164,20 +164,24 @@ def _shares(
     flows: Sequence[FlowSummary],
     effects: Sequence[FaultMetrics],
 ) -> Violations:
-    """Compare flows that no fault affects with what all of them can have at most."""
+    """Compare flows that no fault affects with what all of them can have at most.
+
+    Not those of programs, which may leave each other room for as long as they like.
+    """
+    if data.lifetimes:
+        return
     affected = {effect.flow.flow.flow for effect in effects if effect.affected}
-    start, end = data.base_rtt_s, data.end_s
     excess, placed, left = [], [], 0.0
     for table, flow in zip(tables, flows, strict=True):
         if flow.idle:
             continue
-        most = max(flow.attainable_run_bps, table.ideal.mean_bps(start, end))
+        most = max(flow.attainable_run_bps, table.ideal.mean_bps(*table.measured))
         left += max(most - flow.goodput_run_bps, 0.0)
         if flow.flow in affected:
             continue
         excess.append((flow.goodput_run_bps - FAR_ABOVE * most, flow.reached, flow.name))
         first = table.transmissions["t"].min()
-        if isinstance(first, float) and first < end / 2:  # later ones hardly had time
+        if isinstance(first, float) and first < data.end_s / 2:  # later ones hardly had time
             placed.append(table.delivery.placed[-1] if table.delivery.placed.size else 0)
     beyond, reached, name = max(excess, default=(0.0, 0.0, ""))
     if beyond > left:
