@@ -906,7 +906,7 @@ def test_times_in_base_rtts_keep_their_meaning_at_every_dilation(dilation: int) 
     assert rtt_ns == 13_080 * dilation
     assert scenario.duration == 80 * rtt_ns
     assert [fault.at for fault in scenario.timeline] == [30 * rtt_ns, 40 * rtt_ns, 40 * rtt_ns]
-    assert [fault.heals_at for fault in scenario.timeline] == [
+    assert [fault.heals_at_ns for fault in scenario.timeline] == [
         55 * rtt_ns,
         49 * rtt_ns,
         55 * rtt_ns,
