@@ -12,8 +12,7 @@ from statistics import median
 import numpy as np
 import polars as pl
 
-from testbed.model.fabric.addressing import directions_of_path
-from testbed.model.fabric.names import link_of
+from testbed.model.fabric.addressing import directions_of_path, links_of_path
 from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.model.run_files.run import FlowRecord
 from testbed.model.summary import FlowSummary
@@ -104,15 +103,19 @@ def _links(data: RunData) -> Violations:
         .group_by("flow", "ev")
         .agg(pl.col("bytes").cast(pl.Int64).sum(), packets=pl.len())
     )
+    rate_bps = dict[str, int]()
     carried = Counter[str]()  # of kernel transports only payload: their headers are not recorded
     for number, ev, placed, packets in arrived.iter_rows():
         flow = flows[number]
         wire_bytes = placed + (0 if flow.transport in KERNEL_KINDS else packets * header)
-        ends = topology.nodes[flow.src], topology.nodes[flow.dst]
-        for direction in directions_of_path(topology, *ends, data.path_of(flow, ev)):
+        ends = topology.host_named(flow.src), topology.host_named(flow.dst)
+        path = data.path_of(flow, ev)
+        directions = directions_of_path(topology, *ends, path)
+        for direction, link in zip(directions, links_of_path(topology, *ends, path), strict=True):
             carried[direction] += wire_bytes
+            rate_bps[direction] = topology.rate_bps(link)
     for direction, wire_bytes in carried.items():
-        most = topology.rate_bps(topology.links[link_of(direction)]) / 8 * end
+        most = rate_bps[direction] / 8 * end
         if wire_bytes > most * (1 + EXCEEDED_SHARE) + EXCEEDED_BYTES:
             yield LINKS, f"{direction}: {wire_bytes} bytes in {end:g} s, which allow {most:.0f}"
 
