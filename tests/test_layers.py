@@ -49,7 +49,6 @@ MAY_IMPORT: dict[str, set[str]] = {
         "sandbox",
     },
     "emulation/ev_modes": {"emulation/endpoint", "emulation/fabric", "model", "mrc", "sandbox"},
-    "drawings": {"model", "mrc", "results"},
     "live": {
         "control_api",
         "drawings",

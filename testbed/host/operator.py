@@ -7,7 +7,7 @@ Clustermapper as its denylist. An EV is denied as long as one of these three den
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from testbed.host.plan import QpPlan, ev_entries
 from testbed.host.recording import Tables
@@ -128,18 +128,6 @@ Answer = Callable[[dict[str, Any]], None]
 """Takes the answer to a command: its result, or `errors`. It may raise that nobody waits for it."""
 
 
-class _Connection(Protocol):
-    """What the operator needs of a queue pair's connection."""
-
-    @property
-    def plan(self) -> QpPlan:
-        """The plan that the queue pair was made from."""
-
-    @property
-    def qp(self) -> object:
-        """The queue pair."""
-
-
 @dataclass(slots=True)
 class _Probing:
     """A batch of probes that is under way."""
@@ -173,22 +161,20 @@ class HostOperator:
         """Check commands against the flows of `operated` from now on."""
         self._scenario = operated
 
-    def add(self, connection: _Connection, now_ns: int) -> None:
-        """Let commands apply to a queue pair; one of another transport than MRC has no EVs.
+    def add(self, qp: QueuePair, plan: QpPlan, now_ns: int) -> None:
+        """Let commands apply to a queue pair, which was made from a plan.
 
         One that was added when it only received may be added again when it sends.
         """
-        qp, qp_plan = connection.qp, connection.plan
-        if isinstance(qp, QueuePair):
-            number = -1 if qp_plan.sends is None else qp_plan.sends
-            flow = OperatedFlow(number, qp, qp_plan, [*qp_plan.evs], {})
-            self._qps = [*(other for other in self._qps if other.qp is not qp), flow]
-            for plane in self._disabled:
-                qp.set_port_disabled(plane, disabled=True, now_ns=now_ns)
-            if qp_plan.sends is not None:
-                ends = self._host.name, qp_plan.peer.name, qp_plan.lane
-                self._flows[ends] = flow
-                self._profiles[number] = flow_name(*ends)
+        number = -1 if plan.sends is None else plan.sends
+        flow = OperatedFlow(number, qp, plan, [*plan.evs], {})
+        self._qps = [*(other for other in self._qps if other.qp is not qp), flow]
+        for plane in self._disabled:
+            qp.set_port_disabled(plane, disabled=True, now_ns=now_ns)
+        if plan.sends is not None:
+            ends = self._host.name, plan.peer.name, plan.lane
+            self._flows[ends] = flow
+            self._profiles[number] = flow_name(*ends)
 
     def begin(self, t0_ns: int, disabled: Collection[int] = ()) -> None:
         """Carry out the scenario's commands at their times; these ports are disabled already."""

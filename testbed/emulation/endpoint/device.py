@@ -156,7 +156,7 @@ class Device(Closeable):
             probe_successes=self._transport.probe_successes,
             grey_probe_successes=self._transport.grey_probe_successes,
             adaptive=self._transport.spray != "blind",
-            compared=self._transport.judgement == "relative",
+            compared=self._transport.dialect.judgement == "relative",
         )
         self._seed = rng.randrange(1 << 32) if seed is None else seed
         self._health = health

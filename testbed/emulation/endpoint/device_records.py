@@ -352,7 +352,7 @@ class DeviceRecords(Closeable):
             self._operator.begin(self._t0_ns, self._disabled_ports())
         self._operated = replace(self._operated, flows=(*self._operated.flows, flow))
         self._operator.use_flows_of(self._operated)
-        self._operator.add(connection, now_ns)
+        self._operator.add(connection.qp, connection.plan, now_ns)
         connection.is_operated = True
 
     def _receive(self, connection: _Connection, now_ns: int) -> None:
