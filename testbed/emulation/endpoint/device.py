@@ -13,7 +13,7 @@ not answer.
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from ipaddress import IPv6Address
 from pathlib import Path
@@ -33,7 +33,7 @@ from testbed.model.fabric.ev_set import EvChoice, choose_evs
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
 from testbed.model.units import NS_PER_S
-from testbed.mrc import NEVER, Arrival
+from testbed.mrc import NEVER, Arrival, Event, QueuePair
 from testbed.mrc.constants import FIRST_QPN
 from testbed.mrc.verbs import CompletionQueue, Context, PeerPaths, WorkCompletion
 from testbed.mrc.wire.kinds import DEFAULT_OPTIONS
@@ -52,6 +52,10 @@ _QPNS = 1 << 23
 one opened after another, do not take each other's packets."""
 
 
+Observer = Callable[[Sequence[tuple[QueuePair, list[Event]]]], None]
+"""Sees what the queue pairs report."""
+
+
 class _VerbsTransport:
     """The queue pairs of a verbs context, on a NIC."""
 
@@ -59,6 +63,7 @@ class _VerbsTransport:
         self._context = context
         self._nic = nic
         self._records = records
+        self.observer: Observer | None = None
 
     def receive(self, packet: memoryview, arrival: Arrival) -> None:
         """Take in an inner packet and answer it, if that is due at once."""
@@ -85,10 +90,11 @@ class _VerbsTransport:
             room -= datagram.is_data
             if records is not None:
                 records.sent(core, datagram, plane, now_ns)
-        if records is None:
-            self._context.take_events()
-        else:
-            records.end_round(self._context.events_by_qp(), now_ns)
+        events = self._context.events_by_qp()
+        if self.observer is not None:
+            self.observer(events)
+        if records is not None:
+            records.end_round(events, now_ns)
         return room
 
     def deadline_ns(self, now_ns: int, *, full: bool) -> int:
@@ -148,7 +154,11 @@ class Device(Closeable):
         self._records: DeviceRecords | None = None
         if records is not None:
             self._records = DeviceRecords(records, topology, host, self._evs)
+            self._records.port_switched = self._port_switched
+            for plane in self._records.disabled_ports():
+                self._port_switched(plane, True, now_ns())
         transport = _VerbsTransport(self.context, self._nic, self._records)
+        self._transport = transport
         self._loop = EventLoop(self._nic, PortMonitor.of(topology, host), transport)
 
     def close(self) -> None:
@@ -156,6 +166,37 @@ class Device(Closeable):
         self._loop.close()
         if self._records is not None:
             self._records.close()
+
+    # --- orders of a controller --------------------------------------------------------------
+
+    def observe(self, observer: Observer) -> None:
+        """Have the events of all queue pairs seen, each round."""
+        self._transport.observer = observer
+
+    def switch_port(self, plane: int, *, disabled: bool, now_ns: int) -> None:
+        """Take the own port of a plane out of use, or allow it again."""
+        if self._records is not None:
+            self._records.switch_port(plane, disabled=disabled, now_ns=now_ns)
+        self._port_switched(plane, disabled, now_ns)
+
+    def _port_switched(self, plane: int, disabled: bool, now_ns: int) -> None:
+        self.context.set_port_disabled(plane, disabled=disabled, now_ns=now_ns)
+
+    def order_ev(self, core: QueuePair, ev: int, *, deny: bool, now_ns: int) -> None:
+        """Deny an EV of a queue pair, or allow it again, as the operator does by hand."""
+        records = self._records
+        if records is not None and records.order_ev(core, ev, deny=deny, now_ns=now_ns):
+            return
+        (core.deny_ev if deny else core.allow_ev)(ev, now_ns)
+
+    def replace_ev(self, core: QueuePair, ev: int, new: EvChoice, now_ns: int) -> None:
+        """Have a queue pair use another EV of the same plane in the place of one."""
+        (entry,) = ev_entries([new])
+        core.replace_ev(ev, entry, now_ns)
+        if self._records is not None:
+            self._records.replaced_ev(core, ev, new)
+
+    # -----------------------------------------------------------------------------------------
 
     @property
     def send_errors(self) -> int:
