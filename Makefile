@@ -57,7 +57,8 @@ test-wheel: setup ## install the wheel into empty environments, and test it ther
 	@$(OWNED) . -- .venv/bin/python -P -m pytest -ra -n 0 -m install $(ARGS) tests/install
 
 .PHONY: check
-check: lint ## lint, types, prose, and the tests that need neither root, a fabric nor other programs
+check: lint ## lint, types, prose, commits, and the tests that need neither root, a fabric nor other programs
+	@.venv/bin/python scripts/commits.py
 	@$(OWNED) . -- .venv/bin/python -P -m pytest -q -n $(CPUS) $(BY_FILE) -m "not ($(SLOW)) and $(ANYWHERE)" $(ARGS)
 
 .PHONY: soak

@@ -3,7 +3,7 @@ r"""A path selector that leaves an EV for a while once a queue has marked it.
     testbed simulate scenarios/paper/forced-ev.yaml \
         --set transport.spray=examples/leave_marked.py:LeaveMarked
 
-MRC passes over a marked EV once. docs/paper-studies.md compares both where two flows share an EV.
+MRC passes over a marked EV once. docs/paper/studies.md compares both where two flows share an EV.
 """
 
 from collections.abc import Sequence

@@ -24,20 +24,20 @@ def with_tables(document: str) -> str:
 
 def table(group: type[MetricGroup]) -> str:
     """A table of a group's metrics: keys of `summary.json`, unit, definition."""
-    own = [metric for metric in group.metrics() if metric.name in vars(group)]
+    own = [metric for metric in group.metrics() if metric.name in group.__annotations__]
     rows = "".join(
         f"| {_keys(metric)} | {_unit(metric)} | {metric.definition} |\n" for metric in own
     )
     return f"| key | unit | definition |\n| --- | --- | --- |\n{rows}"
 
 
-def _keys(metric: Metric[object]) -> str:
+def _keys(metric: Metric) -> str:
     first, *others = (f"`{quantity.key}`" for quantity in metric.quantities)
     suffixes = [f"`{key.strip('`').removeprefix(metric.name)}`" for key in others]
     return ", ".join((first, *suffixes))
 
 
-def _unit(metric: Metric[object]) -> str:
+def _unit(metric: Metric) -> str:
     return ", ".join(quantity.unit.symbol for quantity in metric.quantities)
 
 

@@ -1,9 +1,9 @@
-"""Keep results of `testbed figures`, and write the rows of docs/paper.md and the README's sum.
+"""Keep results of `testbed figures`, and write the rows of docs/paper/rows.md and the README's sum.
 
     python scripts/paper_page.py results/paper    # adds the results of this directory first
     python scripts/paper_page.py                  # writes the documents again
 
-`docs/paper-results.json` keeps what each seed of each figure came to: results of several
+`docs/paper/results.json` keeps what each seed of each figure came to: results of several
 directories add up, in whatever order they are added. The rows stand between `<!-- rows -->` and
 `<!-- end -->`. A drawing is that of the directory that was added last.
 """
@@ -30,13 +30,13 @@ from testbed.studies.paper.report import ReportRow
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-RESULTS = DOCS / "paper-results.json"
+RESULTS = DOCS / "paper" / "results.json"
 PICTURES = Path("images", "paper")
 COLOURS = 128
 """Of a picture in the document: lines and text need no more, and files are half as large."""
 
 _ROWS = re.compile(r"(<!-- rows -->\n).*(<!-- end -->)", re.DOTALL)
-_SUM = re.compile(r"\[[^]]* hold\]\(docs/paper\.md\);[^|]*own studies: \d+ of \d+ hold")
+_SUM = re.compile(r"\[[^]]* hold\]\(docs/paper/rows\.md\);[^|]*own studies: \d+ of \d+ hold")
 
 
 def rows_of(results: PublishedResults) -> list[Row]:
@@ -50,14 +50,14 @@ def rows_of(results: PublishedResults) -> list[Row]:
 def with_rows(document: str, rows: Sequence[Row]) -> str:
     """The page with these rows between its comments."""
     drawn = {file.name for file in (DOCS / PICTURES).iterdir()}
-    text = as_document(rows, PICTURES.as_posix(), drawn)
+    text = as_document(rows, f"../{PICTURES.as_posix()}", drawn)
     return _ROWS.sub(lambda match: f"{match[1]}{text}{match[2]}", document)
 
 
 def with_sum(readme: str, rows: Sequence[Row]) -> str:
     """The README with the sum of these rows."""
     hold, others, own = sums_of(rows)
-    return _SUM.sub("; ".join(filter(None, (f"[{hold}](docs/paper.md)", others, own))), readme)
+    return _SUM.sub("; ".join(filter(None, (f"[{hold}](docs/paper/rows.md)", others, own))), readme)
 
 
 def added(results: PublishedResults, directory: Path) -> PublishedResults:
@@ -101,7 +101,7 @@ def main(directories: Sequence[Path]) -> None:
         results = added(results, directory)
     write_results(RESULTS, results)
     rows = rows_of(results)
-    page, readme = DOCS / "paper.md", ROOT / "README.md"
+    page, readme = DOCS / "paper" / "rows.md", ROOT / "README.md"
     page.write_text(with_rows(page.read_text(encoding="utf-8"), rows), encoding="utf-8")
     readme.write_text(with_sum(readme.read_text(encoding="utf-8"), rows), encoding="utf-8")
 

@@ -33,7 +33,7 @@ LEAVES_OUT = re.compile(r"^(#+ .*|\|[ -:|]*\|)$", re.MULTILINE)
 
 def documents() -> list[Path]:
     """Every document for people."""
-    places = (PROJECT.glob("*.md"), PROJECT.glob("docs/*.md"), PROJECT.glob("labs/**/*.md"))
+    places = (PROJECT.glob("*.md"), PROJECT.glob("docs/**/*.md"), PROJECT.glob("labs/**/*.md"))
     return sorted({PROJECT / "results/README.md"}.union(*places))
 
 

@@ -12,8 +12,6 @@ import pytest
 
 import testbed
 from testbed import interpreter
-from testbed.model.errors import RunFailedError
-from testbed.studies.bench import on_cluster
 from testbed.studies.bench.simulated.cost import in_new_process
 from testbed.studies.labs.grading.course import Course, grade_all
 from tests.planted import NAMES, Planted
@@ -107,7 +105,8 @@ def test_scripts_and_documents_start_modules_safely() -> None:
     """`tests.labs.prepared` is the checkout's own, and `venv` makes the first interpreter."""
     unsafe = re.compile(r"python3?\"?(?: -[uqB])* -m (?:testbed|pytest|distributed|dask)\b")
     files = [ROOT / "Makefile", ROOT / "action.yml", ROOT / "Containerfile", ROOT / "README.md"]
-    files += [*ROOT.glob("docs/*.md"), *ROOT.glob("scripts/**/*.sh"), *ROOT.glob("scripts/*.yml")]
+    files += [*ROOT.glob("docs/**/*.md"), *ROOT.glob("scripts/**/*.sh")]
+    files += [*ROOT.glob("scripts/*.yml")]
     files += [ROOT / "CONTRIBUTING.md", *ROOT.glob(".github/workflows/*.yml")]
     found = [
         f"{file.relative_to(ROOT)}: {text}"
@@ -189,8 +188,6 @@ def _measured(_scenario: object) -> list[str]:
 
 
 def test_the_bench_measures_with_the_installed_package(planted: Planted) -> None:
-    with pytest.raises(RunFailedError, match="KeyError"):
-        on_cluster.measure("no such part", 1, ".")
     path = in_new_process(_measured, None)  # type: ignore[arg-type] # it takes any value
     assert str(planted.directory) not in path
     assert not planted.executed

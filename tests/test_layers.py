@@ -75,6 +75,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "studies/paper": {"campaign", "model", "model/files", "results"},
     "emulation/experiment": {
+        "device",
         "emulation/controller",
         "emulation/endpoint",
         "emulation/fabric",

@@ -50,8 +50,8 @@ SECTIONS = {
         *("clustermapper", "baselines", "ordinary-traffic", "device", "rdma", "wireshark", "ci"),
     ),
     "Judge": (
-        *("results", "metrics", "trust", "paper", "paper-studies", "performance"),
-        *("link-model", "wire"),
+        *("results", "metrics", "trust", "paper/index", "paper/rows", "paper/studies"),
+        *("performance", "link-model", "wire"),
     ),
 }
 """The documents in the order in which the site lists them."""

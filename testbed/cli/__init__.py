@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from testbed import fast, installation
 from testbed.cli.bench import bench
@@ -41,9 +42,13 @@ from testbed.model.errors import ExitStatus, InputError, TestbedError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from typer._click import Context, HelpFormatter
     from typing_extensions import Buffer
 
-__all__ = ["command_line", "main"]
+__all__ = ["PURPOSES", "command_line", "main"]
+
+PURPOSES = "Run", "Look at runs", "Look at a fabric", "Break by hand", "Learn", "Judge", "Machine"
+"""What commands are for, in the order of the help."""
 
 _NOT_USABLE = {errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR}
 """Errors of a path that whoever names it can mend."""
@@ -153,30 +158,48 @@ def _require_text() -> None:
         raise InputError.of("working directory", found, "one that exists", remedy) from None
 
 
+class _ByPurpose(TyperGroup):
+    """The commands, listed by what they are for."""
+
+    def format_commands(self, ctx: "Context", formatter: "HelpFormatter") -> None:  # noqa: ARG002
+        """Write a list for each purpose, all of one width."""
+        widest = max(map(len, self.commands))
+        rows: dict[str, list[tuple[str, str]]] = {purpose: [] for purpose in PURPOSES}
+        for name, command in self.commands.items():
+            row = name.ljust(widest), command.get_short_help_str(limit=70)
+            rows[vars(command)["rich_help_panel"]].append(row)
+        for purpose, of_purpose in rows.items():
+            with formatter.section(purpose):
+                formatter.write_dl(of_purpose)
+
+
 def command_line() -> typer.Typer:
     """Build the command line."""
     app = typer.Typer(
         help="Run MRC over SRv6 on an emulated multi-plane Clos fabric, and measure what happens.",
+        cls=_ByPurpose,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
     app.callback()(_callback)
-    commands: tuple[Callable[..., None], ...] = (
-        *(run, simulate, report, watch, replay, compare),
-        *(list_, validate, paths, trace, topo, protocol, schema),
-        *(shell, write_bw, write_lat),
-        *(figures, bench),
-        *(doctor, clean),
-    )
-    for command in commands:
-        app.command(command.__name__.strip("_").replace("_", "-"))(command)
-    app.add_typer(fault_commands(), name="fault")
+    commands: dict[str, tuple[Callable[..., None], ...]] = {
+        "Run": (run, simulate, shell, write_bw, write_lat),
+        "Look at runs": (watch, replay, report, compare),
+        "Look at a fabric": (list_, validate, schema, topo, paths, trace, protocol),
+        "Judge": (figures, bench),
+        "Machine": (doctor, clean),
+    }
+    for purpose, functions in commands.items():
+        for function in functions:
+            name = function.__name__.strip("_").replace("_", "-")
+            app.command(name, rich_help_panel=purpose)(function)
     evs = ev_commands()
     evs.command("run")(run_mode)
-    app.add_typer(evs, name="ev")
-    app.add_typer(port_commands(), name="port")
-    app.add_typer(lab_commands(), name="lab")
+    by_hand = {"fault": fault_commands(), "port": port_commands(), "ev": evs}
+    for name, group in by_hand.items():
+        app.add_typer(group, name=name, rich_help_panel="Break by hand")
+    app.add_typer(lab_commands(), name="lab", rich_help_panel="Learn")
     return app
 
 

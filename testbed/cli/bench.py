@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from testbed.cli.options import Json, Results
-from testbed.cli.placing import On, pool_at
 from testbed.cli.screen import print_json, ruled_table, stderr, stdout
 from testbed.cli.summary import print_status
 from testbed.model.errors import ExitStatus, InputError
@@ -38,7 +37,6 @@ def bench(
         ),
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the parts and exit.")] = False,
-    on: On = None,
     as_json: Json = False,
 ) -> None:
     """Measure against targets, with repeats and spread (root).
@@ -56,8 +54,6 @@ def bench(
     unknown = [name for name in parts or () if name not in PARTS]
     if unknown:
         raise InputError.of("PART", unknown[0], f"one of {', '.join(PARTS)}")
-    if on is not None:
-        parts = _measured_anywhere(parts)
     usual = [name for name, part in PARTS.items() if htsim is not None or not part.only_if_named]
     chosen = {name: PARTS[name] for name in PARTS if name in (parts or usual)}
     _look_for_htsim(htsim, named="htsim" in chosen, usual=not parts)
@@ -66,18 +62,11 @@ def bench(
 
         require()
     setting = Setting(repeats, results, stderr().print, htsim)
-    with acting_for(results), pool_at(on, f"bench {next(iter(chosen))}", results) as pool:
-        if pool is not None:
-            from testbed.studies.bench.on_cluster import figures_from
-
-            figures = figures_from(pool, chosen, repeats, results, stderr().print)
-        else:
-            figures = {
-                name: _measured(
-                    name, part, replace(setting, repeats=min(repeats, part.most_repeats))
-                )
-                for name, part in chosen.items()
-            }
+    with acting_for(results):
+        figures = {
+            name: _measured(name, part, replace(setting, repeats=min(repeats, part.most_repeats)))
+            for name, part in chosen.items()
+        }
     if as_json:
         print_json(
             [{"part": name} | figure.to_json() for name, part in figures.items() for figure in part]
@@ -100,22 +89,6 @@ def _look_for_htsim(checkout: Path | None, *, named: bool, usual: bool) -> None:
         find(checkout)
     elif usual:
         stderr().print("htsim: not compared; name a checkout of uet-htsim with --htsim DIR")
-
-
-def _measured_anywhere(parts: list[str] | None) -> list[str]:
-    """The parts that workers may measure: those that were named, or all that only simulate.
-
-    Raises:
-        InputError: one that was named is of the machine that measures it.
-    """
-    from testbed.studies.bench.parts import PARTS
-
-    anywhere = [name for name, part in PARTS.items() if part.anywhere]
-    for name in parts or ():
-        if name not in anywhere:
-            expected = f"a part whose figures are the same on every machine: {', '.join(anywhere)}"
-            raise InputError.of("--on", name, expected, "measure it on the machine itself")
-    return parts or anywhere
 
 
 def _measured(name: str, part: "BenchPart", setting: "Setting") -> "list[Measurement]":

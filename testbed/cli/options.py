@@ -3,6 +3,7 @@
 import errno
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -155,3 +156,18 @@ def writing(option: str, path: Path, kind: str = "a file to write") -> Iterator[
             raise MachineError(what, "free some, or write elsewhere") from None
         reason = (error.strerror or str(error)).lower()
         raise InputError.of(option, str(path), f"{kind} ({reason})") from None
+
+
+@contextmanager
+def located_in(scenario: str) -> Iterator[None]:
+    """Name the scenario in the errors of a block that checks it.
+
+    Raises:
+        InputError: the block's, with the scenario's name before each place.
+    """
+    try:
+        yield
+    except InputError as error:
+        problems = error.problems
+        located = [replace(each, where=f"{scenario}: {each.where}") for each in problems]
+        raise InputError(located) from None

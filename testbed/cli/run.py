@@ -1,7 +1,9 @@
 """`testbed run`: one experiment from its file to its report."""
 
+import os
 import signal
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +14,7 @@ from testbed.campaign.options import STOP_IF_LATE
 from testbed.cli.fault import print_fault_help
 from testbed.cli.fitting import Fitting
 from testbed.cli.live import Watch, watch_options, watching_emulated
-from testbed.cli.options import Pcap, links_named
+from testbed.cli.options import Pcap, links_named, located_in
 from testbed.cli.run_options import RunOptions, run_options
 from testbed.cli.screen import print_warning
 from testbed.cli.series import make_runs
@@ -60,6 +62,10 @@ def run(
         bool,
         typer.Option("--end-with-stdin", help="End the run when its input, a pipe, is closed."),
     ] = False,
+    print_output: Annotated[
+        bool,
+        typer.Option("--print-output", help="Print what programs print, after their hosts' names."),
+    ] = False,
     watch: Watch,
 ) -> None:
     """Run a scenario and write its report (root).
@@ -67,8 +73,8 @@ def run(
     Several scenarios, --repeat and --sweep make several runs and compare them in one report. With
     --hold the fabric and its traffic stay up for faults by hand (testbed fault) until Ctrl-C; then
     the report is written. --live does the same, and shows the run in a browser. Exit status: 0 as
-    expected, 1 data was lost or corrupted or an expectation is not met, 2 wrong input, 3 this
-    machine cannot run it, 4 the run cannot be trusted, 130 interrupted.
+    expected, 1 data was lost or corrupted, a program failed or an expectation is not met, 2 wrong
+    input, 3 this machine cannot run it, 4 the run cannot be trusted, 130 interrupted.
     """
     if end_with_stdin:
         from testbed.sandbox.system_calls import end_with_input
@@ -97,6 +103,7 @@ def run(
             links_named(scenario.topology, captured),
             holding,
             stop_if_late,
+            os.dup(sys.stderr.fileno()) if print_output else None,
         )
         with _telling_of_another(), _ending_hold_by_ctrl_c(holding, progress) as report:
             run_experiment(experiment, report)
@@ -117,6 +124,7 @@ def _checked(
 ) -> "Scenario":
     """Load a scenario, and check all that can be checked before the fabric is built."""
     from testbed.emulation.experiment.footprint import require_room
+    from testbed.emulation.experiment.programs import require_programs
 
     here = options.on is None
     if here:
@@ -128,6 +136,8 @@ def _checked(
     _require_no_pause(scenario)
     if here:
         require_room(scenario)
+        with located_in(name):
+            require_programs(scenario)
     links_named(scenario.topology, pcap)
     fitting.require(name, scenario)
     return scenario

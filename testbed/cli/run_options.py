@@ -50,6 +50,7 @@ class RunOptions:
         into: the directory of the series; None for one that is named after the time.
         folder: the directory in that of all results for a single run; None for the scenario's name.
         recorded: whether the scenario's file is one that a campaign wrote.
+        allow_code: whether a file that does not ship may execute code.
         require_trusted: whether a degraded run is an error.
         on: where the runs of a series are made; None: on this machine.
         store: where the workers of that place leave them; None: in the directory of the series.
@@ -67,6 +68,7 @@ class RunOptions:
     into: Path | None
     folder: str | None
     recorded: bool
+    allow_code: bool
     require_trusted: bool
     on: str | None
     store: str | None
@@ -111,8 +113,19 @@ class RunOptions:
         return scenario
 
     def _name_code(self, name: str, scenario: "Scenario") -> None:
-        """Print which files of code a scenario executes, each once."""
-        for key, code in scenario.own_code.items():
+        """Print which code a scenario executes: classes and its command, each once.
+
+        Raises:
+            InputError: it may not. What ships may, and what an option names.
+        """
+        from testbed.model.files.catalog import is_shipped
+
+        options = {*self.settings, *self.sweep}
+        for key, code in scenario.executes.items():
+            by_option = any(f"{key}.".startswith(f"{given}.") for given in options)
+            if not (self.allow_code or by_option or is_shipped(name)):
+                remedy = "read it; if it may run as you, add --allow-code"
+                raise InputError.of(f"{name}: {key}", code, "a scenario without code", remedy)
             line = f"{name}: executes {code} ({key})"
             if line not in self._warned:
                 stderr().print(printable(line))
@@ -213,6 +226,10 @@ def run_options(
     recorded: Annotated[
         bool, typer.Option(RECORDED, hidden=True, help="The file is one that a campaign wrote.")
     ] = False,
+    allow_code: Annotated[
+        bool,
+        typer.Option("--allow-code", help="Run a file of yours that names classes or a command."),
+    ] = False,
     no_figures: NoFigures = False,
     as_json: Json = False,
 ) -> RunOptions:
@@ -237,6 +254,7 @@ def run_options(
         into=into,
         folder=folder,
         recorded=recorded,
+        allow_code=allow_code,
         require_trusted=require_trusted,
         on=on,
         store=store,

@@ -2,14 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from testbed.cli.live import Watch, ending_on_ctrl_c, print_address, watch_options
+from testbed.cli.options import located_in
 from testbed.cli.run_options import RunOptions, run_options
 from testbed.cli.series import make_runs
 from testbed.command_options import with_options
-from testbed.model.errors import InputError
 
 if TYPE_CHECKING:
     from testbed.campaign.series import Settings
@@ -77,10 +76,7 @@ def _checked(options: RunOptions, name: str, swept: "Settings") -> "Scenario":
     from testbed.sim.run import require_simulated
 
     scenario = options.scenario(name, nominal, swept)
-    try:
+    with located_in(name):
         require_simulated(scenario)
-    except InputError as error:
-        located = [replace(problem, where=f"{name}: {problem.where}") for problem in error.problems]
-        raise InputError(located) from None
     require_room_to_simulate(scenario)
     return scenario

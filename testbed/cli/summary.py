@@ -1,6 +1,7 @@
 """A run's summary as tables, and the exit status that it means."""
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
@@ -29,6 +30,8 @@ def why(summary: "Summary", *, require_trusted: bool) -> str:
             return f"the run is {summary.verdict}: its figures cannot be trusted"
         case _ if not integrity.intact:
             return "data was lost or corrupted"
+        case _ if summary.failed_programs:
+            return "a program failed"
     missed = sum(not expected.holds for expected in summary.expectations)
     return f"{missed} of {len(summary.expectations)} expectations of the scenario are not met"
 
@@ -75,8 +78,8 @@ def show(
         f"{US.show(summary.base_rtt_us)} ({US.show(summary.base_rtt_real_us)} at full speed)",
         style="bold",
     )
-    parts = *_flows(summary), *_operations(summary), *_faults(summary), *_located(summary)
-    for part in parts:
+    parts = [*_flows(summary), *_operations(summary), *_faults(summary), *_located(summary)]
+    for part in (*parts, *_programs(summary, run)):
         console.print(part)
     console.print(_integrity(summary))
     if summary.expectations:
@@ -117,6 +120,9 @@ def _flows(summary: "Summary") -> "Iterator[RenderableType]":
     from testbed.model.summary.flows import slowest_flows
     from testbed.model.summary.spread import worth_showing
 
+    if not summary.flows:
+        yield "no queue pair has sent anything"
+        return
     flows = [(flow.name, flow) for flow in slowest_flows(summary.flows)]
     count = len(summary.flows)
     yield _table("flow" if len(flows) == count else f"slowest of {count}", FlowSummary, flows)
@@ -141,6 +147,46 @@ def _operations(summary: "Summary") -> "Iterator[RenderableType]":
             if operation.unfinished and operation.planned:
                 yield "  all have to, unless expect.operations bounds count or unfinished"
         yield ""
+
+
+def _programs(summary: "Summary", run: "RunDirectory") -> "Iterator[RenderableType]":
+    """How programs ended: each that failed, and where the output of all is."""
+    from rich.text import Text
+
+    from testbed.model.run_files.layout import PROGRAMS
+    from testbed.model.units import show_size
+
+    if not summary.programs:
+        return
+    failed = summary.failed_programs
+    count = f"{len(failed)} of {len(summary.programs)} failed" if failed else "none failed"
+    yield Text("programs: ").append(count, "bold red" if failed else "")
+    for program in failed:
+        yield Text(f"  {program.host}: {program.ending}; its output: {run.path / program.output}")
+        if last := _last_line(run.path / program.output):
+            yield Text(f"    {last}")
+    for program in summary.programs:
+        if program.output_dropped:
+            dropped = show_size(program.output_dropped)
+            yield Text(f"  {program.host} printed more than is kept: without the last {dropped}")
+    if not failed:
+        yield Text(f"  their output: {run.path / PROGRAMS}")
+
+
+_TAIL = 4096
+"""Bytes at the end of a program's output in which its last line is looked for."""
+
+
+def _last_line(output: Path) -> str:
+    """The last line that a program printed, as far as it can be printed here."""
+    from testbed.model.errors import printable
+
+    if not output.is_file():
+        return ""
+    with output.open("rb") as file:
+        file.seek(max(output.stat().st_size - _TAIL, 0))
+        lines = file.read().decode("utf-8", "replace").split("\n")
+    return printable(next((line for line in reversed(lines) if line.strip()), "")).strip()
 
 
 def _faults(summary: "Summary") -> "Iterator[RenderableType]":
@@ -208,7 +254,7 @@ def _over_flows(group_type: "type[MetricGroup]", rows: "Mapping[str, Spreads]") 
     return table
 
 
-def _forms(metric: "Metric[Any]", fault: "FaultSummary") -> tuple[str, str, str]:
+def _forms(metric: "Metric", fault: "FaultSummary") -> tuple[str, str, str]:
     """A metric's value in each form of times; in the first column if it is no time."""
     from testbed.model.summary.unit import RTT, US
 

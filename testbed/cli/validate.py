@@ -132,9 +132,8 @@ def _topology_facts(topology: "Topology") -> dict[str, Any]:
 
 
 def _code(scenario: "Scenario") -> dict[str, Any]:
-    """The files of code that a scenario executes."""
-    code = {key: str(own) for key, own in scenario.own_code.items()}
-    return {"executes": code} if code else {}
+    """The classes and the command that a scenario executes."""
+    return {"executes": scenario.executes} if scenario.executes else {}
 
 
 def _scenario_facts(scenario: "Scenario") -> dict[str, Any]:

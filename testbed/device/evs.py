@@ -4,6 +4,7 @@ import errno
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from ipaddress import IPv6Address
 from typing import Final
 
@@ -150,15 +151,18 @@ class EvProfiles:
         number, peer = profiles.ev, profiles.peer
         profile = self.get(number)
         if profile.mode is EvMode.AUTO:
-            least = min(profile.min_active, len(automatic))
-            return EvProfile(automatic, ev_min_active=least or 1)
+            return self._judged(automatic, profile.min_active)
         dst = host_of_nic(self.device.topology, IPv6Address(peer))
         found = (self.number_of(ev, profile.format.mode, dst) for ev in profile.evs) if dst else ()
         values = dict.fromkeys(value for value in found if value is not None)
         if dst is None or not values:
             raise ValueError(f"no EV of profile {number} leads to {IPv6Address(peer)}")
-        least = min(profile.min_active, len(values))
-        return EvProfile(self.entries(values, dst), ev_min_active=least)
+        return self._judged(self.entries(values, dst), profile.min_active)
+
+    def _judged(self, entries: tuple[EvEntry, ...], min_active: int) -> EvProfile:
+        """EVs that are judged as the NIC judges all; so many of them stay in use."""
+        made = self.device.ev_profile(entries)
+        return replace(made, ev_min_active=min(min_active or made.ev_min_active, len(entries)))
 
     def entries(self, values: Iterable[int], dst: Node) -> tuple[EvEntry, ...]:
         """The entries of an EV profile to a host, all of them active."""

@@ -2,20 +2,58 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 from testbed.device import library
 from testbed.device.nic import NicProcess
+from testbed.emulation.endpoint.clock import now_ns
+from testbed.emulation.endpoint.device import Device
+from testbed.emulation.endpoint.health import HealthLog
 from testbed.emulation.fabric.fabric import Fabric
 from testbed.model.errors import MachineError
 from testbed.model.fabric.nodes import Node
+from testbed.model.fabric.topology import Topology
+from testbed.model.run_files.layout import HEALTH
+from testbed.model.transport import Mrc
 from testbed.sandbox.channel import Channel
 from testbed.sandbox.namespaces import NETNS_DIR, enter_netns
 from testbed.sandbox.processes import Child, spawn
+from testbed.sandbox.system_calls import raise_priority
 
 _STARTS_S = 30.0
 DIRECTORY = NETNS_DIR.parent / "mrc"
 """In the sandbox's own /run: no space is in this path, wherever the project is."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunSetting:
+    """The run in which devices take part.
+
+    Attributes:
+        topology: its fabric.
+        raw: where they record.
+        transport: how they send.
+        seed: of their EVs.
+    """
+
+    topology: Topology
+    raw: Path
+    transport: Mrc
+    seed: int
+
+    def open_device(self, host: Node, health: HealthLog) -> Device:
+        """Open the device of a host, in its network namespace."""
+        return Device(
+            self.topology,
+            host,
+            self.raw,
+            transport=self.transport,
+            seed=self.seed,
+            health=health,
+        )
 
 
 @contextmanager
@@ -34,7 +72,7 @@ def devices(fabric: Fabric, report: Callable[[str], None]) -> Iterator[Mapping[N
         yield {}
         return
     with ExitStack() as stack:
-        nics = {host: stack.enter_context(_start(host)) for host in topology.hosts}
+        nics = {host: stack.enter_context(start_nic(host)) for host in topology.hosts}
         for nic in nics.values():
             while not any("ready" in message for message in nic.receive(_STARTS_S)):
                 nic.check()
@@ -44,11 +82,29 @@ def devices(fabric: Fabric, report: Callable[[str], None]) -> Iterator[Mapping[N
         yield {host: nic.pid for host, nic in nics.items()}
 
 
-def _start(host: Node) -> Child:
+def start_nic(host: Node, log: Path | None = None, setting: RunSetting | None = None) -> Child:
+    """Start the NIC process of a host; it sends `{"ready": True}`.
+
+    Args:
+        host: the host.
+        log: the file of its output.
+        setting: the run that it takes part in; it ends on command then.
+    """
+
     def work(channel: Channel) -> None:
         enter_netns(host.name)
-        with NicProcess() as nic:
+        if setting is None:
+            with NicProcess() as nic:
+                channel.send({"ready": True})
+                nic.run()
+            return
+        with suppress(PermissionError):  # then lag shows in the verdict, if there is any
+            raise_priority()
+        health = HealthLog(setting.raw.parent / HEALTH, host.name, now_ns())
+        with NicProcess(partial(setting.open_device, host, health), channel, health) as nic:
             channel.send({"ready": True})
             nic.run()
+        channel.send({"finished": {}})
 
-    return spawn(work, title=f"the NIC of {host.name}", isolated=False, name=f"nic-{host.name}")
+    title = f"the NIC of {host.name}"
+    return spawn(work, title=title, isolated=False, name=f"nic-{host.name}", log=log)

@@ -36,10 +36,13 @@ class Library:
 
     def environment(self, of: Mapping[str, str]) -> dict[str, str]:
         """What a program needs in its environment, whose other variables are given."""
-        places = [str(self.preload.parent), *filter(None, [of.get("LD_LIBRARY_PATH")])]
+
+        def before(name: str, own: Path) -> str:
+            return ":".join(filter(None, (str(own), of.get(name))))
+
         return {
-            "LD_PRELOAD": str(self.preload),
-            "LD_LIBRARY_PATH": ":".join(places),
+            "LD_PRELOAD": before("LD_PRELOAD", self.preload),
+            "LD_LIBRARY_PATH": before("LD_LIBRARY_PATH", self.preload.parent),
             "NCCL_IBVERBS_LIB": str(self.ibverbs),
         }
 

@@ -10,7 +10,7 @@ import os
 import resource
 import select
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -21,7 +21,11 @@ from testbed.device.queues import ProgramQp
 from testbed.device.rings import ProgramError
 from testbed.emulation.endpoint.clock import now_ns
 from testbed.emulation.endpoint.device import Device, open_device
+from testbed.emulation.endpoint.health import HealthLog
 from testbed.model.closeable import Closeable
+from testbed.model.errors import Problem, as_answer
+from testbed.model.units import NS_PER_S
+from testbed.sandbox.channel import Channel
 
 _BACKLOG: Final = 128
 
@@ -32,8 +36,24 @@ _DESCRIPTORS: Final = 1024
 class NicProcess(Closeable):
     """Serves the programs of the host whose network namespace this process is in."""
 
-    def __init__(self) -> None:
-        """Listen."""
+    def __init__(
+        self,
+        opened: Callable[[], Device] = open_device,
+        run: Channel | None = None,
+        health: HealthLog | None = None,
+    ) -> None:
+        """Listen.
+
+        Args:
+            opened: opens the device, when the first program asks for it.
+            run: the channel of a run that this host takes part in: it takes the commands of an
+                endpoint, as far as they matter to it, and ends with `{"finish": True}`.
+            health: where the run looks for how late this process is; the device writes it, too.
+        """
+        self._open = opened
+        self._run = run
+        self._health = health
+        self._finishing = False
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.bind(SOCKET)
         self._listener.listen(_BACKLOG)
@@ -46,16 +66,18 @@ class NicProcess(Closeable):
         self._device: Device | None = None
         self._controller = Controller(self._qps)
         self._down = frozenset[int]()
+        if run is not None:
+            self._ready.register(run, select.EPOLLIN)
 
     def run(self) -> None:
-        """Serve programs for ever."""
+        """Serve programs: for ever, or until the run's command to finish."""
         gc.freeze()
         gc.disable()  # a collection would stop the NIC at a bad moment
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(_DESCRIPTORS, most), most))
-        while True:
+        while not self._finishing:
             if self._device is None:
-                self._serve(-1)
+                self._serve(-1 if self._health is None else self._health_due_s(self._health))
             else:
                 self._device.run(self._round, wake=self._ready.fileno())
                 self._controller.detach()
@@ -64,6 +86,14 @@ class NicProcess(Closeable):
 
     def _qps(self) -> Iterator[ProgramQp]:
         return (qp for program in self._programs.values() for qp in program.qps)
+
+    @staticmethod
+    def _health_due_s(health: HealthLog) -> float:
+        """How long an idle NIC may sleep; it writes a line of its health if that is due."""
+        now = now_ns()
+        if now >= health.due_ns:
+            health.write(now, {})
+        return max(health.due_ns - now, 0) / NS_PER_S
 
     def _round(self) -> bool:
         """Serve all programs once; returns whether none is left that uses the device."""
@@ -78,7 +108,8 @@ class NicProcess(Closeable):
                 program.take_posted(now)
             except ProgramError as error:
                 self._drop(program, error)
-        return not any(program.device is not None for program in self._programs.values())
+        used = any(program.device is not None for program in self._programs.values())
+        return self._finishing or not used
 
     def _tell_of_ports(self, programs: list[Program]) -> None:
         assert self._device is not None  # noqa: S101 - programs use it
@@ -93,6 +124,8 @@ class NicProcess(Closeable):
         for descriptor, _ in self._ready.poll(timeout_s):
             if descriptor == self._listener.fileno():
                 self._accept()
+            elif self._run is not None and descriptor == self._run.fileno():
+                self._take_commands(self._run)
             elif descriptor in self._doorbells:
                 self._doorbells[descriptor].woken()
             elif descriptor in self._programs:
@@ -102,6 +135,28 @@ class NicProcess(Closeable):
                         self._drop(program)
                 except ProgramError as error:
                     self._drop(program, error)
+
+    def _take_commands(self, run: Channel) -> None:
+        """Act on commands of the run.
+
+        Raises:
+            ConnectionError: it has ended.
+        """
+        commands = run.receive()
+        if commands is None:
+            raise ConnectionError("the run that this NIC belongs to has ended")
+        records = None if self._device is None else self._device.records
+        for command in commands:
+            if "finish" in command:
+                self._finishing = True
+            elif "deny" in command and records is not None:
+                records.deny_crossing(frozenset(command["deny"]), now_ns())
+            elif "operate" in command:
+                if records is not None and "command" in command:
+                    records.carry_out(command, run, now_ns())
+                else:
+                    problem = Problem("command", "this host", "one in which a program has a device")
+                    run.send({"operated": command["operate"], "content": as_answer(problem)})
 
     def _accept(self) -> None:
         try:
@@ -130,7 +185,7 @@ class NicProcess(Closeable):
 
     def _opened(self) -> Device:
         if self._device is None:
-            self._device = open_device()
+            self._device = self._open()
             self._controller.attach(self._device, now_ns())
             self._device.poll()  # it learns which ports have carrier
             self._down = self._device.context.down_planes

@@ -1,10 +1,11 @@
 """The outcome of every flow of a run, from the reports of its hosts."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from testbed.model.flows import fair_shares_bps, flows_of, left_for_data_bps
+from testbed.model.flows import fair_shares_bps, flows_of, left_for_data_bps, shares_bps
+from testbed.model.run_files.raw import DeviceOutcome, OpenedFlow, SentFlow
 from testbed.model.run_files.run import FlowRecord, HostRecord
 from testbed.model.scenario import Scenario
 from testbed.model.units import NS_PER_S, show_duration, show_rate
@@ -72,6 +73,60 @@ def flow_outcomes(
             )
         )
     return tuple(outcomes)
+
+
+def program_outcomes(
+    scenario: Scenario, opened: Sequence[OpenedFlow], closed: Sequence[DeviceOutcome]
+) -> tuple[tuple[FlowRecord, ...], dict[str, HostRecord]]:
+    """The outcome of the flows that programs have sent, and what their hosts count beside them.
+
+    Nobody knows what a program's bytes should be. Verified are those whose packets' checksums
+    (iCRC) were right. What a program did not wait for is not lost.
+
+    Args:
+        scenario: the scenario that was run.
+        opened: the flows, in the order of their numbers.
+        closed: what the devices have reported; a device whose process was killed reports nothing.
+    """
+    sent = {flow.flow: flow for device in closed for flow in device.sent}
+    placed = {flow.flow: flow.bytes_placed for device in closed for flow in device.received}
+    shares = shares_bps(scenario.topology, {flow.flow: (flow.src, flow.dst) for flow in opened})
+    outcomes = []
+    for flow in opened:
+        arrived = placed.get(flow.flow)
+        at_sender = sent.get(flow.flow) or SentFlow(flow=flow.flow, bytes_sent=arrived or 0)
+        missing = at_sender.bytes_sent - (arrived or 0)
+        unaccounted = missing if arrived is None else min(missing, at_sender.bytes_unaccounted)
+        outcomes.append(
+            FlowRecord(
+                flow=flow.flow,
+                src=flow.src,
+                dst=flow.dst,
+                transport=scenario.transport.kind,
+                ports_bps=shares[flow.flow] * scenario.transport.payload_share,
+                lane=flow.lane,
+                bytes_sent=at_sender.bytes_sent,
+                bytes_completed=at_sender.bytes_sent - unaccounted,
+                bytes_verified=arrived or 0,
+                bytes_lost=missing - unaccounted,
+                bytes_unaccounted=unaccounted,
+                packets_sent=at_sender.packets_sent,
+                packets_lost=at_sender.packets_lost,
+                packets_retransmitted=at_sender.packets_retransmitted,
+                errors=at_sender.errors,
+            )
+        )
+    return tuple(outcomes), {host: _merged(closed, host) for host in {d.host for d in closed}}
+
+
+def _merged(devices: Sequence[DeviceOutcome], host: str) -> HostRecord:
+    """What all devices of a host count together, which were open one after another."""
+    refused, control_bytes = Counter[str](), 0
+    for device in devices:
+        if device.host == host:
+            refused.update(device.refused)
+            control_bytes += device.control_bytes
+    return HostRecord(control_bytes=control_bytes, refused=dict(refused))
 
 
 def host_record(report: Mapping[str, Any]) -> HostRecord:

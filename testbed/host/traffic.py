@@ -74,13 +74,6 @@ class Connection:
     unpolled: bool = True
 
     @property
-    def deadline_ns(self) -> int:
-        """When its queue pair needs a turn even if no packet arrives."""
-        if self.qp.touched:
-            return min(self.qp.deadlines())
-        return min(self.timer_ns, self.data_ns)
-
-    @property
     def peer_node(self) -> Node:
         """The host at its other end."""
         return self.plan.peer
@@ -340,8 +333,13 @@ class Traffic:
         if self._moves:
             wake_ns = min(wake_ns, self._moves[-1][0])
         wake_ns = min(wake_ns, self.operator.deadline_ns, self._remap.deadline_ns)
-        for connection in self._turns:
-            deadline_ns = connection.deadline_ns
+        for connection in self._turns:  # a thousand, each round: calls would cost more than packets
+            if connection.qp.touched:
+                deadline_ns = min(connection.qp.deadlines())
+            elif connection.timer_ns < connection.data_ns:
+                deadline_ns = connection.timer_ns
+            else:
+                deadline_ns = connection.data_ns
             if deadline_ns < wake_ns and (deadline_ns > now_ns or not full):
                 wake_ns = deadline_ns
         return wake_ns

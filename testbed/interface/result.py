@@ -151,7 +151,7 @@ class Result:
         """
         data = self._data
         return {
-            table.name: with_paths(data.scenario, frame)
+            table.name: with_paths(data.scenario, frame, data.run.flows)
             if {"ev", "flow"} <= {*frame.columns}
             else frame
             for table, frame in data.tables.items()

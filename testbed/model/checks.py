@@ -17,6 +17,7 @@ from testbed.model.faults.checks import fault_problems, fault_remarks
 from testbed.model.flows import SIMULATED_HOPS_PER_S, flows_of, packet_hops
 from testbed.model.limits import size_problems, too_many_evs
 from testbed.model.operator.checks import operator_problems
+from testbed.model.own_code import OwnCode
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc, Roce, Tcp
 from testbed.model.units import (
@@ -27,7 +28,14 @@ from testbed.model.units import (
     show_size,
     show_wait,
 )
-from testbed.model.workload import PIECE, BackToBack, Collective, Connections, Training
+from testbed.model.workload import (
+    PIECE,
+    BackToBack,
+    Collective,
+    Connections,
+    Program,
+    Training,
+)
 
 MIN_MESSAGES = 10
 """Least number of completions of a flow for a useful measurement of the stall."""
@@ -51,7 +59,44 @@ def problems(scenario: Scenario) -> tuple[Problem, ...]:
         *_duration_problems(scenario),
         *expectation_problems(scenario),
         *operator_problems(scenario),
+        *_program_problems(scenario),
     )
+
+
+_OF_PROGRAMS = (
+    "kind",
+    "evs",
+    "backups",
+    "ev_profile",
+    "spray",
+    "judgement",
+    "probe_successes",
+    "grey_probe_successes",
+)
+"""The keys of `transport` that apply to the queue pairs of programs."""
+
+
+def _program_problems(scenario: Scenario) -> Iterator[Problem]:
+    """What does not go together with programs, whose queue pairs nobody knows beforehand."""
+    if not isinstance(scenario.workload, Program):
+        return
+    transport = scenario.transport
+    if not isinstance(transport, Mrc):
+        yield Problem("transport.kind", transport.kind, "mrc: the device of programs has no other")
+        return
+    expected = f"one of {', '.join(_OF_PROGRAMS)}: a program sets the rest itself"
+    for key, field in type(transport).model_fields.items():
+        value = getattr(transport, key)
+        if key not in _OF_PROGRAMS and value != field.default:
+            yield Problem(f"transport.{key}", str(value), expected, "leave it out")
+    if isinstance(transport.spray, OwnCode):
+        yield Problem("transport.spray", str(transport.spray), "adaptive or blind for programs")
+    if scenario.operator:
+        remedy = "testbed ev and testbed port, by hand while it runs"
+        yield Problem("operator", "commands for flows", "none: programs open flows", remedy)
+    for i, fault in enumerate(scenario.timeline):
+        if fault.kind == "busy":
+            yield Problem(f"timeline[{i}].kind", fault.kind, "another fault where programs run")
 
 
 def _duration_problems(scenario: Scenario) -> Iterator[Problem]:

@@ -7,9 +7,8 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from testbed.model.errors import RefusedValueError
 from testbed.model.part import Part
-from testbed.model.summary.metric import NEVER
-from testbed.model.summary.run import OperationSummary
 from testbed.model.summary.scopes import SCOPES
+from testbed.model.summary.unit import NEVER
 
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 
@@ -88,7 +87,8 @@ _SCHEMA = WithJsonSchema({"anyOf": [_NUMBER, _MAPPING]})
 _Bounds = dict[str, Annotated[Bound, BeforeValidator(_exactly), _SCHEMA]]
 
 
-_HOW_MANY_FINISH = {OperationSummary.count.name, OperationSummary.unfinished.name}
+_HOW_MANY_FINISH = {"count", "unfinished"}
+"""Metrics of `OperationSummary`."""
 
 
 class Expect(Part):

@@ -6,7 +6,7 @@ from typing import get_args
 from testbed.model.errors import Problem, did_you_mean
 from testbed.model.scenario import Scenario
 from testbed.model.summary.scopes import SCOPES
-from testbed.model.workload import Collective, Connections, Incast
+from testbed.model.workload import Collective, Connections, Incast, Program
 
 _NONE = "no such key"
 _SHOWN = 12
@@ -23,7 +23,8 @@ def expectation_problems(scenario: Scenario) -> Iterator[Problem]:
         found = "metrics of a victim, which the workload does not have"
         remedy = "an incast has one: workload: {kind: incast, victim: [h4, h1], ...}"
         yield Problem("expect.victim", found, _NONE, remedy)
-    if expect.operations and not isinstance(workload, (*get_args(Collective), Connections)):
+    with_operations = (*get_args(Collective), Connections, Program)
+    if expect.operations and not isinstance(workload, with_operations):
         found = f"metrics of operations, which the workload {workload.kind} does not have"
         remedy = "collectives, training and connection matrices have operations"
         yield Problem("expect.operations", found, _NONE, remedy)

@@ -1,15 +1,17 @@
 """The flows of a scenario: who sends to whom, numbered as in every record of a run."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import isclose
 
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
+from testbed.model.run_files.run import FlowRecord
 from testbed.model.scenario import Scenario
 from testbed.model.units import NS_PER_S
+from testbed.model.workload import Program
 
 LINKS_ACROSS, LINKS_WITHIN = 4, 2
 """Links that a packet crosses between two racks, and within one rack."""
@@ -48,6 +50,14 @@ def flows_of(scenario: Scenario) -> tuple[Flow, ...]:
     return tuple(Flow(number, *end) for number, end in enumerate(ends))
 
 
+def flows_recorded(scenario: Scenario, recorded: Iterable[FlowRecord]) -> tuple[Flow, ...]:
+    """The flows of a run: those of its scenario; where programs sent, those that were recorded."""
+    if not isinstance(scenario.workload, Program):
+        return flows_of(scenario)
+    host = scenario.topology.host_named
+    return tuple(Flow(flow.flow, host(flow.src), host(flow.dst), flow.lane) for flow in recorded)
+
+
 def links_crossed(topology: Topology, flow: Flow) -> int:
     """The number of links that a packet of a flow crosses, one way."""
     within = topology.rack(flow.src) == topology.rack(flow.dst)
@@ -67,15 +77,21 @@ def fair_shares_bps(scenario: Scenario) -> dict[int, float]:
     among the flows that leave it, and among those that arrive; what a flow cannot use because of
     its other end is shared among the others (Bertsekas and Gallager, Data Networks, 6.5.2).
     """
-    host_bps = float(scenario.topology.planes * scenario.topology.port_rate_bps)
     signals = scenario.signals
-    unassigned = {
-        number: (("out", src), ("in", dst))
+    data = {
+        number: (src, dst)
         for number, (src, dst, _) in enumerate(scenario.flows)
         if (src, dst) not in signals
     }
+    return dict.fromkeys(range(len(scenario.flows)), 0.0) | shares_bps(scenario.topology, data)
+
+
+def shares_bps(topology: Topology, flows: Mapping[int, tuple[str, str]]) -> dict[int, float]:
+    """The same of flows by their numbers, each given by source and destination."""
+    host_bps = float(topology.planes * topology.port_rate_bps)
+    unassigned = {number: (("out", src), ("in", dst)) for number, (src, dst) in flows.items()}
     free_bps = dict.fromkeys((end for ends in unassigned.values() for end in ends), host_bps)
-    shares = dict.fromkeys(range(len(scenario.flows)), 0.0)
+    shares: dict[int, float] = {}
     while unassigned:
         users = Counter(end for ends in unassigned.values() for end in ends)
         share_bps = min(free_bps[end] / count for end, count in users.items())

@@ -1,5 +1,6 @@
 """An experiment as data: its fabric, workload, transport and faults."""
 
+import shlex
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -14,7 +15,7 @@ from testbed.model.own_code import OwnCode, recorded_code
 from testbed.model.part import Part
 from testbed.model.transport import Mrc, Transport
 from testbed.model.units import RealTime, RunTime, parse_duration
-from testbed.model.workload import Connections, Training, Workload
+from testbed.model.workload import Connections, Program, Training, Workload
 
 MAX_SEED = (1 << 31) - 1
 
@@ -88,8 +89,19 @@ class Scenario(Part):
         }
 
     @property
+    def executes(self) -> dict[str, str]:
+        """The code of others that it executes, by the keys that name it: classes, and a command."""
+        code = {key: str(own) for key, own in self.own_code.items()}
+        if isinstance(self.workload, Program):
+            code["workload.command"] = shlex.join(self.workload.command)
+        return code
+
+    @property
     def flows(self) -> tuple[tuple[str, str, int], ...]:
-        """Each flow as (source, destination, lane), in order: one for each QP and direction."""
+        """Each flow as (source, destination, lane), in order: one for each QP and direction.
+
+        Where programs send, those that may be; the records of a run have those that were.
+        """
         lanes = range(self.transport.qps)
         directions = self.workload.directions(self.topology)
         return tuple((src, dst, lane) for src, dst in directions for lane in lanes)

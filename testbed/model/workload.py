@@ -12,8 +12,10 @@ A workload is a class here, which declares its keys and its pairs of hosts, and 
   each flow sends without a pause until the run ends.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import permutations
 from math import ceil
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -417,6 +419,74 @@ class Connections(Part):
         return min(max(transfer.size or PIECE for transfer in self.matrix), PIECE)
 
 
+def _variable(value: object) -> object:
+    """The value of a variable: a number of a file is text to programs."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    text = str(value) if is_number else value
+    if isinstance(text, str) and "\0" in text:
+        raise RefusedValueError("text without a NUL")
+    return text
+
+
+Word = Annotated[str, BeforeValidator(_variable)]
+"""A word of a command line, or the value of a variable."""
+
+
+class Program(Part):
+    """A program of the user's own in each host, which sends what it likes."""
+
+    operation: ClassVar[None] = None
+    depth: ClassVar[int] = 1
+
+    kind: Literal["program"] = "program"
+    hosts: Members | None = None
+    command: tuple[Word, ...] = Field(
+        min_length=1,
+        description="the program and its arguments; {host}, {rank} and {hosts} in them stand for "
+        "the host's name, its number from 0, and the names of all, with commas",
+    )
+    env: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], Word] = Field(
+        default_factory=dict, description="further environment variables"
+    )
+    directory: str | None = Field(
+        default=None,
+        min_length=1,
+        description="where it is started, relative to the scenario; default: the working directory",
+    )
+    endless: bool = Field(
+        default=False,
+        strict=True,
+        description="whether it runs until the run ends; else one that still runs then has failed",
+    )
+
+    def problems(self, topology: Topology) -> Iterator[Problem]:
+        """Hosts that do not exist, a second time or too few."""
+        yield from _member_problems(topology, self.hosts)
+        if not self.command[0].strip():
+            yield Problem("workload.command[0]", repr(self.command[0]), "the name of a program")
+
+    def directions(self, topology: Topology) -> tuple[tuple[str, str], ...]:
+        """All that may be: from each host to each other. Which there are the programs decide."""
+        return tuple(permutations(members(self.hosts, topology), 2))
+
+    def direction_count(self, topology: Topology) -> int:
+        """One for each pair of hosts, each way."""
+        count = member_count(self.hosts, topology)
+        return count * (count - 1)
+
+    def longest_bytes(self, _topology: Topology, _lanes: int) -> int:
+        """None is sent by the testbed itself."""
+        return 1
+
+    def command_of(self, rank: int, topology: Topology) -> list[str]:
+        """The command line of a host, with what stands for the host filled in."""
+        hosts = members(self.hosts, topology)
+        names = {"{host}": hosts[rank], "{rank}": str(rank), "{hosts}": ",".join(hosts)}
+        return [
+            re.sub("|".join(names), lambda found: names[found[0]], word) for word in self.command
+        ]
+
+
 Collective = SendRecv | AllReduce | AllToAll | Training
 
 BUS_FACTORS: Mapping[str, Callable[[int], float]] = {
@@ -428,7 +498,15 @@ BUS_FACTORS: Mapping[str, Callable[[int], float]] = {
 given the number of hosts (nccl-tests, doc/PERFORMANCE.md)."""
 
 Workload = Annotated[
-    WriteBw | Permutation | Incast | SendRecv | AllReduce | AllToAll | Training | Connections,
+    WriteBw
+    | Permutation
+    | Incast
+    | SendRecv
+    | AllReduce
+    | AllToAll
+    | Training
+    | Connections
+    | Program,
     ByKind(),
 ]
 

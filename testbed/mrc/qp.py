@@ -301,6 +301,11 @@ class QueuePair:
         return self.state is QpState.ERROR
 
     @property
+    def given_up(self) -> bool:
+        """Whether it is in state ERROR because of the transport: nobody has put it there."""
+        return self._requester.failed and self._state is not QpState.ERROR
+
+    @property
     def flight(self) -> int:
         """Payload bytes in flight."""
         return self._requester.flight.payload

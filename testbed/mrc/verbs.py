@@ -358,6 +358,7 @@ class Context:
         self._wire = wire
         self._demux = Demux(port.address, self._dscp, wire)
         self._cores: list[QueuePair] = []
+        self._closed: list[QueuePair] = []
         self._turn = 0
         self._rkeys: set[int] = set()
         self._next_va = _FIRST_VA
@@ -492,6 +493,7 @@ class Context:
     def _close_core(self, core: QueuePair) -> None:
         self._demux.remove(core)
         self._cores.remove(core)
+        self._closed.append(core)
         self._turn = 0
 
     # What drives it
@@ -569,11 +571,13 @@ class Context:
 
     def take_events(self) -> list[Event]:
         """Return the events since the last call, for observers; they accumulate until then."""
-        return [event for core in self._cores for event in core.events()]
+        return [event for _, events in self.events_by_qp() for event in events]
 
     def events_by_qp(self) -> list[tuple[QueuePair, list[Event]]]:
-        """Return the same of each queue pair, with its core."""
-        return [(core, core.events()) for core in self._cores]
+        """Return the same of each queue pair, with its core; for the last time of closed ones."""
+        events = [(core, core.events()) for core in (*self._cores, *self._closed)]
+        self._closed.clear()
+        return events
 
     def refused(self) -> dict[str, int]:
         """Return how many packets were not acted on, by reason (see `Demux.refused`)."""

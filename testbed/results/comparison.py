@@ -17,8 +17,8 @@ from testbed.model.summary import (
     Summary,
 )
 from testbed.model.summary.combine import Combine, Value
-from testbed.model.summary.metric import NEVER, MetricGroup, Quantity
-from testbed.model.summary.unit import Unit
+from testbed.model.summary.metric import MetricGroup, Quantity
+from testbed.model.summary.unit import NEVER, Unit
 from testbed.results.analysis.estimates import Estimate, difference, estimate
 
 # --------------------------------------------------------------------------------------------------

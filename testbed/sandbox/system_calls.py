@@ -8,7 +8,7 @@ import socket
 import struct
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from ctypes import addressof, create_string_buffer
 from pathlib import Path
 from typing import Final
@@ -56,6 +56,7 @@ def until_blocked(read: Callable[[], bytes]) -> Iterator[bytes]:
 
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
+PR_SET_CHILD_SUBREAPER = 36
 F_SETSIG = 10
 """From fcntl.h; Python's module does not have it."""
 
@@ -88,6 +89,22 @@ def die_with_parent(parent: int) -> None:
     system_call("prctl", PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         sys.exit(1)
+
+
+def become_subreaper() -> None:
+    """Have descendants whose parents have ended become children of this process (prctl(2))."""
+    system_call("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def children_of(parent: int) -> list[int]:
+    """The PIDs of a process's children."""
+    children = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+            fields = stat.read_bytes().rpartition(b")")[2].split()
+            if int(fields[1]) == parent:
+                children.append(int(stat.parent.name))
+    return children
 
 
 def end_with_input() -> None:

@@ -144,7 +144,7 @@ class FaultInjection:
             self._hosts[port.node].port_changed(now_ns, link.plane, up=up)
 
     def _host(self, name: str) -> Host:
-        return self._hosts[self._topology.nodes[name]]
+        return self._hosts[self._topology.host_named(name)]
 
     def _dropped(self, fault: ScheduledFault) -> dict[str, int]:
         """Packets dropped or damaged so far on each direction, or refused by each host."""

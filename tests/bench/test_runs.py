@@ -16,7 +16,7 @@ from testbed.results.analyse import analyse
 from testbed.results.code_version import code_version
 from testbed.results.run_directory import RunDirectory
 from testbed.studies.bench.measure import Setting
-from testbed.studies.bench.runs import TRIES, make_runs, seeded, simulate_runs
+from testbed.studies.bench.runs import TRIES, make_runs, seeded
 from tests.results.synthetic import Plan, generate
 
 pytestmark = pytest.mark.programs
@@ -97,27 +97,3 @@ def test_a_run_that_is_not_finished_ends_the_part(
 ) -> None:
     with pytest.raises(MachineError, match="no kernel"):
         _make([], tmp_path, monkeypatch)
-
-
-def test_simulated_runs_are_made_once(tmp_path: Path) -> None:
-    short = load_scenario("healthy").at_dilation(1_000).model_copy(update={"duration": 30_000_000})
-    cases = {"one": short, "another": short.model_copy(update={"drain": 1_000_000})}
-    reports: list[str] = []
-    setting = Setting(2, tmp_path, reports.append)
-    made = simulate_runs("part", cases, setting)
-    assert {case: [run.seed for run in runs] for case, runs in made.items()} == {
-        "one": [1, 2],
-        "another": [1, 2],
-    }
-    assert reports
-    (
-        next((tmp_path / "bench/part/runs/1-one").glob("*-2")) / SUMMARY
-    ).unlink()  # as if it was ended
-    reports.clear()
-    again = simulate_runs("part", cases, setting)
-    assert again["another"] == made["another"]
-    first, second = zip(again["one"], made["one"], strict=True)
-    assert first[0] == first[1]
-    assert second[0].run != second[1].run
-    assert second[0].flows == second[1].flows
-    assert {report.partition(" (")[0] for report in reports} == {"simulated run 4/4"}

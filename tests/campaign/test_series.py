@@ -29,7 +29,7 @@ from testbed.model.files.scenarios import load_scenario
 from testbed.model.run_files.layout import SUMMARY
 from testbed.model.scenario import Scenario
 from testbed.model.summary import FaultSummary, FlowSummary, Integrity, Summary
-from testbed.model.summary.metric import NEVER
+from testbed.model.summary.unit import NEVER
 from testbed.results.analysis.estimates import difference
 from testbed.results.comparison import Group, compare
 from testbed.results.report.comparison_report import as_data, format_estimate

@@ -29,7 +29,7 @@ def test_a_subcommand_is_a_module_and_a_line(tmp_path: Path) -> None:
     text = command_line.read_text()
     before = "from testbed.cli.lab import"
     text = text.replace(before, f"from testbed.cli.heartbeat import heartbeat\n{before}")
-    command_line.write_text(text.replace("*(doctor, clean),", "*(doctor, clean, heartbeat),"))
+    command_line.write_text(text.replace("(doctor, clean),", "(doctor, clean, heartbeat),"))
 
     def call(*arguments: str) -> str:
         command = [sys.executable, "-m", "testbed", *arguments]

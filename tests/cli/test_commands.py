@@ -63,14 +63,22 @@ def test_columns_leave_no_blanks_behind_them(call: Call, command: tuple[str, ...
     assert not [row for row in rows if row != row.rstrip()]
 
 
-@pytest.mark.parametrize("command", [(), ("fault",)])
+@pytest.mark.parametrize(("command", "first"), [((), "Run:\n"), (("fault",), "Commands:\n")])
 def test_help_says_of_every_command_what_it_does_and_cuts_nothing_off(
-    call: Call, command: tuple[str, ...]
+    call: Call, command: tuple[str, ...], first: str
 ) -> None:
-    _, _, listed = call(*command, "--help").out.partition("Commands:\n")
-    lines = listed.rstrip().splitlines()
+    _, _, listed = call(*command, "--help").out.partition(first)
+    lines = [line for line in listed.rstrip().splitlines() if line.startswith(" ")]
     assert lines
     assert [line for line in lines if not re.fullmatch(r"  \S+ +[A-Z].*[^.]\.", line)] == []
+
+
+def test_help_has_at_most_26_commands_each_with_its_purpose(call: Call) -> None:
+    names = re.findall(
+        r"^  ([a-z][a-z-]+) ", call("--help").out.partition("Run:\n")[2], re.MULTILINE
+    )
+    assert len(names) == len({*names}) <= 26
+    assert "None" not in call("--help").out
 
 
 def test_validate_says_what_would_run(call: Call) -> None:

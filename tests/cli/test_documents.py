@@ -16,7 +16,7 @@ from testbed.studies.bench.parts import PARTS
 
 PROJECT = Path(__file__).parents[2]
 TOP = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "results/README.md")
-PAGES = [*(PROJECT / name for name in TOP), *sorted(PROJECT.glob("docs/*.md"))]
+PAGES = [*(PROJECT / name for name in TOP), *sorted(PROJECT.glob("docs/**/*.md"))]
 HANDOUTS = sorted(PROJECT.glob("labs/*/*.md"))
 SCENARIOS = {file.stem for file in PROJECT.glob("scenarios/*.yaml")} | {"name-or-file"}
 TARGETS = set(re.findall(r"^([a-z-]+):", (PROJECT / "Makefile").read_text(), re.MULTILINE))
@@ -80,7 +80,7 @@ def test_every_page_and_image_is_linked_from_some_page() -> None:
         for target in re.findall(r"\]\(([^)#\s]+)", prose(page))
     }
     images = {file for file in PROJECT.glob("docs/images/**/*") if file.is_file()}
-    assert images.union(PROJECT.glob("docs/*.md")) <= linked
+    assert images.union(PROJECT.glob("docs/**/*.md")) <= linked
 
 
 @each_page

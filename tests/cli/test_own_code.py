@@ -101,17 +101,32 @@ def test_every_file_of_code_is_listed(own: Call) -> None:
     assert not Path("executed").exists()
 
 
+def test_a_file_of_somebody_executes_nothing_unless_it_is_allowed(own: Call) -> None:
+    """A file that came from elsewhere looks like one's own; what an option names does not."""
+    Path("command.yaml").write_text(
+        BASE.replace("{kind: permutation}", "{kind: program, command: [touch, executed]}")
+    )
+    for file, key in (("mine", "transport.spray"), ("command", "workload.command")):
+        for verb in ("simulate", "run"):
+            called = own(verb, f"./{file}.yaml", "--no-figures")
+            assert called.status == 2
+            assert f"./{file}.yaml: {key}: found" in called.err
+            assert "add --allow-code" in called.err
+    assert not Path("results").exists()
+    assert not Path("executed").exists()
+
+
 @pytest.mark.simulated
 def test_a_run_and_a_series_execute_what_is_listed(own: Call) -> None:
     for series in ((), ("--repeat", "2")):
-        called = own("simulate", "./mine.yaml", "--no-figures", *series)
+        called = own("simulate", "./mine.yaml", "--no-figures", "--allow-code", *series)
         assert called.status == 0, called.err
         assert called.err.count("./mine.yaml: executes mine.py:Mine (transport.spray)") == 1
 
 
 @pytest.mark.simulated
 def test_a_saved_scenario_comes_with_its_code(own: Call) -> None:
-    own("simulate", "./mine.yaml", "--no-figures")
+    own("simulate", "./mine.yaml", "--no-figures", "--allow-code")
     Path("mine.py").unlink()
     Path("saved").mkdir()
     (run,) = Path("results/mine").glob("2*")

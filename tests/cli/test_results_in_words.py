@@ -22,6 +22,18 @@ def test_an_exit_status_other_than_0_is_explained(call: Call) -> None:
     assert called.err.endswith("exit status 1: 1 of 1 expectations of the scenario are not met\n")
 
 
+@pytest.mark.simulated
+def test_the_report_shows_the_failure_before_any_table(call: Call) -> None:
+    """Verdict, what happened in two sentences, and the picture; then the numbers."""
+    cut = "timeline=[{kind: cut, target: h0, at: 10 RTT, for: 9 RTT}]"
+    changes = ("--set", "duration=30 RTT", "--set", cut, "--set", "expect={}")
+    assert call("simulate", "link-failure", *changes).status == 0
+    (report,) = Path("results").glob("link-failure/2*/report.html")
+    order = ('class="verdict', 'class="lead"', "Failover, packet by packet", "<table", "Goodput")
+    places = [report.read_text(encoding="utf-8").index(text) for text in order]
+    assert places == sorted(places)
+
+
 LATE = """\
 name: late
 topology: clos-4plane

@@ -18,7 +18,7 @@ from testbed.model.errors import ExitStatus, InputError, MachineError, RunFailed
 from testbed.model.fabric.topology import Topology
 from testbed.model.scenario import Scenario
 from testbed.model.summary import Expectation, FaultSummary, FlowSummary, Integrity, Summary
-from testbed.model.summary.metric import NEVER
+from testbed.model.summary.unit import NEVER, Time
 
 from .conftest import Call
 
@@ -74,13 +74,9 @@ def _summary(**changes: Any) -> Summary:
         proof={},
         flows_affected=1,
         flows=(),
-        detection_ms=196.2,
-        detection_rtt=1.5,
-        detection_real_us=19.62,
-        stall_ms=262.0,
-        stall_rtt=2.0,
-        stall_real_us=26.2,
-        deficit_rtt=0.25,
+        detection=Time(ms=196.2, rtt=1.5, real_us=19.62),
+        stall=Time(ms=262.0, rtt=2.0, real_us=26.2),
+        deficit=Time(rtt=0.25),
     )
     return Summary(
         scenario="link-failure",

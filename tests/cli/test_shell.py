@@ -205,6 +205,7 @@ ANSWERED = [
     ("h0 sh -c 'kill -9 $$'\nh0 kill -9 $$\nh0 echo a new shell", 137, "a new shell"),
     ("h0 exit 5\nh0 printf '\\377\\n'\nh0 echo a new shell", 5, "a new shell"),
     ("frob", 2, "unknown command: frob; help lists the commands"),
+    ("help\nhelp link\nhelp frob", 2, "unknown command: frob; help lists the commands"),
     ("h4 ping h0", 2, "no host h4 in clos-tiny: hosts are h0 to h1"),
     ("p0_t0_7 ip route", 2, "no switch p0_t0_7 in clos-tiny: switches are p0_t0_0 to p1_t1_1"),
     ("path h0 h9\nmptcp h0 p0_t0_0", 2, "no host p0_t0_0 in clos-tiny"),

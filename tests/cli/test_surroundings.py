@@ -137,8 +137,14 @@ def test_a_run_that_only_others_may_change_can_be_looked_at(here: Path) -> None:
     done = shell(here, f"cd / && {nobody} report {run}")
     assert done.returncode == ExitStatus.WRONG_INPUT
     assert f"RUN: found {run}, expected a directory to write to (permission denied)" in done.stderr
-    done = shell(here, f"cd / && {nobody} replay {run} --stream - | head -1")
-    assert json.loads(done.stdout)["scenario"] == "umlaut"
-    done = shell(here, f"cd / && timeout -s INT 20 {nobody} replay {run}")
-    assert "Replay: http://127.0.0.1:" in done.stderr
-    assert "Errno" not in done.stderr
+    done = shell(here, f"cd / && {nobody} replay {run} --stream {here}/fonts/stream")
+    assert done.returncode == ExitStatus.AS_EXPECTED, done.stderr
+    first = (here / "fonts/stream").read_text(encoding="utf-8").splitlines()[0]
+    assert json.loads(first)["scenario"] == "umlaut"
+    shown = here / "fonts/shown"
+    until_shown = f"until grep -q Ctrl-C {shown}; do kill -0 $! || break; sleep 0.1; done"
+    script = f"{nobody} replay {run} 2>{shown} & {until_shown}; kill -INT $!; wait $!"
+    assert shell(here, f"set -m; cd / && touch {shown}; {script}").returncode == os.EX_OK
+    text = shown.read_text(encoding="utf-8")
+    assert "Replay: http://127.0.0.1:" in text
+    assert "Errno" not in text

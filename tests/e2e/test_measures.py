@@ -7,7 +7,7 @@ import pytest
 from testbed.model.expect import Expect
 from testbed.model.run_files.layout import SUMMARY
 from testbed.model.summary import Summary
-from testbed.model.summary.metric import NEVER
+from testbed.model.summary.unit import NEVER
 from testbed.results.analysis.metrics import evaluate
 from tests.e2e.conftest import CommandLine
 

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 import pytest
@@ -35,9 +35,7 @@ def _has_the_link_model() -> None:
         pytest.skip(str(missing))
 
 
-def test_every_packet_of_a_faulty_and_overloaded_fabric_is_accounted_for(
-    record_property: Callable[[str, object], None],
-) -> None:
+def test_every_packet_of_a_faulty_and_overloaded_fabric_is_accounted_for() -> None:
     """Three hosts send to a fourth over all paths: a lossy, a corrupting and a dead link."""
     topology = Topology.model_validate(
         {
@@ -89,7 +87,6 @@ def test_every_packet_of_a_faulty_and_overloaded_fabric_is_accounted_for(
             _compare(topology, model, got, len(sources) * count, sink)
 
     run_in_sandbox(act)
-    record_property("packets", len(sources) * count)
 
 
 def broken(packet: bytes) -> bool:
@@ -144,9 +141,7 @@ def _compare(
     ids=["from one rack", "from two racks"],
 )
 def test_marks_appear_on_exactly_the_link_that_two_flows_overload(
-    flows: tuple[tuple[str, str], ...],
-    shared: str,
-    record_property: Callable[[str, object], None],
+    flows: tuple[tuple[str, str], ...], shared: str
 ) -> None:
     """Each is paced to 80% of a link, both take one T1; all other paths idle.
 
@@ -171,7 +166,6 @@ def test_marks_appear_on_exactly_the_link_that_two_flows_overload(
     assert marked > offered / 4
     used = {direction for direction in counts if "h" not in direction}
     assert used == set(_fabric_links(topology, flows))
-    record_property("packets", offered)
 
 
 PACED_SHARE = 0.8

@@ -5,7 +5,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
 
@@ -234,8 +234,8 @@ def fuzz(packets: int, *, sealed: bool, seed: int) -> Target:
     return target
 
 
-def check(packets: int) -> int:
-    """Throw so many; returns how many were."""
+def check(packets: int) -> None:
+    """Throw so many."""
     damaged = fuzz(packets // 2, sealed=False, seed=1)
     assert 0 < damaged.accepted < packets // 4
     assert damaged.guards_hold()
@@ -246,7 +246,6 @@ def check(packets: int) -> int:
     assert forged.guards_hold()
     reasons = damaged.reasons + forged.reasons
     assert set(reasons) == set(damaged.demux.refused()), "there was a packet for each reason"
-    return damaged.thrown + forged.thrown
 
 
 def test_mutated_packets() -> None:
@@ -254,5 +253,5 @@ def test_mutated_packets() -> None:
 
 
 @pytest.mark.skipif("TESTBED_SOAK" not in os.environ, reason="a soak: set TESTBED_SOAK=1")
-def test_a_million_mutated_packets(record_property: Callable[[str, object], None]) -> None:
-    record_property("packets", check(1_000_000))  # which testbed bench robustness adds up
+def test_a_million_mutated_packets() -> None:
+    check(1_000_000)

@@ -10,12 +10,9 @@ from hypothesis import strategies as st
 from testbed.mrc import NEVER, CcProfile, CompletionStatus, MessageDelivered, Nscc, Window
 from testbed.mrc.config import RecoveryProbe
 from testbed.mrc.wire.kinds import UDP_PORTS, WireOptions
-from tests.drawn import Drawn, schedules
+from tests.drawn import schedules
 
 from .harness import MS, RKEY, VA, Network, PathModel, S, make_profile
-
-DRAWN = Drawn()
-schedules_are_counted = DRAWN.recorded()
 
 MTU = 256
 
@@ -96,7 +93,6 @@ def test_everything_arrives(
     seed: int,
 ) -> None:
     """Every byte arrives, completions are exact and in order, and nothing is sent without end."""
-    DRAWN.one_more()
     profile = make_profile(planes, active, backups)
     paths = data.draw(networks([entry.ev for entry in profile.entries]))
     network = Network(

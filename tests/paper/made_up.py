@@ -122,6 +122,7 @@ def flow(
         losses=_losses(sent_lost)
         if sent_lost
         else pl.DataFrame({"t": [*lost]}, schema={"t": pl.Float64}),
+        measured=(0.0, SECONDS),
     )
 
 
@@ -160,7 +161,7 @@ def over_time(
         gap: when nothing arrives.
     """
     scenario = scenario_of(name)
-    faults = faults_of(scenario, stall=Time({"rtt": stall}))
+    faults = faults_of(scenario, stall=Time(rtt=stall))
     changes = sorted({t for fault in faults for t in (fault.effective_s, fault.healed_s)})
     taken = [loses * sum(f.effective_s <= t < f.healed_s for f in faults) for t in changes]
     allowed = [(0.0, 1.0), *((t, 1 - share) for t, share in zip(changes, taken, strict=True))]

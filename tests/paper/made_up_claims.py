@@ -61,13 +61,13 @@ def remap_runs(
         name = f"port-remap-{rtts}"
         stall = {**dict.fromkeys(DELAYS_RTTS, 1.5), **(stalls or {})}[rtts]
         share = {**dict.fromkeys(DELAYS_RTTS, 0.99), **(kept or {})}[rtts]
-        faults = faults_of(scenario_of(name), stall=Time({"rtt": stall}))
+        faults = faults_of(scenario_of(name), stall=Time(rtt=stall))
         made[name] = run(_steady(share), faults=faults)
         name = f"steps-remap-{rtts}"
         longest = {**dict.fromkeys(DELAYS_RTTS, 2.0), **(step_stalls or {})}[rtts]
         step_share = {**dict.fromkeys(DELAYS_RTTS, 0.95), **(steps or {})}[rtts]
         scenario = scenario_of(name)
-        faults = faults_of(scenario, stall=Time({"rtt": longest}))
+        faults = faults_of(scenario, stall=Time(rtt=longest))
         data = {"topology": scenario.topology}
         made[name] = run(_steady(step_share), faults=faults, data=data)
         for flaps, changes in (("", jobs), ("-long-flaps", long_flaps)):
@@ -127,7 +127,7 @@ def ecmp_runs(hashed: float = 0.99, stall: float = 1.3) -> Runs:
         "hash-ecmp-ecmp": run(_steady(0.96 * hashed)),
         "dead-link-ecmp": run(
             _steady(1.0),
-            faults=faults_of(scenario_of("dead-link-ecmp"), stall=Time({"rtt": stall})),
+            faults=faults_of(scenario_of("dead-link-ecmp"), stall=Time(rtt=stall)),
         ),
     }
 

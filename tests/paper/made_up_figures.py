@@ -51,7 +51,7 @@ def writes_runs(
         ("local", local_us, local_half_us),
         ("cross", cross_us, cross_half_us),
     ):
-        latency = SimpleNamespace(median=Time({"ms": latency_us * DILATION / 1e3}))
+        latency = SimpleNamespace(median=Time(ms=latency_us * DILATION / 1e3))
         number = np.arange(9)
         begun = number * 2 * half_us * DILATION / 1e6
         sent = pl.DataFrame({"seq": number, "t": begun, "bytes": 2})
@@ -305,7 +305,7 @@ def failover_runs(**wrong: tuple[float, float, float]) -> Runs:
         stall_us = stall * RTT_S / DILATION * 1e6
         faults = faults_of(
             scenario,
-            stall=Time({"rtt": stall, "real_us": stall_us}),
+            stall=Time(rtt=stall, real_us=stall_us),
             flows=_short_of(shortfall),
         )
         completions, sent = messages(overdue, faults[0].effective_s)
@@ -315,7 +315,7 @@ def failover_runs(**wrong: tuple[float, float, float]) -> Runs:
 
 def _short_of(rtts: float) -> tuple[SimpleNamespace, ...]:
     """A flow without capacity for a quarter of it, and one that the fault did not concern."""
-    lost, deficit = (Time({"rtt": share * rtts}) for share in (0.25, 0.75))
+    lost, deficit = (Time(rtt=share * rtts) for share in (0.25, 0.75))
     return (
         SimpleNamespace(affected=True, capacity_lost=lost, deficit=deficit),
         SimpleNamespace(affected=False, capacity_lost=None, deficit=None),
@@ -330,7 +330,7 @@ def ablation_runs(**wrong: float) -> Runs:
     for variant in figure.variants:
         usual = 1.0 if variant.name in whole else 1.5
         cost = wrong.get(variant.name, usual)
-        time = Time({"rtt": cost})
+        time = Time(rtt=cost)
         (fault,) = faults_of(scenario_of("same-ev"), stall=time, flows=_short_of(cost))
         summary = SimpleNamespace(
             ports_bps=LINE_BPS,

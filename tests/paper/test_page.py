@@ -38,7 +38,7 @@ def _script() -> ModuleType:
 
 paper_page = _script()
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "paper.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "paper" / "rows.md"
 
 
 def _row(number: str, *, share: float) -> Row:
@@ -115,7 +115,8 @@ def test_the_documents_are_those_of_the_kept_results() -> None:
     assert paper_page.with_rows(page, rows) == page
     assert paper_page.with_sum(readme, rows) == readme
     for before in ("; 1 do not", ""):
-        said = f"[0 of 1 rows of the paper hold](docs/paper.md){before}; own studies: 0 of 1 hold"
+        holds = f"[0 of 1 rows of the paper hold](docs/paper/rows.md){before}"
+        said = f"{holds}; own studies: 0 of 1 hold"
         assert paper_page.with_sum(said, rows) in readme
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from testbed.model.errors import InputError
 from testbed.model.summary import State
-from testbed.model.summary.metric import NEVER
+from testbed.model.summary.unit import NEVER
 from testbed.studies.paper.checks import at_least
 from testbed.studies.paper.outcome import CheckOutcome, FigureOutcome, FigureRun
 from testbed.studies.paper.planning import select_figures

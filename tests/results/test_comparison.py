@@ -11,7 +11,7 @@ from rich.console import Console
 
 from testbed.cli.comparison import PAGE, print_comparison
 from testbed.model.summary import Summary
-from testbed.model.summary.metric import NEVER
+from testbed.model.summary.unit import NEVER
 from testbed.results.analyse import analyse
 from testbed.results.analysis.estimates import difference
 from testbed.results.comparison import Group, compare, group_of

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from dataclasses import fields, replace
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from xml.etree import ElementTree as ET
 
 import pytest
 import yaml
+from pydantic.fields import FieldInfo
 from rich.console import Console
 
 from testbed.cli.summary import show
@@ -23,12 +24,20 @@ from testbed.model.faults.record import FAULTS, FaultRecord
 from testbed.model.files.scenarios import load_scenario
 from testbed.model.json_schema import scenario_schema, summary_schema
 from testbed.model.run_files import layout
-from testbed.model.summary import FaultEffect, FaultSummary, Metric, MetricGroup, Summary, View
+from testbed.model.summary import (
+    FaultEffect,
+    FaultSummary,
+    FlowFault,
+    Metric,
+    Summary,
+    Time,
+    View,
+)
 from testbed.model.summary.metric import (
     Comparison,
-    OptionalTime,
-    metrics_of,
-    quantities_of,
+    _metrics_of,
+    _quantities_of,
+    _strings_below_fields,
 )
 from testbed.results.analyse import analyse
 from testbed.results.analysis.fault_metrics import FaultMetrics
@@ -40,42 +49,36 @@ from .synthetic import Plan, generate
 TOY_S = 0.262
 """What the toy metric comes to: two base RTTs."""
 
-
-def declare(
-    monkeypatch: pytest.MonkeyPatch,
-    group: type[MetricGroup],
-    computing: type,
-    metric: Metric[Any],
-    value: object,
-) -> None:
-    """Do what two lines of code would: declare `toy` in its group, and compute it."""
-    metric.__set_name__(group, "toy")
-    monkeypatch.setattr(group, "toy", metric, raising=False)
-    monkeypatch.setattr(computing, "toy", property(lambda _: value), raising=False)
-    forget_declarations()
+TOY = Metric(
+    title="rolling of the toy",
+    views=View.REPORT | View.TERMINAL | View.FLOWS_OF_FAULT,
+    compared=Comparison(),
+)
+GROUPS = (FaultEffect, FlowFault, FaultSummary, Summary)
 
 
-def forget_declarations() -> None:
-    """Have the metrics of all groups looked for again."""
-    for known in (metrics_of, quantities_of):
+def declare(field: FieldInfo | None) -> None:
+    """Do what a line of code would: declare `toy` in `FaultEffect`; None takes it back."""
+    for group in GROUPS:
+        if field is None:
+            group.__pydantic_fields__.pop("toy", None)
+        elif group is not Summary:
+            group.__pydantic_fields__["toy"] = field
+    for group in GROUPS:
+        group.model_rebuild(force=True)
+    for known in (_metrics_of, _quantities_of):
         known.cache_clear()
 
 
-@pytest.fixture(autouse=True)
-def _declarations_of_this_test() -> Iterator[None]:
-    yield
-    forget_declarations()
-
-
 @pytest.fixture
-def _toy(monkeypatch: pytest.MonkeyPatch) -> None:
-    toy = OptionalTime(
-        definition="How long the toy rolled.",
-        title="rolling of the toy",
-        views=View.REPORT | View.TERMINAL | View.FLOWS_OF_FAULT,
-        compared=Comparison(),
-    )
-    declare(monkeypatch, FaultEffect, FaultMetrics, toy, TOY_S)
+def _toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    kind: Any = Annotated[Time | None, TOY]
+    field = FieldInfo.from_annotated_attribute(kind, None)
+    monkeypatch.setitem(_strings_below_fields(FaultEffect), "toy", "How long the toy rolled.")
+    monkeypatch.setattr(FaultMetrics, "toy", property(lambda _: TOY_S), raising=False)
+    declare(field)
+    yield
+    declare(None)
 
 
 @pytest.fixture
@@ -166,8 +169,13 @@ def test_keys_that_are_unknown_or_missing_are_refused() -> None:
         "flows": (),
     }
     assert FaultSummary.model_validate(fault).packets_lost == 0
-    for wrong in ({"stall_rtts": 1.0}, {"requested_s": "soon"}, {"flows_affected": 0.5}):
-        with pytest.raises(ValueError, match=next(iter(wrong))):
+    for wrong in (
+        {"stall_rtts": 1.0},
+        {"stall_rtt": 1.0},  # without its other forms
+        {"requested_s": "soon"},
+        {"flows_affected": 0.5},
+    ):
+        with pytest.raises(ValueError, match=next(iter(wrong)).removesuffix("_rtt")):
             FaultSummary.model_validate(fault | wrong)
     del fault["requested_s"]
     with pytest.raises(ValueError, match="requested_s"):

@@ -8,8 +8,8 @@ import pytest
 from testbed.live.stream.writer import outcome_of
 from testbed.model.expect import Expect
 from testbed.model.summary import Expectation, OperationSummary, Summary
-from testbed.model.summary.metric import NEVER
 from testbed.model.summary.scopes import SCOPES, outcome
+from testbed.model.summary.unit import NEVER, Time
 from testbed.results.analysis.metrics import evaluate, flow_tables, summarise
 from testbed.results.report.junit import junit, junit_of_series, suite_of, suite_of_failed
 from testbed.results.run_data import load_run
@@ -89,7 +89,8 @@ def test_what_never_happened_is_worse_than_any_number(summary: Summary) -> None:
         (None, "no value at blackhole of"),
     )
     for value, words in worst:
-        fault = summary.faults[0].model_copy(update={"recovery_rtt": value})
+        time = None if value is None else Time(rtt=value)
+        fault = summary.faults[0].model_copy(update={"recovery": time})
         other = summary.model_copy(update={"faults": (*summary.faults, fault)})
         for bound in ({"at_most": 1e9}, {"at_least": 0}):
             expectation = evaluated(other, "faults", "recovery_rtt", bound)
@@ -100,14 +101,14 @@ def test_what_never_happened_is_worse_than_any_number(summary: Summary) -> None:
 
 def test_a_fault_that_no_flow_met_is_not_looked_at(summary: Summary) -> None:
     (met,) = summary.faults
-    unmet = met.model_copy(update={"recovery_rtt": None, "flows_affected": 0})
+    unmet = met.model_copy(update={"recovery": None, "flows_affected": 0})
     both = summary.model_copy(update={"faults": (met, unmet)})
     expectation = evaluated(both, "faults", "recovery_rtt", {"at_most": 10})
     assert (expectation.holds, expectation.value) == (True, met.values["recovery_rtt"])
 
 
 def test_what_was_not_measured_is_not_met(summary: Summary) -> None:
-    fault = summary.faults[0].model_copy(update={"recovery_rtt": 0.0, "flows_affected": 0})
+    fault = summary.faults[0].model_copy(update={"recovery": Time(rtt=0.0), "flows_affected": 0})
     unseen = summary.model_copy(update={"faults": (fault,), "flows": ()})
     for scope, figure, why in (
         ("faults", "recovery_rtt", "not measured: no flow had an active EV through a fault"),

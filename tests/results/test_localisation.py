@@ -7,7 +7,7 @@ import pytest
 
 from testbed.model.files.scenarios import load_scenario
 from testbed.model.summary import Localisation
-from testbed.model.summary.metric import NEVER
+from testbed.model.summary.unit import NEVER
 from testbed.results.analyse import analyse
 from testbed.sim import simulate
 
@@ -62,7 +62,7 @@ def test_faults_are_named_and_nobody_else(tmp_path: Path) -> None:
     assert switch.named == "p1_t1_2"
     for fault in (link, switch):
         assert fault.after is not None
-        assert fault.after.forms["s"] < 1.5
+        assert fault.after.s < 1.5
     assert [link.loss, switch.loss] == pytest.approx([1, 1], abs=1e-6)
     assert grey.loss == pytest.approx(0.2, abs=0.08), "some seventy probes cross it"
 

@@ -12,7 +12,7 @@ import pytest
 from testbed.model.expect import Expect
 from testbed.model.run_files.run import FlowRecord
 from testbed.model.summary import FlowFault, Summary
-from testbed.model.summary.metric import NEVER
+from testbed.model.summary.unit import NEVER
 from testbed.results.analysis.ev_states import Span, returned
 from testbed.results.analysis.metrics import flow_tables, integrity_of, summarise
 from testbed.results.records import ARRIVALS

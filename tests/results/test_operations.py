@@ -9,7 +9,7 @@ from testbed.model.files.scenarios import load_scenario
 from testbed.model.run_files.manifest import Manifest
 from testbed.model.run_files.run import RunRecord
 from testbed.model.summary import OperationSummary
-from testbed.model.summary.metric import NEVER
+from testbed.model.summary.unit import NEVER
 from testbed.model.workload import (
     AllReduce,
     AllToAll,

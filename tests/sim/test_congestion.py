@@ -9,7 +9,10 @@ from testbed.model.files.scenarios import load_scenario
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
 from testbed.sim.fabric import Timing
-from testbed.studies.bench.simulated.congestion import (
+from testbed.studies.bench.simulated.simulator import completions
+from testbed.studies.bench.simulated.simulator import permutation as permutation_of_all
+
+from .congestion import (
     FAIR,
     MOVED_APART,
     SHORT_BDP,
@@ -20,8 +23,6 @@ from testbed.studies.bench.simulated.congestion import (
     paths_used,
     shared_scenario,
 )
-from testbed.studies.bench.simulated.simulator import completions
-from testbed.studies.bench.simulated.simulator import permutation as permutation_of_all
 
 pytestmark = pytest.mark.simulated
 

@@ -7,14 +7,11 @@ from typing import Any
 import pytest
 
 from testbed.model.summary import Summary
-from tests.drawn import Drawn, schedules
+from tests.drawn import schedules
 
 from .measuring import measured, writes
 
 pytestmark = pytest.mark.simulated
-
-DRAWN = Drawn()
-schedules_are_counted = DRAWN.recorded()
 
 DURATION_S = 3
 TRANSPORTS = (
@@ -40,7 +37,6 @@ class Case:
 
     def run(self, **strength: object) -> Summary:
         """Simulate it."""
-        DRAWN.one_more()
         return measured(
             writes(
                 self.topology,

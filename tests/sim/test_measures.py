@@ -1,12 +1,14 @@
 """Cases in which measures misled once, with the figures that they have to show."""
 
+from pathlib import Path
+
 import pytest
 
 from testbed.model.files.scenarios import load_scenario
 from testbed.model.files.topologies import load_topology
 from testbed.model.scenario import Scenario
 from testbed.model.summary import FaultSummary, Summary
-from testbed.model.summary.metric import NEVER
+from testbed.model.summary.unit import NEVER
 
 from .measuring import measured, writes
 
@@ -275,3 +277,21 @@ def test_what_is_lost_is_a_part_of_what_was_sent_in_the_same_time() -> None:
     for flow in fault.flows:
         assert flow.packets_lost <= flow.packets_sent
         assert flow.packets_lost_after_detection <= flow.packets_sent_after_detection
+
+
+def test_a_flow_that_is_done_within_a_base_rtt_has_its_goodput_and_its_messages(
+    tmp_path: Path,
+) -> None:
+    """Without the packet that its queue pair sends before the run, which is no message of it."""
+    (tmp_path / "two.cm").write_text(
+        "Nodes 8\nConnections 2\n0->4 start 0 size 1000\n1->5 start 0 size 1000000\n"
+    )
+    (tmp_path / "two.yaml").write_text(
+        "name: two\ntopology: clos-4plane\nduration: 20 RTT\n"
+        "workload: {kind: connections, matrix: two.cm}\n"
+    )
+    short, long = trusted(measured(load_scenario(str(tmp_path / "two.yaml")))).flows
+    assert short.latency is not None
+    assert long.latency is not None
+    assert (short.latency.messages, long.latency.messages) == (1, 1)
+    assert 0 < short.goodput_run_bps < long.goodput_run_bps

@@ -21,6 +21,7 @@ EMULATED_ONLY = {
     "controller-death",
     "host-death",
     "host-freeze",
+    "program",
 }
 """The kernel's transports have no virtual time, the simulator no processes."""
 

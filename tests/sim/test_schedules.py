@@ -12,10 +12,7 @@ from testbed.model.files.topologies import load_topology
 from testbed.model.scenario import Scenario
 from testbed.model.workload import WriteBw
 from testbed.sim import Simulation
-from tests.drawn import Drawn, schedules
-
-DRAWN = Drawn()
-schedules_are_counted = DRAWN.recorded()
+from tests.drawn import schedules
 
 MS = 1_000_000
 TINY = load_topology("clos-tiny")
@@ -70,7 +67,6 @@ def _switch(simulation: Simulation, link: str, trouble: Trouble) -> None:
 def test_everything_arrives_over_the_path_that_is_left(
     data: st.DataObject, spared: Path, seed: int
 ) -> None:
-    DRAWN.one_more()
     safe = {link.name for link in links_of_path(TINY, TINY.host(0), TINY.host(1), spared)}
     targets = sorted(set(TINY.links) - safe)
     schedule = data.draw(st.dictionaries(st.sampled_from(targets), troubles(), min_size=1))

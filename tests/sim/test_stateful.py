@@ -23,10 +23,7 @@ from testbed.mrc import Completion, QueuePair
 from testbed.sim import Simulation
 from testbed.sim.host import Host
 from testbed.sim.packet import Packet
-from tests.drawn import Drawn, schedules
-
-DRAWN = Drawn()
-schedules_are_counted = DRAWN.recorded()
+from tests.drawn import schedules
 
 SOAK = bool(os.environ.get("TESTBED_SOAK"))
 TOPOLOGY = Topology(name="drawn", planes=2, t0_per_plane=2, t1_per_plane=2, hosts_per_t0=2)
@@ -99,7 +96,6 @@ class Fabric(RuleBasedStateMachine):
         message=st.sampled_from(["1 B", "4 KiB", "4097 B", "64 KiB", "300 KB"]),
     )
     def build(self, seed: int, plane: int, t1: int, nscc: bool, message: str) -> None:
-        DRAWN.one_more()
         self.congestion: Literal["nscc", "fixed"] = "nscc" if nscc else "fixed"
         scenario = Scenario(
             name="drawn",

@@ -58,7 +58,10 @@ def _commands(name: str, command: Any) -> Iterator[str]:
 
 
 def test_every_document_handout_and_notebook_is_there(site: Path) -> None:
-    wanted = {f"docs/{page.stem}.html" for page in PROJECT.glob("docs/*.md")}
+    wanted = {
+        page.relative_to(PROJECT).with_suffix(".html").as_posix()
+        for page in PROJECT.glob("docs/**/*.md")
+    }
     wanted |= {f"labs/{lab.name}.html" for lab in lab_directories()}
     wanted |= {f"examples/{page.stem}.html" for page in PROJECT.glob("examples/*.ipynb")}
     wanted |= {"index.html", "CHANGELOG.html", "CONTRIBUTING.html"}

@@ -15,6 +15,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from ipaddress import IPv6Address
 from pathlib import Path
 from random import SystemRandom
@@ -22,6 +23,7 @@ from random import SystemRandom
 from testbed.emulation.endpoint.clock import now_ns
 from testbed.emulation.endpoint.device_records import DeviceRecords
 from testbed.emulation.endpoint.event_loop import EventLoop
+from testbed.emulation.endpoint.health import HealthLog
 from testbed.emulation.endpoint.nic import Nic
 from testbed.emulation.endpoint.plain_nic import PlainEvs, PlainNic
 from testbed.emulation.endpoint.port_monitor import PortMonitor
@@ -29,13 +31,20 @@ from testbed.host.plan import ev_entries, port_attributes
 from testbed.model.closeable import Closeable
 from testbed.model.errors import ExitStatus, MachineError, TestbedError
 from testbed.model.fabric.addressing import host_of_nic
-from testbed.model.fabric.ev_set import EvChoice, choose_evs
+from testbed.model.fabric.ev_set import EvChoice
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
+from testbed.model.transport import Mrc
 from testbed.model.units import NS_PER_S
-from testbed.mrc import NEVER, Arrival, Event, QueuePair
+from testbed.mrc import NEVER, Arrival, Event, EvProfile, QueuePair
 from testbed.mrc.constants import FIRST_QPN
-from testbed.mrc.verbs import CompletionQueue, Context, PeerPaths, WorkCompletion
+from testbed.mrc.verbs import (
+    CompletionQueue,
+    Context,
+    EvProfileOf,
+    PeerPaths,
+    WorkCompletion,
+)
 from testbed.mrc.wire.kinds import DEFAULT_OPTIONS
 from testbed.sandbox.namespaces import RECORDS_FILE, TOPOLOGY_FILE
 from testbed.sandbox.system_calls import NICENESS
@@ -117,6 +126,8 @@ class Device(Closeable):
         arrived: the number of packets received.
         late: how many of them were seen more than `LATE_RTTS` base RTTs after they were due; it
             shows how well the machine keeps up.
+        records: what it records, if somebody watches the fabric.
+        ev_profile: makes the EV profiles of its queue pairs, unless a program brings its own.
     """
 
     def __init__(
@@ -126,6 +137,9 @@ class Device(Closeable):
         records: Path | None = None,
         *,
         plain: PlainEvs | None = None,
+        transport: Mrc | None = None,
+        seed: int | None = None,
+        health: HealthLog | None = None,
     ) -> None:
         """Open it; the process must be in the host's network namespace.
 
@@ -134,12 +148,24 @@ class Device(Closeable):
             host: whose NIC it is.
             records: the directory in which it records, if somebody watches the fabric.
             plain: its EVs, if its packets have no outer header; if None, they have.
+            transport: how its EVs are chosen and judged; if None, as by default.
+            seed: chooses EVs where there are more paths than EVs; if None, a random one.
+            health: takes how late it is, if a run is judged by that.
         """
         self.topology = topology
         self.host = host
         self.arrived = self.late = 0
         rng = SystemRandom()
-        self._seed = rng.randrange(1 << 32)
+        self._transport = transport or Mrc()
+        self.ev_profile: EvProfileOf = partial(
+            EvProfile,
+            probe_successes=self._transport.probe_successes,
+            grey_probe_successes=self._transport.grey_probe_successes,
+            adaptive=self._transport.spray != "blind",
+            compared=self._transport.judgement == "relative",
+        )
+        self._seed = rng.randrange(1 << 32) if seed is None else seed
+        self._health = health
         self._plain = plain
         wire = DEFAULT_OPTIONS if plain is None else plain.wire
         self.context = Context(
@@ -151,32 +177,33 @@ class Device(Closeable):
         )
         self._late_ns = round(topology.propagation_rtt_ns * LATE_RTTS)
         self._nic = self._open_nic(topology.propagation_rtt_ns // DEVICE_ROUNDS_PER_RTT)
-        self._records: DeviceRecords | None = None
+        self.records: DeviceRecords | None = None
         if records is not None:
-            self._records = DeviceRecords(records, topology, host, self._evs)
-            self._records.port_switched = self._port_switched
-            for plane in self._records.disabled_ports():
+            self.records = DeviceRecords(records, topology, host, self._evs)
+            self.records.port_switched = self._port_switched
+            for plane in self.records.disabled_ports():
                 self._port_switched(plane, True, now_ns())
-        transport = _VerbsTransport(self.context, self._nic, self._records)
-        self._transport = transport
-        self._loop = EventLoop(self._nic, PortMonitor.of(topology, host), transport)
+        self._driven = _VerbsTransport(self.context, self._nic, self.records)
+        self._loop = EventLoop(self._nic, PortMonitor.of(topology, host), self._driven)
 
     def close(self) -> None:
         """Close the sockets, and finish the records."""
         self._loop.close()
-        if self._records is not None:
-            self._records.close()
+        if self.records is not None:
+            self.records.end_round(self.context.events_by_qp(), now_ns())
+            self.records.refused = self.context.refused()
+            self.records.close()
 
     # --- orders of a controller --------------------------------------------------------------
 
     def observe(self, observer: Observer) -> None:
         """Have the events of all queue pairs seen, each round."""
-        self._transport.observer = observer
+        self._driven.observer = observer
 
     def switch_port(self, plane: int, *, disabled: bool, now_ns: int) -> None:
         """Take the own port of a plane out of use, or allow it again."""
-        if self._records is not None:
-            self._records.switch_port(plane, disabled=disabled, now_ns=now_ns)
+        if self.records is not None:
+            self.records.switch_port(plane, disabled=disabled, now_ns=now_ns)
         self._port_switched(plane, disabled, now_ns)
 
     def _port_switched(self, plane: int, disabled: bool, now_ns: int) -> None:
@@ -184,7 +211,7 @@ class Device(Closeable):
 
     def order_ev(self, core: QueuePair, ev: int, *, deny: bool, now_ns: int) -> None:
         """Deny an EV of a queue pair, or allow it again, as the operator does by hand."""
-        records = self._records
+        records = self.records
         if records is not None and records.order_ev(core, ev, deny=deny, now_ns=now_ns):
             return
         (core.deny_ev if deny else core.allow_ev)(ev, now_ns)
@@ -193,8 +220,8 @@ class Device(Closeable):
         """Have a queue pair use another EV of the same plane in the place of one."""
         (entry,) = ev_entries([new])
         core.replace_ev(ev, entry, now_ns)
-        if self._records is not None:
-            self._records.replaced_ev(core, ev, new)
+        if self.records is not None:
+            self.records.replaced_ev(core, ev, new)
 
     # -----------------------------------------------------------------------------------------
 
@@ -209,10 +236,20 @@ class Device(Closeable):
         A port that has lost its carrier since the last call is no longer used, one that has it
         again is used again; the peers are told.
         """
-        now = now_ns()
+        self._poll(now_ns(), 0)
+
+    def _poll(self, now: int, behind_ns: int) -> None:
+        """The same at a time that is so much later than the loop meant to wake."""
+        health = self._health
+        if health is not None:
+            health.lag(behind_ns)
+            if now >= health.due_ns:
+                health.write(now, {"raw_socket": self._nic.sockets.overflowed})
         for late_ns in self._loop.receive(now):
             self.arrived += 1
             self.late += late_ns > self._late_ns
+            if health is not None:
+                health.lag(min(late_ns, behind_ns))
         self._loop.check_ports(now)
         self._loop.send(now)
 
@@ -228,15 +265,17 @@ class Device(Closeable):
         """
         end_ns = NEVER if timeout_s is None else now_ns() + round(timeout_s * NS_PER_S)
         watched = () if wake is None else (wake,)
+        wake_ns = now_ns()
         while True:
-            self.poll()
+            now = now_ns()
+            self._poll(now, max(now - wake_ns, 0))
             if until():
                 return True
             now = now_ns()
             if now >= end_ns:
                 return False
             self._loop.send(now)
-            self._loop.sleep(now, watched, end_ns)
+            wake_ns, _ = self._loop.sleep(now, watched, end_ns)
 
     def wait(self, cq: CompletionQueue, timeout_s: float | None = None) -> list[WorkCompletion]:
         """Work until a completion queue has entries and take them.
@@ -278,7 +317,7 @@ class Device(Closeable):
 
     def _evs(self, peer: Node) -> tuple[EvChoice, ...]:
         """The EVs to a peer, always the same."""
-        return choose_evs(self.topology, self.host, peer, evs=None, backups=None, seed=self._seed)
+        return self._transport.choose_evs(self.topology, self.host, peer, lane=0, seed=self._seed)
 
 
 def open_device() -> Device:

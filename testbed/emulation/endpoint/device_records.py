@@ -7,7 +7,7 @@ adds a line to `flows.jsonl`, and the receiver of the packet finds it there.
 import fcntl
 import select
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,6 +18,7 @@ from typing import Any
 from testbed.emulation.endpoint.clock import now_ns
 from testbed.host.operator import HostOperator
 from testbed.host.plan import QpPlan
+from testbed.host.port_scheduler import OUTER_BYTES
 from testbed.host.recording import Tables
 from testbed.host.recording.qp_records import QpRecords
 from testbed.host.recording.tables import control_log
@@ -35,7 +36,15 @@ from testbed.model.operator.commands import (
     parse_command,
 )
 from testbed.model.run_files.layout import START
-from testbed.model.run_files.raw import FLOWS, OpenedFlow, RunStart
+from testbed.model.run_files.raw import (
+    FLOWS,
+    OUTCOMES,
+    DeviceOutcome,
+    OpenedFlow,
+    ReceivedFlow,
+    RunStart,
+    SentFlow,
+)
 from testbed.model.transport import Mrc, Transport
 from testbed.mrc import Datagram, EvChanged, Event, Placed, QueuePair
 from testbed.mrc.wire.datagram import Outbound
@@ -66,12 +75,38 @@ class _Connection:
 
     Attributes:
         is_operated: whether commands apply to it: it has sent or received data.
+        sent_bytes: payload that it has sent, each byte counted once.
+        has_failed: whether the transport has given up.
     """
 
     qp: QueuePair
     plan: QpPlan
     records: QpRecords
     is_operated: bool = False
+    sent_bytes: int = 0
+    has_failed: bool = False
+
+    def sent(self) -> SentFlow | None:
+        """What became of the flow that it has sent, if any."""
+        flow, counters = self.records.sends, self.qp.counters
+        if flow is None:
+            return None
+        return SentFlow(
+            flow=flow,
+            bytes_sent=self.sent_bytes,
+            bytes_unaccounted=self.sent_bytes if self.qp.failed else self.qp.flight,
+            packets_sent=counters.data_sent,
+            packets_lost=counters.lost - counters.spurious,
+            packets_retransmitted=counters.retransmitted,
+            errors=("the queue pair failed",) if self.has_failed or self.qp.given_up else (),
+        )
+
+    def received(self) -> ReceivedFlow | None:
+        """What became of the flow that it has received, if any."""
+        flow = self.records.receives
+        if flow is None:
+            return None
+        return ReceivedFlow(flow=flow, bytes_placed=self.qp.counters.bytes_placed)
 
 
 class DeviceRecords(Closeable):
@@ -80,6 +115,7 @@ class DeviceRecords(Closeable):
     Attributes:
         deadline_ns: when `work` has something to do even if nothing arrives.
         port_switched: is told when a command has disabled a port, or enabled it again.
+        refused: how many packets the device did not accept, by reason; it sets it at its end.
     """
 
     def __init__(
@@ -105,6 +141,9 @@ class DeviceRecords(Closeable):
         self._evs_of = evs_of
         name = f"{host.name}-{now_ns()}"
         self._tables = Tables(raw, name)
+        self.refused: Mapping[str, int] = {}
+        self._ended: list[_Connection] = []
+        self._control_bytes = 0
         self._connections: dict[QueuePair, _Connection] = {}
         self._sent: list[tuple[int, ...]] = []
         self._received: dict[bytes, int | None] = {}
@@ -132,6 +171,7 @@ class DeviceRecords(Closeable):
 
     def close(self) -> None:
         """Finish the records."""
+        self._write_outcome()
         self._commands.close()
         for caller in self._callers:
             caller.close()
@@ -139,6 +179,19 @@ class DeviceRecords(Closeable):
         self._tables.close()
         self._lock.close()
         self._rights.__exit__(None, None, None)
+
+    def _write_outcome(self) -> None:
+        connections = *self._ended, *self._connections.values()
+        outcome = DeviceOutcome(
+            host=self._host.name,
+            control_bytes=self._control_bytes,
+            refused={reason: count for reason, count in self.refused.items() if count},
+            sent=tuple(filter(None, (each.sent() for each in connections))),
+            received=tuple(filter(None, (each.received() for each in connections))),
+        )
+        with (self._raw / OUTCOMES).open("ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.write(outcome.model_dump_json().encode() + b"\n")
 
     def work(self, now_ns: int) -> None:
         """Carry out commands, and report probes that are over."""
@@ -150,13 +203,18 @@ class DeviceRecords(Closeable):
                 self._callers.remove(caller)
                 caller.close()
             for request in requests or ():
-                self._carry_out(request, caller, now_ns)
+                self.carry_out(request, caller, now_ns)
         if self._commands in ready:
             self._callers.append(Channel(self._commands.accept()[0].detach()))
         with suppress(ConnectionError):  # nobody waits for the answer any more
             self._operator.work(now_ns)
 
-    def _carry_out(self, request: dict[str, Any], caller: Channel, now_ns: int) -> None:
+    def deny_crossing(self, directions: frozenset[str], now_ns: int) -> None:
+        """Have the Clustermapper deny the EVs whose paths cross one of these directions."""
+        self._operator.deny_crossing(directions, now_ns)
+
+    def carry_out(self, request: dict[str, Any], caller: Channel, now_ns: int) -> None:
+        """Carry out a command; the answer goes to the caller when it has taken effect."""
         number, command = request["operate"], parse_command(request["command"])
 
         def answer(content: dict[str, Any]) -> None:
@@ -211,14 +269,20 @@ class DeviceRecords(Closeable):
 
     def answered(self, answer: Outbound, plane: int, now_ns: int) -> None:
         """Record the answer to a probe."""
+        self._count_control(answer.datagram)
         if self._control is not None:
             self._control.answered(answer, plane, now_ns)
+
+    def _count_control(self, datagram: Datagram) -> None:
+        self._control_bytes += OUTER_BYTES + len(datagram.header) + len(datagram.trailer)
 
     def sent(self, core: QueuePair, datagram: Datagram, plane: int, now_ns: int) -> None:
         """Record a packet that was handed to the socket."""
         if datagram.is_data:
             self._sent_data(core, datagram, plane, now_ns)
-        elif self._control is not None:
+            return
+        self._count_control(datagram)
+        if self._control is not None:
             connection = self._connections.get(core) or self._connect(core)
             self._learn_number(connection)
             self._control.sent(connection.plan, datagram, plane, now_ns)
@@ -230,6 +294,8 @@ class DeviceRecords(Closeable):
             flow = self._open(connection, now_ns)
         ev, seq, again = datagram.ev, datagram.seq, datagram.retransmitted
         assert seq is not None  # noqa: S101 - it is data
+        if not again:
+            connection.sent_bytes += len(datagram.payload)
         self._sent.append((now_ns, flow, plane, ev, seq, len(datagram.payload), again))
 
     def end_round(self, events: Sequence[tuple[QueuePair, list[Event]]], now_ns: int) -> None:
@@ -252,6 +318,7 @@ class DeviceRecords(Closeable):
             self._next_sample_ns = now_ns + self._sample_ns
             self._forget_all_but({core for core, _ in events})
             for connection in self._connections.values():
+                connection.has_failed = connection.has_failed or connection.qp.given_up
                 if connection.records.sends is not None:
                     self._tables.qp(now_ns, connection.records.sends, *connection.qp.sample())
             self._tables.flush()
@@ -259,7 +326,7 @@ class DeviceRecords(Closeable):
     def _forget_all_but(self, cores: set[QueuePair]) -> None:
         """Forget the queue pairs that a program has destroyed."""
         for core in self._connections.keys() - cores:
-            del self._connections[core]
+            self._ended.append(self._connections.pop(core))
 
     def _connect(self, core: QueuePair) -> _Connection:
         peer = host_of_nic(self._topology, IPv6Address(core.config.peer_address))

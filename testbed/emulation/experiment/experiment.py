@@ -52,6 +52,7 @@ class Experiment:
         captured: names of the links whose packets, from both ends, go to `pcaps/<link>.pcapng`.
         hold: how long the run goes on after its timeline; None: it ends with the timeline.
         stop_if_late: whether the run ends once the machine was too late for it to be trusted.
+        screen: a descriptor to which what programs print goes, too.
     """
 
     scenario: Scenario
@@ -59,3 +60,4 @@ class Experiment:
     captured: Collection[str] = ()
     hold: Hold | None = None
     stop_if_late: bool = False
+    screen: int | None = None

@@ -4,7 +4,7 @@ import os
 import select
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from testbed.device import library
+from testbed.device.hosts import DIRECTORY, RunSetting, start_nic
 from testbed.emulation.controller.plan import ControllerPlan, choose_wires
 from testbed.emulation.controller.process import ControllerProcess
 from testbed.emulation.endpoint.clock import now_ns
@@ -26,15 +28,21 @@ from testbed.emulation.experiment.processes import (
     start_endpoint,
     start_mapper,
 )
+from testbed.emulation.experiment.programs import GRACE_S, start_programs
+from testbed.emulation.fabric import management
 from testbed.emulation.fabric.capture import LinkCaptures
 from testbed.emulation.fabric.fabric import Fabric
 from testbed.emulation.fabric.link_model.counters import LinkCounters
 from testbed.emulation.fabric.link_model.link_model import LinkModel
+from testbed.emulation.fabric.netlink.socket import NetlinkError
 from testbed.emulation.fabric.openvswitch.switch import OpenVSwitch
-from testbed.host.outcome import TrafficProgress, flow_outcomes, host_record
+from testbed.emulation.fabric.ordinary.propagation import DelayProcess
+from testbed.emulation.fabric.ordinary.routes import OrdinaryTraffic
+from testbed.host.outcome import TrafficProgress, flow_outcomes, host_record, program_outcomes
 from testbed.host.plan import plan_endpoints, rtt_timeout_s
 from testbed.host.traffic import SAMPLES_PER_RTT
 from testbed.mapper.clustermapper import MapperPlan
+from testbed.model.errors import MachineError
 from testbed.model.fabric.names import ends_at_host, link_of
 from testbed.model.fabric.nodes import Tier
 from testbed.model.fabric.topology import Topology
@@ -42,13 +50,23 @@ from testbed.model.flows import base_rtt_flow, flows_of
 from testbed.model.progress import Progress
 from testbed.model.run_files.health import LinkSample
 from testbed.model.run_files.layout import HEALTH, LOGS, RAW, RUN, START, capture_file
-from testbed.model.run_files.raw import RunStart
+from testbed.model.run_files.raw import (
+    FLOWS,
+    OUTCOMES,
+    DeviceOutcome,
+    OpenedFlow,
+    RunStart,
+    lines_of,
+)
 from testbed.model.run_files.run import MissingPart, RunRecord, bin_width_s
 from testbed.model.scenario import Scenario
+from testbed.model.transport import Mrc
 from testbed.model.units import NS_PER_S
+from testbed.model.workload import Program, WriteBw, members
 from testbed.results import records
 from testbed.results.records import Recorder, raw_path
 from testbed.results.whole_file import write_file
+from testbed.sandbox.namespaces import RECORDS_FILE
 from testbed.sandbox.processes import Child
 
 # --------------------------------------------------------------------------------------------------
@@ -155,7 +173,13 @@ QUIET_S = 0.02
 
 @dataclass(slots=True)
 class _Run:
-    """What the phases of a run share."""
+    """What the phases of a run share.
+
+    Attributes:
+        endpoints: the processes of the hosts; where programs send, their NICs.
+        programs: the process that runs the programs, if the workload is one.
+        programs_over: whether all of them have ended.
+    """
 
     experiment: Experiment
     fabric: Fabric
@@ -163,6 +187,8 @@ class _Run:
     switch: OpenVSwitch | None
     progress: Progress
     endpoints: dict[str, Child] = field(default_factory=dict)
+    programs: Child | None = None
+    programs_over: bool = False
     mapper: Child | None = None
     captures: LinkCaptures | None = None
     operator: OperatorRelay = field(init=False)
@@ -184,7 +210,9 @@ class _Run:
     @property
     def pids(self) -> dict[str, int]:
         """The PIDs of the run's processes, by name."""
-        children = self.endpoints | ({"mapper": self.mapper} if self.mapper else {})
+        children = dict(self.endpoints)
+        others_of_run = {"mapper": self.mapper, "programs": self.programs}
+        children |= {name: child for name, child in others_of_run.items() if child is not None}
         others = {"run": os.getpid(), "controller": self.controller.process.pid}
         daemons = {} if self.switch is None else self.switch.pids
         return {name: child.pid for name, child in children.items()} | others | daemons
@@ -221,6 +249,9 @@ class _Run:
             if host not in self.controller.killed:
                 self.endpoints[host].check()
             del self.endpoints[host]
+        if self.programs is not None:
+            messages = self.programs.receive(0)
+            self.programs_over |= any("over" in message for message in messages)
         if self.mapper is not None:
             self.mapper.check()
         if self.switch is not None:
@@ -253,19 +284,23 @@ def run_in_sandbox(
             files = {links[name]: directory / capture_file(name) for name in experiment.captured}
             run.captures = LinkCaptures(files, realtime_offset_ns)
         progress("starting the endpoints", 0.08)
-        for host, plan in plan_endpoints(scenario, raw).items():
-            log = directory / LOGS / f"{host.name}.log"
-            run.endpoints[host.name] = start_endpoint(plan, log)
-        receive_from_all(run.endpoints, "ready", REPLY_TIMEOUT_S)
-        _start_mapper(run)
-        progress("measuring the base RTT", 0.1)
-        base_rtt_ns = _measure_base_rtt(run)
+        has_programs = isinstance(scenario.workload, Program)
+        if has_programs:
+            base_rtt_ns = _measure_before_programs(run)
+            _start_devices(run, stack)
+            _start_mapper(run)
+        else:
+            _start_endpoints(run, scenario, raw)
+            _start_mapper(run)
+            progress("measuring the base RTT", 0.1)
+            base_rtt_ns = _measure_base_rtt(run, scenario)
         t0_ns = now_ns() + round(START_DELAY_S * NS_PER_S)
         end_ns = _run_timeline(run, t0_ns, base_rtt_ns)
         run.controller.heal(end_ns, run.relay)
+        programs = _end_programs(run)
         reports = _drain(run, base_rtt_ns)
         run.controller.stop()
-        _write_run(run, reports, t0_ns, end_ns - t0_ns, base_rtt_ns)
+        _write_run(run, programs, reports, t0_ns, end_ns - t0_ns, base_rtt_ns)
 
 
 def _build(
@@ -298,9 +333,71 @@ def _build(
     return _Run(experiment, fabric, controller, switch, progress)
 
 
-def _measure_base_rtt(run: _Run) -> int:
+def _start_endpoints(run: _Run, scenario: Scenario, raw: Path) -> None:
+    """Start the endpoints of a scenario, which record in a directory."""
+    for host, plan in plan_endpoints(scenario, raw).items():
+        log = run.directory / LOGS / f"{host.name}.log"
+        run.endpoints[host.name] = start_endpoint(plan, log)
+    receive_from_all(run.endpoints, "ready", REPLY_TIMEOUT_S)
+
+
+def _measure_before_programs(run: _Run) -> int:
+    """Measure the base RTT in ns with two endpoints, which end then; their records do not count."""
+    run.progress("measuring the base RTT", 0.1)
+    scenario = run.scenario
+    flow = base_rtt_flow(scenario.topology, flows_of(scenario))
+    pair = WriteBw(pairs=((flow.src.name, flow.dst.name),), bidirectional=False)
+    alone = scenario.model_copy(update={"workload": pair})
+    before = run.directory / RAW / "idle" / RAW
+    before.mkdir(parents=True)
+    _start_endpoints(run, alone, before)
+    base_rtt_ns = _measure_base_rtt(run, alone)
+    finish(run.endpoints, REPLY_TIMEOUT_S)
+    run.endpoints.clear()
+    return base_rtt_ns
+
+
+def _start_devices(run: _Run, stack: ExitStack) -> None:
+    """Have a device in each host in which a program runs, and the networks that programs use.
+
+    Raises:
+        MachineError: there is no library for programs, or no management network.
+    """
+    scenario, fabric, topology = run.scenario, run.fabric, run.scenario.topology
+    assert isinstance(scenario.workload, Program)  # noqa: S101 - it is started for programs
+    assert isinstance(scenario.transport, Mrc)  # noqa: S101 - it was checked
+    files = library.put_into(DIRECTORY)
+    OrdinaryTraffic(topology, fabric.namespaces).install()
+    try:
+        management.install(topology, fabric.namespaces)
+    except NetlinkError as error:
+        raise MachineError(f"no management network here: {error}", "modprobe bridge") from error
+    with suppress(OSError):  # without TUN ordinary traffic has no propagation delay
+        stack.enter_context(DelayProcess(topology, fabric.namespaces))
+    raw, logs = run.directory / RAW, run.directory / LOGS
+    RECORDS_FILE.write_text(str(raw.resolve()), encoding="utf-8")
+    setting = RunSetting(topology, raw, scenario.transport, scenario.seed)
+    for host in map(topology.host_named, members(scenario.workload.hosts, topology)):
+        run.endpoints[host.name] = start_nic(host, logs / f"{host.name}.log", setting)
+    receive_from_all(run.endpoints, "ready", REPLY_TIMEOUT_S)
+    log, screen = logs / "programs.log", run.experiment.screen
+    run.programs = start_programs(scenario, run.directory, files, log, screen)
+    receive_from_all({"programs": run.programs}, "ready", REPLY_TIMEOUT_S)
+
+
+def _end_programs(run: _Run) -> dict[str, Any]:
+    """End what still runs of programs; returns what became of them."""
+    if run.programs is None:
+        return {}
+    run.progress("ending the programs", 0.9)
+    programs, run.programs = run.programs, None
+    report: dict[str, Any] = finish({"programs": programs}, GRACE_S + REPLY_TIMEOUT_S)["programs"]
+    return report
+
+
+def _measure_base_rtt(run: _Run, scenario: Scenario) -> int:
     """Measure the base RTT in ns, with single packets on the idle fabric."""
-    flow = base_rtt_flow(run.scenario.topology, flows_of(run.scenario))
+    flow = base_rtt_flow(scenario.topology, flows_of(scenario))
     host = flow.src.name
     source = run.endpoints[host]
     answer_s = 2 * rtt_timeout_s(run.scenario.topology)  # the endpoint gives up earlier
@@ -332,12 +429,7 @@ def _run_timeline(run: _Run, t0_ns: int, base_rtt_ns: int) -> int:
     timeline_end_ns = t0_ns + run.scenario.duration
     hold = run.experiment.hold
     end_ns = timeline_end_ns if hold is None else hold.until_ns(timeline_end_ns)
-    _announce_start(run.directory / RAW, RunStart(t0_ns=t0_ns, base_rtt_ns=base_rtt_ns))
-    run.send_to_endpoints({"start_ns": t0_ns})
-    run.send_to_endpoints({"stop_ns": end_ns})
-    if run.mapper is not None:
-        run.mapper.send({"start_ns": t0_ns})
-    run.controller.begin(t0_ns, {host: endpoint.pid for host, endpoint in run.endpoints.items()})
+    _begin(run, t0_ns, end_ns, base_rtt_ns)
     machine = MachineSampler(run.directory / HEALTH, now_ns(), run.unexplained_drops())
     lateness = LatenessMonitor(run.directory, t0_ns, base_rtt_ns)
     raw, topology = run.directory / RAW, run.scenario.topology
@@ -373,13 +465,24 @@ def _run_timeline(run: _Run, t0_ns: int, base_rtt_ns: int) -> int:
                 sample_machine()
             remaining_s = (end_ns - now_ns()) / NS_PER_S
             machine.record_timer_delay(_sleep(run, max(min(step_s, LINK_SAMPLE_S, remaining_s), 0)))
-            if hold is not None and hold.has_ended:
+            if run.programs_over if hold is None else hold.has_ended:
                 run.check_alive()
                 end_ns = now_ns()
                 run.send_to_endpoints({"stop_ns": end_ns})
         _sample_links(counters, links, now_ns())
     sample_machine()
     return end_ns
+
+
+def _begin(run: _Run, t0_ns: int, end_ns: int, base_rtt_ns: int) -> None:
+    """Tell every process when the run starts."""
+    _announce_start(run.directory / RAW, RunStart(t0_ns=t0_ns, base_rtt_ns=base_rtt_ns))
+    run.send_to_endpoints({"start_ns": t0_ns})
+    run.send_to_endpoints({"stop_ns": end_ns})
+    for other in (run.mapper, run.programs):
+        if other is not None:
+            other.send({"start_ns": t0_ns})
+    run.controller.begin(t0_ns, {host: endpoint.pid for host, endpoint in run.endpoints.items()})
 
 
 def _announce_start(raw: Path, start: RunStart) -> None:
@@ -442,8 +545,10 @@ def _drain(run: _Run, base_rtt_ns: int) -> dict[str, Any]:
     run.progress("draining", 0.9)
     run.check_alive()
     run.send_to_endpoints({"killed": sorted(run.controller.killed)})
-    undrained = {host: run.endpoints[host] for host in run.endpoints.keys() - run.operator.drained}
-    receive_within(undrained, "drained", run.scenario.drain_ns(base_rtt_ns) / NS_PER_S)
+    if not isinstance(run.scenario.workload, Program):  # theirs have ended
+        sending = run.endpoints.keys() - run.operator.drained
+        undrained = {host: run.endpoints[host] for host in sending}
+        receive_within(undrained, "drained", run.scenario.drain_ns(base_rtt_ns) / NS_PER_S)
     reports = finish(run.endpoints, REPLY_TIMEOUT_S)
     if run.mapper is not None:
         finish({"mapper": run.mapper}, REPLY_TIMEOUT_S)
@@ -465,9 +570,21 @@ def _wait_until_empty(model: LinkModel) -> None:
 
 
 def _write_run(
-    run: _Run, reports: dict[str, Any], t0_ns: int, duration_ns: int, base_rtt_ns: int
+    run: _Run,
+    programs: dict[str, Any],
+    reports: dict[str, Any],
+    t0_ns: int,
+    duration_ns: int,
+    base_rtt_ns: int,
 ) -> None:
-    flows = flow_outcomes(run.scenario, reports, duration_ns)
+    if programs:
+        raw = run.directory / RAW
+        opened = [OpenedFlow.model_validate_json(line) for line in lines_of(raw / FLOWS)]
+        closed = [DeviceOutcome.model_validate_json(line) for line in lines_of(raw / OUTCOMES)]
+        flows, hosts = program_outcomes(run.scenario, opened, closed)
+    else:
+        flows = flow_outcomes(run.scenario, reports, duration_ns)
+        hosts = {host: host_record(report) for host, report in reports.items()}
     missing = run.fabric.link_model_missing
     lost_frames = run.captures.stop() if run.captures is not None else {}
     model = run.fabric.link_model
@@ -477,7 +594,9 @@ def _write_run(
         base_rtt_ns=base_rtt_ns,
         bin_s=bin_width_s(base_rtt_ns),
         flows=flows,
-        hosts={host: host_record(report) for host, report in reports.items()},
+        hosts=hosts,
+        programs=programs.get("programs", ()),
+        open_operations=programs.get("open", ()),
         links={} if model is None else dict(model.all_counts()),
         link_model_missing=missing and MissingPart(what=missing.what, remedy=missing.remedy),
         captures={link: {"lost_frames": lost} for link, lost in lost_frames.items()},

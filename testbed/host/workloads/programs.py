@@ -389,6 +389,8 @@ def program_of(
                 if row.src == host
             ]
             return Transfers(transfers, sends, workload.depth)
+        case model.Program():
+            raise ValueError("programs of the user's own run in processes of their own")
         case _:
             hosts = model.members(workload.hosts, topology)
             lanes = 1 + max(end.lane for end in sends)

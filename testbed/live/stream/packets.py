@@ -1,7 +1,7 @@
 """Single packets of one flow, as soon as it is known what became of each."""
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from testbed.live.stream.measures import Tables
@@ -9,7 +9,8 @@ from testbed.live.stream.records import Fate, Packet, PacketBatch
 from testbed.model.errors import InputError
 from testbed.model.fabric.addressing import directions_of_path, path_of_ev
 from testbed.model.fabric.topology import Topology
-from testbed.model.flows import Flow, flows_of
+from testbed.model.flows import Flow, flows_recorded
+from testbed.model.run_files.run import FlowRecord
 from testbed.model.scenario import Scenario
 from testbed.results.records import (
     ARRIVALS,
@@ -30,35 +31,42 @@ _Key = tuple[int, int, bool]
 """Sequence number, EV, and whether it is a retransmission."""
 
 
-def flow_named(scenario: Scenario, name: str) -> int:
+def _flow_named(flows: Sequence[Flow], name: str) -> int:
     """The number of the flow with this name: `h0,h4`.
 
     Raises:
         InputError: the run has no such flow.
     """
-    flows = flows_of(scenario)
     for flow in flows:
         if f"{flow.src.name},{flow.dst.name}" == name:
             return flow.number
-    expected = f"a flow of the run, such as {flows[0].src.name},{flows[0].dst.name}"
+    example = f", such as {flows[0].src.name},{flows[0].dst.name}" if flows else ": it has none"
+    expected = f"a flow of the run{example}"
     raise InputError.of("--packets", name, expected)
 
 
-def flow_in_slow_motion(scenario: Scenario, name: str | None, *, live: bool = False) -> int | None:
+def flow_in_slow_motion(
+    scenario: Scenario,
+    name: str | None,
+    recorded: Iterable[FlowRecord] = (),
+    *,
+    live: bool = False,
+) -> int | None:
     """The flow whose packets are shown: the one that is named, or the first if time is slow enough.
 
     Raises:
         InputError: the run has no such flow; or it is live, and too fast for a person to follow.
     """
     slow = scenario.topology.dilation >= CONTROL_DILATION
+    flows = flows_recorded(scenario, recorded)
     if name is None:
-        return next((flow.number for flow in flows_of(scenario)), None) if slow else None
+        return next((flow.number for flow in flows), None) if slow else None
     if live and not slow:
         found = f"{name} at dilation {scenario.topology.dilation:g}"
         expected = f"a dilation of {CONTROL_DILATION} or more: a person follows the packets"
         remedy = f"--set topology.dilation={CONTROL_DILATION}"
         raise InputError.of("--packets", found, expected, remedy)
-    return flow_named(scenario, name)
+    return _flow_named(flows, name)
 
 
 class _Control(NamedTuple):

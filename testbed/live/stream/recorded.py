@@ -38,7 +38,8 @@ def recorded_stream(directory: Path, slow_motion: str | None = None) -> Iterator
         live=False,
         base_rtt_s=data.base_rtt_s,
         duration_s=data.run.duration_s,
-        slow_flow=flow_in_slow_motion(data.scenario, slow_motion),
+        slow_flow=flow_in_slow_motion(data.scenario, slow_motion, data.run.flows),
+        recorded=data.run.flows,
     )
     stream = Stream(beginning, data.run.t0_ns)
     tables = {table: _columns(frame) for table, frame in data.tables.items()}

@@ -12,8 +12,10 @@ from testbed.model.fabric.addressing import (
     path_of_ev,
 )
 from testbed.model.fabric.topology import Topology
-from testbed.model.flows import Flow, flows_of
+from testbed.model.flows import Flow, flows_recorded
+from testbed.model.run_files.run import FlowRecord
 from testbed.model.scenario import Scenario
+from testbed.model.workload import Program
 from testbed.results.records import CONTROL_DILATION
 
 STEP_S = 0.1
@@ -42,6 +44,7 @@ class Beginning:
         base_rtt_s: the base RTT.
         duration_s: planned duration; 0: none.
         slow_flow: the flow whose single packets are in the stream, if any.
+        recorded: the flows that a finished run recorded; where programs send, no scenario has them.
     """
 
     topology: Topology
@@ -52,11 +55,17 @@ class Beginning:
     base_rtt_s: float
     duration_s: float
     slow_flow: int | None = None
+    recorded: tuple[FlowRecord, ...] = ()
+
+    @property
+    def of_programs(self) -> bool:
+        """Whether programs send, whose flows begin with their first packets."""
+        return self.scenario is None or isinstance(self.scenario.workload, Program)
 
     @property
     def slow_motion(self) -> bool:
         """Whether single packets of a flow are in the stream: at a prompt, of the newest flow."""
-        if self.scenario is None:
+        if self.of_programs:
             return self.topology.dilation >= CONTROL_DILATION
         return self.slow_flow is not None
 
@@ -107,7 +116,8 @@ def flows_of_beginning(beginning: Beginning) -> dict[int, Flow]:
     """The flows that the snapshot has, by number."""
     if beginning.scenario is None:
         return {}
-    return {flow.number: flow for flow in flows_of(beginning.scenario)}
+    flows = flows_recorded(beginning.scenario, beginning.recorded)
+    return {flow.number: flow for flow in flows}
 
 
 def transport_of(beginning: Beginning) -> str:

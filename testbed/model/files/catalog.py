@@ -42,6 +42,11 @@ def find_scenario(name_or_path: str) -> Path:
     return _find(name_or_path, "scenario", SCENARIOS, Path())
 
 
+def is_shipped(name_or_path: str) -> bool:
+    """Whether a scenario is the project's own, named or by its path."""
+    return find_scenario(name_or_path).resolve().is_relative_to(SCENARIOS.resolve())
+
+
 def relative_to_here(file: Path) -> Path:
     """The path of a file from the working directory, if the file is below it."""
     here = Path.cwd()

@@ -207,6 +207,8 @@ def _loaded(
         data["workload"] = {**data["workload"], "matrix": matrix.transfers}
         places = {f"workload.matrix[{i}]": place for i, place in enumerate(matrix.places)}
         document = replace(document, origins=document.origins | places)
+    if _has_directory(data.get("workload")):
+        data["workload"] = {**data["workload"], "directory": _directory_of_programs(document)}
     scenario = _scenario(document, data, topology_problems)
     if is_auto(data["topology"]):
         data["topology"] = with_dilation(data["topology"], dilation(scenario))
@@ -254,6 +256,18 @@ def _round_trip(topology: object) -> BaseRtt:
 def _names_matrix(workload: object) -> bool:
     """Whether the data of a workload name the file of a connection matrix."""
     return isinstance(workload, dict) and isinstance(workload.get("matrix"), str)
+
+
+def _has_directory(workload: object) -> bool:
+    """Whether the data of a workload say where programs are started."""
+    return isinstance(workload, dict) and isinstance(workload.get("directory"), str)
+
+
+def _directory_of_programs(document: Document) -> str:
+    """Where programs are started: relative to the scenario, or to here where an option says so."""
+    named = document.data["workload"]["directory"]
+    given_here = {"workload.directory", "workload"} & document.origins.keys()
+    return str((Path() if given_here else document.directory).joinpath(named).absolute())
 
 
 def _matrix_of_scenario(document: Document) -> ConnectionMatrix:

@@ -14,6 +14,9 @@ PCAP_SUFFIX = ".pcapng"
 LOGS = "logs"
 """Logs of all processes."""
 
+PROGRAMS = "programs"
+"""What the programs of a scenario print, a file for each host."""
+
 FIGURES = "figures"
 """Figures as PNG and SVG."""
 

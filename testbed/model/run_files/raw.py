@@ -1,9 +1,16 @@
 """What is written beside the raw records while a run lasts: its start, and flows of programs."""
 
-from pydantic import BaseModel, ConfigDict
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
 
 FLOWS = "flows.jsonl"
 """The name of the file; it is locked while a line is added."""
+
+
+def lines_of(file: Path) -> list[str]:
+    """The lines of one of these files; none if nobody has written it."""
+    return file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
 
 
 class RunStart(BaseModel):
@@ -42,3 +49,62 @@ class OpenedFlow(BaseModel):
     qpn: int
     psn: int
     program: str
+
+
+OUTCOMES = "outcomes.jsonl"
+"""The name of the file with what became of the flows; it is locked while a line is added."""
+
+
+class SentFlow(BaseModel):
+    """What the device that sent a flow knows of it, at its end.
+
+    Attributes:
+        flow: its number.
+        bytes_sent: payload, each byte counted once.
+        bytes_unaccounted: the part of it that nobody waits for: its queue pair failed, or its
+            program closed it or ended.
+        packets_sent: data packets, retransmissions included.
+        packets_lost: transmissions that were lost.
+        packets_retransmitted: data packets sent again.
+        errors: how it failed, if it did.
+    """
+
+    flow: int
+    bytes_sent: int = 0
+    bytes_unaccounted: int = 0
+    packets_sent: int = 0
+    packets_lost: int = 0
+    packets_retransmitted: int = 0
+    errors: tuple[str, ...] = ()
+
+
+class ReceivedFlow(BaseModel):
+    """What the device that received a flow knows of it.
+
+    Attributes:
+        flow: its number.
+        bytes_placed: payload in memory, each packet checked by its iCRC.
+    """
+
+    flow: int
+    bytes_placed: int = 0
+
+
+class DeviceOutcome(BaseModel):
+    """A line of `raw/outcomes.jsonl`: a device was closed.
+
+    Attributes:
+        host: whose device.
+        control_bytes: bytes of its control packets on the wire.
+        refused: packets that it did not accept, by reason.
+        sent: the flows that it sent.
+        received: those that it received.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    host: str
+    control_bytes: int = 0
+    refused: dict[str, int] = Field(default_factory=dict)
+    sent: tuple[SentFlow, ...] = ()
+    received: tuple[ReceivedFlow, ...] = ()

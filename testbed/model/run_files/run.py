@@ -155,6 +155,65 @@ class HostRecord(BaseModel):
     refused: dict[str, int] = {}
 
 
+class ProgramRecord(BaseModel):
+    """The program that a scenario runs in a host.
+
+    Attributes:
+        host: the host.
+        rank: its number, as the program knows it.
+        status: its exit status, or minus the signal that killed it; None if it was stopped, or
+            could not be started.
+        error: why it could not be started.
+        stopped: whether the run ended it: it was still running, or another had failed.
+        failed: whether it failed: it could not be started, ended with a status other than 0, or
+            should have ended before the run did.
+        ended_s: when it ended, in seconds of the run.
+        output: the file of what it printed, in the run directory.
+        output_dropped: bytes of its output beyond those that are kept.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    host: str
+    rank: int
+    status: int | None
+    error: str = ""
+    stopped: bool = False
+    failed: bool = False
+    ended_s: float | None = None
+    output: str = ""
+    output_dropped: int = 0
+
+    @property
+    def ending(self) -> str:
+        """How it ended, in words."""
+        if self.error:
+            return f"could not be started: {self.error}"
+        if self.stopped:
+            return "still ran when the run ended" if self.failed else "was ended with the run"
+        if self.status is None:
+            return "was not started"
+        return f"killed by signal {-self.status}" if self.status < 0 else f"exit {self.status}"
+
+
+class OpenOperation(BaseModel):
+    """An operation that a program has begun and not ended.
+
+    Attributes:
+        host: where.
+        kind: its name.
+        number: its step.
+        start_s: when it began, in seconds of the run.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    host: str
+    kind: str
+    number: int
+    start_s: float
+
+
 class RunRecord(BaseModel):
     """`run.json`.
 
@@ -165,6 +224,8 @@ class RunRecord(BaseModel):
         bin_s: width of the bins in which goodput over time is shown.
         flows: all flows, in order.
         hosts: what each host reports beside its flows.
+        programs: what became of the scenario's programs, by their ranks.
+        open_operations: what programs had begun when they ended.
         packet_hops: packets times the link directions that they crossed; of a simulated run.
         links: counters of each direction; empty without link model.
         link_model_missing: why there was no link model.
@@ -181,6 +242,8 @@ class RunRecord(BaseModel):
     bin_s: float = Field(default=0.05, gt=0)
     flows: tuple[FlowRecord, ...]
     hosts: dict[str, HostRecord] = {}
+    programs: tuple[ProgramRecord, ...] = ()
+    open_operations: tuple[OpenOperation, ...] = ()
     packet_hops: int | None = None
     links: dict[str, LinkCounts] = {}
     link_model_missing: MissingPart | None = None

@@ -1,21 +1,14 @@
 """What is measured of a fault, and of its effect on each flow."""
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 from pydantic import Field
 
-from testbed.model.summary.combine import Value, greatest, least, total
+from testbed.model.summary.combine import greatest, least, total
 from testbed.model.summary.flows import flow_name
-from testbed.model.summary.metric import (
-    Comparison,
-    Count,
-    MetricGroup,
-    Number,
-    OptionalNumber,
-    OptionalTime,
-    View,
-)
+from testbed.model.summary.metric import Comparison, Metric, MetricGroup, View
 from testbed.model.summary.spread import Spread
 from testbed.model.summary.unit import (
     BYTES,
@@ -25,6 +18,7 @@ from testbed.model.summary.unit import (
     SECONDS,
     SHARE,
     Scale,
+    Time,
 )
 
 RECOVERED_SHARE = 0.95
@@ -33,22 +27,26 @@ RECOVERED_SHARE = 0.95
 _SHOWN = View.USUAL | View.FLOWS_OF_FAULT | View.OVER_FLOWS
 
 
-class LossShare(OptionalNumber):
-    """The share of some packets that were lost; of several flows that of their packets together."""
+@dataclass(frozen=True)
+class LossShare(Metric):
+    """The share of some packets that were lost; of several flows that of their packets together.
 
-    def __init__(self, lost: str, sent: str, **options: Any) -> None:
-        """Declare it, with the names of the metrics that count the packets."""
-        super().__init__(SHARE, **options)
-        self.lost, self.sent = lost, sent
+    Attributes:
+        lost: the metric that counts those that were lost.
+        sent: the metric that counts all of them.
+    """
+
+    lost: str = ""
+    sent: str = ""
 
     def share(self, flows: Sequence[Any]) -> float | None:
         """The share of the flows' packets; None if none was sent."""
         lost, sent = (sum(getattr(flow, name) for flow in flows) for name in (self.lost, self.sent))
         return lost / sent if sent else None
 
-    def numbers(self, source: object, scale: Scale) -> dict[str, Value]:  # noqa: ARG002 - of times
+    def measure(self, source: object, scale: Scale) -> float | None:  # noqa: ARG002 - of times
         """The share of a flow's packets, from an object that counts them."""
-        return {self.name: self.share([source])}
+        return self.share([source])
 
 
 class FaultEffect(MetricGroup):
@@ -58,134 +56,157 @@ class FaultEffect(MetricGroup):
     crosses the faulty link. A fault is *in force* from its effect to its healing, or to the end.
     """
 
-    detection = OptionalTime(
-        title="detection, first EV",
-        views=_SHOWN,
-        compared=Comparison(),
-        never="that lost packets did not detect it",
-    )
+    detection: Annotated[
+        Time | None,
+        Metric(
+            title="detection, first EV",
+            views=_SHOWN,
+            compared=Comparison(),
+            never="that lost packets did not detect it",
+        ),
+    ] = None
     """Until the first concerned EV leaves the active set. 0: it left while the fault was taking
     effect, as a host does whose own port loses carrier. Never: packets were lost, and no EV left
     while the fault was in force. Null: no packet was lost, and no EV left."""
 
-    detection_last = OptionalTime(
-        title="detection, last EV", views=View.REPORT, compared=Comparison()
-    )
+    detection_last: Annotated[
+        Time | None, Metric(title="detection, last EV", views=View.REPORT, compared=Comparison())
+    ] = None
     """Until the last concerned EV that was active while the fault was in force leaves the active
     set. Never: packets were lost, and not all of them did."""
 
-    exposure = OptionalTime(title="exposure", views=View.REPORT, combine=greatest)
+    exposure: Annotated[Time | None, Metric(views=View.REPORT, combine=greatest)] = None
     """Until the last data packet is sent on a concerned EV while the fault is in force. Null: none
     was sent."""
 
-    stall = OptionalTime(title="stall", views=_SHOWN, compared=Comparison())
+    stall: Annotated[Time | None, Metric(views=_SHOWN, compared=Comparison())] = None
     """The longest time without progress of in-order data at the receiver. Only times that begin
     while the fault is in force count; the first one begins with the fault."""
 
-    placement_gap = OptionalTime(title="longest gap in placement", views=View.REPORT)
+    placement_gap: Annotated[
+        Time | None, Metric(title="longest gap in placement", views=View.REPORT)
+    ] = None
     """The longest time without a newly placed byte. Only times that begin while the fault is in
     force count."""
 
-    in_order_delay = OptionalTime(title="in-order delay", views=_SHOWN)
+    in_order_delay: Annotated[Time | None, Metric(title="in-order delay", views=_SHOWN)] = None
     """The longest time from handing a packet to the socket until it and all before it had arrived,
     of packets that were sent before the fault healed and were not in order before it took effect.
     It says how far in-order data was behind what was sent; a stall says how long it made no
     progress."""
 
-    recovery = OptionalTime(
-        title="recovery", views=_SHOWN, compared=Comparison(), never="did not recover"
-    )
+    recovery: Annotated[
+        Time | None,
+        Metric(views=_SHOWN, compared=Comparison(), never="did not recover"),
+    ] = None
     """Until goodput, averaged over 200 packets (1 to 3 base RTTs), is back at 95% of what is
     attainable and stays there until the fault heals; if it never does, until it is back and stays
     after healing, up to the next fault or the end. 0 if it never fell below. Never: it did not come
     back."""
 
-    below_share = OptionalNumber(SHARE, title="time below 95%", views=View.REPORT)
+    below_share: Annotated[
+        float | None, Metric(SHARE, title="time below 95%", views=View.REPORT)
+    ] = None
     """The share of the time in force in which goodput was below 95% of what is attainable."""
 
-    goodput_bps = OptionalNumber(
-        RATE, title="goodput in force", views=View.FLOWS_OF_FAULT, combine=least
-    )
+    goodput_bps: Annotated[
+        float | None,
+        Metric(RATE, title="goodput in force", views=View.FLOWS_OF_FAULT, combine=least),
+    ] = None
     """Newly placed payload per second, while the fault was in force."""
 
-    attainable_bps = OptionalNumber(RATE, combine=least)
+    attainable_bps: Annotated[float | None, Metric(RATE, combine=least)] = None
     """Attainable payload rate while the fault was in force, the mean."""
 
-    attainable_fraction = OptionalNumber(
-        SHARE,
-        title="goodput in force, of attainable",
-        views=_SHOWN,
-        combine=least,
-        compared=Comparison(),
-    )
+    attainable_fraction: Annotated[
+        float | None,
+        Metric(
+            SHARE,
+            title="goodput in force, of attainable",
+            views=_SHOWN,
+            combine=least,
+            compared=Comparison(),
+        ),
+    ] = None
     """`goodput_bps` / `attainable_bps`. Null: nothing was attainable."""
 
-    return_first = OptionalTime(title="return, first EV", views=View.REPORT)
+    return_first: Annotated[Time | None, Metric(title="return, first EV", views=View.REPORT)] = None
     """From healing until the first EV that the fault took out is GOOD again; 0 if it was GOOD
     before. Never: none became GOOD again. Null: the fault took no EV out."""
 
-    return_last = OptionalTime(title="return, last EV", views=View.REPORT)
+    return_last: Annotated[Time | None, Metric(title="return, last EV", views=View.REPORT)] = None
     """From healing until the last EV that the fault took out is GOOD again. Never: not all became
     GOOD again."""
 
-    return_data = OptionalTime(title="return of data", views=View.REPORT)
+    return_data: Annotated[Time | None, Metric(title="return of data", views=View.REPORT)] = None
     """From healing until data is sent on a concerned EV again. Never: none was."""
 
-    capacity_lost = OptionalTime(
-        (IN_RTT,), title="capacity lost", views=View.USUAL, compared=Comparison()
-    )
+    capacity_lost: Annotated[
+        Time | None,
+        Metric(forms=(IN_RTT,), views=View.USUAL, compared=Comparison()),
+    ] = None
     """What the fabric no longer offered: the integral of (undamaged - attainable) / undamaged from
     the fault until 10 base RTTs after recovery (after healing, if there was none), but not beyond
     the next fault or the end. 1 RTT: as much as if nothing could be sent for one RTT."""
 
-    capacity_lost_bytes = Count(BYTES, combine=total, default=0)
+    capacity_lost_bytes: Annotated[int, Metric(BYTES, combine=total)] = 0
     """The same in bytes of payload."""
 
-    deficit = OptionalTime((IN_RTT,), title="deficit", views=_SHOWN, compared=Comparison())
+    deficit: Annotated[
+        Time | None, Metric(forms=(IN_RTT,), views=_SHOWN, compared=Comparison())
+    ] = None
     """What the transport did not use of what was left: the integral of (attainable - goodput) /
     undamaged over the same time. 1 RTT: as much as if nothing had been sent for one RTT."""
 
-    deficit_bytes = Count(BYTES, combine=total, default=0)
+    deficit_bytes: Annotated[int, Metric(BYTES, combine=total)] = 0
     """The same in bytes of payload."""
 
-    deficit_baseline = OptionalTime((IN_RTT,), title="deficit, own baseline", views=View.REPORT)
+    deficit_baseline: Annotated[
+        Time | None, Metric(forms=(IN_RTT,), title="deficit, own baseline", views=View.REPORT)
+    ] = None
     """The deficit against the flow's own goodput in the 10 base RTTs before the fault. Null:
     nothing was sent before it."""
 
-    surviving_fraction = OptionalNumber(SHARE, combine=least)
+    surviving_fraction: Annotated[float | None, Metric(SHARE, combine=least)] = None
     """The share of the undamaged attainable rate that the links left in service allow."""
 
-    packets_exposed = Count(
-        title="packets sent into it", views=View.FLOWS_OF_FAULT, combine=total, default=0
-    )
+    packets_exposed: Annotated[
+        int, Metric(title="packets sent into it", views=View.FLOWS_OF_FAULT, combine=total)
+    ] = 0
     """Data packets sent on concerned EVs, from the beginning of the interval of effect to
     healing."""
 
-    packets_lost = Count(views=View.REPORT | View.FLOWS_OF_FAULT, combine=total, default=0)
+    packets_lost: Annotated[int, Metric(views=View.REPORT | View.FLOWS_OF_FAULT, combine=total)] = 0
     """Transmissions on concerned EVs, sent from one base RTT before the fault to healing, that were
     lost. Packets in flight when the fault took effect count, so this may exceed
     `packets_exposed`."""
 
-    packets_sent = Count(views=View.REPORT, combine=total, default=0)
+    packets_sent: Annotated[int, Metric(views=View.REPORT, combine=total)] = 0
     """Data packets that the flow sent, on any EV, in the same time as those that count as lost:
     from one base RTT before the fault to healing."""
 
-    packets_sent_after_detection = Count(combine=total, default=0)
+    packets_sent_after_detection: Annotated[int, Metric(combine=total)] = 0
     """Data packets that the flow sent, on any EV, from the detection until healing."""
 
-    packets_lost_after_detection = Count(combine=total, default=0)
+    packets_lost_after_detection: Annotated[int, Metric(combine=total)] = 0
     """Transmissions on concerned EVs, sent from the detection until healing, that were lost."""
 
-    loss_share = LossShare("packets_lost", "packets_sent", title="loss", views=View.REPORT)
+    loss_share: Annotated[
+        float | None,
+        LossShare(SHARE, lost="packets_lost", sent="packets_sent", title="loss", views=View.REPORT),
+    ] = None
     """`packets_lost` / `packets_sent`, both counted in the same time: never above 1. Null: nothing
     was sent."""
 
-    residual_loss = LossShare(
-        "packets_lost_after_detection",
-        "packets_sent_after_detection",
-        title="residual loss",
-        views=View.USUAL,
-    )
+    residual_loss: Annotated[
+        float | None,
+        LossShare(
+            SHARE,
+            lost="packets_lost_after_detection",
+            sent="packets_sent_after_detection",
+            views=View.USUAL,
+        ),
+    ] = None
     """`packets_lost_after_detection` / `packets_sent_after_detection`. Null: no detection, or
     nothing was sent after it."""
 
@@ -198,17 +219,17 @@ class FlowFault(FaultEffect):
     dst: str
     lane: int = 0
     affected: bool
-    evs_active = Count(title="active EVs through it", views=View.FLOWS_OF_FAULT)
+    evs_active: Annotated[int, Metric(title="active EVs through it", views=View.FLOWS_OF_FAULT)]
     """Concerned EVs that were active when the fault took effect, or became active while it was in
     force."""
 
-    evs_detected = Count(title="taken out", views=View.FLOWS_OF_FAULT)
+    evs_detected: Annotated[int, Metric(title="taken out", views=View.FLOWS_OF_FAULT)]
     """Concerned EVs that left the active set while the fault was in force."""
 
-    evs_lossy = Count(title="lost packets", views=View.FLOWS_OF_FAULT, default=0)
+    evs_lossy: Annotated[int, Metric(title="lost packets", views=View.FLOWS_OF_FAULT)] = 0
     """Concerned EVs on which packets were lost."""
 
-    evs_noticed = Count(title="of them taken out", views=View.FLOWS_OF_FAULT, default=0)
+    evs_noticed: Annotated[int, Metric(title="of them taken out", views=View.FLOWS_OF_FAULT)] = 0
     """Those of `evs_lossy` that left the active set while the fault was in force."""
 
     @property
@@ -228,44 +249,46 @@ class FaultSummary(FaultEffect):
     target: str
     places: tuple[str, ...]
     actuator: str
-    requested_s = Number(SECONDS)
+    requested_s: Annotated[float, Metric(SECONDS)]
     """When the fault was requested, in the run's time."""
 
-    effective_s = OptionalNumber(SECONDS)
+    effective_s: Annotated[float | None, Metric(SECONDS)] = None
     """When the fault took effect: the end of the interval in which it did. Null: it never did."""
 
-    effective_uncertainty_ms = OptionalNumber(MS)
+    effective_uncertainty_ms: Annotated[float | None, Metric(MS)] = None
     """The length of that interval: times from the fault's effect may be too short by as much."""
 
-    heal_requested_s = OptionalNumber(SECONDS)
+    heal_requested_s: Annotated[float | None, Metric(SECONDS)] = None
     """When healing was requested. Null: it was not."""
 
-    healed_s = OptionalNumber(SECONDS)
+    healed_s: Annotated[float | None, Metric(SECONDS)] = None
     """When the fault was healed. Null: not in this run."""
 
     proof: dict[str, Any]
-    flows_affected = Count()
+    flows_affected: Annotated[int, Metric()]
     """Flows with an active concerned EV. If it is 0, the fault has no effect to measure."""
 
-    flows_lossy = Count(default=0)
+    flows_lossy: Annotated[int, Metric()] = 0
     """Affected flows that lost packets to it."""
 
-    flows_noticed = Count(default=0)
+    flows_noticed: Annotated[int, Metric()] = 0
     """Flows of `flows_lossy` with an EV that left the active set while the fault was in force."""
 
-    evs_lossy = Count(default=0)
+    evs_lossy: Annotated[int, Metric()] = 0
     """Concerned EVs, of all affected flows, on which packets were lost."""
 
-    evs_noticed = Count(default=0)
+    evs_noticed: Annotated[int, Metric()] = 0
     """Those of `evs_lossy` that left the active set while the fault was in force."""
 
-    ev_detection_median = OptionalTime(title="detection, median EV", views=View.REPORT)
+    ev_detection_median: Annotated[
+        Time | None, Metric(title="detection, median EV", views=View.REPORT)
+    ] = None
     """Until an EV that lost packets to the fault leaves the active set: the median of such EVs of
     all affected flows. Never: half of them did not. Null: no packet was lost."""
 
-    ev_detection_last = OptionalTime(
-        title="detection, last EV that lost packets", views=View.REPORT
-    )
+    ev_detection_last: Annotated[
+        Time | None, Metric(title="detection, last EV that lost packets", views=View.REPORT)
+    ] = None
     """The same for the last of these EVs. Never: not all of them left."""
 
     over_flows: dict[str, Spread] = Field(default_factory=dict)
@@ -275,7 +298,7 @@ class FaultSummary(FaultEffect):
     def affected_in_words(self) -> str:
         """How many flows it affected, and how many of those that lost packets detected it."""
         if not self.flows:
-            return "took no effect in the measured time"
+            return "took no effect on a flow in the measured time"
         if not self.flows_affected:
             return f"no flow used a path through it: 0 of {len(self.flows)} affected"
         text = f"{self.flows_affected} of {len(self.flows)} flows used a path through it"

@@ -1,19 +1,11 @@
 """What is measured of a flow, of its EVs and of its messages."""
 
 from collections.abc import Sequence
+from typing import Annotated
 
 from testbed.model.summary.combine import greatest, least, total
-from testbed.model.summary.metric import (
-    Comparison,
-    Count,
-    MetricGroup,
-    Number,
-    OptionalNumber,
-    OptionalTime,
-    RequiredTime,
-    View,
-)
-from testbed.model.summary.unit import BYTES, IN_MS, IN_RTT, RATE, SHARE
+from testbed.model.summary.metric import Comparison, Metric, MetricGroup, View
+from testbed.model.summary.unit import BYTES, IN_MS, IN_RTT, RATE, SHARE, Time
 
 _FORMS = (IN_MS, IN_RTT)
 _ALL = View.USUAL | View.OVER_FLOWS
@@ -34,24 +26,29 @@ class Latency(MetricGroup):
     From handing a message's first packet to the socket until it and all before it are in place.
     """
 
-    messages = Count()
-    """Messages that were completed."""
+    messages: Annotated[int, Metric()]
+    """Messages that were completed; without the packet that a queue pair sends before the run."""
 
-    median = RequiredTime(_FORMS, title="message latency, median", views=View.REPORT)
+    median: Annotated[
+        Time, Metric(forms=_FORMS, title="message latency, median", views=View.REPORT)
+    ]
     """The median."""
 
-    p99 = RequiredTime(
-        _FORMS,
-        title="message latency, p99",
-        views=View.REPORT,
-        compared=Comparison("message latency, p99", greatest),
-    )
+    p99: Annotated[
+        Time,
+        Metric(
+            forms=_FORMS,
+            title="message latency, p99",
+            views=View.REPORT,
+            compared=Comparison("message latency, p99", greatest),
+        ),
+    ]
     """The 99th percentile."""
 
-    p999 = RequiredTime(_FORMS, title="message latency, p99.9", views=View.REPORT)
+    p999: Annotated[Time, Metric(forms=_FORMS, title="message latency, p99.9", views=View.REPORT)]
     """The 99.9th percentile."""
 
-    max = RequiredTime(_FORMS)
+    max: Annotated[Time, Metric(forms=_FORMS)]
     """The longest."""
 
     @property
@@ -69,13 +66,13 @@ class EvSummary(MetricGroup):
     ev: int
     plane: int
     path: str
-    goodput_bps = Number(RATE, title="goodput", views=View.REPORT)
+    goodput_bps: Annotated[float, Metric(RATE, title="goodput", views=View.REPORT)]
     """Goodput of the flow over this EV, in the steady window."""
 
-    packets_sent = Count(title="sent", views=View.REPORT)
+    packets_sent: Annotated[int, Metric(title="sent", views=View.REPORT)]
     """Data packets sent in the whole run."""
 
-    packets_lost = Count(title="lost", views=View.REPORT)
+    packets_lost: Annotated[int, Metric(title="lost", views=View.REPORT)]
     """Transmissions in the whole run that were declared lost and had not arrived."""
 
 
@@ -84,7 +81,8 @@ class FlowSummary(MetricGroup):
 
     The *steady window* lasts from 10 base RTTs after the start (or 30% of the time until the first
     fault, if that is less) to the first fault, or to the end. The *whole run* is counted from one
-    base RTT after the start, when the first packets can have been acknowledged.
+    base RTT after the start, when the first packets can have been acknowledged; if all that the
+    flow carried had arrived before, from the start.
     """
 
     flow: int
@@ -92,56 +90,68 @@ class FlowSummary(MetricGroup):
     dst: str
     lane: int = 0
     transport: str
-    goodput_run_bps = Number(
-        RATE,
-        title="goodput, whole run",
-        views=_ALL,
-        combine=least,
-        compared=Comparison("goodput of all flows", total),
-    )
+    goodput_run_bps: Annotated[
+        float,
+        Metric(
+            RATE,
+            title="goodput, whole run",
+            views=_ALL,
+            combine=least,
+            compared=Comparison("goodput of all flows", total),
+        ),
+    ]
     """Newly placed payload per second, over the whole run."""
 
-    run_fraction = OptionalNumber(
-        SHARE,
-        title="of attainable",
-        views=_ALL,
-        combine=least,
-        compared=Comparison("slowest flow, of attainable", least),
-    )
+    run_fraction: Annotated[
+        float | None,
+        Metric(
+            SHARE,
+            title="of attainable",
+            views=_ALL,
+            combine=least,
+            compared=Comparison("slowest flow, of attainable", least),
+        ),
+    ] = None
     """`goodput_run_bps` / `attainable_run_bps`. Above 1: the flow took more than its share, because
     others did not use theirs. Null, as all fractions of what is attainable: nothing was attainable,
     or the flow had nothing to send."""
 
-    in_force_fraction = OptionalNumber(
-        SHARE, title="of attainable during faults", views=_ALL, combine=least
-    )
+    in_force_fraction: Annotated[
+        float | None, Metric(SHARE, title="of attainable during faults", views=_ALL, combine=least)
+    ] = None
     """Payload newly placed while any fault was in force, over what was attainable in that time.
     Null: no fault took effect."""
 
-    goodput_before_bps = OptionalNumber(RATE, title="before faults", views=View.REPORT)
+    goodput_before_bps: Annotated[
+        float | None, Metric(RATE, title="before faults", views=View.REPORT)
+    ] = None
     """Newly placed payload per second, over the steady window. Null: a fault began at the start."""
 
-    before_fraction = OptionalNumber(SHARE, title="before faults, of attainable", views=View.REPORT)
+    before_fraction: Annotated[
+        float | None, Metric(SHARE, title="before faults, of attainable", views=View.REPORT)
+    ] = None
     """`goodput_before_bps` over what was attainable in the steady window."""
 
-    goodput_healed_bps = OptionalNumber(RATE, title="after healing", views=View.REPORT)
+    goodput_healed_bps: Annotated[
+        float | None, Metric(RATE, title="after healing", views=View.REPORT)
+    ] = None
     """Newly placed payload per second, from 10 base RTTs after the last healing to the end of the
     run. Null: a fault did not heal, or the run ended before."""
 
-    healed_fraction = OptionalNumber(SHARE)
+    healed_fraction: Annotated[float | None, Metric(SHARE)] = None
     """`goodput_healed_bps` over what was attainable in that time."""
 
-    ports_bps = Number(RATE)
+    ports_bps: Annotated[float, Metric(RATE)]
     """Its max-min fair share of the hosts' ports alone: what a transport that uses all paths can
     reach if the links between switches are no limit."""
 
-    ports_fraction = Number(SHARE, title="of the ports' share")
+    ports_fraction: Annotated[float, Metric(SHARE, title="of the ports' share")]
     """`goodput_run_bps` / `ports_bps`."""
 
-    undamaged_bps = Number(RATE)
+    undamaged_bps: Annotated[float, Metric(RATE)]
     """Attainable payload rate before any fault."""
 
-    attainable_run_bps = Number(RATE)
+    attainable_run_bps: Annotated[float, Metric(RATE)]
     """Attainable payload rate, the mean over the whole run: the max-min fair share of all links in
     service at each moment, less the control packets of the sending host, times the payload's share
     of a full packet (MRC 4096 / 4238, RoCE 4096 / 4214, TCP 4112 / 4238). Flows that had nothing to
@@ -149,58 +159,72 @@ class FlowSummary(MetricGroup):
     carry equal shares, that the active EVs of a plane do so, too, and that what is lost is sent
     again on the next EV. A transport with one path uses that path."""
 
-    ideal_fraction = OptionalNumber(SHARE, title="of ideal split", views=View.REPORT)
+    ideal_fraction: Annotated[
+        float | None, Metric(SHARE, title="of ideal split", views=View.REPORT)
+    ] = None
     """`goodput_run_bps` over the mean rate that would be attainable with the best split over all
     paths: the one that gives the smallest flow the most."""
 
-    capacity_lost = OptionalTime((IN_RTT,), views=View.REPORT)
+    capacity_lost: Annotated[Time | None, Metric(forms=(IN_RTT,), views=View.REPORT)] = None
     """What the fabric no longer offered the flow: the integral of (undamaged - attainable) /
     undamaged over the whole run."""
 
-    capacity_lost_bytes = Count(BYTES, default=0)
+    capacity_lost_bytes: Annotated[int, Metric(BYTES)] = 0
     """The same in bytes of payload."""
 
-    deficit = OptionalTime((IN_RTT,), views=View.REPORT | View.OVER_FLOWS)
+    deficit: Annotated[
+        Time | None, Metric(forms=(IN_RTT,), views=View.REPORT | View.OVER_FLOWS)
+    ] = None
     """What the transport did not use of what was left: the integral of (attainable - goodput) /
     undamaged over the whole run. Negative: it took more than its share."""
 
-    deficit_bytes = Count(BYTES, default=0)
+    deficit_bytes: Annotated[int, Metric(BYTES)] = 0
     """The same in bytes of payload."""
 
-    in_order_delay_p99 = OptionalTime(
-        _FORMS, title="in-order delay, p99", views=View.REPORT | View.OVER_FLOWS
-    )
+    in_order_delay_p99: Annotated[
+        Time | None,
+        Metric(forms=_FORMS, title="in-order delay, p99", views=View.REPORT | View.OVER_FLOWS),
+    ] = None
     """From handing a packet to the socket until it and all before it had arrived: how far in-order
     data was behind what was sent. The 99th percentile of the packets of the run; for packets that
     were never in order, the time until the end counts."""
 
-    in_order_delay_max = OptionalTime(_FORMS, title="in-order delay, longest")
+    in_order_delay_max: Annotated[
+        Time | None, Metric(forms=_FORMS, title="in-order delay, longest")
+    ] = None
     """The longest in-order delay."""
 
-    packets_sent = Count(title="sent", views=View.REPORT)
+    packets_sent: Annotated[int, Metric(title="sent", views=View.REPORT)]
     """Data packets handed to the socket, retransmissions and those that measured the base RTT
     included."""
 
-    packets_lost = Count(title="lost", views=View.USUAL, compared=Comparison("packets lost", total))
+    packets_lost: Annotated[
+        int, Metric(title="lost", views=View.USUAL, compared=Comparison("packets lost", total))
+    ]
     """Transmissions declared lost, less those that had arrived."""
 
-    packets_retransmitted = Count(
-        title="retransmitted", views=View.USUAL, compared=Comparison("packets sent again", total)
-    )
+    packets_retransmitted: Annotated[
+        int,
+        Metric(
+            title="retransmitted",
+            views=View.USUAL,
+            compared=Comparison("packets sent again", total),
+        ),
+    ]
     """Data packets sent again."""
 
-    packets_spurious = Count(title="spurious", views=View.REPORT)
+    packets_spurious: Annotated[int, Metric(title="spurious", views=View.REPORT)]
     """Transmissions declared lost that had arrived."""
 
-    packets_lost_elsewhere = Count()
+    packets_lost_elsewhere: Annotated[int, Metric()]
     """Transmissions lost that no fault explains: not sent on a path through a faulty link between
     one base RTT before the fault and its healing."""
 
-    packets_reordered = Count()
+    packets_reordered: Annotated[int, Metric()]
     """First transmissions that arrived after a later one of the same EV. A path keeps the order, so
     the machine reordered them."""
 
-    reorder_depth_max = Count()
+    reorder_depth_max: Annotated[int, Metric()]
     """The most PSNs by which a first transmission was late, over all paths: due to spraying."""
 
     goodput_by_plane_bps: dict[int, float]

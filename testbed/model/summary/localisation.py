@@ -1,15 +1,9 @@
 """How well the Clustermapper located the faults of links."""
 
-from testbed.model.summary.metric import (
-    Count,
-    MetricGroup,
-    OptionalNumber,
-    OptionalTime,
-    OptionalWait,
-    View,
-    YesNo,
-)
-from testbed.model.summary.unit import IN_RTT, IN_S, SHARE
+from typing import Annotated
+
+from testbed.model.summary.metric import Metric, MetricGroup, View
+from testbed.model.summary.unit import IN_RTT, IN_S, SHARE, MaybeNever, Time
 
 
 class LocalisedFault(MetricGroup):
@@ -27,16 +21,16 @@ class LocalisedFault(MetricGroup):
     target: str
     named: str | None
 
-    after = OptionalTime((IN_S,), views=View.USUAL)
+    after: Annotated[Time | None, Metric(forms=(IN_S,), views=View.USUAL)] = None
     """From the fault's effect to the first right accusation. Never: there was none."""
 
-    whole = YesNo(title="all its links", views=View.USUAL)
+    whole: Annotated[bool, Metric(title="all its links", views=View.USUAL)]
     """Whether all links of the fault were accused."""
 
-    exact = YesNo(title="exactly its directions", views=View.USUAL)
+    exact: Annotated[bool, Metric(title="exactly its directions", views=View.USUAL)]
     """Whether the suspects when it healed, or the last before that, are its directions."""
 
-    loss = OptionalNumber(SHARE, title="loss measured", views=View.USUAL)
+    loss: Annotated[float | None, Metric(SHARE, title="loss measured", views=View.USUAL)] = None
     """Share of packets that each direction of `named` lost while the fault was in force, by the
     probes across it that met no other fault. Null: there were none."""
 
@@ -47,35 +41,35 @@ class Localisation(MetricGroup):
     An accusation is right if it names links of a fault in force, and no others.
     """
 
-    probes = Count()
+    probes: Annotated[int, Metric()]
     """Probes that were sent."""
 
-    probes_lost = Count()
+    probes_lost: Annotated[int, Metric()]
     """Probes that were lost."""
 
-    accusations = Count()
+    accusations: Annotated[int, Metric()]
     """Accusations that were raised."""
 
-    accusations_right = Count()
+    accusations_right: Annotated[int, Metric()]
     """Accusations that were right."""
 
-    accusations_wrong = Count()
+    accusations_wrong: Annotated[int, Metric()]
     """Accusations that were wrong."""
 
-    precision = OptionalNumber()
+    precision: Annotated[float | None, Metric()] = None
     """Share of accusations that were right. Null: there were none."""
 
-    recall = OptionalNumber()
+    recall: Annotated[float | None, Metric()] = None
     """Share of faults that were named. Null: there were none."""
 
-    exact = OptionalNumber()
+    exact: Annotated[float | None, Metric()] = None
     """Share of faults for which exactly their directions were named. Null: there were none."""
 
-    naming = OptionalTime((IN_S, IN_RTT))
+    naming: Annotated[Time | None, Metric(forms=(IN_S, IN_RTT))] = None
     """From a fault's effect until it was named, for the fault that took longest. Never: one was not
     named. Null: there were none."""
 
-    naming_rounds = OptionalWait()
+    naming_rounds: Annotated[MaybeNever | None, Metric()] = None
     """The same in rounds of probes."""
 
     faults: tuple[LocalisedFault, ...]

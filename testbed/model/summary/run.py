@@ -2,29 +2,19 @@
 
 from collections.abc import Iterator, Sequence
 from statistics import fmean
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from testbed.model.errors import ExitStatus
+from testbed.model.run_files.run import ProgramRecord
 from testbed.model.summary.combine import least
 from testbed.model.summary.faults import RECOVERED_SHARE, FaultSummary
 from testbed.model.summary.flows import MORE_THAN_SHARE, FlowSummary, Latency
 from testbed.model.summary.localisation import Localisation
-from testbed.model.summary.metric import (
-    NEVER,
-    Comparison,
-    Count,
-    MaybeNever,
-    MetricGroup,
-    Number,
-    OptionalCount,
-    OptionalNumber,
-    RequiredTime,
-    View,
-)
+from testbed.model.summary.metric import Comparison, Metric, MetricGroup, View
 from testbed.model.summary.spread import Spread
-from testbed.model.summary.unit import BYTES, RATE, RTT, SECONDS, SHARE, US
+from testbed.model.summary.unit import BYTES, NEVER, RATE, RTT, SECONDS, SHARE, US, MaybeNever, Time
 
 State = Literal["trusted", "degraded", "invalid"]
 
@@ -35,23 +25,23 @@ _FULL = 0.995
 class Integrity(MetricGroup):
     """What became of the payload."""
 
-    bytes_sent = Count(BYTES)
+    bytes_sent: Annotated[int, Metric(BYTES)]
     """Payload that was posted."""
 
-    bytes_verified = Count(BYTES)
+    bytes_verified: Annotated[int, Metric(BYTES)]
     """Payload that is in place and equal to what was sent."""
 
-    bytes_lost = Count(BYTES, compared=Comparison("bytes lost"))
+    bytes_lost: Annotated[int, Metric(BYTES, compared=Comparison("bytes lost"))]
     """Payload that was due and is not in place."""
 
-    bytes_corrupted = Count(BYTES, compared=Comparison("bytes corrupted"))
+    bytes_corrupted: Annotated[int, Metric(BYTES, compared=Comparison("bytes corrupted"))]
     """Payload that is in place and differs from what was sent."""
 
-    bytes_unaccounted = Count(BYTES, default=0)
+    bytes_unaccounted: Annotated[int, Metric(BYTES)] = 0
     """Payload that nobody checked: its endpoint was killed by a fault, or its queue pair failed as
     the scenario expects."""
 
-    bytes_under_way = Count(BYTES, default=0)
+    bytes_under_way: Annotated[int, Metric(BYTES)] = 0
     """Those bytes of `bytes_lost` whose senders had not given up when the run ended."""
 
     @property
@@ -68,49 +58,60 @@ class Integrity(MetricGroup):
 class OperationSummary(MetricGroup):
     """The operations of a run.
 
-    Kinds are `allreduce`, `alltoall`, `sendrecv`, training `step`, `transfer`. An operation lasts
-    from when the first of its hosts began it until the last of them is done. The time of one that
+    Kinds are `allreduce`, `alltoall`, `sendrecv`, training `step`, `transfer`, and what programs
+    report (docs/programs.md). An operation lasts from when the first of its hosts began it until
+    the last of them is done. The time of one that
     is `unfinished` is never.
     """
 
     kind: str
-    hosts = Count(views=View.USUAL)
+    hosts: Annotated[int, Metric(views=View.USUAL)]
     """Hosts that take part."""
 
-    bytes = Count(BYTES, title="size", views=View.USUAL)
+    bytes: Annotated[int, Metric(BYTES, title="size", views=View.USUAL)]
     """Size of a host's buffer as it is sent: the size asked for, rounded up to equal messages. For
     transfers, the median size of all."""
 
-    planned = OptionalCount(views=View.USUAL, compared=Comparison())
+    planned: Annotated[int | None, Metric(views=View.USUAL, compared=Comparison())] = None
     """Transfers in the connection matrix. Null for collectives and training, which repeat until the
     run ends."""
 
-    begun = Count(views=View.USUAL, compared=Comparison())
+    begun: Annotated[int, Metric(views=View.USUAL, compared=Comparison())]
     """Operations that a host has begun; transfers whose start is before the end of the run."""
 
-    count = Count(title="finished", views=View.USUAL, compared=Comparison("finished"))
+    count: Annotated[
+        int, Metric(title="finished", views=View.USUAL, compared=Comparison("finished"))
+    ]
     """Finished operations: all of their hosts are done."""
 
-    unfinished = Count(compared=Comparison())
+    unfinished: Annotated[int, Metric(compared=Comparison())]
     """Operations that should have finished: planned transfers that did not; collectives and steps
     that had already taken longer than any finished one when the run ended. Others that it cut off
     are left out."""
 
-    median = RequiredTime(views=View.USUAL, compared=Comparison("completion, median"))
+    median: Annotated[Time, Metric(views=View.USUAL, compared=Comparison("completion, median"))]
     """Median completion time."""
 
-    p99 = RequiredTime(views=View.USUAL, compared=Comparison("completion, p99"))
+    p99: Annotated[Time, Metric(views=View.USUAL, compared=Comparison("completion, p99"))]
     """99th percentile of completion times."""
 
-    max = RequiredTime(title="longest", views=View.USUAL, compared=Comparison("longest completion"))
+    max: Annotated[
+        Time, Metric(title="longest", views=View.USUAL, compared=Comparison("longest completion"))
+    ]
     """Longest completion time."""
 
-    algbw_bps = Number(RATE)
+    algbw_bps: Annotated[float, Metric(RATE)]
     """`bytes` * 8 / completion time, the median."""
 
-    busbw_bps = OptionalNumber(
-        RATE, title="bus bandwidth", views=View.USUAL, compared=Comparison("bus bandwidth", least)
-    )
+    busbw_bps: Annotated[
+        float | None,
+        Metric(
+            RATE,
+            title="bus bandwidth",
+            views=View.USUAL,
+            compared=Comparison("bus bandwidth", least),
+        ),
+    ] = None
     """`algbw_bps` times 2(n - 1)/n for an all-reduce among n hosts, (n - 1)/n for an all-to-all, 1
     for sendrecv, as nccl-tests defines it. Null for others."""
 
@@ -136,37 +137,39 @@ class LinkSummary(MetricGroup):
     """
 
     direction: str
-    offered = Count(views=View.REPORT)
+    offered: Annotated[int, Metric(views=View.REPORT)]
     """Packets that came to the sending port."""
 
-    packets = Count(title="arrived", views=View.REPORT)
+    packets: Annotated[int, Metric(title="arrived", views=View.REPORT)]
     """Packets that arrived at the other port, trimmed and corrupted ones among them."""
 
-    marked = Count(views=View.REPORT)
+    marked: Annotated[int, Metric(views=View.REPORT)]
     """Packets that were marked here."""
 
-    trimmed = Count(views=View.REPORT)
+    trimmed: Annotated[int, Metric(views=View.REPORT)]
     """Packets that were trimmed here; they are forwarded."""
 
-    corrupted = Count(views=View.REPORT)
+    corrupted: Annotated[int, Metric(views=View.REPORT)]
     """Packets that were corrupted here; they are forwarded."""
 
-    full = Count(title="dropped, full", views=View.REPORT)
+    full: Annotated[int, Metric(title="dropped, full", views=View.REPORT)]
     """Packets dropped by a full queue."""
 
-    lost = Count(views=View.REPORT)
+    lost: Annotated[int, Metric(views=View.REPORT)]
     """Packets dropped at random or on chosen paths, by a fault."""
 
-    blackholed = Count(views=View.REPORT)
+    blackholed: Annotated[int, Metric(views=View.REPORT)]
     """Packets dropped by a blackhole."""
 
-    cut = Count()
+    cut: Annotated[int, Metric()]
     """Packets dropped by a cut."""
 
-    peak_bytes = Count(BYTES, title="greatest backlog", views=View.REPORT)
+    peak_bytes: Annotated[int, Metric(BYTES, title="greatest backlog", views=View.REPORT)]
     """Greatest backlog of both queues of the port together."""
 
-    mean_bytes = OptionalNumber(BYTES, title="mean backlog", views=View.REPORT)
+    mean_bytes: Annotated[float | None, Metric(BYTES, title="mean backlog", views=View.REPORT)] = (
+        None
+    )
     """Mean backlog of a switch's port over the run. Null at NICs and in simulated runs, where it is
     not sampled."""
 
@@ -189,13 +192,13 @@ class ProcessMemory(MetricGroup):
     """Resident memory of a process; while the first quarter of the run lasts, buffers fill."""
 
     process: str
-    early_bytes = Count(BYTES, title="second quarter", views=View.REPORT)
+    early_bytes: Annotated[int, Metric(BYTES, title="second quarter", views=View.REPORT)]
     """Median over the run's second quarter."""
 
-    late_bytes = Count(BYTES, title="last quarter", views=View.REPORT)
+    late_bytes: Annotated[int, Metric(BYTES, title="last quarter", views=View.REPORT)]
     """Median over the run's last quarter."""
 
-    growth = Number(SHARE, views=View.REPORT)
+    growth: Annotated[float, Metric(SHARE, views=View.REPORT)]
     """`late_bytes` / `early_bytes` - 1."""
 
 
@@ -245,22 +248,22 @@ class Summary(MetricGroup):
     dilation: float
     verdict: State
     reasons: tuple[str, ...]
-    qps_in_error = Count(default=0)
+    qps_in_error: Annotated[int, Metric()] = 0
     """Flows with a failed message."""
 
-    fairness = OptionalNumber()
+    fairness: Annotated[float | None, Metric()] = None
     """Jain's index of the flows' `run_fraction`, (Σx)² / (n Σx²): 1 if all have the same,
     1/n if one has everything. Null for a single flow. Flows that had nothing to send are left
     out."""
 
-    duration_s = Number(SECONDS)
+    duration_s: Annotated[float, Metric(SECONDS)]
     """Planned duration of the workload."""
 
-    base_rtt_us = Number(US)
+    base_rtt_us: Annotated[float, Metric(US)]
     """From handing a full data packet to the socket until its SACK has been processed, on the idle
     fabric, in emulated time."""
 
-    base_rtt_real_us = Number(US, compared=Comparison("base RTT, at full speed"))
+    base_rtt_real_us: Annotated[float, Metric(US, compared=Comparison("base RTT, at full speed"))]
     """`base_rtt_us` / dilation."""
 
     integrity: Integrity
@@ -270,6 +273,7 @@ class Summary(MetricGroup):
     faults: tuple[FaultSummary, ...]
     operations: tuple[OperationSummary, ...] = ()
     links: tuple[LinkSummary, ...] = ()
+    programs: tuple[ProgramRecord, ...] = ()
     localisation: Localisation | None = None
     memory: tuple[ProcessMemory, ...] = ()
     expectations: tuple[Expectation, ...] = ()
@@ -352,6 +356,11 @@ class Summary(MetricGroup):
         )
 
     @property
+    def failed_programs(self) -> tuple[ProgramRecord, ...]:
+        """The programs that failed."""
+        return tuple(program for program in self.programs if program.failed)
+
+    @property
     def as_expected(self) -> bool:
         """Whether every expectation holds."""
         return all(expectation.holds for expectation in self.expectations)
@@ -361,14 +370,14 @@ class Summary(MetricGroup):
         return self.verdict == "trusted" or (self.verdict == "degraded" and not require_trusted)
 
     def exit_status(self, *, require_trusted: bool) -> ExitStatus:
-        """What the run means: lost or corrupted data fails it, whatever else it shows.
+        """What the run means: lost data or a program that fails fail it, whatever else it shows.
 
         Expectations count only in a run that can be trusted.
 
         Args:
             require_trusted: whether a degraded run counts as one that cannot be trusted.
         """
-        if not self.integrity.intact:
+        if not self.integrity.intact or self.failed_programs:
             return ExitStatus.FAILED
         if not self.usable(require_trusted=require_trusted):
             return ExitStatus.UNTRUSTED

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from testbed.model.summary.faults import FaultSummary
 from testbed.model.summary.flows import FlowSummary
 from testbed.model.summary.localisation import Localisation
-from testbed.model.summary.metric import NEVER, MetricGroup, Quantity
+from testbed.model.summary.metric import MetricGroup, Quantity
 from testbed.model.summary.run import (
     Expectation,
     Integrity,
@@ -13,7 +13,7 @@ from testbed.model.summary.run import (
     ProcessMemory,
     Summary,
 )
-from testbed.model.summary.unit import NUMBER
+from testbed.model.summary.unit import NEVER, NUMBER
 
 
 @dataclass(frozen=True, slots=True)

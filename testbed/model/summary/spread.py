@@ -8,7 +8,8 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict
 
 from testbed.model.summary.combine import least
-from testbed.model.summary.metric import MaybeNever, Metric, MetricGroup, View
+from testbed.model.summary.metric import Metric, MetricGroup, View
+from testbed.model.summary.unit import MaybeNever
 
 P99 = 0.99
 
@@ -86,7 +87,7 @@ def worth_showing(over_flows: Spreads) -> bool:
 
 def shown_spreads(
     group: type[MetricGroup], over_flows: Spreads
-) -> Iterator[tuple[Metric[object], list[str], str]]:
+) -> Iterator[tuple[Metric, list[str], str]]:
     """For each metric: median, p99 and worst with their unit; the flow, and how many never did."""
     for metric in group.shown_in(View.OVER_FLOWS):
         quantity = metric.compared_quantity

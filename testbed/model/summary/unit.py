@@ -1,8 +1,11 @@
 """Units of metrics, and the forms in which times are given."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import isinf
+from math import inf, isinf, nan
+from typing import Annotated, Self
+
+from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
 from testbed.model.units import (
     NS_PER_S,
@@ -12,6 +15,19 @@ from testbed.model.units import (
     show_share,
     show_size,
 )
+
+NEVER = inf
+"""The time of what never happened: worse than any number."""
+
+NEVER_IN_JSON = "never"
+
+MaybeNever = Annotated[
+    float,
+    BeforeValidator(lambda value: NEVER if value == NEVER_IN_JSON else value),
+    PlainSerializer(lambda value: NEVER_IN_JSON if value == NEVER else value),
+    WithJsonSchema({"anyOf": [{"type": "number"}, {"const": NEVER_IN_JSON}]}),
+]
+"""A number that may be NEVER, as a field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,21 +94,25 @@ THREE_FORMS = (IN_MS, IN_RTT, IN_REAL_US)
 
 @dataclass(frozen=True, slots=True)
 class Time:
-    """A time in the forms of its metric, by their suffixes."""
+    """A time in the forms of its metric; not a number in the others.
 
-    forms: Mapping[str, float]
+    Attributes:
+        s: in emulated seconds.
+        ms: in emulated milliseconds.
+        rtt: in base RTTs.
+        real_us: in microseconds at full speed: emulated time / dilation.
+    """
 
-    @property
-    def ms(self) -> float:
-        """In emulated milliseconds."""
-        return self.forms["ms"]
+    s: MaybeNever = nan
+    ms: MaybeNever = nan
+    rtt: MaybeNever = nan
+    real_us: MaybeNever = nan
 
-    @property
-    def rtt(self) -> float:
-        """In base RTTs."""
-        return self.forms["rtt"]
-
-    @property
-    def real_us(self) -> float:
-        """In microseconds at full speed: emulated time / dilation."""
-        return self.forms["real_us"]
+    @classmethod
+    def of(
+        cls, seconds: float | None, scale: Scale, forms: Sequence[TimeForm] = THREE_FORMS
+    ) -> Self | None:
+        """Of emulated seconds, in some forms; None if there is no time."""
+        if seconds is None:
+            return None
+        return cls(**{form.suffix: form.convert(seconds, scale) for form in forms})

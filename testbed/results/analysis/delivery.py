@@ -161,10 +161,12 @@ def reordering(arrivals: pl.DataFrame) -> Reordering:
 def message_latencies(completions: pl.DataFrame, transmissions: pl.DataFrame) -> Floats:
     """Each completed message's latency in seconds, in order of completion.
 
-    From its first packet being handed to the socket until it is in place, in order.
+    From its first packet being handed to the socket until it is in place, in order. The packet that
+    a queue pair sends before the run begins is no message of it.
     """
     begun, done = message_times(completions, transmissions)
-    return done - begun[: len(done)]
+    of_run = begun[: len(done)] >= 0
+    return (done - begun[: len(done)])[of_run]
 
 
 def message_times(completions: pl.DataFrame, transmissions: pl.DataFrame) -> tuple[Floats, Floats]:

@@ -11,7 +11,7 @@ from math import ceil, comb, isclose, isinf
 import numpy as np
 from numpy.typing import NDArray
 
-from testbed.model.summary.metric import NEVER
+from testbed.model.summary.unit import NEVER
 
 CONFIDENCE = 0.95
 """The least confidence. Ranks come in steps: 6 samples have 96.9%, 15 have 96.5%."""

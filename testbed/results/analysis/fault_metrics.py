@@ -3,7 +3,7 @@
 Times count from when the fault took effect: from the end of the interval in which it did.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf, isfinite
 
@@ -229,6 +229,17 @@ class TimeInForce:
     healed: float | None
     run_end: float
 
+    def within(self, begin: float, end: float) -> "TimeInForce | None":
+        """The same for a flow that lasts from `begin` to `end`; None if the fault met it not.
+
+        A flow that begins while the fault is in force does not show what the fault does to it.
+        """
+        if not begin <= self.start < end:
+            return None
+        healed = self.healed if self.healed is not None and self.healed < end else None
+        last = min(self.run_end, end)
+        return replace(self, end=min(self.end, last), healed=healed, run_end=last)
+
 
 @dataclass(frozen=True, slots=True)
 class FlowTables:
@@ -243,6 +254,8 @@ class FlowTables:
         spans: for each EV its states over time.
         transmissions: its rows of that table.
         losses: its rows of that table.
+        measured: the times between which the whole of it is measured, in seconds.
+        lasted: from when to when there was such a flow; a program's begins and ends at any time.
     """
 
     flow: FlowRecord
@@ -253,6 +266,8 @@ class FlowTables:
     spans: dict[int, tuple[Span, ...]]
     transmissions: pl.DataFrame
     losses: pl.DataFrame
+    measured: tuple[float, float]
+    lasted: tuple[float, float] = (-inf, inf)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ class FlowMetrics:
         """Bits per second for each byte that was placed in the steady window."""
 
         delivery, order = tables.delivery, reordering(self._arrivals)
-        allowed, rtt_s, finish = tables.attainable, data.base_rtt_s, data.end_s
+        allowed, (begin, finish) = tables.attainable, tables.measured
         self.undamaged_bps = allowed.undamaged_bps
         fault_free = end > start
         self.goodput_before_bps = delivery.goodput_bps(start, end) if fault_free else None
@@ -41,19 +41,19 @@ class FlowMetrics:
         self.before_fraction = (
             fraction(delivery, allowed, start, end) if fault_free and not idle else None
         )
-        self.goodput_run_bps = delivery.goodput_bps(rtt_s, finish)
+        self.goodput_run_bps = delivery.goodput_bps(begin, finish)
         self.ports_bps = self.flow.ports_bps
         self.ports_fraction = self.goodput_run_bps / self.ports_bps
-        self.attainable_run_bps = allowed.mean_bps(rtt_s, finish)
-        self.run_fraction = None if idle else fraction(delivery, allowed, rtt_s, finish)
+        self.attainable_run_bps = allowed.mean_bps(begin, finish)
+        self.run_fraction = None if idle else fraction(delivery, allowed, begin, finish)
         self.in_force_fraction = None if idle else self._in_force_fraction()
-        self.ideal_fraction = None if idle else fraction(delivery, tables.ideal, rtt_s, finish)
+        self.ideal_fraction = None if idle else fraction(delivery, tables.ideal, begin, finish)
         healed = self._healed()
         self.goodput_healed_bps = None if healed is None else delivery.goodput_bps(healed, finish)
         self.healed_fraction = (
             None if idle or healed is None else fraction(delivery, allowed, healed, finish)
         )
-        missing = shortfall(tables, rtt_s, finish)
+        missing = shortfall(tables, begin, finish)
         self.capacity_lost, self.deficit = missing.capacity_lost_s, missing.deficit_s
         self.capacity_lost_bytes = missing.capacity_lost_bytes
         self.deficit_bytes = missing.deficit_bytes
@@ -70,7 +70,8 @@ class FlowMetrics:
 
     def _in_force_fraction(self) -> float | None:
         times = [t for fault in self.data.faults if (t := time_in_force(self.data, fault))]
-        spans = union((w.start, w.end) for w in times)
+        first, last = self.tables.lasted
+        spans = union((max(w.start, first), min(w.end, last)) for w in times)
         if not spans:
             return None
         starts, ends = np.array(spans).T
@@ -87,15 +88,18 @@ class FlowMetrics:
         times = [data.seconds(fault.healed_ns) for fault in data.faults]
         if not times or None in times:
             return None
-        since = max(t for t in times if t is not None) + WARM_UP_RTTS * data.base_rtt_s
-        return since if since < data.end_s else None
+        first, last = self.tables.lasted
+        healed = max(t for t in times if t is not None)
+        since = max(healed, first) + WARM_UP_RTTS * data.base_rtt_s
+        return since if since < min(data.end_s, last) else None
 
     def _steady_window(self) -> tuple[float, float]:
         """The fault-free time after warming up, in seconds of the run."""
-        data = self.data
+        data, (first, until) = self.data, self.tables.lasted
+        first = max(first, 0.0)
         effects = [t for f in data.faults if (t := data.seconds(f.effective_ns)) is not None]
-        end = min([data.end_s, *effects])
-        start = min(WARM_UP_RTTS * data.base_rtt_s, MAX_WARM_UP_SHARE * end)
+        end = min([data.end_s, until, *effects])
+        start = first + min(WARM_UP_RTTS * data.base_rtt_s, MAX_WARM_UP_SHARE * (end - first))
         last = self._arrivals["t"].max()
         killed = any(f.kind == "kill" and self.flow.dst in f.places for f in data.faults)
         if killed and isinstance(last, float):

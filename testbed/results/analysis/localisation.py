@@ -11,7 +11,7 @@ from testbed.model.fabric.names import directions_along, link_of
 from testbed.model.faults.record import FaultRecord
 from testbed.model.faults.targets import target_directions
 from testbed.model.summary import Localisation, LocalisedFault
-from testbed.model.summary.metric import NEVER
+from testbed.model.summary.unit import NEVER
 from testbed.model.units import NS_PER_S
 from testbed.results.records import FINDINGS, PROBES
 from testbed.results.run_data import RunData
@@ -78,7 +78,7 @@ def localisation(data: RunData) -> Localisation | None:
     right = [a for a in raised if any(fault.explains(a) for fault in faults)]
     localised = tuple(_localised(data, fault, faults, right) for fault in faults)
     probes = data.tables[PROBES]
-    naming_s = max((f.after.forms["s"] for f in localised if f.after is not None), default=None)
+    naming_s = max((f.after.s for f in localised if f.after is not None), default=None)
     metrics = SimpleNamespace(
         probes=probes.height,
         probes_lost=int(probes["lost"].sum()),

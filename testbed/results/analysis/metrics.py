@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
+from math import inf
 from statistics import median
 from types import SimpleNamespace
 
@@ -25,11 +26,16 @@ from testbed.model.summary import (
     Summary,
 )
 from testbed.model.summary.combine import Value, total
-from testbed.model.summary.metric import NEVER
 from testbed.model.summary.scopes import SCOPES
 from testbed.model.summary.spread import spreads
-from testbed.model.workload import BUS_FACTORS, Collective, Connections, members
-from testbed.results.analysis.delivery import delivered_point, delivery, in_order
+from testbed.model.summary.unit import NEVER, Time
+from testbed.model.workload import BUS_FACTORS, Collective, Connections, Program, members
+from testbed.results.analysis.delivery import (
+    FlowDelivery,
+    delivered_point,
+    delivery,
+    in_order,
+)
 from testbed.results.analysis.estimates import Percentiles
 from testbed.results.analysis.ev_states import ev_spans
 from testbed.results.analysis.fault_metrics import FaultMetrics, FlowTables, time_in_force
@@ -92,7 +98,37 @@ def summarise_operations(data: RunData) -> tuple[OperationSummary, ...]:
         return (_summary(data, _transfers(data, workload)),) if workload.with_end else ()
     if isinstance(workload, Collective):
         return (_summary(data, _rounds(data, workload)),)
+    if isinstance(workload, Program):
+        return tuple(_reported(data))
     return ()
+
+
+def _reported(data: RunData) -> Iterator[OperationSummary]:
+    """What programs have reported, kind by kind in order of the first end.
+
+    All hosts that report a kind take part in each of its operations.
+    """
+    table, still_open = data.tables[OPERATIONS], data.run.open_operations
+    kinds = dict.fromkeys([*table["kind"], *(each.kind for each in still_open)])
+    for kind in kinds:
+        rows = table.filter(pl.col("kind") == kind)
+        begun = [each for each in still_open if each.kind == kind]
+        hosts = len({*rows["host"], *(each.host for each in begun)})
+        rows = rows.with_columns(pl.lit(hosts).cast(pl.Int32).alias("hosts")).with_columns(
+            pl.col("bytes").max().over("number")
+        )
+        whole = completed(rows)
+        longest = max(whole["end"] - whole["start"], default=0.0)
+        starts = {each.number: each.start_s for each in begun}
+        asked = _Asked(
+            kind=kind,
+            hosts=hosts,
+            bytes=int(np.median(rows["bytes"])) if rows.height else 0,
+            planned=None,
+            begun=len({*rows["number"], *starts}),
+            unfinished=sum(data.run.duration_s - start > longest for start in starts.values()),
+        )
+        yield _summary(data, asked, whole)
 
 
 def _transfers(data: RunData, workload: Connections) -> _Asked:
@@ -141,10 +177,17 @@ def _rounds(data: RunData, workload: Collective) -> _Asked:
     )
 
 
-def _summary(data: RunData, asked: _Asked) -> OperationSummary:
-    operations = completed(data.tables[OPERATIONS])
+_LEAST_S = 1e-9
+
+
+def _summary(
+    data: RunData, asked: _Asked, operations: pl.DataFrame | None = None
+) -> OperationSummary:
+    """The metrics of operations: of these completed ones, or of all."""
+    if operations is None:
+        operations = completed(data.tables[OPERATIONS])
     never = np.full(asked.unfinished, NEVER)
-    finished_s = (operations["end"] - operations["start"]).to_numpy()
+    finished_s = (operations["end"] - operations["start"]).clip(_LEAST_S).to_numpy()
     seconds = np.concatenate([finished_s, never])
     bits = np.concatenate([operations["bytes"].to_numpy() * 8.0, np.zeros(asked.unfinished)])
     algorithm_bps = float(np.median(bits / seconds))
@@ -186,7 +229,7 @@ def evaluate(
     bounds = {scope: dict(getattr(expect, scope)) for scope in SCOPES}
     planned = any(kind.planned is not None for kind in summary.operations)
     if planned and not expect.says_how_many_finish:
-        bounds["operations"][OperationSummary.unfinished.name] = Bound(at_least=0, at_most=0)
+        bounds["operations"]["unfinished"] = Bound(at_least=0, at_most=0)
     return tuple(
         _worst(scope, key, bound, [(where, numbers[key]) for where, numbers in measured[scope]])
         for scope in SCOPES
@@ -232,22 +275,46 @@ def flow_tables(data: RunData) -> tuple[FlowTables, ...]:
     end = data.end_s
     tables = []
     for flow in data.flows:
+        lasted = data.lifetimes.get(flow.flow)
         arrivals = data.table(ARRIVALS, flow.flow)
         transmissions = data.table(TRANSMISSIONS, flow.flow)
         point = delivered_point(arrivals)
+        came = delivery(arrivals, point)
+        if lasted is None:
+            measured = _whole_run(came, data.base_rtt_s, end)
+        else:
+            measured = _measured_of(lasted, data.base_rtt_s)
         tables.append(
             FlowTables(
                 flow=flow,
                 attainable=rates[flow.flow].attainable,
                 ideal=rates[flow.flow].ideal,
-                delivery=delivery(arrivals, point),
+                delivery=came,
                 in_order=in_order(transmissions, point),
                 spans=ev_spans(data.table(EV_EVENTS, flow.flow), end),
                 transmissions=transmissions,
                 losses=data.table(LOSSES, flow.flow),
+                measured=measured,
+                lasted=lasted or (-inf, inf),
             )
         )
     return tuple(tables)
+
+
+def _whole_run(came: FlowDelivery, rtt_s: float, end: float) -> tuple[float, float]:
+    """When a flow is measured as a whole: without its first RTT, unless all arrived by then."""
+    last = float(came.times[-1]) if came.times.size else 0.0
+    return (0.0 if 0 < last <= rtt_s else rtt_s), end
+
+
+def _measured_of(lasted: tuple[float, float], rtt_s: float) -> tuple[float, float]:
+    """When a program's flow is measured as a whole: without its first RTT, unless it is short."""
+    begin, end = lasted
+    return (begin + rtt_s, end) if end - begin > _SHORT_RTTS * rtt_s else (begin, begin + rtt_s)
+
+
+_SHORT_RTTS = 2
+"""A flow of a program that is no longer than this, in base RTTs, counts from its first packet."""
 
 
 class RunMetrics:
@@ -318,6 +385,7 @@ def summarise(data: RunData, tables: Sequence[FlowTables]) -> Summary:
         faults=tuple(map(partial(fault_summary, data), data.faults, effects)),
         operations=summarise_operations(data),
         links=link_summaries(data),
+        programs=data.run.programs,
         localisation=localisation(data),
         memory=process_memory(data),
     )
@@ -351,15 +419,11 @@ def fault_summary(
         for seconds in effect.ev_detections
         if flow in affected
     ]
-    detections = SimpleNamespace(
-        ev_detection_median=median(paths) if paths else None,
-        ev_detection_last=max(paths, default=None),
-    )
     same = {key: getattr(fault, key) for key in FaultSummary.model_fields if hasattr(fault, key)}
     return FaultSummary(
         **same,
-        **FaultSummary.ev_detection_median.numbers(detections, data.scale),
-        **FaultSummary.ev_detection_last.numbers(detections, data.scale),
+        ev_detection_median=Time.of(median(paths) if paths else None, data.scale),
+        ev_detection_last=Time.of(max(paths, default=None), data.scale),
         requested_s=data.seconds(fault.asked_ns),
         effective_s=data.seconds(fault.effective_ns),
         effective_uncertainty_ms=None if uncertainty_ns is None else uncertainty_ns / 1e6,
@@ -379,13 +443,18 @@ def fault_summary(
 def fault_effects(
     data: RunData, tables: Sequence[FlowTables], fault: FaultRecord
 ) -> list[FaultMetrics]:
-    """What one fault did to each flow, to be measured; nothing if it took no effect."""
+    """What one fault did to each flow that there was; nothing if it took no effect."""
     during = time_in_force(data, fault)
     if during is None:
         return []
     effects = (data.seconds(other.effective_ns) for other in data.faults)
     until = min([t for t in effects if t is not None and t > during.start] + [during.run_end])
-    return [FaultMetrics(data, flow, fault, during, until) for flow in tables]
+    met = [(flow, during.within(*flow.lasted)) for flow in tables]
+    return [
+        FaultMetrics(data, flow, fault, time, min(until, time.run_end))
+        for flow, time in met
+        if time is not None
+    ]
 
 
 def worst_effect(flows: Sequence[FlowFault], affected: Sequence[FlowFault]) -> dict[str, Value]:

@@ -1,6 +1,6 @@
 """What the fabric allows each flow over time, while faults begin and heal and routes change."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -84,11 +84,30 @@ def attainable_rates(data: RunData) -> dict[int, Allowed]:
     """What the fabric allows every flow of a run over time, by flow number.
 
     Flows that have nothing to send take no share from others. Theirs is what they would have if all
-    had something to send.
+    had something to send. Nor do flows of programs that send one after another.
     """
-    busy = tuple(flow for flow in data.flows if flow.flow not in data.idle)
+    busy = [flow for flow in data.flows if flow.flow not in data.idle]
     rates = _rates_of(data, data.flows) if data.idle else {}
-    return rates | _rates_of(data, busy) if busy else rates
+    for together in _overlapping(busy, data.lifetimes):
+        rates |= _rates_of(data, together)
+    return rates
+
+
+def _overlapping(
+    flows: Sequence[FlowRecord], lifetimes: Mapping[int, tuple[float, float]]
+) -> Iterator[Sequence[FlowRecord]]:
+    """Flows in groups: those whose lifetimes overlap, directly or by way of others."""
+    always = (-np.inf, np.inf)
+    group, until = list[FlowRecord](), -np.inf
+    for flow in sorted(flows, key=lambda each: lifetimes.get(each.flow, always)):
+        begin, end = lifetimes.get(flow.flow, always)
+        if group and begin > until:
+            yield group
+            group = []
+        group.append(flow)
+        until = max(until, end)
+    if group:
+        yield group
 
 
 def _rates_of(data: RunData, flows: Sequence[FlowRecord]) -> dict[int, Allowed]:
@@ -157,11 +176,11 @@ class _Rates:
         self._control_bps = {
             host: counts.control_bytes * 8 / seconds for host, counts in data.run.hosts.items()
         }
-        nodes = data.topology.nodes
+        host = data.topology.host_named
         self._everywhere = self._routes(
             (i, ev_for_path(path), True)
             for i, flow in enumerate(self._flows)
-            for path in paths(data.topology, nodes[flow.src], nodes[flow.dst])
+            for path in paths(data.topology, host(flow.src), host(flow.dst))
         )
         self._own = self._routes_of_endpoints()
         self._known: dict[_State, _Now] = {}

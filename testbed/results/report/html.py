@@ -78,7 +78,7 @@ class MetricTables:
         """The cells of a group's row."""
         return [self._cell(metric, group) for metric in group.shown_in(view)]
 
-    def _cell(self, metric: Metric[Any], group: MetricGroup) -> TableCell:
+    def _cell(self, metric: Metric, group: MetricGroup) -> TableCell:
         main, *others = (_show(quantity, group) for quantity in metric.quantities)
         value = metric.quantities[0].of(group)
         if value is None:
@@ -103,7 +103,7 @@ _NULL = re.compile(r" ?\bNull: ([^.]*\.)")
 """The sentence of a definition that says what null in JSON means."""
 
 
-def _definition(metric: Metric[Any], group: MetricGroup) -> str:
+def _definition(metric: Metric, group: MetricGroup) -> str:
     """A metric's definition for people; what a missing value means only where it is missing."""
     missing = metric.quantities[0].of(group) is None
     return _NULL.sub(f" {DASH}: \\1" if missing else "", metric.definition.replace("`", "")).strip()
@@ -113,7 +113,7 @@ _TIME_UNITS = (MS, RTT, US)
 """Units of times, in the order of the columns: emulated, base RTTs, at full speed."""
 
 
-def _forms(metric: Metric[Any], group: MetricGroup) -> list[str]:
+def _forms(metric: Metric, group: MetricGroup) -> list[str]:
     if metric.unit not in _TIME_UNITS:
         return [_show(metric.quantities[0], group)]
     quantities = {quantity.unit: quantity for quantity in metric.quantities}

@@ -38,7 +38,7 @@ def suite_of_failed(name: str, error: str) -> ET.Element:
 
 
 def suite_of(summary: Summary, name: str, *, require_trusted: bool = False) -> ET.Element:
-    """A test case for each expectation, for the integrity of the data, and for the verdict.
+    """A test case for each expectation and program, for the data's integrity and the verdict.
 
     An expectation that does not hold is a failure. A run that cannot be trusted is an error, and
     its expectations are skipped, whether they hold or not: it says nothing of what was tested.
@@ -70,6 +70,8 @@ def suite_of(summary: Summary, name: str, *, require_trusted: bool = False) -> E
     case("run", "verdict", "" if usable else "error", reasons)
     lost = "" if summary.integrity.intact else "failure"
     case("run", "integrity", lost, "bytes were lost or corrupted")
+    for program in summary.programs:
+        case("programs", program.host, "failure" if program.failed else "", program.ending)
     for expected in summary.expectations:
         figure = f"{expected.figure} {expected.bound}"
         if usable:

@@ -13,10 +13,9 @@ from testbed.model.fabric.names import directions_of, link_of
 from testbed.model.faults.impairment import in_words
 from testbed.model.summary import FaultSummary, FlowFault, LinkSummary, Summary
 from testbed.model.summary.flows import slowest_flows
-from testbed.model.summary.metric import NEVER
 from testbed.model.summary.scopes import SCOPES, outcome
 from testbed.model.summary.spread import shown_spreads, worth_showing
-from testbed.model.summary.unit import RTT, US
+from testbed.model.summary.unit import NEVER, RTT, US
 from testbed.model.units import NS_PER_S, show_duration, show_share, show_size
 from testbed.results.records import EV_EVENTS
 from testbed.results.report.figures import Drawing
@@ -174,7 +173,7 @@ def render(data: RunData, summary: Summary, drawings: Sequence[Drawing]) -> str:
         outcome=outcome,
         shown_spreads=shown_spreads,
         worth_showing=worth_showing,
-        pictures=[Picture.of(drawing, data.figures) for drawing in drawings],
+        pictures=[Picture.of(drawing, data.figures) for drawing in _failure_first(drawings)],
         flows=flows,
         most_flows=MAX_FLOWS,
         worst_flows=_worst_flows,
@@ -186,6 +185,12 @@ def render(data: RunData, summary: Summary, drawings: Sequence[Drawing]) -> str:
         manifest=data.manifest.as_record(),
         topology=data.topology,
     )
+
+
+def _failure_first(drawings: Sequence[Drawing]) -> Sequence[Drawing]:
+    """The drawings in their order, but first of all a fault packet by packet, if there is one."""
+    failure = next((drawing for drawing in drawings if drawing.stem.startswith("failover")), None)
+    return sorted(drawings, key=lambda drawing: drawing is not failure)
 
 
 def _worst_flows(fault: FaultSummary) -> Sequence[FlowFault]:

@@ -7,7 +7,7 @@ from statistics import median
 from typing import TypeVar
 
 from testbed.emulation.experiment.machine import cpus_awake
-from testbed.model.summary.metric import NEVER
+from testbed.model.summary.unit import NEVER
 from testbed.model.units import show_duration, show_number, show_share
 from testbed.sandbox.processes import call
 

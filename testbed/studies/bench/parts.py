@@ -20,8 +20,6 @@ class BenchPart:
         most_repeats: what takes long and varies little is not repeated more often.
         root: whether it needs root.
         only_if_named: whether it is measured only if it is named: it needs another program.
-        anywhere: whether its figures are the same on every machine: they are those of simulated
-            runs, and none is a time that the machine takes.
     """
 
     what: str
@@ -29,7 +27,6 @@ class BenchPart:
     most_repeats: int = 1000
     root: bool = True
     only_if_named: bool = False
-    anywhere: bool = False
 
 
 PARTS: Mapping[str, BenchPart] = {
@@ -37,10 +34,7 @@ PARTS: Mapping[str, BenchPart] = {
         "the default fabric, against stock Mininet and iproute2", "fabric.bring_up"
     ),
     "link-model": BenchPart("CPU time of a packet on a link", "fabric.link_model"),
-    "ceiling": BenchPart("packet-hops/s that this machine carries", "fabric.link_model"),
     "rate": BenchPart("links against the rate that they were given", "fabric.rate", 3),
-    "accounts": BenchPart("whether every packet is counted where it was", "fabric.accounts", 1),
-    "change": BenchPart("how soon a change of a link holds", "fabric.change", 5),
     "faults": BenchPart("how soon the controller's faults hold, and heal", "fabric.faults", 5),
     "packet-rate": BenchPart("one queue pair beside a C program", "packet_rate"),
     "device": BenchPart("perftest on the device beside write_bw and write_lat", "device"),
@@ -48,52 +42,10 @@ PARTS: Mapping[str, BenchPart] = {
     "delay": BenchPart("packets against the propagation delay of their path", "fabric.delay", 3),
     "permutation": BenchPart("8 hosts at full rate: load, goodput, trust", "emulated", 3),
     "failover": BenchPart("silent link failures over seeds", "emulated"),
-    "watched": BenchPart(
-        "the same link failures with three clients of --live and without", "watched"
-    ),
     "dilation": BenchPart(
         "link failures at three dilations, in round trips; a picture", "dilation", 3
     ),
     "scale": BenchPart("bring-up of five sizes, to 1024 links; a picture", "fabric.bring_up", 3),
-    "localisation": BenchPart(
-        "whether probes name what is ill, simulated",
-        "simulated.localisation",
-        1,
-        root=False,
-        anywhere=True,
-    ),
-    "incast": BenchPart(
-        "7:1, with trimming and without, simulated",
-        "simulated.congestion",
-        3,
-        root=False,
-        anywhere=True,
-    ),
-    "shared-path": BenchPart(
-        "two flows that meet on one T1, simulated",
-        "simulated.congestion",
-        1,
-        root=False,
-        anywhere=True,
-    ),
-    "attainable": BenchPart(
-        "what 64 hosts may have at each change of the fabric", "simulated.attainable", root=False
-    ),
-    "nscc": BenchPart(
-        "both profiles of NSCC, five cases and all faults, simulated",
-        "simulated.profiles",
-        3,
-        root=False,
-        anywhere=True,
-    ),
-    "judgement": BenchPart(
-        "what condemns an EV, in three ways over thirteen cases, simulated",
-        "simulated.judgement",
-        3,
-        root=False,
-        anywhere=True,
-    ),
-    "robustness": BenchPart("mutated packets and random schedules", "robustness", 1, root=False),
     "simulator": BenchPart(
         "packet-hops/min of the simulator", "simulated.simulator", 3, root=False
     ),
@@ -101,18 +53,6 @@ PARTS: Mapping[str, BenchPart] = {
         "time and memory of a simulated run, by stage, at 8 to 1024 hosts",
         "simulated.cost",
         5,
-        root=False,
-    ),
-    "simulator-shares": BenchPart(
-        "which part of the code the time of a simulation goes to, as Python",
-        "simulated.shares",
-        3,
-        root=False,
-    ),
-    "simulator-growth": BenchPart(
-        "CPU time of a packet and hop at 8 to 4096 hosts, simulated",
-        "simulated.growth",
-        3,
         root=False,
     ),
     "htsim": BenchPart(

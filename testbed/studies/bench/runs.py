@@ -1,13 +1,12 @@
 """Runs of whole scenarios, as parts of the bench make them."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from testbed.campaign.job import error_of
-from testbed.campaign.options import NO_FIGURES
 from testbed.emulation.experiment.calibration import calibrate
 from testbed.emulation.experiment.capacity import Capacity, load_capacity
 from testbed.model.progress import where_it_changes
@@ -86,46 +85,6 @@ def make_runs(
     return [BenchRun(_best(run, engine), len(store.attempts(run))) for run in planned]
 
 
-def simulate_runs(
-    part: str, cases: Mapping[str, Scenario], setting: Setting
-) -> dict[str, list[Summary]]:
-    """Simulate each case once for each repeat, with seeds from 1 on; all CPUs are used.
-
-    Finished runs of the same scenario and code are used again: a bench that was ended goes on.
-
-    Args:
-        part: the name of the part of the bench; its runs are kept in a directory of this name.
-        cases: what is simulated, by name.
-        setting: how often, where to, and what is called with the progress.
-
-    Returns:
-        The figures of each case, in the order of the seeds.
-
-    Raises:
-        MachineError: this machine cannot make a run; the message says what is missing.
-        RunFailedError: a run was not finished.
-    """
-    from testbed.campaign.budget import RetryPolicy  # noqa: PLC0415 - see `_engine`
-    from testbed.campaign.plan import planned_run  # noqa: PLC0415
-    from testbed.campaign.series import case_folder  # noqa: PLC0415
-    from testbed.campaign.store import Store  # noqa: PLC0415
-
-    store = Store(setting.pictures / part)
-    runs = {
-        case: [
-            planned_run(repeat, "simulated", folder, options=(NO_FIGURES,))
-            for repeat in seeded(scenario, setting)
-        ]
-        for number, (case, scenario) in enumerate(cases.items(), 1)
-        for folder in [f"runs/{case_folder(number, case)}"]
-    }
-    planned = [run for of_case in runs.values() for run in of_case]
-    due = [run for run in planned if store.best(run) is None]
-    engine = _engine(store, setting, RetryPolicy())
-    engine.execute(due, made_before=len(planned) - len(due))
-    return {case: [_best(run, engine).summary for run in of_case] for case, of_case in runs.items()}
-
-
 def _engine(store: "Store", setting: Setting, policy: "RetryPolicy") -> "CampaignEngine":
     """What makes runs on this machine.
 
@@ -155,12 +114,6 @@ def _best(planned: "PlannedRun", engine: "CampaignEngine") -> "Run":
 def seeded(scenario: Scenario, setting: Setting) -> list[Scenario]:
     """A scenario with a seed for each repeat, from 1 on."""
     return [scenario.model_copy(update={"seed": seed}) for seed in range(1, setting.repeats + 1)]
-
-
-def with_transport(scenario: Scenario, keys: Mapping[str, str]) -> Scenario:
-    """A scenario with some keys of its transport changed."""
-    transport = scenario.transport.model_copy(update=dict(keys))
-    return scenario.model_copy(update={"transport": transport})
 
 
 def at_carried_dilation(scenario: Scenario, setting: Setting) -> Scenario:

@@ -62,7 +62,7 @@ class Evidence:
         """A table of a run, with the path of each EV."""
         data = self.data(run)
         frame = data.tables[TABLE_OF_NAME[table]]
-        return with_paths(data.scenario, frame) if "ev" in frame.columns else frame
+        return with_paths(data.scenario, frame, data.run.flows) if "ev" in frame.columns else frame
 
     def summary(self, run: str) -> Summary:
         """The metrics of a run."""

@@ -7,7 +7,7 @@ from statistics import median
 
 import numpy as np
 
-from testbed.model.summary.metric import NEVER
+from testbed.model.summary.unit import NEVER
 
 NO_BOUND = "-"
 RATIO = "{:.2f}"

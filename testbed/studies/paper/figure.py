@@ -92,7 +92,7 @@ class FigureText:
         caption: how to read the drawing.
         cannot_show: what emulation cannot show; empty if there is nothing.
         not_shown: what the row does not show, even if its checks hold; empty if there is nothing.
-        larger: what came of longer or larger runs (docs/paper-studies.md); empty if there are none.
+        larger: what came of longer or larger runs (docs/paper/studies.md); empty if there are none.
         reasons: why checks do not hold here, by what they measure; those that hold may have one.
     """
 

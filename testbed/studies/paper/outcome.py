@@ -13,7 +13,7 @@ from testbed.campaign.job import Form
 from testbed.campaign.plan import STATES
 from testbed.model.run_files.layout import MANIFEST
 from testbed.model.summary import State
-from testbed.model.summary.metric import MaybeNever
+from testbed.model.summary.unit import MaybeNever
 from testbed.studies.paper.checks import NO_BOUND, Check
 from testbed.studies.paper.figure import PaperFigure
 

@@ -18,7 +18,7 @@ from testbed.campaign.job import FORMS, Form
 from testbed.campaign.plan import STATES
 from testbed.model.errors import InputError
 from testbed.model.summary import State
-from testbed.model.summary.metric import MaybeNever
+from testbed.model.summary.unit import MaybeNever
 from testbed.studies.paper.checks import Check
 from testbed.studies.paper.figure import PaperFigure
 from testbed.studies.paper.outcome import CheckOutcome, FigureOutcome, Outcome, trust_note_of

@@ -399,6 +399,13 @@ A program that draws on the terminal needs noecho: noecho h0 vi notes
         finally:
             os.close(ended)
 
+    def do_help(self, arg: str) -> None:
+        """Show the commands, or how one of them is used."""
+        if not arg or any(hasattr(self, f"{kind}_{arg}") for kind in ("do", "help")):
+            super().do_help(arg)
+        else:
+            error(f"unknown command: {arg}; help lists the commands\n")
+
     def get_names(self) -> list[str]:
         """The names of the commands, for `help` and for completion."""
         names = super().get_names()

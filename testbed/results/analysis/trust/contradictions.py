@@ -12,8 +12,7 @@ from statistics import median
 import numpy as np
 import polars as pl
 
-from testbed.model.fabric.addressing import directions_of_path
-from testbed.model.fabric.names import link_of
+from testbed.model.fabric.addressing import directions_of_path, links_of_path
 from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.model.run_files.run import FlowRecord
 from testbed.model.summary import FlowSummary
@@ -62,7 +61,7 @@ def contradictions(
     violations = [
         *_goodput(data, tables),
         *_links(data),
-        *_sums(data, tables, flows),
+        *_sums(tables, flows),
         *_queue_pairs(data),
         *_shares(data, tables, flows, effects),
         *(violation for effect in effects for violation in _effect(effect)),
@@ -104,15 +103,19 @@ def _links(data: RunData) -> Violations:
         .group_by("flow", "ev")
         .agg(pl.col("bytes").cast(pl.Int64).sum(), packets=pl.len())
     )
+    rate_bps = dict[str, int]()
     carried = Counter[str]()  # of kernel transports only payload: their headers are not recorded
     for number, ev, placed, packets in arrived.iter_rows():
         flow = flows[number]
         wire_bytes = placed + (0 if flow.transport in KERNEL_KINDS else packets * header)
-        ends = topology.nodes[flow.src], topology.nodes[flow.dst]
-        for direction in directions_of_path(topology, *ends, data.path_of(flow, ev)):
+        ends = topology.host_named(flow.src), topology.host_named(flow.dst)
+        path = data.path_of(flow, ev)
+        directions = directions_of_path(topology, *ends, path)
+        for direction, link in zip(directions, links_of_path(topology, *ends, path), strict=True):
             carried[direction] += wire_bytes
+            rate_bps[direction] = topology.rate_bps(link)
     for direction, wire_bytes in carried.items():
-        most = topology.rate_bps(topology.links[link_of(direction)]) / 8 * end
+        most = rate_bps[direction] / 8 * end
         if wire_bytes > most * (1 + EXCEEDED_SHARE) + EXCEEDED_BYTES:
             yield LINKS, f"{direction}: {wire_bytes} bytes in {end:g} s, which allow {most:.0f}"
 
@@ -139,10 +142,10 @@ class _Sum:
             )
 
 
-def _sums(data: RunData, tables: Sequence[FlowTables], flows: Sequence[FlowSummary]) -> Violations:
+def _sums(tables: Sequence[FlowTables], flows: Sequence[FlowSummary]) -> Violations:
     for table, flow in zip(tables, flows, strict=True):
         missing = flow.capacity_lost_bytes + flow.deficit_bytes
-        yield from _Sum(table, data.base_rtt_s, data.end_s, missing).violations("whole run")
+        yield from _Sum(table, *table.measured, missing).violations("whole run")
 
 
 def _queue_pairs(data: RunData) -> Violations:
@@ -164,20 +167,24 @@ def _shares(
     flows: Sequence[FlowSummary],
     effects: Sequence[FaultMetrics],
 ) -> Violations:
-    """Compare flows that no fault affects with what all of them can have at most."""
+    """Compare flows that no fault affects with what all of them can have at most.
+
+    Not those of programs, which may leave each other room for as long as they like.
+    """
+    if data.lifetimes:
+        return
     affected = {effect.flow.flow.flow for effect in effects if effect.affected}
-    start, end = data.base_rtt_s, data.end_s
     excess, placed, left = [], [], 0.0
     for table, flow in zip(tables, flows, strict=True):
         if flow.idle:
             continue
-        most = max(flow.attainable_run_bps, table.ideal.mean_bps(start, end))
+        most = max(flow.attainable_run_bps, table.ideal.mean_bps(*table.measured))
         left += max(most - flow.goodput_run_bps, 0.0)
         if flow.flow in affected:
             continue
         excess.append((flow.goodput_run_bps - FAR_ABOVE * most, flow.reached, flow.name))
         first = table.transmissions["t"].min()
-        if isinstance(first, float) and first < end / 2:  # later ones hardly had time
+        if isinstance(first, float) and first < data.end_s / 2:  # later ones hardly had time
             placed.append(table.delivery.placed[-1] if table.delivery.placed.size else 0)
     beyond, reached, name = max(excess, default=(0.0, 0.0, ""))
     if beyond > left:

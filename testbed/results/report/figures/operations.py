@@ -4,8 +4,7 @@ import numpy as np
 import polars as pl
 
 from testbed.model.summary import Summary
-from testbed.model.summary.metric import NEVER
-from testbed.model.summary.unit import MS, US
+from testbed.model.summary.unit import MS, NEVER, US
 from testbed.results.analysis.metrics import completed
 from testbed.results.records import OPERATIONS
 from testbed.results.report.figures import fault_rows, style

@@ -1,24 +1,19 @@
-"""The CPU time of a packet on a link, and how many packet-hops the machine carries."""
+"""The CPU time of a packet on a link."""
 
 import os
 import socket
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 
 from testbed.emulation.fabric.fabric import Fabric
-from testbed.emulation.fabric.layout import receive_cpu
 from testbed.emulation.fabric.link_model import link_model as model
 from testbed.emulation.fabric.link_model import shaping
-from testbed.model.fabric.addressing import Path, ev_for_path
 from testbed.model.fabric.topology import Topology
 from testbed.model.files.topologies import load_topology
-from testbed.model.units import NS_PER_S
 from testbed.sandbox.system_calls import SO_RCVBUFFORCE
 from testbed.studies.bench.fabric.traffic import (
     Packet,
     detach,
-    in_background,
     packet,
     receiver,
     sender,
@@ -41,8 +36,6 @@ LINKS = 4
 UNHINDERED_BPS = 100e9
 """So fast that no packet ever waits in a queue."""
 
-CEILING_WARM_UP_S = 0.1
-CEILING_S = 0.5
 STAGES = ("with link model and pacing", "with pacing", "bare")
 
 
@@ -62,14 +55,6 @@ def link_model(setting: Setting) -> list[Measurement]:
         at_most(
             "a sample of all counters of clos-4plane", "ms", _samples_ms(setting), SAMPLE_TARGET_MS
         ),
-    ]
-
-
-def ceiling(setting: Setting) -> list[Measurement]:
-    """Send full packets from a host on each CPU; each CPU has planes of its own."""
-    rates = _measured(setting, "ceiling of the fabric", _hops_per_s)
-    return [
-        no_target(f"the whole fabric, {stage}", "packet-hops/s", rates[stage]) for stage in STAGES
     ]
 
 
@@ -98,9 +83,6 @@ def _stages(topology: Topology, measure: Callable[[Fabric], float]) -> list[floa
             detach(fabric, request)
             results.append(measure(fabric))
     return results
-
-
-# --- cost -------------------------------------------------------------------------------------
 
 
 def _per_link_ns() -> list[float]:
@@ -144,59 +126,3 @@ def _samples_ms(setting: Setting) -> list[float]:
             return (time.process_time() - start) * 1e3 / SAMPLES
 
     return setting.repeat("samples of counters", lambda: in_sandbox(measure))
-
-
-# --- ceiling ----------------------------------------------------------------------------------
-
-
-def _hops_per_s() -> list[float]:
-    topology = Topology(
-        name="ceiling", planes=4, t0_per_plane=2, t1_per_plane=4, hosts_per_t0=4, dilation=1
-    )
-    cpus = sorted(os.sched_getaffinity(0))
-    half = len(topology.hosts) // 2
-    pairs = list(zip(topology.hosts[:half], topology.hosts[half:], strict=True))
-
-    def packets_for(number: int) -> tuple[socket.socket, list[Packet]]:
-        """The socket and packets of a CPU, if possible on paths whose hops it processes."""
-        src, dst = pairs[number % len(pairs)]
-        paths = [Path(p, t1) for p in range(topology.planes) for t1 in range(topology.t1_per_plane)]
-        of_cpu = [
-            path
-            for path in paths
-            if receive_cpu(topology, topology.nic_link(src, path.plane), len(cpus)) == number
-        ]
-        evs = [ev_for_path(path) for path in of_cpu or paths]
-        return sender(src), [packet(topology, src, dst, ev) for ev in evs]
-
-    def measure(fabric: Fabric) -> float:
-        with ExitStack() as stack:
-            counters = fabric.counters()
-            for host in topology.hosts:  # so that the kernel refuses nothing
-                stack.enter_context(receiver(host))
-
-            def arrived() -> int:
-                hosts = {host.name for host in topology.hosts}
-                return sum(
-                    count.packets
-                    for direction, count in counters.directions().items()
-                    if direction.split(">")[1] in hosts
-                )
-
-            for number, cpu in enumerate(cpus):
-                out, packets = packets_for(number)
-                stack.enter_context(out)
-                stack.enter_context(in_background(lambda o=out, p=packets: _flood(o, p), cpu))  # type: ignore[misc]
-            time.sleep(CEILING_WARM_UP_S)
-            start, before = time.monotonic_ns(), arrived()
-            time.sleep(CEILING_S)
-            end, after = time.monotonic_ns(), arrived()
-        return (after - before) * LINKS * NS_PER_S / (end - start)
-
-    return _stages(topology, measure)
-
-
-def _flood(out: socket.socket, packets: list[Packet]) -> None:
-    while True:
-        for content, to in packets:
-            out.sendto(content, to)

@@ -1,6 +1,5 @@
 """Full packets from host to host, as fast as the kernel takes them: the load of measurements."""
 
-import os
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -39,11 +38,11 @@ def two_host_topology(rate_bps: float, **changes: object) -> Topology:
     )
 
 
-def packet(topology: Topology, src: Node, dst: Node, ev: int = 0, inner_bytes: int = 0) -> Packet:
+def packet(topology: Topology, src: Node, dst: Node, inner_bytes: int = 0) -> Packet:
     """A data packet of the class that is never trimmed; by default a full one."""
     size = inner_bytes or HEADERS - _OUTER_BYTES + PAYLOAD_MTU
     carrier = Carriers(topology, src).to(
-        nic_address(topology, dst).packed, ev, DscpClasses().no_trim
+        nic_address(topology, dst).packed, 0, DscpClasses().no_trim
     )
     return carrier.outer_header(size) + bytes(size), carrier.address
 
@@ -66,12 +65,10 @@ def _raw_socket(node: Node, protocol: int) -> socket.socket:
 
 
 @contextmanager
-def in_background(job: Callable[[], None], cpu: int | None = None) -> Iterator[None]:
-    """Run a function in a process of its own, on one CPU if told, until the end of the block."""
+def in_background(job: Callable[[], None]) -> Iterator[None]:
+    """Run a function in a process of its own until the end of the block."""
 
     def work(_: Channel) -> None:
-        if cpu is not None:
-            os.sched_setaffinity(0, {cpu})
         job()
 
     with spawn(work, title="the load", isolated=False) as process:

@@ -18,8 +18,7 @@ from testbed.model.faults.kinds import Blackhole, Cut, Fault, Loss
 from testbed.model.files.topologies import load_topology
 from testbed.model.scenario import Scenario
 from testbed.model.summary import Summary
-from testbed.model.summary.metric import NEVER
-from testbed.model.summary.unit import RTT
+from testbed.model.summary.unit import NEVER, RTT
 from testbed.model.transport import Mrc
 from testbed.model.units import show_share
 from testbed.model.workload import WriteBw

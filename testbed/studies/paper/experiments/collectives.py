@@ -57,7 +57,7 @@ class Sender:
 
 EVS = 128
 """Of a QP: the paper has 128 to 256. They share the fabric's 16 paths; with one EV a path each loss
-would cost a QP a sixteenth of its EVs, and 1% loss half of its rate (docs/paper-studies.md)."""
+would cost a QP a sixteenth of its EVs, and 1% loss half of its rate (docs/paper/studies.md)."""
 
 MRC = Sender(
     "mrc",

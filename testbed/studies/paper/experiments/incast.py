@@ -31,14 +31,14 @@ STEADY_SHARE = 0.25
 
 MRC_SECONDS, MRC_EMULATED_SECONDS = 60, 24
 """Emulated seconds of MRC's run. Its shares vary by a tenth within tens of round trips, and are
-compared over nearly the whole run, so the longer the better (docs/paper-studies.md)."""
+compared over nearly the whole run, so the longer the better (docs/paper/studies.md)."""
 
 MRC_8_EMULATED_SECONDS = 12
 """The same with 8 QPs, whose shares even one another out."""
 
 DCQCN_SECONDS = 200
 """Emulated seconds of RoCE's runs. The first bursts reduce the victim's rate, too, and with one QP
-DCQCN needs up to 15 ms of real time to restore it (docs/paper-studies.md)."""
+DCQCN needs up to 15 ms of real time to restore it (docs/paper/studies.md)."""
 
 UNPAUSED_SECONDS, UNPAUSED_8_SECONDS = 60, 12
 """The same without pauses, which cause most of that reduction, with 1 QP and with 8."""

@@ -139,7 +139,7 @@ _ALL_TO_ALLS = (
     _all_to_all(ROCE_1, 12, LITTLE_LOSS),
 )
 """Each host sends to 63 others. With 16 QPs for each there are 64,512, which take too long
-for several seeds (docs/paper-studies.md)."""
+for several seeds (docs/paper/studies.md)."""
 
 
 def _rate(runs: Runs, kind: str, sender: Sender, loss: float = 0.0) -> float:

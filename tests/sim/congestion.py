@@ -1,9 +1,7 @@
-"""What NSCC and the spray make of an incast and of a shared path, in virtual time."""
+"""An incast and a shared path in virtual time: the scenarios, and what is measured of them."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import count
 
 from testbed.host.traffic import SAMPLES_PER_RTT
 from testbed.model.fabric.names import ends_at_host
@@ -18,7 +16,6 @@ from testbed.mrc import QueuePair
 from testbed.results.analysis.flow_metrics import WARM_UP_RTTS
 from testbed.results.analysis.metrics import jain
 from testbed.sim import Simulation, SimulationOutcome, Timing
-from testbed.studies.bench.measure import Measurement, Setting, at_least, at_most, no_target
 
 MANY = 200
 """Packets: more than probes and SACKs of a path, less than data."""
@@ -201,53 +198,3 @@ def paths_used(measured: Measured) -> int:
         name.startswith("p0_t0_0>p0_t1") and counts.offered > MANY
         for name, counts in measured.outcome.counts.items()
     )
-
-
-def incast(setting: Setting) -> list[Measurement]:
-    """Seven hosts write to one, with trimming and without."""
-    trimming, dropping = (
-        _seeded(setting, f"incast {how}", queues)
-        for how, queues in (("with trimming", Queues()), ("without trimming", WITHOUT_TRIMMING))
-    )
-    trimmed, dropped = "7:1 with trimming", "7:1 without trimming"
-    return [
-        at_least(f"{trimmed}: Jain's index", "", [run.jain for run in trimming], FAIR),
-        at_most(
-            f"{trimmed}: last hop's backlog, p99",
-            "BDP",
-            [run.backlog(0.99) for run in trimming],
-            SHORT_BDP,
-        ),
-        _none(f"{trimmed}: packets lost whole", "", [run.dropped for run in trimming]),
-        _none(f"{trimmed}: EVs condemned", "", [run.evs_out for run in trimming]),
-        _none(f"{trimmed}: payload damaged", "B", [run.bytes_damaged for run in trimming]),
-        no_target(f"{dropped}: Jain's index", "", [run.jain for run in dropping]),
-        no_target(f"{dropped}: packets lost whole", "", [run.dropped for run in dropping]),
-        no_target(f"{dropped}: EVs out at once, at most", "", [run.evs_out for run in dropping]),
-        _none(f"{dropped}: EVs condemned for good", "", [run.evs_out_at_end for run in dropping]),
-        _none(f"{dropped}: payload damaged", "B", [run.bytes_damaged for run in dropping]),
-    ]
-
-
-def shared_path(setting: Setting) -> list[Measurement]:
-    """Two flows meet on one T1: ECN alone moves them apart, and without it they stay."""
-    setting.progress("a shared path, with ECN")
-    moved = measure(shared_scenario(Queue()))
-    setting.progress("a shared path, without ECN")
-    stayed = measure(shared_scenario(Queue(ecn=None)))
-    t1s = [paths_used(run) for run in (moved, stayed)]
-    goodput = "goodput / attainable, each of two flows that share a path"
-    return [
-        at_least(f"{goodput}, with ECN", "", moved.shares, MOVED_APART, every=True),
-        no_target(f"{goodput}, without", "", stayed.shares),
-        at_least("T1s that they use, with ECN and without", "", t1s, 3, every=True),
-    ]
-
-
-def _seeded(setting: Setting, what: str, queues: Queues) -> list[Measured]:
-    seeds = count(1)
-    return setting.repeat(what, lambda: measure(incast_scenario(next(seeds), queues)))
-
-
-def _none(name: str, unit: str, counts: Sequence[int]) -> Measurement:
-    return at_most(name, unit, counts, 0, every=True)

@@ -1,0 +1,452 @@
+"""The process that runs the programs of a scenario: one command in each host.
+
+It starts them as the user who called sudo, keeps what they print, and reads what they report of
+their operations (docs/programs.md). Whatever a program leaves behind becomes a child of this
+process, which ends it.
+"""
+
+import os
+import pwd
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Self
+
+from testbed.device.library import Library
+from testbed.emulation.endpoint.clock import now_ns
+from testbed.emulation.experiment.operations import ReportedOperations
+from testbed.model.errors import InputError
+from testbed.model.fabric.addressing import management_address
+from testbed.model.run_files.layout import PROGRAMS, RAW
+from testbed.model.run_files.run import ProgramRecord
+from testbed.model.scenario import Scenario
+from testbed.model.units import NS_PER_S
+from testbed.model.workload import Program, members
+from testbed.results.records import OPERATIONS, Recorder, raw_path
+from testbed.rights import caller
+from testbed.sandbox.channel import Channel
+from testbed.sandbox.namespaces import entered_by_name
+from testbed.sandbox.processes import Child, spawn
+from testbed.sandbox.system_calls import become_subreaper, children_of
+
+MASTER_PORT: Final = 29_500
+"""torchrun's."""
+
+REPORTS: Final = "TESTBED_REPORTS"
+"""The variable with the number of the descriptor to which a program reports operations."""
+
+_REPORTS: Final = 3
+"""That number: sh(1) takes no more than one digit."""
+
+GRACE_S: Final = 3.0
+"""How long programs have to end: after SIGTERM, and when one of them has failed."""
+
+MOST_OUTPUT: Final = 64 << 20
+"""Bytes of a program's output that are kept. Ours."""
+
+_CHUNK: Final = 1 << 16
+_MOST_ROUNDS: Final = 100
+"""Rounds in which all that is left of programs is killed; the run's end kills the rest."""
+
+
+def require_programs(scenario: Scenario) -> None:
+    """Check that the command of a scenario can be started here.
+
+    Raises:
+        InputError: there is no such program or directory, or it is not executable.
+    """
+    program = scenario.workload
+    if not isinstance(program, Program):
+        return
+    directory = Path(program.directory or ".")
+    if not directory.is_dir():
+        found = f"{directory}, which {'is no directory' if directory.exists() else 'is not there'}"
+        raise InputError.of("workload.directory", found, "a directory")
+    name = program.command_of(0, scenario.topology)[0]
+    if "/" not in name:
+        if shutil.which(name, path=_path(program)) is None:
+            remedy = f"apt install {_PACKAGES[name]}" if name in _PACKAGES else ""
+            expected = "a program on PATH, or the path of one"
+            raise InputError.of("workload.command[0]", name, expected, remedy)
+        return
+    file = directory / name
+    if not file.is_file():
+        expected = f"an executable file, relative to {directory.resolve()}"
+        raise InputError.of("workload.command[0]", f"{name}, which is not there", expected)
+    if not file.stat().st_mode & 0o111:
+        expected = "an executable file"
+        raise InputError.of("workload.command[0]", name, expected, f"chmod +x {file}")
+
+
+_PACKAGES: Final = {"ib_write_bw": "perftest", "ib_write_lat": "perftest"}
+
+
+def _path(program: Program) -> str:
+    """Where programs are looked for: beside this Python first, as at the prompt."""
+    return program.env.get("PATH") or os.pathsep.join(
+        (str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))
+    )
+
+
+def start_programs(
+    scenario: Scenario,
+    directory: Path,
+    device: Library,
+    log: Path,
+    screen: int | None,
+) -> Child:
+    """Start the process; it starts the programs when it is told to.
+
+    It understands `{"start_ns": t}` and `{"finish": True}`. It sends `{"over": True}` when all
+    programs have ended, or one has failed, and at the end `{"finished": {"programs": [...],
+    "open": [...]}}`.
+
+    Args:
+        scenario: has the command.
+        directory: the run directory.
+        device: the library by which programs find the device.
+        log: of this process.
+        screen: a descriptor to which the programs' lines go as well, each after its host's name.
+    """
+    (directory / PROGRAMS).mkdir()
+
+    def work(channel: Channel) -> None:
+        with _Programs(scenario, directory, device, channel, screen) as programs:
+            programs.run()
+
+    return spawn(
+        work,
+        title="the process that runs the programs",
+        isolated=False,
+        name="programs",
+        log=log,
+    )
+
+
+@dataclass(slots=True)
+class _Running:
+    """The program of one host.
+
+    Attributes:
+        rank: its number.
+        host: the host's name.
+        output: the file of what it prints.
+        process: it; None if it could not be started.
+        status: its exit status, minus the signal if one killed it; None while it runs.
+        stopped: whether it was ended here.
+        kept: the bytes of its output that were kept.
+        dropped: those that were not.
+        partial: a line for the screen that is not complete.
+    """
+
+    rank: int
+    host: str
+    output: Any
+    process: "subprocess.Popen[bytes] | None" = None
+    error: str = ""
+    status: int | None = None
+    ended_ns: int | None = None
+    stopped: bool = False
+    kept: int = 0
+    dropped: int = 0
+    partial: bytes = b""
+
+    @property
+    def is_alive(self) -> bool:
+        return self.process is not None and self.status is None
+
+    @property
+    def has_failed(self) -> bool:
+        return not self.stopped and (bool(self.error) or bool(self.status))
+
+
+@dataclass(slots=True)
+class _Programs:
+    """Runs the programs of all hosts; times in ns."""
+
+    scenario: Scenario
+    directory: Path
+    device: Library
+    channel: Channel
+    screen: int | None
+    _selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
+    _running: list[_Running] = field(default_factory=list)
+    _t0_ns: int | None = None
+    _stop_ns: int | None = None
+    _kill_ns: int | None = None
+    _pipes: dict[int, Callable[[], None]] = field(default_factory=dict)
+    _told: bool = False
+    _finishing: bool = False
+    _stack: ExitStack = field(default_factory=ExitStack)
+    _operations: ReportedOperations = field(init=False)
+
+    def __enter__(self) -> Self:
+        """Be ready to start programs, and say so."""
+        become_subreaper()
+        if not Path(f"/proc/self/fd/{_REPORTS}").exists():
+            os.dup2(0, _REPORTS)  # nothing else of this process shall have this number
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # otherwise programs would ignore it, too
+        recorder = Recorder(raw_path(self.directory / RAW, PROGRAMS, OPERATIONS), OPERATIONS)
+        self._stack.enter_context(recorder)
+        self._stack.enter_context(self._selector)
+        hosts = members(self._program.hosts, self.scenario.topology)
+        self._operations = ReportedOperations(recorder, len(hosts))
+        self._selector.register(self.channel, selectors.EVENT_READ, self._command)
+        self.channel.send({"ready": True})
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close all files."""
+        self._stack.close()
+
+    @property
+    def _program(self) -> Program:
+        program = self.scenario.workload
+        assert isinstance(program, Program)  # noqa: S101 - otherwise there is nothing to run
+        return program
+
+    def run(self) -> None:
+        """Run the programs until the run's command to finish, and all have ended."""
+        while not (self._finishing and not any(each.is_alive for each in self._running)):
+            for key, _ in self._selector.select(self._timeout_s()):
+                key.data()
+            now = now_ns()
+            if self._t0_ns is not None and now >= self._t0_ns and not self._running:
+                self._start_all()
+            if self._stop_ns is not None and now >= self._stop_ns:
+                self._stop_all()
+            if self._kill_ns is not None and now >= self._kill_ns:
+                self._kill_ns = None
+                self._signal_all(signal.SIGKILL)
+            self._operations.flush()
+            self._tell_when_over(now)
+        self._end_what_is_left()
+        for descriptor, read in [*self._pipes.items()]:
+            os.set_blocking(descriptor, False)
+            with suppress(BlockingIOError):
+                while descriptor in self._pipes:
+                    read()
+        self._operations.flush()
+        self._report()
+
+    def _timeout_s(self) -> float | None:
+        start_ns = None if self._running else self._t0_ns
+        due = [at for at in (start_ns, self._stop_ns, self._kill_ns) if at is not None]
+        return max((min(due) - now_ns()) / NS_PER_S, 0) if due else None
+
+    def _command(self) -> None:
+        for command in self.channel.receive() or [{"finish": True}]:
+            if "start_ns" in command:
+                self._t0_ns = command["start_ns"]
+            else:
+                self._finishing = True
+                self._stop_all()
+
+    def _tell_when_over(self, now: int) -> None:
+        """Tell the run when all have ended; where one has failed the others get some time."""
+        if self._told or not self._running or self._finishing:
+            return
+        if not any(each.is_alive for each in self._running):
+            self._told = True
+            self.channel.send({"over": True})
+        elif self._stop_ns is None and any(each.has_failed for each in self._running):
+            self._stop_ns = now + round(GRACE_S * NS_PER_S)
+
+    # --- starting ---------------------------------------------------------------------------
+
+    def _start_all(self) -> None:
+        topology = self.scenario.topology
+        hosts = members(self._program.hosts, topology)
+        for rank, host in enumerate(hosts):
+            path = self.directory / PROGRAMS / f"{host}.log"
+            output = self._stack.enter_context(path.open("wb", buffering=0))
+            running = _Running(rank, host, output)
+            self._running.append(running)
+            self._start(running, len(hosts))
+
+    def _start(self, running: _Running, world_size: int) -> None:
+        printed, there = os.pipe()
+        reports, reports_there = os.pipe()
+        try:
+            with entered_by_name(running.host):
+                running.process = self._popen(running, world_size, there, reports_there)
+        except (OSError, ValueError) as error:
+            running.error = getattr(error, "strerror", None) or str(error)
+            running.ended_ns = now_ns()
+            for descriptor in (printed, reports):
+                os.close(descriptor)
+            return
+        finally:
+            os.close(there)
+            os.close(reports_there)
+        for descriptor, take in (
+            (printed, lambda data: self._print(running, data)),
+            (reports, lambda data: self._operations.take(running.host, data, now_ns())),
+        ):
+            self._watch(descriptor, take)
+        pidfd = os.pidfd_open(running.process.pid)
+        self._selector.register(pidfd, selectors.EVENT_READ, lambda: self._ended(running, pidfd))
+
+    def _popen(
+        self, running: _Running, world_size: int, output: int, reports: int
+    ) -> "subprocess.Popen[bytes]":
+        user = caller()
+        return subprocess.Popen(  # noqa: S603 - the scenario's own, as it announces
+            self._program.command_of(running.rank, self.scenario.topology),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd=self._program.directory,
+            env=self._environment(running, world_size),
+            pass_fds=(_REPORTS,),
+            preexec_fn=lambda: os.dup2(reports, _REPORTS),  # noqa: PLW1509 - there are no threads
+            start_new_session=True,
+            user=None if user is None else user.uid,
+            group=None if user is None else user.groups[0],
+            extra_groups=None if user is None else user.groups,
+        )
+
+    def _environment(self, running: _Running, world_size: int) -> dict[str, str]:
+        topology = self.scenario.topology
+        first = topology.host_named(members(self._program.hosts, topology)[0])
+        own = {
+            **{key: value for key, value in os.environ.items() if not key.startswith("SUDO_")},
+            **_of_user(),
+            "PATH": _path(self._program),
+            "RANK": str(running.rank),
+            "WORLD_SIZE": str(world_size),
+            "LOCAL_RANK": "0",
+            "LOCAL_WORLD_SIZE": "1",
+            "GROUP_RANK": str(running.rank),
+            "MASTER_ADDR": str(management_address(first)),
+            "MASTER_PORT": str(MASTER_PORT),
+            REPORTS: str(_REPORTS),
+            **self._program.env,
+        }
+        return own | self.device.environment(own)
+
+    # --- while they run ---------------------------------------------------------------------
+
+    def _watch(self, descriptor: int, take: Callable[[bytes], None]) -> None:
+        """Hand what comes out of a pipe to a function, until it is closed at the other end."""
+
+        def read() -> None:
+            data = os.read(descriptor, _CHUNK)
+            take(data)
+            if not data:
+                self._selector.unregister(descriptor)
+                del self._pipes[descriptor]
+                os.close(descriptor)
+
+        self._pipes[descriptor] = read
+        self._selector.register(descriptor, selectors.EVENT_READ, read)
+
+    def _print(self, running: _Running, data: bytes) -> None:
+        kept = 0
+        with suppress(OSError):  # the disk is full: the run's own records say so, too
+            kept = running.output.write(data[: MOST_OUTPUT - running.kept])
+        running.kept += kept
+        running.dropped += len(data) - kept
+        if self.screen is None:
+            return
+        *lines, running.partial = (running.partial + data).split(b"\n")
+        if (not data and running.partial) or len(running.partial) > _CHUNK:
+            lines, running.partial = [*lines, running.partial], b""
+        text = b"".join(_shown(running.host, line) for line in lines)
+        with suppress(OSError):  # nobody looks any more
+            os.write(self.screen, text)
+
+    def _ended(self, running: _Running, pidfd: int) -> None:
+        assert running.process is not None  # noqa: S101 - it has ended
+        running.status = running.process.wait()
+        running.ended_ns = now_ns()
+        self._selector.unregister(pidfd)
+        os.close(pidfd)
+
+    # --- ending -----------------------------------------------------------------------------
+
+    def _stop_all(self) -> None:
+        """Have all that run end; those that do not are killed a little later."""
+        self._stop_ns = None
+        for each in self._running:
+            if each.is_alive:
+                each.stopped = True
+        self._signal_all(signal.SIGTERM)
+        if self._kill_ns is None:
+            self._kill_ns = now_ns() + round(GRACE_S * NS_PER_S)
+
+    def _signal_all(self, number: int) -> None:
+        for each in self._running:
+            if each.process is not None and each.status is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(each.process.pid, number)
+
+    def _end_what_is_left(self) -> None:
+        """Kill what programs have left behind, which are children of this process now."""
+        for _ in range(_MOST_ROUNDS):
+            left = children_of(os.getpid())
+            if not left:
+                return
+            for pid in left:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            for pid in left:
+                with suppress(ChildProcessError):
+                    os.waitpid(pid, 0)
+
+    def _report(self) -> None:
+        t0_ns = self._t0_ns or 0
+        programs = [
+            ProgramRecord(
+                host=each.host,
+                rank=each.rank,
+                status=None if each.stopped else each.status,
+                error=each.error,
+                stopped=each.stopped,
+                failed=each.has_failed or (each.stopped and self._has_hung),
+                ended_s=None if each.ended_ns is None else (each.ended_ns - t0_ns) / NS_PER_S,
+                output=f"{PROGRAMS}/{each.host}.log",
+                output_dropped=each.dropped,
+            )
+            for each in self._running
+        ]
+        report = {
+            "programs": [program.model_dump() for program in programs],
+            "open": self._operations.open_ones(t0_ns),
+        }
+        self.channel.send({"finished": report})
+
+    @property
+    def _has_hung(self) -> bool:
+        """Whether those that were stopped should have ended by themselves.
+
+        Where another has failed they waited for it.
+        """
+        return not self._program.endless and not any(each.has_failed for each in self._running)
+
+
+def _shown(host: str, line: bytes) -> bytes:
+    """A line of a program for the screen: whatever it has in it, no control characters."""
+    text = line.decode("utf-8", "replace")
+    plain = "".join(char if char.isprintable() or char == "\t" else "·" for char in text)
+    return f"{host}: {plain}\n".encode()
+
+
+def _of_user() -> dict[str, str]:
+    """The variables by which programs know whose they are."""
+    user = caller()
+    with suppress(KeyError):
+        entry = pwd.getpwuid(os.getuid() if user is None else user.uid)
+        return {
+            "HOME": entry.pw_dir,
+            "USER": entry.pw_name,
+            "LOGNAME": entry.pw_name,
+            "SHELL": entry.pw_shell,
+        }
+    return {}

@@ -1,0 +1,175 @@
+"""Programs of a scenario: how they are started and ended, and what is recorded of them."""
+
+import json
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from testbed.live.stream.recorded import recorded_stream
+from testbed.live.stream.records import Detection
+from testbed.model.errors import ExitStatus
+from tests.e2e.conftest import TESTBED, UNDRAWN, wait_until_running
+from tests.e2e.test_kill import assert_all_gone, descendants
+from tests.waiting import WATCHDOG_S, wait_until
+
+pytestmark = [pytest.mark.root, pytest.mark.e2e]
+
+NOBODY = pwd.getpwnam("nobody")
+
+NUMBER = "7654321"
+"""Of seconds that a program sleeps, by which it is found among all processes."""
+
+
+def scenario(directory: Path, script: str, duration: str = "30 s", **keys: Any) -> Path:
+    """A scenario whose program is a script of sh, on the smallest fabric."""
+    content = {
+        "name": "programs",
+        "topology": "clos-tiny",
+        "duration": duration,
+        "workload": {"kind": "program", "command": ["sh", "-c", script], **keys.pop("of", {})},
+        **keys,
+    }
+    file = directory / "programs.yaml"
+    file.write_text(yaml.safe_dump(content))
+    return file
+
+
+def start(file: Path, *options: str) -> "subprocess.Popen[str]":
+    """Start a run as if nobody had called sudo."""
+    caller = {"SUDO_UID": str(NOBODY.pw_uid), "SUDO_GID": str(NOBODY.pw_gid)}
+    return subprocess.Popen(
+        [TESTBED, "run", file, "--force", "--allow-code", "--results", file.parent, *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"NO_COLOR": "1", "COLUMNS": "200", "TESTBED_PROGRESS": "all"} | caller,
+    )
+
+
+def run(file: Path, *options: str) -> tuple[int, dict[str, Any], Path]:
+    """The exit status of a run, its summary and its directory."""
+    process = start(file, UNDRAWN, "--json", *options)
+    out, err = process.communicate(timeout=WATCHDOG_S)
+    assert out, err
+    answer = json.loads(out)
+    return process.returncode, answer["summary"], Path(answer["run"])
+
+
+def left_over() -> list[str]:
+    """The processes that a program of a test has left behind."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            found += [text] if NUMBER in (text := file.read_text().replace("\0", " ")) else []
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
+
+
+def test_a_program_knows_its_place_and_is_the_callers(tmp_path: Path) -> None:
+    file = scenario(
+        tmp_path,
+        "echo $(id -un) $RANK $WORLD_SIZE $LOCAL_RANK $MASTER_ADDR:$MASTER_PORT $MINE {hosts}"
+        ' {host} {rank} "${NOT:-{brace}}" $HOME; getent hosts $MASTER_ADDR; ibv_devices || true\n'
+        'echo "begin step 7 1000" >&$TESTBED_REPORTS; sleep 0.$RANK\n'
+        'echo "end step 7" >&$TESTBED_REPORTS; echo nonsense >&$TESTBED_REPORTS',
+        of={"hosts": ["h1", "h0"], "env": {"MINE": 5}},
+        expect={"operations": {"count": 1}},
+    )
+    process = start(file, UNDRAWN, "--print-output", "--json")
+    out, err = process.communicate(timeout=WATCHDOG_S)
+    summary = json.loads(out)["summary"]
+    expected = "nobody 1 2 0 198.18.0.2:29500 5 h1,h0 h0 1 {brace} " + NOBODY.pw_dir
+    assert f"h0: {expected}\n" in err
+    printed = (Path(json.loads(out)["run"]) / "programs/h0.log").read_text()
+    assert printed.splitlines()[0] == expected
+    assert "h1" in printed.splitlines()[1]
+    if shutil.which("ibv_devices"):
+        assert "mrc0" in printed
+    assert [program["failed"] for program in summary["programs"]] == [False, False]
+    (step,) = summary["operations"]
+    assert (step["kind"], step["hosts"], step["bytes"], step["count"]) == ("step", 2, 1000, 1)
+    assert all(expectation["holds"] for expectation in summary["expectations"])
+    assert summary["flows"] == []
+
+
+def test_one_that_fails_is_no_lost_byte_and_nothing_of_the_others_stays(tmp_path: Path) -> None:
+    """The other ignores SIGTERM, leaves a process behind, and prints what is no text."""
+    file = scenario(
+        tmp_path,
+        f'if [ $RANK = 1 ]; then sleep 1; exec sh -c "kill -SEGV \\$\\$"; fi\n'
+        f"trap '' TERM; setsid sleep {NUMBER} & printf 'a\\377\\033[2Jb'\n"
+        "echo begin step 0 >&$TESTBED_REPORTS\n"
+        f"while :; do sleep 1; done # {NUMBER}",
+    )
+    status, summary, directory = run(file)
+    assert status == ExitStatus.FAILED
+    first, second = summary["programs"]
+    assert (first["stopped"], first["failed"], first["status"]) == (True, False, None)
+    assert (second["stopped"], second["failed"], second["status"]) == (False, True, -11)
+    assert (directory / "programs/h0.log").read_bytes() == b"a\xff\x1b[2Jb"
+    assert summary["integrity"]["bytes_lost"] == 0
+    assert summary["operations"][0]["count"] == 0
+    junit = (directory / "junit.xml").read_text()
+    assert 'message="killed by signal 11"' in junit
+    wait_until(lambda: not left_over(), "all processes of the programs have ended")
+
+
+def test_one_that_hangs_has_failed_unless_it_is_endless(tmp_path: Path) -> None:
+    for endless in (False, True):
+        file = scenario(tmp_path, f"sleep {NUMBER}", "2 s", of={"endless": endless})
+        status, summary, _ = run(file)
+        assert (status == ExitStatus.FAILED) is not endless
+        assert [program["failed"] for program in summary["programs"]] == [not endless] * 2
+        assert all(program["stopped"] for program in summary["programs"])
+
+
+@pytest.mark.skipif(shutil.which("ib_write_bw") is None, reason="needs perftest")
+def test_a_cable_is_pulled_under_an_unmodified_program(tmp_path: Path) -> None:
+    """Its queue pair is a flow of the run, with the failover in the summary and in the stream."""
+    file = scenario(
+        tmp_path,
+        "if [ $RANK = 0 ]; then exec ib_write_bw -d mrc0 -n 200; fi\n"
+        "sleep 2; exec ib_write_bw -d mrc0 -n 200 $MASTER_ADDR",
+        timeline=[{"kind": "blackhole", "target": "p0_t0_0--p0_t1_1", "at": "4 s", "for": "2 s"}],
+        transport={"kind": "mrc", "evs": 4},
+    )
+    status, summary, directory = run(file)
+    assert status in {ExitStatus.AS_EXPECTED, ExitStatus.UNTRUSTED}, summary["reasons"]
+    assert [program["status"] for program in summary["programs"]] == [0, 0]
+    (flow,) = summary["flows"]
+    assert (flow["src"], flow["dst"], len(flow["evs"])) == ("h1", "h0", 4)
+    assert flow["packets_lost"] == flow["packets_retransmitted"] > 0
+    integrity = summary["integrity"]
+    assert integrity["bytes_verified"] == integrity["bytes_sent"] >= 200 * 65_536
+    (fault,) = summary["faults"]
+    assert fault["flows_affected"] == fault["flows_noticed"] == 1
+    assert not [reason for reason in summary["reasons"] if "contradict" in reason]
+    records = [*recorded_stream(directory)]
+    assert [record.flow for record in records if isinstance(record, Detection)][:1] == [0]
+
+
+@pytest.mark.parametrize("victim", ["nic-h0", "programs"])
+def test_killing_a_part_leaves_nothing(tmp_path: Path, victim: str) -> None:
+    process = start(scenario(tmp_path, f"setsid sleep {NUMBER} & sleep {NUMBER}"))
+    try:
+        wait_until_running(process)
+        wait_until(lambda: len(left_over()) >= 4, "the programs run")
+        parts = descendants(process.pid)
+        (pid, *_) = [pid for pid, text in parts.items() if text.split()[0] == victim]
+        os.kill(pid, signal.SIGKILL)
+        _, err = process.communicate(timeout=WATCHDOG_S)
+    finally:
+        process.kill()
+    assert process.returncode == ExitStatus.UNTRUSTED
+    assert "ended" in err
+    assert "Traceback" not in err
+    assert_all_gone(parts)
+    assert not left_over()

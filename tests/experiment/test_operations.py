@@ -1,0 +1,49 @@
+"""What programs report of their operations."""
+
+from pathlib import Path
+
+from testbed.emulation.experiment.operations import ReportedOperations
+from testbed.results.records import OPERATIONS, Recorder, raw_path, read_raw
+
+
+def reported(
+    tmp_path: Path, *parts: tuple[str, bytes, int]
+) -> tuple[list[tuple[object, ...]], int]:
+    """The rows that a host's bytes at these times leave, and how many lines were refused."""
+    file = raw_path(tmp_path, "programs", OPERATIONS)
+    with Recorder(file, OPERATIONS) as recorder:
+        operations = ReportedOperations(recorder, 2)
+        for host, data, now_ns in parts:
+            operations.take(host, data, now_ns)
+    return read_raw(file, OPERATIONS, 0).rows(), operations.refused
+
+
+def test_an_operation_lasts_from_its_first_line_to_its_second(tmp_path: Path) -> None:
+    rows, refused = reported(
+        tmp_path,
+        ("h0", b"begin allreduce 3 1048576\nbegin step 3\nend all", 1_000_000_000),
+        ("h1", b"begin allreduce 3 1048576\n", 2_000_000_000),
+        ("h0", b"reduce 3\n\n", 4_000_000_000),
+        ("h1", b"end allreduce 3\n", 5_000_000_000),
+    )
+    assert rows == [
+        (4.0, 1.0, "h0", "allreduce", 3, 1048576, 2),
+        (5.0, 2.0, "h1", "allreduce", 3, 1048576, 2),
+    ]
+    assert not refused
+
+
+def test_other_lines_change_nothing(tmp_path: Path) -> None:
+    wrong = (
+        b"begin\nend x 1\nbegin x -1\nbegin x 1 big\nbegin x 99999999999\n\xff\nbegin a b c d e\n"
+    )
+    rows, refused = reported(tmp_path, ("h0", wrong, 1), ("h0", b"x" * 100_000, 2))
+    assert (rows, refused) == ([], 7)
+
+
+def test_there_is_an_end_of_names_and_open_operations(tmp_path: Path) -> None:
+    many = b"".join(b"begin n%d 0\n" % number for number in range(200))
+    more = b"".join(b"begin n0 %d\n" % number for number in range(20_000))
+    rows, refused = reported(tmp_path, ("h0", many, 1), ("h0", more, 2))
+    assert not rows
+    assert refused == 100 + 20_000 - (10_000 - 100) - 1
