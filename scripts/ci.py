@@ -43,14 +43,13 @@ from typing import Any
 
 import polars as pl
 
-from testbed.campaign.options import REQUIRE_TRUSTED
-from testbed.campaign.series import INDEX
 from testbed.model.errors import ExitStatus, InputError, TestbedError, is_crash
 from testbed.model.files.catalog import find_scenario
 from testbed.model.files.reading import read_document
 from testbed.model.run_files.layout import JUNIT, REPORT, SUMMARY
 from testbed.model.summary import Summary
 from testbed.model.summary.scopes import outcome
+from testbed.runs.series import INDEX
 
 MAX_SUMMARY_BYTES = 890_000
 """GitHub drops a summary of more than 1 MiB as a whole. Words on what is left out come on top."""
@@ -96,7 +95,7 @@ class Inputs:
         untrusted_fails = _choice("UNTRUSTED", ("warn", "fail")) == "fail"
         options = [*(("--seed", seed) if seed else ()), "--repeat", str(repeat)]
         if untrusted_fails:
-            options.append(REQUIRE_TRUSTED)
+            options.append("--require-trusted")
         for key, prefix in (("SET", ""), ("EXPECT", "expect.")):
             for line in _text(key).splitlines():
                 if line.strip():

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from PIL import Image
 
-from testbed.campaign.job import FORMS
 from testbed.model.errors import InputError
+from testbed.runs.job import FORMS
 from testbed.studies.paper.outcome import OutcomeStore
 from testbed.studies.paper.page import Row, as_document, picture_name, sums_of
 from testbed.studies.paper.published import (

@@ -30,14 +30,13 @@ from typing import Any
 import polars as pl
 
 from testbed import interpreter
-from testbed.campaign.job import FORMS, Form
 from testbed.limits import simulations_at_once
 from testbed.model.errors import InputError
 from testbed.model.files.catalog import SCENARIOS
 from testbed.model.files.scenarios import load_scenario, nominal
 from testbed.model.scenario import Scenario
-from testbed.results.analyse import analyse
-from testbed.sim import simulate
+from testbed.runs.job import FORMS, Form
+from testbed.runs.making import simulate_into
 from testbed.sim.run import require_simulated
 from testbed.studies.paper.planning import plan, select_figures
 
@@ -95,8 +94,7 @@ class SimulatedRun:
             directory.mkdir()
             (directory / "figures").mkdir()
             (directory / "logs").mkdir()
-            simulate(self.scenario, directory)
-            analyse(directory, drawn=False)
+            simulate_into(directory, self.scenario)
             summary = json.loads((directory / "summary.json").read_text(encoding="utf-8"))
             for key in ("run", "description"):  # a name and a text: no results
                 del summary[key]

@@ -24,19 +24,16 @@ from typing import Any
 from soak_parts import FAULT_HEADINGS, HEADINGS, SCREEN, Part, last_line, part_of_run, table_of
 
 from testbed import interpreter
-from testbed.campaign.budget import RetryPolicy
-from testbed.campaign.engine import CampaignEngine
-from testbed.campaign.job import JobRecord
-from testbed.campaign.plan import PlannedRun, planned_run
-from testbed.campaign.store import Store
-from testbed.cli.fitting import Fitting, capacities_of, keep_slower_out
-from testbed.cli.placing import executor_at, fetch_finished
-from testbed.emulation.experiment.capacity import Capacity
 from testbed.model.errors import ExitStatus, MachineError, TestbedError, did_you_mean
 from testbed.model.files.scenarios import load_scenario, nominal
 from testbed.model.progress import where_it_changes
 from testbed.results.code_version import code_version
 from testbed.results.run_directory import RunDirectory
+from testbed.runs.fitting import Machines, with_fitting_dilation
+from testbed.runs.job import DRAWN, JobRecord, PlannedRun, planned_run
+from testbed.runs.many import RetryPolicy, many
+from testbed.runs.places import executor_at, fetch_finished, keep_slower_out, machines_of
+from testbed.runs.store import Store
 
 ROOT = Path(__file__).parents[1]
 TESTBED = Path(sys.executable).with_name("testbed")
@@ -150,7 +147,8 @@ def main() -> int:
     scenarios = [name for name in names if name != MATRIX]
     first = next(iter(scenarios), MATRIX)
     with executor_at(arguments.on, directory, {"emulated": first}) as executor:
-        soak.dilation = soak.dilation or _dilation_for_auto(scenarios, capacities_of(executor))
+        machines = machines_of(executor, Machines.here(force=True))
+        soak.dilation = soak.dilation or _dilation_for_auto(scenarios, machines)
         soak.write()  # one that is resumed has the same dilation
         planned = [_planned(name, soak.dilation) for name in scenarios]
         keep_slower_out(executor, planned)
@@ -160,10 +158,14 @@ def main() -> int:
                 soak.add_run(run, record)
         finished = [run for run in planned if run.job.name in soak.parts]
         progress = where_it_changes(_print_progress)
-        engine = CampaignEngine(store, executor, progress, policy, soak.add_run)
-        engine.execute(
+        many(
             [run for run in planned if run not in finished],
-            [run for run in finished if policy.may_improve(run, None, store)],
+            store,
+            pool=executor,
+            retry=policy,
+            again=[run for run in finished if policy.may_improve(run, None, store)],
+            progress=progress,
+            on_end=soak.add_run,
             made_before=len(finished),
         )
     soak.write(over=True)
@@ -173,31 +175,24 @@ def main() -> int:
     return 1 if wrong else 0
 
 
-def _dilation_for_auto(names: Sequence[str], machines: tuple[Capacity, ...] | None) -> float | None:
+def _dilation_for_auto(names: Sequence[str], machines: Machines) -> float | None:
     """The one for `dilation: auto`: the smallest at which all machines carry all scenarios.
 
-    Args:
-        names: of the scenarios.
-        machines: what each machine carries; None: this machine only.
-
-    Returns:
-        None if no scenario has `auto`, or if what this machine carries is not known.
+    None if no scenario has `auto`, or if what this machine carries is not known.
     """
-    fitting = Fitting(force=True, machines=machines)
-    with fitting.collecting() as scenarios:
-        for name in names:
-            load_scenario(name, fitting.dilation_of)
     try:
-        fitting.choose(scenarios, known=None)
+        _, dilation = with_fitting_dilation(
+            lambda dilation: [load_scenario(name, dilation) for name in names], machines
+        )
     except MachineError:  # it is not known what this machine carries: each run says so
         return None
-    return fitting.dilation
+    return dilation
 
 
 def _planned(name: str, dilation: float | None) -> PlannedRun:
     """The run of a scenario with this dilation for `auto`; None: the nominal one."""
     scenario = load_scenario(name, nominal if dilation is None else lambda _: dilation)
-    planned = planned_run(scenario, "emulated", name, name=name)
+    planned = planned_run(scenario, "emulated", name, name=name, how=DRAWN)
     return replace(planned, job=replace(planned.job, timeout_s=TIMEOUT_S))
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from testbed.campaign.job import JobRecord
 from testbed.model.errors import ExitStatus
 from testbed.model.run_files.layout import SUMMARY
+from testbed.runs.job import JobRecord
 
 MUST_BE_TRUSTED = frozenset({"chaos-long", "clustermapper-long"})
 """They show that nothing leaks and nobody is accused, for which the machine must do nothing else.
@@ -86,7 +86,7 @@ def part_of_run(name: str, record: JobRecord, tries: int, directory: Path) -> Pa
     part = Part(name, False, tries, round(record.seconds), "FAILED", "")
     if record.run is None:
         disturbed = record.status == ExitStatus.UNTRUSTED
-        return replace(part, why=_error(record.message), disturbed=disturbed)
+        return replace(part, why=" ".join(record.message.split()), disturbed=disturbed)
     summary = json.loads((directory / record.run / SUMMARY).read_text(encoding="utf-8"))
     disturbed = _is_disturbed(name, record.status, summary["verdict"])
     integrity = summary["integrity"]
@@ -138,12 +138,6 @@ def _is_disturbed(name: str, status: int, verdict: str) -> bool:
     if status == ExitStatus.AS_EXPECTED:
         return name in MUST_BE_TRUSTED and verdict != "trusted"
     return status == ExitStatus.UNTRUSTED
-
-
-def _error(text: str) -> str:
-    """The error that a command ended with, its remedy included; or else its last line."""
-    error = text.rpartition("error: ")[2] if "error: " in text else last_line(text)
-    return " ".join(error.split())
 
 
 def last_line(text: str) -> str:

@@ -15,34 +15,32 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from testbed.interface.experiments import (
+    from testbed.model.errors import InputError, MachineError, RunFailedError, TestbedError
+    from testbed.model.fabric.topology import Topology
+    from testbed.model.scenario import Scenario
+    from testbed.model.summary import Summary
+    from testbed.runs.python import Case, Sweep, emulate, load_result, simulate, sweep
+    from testbed.runs.result import Figure, Figures, Result
+    from testbed.runs.scenarios import (
         changed,
         load_scenario,
         load_topology,
         scenario,
         topology,
     )
-    from testbed.interface.result import Figure, Figures, Result, load_result
-    from testbed.interface.runs import emulate, simulate
-    from testbed.interface.sweeps import Case, Sweep, sweep
-    from testbed.model.errors import InputError, MachineError, RunFailedError, TestbedError
-    from testbed.model.fabric.topology import Topology
-    from testbed.model.scenario import Scenario
-    from testbed.model.summary import Summary
 
     __version__: str
 
 _PLACES = {
-    "testbed.interface.experiments": (
+    "testbed.runs.scenarios": (
         "changed",
         "load_scenario",
         "load_topology",
         "scenario",
         "topology",
     ),
-    "testbed.interface.result": ("Figure", "Figures", "Result", "load_result"),
-    "testbed.interface.runs": ("emulate", "simulate"),
-    "testbed.interface.sweeps": ("Case", "Sweep", "sweep"),
+    "testbed.runs.result": ("Figure", "Figures", "Result"),
+    "testbed.runs.python": ("Case", "Sweep", "emulate", "load_result", "simulate", "sweep"),
     "testbed.model.errors": ("InputError", "MachineError", "RunFailedError", "TestbedError"),
     "testbed.model.fabric.topology": ("Topology",),
     "testbed.model.scenario": ("Scenario",),

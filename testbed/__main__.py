@@ -5,22 +5,18 @@ import sys
 if __name__ == "__main__" and not sys.flags.safe_path:
     del sys.path[0]  # the current directory, from which nothing is imported
 
-import os
 import signal
-
-from testbed.campaign import PARENT_VARIABLE
 
 
 def main() -> None:
     """Run the command line; Ctrl-C while it is loaded ends it without a traceback.
 
-    A run of a campaign ends with its campaign.
+    With `--job` alone, `run` and `simulate` make a run that another process of the testbed wants.
     """
-    campaign = os.environ.pop(PARENT_VARIABLE, None)
-    if campaign is not None:
-        from testbed.sandbox.system_calls import die_with_parent  # noqa: PLC0415 - as below
+    if sys.argv[1:] in (["run", "--job"], ["simulate", "--job"]):
+        from testbed.runs.process import serve  # noqa: PLC0415 - as below
 
-        die_with_parent(int(campaign))
+        sys.exit(serve(sys.argv[1]))
     usual = signal.getsignal(signal.SIGINT)
     if usual is signal.default_int_handler:  # otherwise it is ignored, as by nohup
         signal.signal(signal.SIGINT, signal.SIG_DFL)

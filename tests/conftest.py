@@ -30,7 +30,7 @@ COMPUTING = {"e2e", "experiment", "labs", "paper", "sim"}
 """Directories with the files that compute most. They come before the others, so that processes have
 done about as much when tests begin to run alone."""
 
-WAITING = {"campaign", "live"}
+WAITING = {"live", "runs"}
 """Directories with files whose tests wait most of their time, for a browser or for a time to pass.
 They are spread over the files that compute, so that the CPUs are busy meanwhile."""
 

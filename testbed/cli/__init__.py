@@ -29,7 +29,7 @@ from testbed.cli.replay import replay
 from testbed.cli.report import report
 from testbed.cli.run import run
 from testbed.cli.schema import schema
-from testbed.cli.screen import print_error, stdout
+from testbed.cli.screen import print_error, print_failure, stdout
 from testbed.cli.shell import shell
 from testbed.cli.simulate import simulate
 from testbed.cli.topo import topo
@@ -65,12 +65,8 @@ def main() -> None:
         finally:
             gc.freeze()  # spares a collection of all objects at exit: 0.3 s after a run
             sys.stdout.flush()  # here, where a closed pipe is handled
-    except InputError as error:
-        for line in error.lines:
-            print_error(line)
-        sys.exit(error.exit_status)
     except TestbedError as error:
-        print_error(str(error))
+        print_failure(error)
         sys.exit(error.exit_status)
     except ModuleNotFoundError as error:
         missing = installation.missing_emulation(error)

@@ -5,9 +5,10 @@ from typing import Annotated
 
 import typer
 
-from testbed.cli.options import Json, Labels, require_labels, writing
+from testbed.cli.options import Json, Labels, require_labels
 from testbed.cli.screen import print_json, stdout
 from testbed.model.run_files.layout import REPORT
+from testbed.results.whole_file import writing
 
 
 def compare(
@@ -30,9 +31,9 @@ def compare(
     The tables have each run's verdict and missed expectations, and medians with their intervals;
     they say in how many runs a value was measured, and mark significant differences from the first.
     """
-    from testbed.campaign.series import groups_of
     from testbed.cli.comparison import comparison_data, print_comparison
     from testbed.results.report.comparison_report import write_comparison
+    from testbed.runs.finding import groups_of
 
     if output.is_dir():
         output /= REPORT

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from testbed.cli.options import Json
-from testbed.cli.running import measure_capacity
-from testbed.cli.screen import print_json, stdout
+from testbed.cli.screen import print_json, print_warning, showing_progress, stdout
 from testbed.installation import not_linux
 from testbed.model.errors import ExitStatus, MachineError
 
@@ -43,10 +42,12 @@ def doctor(
     from testbed.emulation.experiment.machine import cpu_model
     from testbed.limits import usable_cpus
     from testbed.model.units import show_duration
+    from testbed.runs.fitting import measure_capacity
 
     results = diagnose()
     able = all(result.ok for result in results if result.required)
-    capacity = measure_capacity() if measure and able else None
+    is_measured = measure and able
+    capacity = measure_capacity(showing_progress, print_warning) if is_measured else None
     known = capacity or load_capacity()
     if as_json:
         result = {

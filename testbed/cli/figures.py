@@ -6,11 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from testbed.cli import screen
-from testbed.cli.fitting import keep_slower_out, slowest_of
-from testbed.cli.options import Json, Results
-from testbed.cli.placing import On, StoreOption, executor_at, fetch_finished
+from testbed.cli.options import Json, On, Results, StoreOption
 from testbed.cli.run_options import SetKeys, settings_of
-from testbed.cli.running import machine_capacity, reporting_how_to_resume, signals_stop
 from testbed.cli.summary import print_status
 from testbed.model.errors import ExitStatus, InputError
 from testbed.rights import acting_for
@@ -20,8 +17,8 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from testbed.campaign.job import Executor, Form
-    from testbed.emulation.experiment.capacity import Capacity
+    from testbed.runs.fitting import Machines
+    from testbed.runs.job import Executor, Form
     from testbed.studies.paper.figure import PaperFigure
     from testbed.studies.paper.outcome import FigureOutcome
     from testbed.studies.paper.planning import Machine, Plan
@@ -98,8 +95,10 @@ def figures(
     status: 0 when every figure made holds, 1 when one does not, 4 when one cannot be trusted, 5
     when the program crashed.
     """
-    from testbed.campaign.budget import REPEAT_S, RetryPolicy
     from testbed.emulation.experiment.capacity import load_capacity
+    from testbed.runs.making import naming_how_to_resume, signals_stop
+    from testbed.runs.many import REPEAT_S, RetryPolicy
+    from testbed.runs.places import executor_at, fetch_finished, keep_slower_out, machines_of
     from testbed.studies.paper.figure import Overrides
     from testbed.studies.paper.planning import forms_of, plan, select_figures
     from testbed.studies.paper.reproduction import reproduce
@@ -124,7 +123,7 @@ def figures(
         screen.stdout().print(_requirements(chosen, planned_for(load_capacity())))
         return
     emulates = any("emulated" in forms_of(figure, forms) for figure in chosen)
-    here = _machine() if emulates and on is None else None
+    here = _this_machine(is_measured=emulates and on is None)
     wanted = {
         form: f"figure {figure.number}, {form}"
         for figure in reversed(chosen)
@@ -132,11 +131,12 @@ def figures(
     }
     with (
         acting_for(directory),
-        reporting_how_to_resume("the same command makes the remaining runs"),
+        screen.ending_in_words(),
+        naming_how_to_resume("the same command makes the remaining runs"),
         signals_stop(),
         executor_at(on, directory, wanted, store) as executor,
     ):
-        machine = slowest_of(executor) if emulates and on is not None else here
+        machine = machines_of(executor, here) if emulates else None
         planned = planned_for(machine)
         if fetch_finished(executor, planned.due):
             planned = planned_for(machine)
@@ -178,22 +178,29 @@ def seed_counts(requested: int | None, *, full: bool) -> "Mapping[Form, int]":
     return dict.fromkeys(FULL_SEEDS, requested or 1)
 
 
-def _machine() -> "Capacity":
-    """What this machine carries.
+def _this_machine(*, is_measured: bool) -> "Machines":
+    """This machine.
+
+    Args:
+        is_measured: whether what it carries is found out now.
 
     Raises:
-        MachineError: this machine cannot run the testbed.
+        MachineError: it cannot run the testbed.
     """
     from testbed.emulation.fabric.capabilities import require
+    from testbed.runs.fitting import Machines
 
-    require()
-    return machine_capacity()
+    machines = Machines.here(showing=screen.showing_progress, warn=screen.print_warning)
+    if is_measured:
+        require()
+        _ = machines.capacities
+    return machines
 
 
 def _outlook(planned: "Plan", executor: "Executor", retry_s: float) -> str:
     """What is to be done, and how long it will take."""
-    from testbed.campaign.engine import estimate_s
     from testbed.model.units import show_wait
+    from testbed.runs.many import estimate_s
 
     counts = {form: sum(run.job.form == form for run in planned.due) for form in planned.forms}
     parts = [

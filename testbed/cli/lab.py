@@ -10,7 +10,14 @@ from testbed.cli.lab_grading import autograder, grade
 from testbed.cli.lab_steps import is_done, next_step, state
 from testbed.cli.lab_tables import table, work_here
 from testbed.cli.options import Json, NoFigures
-from testbed.cli.screen import plain_table, print_json, print_table, showing_progress, stdout
+from testbed.cli.screen import (
+    ending_in_words,
+    plain_table,
+    print_json,
+    print_table,
+    showing_progress,
+    stdout,
+)
 from testbed.model.errors import ExitStatus, InputError, printable
 
 if TYPE_CHECKING:
@@ -218,8 +225,8 @@ def run(
     Make the predictions for the run before it. Exit status: 0 it counts, 2 wrong input, 4 it cannot
     be trusted and does not count: run again.
     """
-    from testbed.cli.running import reporting_how_to_resume, signals_stop
     from testbed.cli.summary import show
+    from testbed.runs.making import naming_how_to_resume, signals_stop
     from testbed.studies.labs.predicting import outcomes
     from testbed.studies.labs.runs import checked_run, emulate_run, make_run
 
@@ -230,7 +237,8 @@ def run(
         raise InputError.of("--slower", f"{slower:g}", "it with --emulate", remedy)
     drawn, factor = not no_figures, slower or 1.0
     with (
-        reporting_how_to_resume("the same command makes the run; nothing is kept"),
+        ending_in_words(),
+        naming_how_to_resume("the same command makes the run; nothing is kept"),
         signals_stop(),
         showing_progress() as progress,
     ):

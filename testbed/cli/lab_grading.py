@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from testbed.cli.options import Json, writing
-from testbed.cli.placing import On, pool_at
+from testbed.cli.options import Json, On
 from testbed.cli.screen import plain_table, print_json, print_table, showing_progress, stdout
 from testbed.model.errors import ExitStatus, InputError, few
+from testbed.results.whole_file import writing
 
 if TYPE_CHECKING:
     from testbed.studies.labs.grading.grades import Grade
@@ -67,6 +67,7 @@ def grade(
     Exit status: 0 all were graded, whatever their points; 1 some could not be; 2 wrong input.
     """
     from testbed.limits import simulations_at_once
+    from testbed.runs.places import pool_at
     from testbed.studies.labs.grading.course import Course, grade_all
     from testbed.studies.labs.grading.formats import (
         submitted_by,

@@ -1,17 +1,12 @@
 """Arguments and options that several commands share, and checks of their values."""
 
-import errno
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from testbed.campaign.options import NO_FIGURES, REQUIRE_TRUSTED
-from testbed.model.errors import InputError, MachineError, raise_any
-from testbed.rights import acting_for
+from testbed.model.errors import InputError, raise_any
 
 if TYPE_CHECKING:
     from testbed.model.fabric.nodes import Node
@@ -59,12 +54,32 @@ Pcap = Annotated[
 ]
 NoFigures = Annotated[
     bool,
-    typer.Option(NO_FIGURES, help="No figures and no report; testbed report makes them later."),
+    typer.Option("--no-figures", help="No figures and no report; testbed report makes them later."),
 ]
 RequireTrusted = Annotated[
     bool,
     typer.Option(
-        REQUIRE_TRUSTED, help="Treat a degraded run as an error, too: exit status 4, for CI."
+        "--require-trusted", help="Treat a degraded run as an error, too: exit status 4, for CI."
+    ),
+]
+On = Annotated[
+    str | None,
+    typer.Option(
+        "--on",
+        metavar="PLACE",
+        help="Where runs are made: local, dask:ADDRESS, ssh:HOSTFILE or slurm[:FILE] "
+        "(docs/campaigns.md); "
+        "default: on this machine, without Dask.",
+    ),
+]
+StoreOption = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        metavar="ADDRESS",
+        help="With --on: where workers leave runs, a directory or an fsspec address such as "
+        "sftp://HOST/PATH; they are copied from there. Default: the directory of the runs, which "
+        "all machines have then.",
     ),
 ]
 Labels = Annotated[
@@ -80,10 +95,6 @@ Results = Annotated[
 ]
 
 
-ALL = "all"
-"""All links, for `--pcap`."""
-
-
 def hosts_named(topology: "Topology", **names: str) -> "list[Node]":
     """The hosts with these names, given by the argument that holds each.
 
@@ -97,28 +108,6 @@ def hosts_named(topology: "Topology", **names: str) -> "list[Node]":
         if [*names.values()].count(name) > 1:
             raise InputError.of(argument, name, "two different hosts: a path has two ends")
     return [topology.host_named(name) for name in names.values()]
-
-
-def links_named(topology: "Topology", names: list[str]) -> list[str]:
-    """The links that `--pcap` names, each once: a link, a node (all its links), or `all`.
-
-    Raises:
-        InputError: the fabric has no such link or node.
-    """
-    from testbed.model.fabric.names import node_named, unknown_link
-
-    known = [name for name in names if name == ALL or node_named(topology, name) is not None]
-    raise_any(unknown_link(topology, "--pcap", name) for name in names if name not in known)
-    links: dict[str, None] = {}
-    for name in names:
-        node = node_named(topology, name)
-        if name == ALL:
-            links |= dict.fromkeys(topology.links)
-        elif node is not None:
-            links |= dict.fromkeys(link.name for _, _, link in topology.adjacency[node])
-        else:
-            links[name] = None
-    return list(links)
 
 
 def require_labels(labels: Sequence[str], count: int, things: str) -> None:
@@ -137,37 +126,3 @@ def require_labels(labels: Sequence[str], count: int, things: str) -> None:
         raise InputError.of("--label", f"{len(labels)} names", expected)
     if len({*labels}) < len(labels):
         raise InputError.of("--label", ", ".join(labels), "different names")
-
-
-@contextmanager
-def writing(option: str, path: Path, kind: str = "a file to write") -> Iterator[None]:
-    """Write to the path of an option in a block, as the one whose place it is (`acting_for`).
-
-    Raises:
-        InputError: the block could not write.
-        MachineError: no space is left.
-    """
-    try:
-        with acting_for(path.parent):
-            yield
-    except OSError as error:
-        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-            what = f"no space is left on the file system of {path}"
-            raise MachineError(what, "free some, or write elsewhere") from None
-        reason = (error.strerror or str(error)).lower()
-        raise InputError.of(option, str(path), f"{kind} ({reason})") from None
-
-
-@contextmanager
-def located_in(scenario: str) -> Iterator[None]:
-    """Name the scenario in the errors of a block that checks it.
-
-    Raises:
-        InputError: the block's, with the scenario's name before each place.
-    """
-    try:
-        yield
-    except InputError as error:
-        problems = error.problems
-        located = [replace(each, where=f"{scenario}: {each.where}") for each in problems]
-        raise InputError(located) from None

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from testbed.cli.live import Port, listening, print_address
-from testbed.cli.options import writing
 from testbed.cli.screen import stderr, stdout
 from testbed.model.errors import InputError
 from testbed.model.run_files.layout import LOGS
+from testbed.results.whole_file import writing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +52,7 @@ def replay(
     port: Port = "0",
 ) -> None:
     """Show a finished run in a browser, step by step."""
-    from testbed.campaign.series import run_meant
+    from testbed.runs.finding import run_meant
 
     prompt = _prompt(run_directory)
     if prompt is not None:

@@ -5,10 +5,11 @@ from typing import Annotated
 
 import typer
 
-from testbed.cli.options import Json, RequireTrusted, writing
+from testbed.cli.options import Json, RequireTrusted
 from testbed.cli.screen import print_json, showing_progress, stdout
 from testbed.cli.summary import print_status, show, why
 from testbed.model.errors import InputError
+from testbed.results.whole_file import writing
 
 
 def report(
@@ -23,9 +24,9 @@ def report(
 
     A run that broke off when all was recorded is reported too: its tables are made first.
     """
-    from testbed.campaign.series import run_meant
     from testbed.results.analyse import analyse
     from testbed.results.run_directory import lock_if_free
+    from testbed.runs.finding import run_meant
 
     run = run_meant(run_directory)
     with (

@@ -1,38 +1,36 @@
 """The options of `run` and `simulate`: which runs are made, where, and what is written of them."""
 
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from testbed.campaign.options import RECORDED
 from testbed.cli.options import (
     Json,
     Labels,
     NoFigures,
+    On,
     RequireTrusted,
     Results,
     ScenarioNames,
+    StoreOption,
     require_labels,
 )
-from testbed.cli.placing import On, StoreOption
 from testbed.cli.screen import print_warning, stderr
-from testbed.model.errors import InputError, Remark, printable
+from testbed.model.errors import InputError, Problem, printable
 
 if TYPE_CHECKING:
-    from testbed.campaign.series import SeriesPlan, Settings
+    from testbed.model.files.reading import Document
     from testbed.model.files.scenarios import Dilation
     from testbed.model.scenario import Scenario
+    from testbed.runs.job import Form, How
+    from testbed.runs.series import SeriesPlan, Settings
 
 MAX_RUNS = 10_000
 """Most runs of a series."""
-
-Load = Callable[[str, "Settings"], "Scenario"]
-"""Loads and checks a scenario, named as the user did, with some of its keys set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +46,11 @@ class RunOptions:
         sweep: the values that `--sweep` gives, by key path.
         repeat: how many runs are made of each case, each with the next seed.
         into: the directory of the series; None for one that is named after the time.
-        folder: the directory in that of all results for a single run; None for the scenario's name.
-        recorded: whether the scenario's file is one that a campaign wrote.
-        allow_code: whether a file that does not ship may execute code.
-        require_trusted: whether a degraded run is an error.
         on: where the runs of a series are made; None: on this machine.
         store: where the workers of that place leave them; None: in the directory of the series.
+        allow_code: whether a file that does not ship may execute code.
         drawn: whether each run gets figures and a report.
+        require_trusted: whether a degraded run is an error.
         as_json: whether results are printed as JSON.
     """
 
@@ -66,15 +62,13 @@ class RunOptions:
     sweep: dict[str, list[Any]]
     repeat: int
     into: Path | None
-    folder: str | None
-    recorded: bool
-    allow_code: bool
-    require_trusted: bool
     on: str | None
     store: str | None
+    allow_code: bool
     drawn: bool
+    require_trusted: bool
     as_json: bool
-    _warned: set[str] = field(default_factory=set)
+    _loaded: "dict[str, tuple[str, Scenario, Document, Settings]]" = field(default_factory=dict)
 
     @property
     def several(self) -> bool:
@@ -82,41 +76,61 @@ class RunOptions:
         return len(self.names) * self.repeat > 1 or bool(self.sweep) or self.into is not None
 
     def scenario(
-        self, name: str, dilation: "Dilation", swept: "Settings", *, remarks: bool = True
+        self, name: str, form: "Form", how: "How", dilation: "Dilation", swept: "Settings"
     ) -> "Scenario":
-        """Load a scenario with these options, and print its remarks as warnings, each once.
+        """Load a scenario with these options, and check that a run of it can be made.
 
         Args:
             name: the scenario's name or file.
+            form: how it is to be run.
+            how: the same, beside the scenario.
             dilation: finds the dilation for `auto`.
             swept: the values of one case of `--sweep`.
-            remarks: whether they are printed.
 
         Raises:
             InputError: there is no such scenario, or it or an option is wrong.
+            MachineError: this machine, on which it is to run, cannot run it.
         """
-        from testbed.model import checks
-        from testbed.model.files.scenarios import load_recorded, load_with_document, time_remarks
+        from testbed.model.files.scenarios import load_with_document
+        from testbed.runs.making import require_makeable
+        from testbed.runs.series import require_seed
 
-        if self.recorded:
-            return load_recorded(Path(name))
         scenario, document = load_with_document(name, dilation, self.settings, swept)
         if self.seed is not None:
-            from testbed.campaign.series import require_seed
-
             require_seed(self.seed)
             scenario = scenario.model_copy(update={"seed": self.seed})
-        self._name_code(name, scenario)
-        if remarks:
-            of_scenario = checks.remarks(scenario)
-            self._warn(name, (*of_scenario, *time_remarks(scenario, document)), swept)
+        self._require_code(name, scenario)
+        try:
+            require_makeable(scenario, form, how, here=self.on is None)
+        except InputError as error:
+            raise InputError([_located(name, problem) for problem in error.problems]) from None
+        self._loaded[f"{name} {swept}"] = name, scenario, document, swept
         return scenario
 
-    def _name_code(self, name: str, scenario: "Scenario") -> None:
-        """Print which code a scenario executes: classes and its command, each once.
+    def plan(
+        self, form: "Form", how: "How", dilation: "Dilation"
+    ) -> "tuple[SeriesPlan, dict[int, Scenario]]":
+        """What the series consists of, and the scenario of each of its cases by number.
+
+        The arguments, and what it raises, are those of `scenario`.
+        """
+        from testbed.runs.series import plan_series
+
+        return plan_series(
+            self.names,
+            lambda name, swept: self.scenario(name, form, how, dilation, swept),
+            labels=self.labels,
+            sweep=self.sweep,
+            seeds=self.repeat,
+            settings=self.settings,
+            simulated=form == "simulated",
+        )
+
+    def _require_code(self, name: str, scenario: "Scenario") -> None:
+        """Check that a scenario may execute its code, if any: what ships may, and an option's.
 
         Raises:
-            InputError: it may not. What ships may, and what an option names.
+            InputError: it may not.
         """
         from testbed.model.files.catalog import is_shipped
 
@@ -126,40 +140,37 @@ class RunOptions:
             if not (self.allow_code or by_option or is_shipped(name)):
                 remedy = "read it; if it may run as you, add --allow-code"
                 raise InputError.of(f"{name}: {key}", code, "a scenario without code", remedy)
-            line = f"{name}: executes {code} ({key})"
-            if line not in self._warned:
-                stderr().print(printable(line))
-            self._warned.add(line)
 
-    def _warn(self, name: str, remarks: "Iterable[Remark]", swept: "Settings") -> None:
-        """Print remarks as warnings; in a sweep each key and consequence once, for the first case.
+    def tell(self) -> None:
+        """Print which code the scenarios execute, and their remarks as warnings, each once.
 
-        What differs between the cases of a sweep are the numbers of a remark.
+        In a sweep each key and consequence once, for the first case: what differs between the cases
+        are the numbers of a remark.
         """
-        case = ", ".join(f"{key}={value}" for key, value in swept.items())
-        for remark in remarks:
-            kind = f"{name}: {re.sub(r'[0-9.,]+', '', str(remark))}"
-            if kind not in self._warned:
-                print_warning(f"{name}: {remark}" + (f" (with {case}, and so on)" if case else ""))
-            self._warned.add(kind)
+        from testbed.model import checks
+        from testbed.model.files.scenarios import time_remarks
 
-    def plan(self, load: Load, *, simulated: bool) -> "tuple[SeriesPlan, dict[int, Scenario]]":
-        """What the series consists of, and the scenario of each of its cases by number.
+        told = set[str]()
+        for name, scenario, document, swept in self._loaded.values():
+            for key, code in scenario.executes.items():
+                line = f"{name}: executes {code} ({key})"
+                if line not in told:
+                    stderr().print(printable(line))
+                told.add(line)
+            case = ", ".join(f"{key}={value}" for key, value in swept.items())
+            for remark in (*checks.remarks(scenario), *time_remarks(scenario, document)):
+                kind = f"{name}: {re.sub(r'[0-9.,]+', '', str(remark))}"
+                if kind not in told:
+                    also = f" (with {case}, and so on)" if case else ""
+                    print_warning(f"{name}: {remark}{also}")
+                told.add(kind)
 
-        Raises:
-            InputError: a case is wrong (see `plan_series`).
-        """
-        from testbed.campaign.series import plan_series
 
-        return plan_series(
-            self.names,
-            load,
-            labels=self.labels,
-            sweep=self.sweep,
-            seeds=self.repeat,
-            settings=self.settings,
-            simulated=simulated,
-        )
+def _located(name: str, problem: Problem) -> Problem:
+    """A problem of a scenario with its name, if it is not one of an option."""
+    if problem.where.startswith("--"):
+        return problem
+    return replace(problem, where=f"{name}: {problem.where}")
 
 
 SetKeys = Annotated[
@@ -217,15 +228,6 @@ def run_options(
     ] = None,
     on: On = None,
     store: StoreOption = None,
-    folder: Annotated[
-        str | None,
-        typer.Option(
-            "--folder", hidden=True, metavar="NAME", help="Instead of the scenario's name."
-        ),
-    ] = None,
-    recorded: Annotated[
-        bool, typer.Option(RECORDED, hidden=True, help="The file is one that a campaign wrote.")
-    ] = False,
     allow_code: Annotated[
         bool,
         typer.Option("--allow-code", help="Run a file of yours that names classes or a command."),
@@ -233,7 +235,7 @@ def run_options(
     no_figures: NoFigures = False,
     as_json: Json = False,
 ) -> RunOptions:
-    """Read the options; `--folder` and `--recorded` are for campaigns.
+    """Read the options.
 
     Raises:
         InputError: one is not KEY=VALUE, or there are not as many labels as scenarios.
@@ -252,13 +254,11 @@ def run_options(
         sweep=swept,
         repeat=repeat,
         into=into,
-        folder=folder,
-        recorded=recorded,
-        allow_code=allow_code,
-        require_trusted=require_trusted,
         on=on,
         store=store,
+        allow_code=allow_code,
         drawn=not no_figures,
+        require_trusted=require_trusted,
         as_json=as_json,
     )
     runs = len(names) * repeat * prod(map(len, swept.values()))

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from testbed.cli.options import writing
 from testbed.cli.screen import stdout
+from testbed.results.whole_file import writing
 
 
 def schema(

@@ -9,7 +9,9 @@ from contextlib import contextmanager
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from testbed.model.errors import printable
+import typer
+
+from testbed.model.errors import SIGNALLED, InputError, TestbedError, printable
 from testbed.model.progress import Progress
 
 if TYPE_CHECKING:
@@ -99,6 +101,27 @@ def _print_labelled(label: str, style: str, text: str) -> None:
     console = stderr()
     console.print(f"{label}: ", style=style, end="")
     console.print(printable(text))
+
+
+def print_failure(error: TestbedError) -> None:
+    """Print an error with which a command ends, and what is kept of the run that it ended."""
+    lines = error.lines if isinstance(error, InputError) else [str(error)]
+    if error.kept:
+        lines[-1] += f"\n  {error.kept}"
+    for line in lines:
+        print_error(line)
+
+
+@contextmanager
+def ending_in_words() -> Iterator[None]:
+    """If a signal stops the block, print what is kept or how to go on, and end the command."""
+    from testbed.runs.making import Stopped
+
+    try:
+        yield
+    except Stopped as stopped:
+        print_error(f"interrupted by {stopped.name}; {stopped.kept}")
+        raise typer.Exit(SIGNALLED + stopped.number) from None
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import typer
 from testbed.cli import fault, operating
 from testbed.cli.fault import print_fault_help
 from testbed.cli.live import Live, Port, ReadOnly, listening, watching_prompt
-from testbed.cli.options import Pcap, TopologyName, links_named
+from testbed.cli.options import Pcap, TopologyName
 from testbed.cli.screen import stderr
 from testbed.model.errors import InputError, MachineError
 from testbed.model.run_files.layout import PCAP_SUFFIX
@@ -51,11 +51,11 @@ def shell(
     """
     from testbed.device.hosts import devices
     from testbed.emulation.endpoint.clock import realtime_offset_ns
-    from testbed.emulation.experiment.footprint import require_room_for_fabric
     from testbed.emulation.fabric.capabilities import require
     from testbed.emulation.fabric.mininet.shell import run_shell
     from testbed.model.files.topologies import load_topology
     from testbed.rights import acting_for
+    from testbed.runs.room import require_room_for_fabric
 
     fabric = load_topology(topology)
     pcaps = pcap_files(fabric, pcap or [], directory)
@@ -204,6 +204,8 @@ def pcap_files(topology: "Topology", places: list[str], directory: Path) -> "dic
     Raises:
         InputError: there is no such link or no such directory.
     """
+    from testbed.runs.making import links_named
+
     captured = links_named(topology, places)
     if captured and not directory.is_dir():
         raise InputError.of("--directory", str(directory), "a directory")

@@ -1,19 +1,17 @@
 """`testbed simulate`: an experiment in virtual time, without root, from its file to its report."""
 
-from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from testbed.cli.live import Watch, ending_on_ctrl_c, print_address, watch_options
-from testbed.cli.options import located_in
 from testbed.cli.run_options import RunOptions, run_options
 from testbed.cli.series import make_runs
 from testbed.command_options import with_options
 
 if TYPE_CHECKING:
-    from testbed.campaign.series import Settings
+    from collections.abc import Iterator
+
     from testbed.live.observing import SimulatedRun
-    from testbed.model.progress import Progress
     from testbed.model.scenario import Scenario
     from testbed.results.run_directory import RunDirectory
 
@@ -30,24 +28,12 @@ def simulate(*, options: RunOptions, watch: Watch) -> None:
     expected, 1 data was lost or corrupted or an expectation is not met, 2 wrong input, 4 the run
     cannot be trusted.
     """
-    watch.require_single(several=options.several)
-    observer: SimulatedRun | None = None
-
-    def load(name: str, case: "Settings") -> "Scenario":
-        scenario = _checked(options, name, case)
-        watch.check_packets(scenario)
-        return scenario
-
-    def record(scenario: "Scenario", directory: "RunDirectory", progress: "Progress") -> None:
-        from testbed.sim import simulate
-
-        simulate(scenario, directory.path, progress, observer=observer)
+    from testbed.runs.job import How
 
     @contextmanager
-    def watched(scenario: "Scenario", directory: "RunDirectory") -> Iterator[None]:
-        nonlocal observer
+    def watched(scenario: "Scenario", directory: "RunDirectory") -> "Iterator[SimulatedRun | None]":
         if watch.where is None:
-            yield
+            yield None
             return
         from testbed.live.observing import SimulatedRun
         from testbed.live.serving import serving
@@ -62,21 +48,9 @@ def simulate(*, options: RunOptions, watch: Watch) -> None:
             observer = SimulatedRun(scenario, directory.path, site, slow_flow)
             try:
                 with ending_on_ctrl_c(observer.end):
-                    yield
+                    yield observer
             finally:
                 observer.finish()
 
-    make_runs(options, load, record, around=watched, fitting=None)
-
-
-def _checked(options: RunOptions, name: str, swept: "Settings") -> "Scenario":
-    """Load a scenario, and check that there is memory to simulate it."""
-    from testbed.emulation.experiment.footprint import require_room_to_simulate
-    from testbed.model.files.scenarios import nominal
-    from testbed.sim.run import require_simulated
-
-    scenario = options.scenario(name, nominal, swept)
-    with located_in(name):
-        require_simulated(scenario)
-    require_room_to_simulate(scenario)
-    return scenario
+    how = How(options.drawn, options.require_trusted)
+    make_runs(options, "simulated", how, watch, watched)

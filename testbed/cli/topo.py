@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from testbed.cli.options import TopologyName, writing
+from testbed.cli.options import TopologyName
 from testbed.cli.screen import stdout
 from testbed.model.errors import InputError
+from testbed.results.whole_file import writing
 
 if TYPE_CHECKING:
     from testbed.model.fabric.topology import Topology

@@ -7,12 +7,13 @@ Clustermapper as its denylist. An EV is denied as long as one of these three den
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Final
 
 from testbed.host.plan import QpPlan, ev_entries
 from testbed.host.recording import Tables
 from testbed.model.errors import Problem, as_answer
-from testbed.model.fabric.addressing import directions_of_path
+from testbed.model.fabric.addressing import directions_of_path, path_of_ev
 from testbed.model.fabric.ev_set import EvChoice
 from testbed.model.fabric.nodes import Node
 from testbed.model.operator.answers import EvRow
@@ -167,7 +168,9 @@ class HostOperator:
         One that was added when it only received may be added again when it sends.
         """
         number = -1 if plan.sends is None else plan.sends
-        flow = OperatedFlow(number, qp, plan, [*plan.evs], {})
+        denied = (ev.ev for ev in qp.evs() if ev.state is EvState.DENIED)  # before it sent
+        denials = {ev: {BY_HAND} for ev in denied}
+        flow = OperatedFlow(number, qp, plan, self._evs_now(qp, plan), denials)
         self._qps = [*(other for other in self._qps if other.qp is not qp), flow]
         for plane in self._disabled:
             qp.set_port_disabled(plane, disabled=True, now_ns=now_ns)
@@ -215,6 +218,35 @@ class HostOperator:
             answer(OVER)
         else:
             self._carry_out(command, now_ns, answer, BY_HAND)
+
+    def order_ev(self, qp: QueuePair, value: int, *, deny: bool, now_ns: int) -> bool:
+        """Deny an EV by hand, or allow it again; returns whether the queue pair is known here."""
+        flow = next((flow for flow in self._qps if flow.qp is qp), None)
+        if flow is None:
+            return False
+        if deny:
+            self._deny(flow, [value], now_ns, BY_HAND)
+        else:
+            self._allow(flow, [value], {BY_HAND, BY_SCENARIO}, now_ns, BY_HAND)
+        return True
+
+    def replaced_ev(self, qp: QueuePair, value: int, new: EvChoice) -> None:
+        """Note that another EV has taken the place of one by hand, if the queue pair is known."""
+        for flow in self._qps:
+            if flow.qp is qp:
+                flow.evs.append(new)
+                flow.denials.setdefault(value, set()).add(BY_HAND)
+
+    def _evs_now(self, qp: QueuePair, qp_plan: QpPlan) -> list[EvChoice]:
+        """The EVs of a plan, and those that have taken another's place since."""
+        planned = {ev.value for ev in qp_plan.evs}
+        path = partial(path_of_ev, self._scenario.topology, self._host, qp_plan.peer)
+        added = (ev for ev in qp.evs() if ev.ev not in planned)
+        return [*qp_plan.evs, *(EvChoice(ev.ev, path(ev.ev), ev.active) for ev in added)]
+
+    def switch_port(self, plane: int, *, disabled: bool, now_ns: int) -> None:
+        """Disable a port by hand, or enable it again."""
+        self._switch_port(plane, disabled, now_ns, BY_HAND)
 
     def record_event(self, flow: int, event: EvChanged) -> None:
         """Keep an event until it is listed."""

@@ -16,9 +16,8 @@ from testbed.live.stream.run_state import StreamReader
 from testbed.live.stream.writer import STREAM
 from testbed.model.errors import TestbedError
 from testbed.model.files.scenarios import load_recorded
-from testbed.results.analyse import analyse
 from testbed.rights import acting_for
-from testbed.sim import simulate
+from testbed.runs.making import simulate_into
 
 # --------------------------------------------------------------------------------------------------
 # The files of a fork, `forks/N` in the run directory: declared once for who writes and who reads.
@@ -88,8 +87,7 @@ def main(directory: Path, real: Path, at_s: float) -> None:
         (directory / PROGRESS).write_text(f"{share:.3f}", encoding="utf-8")
 
     with acting_for(directory):
-        simulate(load_recorded(directory / SCENARIO), directory, progress)
-        analyse(directory, drawn=False)
+        simulate_into(directory, load_recorded(directory / SCENARIO), progress=progress)
         fork = [*recorded_stream(directory)]
         (directory / STREAM).write_text("".join(map(to_line, fork)), encoding="utf-8")
         found = difference([*StreamReader(real).new_records()], fork, at_s)

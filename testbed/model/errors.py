@@ -53,9 +53,14 @@ def is_crash(exit_code: int) -> bool:
 
 
 class TestbedError(Exception):
-    """Base of all errors that are shown as a message, without a traceback."""
+    """Base of all errors that are shown as a message, without a traceback.
+
+    Attributes:
+        kept: what is kept of the run that it ended, in words; empty if it ended none.
+    """
 
     exit_status: ClassVar[ExitStatus] = ExitStatus.FAILED
+    kept = ""
     __test__ = False  # keeps pytest from collecting it for its name
 
 

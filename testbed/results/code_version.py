@@ -10,11 +10,10 @@ WITH_A_WHEEL = frozenset(("files_of_checkout", "libraries"))
 """What a wheel has beside the sources."""
 
 WITHOUT_INFLUENCE = WITH_A_WHEEL | {
-    "campaign",
     "cli",
     "drawings",
     "emulation/perftest",
-    "interface",
+    "runs",
     "studies",
 }
 """What plans, starts, judges or shows runs, or comes with a wheel: it changes no result."""

@@ -1,9 +1,15 @@
 """Files of a run are there as a whole or not at all, whenever the process that writes is killed."""
 
+import errno
 import os
 import re
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from testbed.model.errors import InputError, MachineError
+from testbed.rights import acting_for
 
 _PART = re.compile(r"\..+\.[0-9a-f]{8}\Z")
 """The name of a file that is being written."""
@@ -36,3 +42,22 @@ def remove_parts(directory: Path) -> None:
     for path in directory.glob(".*"):
         if _PART.match(path.name):
             path.unlink(missing_ok=True)
+
+
+@contextmanager
+def writing(option: str, path: Path, kind: str = "a file to write") -> Iterator[None]:
+    """Write to the path of an option in a block, as the one whose place it is (`acting_for`).
+
+    Raises:
+        InputError: the block could not write.
+        MachineError: no space is left.
+    """
+    try:
+        with acting_for(path.parent):
+            yield
+    except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            what = f"no space is left on the file system of {path}"
+            raise MachineError(what, "free some, or write elsewhere") from None
+        reason = (error.strerror or str(error)).lower()
+        raise InputError.of(option, str(path), f"{kind} ({reason})") from None

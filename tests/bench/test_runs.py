@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from testbed.campaign import local
-from testbed.campaign.job import Form, Job, JobRecord
 from testbed.model.errors import MachineError
 from testbed.model.files.scenarios import load_scenario
 from testbed.model.run_files.layout import SUMMARY
 from testbed.results.analyse import analyse
 from testbed.results.code_version import code_version
 from testbed.results.run_directory import RunDirectory
+from testbed.runs.job import Form, Job, JobRecord
 from testbed.studies.bench.measure import Setting
 from testbed.studies.bench.runs import TRIES, make_runs, seeded
 from tests.results.synthetic import Plan, generate
@@ -50,7 +49,7 @@ class Executor:
         return future
 
     def stop(self) -> None:
-        raise AssertionError
+        """Nothing is under way."""
 
 
 def _make(
@@ -58,7 +57,7 @@ def _make(
 ) -> tuple[list[tuple[bool, int]], list[int], list[str]]:
     """Two runs: whether they can be trusted and their attempts, the seeds in turn, progress."""
     executor = Executor(directory, trusted)
-    monkeypatch.setattr(local, "LocalExecutor", lambda _: executor)
+    monkeypatch.setattr("testbed.runs.many.LocalExecutor", lambda _: executor)
     reports: list[str] = []
     setting = Setting(2, directory, reports.append)
     made = make_runs(seeded(load_scenario("link-failure"), setting), setting)

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from testbed.cli.options import links_named
 from testbed.cli.screen import showing_progress
 from testbed.emulation.experiment.experiment import Experiment
 from testbed.model.errors import ExitStatus, InputError, MachineError, RunFailedError
@@ -19,6 +18,7 @@ from testbed.model.fabric.topology import Topology
 from testbed.model.scenario import Scenario
 from testbed.model.summary import Expectation, FaultSummary, FlowSummary, Integrity, Summary
 from testbed.model.summary.unit import NEVER, Time
+from testbed.runs.making import links_named
 
 from .conftest import Call
 
@@ -292,7 +292,7 @@ def test_more_messages_than_memory_holds(
     call: Call, play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     play()
-    monkeypatch.setattr("testbed.emulation.experiment.footprint.buffer_bytes", lambda _: 1 << 60)
+    monkeypatch.setattr("testbed.runs.room.buffer_bytes", lambda _: 1 << 60)
     called = call("run", "link-failure")
     assert called.status == 3
     assert "or a smaller message_size or depth" in called.err

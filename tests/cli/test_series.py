@@ -5,25 +5,15 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 
-from testbed.campaign.cluster.executor import ClusterExecutor
-from testbed.campaign.job import Executor
-from testbed.campaign.local import LocalExecutor
-from testbed.campaign.series import SeriesCase, SeriesPlan, Settings, digest, load_series
-from testbed.cli.fitting import Fitting
-from testbed.cli.run_options import run_options
-from testbed.cli.series import _begin_or_continue, _chosen_in_store, _planned_at
-from testbed.emulation.experiment.capacity import Capacity
 from testbed.model.errors import ExitStatus, InputError
 from testbed.model.files.scenarios import load_scenario
 from testbed.model.run_files.layout import SUMMARY
-from testbed.model.scenario import Scenario
 from testbed.results.run_directory import is_locked
+from testbed.runs.series import load_series
 from tests.waiting import WATCHDOG_S, wait_until
 
 from .conftest import Call
@@ -267,11 +257,13 @@ def test_a_key_is_set_wherever_it_is(tmp_path: Path) -> None:
 
 
 ENDING = """
-import os, sys
-if sys.argv[2].endswith("-2.yaml") or "all" in {which!r}:
+import io, json, os, sys
+request = sys.stdin.buffer.readline()
+if json.loads(request)["scenario"]["seed"] == 2 or "all" in {which!r}:
     print("died", file=sys.stderr)
     os.kill(os.getpid(), {number}) if {number} else os._exit({status})
-from testbed.cli import main
+sys.stdin = io.TextIOWrapper(io.BytesIO(request))
+from testbed.__main__ import main
 main()
 """
 """A run that ends in a given way: each, or that with the seed 2 alone."""
@@ -315,52 +307,3 @@ def test_results_that_cannot_be_written_are_named_by_their_option(call: Call) ->
     assert "--into" not in called.err
     called = call("simulate", "tiny.yaml", "--repeat", "2", "--into", "file/r")
     assert "--into: found file/r, expected a directory to write to" in called.err
-
-
-def _auto(name: str, dilation: float | None, duration: str = "1 s") -> SeriesPlan:
-    """A series with `dilation: auto`, at the dilation that was chosen."""
-    content = f"{name}, {duration}, {dilation}"
-    case = SeriesCase(
-        number=1,
-        name=name,
-        folder=f"1-{name}",
-        label=name,
-        scenario=name,
-        settings={},
-        seeds=[1, 2],
-        content=content,
-    )
-    return SeriesPlan(name=name, simulated=False, settings={}, dilation=dilation, cases=[case])
-
-
-def test_a_series_whose_directory_is_lost_keeps_its_dilation(tmp_path: Path) -> None:
-    """Else what is finished in the store would be made again. Of others nothing is there."""
-    store = ClusterExecutor(cast("Any", None), tmp_path, f"file://{tmp_path}/store")
-
-    def kept(executor: Executor, series: Callable[[float], SeriesPlan], least: float) -> object:
-        return _chosen_in_store(executor, series, lambda dilation: dilation >= least)
-
-    assert kept(store, lambda dilation: _auto("x", dilation), 0.0) is None
-    _begin_or_continue(_auto("x", 50_000.0), tmp_path, store)
-    (tmp_path / "sweep.json").unlink()
-    assert kept(store, lambda dilation: _auto("x", dilation), 50_000.0) == 50_000.0
-    assert kept(store, lambda dilation: _auto("x", dilation), 60_000.0) is None, "slower machines"
-    assert kept(store, lambda dilation: _auto("y", dilation), 0.0) is None
-    edited = kept(store, lambda dilation: _auto("x", dilation, "2 s"), 0.0)
-    assert edited is None, "none of its runs is in the store"
-    assert kept(LocalExecutor(tmp_path), lambda dilation: _auto("x", dilation), 0.0) is None
-
-
-def test_a_plan_is_made_at_the_dilation_that_a_store_has() -> None:
-    """Whether the machines carry it is not judged: that could end the command."""
-    fitting = Fitting(force=False, machines=(Capacity(1e6, 1e5, 1),))
-
-    def load(name: str, settings: Settings) -> Scenario:
-        scenario = load_scenario(name, fitting.dilation_of, settings)
-        fitting.require(name, scenario)
-        return scenario
-
-    options = run_options(["permutation"], repeat=2)
-    plan = _planned_at(options, load, fitting, 4_000.0)
-    assert plan.dilation == 4_000.0
-    assert plan.cases[0].content == digest(load_scenario("permutation", lambda _: 4_000))

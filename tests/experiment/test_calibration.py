@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from testbed import limits
-from testbed.campaign.local import LocalExecutor
 from testbed.emulation.experiment import calibration
 from testbed.emulation.experiment.calibration import DILATIONS, calibrate, capacity_of, scenario_at
 from testbed.emulation.experiment.capacity import WARN_LOAD, Capacity
@@ -19,6 +18,7 @@ from testbed.emulation.experiment.experiment import Experiment
 from testbed.model.errors import ExitStatus, MachineError, RunFailedError
 from testbed.model.run_files.layout import HEALTH, RUN
 from testbed.model.scenario import Scenario
+from testbed.runs.process import LocalExecutor
 
 RECORDED = Path(__file__).parent / "recorded"
 """Of one machine, with two CPUs and held to a quarter of one, at the dilation of the name."""

@@ -6,8 +6,9 @@ import pytest
 
 from testbed.model.errors import InputError
 from testbed.model.scenario import Scenario
-from testbed.results.run_directory import RunDirectory
-from testbed.sim import simulate
+from testbed.runs.job import How
+from testbed.runs.making import make
+from testbed.runs.result import Result
 from testbed.studies.labs import runs
 from testbed.studies.labs.grading.grade import grade
 from testbed.studies.labs.grading.submission import notes, submit
@@ -40,13 +41,10 @@ def test_what_is_looked_at_counts_nowhere(
 ) -> None:
     """Without root: what is emulated is a simulation here."""
 
-    def emulate(scenario: Scenario, results: Path, _slower: float) -> RunDirectory:
-        directory = RunDirectory(results / scenario.name / "1")
-        directory.path.mkdir(parents=True)
-        simulate(scenario, directory.path)
-        return directory
+    def emulated(scenario: Scenario, results: Path, how: How) -> Result:
+        return make(scenario, "simulated", results, how=how)
 
-    monkeypatch.setattr(runs, "emulate", emulate)
+    monkeypatch.setattr(runs, "_emulated", emulated)
     made = emulate_run(predicted, "failure", lambda *_: None, drawn=False)
     _looked_at(predicted, tmp_path, made)
 

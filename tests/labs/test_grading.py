@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from testbed.campaign.cluster import calls
-from testbed.cli.placing import pool_at
 from testbed.model.errors import InputError
+from testbed.runs.cluster import calls
+from testbed.runs.places import pool_at
 from testbed.studies.labs.grading.course import Course, grade_all, submissions_in
 from testbed.studies.labs.grading.formats import (
     NBGRADER_COLUMNS,
@@ -26,7 +26,7 @@ from testbed.studies.labs.grading.grade import grade
 from testbed.studies.labs.grading.grades import Grade, TaskGrade
 from testbed.studies.labs.grading.submission import submit
 from testbed.studies.labs.library import LABS
-from tests.campaign.programs import program, scheduler, worker_options
+from tests.runs.programs import program, scheduler, worker_options
 
 from .prepared import CHANGES, CODE, COURSE_KEY, FORGED, FULL, changed, solved
 

@@ -7,14 +7,17 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import yaml
 
 from testbed.cli import command_line
+from testbed.model.scenario import Scenario
 from testbed.results.analysis.trust.verdict import NOT_DELIVERED
 from testbed.results.code_version import code_version
 from testbed.results.run_directory import RunDirectory
+from testbed.runs.result import Result
 from testbed.studies.labs import runs
 from testbed.studies.labs.authoring import solution_of, trial_key
 from testbed.studies.labs.checking import check
@@ -129,15 +132,13 @@ def test_a_hidden_run_that_does_not_count_says_why_and_not_where(
     link = str(work.assignment.drawn["dead"])
     told = f"fault 0 (blackhole of {link}) never took effect"
     reasons = (NOT_DELIVERED, told, f"{link} carried 9% of its rate")
-    monkeypatch.setattr(
-        runs,
-        "_simulated",
-        lambda _, run, results, __: RunDirectory.create(results, run.name, 1, datetime.now(UTC)),
-    )
-    monkeypatch.setattr(
-        "testbed.results.analyse.analyse",
-        lambda *_, **__: SimpleNamespace(verdict="invalid", reasons=reasons),
-    )
+    summary = cast("Any", SimpleNamespace(verdict="invalid", reasons=reasons))
+
+    def simulated(_: Work, run: Scenario, results: Path, *__: object) -> Result:
+        directory = RunDirectory.create(results, run.name, 1, datetime.now(UTC))
+        return Result.of(directory.path, summary)
+
+    monkeypatch.setattr(runs, "_simulated", simulated)
     monkeypatch.chdir(work.path)
     with pytest.raises(SystemExit) as ended:
         command_line()(["lab", "run", "hidden-dead"], prog_name="testbed")

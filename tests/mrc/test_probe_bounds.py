@@ -1,5 +1,6 @@
 """How many probes there may be: for a queue pair, for a NIC, and while none is answered."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
 from random import Random
@@ -93,10 +94,12 @@ def test_probes_that_nobody_answers_are_bounded(
     per_rtt = 4 + payload_per_rtt / 64 / PROBE_BYTES
     assert len(nic.probes) <= per_rtt * (rtts + 8) + qps  # each may have its turn ahead
     assert nic.probes
-    waiting = qps * (evs - 1)
-    free_rtts = rtts * min(window_packets, per_rtt / qps) / max(evs - 1, 1)
-    if free_rtts > 4:  # nobody is forgotten
-        assert len({(number, ev) for _, number, ev in nic.probes}) == waiting
+    if len(nic.probes) > 16 * qps:  # nobody is forgotten
+        assert min(own) > 0
+    for number in range(qps):  # and all EVs of a queue pair take turns
+        probed = Counter(ev for _, other, ev in nic.probes if other == number)
+        assert max(probed.values(), default=0) <= 1 + min(probed.values(), default=0)
+        assert len(probed) == evs - 1 or max(probed.values(), default=0) <= 1
 
 
 def test_few_dead_evs_are_probed_as_often_as_if_there_were_no_bounds() -> None:

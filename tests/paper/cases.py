@@ -6,7 +6,7 @@ from functools import partial
 from math import inf
 from typing import Any
 
-from testbed.campaign.store import Run
+from testbed.runs.result import Result
 
 from .made_up_claims import (
     ecmp_runs,
@@ -40,7 +40,7 @@ from .made_up_figures import (
     writes_runs,
 )
 
-Runs = dict[str, Run]
+Runs = dict[str, Result]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from typing import Any, cast
 import numpy as np
 import polars as pl
 
-from testbed.campaign.store import Run
 from testbed.model.faults.kinds import Kill
 from testbed.model.run_files.run import FlowRecord
 from testbed.model.scenario import Scenario
@@ -20,6 +19,7 @@ from testbed.results.analysis.ev_states import Span
 from testbed.results.analysis.fault_metrics import FlowTables
 from testbed.results.capacity.attainable import AttainableRate
 from testbed.results.records import ARRIVALS, Table
+from testbed.runs.result import Result
 from testbed.studies.paper.planning import plan_variant
 from testbed.studies.paper.registry import FIGURES
 
@@ -51,7 +51,7 @@ def run(
     tables: Mapping[Table, pl.DataFrame] | None = None,
     outcomes: Sequence[object] = (),
     **summary: object,
-) -> Run:
+) -> Result:
     """A trusted run of `SECONDS`, in which nothing went wrong; as far as it is not said otherwise.
 
     Args:
@@ -73,7 +73,7 @@ def run(
         "operations": (),
     }
     return cast(
-        "Run",
+        "Result",
         SimpleNamespace(
             flows=recorded,
             summary=SimpleNamespace(faults=faults, **(usual | summary)),
@@ -122,7 +122,6 @@ def flow(
         losses=_losses(sent_lost)
         if sent_lost
         else pl.DataFrame({"t": [*lost]}, schema={"t": pl.Float64}),
-        measured=(0.0, SECONDS),
     )
 
 
@@ -149,7 +148,7 @@ def over_time(
     loses: float = 0.0,
     stall: float = 1.3,
     gap: tuple[float, float] = (0.0, 0.0),
-) -> Run:
+) -> Result:
     """One flow of a variant, at line rate until the first of its faults.
 
     Args:
@@ -177,7 +176,7 @@ def collective(
     *,
     variant: str = "allreduce-16m-mrc",
     placed_bps: float = LINE_BPS / 40,
-) -> Run:
+) -> Result:
     """A run whose collectives reach a share of the ports' rate; of 0, that finished none.
 
     Args:

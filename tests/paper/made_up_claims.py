@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from testbed.campaign.store import Run
 from testbed.model.fabric.addressing import Path
 from testbed.model.summary import Time
 from testbed.results.analysis.delivery import Floats
 from testbed.results.analysis.ev_states import Span
+from testbed.runs.result import Result
 from testbed.studies.paper.experiments.claims import DELAYS_RTTS
 
 from .made_up import LINE_BPS, faults_of, flow, run, scenario_of
 from .made_up_figures import transceiver_flaps_runs
 
-Runs = dict[str, Run]
+Runs = dict[str, Result]
 
 
 def planes_runs(half: float = 0.5, thin: float = 0.25, shared: float = 0.5) -> Runs:

@@ -7,11 +7,11 @@ from typing import Any, cast
 import numpy as np
 import polars as pl
 
-from testbed.campaign.store import Run
 from testbed.model.summary import Time
 from testbed.results.analysis.ev_states import Span
 from testbed.results.analysis.fault_metrics import FlowTables
 from testbed.results.records import COMPLETIONS, LINKS, OPERATIONS
+from testbed.runs.result import Result
 from testbed.studies.paper.experiments.arrivals import CROWDED, arrivals_s
 from testbed.studies.paper.experiments.paths import LOSSY_VARIANTS
 from testbed.studies.paper.planning import select_figures
@@ -32,7 +32,7 @@ from .made_up import (
     steps,
 )
 
-Runs = dict[str, Run]
+Runs = dict[str, Result]
 
 
 def flows_over_time_runs(*names: str, **usual: float) -> Callable[..., Runs]:
@@ -76,7 +76,7 @@ def job_runs(
     faults: Any = (),
     lost: int = 0,
     errors: int = 0,
-) -> Run:
+) -> Result:
     return run(
         *recorded,
         faults=faults,
@@ -151,7 +151,7 @@ def same_ev_runs(
         }
     )
 
-    def two(name: str, rate: float) -> Run:
+    def two(name: str, rate: float) -> Result:
         flows = (flow(rate=[(0, one)], spans={0: (), 1: ()}, sent=sent) for one in (1.0, rate))
         return run(*flows, faults=faults_of(scenario_of(name)), data=data)
 
@@ -232,7 +232,7 @@ def incast_without_dcqcn_runs(
     }
 
 
-def _incast(name: str, victim: Steps, smallest: Steps) -> Run:
+def _incast(name: str, victim: Steps, smallest: Steps) -> Result:
     """The victim's share of its port; the smallest share of the senders."""
     rates = [EVEN] * 6 + [smallest]
     senders = [flow(f"h{4 + i}", "h0", rate) for i, rate in enumerate(rates)]

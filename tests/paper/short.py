@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from testbed.campaign.store import Run
 from testbed.model.run_files.layout import SUMMARY
 from testbed.results.analysis.metrics import flow_tables, summarise
 from testbed.results.report.figures.style import style
 from testbed.results.run_data import load_run
+from testbed.runs.result import Result
 from testbed.sim import simulate
 from testbed.studies.paper.checks import Check
 from testbed.studies.paper.figure import PaperFigure, Variant
@@ -135,7 +135,7 @@ def missed_where_broken(
     return {check.what for check in figure.measure({**made_up, **made}) if not check.holds}
 
 
-def _made(variant: Variant, factor: float, directory: Path) -> Run:
+def _made(variant: Variant, factor: float, directory: Path) -> Result:
     """A variant's run, so much of its time.
 
     Raises:
@@ -148,7 +148,7 @@ def _made(variant: Variant, factor: float, directory: Path) -> Run:
     simulate(scenario, place)
     data = load_run(place)
     (place / SUMMARY).write_text(summarise(data, flow_tables(data)).model_dump_json())
-    run = Run(place)
+    run = Result(place)
     assert planned.verdict(run.summary) != "invalid", (variant.name, run.summary.reasons)
     return run
 

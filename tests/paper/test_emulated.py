@@ -6,13 +6,12 @@ from typing import cast
 
 import pytest
 
-from testbed.campaign.budget import REPEAT_S
-from testbed.campaign.engine import estimate_s
-from testbed.campaign.job import Form
-from testbed.campaign.local import LocalExecutor
 from testbed.emulation.experiment.capacity import Capacity
 from testbed.results.analysis.trust.verdict import NOT_DELIVERED, NOTHING_FINISHED
 from testbed.results.report.figures.style import style
+from testbed.runs.job import Form
+from testbed.runs.many import REPEAT_S, estimate_s
+from testbed.runs.process import LocalExecutor
 from testbed.studies.paper.experiments.collectives import SIZES_MIB, SMALL_MIB
 from testbed.studies.paper.experiments.throughput import bus_gbps
 from testbed.studies.paper.figure import PaperFigure

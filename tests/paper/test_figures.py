@@ -8,10 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from testbed.campaign.job import FORMS, JobRecord
-from testbed.campaign.local import LocalExecutor
-from testbed.campaign.options import NO_FIGURES
-from testbed.campaign.store import Store
 from testbed.model.errors import ExitStatus, InputError, RunFailedError
 from testbed.model.faults.kinds import EvLoss, Flap
 from testbed.model.flows import flows_of
@@ -19,6 +15,9 @@ from testbed.model.scenario import Scenario
 from testbed.model.summary import State
 from testbed.model.transport import Mrc
 from testbed.model.workload import Training
+from testbed.runs.job import FORMS, JobRecord
+from testbed.runs.process import LocalExecutor
+from testbed.runs.store import Store
 from testbed.studies.paper.checks import Check, at_least, at_most, costs_less, shown
 from testbed.studies.paper.experiments.failover import FAILOVER
 from testbed.studies.paper.figure import PaperFigure, Variant
@@ -34,7 +33,7 @@ from testbed.studies.paper.planning import (
 from testbed.studies.paper.registry import FIGURES
 from testbed.studies.paper.report import ReportRow, as_markdown, render
 from testbed.studies.paper.reproduction import reproduce
-from tests.campaign.test_engine import _made as made
+from tests.runs.test_engine import _made as made
 
 from .made_up import VARIANTS
 
@@ -56,7 +55,7 @@ def test_a_variants_name_means_one_run() -> None:
 def test_every_run_is_a_valid_scenario_of_its_name(name: str, tmp_path: Path) -> None:
     made = plan_variant(VARIANTS[name], "simulated")
     assert made.scenario.name == name
-    assert NO_FIGURES in made.job.options
+    assert not made.job.how.drawn
     usual_s = 80 if "emulated" in VARIANTS[name].excluded else 15
     longer_s = {"incast-roce-1": 200, "incast-roce-8": 200, "incast-mrc": 60, "incast-mrc-8": 60}
     longer_s |= {"permutation-dcqcn-8": 60, "plane-shared": 24}

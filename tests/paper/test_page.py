@@ -6,9 +6,9 @@ from types import ModuleType
 
 import pytest
 
-from testbed.campaign.job import FORMS, Form
 from testbed.cli.figures import FULL_SEEDS
 from testbed.model.errors import InputError
+from testbed.runs.job import FORMS, Form
 from testbed.studies.paper.checks import at_least
 from testbed.studies.paper.outcome import CheckOutcome, FigureOutcome, OutcomeStore
 from testbed.studies.paper.page import Row, as_document

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from testbed.campaign.store import Run
 from testbed.results.records import OPERATIONS
 from testbed.results.report.figures.style import new_figure
+from testbed.runs.result import Result
 from testbed.studies.paper.experiments.drawing import shade_faults
 from testbed.studies.paper.planning import select_figures
 
@@ -18,7 +18,7 @@ def _cut(number: int, start: float, healed: float | None) -> SimpleNamespace:
     return SimpleNamespace(kind="cut", target=target, effective_s=start, healed_s=healed)
 
 
-def _job(dilation: float, *faults: object) -> Run:
+def _job(dilation: float, *faults: object) -> Result:
     """Training steps, each of 100 us at full speed."""
     table = steps(lambda _: dilation / 10_000)
     return run(faults=faults, tables={OPERATIONS: table}, dilation=dilation)

@@ -12,11 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from testbed.campaign.job import Form, Job, JobRecord
-from testbed.campaign.plan import PlannedRun
 from testbed.model.run_files.layout import SUMMARY
 from testbed.model.scenario import Scenario
-from tests.campaign.test_engine import _made as made
+from testbed.runs.job import DRAWN, Form, Job, JobRecord, PlannedRun
+from tests.runs.test_engine import _made as made
 
 SCRIPT = Path(__file__).parents[2] / "scripts/soak.py"
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
@@ -69,7 +68,7 @@ class Commands:
         return future
 
     def _record(self, job: Job) -> JobRecord:
-        assert not job.options
+        assert job.how == DRAWN
         self.ran.append(job.name)
         if job.name == self.hangs:
             return JobRecord(1, 0.0, message="not done after 30 min")

@@ -155,8 +155,13 @@ def load_recorded(file: Path) -> Scenario:
         raise InputError.of(str(file), str(error), "a scenario that the testbed wrote") from None
     if not isinstance(data, dict):
         raise InputError.of(str(file), "no mapping", "a scenario that the testbed wrote")
-    data["transport"] = recorded_code(data.get("transport", {}))
-    return scenario_of(Document(file, data))
+    return recorded_scenario(data, file)
+
+
+def recorded_scenario(data: Mapping[str, Any], file: Path | None = None) -> Scenario:
+    """The scenario of what the testbed wrote of it for itself; otherwise as `load_recorded`."""
+    transport = recorded_code(data.get("transport", {}))
+    return scenario_of(Document(file, {**data, "transport": transport}))
 
 
 def scenario_of(

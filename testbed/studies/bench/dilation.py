@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from testbed.campaign.store import Run
 from testbed.model.fabric.topology import NOMINAL_DILATION
 from testbed.model.files.scenarios import load_scenario
+from testbed.runs.result import Result
 from testbed.studies.bench.emulated import times, with_dead_link
 from testbed.studies.bench.measure import Measurement, Setting, at_least, at_most
 from testbed.studies.bench.runs import BenchRun, make_runs
@@ -102,7 +102,7 @@ def _draw(runs: _Runs, place: Path) -> None:
         figure.savefig(place, dpi=style.PNG_DPI)
 
 
-def _goodput(axes: "Axes", run: Run, colour: str, label: str) -> None:
+def _goodput(axes: "Axes", run: Result, colour: str, label: str) -> None:
     """The first flow's goodput over the last half RTT, as a share of what the fabric allows."""
     import numpy as np  # noqa: PLC0415 - with what draws
 

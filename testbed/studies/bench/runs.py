@@ -4,21 +4,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
 
-from testbed.campaign.job import error_of
 from testbed.emulation.experiment.calibration import calibrate
 from testbed.emulation.experiment.capacity import Capacity, load_capacity
 from testbed.model.progress import where_it_changes
 from testbed.model.scenario import Scenario
 from testbed.model.summary import Summary
+from testbed.runs.job import How, planned_run
+from testbed.runs.many import RetryPolicy, made_here
+from testbed.runs.result import Result
+from testbed.runs.store import Store
 from testbed.studies.bench.measure import Setting
-
-if TYPE_CHECKING:
-    from testbed.campaign.budget import RetryPolicy
-    from testbed.campaign.engine import CampaignEngine
-    from testbed.campaign.plan import PlannedRun
-    from testbed.campaign.store import Run, Store
 
 TRIES = 3
 """How often a run is made at most, until it can be trusted."""
@@ -33,7 +29,7 @@ class BenchRun:
         attempts: how often it was made.
     """
 
-    run: "Run"
+    run: Result
     attempts: int = 1
 
     @property
@@ -68,47 +64,16 @@ def make_runs(
         MachineError: this machine cannot make a run; the message says what is missing.
         RunFailedError: a run was not finished.
     """
-    from testbed.campaign.budget import RetryPolicy  # noqa: PLC0415 - see `_engine`
-    from testbed.campaign.plan import planned_run  # noqa: PLC0415
-    from testbed.campaign.store import Store  # noqa: PLC0415
-
     store = Store(setting.results, since=datetime.now().astimezone(), exclusive=False)
     planned = []
     for scenario in scenarios:
         folder = f"bench-{scenario.name}"
         if by_dilation:
             folder += f"/dilation-{scenario.topology.dilation}"
-        planned.append(planned_run(scenario, "emulated", folder, options=("--force",)))
-    policy = RetryPolicy(math.inf, factors=(1.0,) * tries, stop_if_late=False)
-    engine = _engine(store, setting, policy)
-    engine.execute(planned)
-    return [BenchRun(_best(run, engine), len(store.attempts(run))) for run in planned]
-
-
-def _engine(store: "Store", setting: Setting, policy: "RetryPolicy") -> "CampaignEngine":
-    """What makes runs on this machine.
-
-    Planning and storing runs loads Polars, which starts threads: that must not happen before
-    `at_carried_dilation`, or another part of the bench, has forked a sandbox.
-    """
-    from testbed.campaign.engine import CampaignEngine  # noqa: PLC0415
-    from testbed.campaign.local import LocalExecutor  # noqa: PLC0415
-
-    progress = where_it_changes(setting.progress)
-    return CampaignEngine(store, LocalExecutor(store.directory), progress, policy)
-
-
-def _best(planned: "PlannedRun", engine: "CampaignEngine") -> "Run":
-    """The run that counts of those made.
-
-    Raises:
-        MachineError: this machine cannot make it.
-        RunFailedError: none was finished.
-    """
-    if (run := engine.store.best(planned)) is not None:
-        return run
-    record = engine.failures.get(planned.job.key)
-    raise error_of(record, engine.store.directory / planned.job.log)
+        planned.append(planned_run(scenario, "emulated", folder, how=How(force=True)))
+    retry = RetryPolicy(math.inf, factors=(1.0,) * tries, stop_if_late=False)
+    best = made_here(planned, store, retry=retry, progress=where_it_changes(setting.progress))
+    return [BenchRun(run, len(store.attempts(one))) for one, run in zip(planned, best, strict=True)]
 
 
 def seeded(scenario: Scenario, setting: Setting) -> list[Scenario]:

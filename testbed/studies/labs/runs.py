@@ -8,12 +8,13 @@ copy that a crash broke off is made by the next command.
 import filecmp
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from testbed.campaign.single import emulate
 from testbed.installation import describe_version
 from testbed.model.errors import InputError, MachineError, did_you_mean
 from testbed.model.progress import Progress
@@ -28,8 +29,12 @@ from testbed.results.records import (
     QP,
     TRANSMISSIONS,
 )
-from testbed.results.run_directory import LATEST, RunDirectory, making_run
+from testbed.results.run_directory import LATEST, RunDirectory
 from testbed.results.scratch import scratch
+from testbed.runs.job import How, planned_run, slowed
+from testbed.runs.making import make
+from testbed.runs.many import made_here
+from testbed.runs.store import Store
 from testbed.studies.labs.grading.limits import CPU_S, slowness
 from testbed.studies.labs.grading.records import differing_tables
 from testbed.studies.labs.work import EMULATED, RESULTS, SEALED, STATE, Work
@@ -37,6 +42,7 @@ from testbed.studies.labs.work import EMULATED, RESULTS, SEALED, STATE, Work
 if TYPE_CHECKING:
     from testbed.model.scenario import Scenario
     from testbed.model.summary import Summary
+    from testbed.runs.result import Result
 
 UNSEALED = ARRIVALS, TRANSMISSIONS, LOSSES, EV_EVENTS, QP, COMPLETIONS, PROBES
 """The tables of a hidden run that a student gets at once: what hosts can see."""
@@ -99,16 +105,13 @@ def make_run(work: Work, name: str, progress: Progress, *, drawn: bool) -> MadeR
     Raises:
         InputError: the student's code is wrong, or does not do the same again.
     """
-    from testbed.results.analyse import analyse  # noqa: PLC0415 - it takes long
-
     hidden = is_hidden(work, name)
     scenario, code = work.assignment.scenario(name), work.assignment.code_digest(name)
     sealed = work.assignment.directory.lab.runs[name].hidden
     results = work.path / (Path(STATE) / SEALED if sealed else RESULTS)
     progress = _without_counts(progress) if hidden else progress
-    directory = _simulated(work, scenario, results, progress)
-    progress("analysing", 1.0)
-    summary = analyse(directory.path, drawn=drawn and not hidden)
+    result = _simulated(work, scenario, results, progress, How(drawn=drawn and not hidden))
+    directory, summary = RunDirectory(result.directory), result.summary
     work.journal.append(
         "run",
         run=name,
@@ -141,49 +144,68 @@ def emulate_run(
         InputError: its fault is still to be found, or the student's code is wrong.
         MachineError: this machine cannot emulate it.
     """
-    from testbed.results.analyse import analyse  # noqa: PLC0415 - it takes long
-
     if is_hidden(work, name):
         remedy = f"find it in the simulated run first: testbed lab run {name}"
         raise InputError.of("--emulate", name, "a run whose fault was found", remedy)
     progress("emulating", 0.0)
     try:
-        directory = emulate(work.assignment.scenario(name), work.path / EMULATED, slower)
+        scenario = slowed(work.assignment.scenario(name), slower)
+        result = _emulated(scenario, work.path / EMULATED, How(drawn=drawn))
     except MachineError as error:
         remedy = f"{error.remedy}, or without --emulate: simulated runs are those that count"
         raise MachineError(error.what, remedy) from None
-    progress("analysing", 1.0)
-    summary = analyse(directory.path, drawn=drawn)
+    directory, summary = RunDirectory(result.directory), result.summary
     shown = directory.path.relative_to(work.path).as_posix()
     work.journal.append("emulated", run=name, directory=shown, verdict=summary.verdict)
     return MadeRun(summary, directory, hidden=False, reasons=tuple(summary.reasons))
 
 
-def _simulated(work: Work, scenario: "Scenario", results: Path, progress: Progress) -> RunDirectory:
+def _emulated(scenario: "Scenario", results: Path, how: How) -> "Result":
+    """Emulate a run in a process of its own (root); nothing but the run is left in the results.
+
+    Raises:
+        MachineError: this machine cannot run it; the message says what is missing.
+        RunFailedError: it did not finish.
+    """
+    planned = planned_run(scenario, "emulated", scenario.name, how=how)
+    store = Store(results, since=datetime.now().astimezone(), exclusive=False)
+    (result,) = made_here([planned], store)
+    for left in (results / planned.job.file, results / planned.job.log):
+        left.unlink(missing_ok=True)
+    with suppress(OSError):  # others are made below these results
+        (results / planned.job.file).parent.rmdir()
+    return result
+
+
+def _simulated(
+    work: Work, scenario: "Scenario", results: Path, progress: Progress, how: How
+) -> "Result":
     """Simulate a run; with code of the student's own twice, as it is graded, with the same limits.
 
     Raises:
         InputError: the student's code is wrong, takes too long, or does not do the same again.
     """
-    from testbed.host.own_code import run_apart  # noqa: PLC0415 - these take long
-    from testbed.sim import simulate  # noqa: PLC0415
+    from testbed.host.own_code import run_apart  # noqa: PLC0415 - it takes long
 
-    name = scenario.name
-    with making_run(results, name, scenario.seed) as directory:
-        try:
-            if not work.assignment.directory.lab.runs[name].code:
-                simulate(scenario, directory.path, progress)
-                return directory
-            within = _within_limit(progress, len(work.assignment.directory.lab.runs))
-            with run_apart(slowness()):
-                simulate(scenario, directory.path, within)
-            progress("once more: two runs have to be equal", 1.0)
-            with run_apart(slowness()):
-                _check_repeatable(scenario, directory.path)
-        except BaseException:
-            directory.remove()  # no half a run is left
-            raise
-    return directory
+    runs = work.assignment.directory.lab.runs
+    if not runs[scenario.name].code:
+        return make(scenario, "simulated", results, how=how, progress=progress)
+
+    @contextmanager
+    def apart(*_: object) -> Iterator[None]:
+        with run_apart(slowness()):
+            yield
+
+    within = _within_limit(progress, len(runs))
+    result = make(scenario, "simulated", results, how=how, progress=within, watch=apart)
+    progress("once more: two runs have to be equal", 1.0)
+    try:
+        with run_apart(slowness()):
+            _check_repeatable(scenario, result.directory)
+    except BaseException:
+        RunDirectory(result.directory).remove()  # it does not count
+        raise
+    return result
 
 
 _FEW = 3

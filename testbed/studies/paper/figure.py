@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import yaml
 
-from testbed.campaign.job import FIRST_SEED, Form
+from testbed.runs.job import FIRST_SEED, Form
 from testbed.studies.paper.checks import Check
 
 if TYPE_CHECKING:

@@ -4,12 +4,12 @@ import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from testbed.campaign.job import JobKey, JobRecord
-from testbed.campaign.plan import STATES, PlannedRun
-from testbed.campaign.store import Run, Runs, Store, machine_of
 from testbed.model.errors import RunFailedError
 from testbed.model.summary import Summary
 from testbed.results.report.figures.style import save, style
+from testbed.runs.job import STATES, JobKey, JobRecord, PlannedRun
+from testbed.runs.result import Result
+from testbed.runs.store import Results, Store, machine_of
 from testbed.studies.paper.checks import most_typical, repeated
 from testbed.studies.paper.figure import PaperFigure
 from testbed.studies.paper.outcome import CheckOutcome, FigureOutcome, FigureRun, OutcomeStore
@@ -33,7 +33,7 @@ def judge(
         outcome_store: where the outcome goes.
     """
     figure_runs, missing, crashed = [], {}, False
-    best: dict[int, dict[str, tuple[PlannedRun, Run]]] = {}
+    best: dict[int, dict[str, tuple[PlannedRun, Result]]] = {}
     for planned in planned_runs:
         of_seed = best.setdefault(planned.job.seed, {})
         if (run := store.best(planned)) is None:
@@ -72,11 +72,11 @@ def judge(
 
 def _measure(
     figure: PaperFigure,
-    complete: Mapping[int, Mapping[str, tuple[PlannedRun, Run]]],
+    complete: Mapping[int, Mapping[str, tuple[PlannedRun, Result]]],
     outcome_store: OutcomeStore,
 ) -> dict[str, Any]:
     """Judge and draw the runs of some seeds; the fields of the outcome that follow."""
-    by_seed: dict[int, Runs] = {
+    by_seed: dict[int, Results] = {
         seed: {name: run for name, (_, run) in runs.items()} for seed, runs in complete.items()
     }
     drawn, seeds = None, [*by_seed]
@@ -96,7 +96,7 @@ def _measure(
     return {"checks": checked, "seeds": tuple(complete), "drawn": drawn}
 
 
-def _figure_run(planned: PlannedRun, run: Run, attempts: int) -> FigureRun:
+def _figure_run(planned: PlannedRun, run: Result, attempts: int) -> FigureRun:
     summary = run.summary
     return FigureRun(
         name=planned.job.name,
@@ -112,7 +112,7 @@ def _figure_run(planned: PlannedRun, run: Run, attempts: int) -> FigureRun:
     )
 
 
-def _that_count(runs: Iterable[tuple[PlannedRun, Run]]) -> list[Summary]:
+def _that_count(runs: Iterable[tuple[PlannedRun, Result]]) -> list[Summary]:
     """The summaries of runs, without those that may stall and did, unless all of them did."""
     pairs = [(planned, run.summary) for planned, run in runs]
     return [

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from testbed.campaign.job import Form
+from testbed.runs.job import Form
 
 XOFF_BDP = 1.0
 """How much of what came over one link may wait in a switch until that link is paused, in BDP."""

@@ -9,11 +9,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer
 
-from testbed.campaign.job import Form
-from testbed.campaign.plan import STATES
 from testbed.model.run_files.layout import MANIFEST
 from testbed.model.summary import State
 from testbed.model.summary.unit import MaybeNever
+from testbed.runs.job import STATES, Form
 from testbed.studies.paper.checks import NO_BOUND, Check
 from testbed.studies.paper.figure import PaperFigure
 

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from testbed.campaign.job import FORMS, Form
 from testbed.model.flows import LINKS_ACROSS, LINKS_WITHIN, flows_of, links_crossed
 from testbed.model.transport import Mrc
+from testbed.runs.job import FORMS, Form
 from testbed.studies.paper.planning import scenario_as_written
 from testbed.studies.paper.published import PublishedOutcome
 from testbed.studies.paper.report import ReportRow, apart, counts_of

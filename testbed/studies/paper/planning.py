@@ -8,15 +8,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
 
-from testbed.campaign.job import FIRST_SEED, FORMS, Form
-from testbed.campaign.options import NO_FIGURES
-from testbed.campaign.plan import PlannedRun, planned_run, slowed
-from testbed.campaign.store import Store
 from testbed.model.errors import InputError, did_you_mean
 from testbed.model.files.catalog import SCENARIOS
 from testbed.model.files.reading import Document, read_document
 from testbed.model.files.scenarios import scenario_of
 from testbed.model.scenario import Scenario
+from testbed.runs.job import FIRST_SEED, FORMS, Form, PlannedRun, planned_run, slowed
+from testbed.runs.store import Store
 from testbed.studies.paper.figure import PaperFigure, Variant
 from testbed.studies.paper.registry import FIGURES
 
@@ -125,7 +123,6 @@ def plan_variant(
             may_stall=variant.may_stall,
             carries=variant.carries,
             load=None if machine is None or form == "simulated" else machine.load(scenario),
-            options=(NO_FIGURES,),
         )
 
     if form == "simulated":

@@ -14,11 +14,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from testbed.campaign.job import FORMS, Form
-from testbed.campaign.plan import STATES
 from testbed.model.errors import InputError
 from testbed.model.summary import State
 from testbed.model.summary.unit import MaybeNever
+from testbed.runs.job import FORMS, STATES, Form
 from testbed.studies.paper.checks import Check
 from testbed.studies.paper.figure import PaperFigure
 from testbed.studies.paper.outcome import CheckOutcome, FigureOutcome, Outcome, trust_note_of

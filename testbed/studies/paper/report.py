@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar, get_args
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
-from testbed.campaign.job import FORMS, Form
+from testbed.runs.job import FORMS, Form
 from testbed.studies.paper.figure import PaperFigure
 from testbed.studies.paper.outcome import (
     Answer,

@@ -3,11 +3,10 @@
 import json
 from collections.abc import Sequence
 
-from testbed.campaign.budget import RetryPolicy
-from testbed.campaign.engine import CampaignEngine
-from testbed.campaign.job import FORMS, Executor
 from testbed.model.progress import Progress
 from testbed.results.run_directory import RunDirectory
+from testbed.runs.job import FORMS, Executor
+from testbed.runs.many import RetryPolicy, many
 from testbed.studies.paper.figure import PaperFigure
 from testbed.studies.paper.judging import judge
 from testbed.studies.paper.outcome import FigureOutcome, OutcomeStore
@@ -37,8 +36,8 @@ def reproduce(
     Returns:
         What became of the figures, in each of their forms.
     """
-    engine = CampaignEngine(plan.store, executor, progress, policy or RetryPolicy())
-    engine.execute(plan.due)
+    retry = policy or RetryPolicy()
+    failures = many(plan.due, plan.store, pool=executor, retry=retry, progress=progress)
     directory = plan.store.directory
     outcome_stores = {form: OutcomeStore(directory / "figures", form) for form in FORMS}
     outcomes = []
@@ -46,7 +45,7 @@ def reproduce(
         progress(f"drawing {figure.number}", number / len(figures))
         for form, outcome_store in outcome_stores.items():
             if (runs := plan.runs.get((figure.number, form))) is not None:
-                outcomes.append(judge(figure, runs, engine.failures, plan.store, outcome_store))
+                outcomes.append(judge(figure, runs, failures, plan.store, outcome_store))
     rows = []
     for figure in FIGURES:
         last = {form: store.load(figure) for form, store in outcome_stores.items()}

@@ -61,7 +61,7 @@ def contradictions(
     violations = [
         *_goodput(data, tables),
         *_links(data),
-        *_sums(tables, flows),
+        *_sums(data, tables, flows),
         *_queue_pairs(data),
         *_shares(data, tables, flows, effects),
         *(violation for effect in effects for violation in _effect(effect)),
@@ -142,10 +142,11 @@ class _Sum:
             )
 
 
-def _sums(tables: Sequence[FlowTables], flows: Sequence[FlowSummary]) -> Violations:
+def _sums(data: RunData, tables: Sequence[FlowTables], flows: Sequence[FlowSummary]) -> Violations:
     for table, flow in zip(tables, flows, strict=True):
         missing = flow.capacity_lost_bytes + flow.deficit_bytes
-        yield from _Sum(table, *table.measured, missing).violations("whole run")
+        whole = table.measured(data.base_rtt_s, data.end_s)
+        yield from _Sum(table, *whole, missing).violations("whole run")
 
 
 def _queue_pairs(data: RunData) -> Violations:
@@ -178,7 +179,8 @@ def _shares(
     for table, flow in zip(tables, flows, strict=True):
         if flow.idle:
             continue
-        most = max(flow.attainable_run_bps, table.ideal.mean_bps(*table.measured))
+        whole = table.measured(data.base_rtt_s, data.end_s)
+        most = max(flow.attainable_run_bps, table.ideal.mean_bps(*whole))
         left += max(most - flow.goodput_run_bps, 0.0)
         if flow.flow in affected:
             continue

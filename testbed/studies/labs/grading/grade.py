@@ -16,6 +16,7 @@ from testbed.model.errors import InputError, RunFailedError, TestbedError
 from testbed.model.files.catalog import relative_to_here
 from testbed.model.files.reading import Document
 from testbed.results.code_version import code_version
+from testbed.runs.making import simulate_into
 from testbed.studies.labs import checking
 from testbed.studies.labs.answers import questions_digest, read_answers
 from testbed.studies.labs.assignment import Assignment
@@ -195,9 +196,6 @@ class _Grading:
 
     def _runs(self, slowness: float) -> Iterator[tuple[str, Path]]:
         """Simulate each run that counts; each with the directory of the grader's records."""
-        from testbed.results.analyse import analyse  # noqa: PLC0415 - these take long
-        from testbed.sim import simulate  # noqa: PLC0415
-
         for run, planned in self._assignment.directory.lab.runs.items():
             if self._submission.made(run) is None or self._unpredicted(run):
                 continue
@@ -205,7 +203,7 @@ class _Grading:
             records.mkdir()
             with run_apart(slowness) as restrictions:
                 try:
-                    simulate(self._assignment.scenario(run), records)
+                    summary = simulate_into(records, self._assignment.scenario(run))
                 except InputError as error:  # of the student's code
                     self._failed[run] = self._said(error)
             if planned.code:
@@ -213,7 +211,7 @@ class _Grading:
                 self._unlimited |= restrictions is None
             self._compare(run, records)
             if run not in self._failed:
-                self._summaries[run] = analyse(records, drawn=False)
+                self._summaries[run] = summary
                 yield run, records
 
     def _compare(self, run: str, records: Path) -> None:

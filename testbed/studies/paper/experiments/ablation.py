@@ -8,10 +8,11 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from testbed.campaign.store import Run, Runs
 from testbed.model.fabric.topology import NOMINAL_DILATION
 from testbed.results.analysis.estimates import estimate
 from testbed.results.report.figures import style
+from testbed.runs.result import Result
+from testbed.runs.store import Results
 from testbed.studies.paper.checks import Check, costs_less, costs_no_more, relative
 from testbed.studies.paper.experiments import failover
 from testbed.studies.paper.experiments.drawing import legend_below, new_panels
@@ -47,18 +48,18 @@ class Trial:
     saves: Mapping[str, str]
 
 
-def _slower_s(run: Run) -> float:
+def _slower_s(run: Result) -> float:
     """How long the slower flow takes for what line rate carries in a second."""
     return 1 / slower_rate(run)
 
 
-def _all_s(run: Run) -> float:
+def _all_s(run: Result) -> float:
     """How long all flows together take for a port's payload of a second."""
     ports_bps = max(flow.ports_bps for flow in run.summary.flows)
     return ports_bps / sum(flow.goodput_run_bps for flow in run.summary.flows)
 
 
-def _late_rtts(run: Run) -> float:
+def _late_rtts(run: Result) -> float:
     """The 99th percentile of a message's time, of the flow that it is longest for, in base RTTs."""
     return max(flow.latency.p99.rtt if flow.latency else inf for flow in run.summary.flows)
 
@@ -123,7 +124,7 @@ class _Comparison:
         return compare(f"{self.what}, over MRC's", self.whole, self.other)
 
 
-def _comparisons(seeds: Sequence[Runs]) -> Iterator[_Comparison]:
+def _comparisons(seeds: Sequence[Results]) -> Iterator[_Comparison]:
     """All comparisons of which there are runs; the costs are those with each seed."""
     for trial in TRIALS:
         for off, variant in trial.without.items():
@@ -137,12 +138,12 @@ def _comparisons(seeds: Sequence[Runs]) -> Iterator[_Comparison]:
                     yield _Comparison(what, whole, other, saved)
 
 
-def _measure(*seeds: Runs) -> tuple[Check, ...]:
+def _measure(*seeds: Results) -> tuple[Check, ...]:
     """Check that no cost is lower without a mechanism, and the cost that it saves is higher."""
     return tuple(comparison.check for comparison in _comparisons(seeds))
 
 
-def _draw(*seeds: Runs) -> Figure:
+def _draw(*seeds: Results) -> Figure:
     """Draw a line for each comparison: the spread of MRC's cost and of that without, over MRC's."""
     compared = [*_comparisons(seeds)][::-1]
     figure, (axes,) = new_panels(1.0 + 0.24 * len(compared))

@@ -8,12 +8,13 @@ import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
 
-from testbed.campaign.store import Run, Runs
 from testbed.model.scenario import Scenario
 from testbed.model.units import NS_PER_S
 from testbed.results.analysis.delivery import Floats
 from testbed.results.records import LINKS
 from testbed.results.report.figures import style
+from testbed.runs.result import Result
+from testbed.runs.store import Results
 from testbed.studies.paper.checks import Check, at_least, at_most, between
 from testbed.studies.paper.experiments.drawing import (
     RATE_LABEL,
@@ -73,13 +74,13 @@ def arrivals_s(scenario: Scenario) -> list[float]:
     return [start_ns / NS_PER_S * scenario.topology.dilation for start_ns in (*starts_ns, next_ns)]
 
 
-def _settled(run: Run) -> list[tuple[float, float]]:
+def _settled(run: Result) -> list[tuple[float, float]]:
     """For each number of flows, from one on: the time in which that many have settled."""
     arrivals = pairwise(arrivals_s(run.data.scenario))
     return [(end - SETTLED * (end - start), end) for start, end in arrivals]
 
 
-def _share(run: Run, spans: Sequence[tuple[float, float]]) -> float:
+def _share(run: Result, spans: Sequence[tuple[float, float]]) -> float:
     """What the receiver got in some spans of time, of what its port carries of payload."""
     carried = run.data.topology.port_rate_bps * run.data.scenario.transport.payload_share
     seconds = sum(end - start for start, end in spans)
@@ -87,7 +88,7 @@ def _share(run: Run, spans: Sequence[tuple[float, float]]) -> float:
     return bits / seconds / carried
 
 
-def _backlog_bdp(run: Run) -> tuple[Floats, Floats]:
+def _backlog_bdp(run: Result) -> tuple[Floats, Floats]:
     """When the queue to the receiver was sampled, and how full it was."""
     to_receiver = pl.col("direction").str.ends_with(f">{RECEIVER}")
     samples = run.data.tables[LINKS].filter(to_receiver).sort("t")
@@ -95,7 +96,7 @@ def _backlog_bdp(run: Run) -> tuple[Floats, Floats]:
     return samples["t"].to_numpy(), backlog
 
 
-def _backlogs_in(run: Run, spans: Sequence[tuple[float, float]]) -> Floats:
+def _backlogs_in(run: Result, spans: Sequence[tuple[float, float]]) -> Floats:
     times, backlog = _backlog_bdp(run)
     within = np.zeros(len(times), dtype=bool)
     for start, end in spans:
@@ -103,7 +104,7 @@ def _backlogs_in(run: Run, spans: Sequence[tuple[float, float]]) -> Floats:
     return backlog[within]
 
 
-def _measure(runs: Runs) -> tuple[Check, ...]:
+def _measure(runs: Results) -> tuple[Check, ...]:
     default, aggressive, most = (runs[variant.name] for variant in VARIANTS)
     spans = _settled(default)
     few, many = spans[: CROWDED - 1], spans[CROWDED - 1 :]
@@ -127,7 +128,7 @@ def _measure(runs: Runs) -> tuple[Check, ...]:
     )
 
 
-def _draw(runs: Runs) -> Figure:
+def _draw(runs: Results) -> Figure:
     figure, (above, below) = new_panels(4.2, 2, sharex=True)
     *_, end_s = arrivals_s(runs[VARIANTS[0].name].data.scenario)
     for run, tuning, colour in zip(runs.values(), TUNINGS, COLOURS, strict=True):

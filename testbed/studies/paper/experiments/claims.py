@@ -10,13 +10,14 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, FigureBase
 
-from testbed.campaign.job import Form
-from testbed.campaign.store import Run, Runs
 from testbed.model.fabric.addressing import directions_of_path
 from testbed.model.fabric.names import link_of
 from testbed.model.units import NS_PER_S
 from testbed.results.analysis.fault_metrics import FlowTables
 from testbed.results.report.figures import style
+from testbed.runs.job import Form
+from testbed.runs.result import Result
+from testbed.runs.store import Results
 from testbed.studies.paper.checks import Check, at_least, at_most, between, shown
 from testbed.studies.paper.experiments import drawing
 from testbed.studies.paper.experiments.drawing import (
@@ -59,8 +60,8 @@ from testbed.studies.paper.figure import PaperFigure, Variant
 def claim(
     number: str,
     variants: tuple[Variant, ...],
-    measure: Callable[[Runs], tuple[Check, ...]],
-    draw: Callable[[Runs], Figure],
+    measure: Callable[[Results], tuple[Check, ...]],
+    draw: Callable[[Results], Figure],
 ) -> PaperFigure:
     """A claim with a drawing of its own; made only by its number, or with everything."""
     return PaperFigure(
@@ -71,7 +72,7 @@ def claim(
 def claim_over_time(
     number: str,
     panels: Sequence[tuple[Variant, str]],
-    measure: Callable[[Runs], tuple[Check, ...]],
+    measure: Callable[[Results], tuple[Check, ...]],
 ) -> PaperFigure:
     """A claim that is drawn as throughput over time, a panel with a title for each run."""
     titles = {variant.name: title for variant, title in panels}
@@ -79,7 +80,7 @@ def claim_over_time(
     return claim(number, variants, measure, partial(_draw_over_time, titles=titles))
 
 
-def _draw_over_time(runs: Runs, titles: Mapping[str, str]) -> Figure:
+def _draw_over_time(runs: Results, titles: Mapping[str, str]) -> Figure:
     figure = style.new_figure(stacked_height_in(len(titles)))
     draw_stacked(figure, {title: runs[name] for name, title in titles.items()})
     return figure
@@ -112,12 +113,12 @@ MIN_ECMP_SHARE = 0.95
 a flow's share over a fabric full of others varies by a few percent from seed to seed."""
 
 
-def _settled_bps(run: Run) -> float:
+def _settled_bps(run: Result) -> float:
     """The goodput of all flows, from when it has settled."""
     return total_bps(run.flows, SETTLE_RTTS * run.data.base_rtt_s, run.data.end_s)
 
 
-def _measure_ecmp(runs: Runs) -> tuple[Check, ...]:
+def _measure_ecmp(runs: Results) -> tuple[Check, ...]:
     share = _settled_bps(runs[BY_HASH.name]) / _settled_bps(runs[BY_SENDER.name])
     (fault,) = runs[DEAD_LINK.name].summary.faults
     what = "interruption where a link dies silently, over hash ECMP"
@@ -149,14 +150,14 @@ NIC = "h4"
 LOSSY_LINK = "h4--p1_t0_1"
 
 
-def _links(run: Run, flow: FlowTables, ev: int) -> set[str]:
+def _links(run: Result, flow: FlowTables, ev: int) -> set[str]:
     """The links that an EV's data cross."""
     src, dst = (run.data.topology.nodes[name] for name in (flow.flow.src, flow.flow.dst))
     path = run.data.path_of(flow.flow, ev)
     return set(map(link_of, directions_of_path(run.data.topology, src, dst, path)))
 
 
-def _suspects(run: Run) -> int:
+def _suspects(run: Result) -> int:
     """How many links the EVs that a sender has left during the fault have in common.
 
     Links that an EV crosses which the sender kept are none. All this is what MRC knows.
@@ -175,7 +176,7 @@ def _suspects(run: Run) -> int:
     return len((left or set()) - remaining)
 
 
-def _denied(run: Run) -> tuple[float, int]:
+def _denied(run: Result) -> tuple[float, int]:
     """What the deny list had taken out when the fault ended.
 
     Returns:
@@ -194,7 +195,7 @@ def _denied(run: Run) -> tuple[float, int]:
     return sum(across) / len(across), others
 
 
-def _measure_lossy_nic(runs: Runs) -> tuple[Check, ...]:
+def _measure_lossy_nic(runs: Results) -> tuple[Check, ...]:
     localisation = runs[LOCATED.name].summary.localisation
     exact = 0.0 if localisation is None or localisation.exact is None else localisation.exact
     what = "MRC alone: links that all EVs which it left have in common"
@@ -231,7 +232,7 @@ LAST_QUARTER = 0.75
 """From when on throughput is shown as well: it has not settled after SETTLE_RTTS."""
 
 
-def _in_force(run: Run) -> tuple[float, float]:
+def _in_force(run: Result) -> tuple[float, float]:
     """Throughput while the fault is in force, over that before it: settled, and at its end."""
     (fault,) = run.summary.faults
     rtt = run.data.base_rtt_s
@@ -244,7 +245,7 @@ def _in_force(run: Run) -> tuple[float, float]:
     return settled, late
 
 
-def _beside_single_path(run: Run) -> tuple[tuple[float, float], tuple[float, float]]:
+def _beside_single_path(run: Result) -> tuple[tuple[float, float], tuple[float, float]]:
     """While a flow on a single path writes to the same receiver: settled, and at its end.
 
     Returns:
@@ -267,7 +268,7 @@ def _beside_single_path(run: Run) -> tuple[tuple[float, float], tuple[float, flo
     return settled, late
 
 
-def _measure_planes(runs: Runs) -> tuple[Check, ...]:
+def _measure_planes(runs: Results) -> tuple[Check, ...]:
     """What is left of throughput where one plane is slower than the others."""
     (limited, got), (limited_late, got_late) = _beside_single_path(runs[SHARED.name])
     measured = (
@@ -309,7 +310,7 @@ FEW_ROUNDS = 5
 told apart from its neighbours by three lost probes (docs/clustermapper.md)."""
 
 
-def _measure_probes(runs: Runs) -> tuple[Check, ...]:
+def _measure_probes(runs: Results) -> tuple[Check, ...]:
     localisation = only(runs).summary.localisation
     exact, rounds, wrong = 0.0, inf, inf
     if localisation is not None:
@@ -417,7 +418,7 @@ BARS_IN = 2.2
 """Height of the bars for the steps and the job, in inches."""
 
 
-def _measure_remap(runs: Runs) -> tuple[Check, ...]:
+def _measure_remap(runs: Results) -> tuple[Check, ...]:
     """How long a NIC's delay interrupts a pair; simulated also in the steps of 9a, and in a job."""
     checks: list[Check] = []
     for rtts, variant in zip(DELAYS_RTTS, SINGLE, strict=True):
@@ -436,7 +437,7 @@ def _measure_remap(runs: Runs) -> tuple[Check, ...]:
     return tuple(checks)
 
 
-def _measure_in_steps(runs: Runs) -> Iterator[Check]:
+def _measure_in_steps(runs: Results) -> Iterator[Check]:
     """What the delay costs in the steps of figure 9a."""
     for rtts, variant in zip(DELAYS_RTTS, IN_STEPS, strict=True):
         run = runs[variant.name]
@@ -449,7 +450,7 @@ def _measure_in_steps(runs: Runs) -> Iterator[Check]:
         yield at_least(what, least, LEAST_OF_A_STEP)
 
 
-def _measure_in_job(runs: Runs) -> Iterator[Check]:
+def _measure_in_job(runs: Results) -> Iterator[Check]:
     """What the delay costs the job of figures 6 and 7, with their bounds."""
     for job, variants in JOBS.items():
         for rtts, variant in zip(DELAYS_RTTS, variants, strict=True):
@@ -462,7 +463,7 @@ def _measure_in_job(runs: Runs) -> Iterator[Check]:
             yield replace(failed, what=f"{delay}: {failed.what}")
 
 
-def _draw_remap(runs: Runs) -> Figure:
+def _draw_remap(runs: Results) -> Figure:
     """The pair over time, a panel for each delay; below, if simulated, the steps and the job."""
     height_in = drawing.stacked_height_in(len(SINGLE))
     figure = style.new_figure(height_in)
@@ -480,7 +481,7 @@ def _draw_remap(runs: Runs) -> Figure:
     return figure
 
 
-def _draw_steps_and_job(runs: Runs, steps: Axes, *jobs: Axes) -> None:
+def _draw_steps_and_job(runs: Results, steps: Axes, *jobs: Axes) -> None:
     places, width = np.arange(len(DELAYS_RTTS)), 0.4
     stalls = [longest_stall_rtts(runs[variant.name]) for variant in IN_STEPS]
     steps.bar(places, stalls, width, color=style.BLUE)
@@ -514,7 +515,7 @@ MIN_UNAFFECTED_SHARE = 0.97
 """Of the rate before: what others keep, as in figure 8."""
 
 
-def _measure_transceiver(runs: Runs) -> tuple[Check, ...]:
+def _measure_transceiver(runs: Results) -> tuple[Check, ...]:
     run = only(runs)
     its = [flow for flow in run.data.run.flows if FLAPPING_NIC in (flow.src, flow.dst)]
     others = [flow for flow in run.flows if FLAPPING_NIC not in (flow.flow.src, flow.flow.dst)]
@@ -532,7 +533,7 @@ def _measure_transceiver(runs: Runs) -> tuple[Check, ...]:
     )
 
 
-def _draw_transceiver(runs: Runs) -> Figure:
+def _draw_transceiver(runs: Results) -> Figure:
     """Throughput of the flows of the NIC, and of all others, over the run."""
     run = only(runs)
     figure, (axes,) = new_panels(2.6)

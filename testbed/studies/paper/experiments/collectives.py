@@ -10,9 +10,10 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from testbed.campaign.job import Form
-from testbed.campaign.store import Run, Runs
 from testbed.results.report.figures import style
+from testbed.runs.job import Form
+from testbed.runs.result import Result
+from testbed.runs.store import Results
 from testbed.studies.paper.checks import RATIO, Check, at_least, at_most, between, shown
 from testbed.studies.paper.experiments.drawing import legend_below, limit_line, new_panels
 from testbed.studies.paper.experiments.throughput import PORTS_GBPS, bus_gbps
@@ -185,7 +186,7 @@ def _fabric(kind: str, sender: Sender) -> str | dict[str, Any]:
 class _Shares:
     """Shares of the ports' rate that senders reached in a collective, with buffers of one size."""
 
-    runs: Runs
+    runs: Results
     kind: str
     size_mib: int
 
@@ -204,12 +205,12 @@ class _Shares:
         return all(name in self.runs for name in names)
 
 
-def _sizes(runs: Runs, kind: str, loss: float = 0.0) -> list[int]:
+def _sizes(runs: Results, kind: str, loss: float = 0.0) -> list[int]:
     """The sizes that were run, with a share of loss."""
     return [size for size in SIZES_MIB if _name(kind, MRC, loss, size) in runs]
 
 
-def _all_reduce(runs: Runs) -> tuple[Check, ...]:
+def _all_reduce(runs: Results) -> tuple[Check, ...]:
     sizes = [_Shares(runs, "allreduce", size) for size in _sizes(runs, "allreduce")]
     checks = [check for shares in sizes for check in _of_size(shares)]
     if len(sizes) == 1 and sizes[0].has(MRC, loss=LITTLE_LOSS):
@@ -259,7 +260,7 @@ def in_order(mrc: float, roce_1: float, roce_16: float, of_size: str = "") -> It
     yield between(what, roce_1 / mrc, 0.25, 0.65, "{:.0%}")
 
 
-def _all_to_all(runs: Runs) -> tuple[Check, ...]:
+def _all_to_all(runs: Results) -> tuple[Check, ...]:
     sizes = [_Shares(runs, "alltoall", size) for size in _sizes(runs, "alltoall")]
     checks = [check for shares in sizes for check in _all_to_all_of_size(shares)]
     if len(sizes) > 1:  # the paper: most where bandwidth limits
@@ -302,7 +303,7 @@ SLIGHTLY_WORSE = 0.85
 """"Slightly worse" is no more than this; the paper gives no figure."""
 
 
-def _draw(runs: Runs, kind: str) -> Figure:
+def _draw(runs: Results, kind: str) -> Figure:
     """Draw a panel for each share of loss."""
     losses = [loss for loss in LOSSES if _sizes(runs, kind, loss)]
     figure, panels = new_panels(3.1, columns=len(losses), sharey=True)
@@ -314,7 +315,7 @@ def _draw(runs: Runs, kind: str) -> Figure:
     return figure
 
 
-def _plot(axes: Axes, runs: Runs, kind: str, loss: float) -> None:
+def _plot(axes: Axes, runs: Results, kind: str, loss: float) -> None:
     """Draw a curve for each sender over the sizes; of a single size a bar."""
     sizes = _sizes(runs, kind, loss)
     ran = [sender for sender in SENDERS if _name(kind, sender, loss, sizes[0]) in runs]
@@ -337,7 +338,7 @@ def _plot(axes: Axes, runs: Runs, kind: str, loss: float) -> None:
     axes.set_ylim(0, 1.1 * PORTS_GBPS)
 
 
-def _curve(axes: Axes, sender: Sender, sizes: Sequence[int], runs: Sequence[Run]) -> None:
+def _curve(axes: Axes, sender: Sender, sizes: Sequence[int], runs: Sequence[Result]) -> None:
     rates = [bus_gbps(run) for run in runs]
     axes.plot(sizes, rates, color=sender.colour, label=sender.label)
     for size, rate, run in zip(sizes, rates, runs, strict=True):
@@ -345,13 +346,13 @@ def _curve(axes: Axes, sender: Sender, sizes: Sequence[int], runs: Sequence[Run]
         axes.plot(size, rate, "o", markersize=4, color=sender.colour, markerfacecolor=face)
 
 
-def _bar(axes: Axes, sender: Sender, place: int, run: Run) -> None:
+def _bar(axes: Axes, sender: Sender, place: int, run: Result) -> None:
     look: Any = {"color": _face(sender, run), "edgecolor": sender.colour, "linewidth": 1.2}
     bars = axes.bar(place, bus_gbps(run), width=0.6, label=sender.label, **look)
     axes.bar_label(bars, fmt="%.0f", padding=1.5, fontsize=7)
 
 
-def _face(sender: Sender, run: Run) -> str:
+def _face(sender: Sender, run: Result) -> str:
     """White if no operation was completed."""
     return sender.colour if any(each.count for each in run.summary.operations) else "white"
 

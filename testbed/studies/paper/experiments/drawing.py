@@ -8,10 +8,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, FigureBase
 
-from testbed.campaign.store import Run
 from testbed.model.summary import FaultSummary
 from testbed.results.analysis.fault_metrics import FlowTables
 from testbed.results.report.figures import style
+from testbed.runs.result import Result
 from testbed.studies.paper.experiments.throughput import by_direction, gbps, sliding, us_per_s
 
 COLOURS = (style.BLUE, style.ORANGE, style.GREEN, style.PURPLE, style.SKY, style.GREY)
@@ -58,7 +58,7 @@ def limit_line(axes: Axes, value: float, label: str) -> None:
     axes.axhline(value, color=style.BLACK, linestyle=DASHED, label=label)
 
 
-def draw_flows(run: Run, *, together: bool = False) -> Figure:
+def draw_flows(run: Result, *, together: bool = False) -> Figure:
     """Draw a line for each flow, in Gb/s at full speed, over the time of the run."""
     figure, (axes,) = new_panels(2.9)
     plot_flows(axes, run, run.flows, together=together)
@@ -71,7 +71,7 @@ def stacked_height_in(runs: int) -> float:
     return 1.7 * runs + 0.9
 
 
-def draw_stacked(figure: FigureBase, runs: Mapping[str, Run]) -> None:
+def draw_stacked(figure: FigureBase, runs: Mapping[str, Result]) -> None:
     """Draw the flows of runs over time, a panel below the other; the keys are their titles."""
     panels = panels_in(figure, len(runs), sharex=True)
     for axes, (title, run) in zip(panels, runs.items(), strict=True):
@@ -83,7 +83,7 @@ def draw_stacked(figure: FigureBase, runs: Mapping[str, Run]) -> None:
 
 
 def plot_flows(
-    axes: Axes, run: Run, flows: Sequence[FlowTables], *, together: bool = False
+    axes: Axes, run: Result, flows: Sequence[FlowTables], *, together: bool = False
 ) -> None:
     """Plot flows in Gb/s at full speed, what the links allow the first of them, and the faults.
 
@@ -113,7 +113,7 @@ def plot_flows(
     axes.set_ylabel(RATE_LABEL)
 
 
-def time_axes(axes: Axes, run: Run) -> None:
+def time_axes(axes: Axes, run: Result) -> None:
     """Give axes the time of a run in us at full speed, and above it in base RTTs."""
     us = us_per_s(run)
     axes.set_xlim(0, us * run.data.end_s)
@@ -121,7 +121,7 @@ def time_axes(axes: Axes, run: Run) -> None:
     axes.set_xlabel(TIME_LABEL)
 
 
-def shade_faults(axes: Axes, run: Run, *, named: bool = True) -> None:
+def shade_faults(axes: Axes, run: Result, *, named: bool = True) -> None:
     """Shade the times in which a fault was in force, draw a line where each began, and name them.
 
     The axis is in us at full speed. More than NAMED_FAULTS are counted instead.

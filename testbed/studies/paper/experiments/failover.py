@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from testbed.campaign.job import Form
-from testbed.campaign.store import Run, Runs
 from testbed.model.errors import RunFailedError
 from testbed.results.analysis.delivery import message_times, overdue_s
 from testbed.results.analysis.estimates import estimate
@@ -20,6 +18,9 @@ from testbed.results.analysis.fault_metrics import (
 )
 from testbed.results.records import COMPLETIONS
 from testbed.results.report.figures import style
+from testbed.runs.job import Form
+from testbed.runs.result import Result
+from testbed.runs.store import Results
 from testbed.studies.paper.checks import Check, costs_less
 from testbed.studies.paper.experiments.drawing import new_panels
 from testbed.studies.paper.experiments.throughput import measured, stall_rtts
@@ -35,7 +36,7 @@ _KERNEL: Mapping[Form, str] = {
 _MRC = {"kind": "mrc", "backups": 0.25}
 
 
-Cost = Callable[[Run], float]
+Cost = Callable[[Result], float]
 """What a run costs an application: the less the better."""
 
 STALL, OVERDUE, SHORTFALL = "longest stall", "messages overdue", "not delivered"
@@ -102,18 +103,18 @@ OTHERS = {
 _DRAWN = {"MRC": MRC, "blind spraying": BLIND, "go-back-N under spraying": GO_BACK, **OTHERS}
 
 
-def stall(run: Run) -> float:
+def stall(run: Result) -> float:
     """The longest time that a flow delivered nothing in order, in base RTTs."""
     (fault,) = run.summary.faults
     return stall_rtts(fault)
 
 
-def _overdue(run: Run) -> float:
+def _overdue(run: Result) -> float:
     """How long messages of the worst flow were overdue, in base RTTs."""
     return max(_overdue_of(run, flow) for flow in run.flows)
 
 
-def _overdue_of(run: Run, flow: FlowTables) -> float:
+def _overdue_of(run: Result, flow: FlowTables) -> float:
     (fault,) = run.summary.faults
     rtt, start = run.data.base_rtt_s, fault.effective_s or 0.0
     begun, done = message_times(run.data.table(COMPLETIONS, flow.flow.flow), flow.transmissions)
@@ -131,7 +132,7 @@ OVERDUE_RTTS = 0.5
 any message before the fault."""
 
 
-def shortfall(run: Run) -> float:
+def shortfall(run: Result) -> float:
     """How much less than with all links the worst flow delivered, in base RTTs of its rate.
 
     It is the capacity lost and the deficit together: a transport that stays on its dead path has
@@ -157,7 +158,7 @@ FEW_TENS_US = 50.0
 """What counts as the "few tens of microseconds" within which the paper bypasses dead paths."""
 
 
-def _measure(*seeds: Runs) -> tuple[Check, ...]:
+def _measure(*seeds: Results) -> tuple[Check, ...]:
     """Check MRC's stall against the paper's words, and compare each transport with MRC."""
     stalls_us = tuple(_stall_us(runs[MRC.name]) for runs in seeds)
     return (
@@ -176,12 +177,12 @@ def _measure(*seeds: Runs) -> tuple[Check, ...]:
     )
 
 
-def _stall_us(run: Run) -> float:
+def _stall_us(run: Result) -> float:
     (fault,) = run.summary.faults
     return measured(fault.stall, "the stall").real_us
 
 
-def _draw(*seeds: Runs) -> Figure:
+def _draw(*seeds: Results) -> Figure:
     """Draw bars with the median of all seeds, and its interval."""
     drawn = {label: variant for label, variant in _DRAWN.items() if variant.name in seeds[0]}
     labels = [*drawn][::-1]

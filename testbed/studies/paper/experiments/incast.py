@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from testbed.campaign.store import Run, Runs
 from testbed.results.analysis.delivery import Floats
 from testbed.results.analysis.fault_metrics import FlowTables
 from testbed.results.report.figures import style
+from testbed.runs.result import Result
+from testbed.runs.store import Results
 from testbed.studies.paper.checks import RATIO, Check, at_least, at_most, between
 from testbed.studies.paper.experiments.drawing import (
     RATE_LABEL,
@@ -81,44 +82,44 @@ _SHALLOW = {
 """The workload for 8 QPs: together they have as much outstanding as one QP has otherwise."""
 
 
-def _flows(run: Run, src: str, dst: str) -> list[FlowTables]:
+def _flows(run: Result, src: str, dst: str) -> list[FlowTables]:
     return [flow for flow in run.flows if (flow.flow.src, flow.flow.dst) == (src, dst)]
 
 
-def _senders(run: Run) -> list[str]:
+def _senders(run: Result) -> list[str]:
     """The senders of the incast, in order."""
     return list(dict.fromkeys(f.flow.src for f in run.flows if f.flow.src != VICTIM[0]))
 
 
-def _mean_gbps(run: Run, flows: Sequence[FlowTables], begin: float) -> float:
+def _mean_gbps(run: Result, flows: Sequence[FlowTables], begin: float) -> float:
     """The rate of flows together from a time to the run's end, in Gb/s at full speed."""
     return gbps(run, total_bps(flows, begin, run.data.end_s))
 
 
-def _over_time(run: Run, flows: Sequence[FlowTables], moments: Floats) -> Floats:
+def _over_time(run: Result, flows: Sequence[FlowTables], moments: Floats) -> Floats:
     """The rate of flows together around some times, in Gb/s at full speed."""
     return sliding(run, flows, moments, WINDOW_RTTS * run.data.base_rtt_s)
 
 
-def _port_gbps(run: Run) -> float:
+def _port_gbps(run: Result) -> float:
     """What a host's port carries of payload, at full speed."""
     topology = run.data.topology
     payload = run.data.scenario.transport.payload_share
     return topology.planes * topology.port_rate * payload / 1e9
 
 
-def _victim(run: Run) -> float:
+def _victim(run: Result) -> float:
     begin = (1 - STEADY_SHARE) * run.data.end_s
     return _mean_gbps(run, _flows(run, *VICTIM), begin) / _port_gbps(run)
 
 
-def _worst_dip(run: Run) -> float:
+def _worst_dip(run: Result) -> float:
     rtt = run.data.base_rtt_s
     moments = np.arange(BEGIN_RTTS * rtt, run.data.end_s, rtt)
     return float(_over_time(run, _flows(run, *VICTIM), moments).min()) / _port_gbps(run)
 
 
-def _smallest_of_largest(run: Run) -> float:
+def _smallest_of_largest(run: Result) -> float:
     """How evenly the senders share: the smallest share over the largest, after the first bursts.
 
     Shares vary by a tenth within tens of round trips, where the paper's figure shows seconds: so
@@ -129,7 +130,7 @@ def _smallest_of_largest(run: Run) -> float:
     return min(shares) / max(shares)
 
 
-def _measure(runs: Runs) -> tuple[Check, ...]:
+def _measure(runs: Results) -> tuple[Check, ...]:
     mrc, roce_1, roce_8 = (runs[name] for name in PANELS)
     evenness, dip = _smallest_of_largest(mrc), _worst_dip(roce_8)
     paused = (
@@ -155,7 +156,7 @@ def _measure(runs: Runs) -> tuple[Check, ...]:
     )
 
 
-def _measure_without_dcqcn(runs: Runs) -> tuple[Check, ...]:
+def _measure_without_dcqcn(runs: Results) -> tuple[Check, ...]:
     mrc = runs["incast-mrc-8"]
     checks = [
         at_least("MRC's victim, 8 QPs, of its port's rate", _victim(mrc), 0.95, "{:.0%}"),
@@ -170,7 +171,7 @@ def _measure_without_dcqcn(runs: Runs) -> tuple[Check, ...]:
     return tuple(checks)
 
 
-def _draw(runs: Runs, titles: Mapping[str, str]) -> Figure:
+def _draw(runs: Results, titles: Mapping[str, str]) -> Figure:
     shown = {name: title for name, title in titles.items() if name in runs}
     figure, panels = new_panels(2.9, columns=len(shown), sharey=True)
     for axes, (name, title) in zip(panels, shown.items(), strict=True):

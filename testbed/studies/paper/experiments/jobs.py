@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from testbed.campaign.store import Run, Runs
 from testbed.model.errors import RunFailedError
 from testbed.results.analysis.metrics import completed
 from testbed.results.records import OPERATIONS
 from testbed.results.report.figures import style
+from testbed.runs.result import Result
+from testbed.runs.store import Results
 from testbed.studies.paper.checks import Check, at_least, at_most, between, shown
 from testbed.studies.paper.experiments import drawing
 from testbed.studies.paper.experiments.throughput import (
@@ -56,7 +57,7 @@ MAX_LOSSES = 5
 _LOSS_BIN_RTTS = 2.0
 
 
-def _dead_paths(runs: Runs) -> tuple[Check, ...]:
+def _dead_paths(runs: Results) -> tuple[Check, ...]:
     run = only(runs)
     border, end = STARTUP_RTTS * run.data.base_rtt_s, run.data.end_s
     first = [losses(flow, 0.0, border) for flow in run.flows]
@@ -79,13 +80,13 @@ def _dead_paths(runs: Runs) -> tuple[Check, ...]:
     )
 
 
-def _per_second(run: Run, first: Sequence[int]) -> float:
+def _per_second(run: Result, first: Sequence[int]) -> float:
     """What a queue pair lost per second of the start, as it would be at full speed."""
     border = STARTUP_RTTS * run.data.base_rtt_s
     return float(np.mean(first)) / border * run.summary.dilation
 
 
-def _draw_losses(runs: Runs) -> Figure:
+def _draw_losses(runs: Results) -> Figure:
     run = only(runs)
     figure, (axes,) = drawing.new_panels(2.9)
     us, rtt = us_per_s(run), run.data.base_rtt_s
@@ -108,7 +109,7 @@ def _draw_losses(runs: Runs) -> Figure:
 # --- a synchronous job -------------------------------------------------------------------------
 
 
-def _steps(run: Run) -> list[tuple[float, float]]:
+def _steps(run: Result) -> list[tuple[float, float]]:
     """When each training step that all hosts finished began and ended, in real us.
 
     Runs that are compared may be slowed down differently.
@@ -129,7 +130,7 @@ def _mean_us(steps: list[tuple[float, float]], when: str) -> float:
     return float(np.mean([end - start for start, end in steps]))
 
 
-def _constant_flaps(runs: Runs) -> tuple[Check, ...]:
+def _constant_flaps(runs: Results) -> tuple[Check, ...]:
     run = runs[FABRIC_FLAPS.name]
     calm = _mean_us(_steps(runs[UNDISTURBED.name]), "without faults")
     flapping = _mean_us(_steps(run), "with faults")
@@ -145,7 +146,7 @@ def _constant_flaps(runs: Runs) -> tuple[Check, ...]:
     )
 
 
-def _losses_of_flaps(run: Run, flaps: int) -> Iterator[Check]:
+def _losses_of_flaps(run: Result, flaps: int) -> Iterator[Check]:
     """What flaps cost queue pairs. The paper: often just one packet."""
     duration = run.data.end_s
     lost = [losses(flow, 0.0, duration) for flow in run.flows]
@@ -160,7 +161,7 @@ MAX_LOST_RTTS = 10.0
 hosts in turn, as all wait for all. The paper only says "almost no impact"."""
 
 
-def _transceiver(runs: Runs) -> tuple[Check, ...]:
+def _transceiver(runs: Results) -> tuple[Check, ...]:
     run, calm = runs[FLAPPING_JOB.name], runs[SEVEN_UNDISTURBED.name]
     during, after = steps_during_and_after(run, calm)
     return (
@@ -171,7 +172,7 @@ def _transceiver(runs: Runs) -> tuple[Check, ...]:
     )
 
 
-def steps_during_and_after(run: Run, undisturbed: Run) -> tuple[float, float]:
+def steps_during_and_after(run: Result, undisturbed: Result) -> tuple[float, float]:
     """Steps of a job per time while its only fault is in force and after it, over those without."""
     (fault,) = run.summary.faults
     us, steps = us_per_s(run), _steps(run)
@@ -183,7 +184,7 @@ def steps_during_and_after(run: Run, undisturbed: Run) -> tuple[float, float]:
     return calm / during_us, calm / _mean_us(after, "after the fault")
 
 
-def _draw_job(runs: Runs) -> Figure:
+def _draw_job(runs: Results) -> Figure:
     """Throughput of the job over time, and the time of each step, beside the undisturbed ones."""
     figure, (upper, lower) = drawing.new_panels(4.2, 2, sharex=True, height_ratios=[1.6, 1])
     peaks, lengths = [], []

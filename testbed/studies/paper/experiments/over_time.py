@@ -4,9 +4,10 @@ from collections.abc import Callable
 from math import inf
 from statistics import median
 
-from testbed.campaign.store import Run, Runs
 from testbed.model.faults.kinds import Reboot
 from testbed.model.units import NS_PER_S
+from testbed.runs.result import Result
+from testbed.runs.store import Results
 from testbed.studies.paper.checks import Check, at_least, at_most, between
 from testbed.studies.paper.experiments import throughput
 from testbed.studies.paper.experiments.drawing import draw_flows
@@ -44,7 +45,7 @@ MAX_LOST_AT_REBOOT = 0.1
 moment. As in figure 4."""
 
 
-def _times(run: Run) -> tuple[float, float, float]:
+def _times(run: Result) -> tuple[float, float, float]:
     """When the T1 fell silent, when its links went dark, and when it was back."""
     (fault,), (planned,) = run.summary.faults, run.data.scenario.timeline
     if not isinstance(planned, Reboot) or planned.silent is None:
@@ -53,7 +54,7 @@ def _times(run: Run) -> tuple[float, float, float]:
     return start, start + planned.silent / NS_PER_S, back
 
 
-def _affected(run: Run) -> tuple[Check, ...]:
+def _affected(run: Result) -> tuple[Check, ...]:
     start, dark, back = _times(run)
     lost = [throughput.losses(flow, start, dark) for flow in run.flows]
     of_those = [count for count in lost if count]
@@ -68,7 +69,7 @@ def _affected(run: Run) -> tuple[Check, ...]:
     )
 
 
-def _silent_t1(runs: Runs) -> tuple[Check, ...]:
+def _silent_t1(runs: Results) -> tuple[Check, ...]:
     run = runs[SILENT.name]
     start, dark, back = _times(run)
     settle = throughput.SETTLE_RTTS * run.data.base_rtt_s
@@ -82,7 +83,7 @@ def _silent_t1(runs: Runs) -> tuple[Check, ...]:
     )
 
 
-def _t0_down(run: Run) -> tuple[Check, ...]:
+def _t0_down(run: Result) -> tuple[Check, ...]:
     during, after = throughput.during_and_after(run)
     planes = run.data.topology.planes
     remaining = (planes - 1) / planes
@@ -93,7 +94,7 @@ def _t0_down(run: Run) -> tuple[Check, ...]:
     )
 
 
-def _t1_down(run: Run) -> tuple[Check, ...]:
+def _t1_down(run: Result) -> tuple[Check, ...]:
     during, after = throughput.during_and_after(run)
     return (
         at_least("throughput without the T1", during, 0.98),
@@ -101,7 +102,7 @@ def _t1_down(run: Run) -> tuple[Check, ...]:
     )
 
 
-def _links_in_turn(run: Run) -> tuple[Check, ...]:
+def _links_in_turn(run: Result) -> tuple[Check, ...]:
     what = "share of what the remaining links allow, the least of any step"
     return (
         at_least(what, throughput.least_of_phases(run), throughput.LEAST_OF_A_STEP),
@@ -110,7 +111,7 @@ def _links_in_turn(run: Run) -> tuple[Check, ...]:
     )
 
 
-def _half_down(run: Run) -> tuple[Check, ...]:
+def _half_down(run: Result) -> tuple[Check, ...]:
     during, after = throughput.during_and_after(run)
     return (
         between("throughput while half of the links are down", during, 0.48, 0.52),
@@ -119,7 +120,7 @@ def _half_down(run: Run) -> tuple[Check, ...]:
     )
 
 
-def _hardly_affected(run: Run) -> tuple[Check, ...]:
+def _hardly_affected(run: Result) -> tuple[Check, ...]:
     during, _ = throughput.during_and_after(run, settle_rtts=0.0)
     return (
         at_least("throughput from the first failure to the last healing", during, 0.95),
@@ -130,7 +131,7 @@ def _hardly_affected(run: Run) -> tuple[Check, ...]:
 def _figure(
     number: str,
     scenario: str,
-    measure: Callable[[Run], tuple[Check, ...]],
+    measure: Callable[[Result], tuple[Check, ...]],
 ) -> PaperFigure:
     """A figure of a single run."""
     return PaperFigure(

@@ -9,8 +9,9 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from testbed.campaign.store import Run, Runs
 from testbed.results.analysis.fault_metrics import FlowTables
+from testbed.runs.result import Result
+from testbed.runs.store import Results
 from testbed.studies.paper.checks import Check, at_least, at_most, between, shown
 from testbed.studies.paper.experiments import drawing
 from testbed.studies.paper.experiments.throughput import gbps, share, us_per_s
@@ -55,7 +56,7 @@ AT_ONCE_RTTS = 2.0
 """"At once": a packet that is lost shows after a round trip, and some reordering is waited for."""
 
 
-def _lossy_evs(runs: Runs) -> tuple[Check, ...]:
+def _lossy_evs(runs: Results) -> tuple[Check, ...]:
     variants = [
         (rate, variant)
         for rate, variant in zip(RATES, LOSSY_VARIANTS, strict=True)
@@ -66,7 +67,7 @@ def _lossy_evs(runs: Runs) -> tuple[Check, ...]:
     )
 
 
-def _of_rate(run: Run, rate: float) -> Iterator[Check]:
+def _of_rate(run: Result, rate: float) -> Iterator[Check]:
     (fault,) = run.summary.faults
     start, end = fault.effective_s or 0.0, fault.healed_s or 0.0
     flow, rtt = run.flows[0], run.data.base_rtt_s
@@ -87,18 +88,18 @@ def _of_rate(run: Run, rate: float) -> Iterator[Check]:
     yield at_least(f"share of line rate while it loses{of_rate}", share([flow], start, end), 0.97)
 
 
-def _evs_of_plane(run: Run, flow: FlowTables, plane: int) -> list[int]:
+def _evs_of_plane(run: Result, flow: FlowTables, plane: int) -> list[int]:
     return [ev for ev in flow.spans if run.data.path_of(flow.flow, ev).plane == plane]
 
 
-def _draw_lossy(runs: Runs) -> Figure:
+def _draw_lossy(runs: Results) -> Figure:
     run = runs[LOSSY]
     flow = run.flows[0]
     return _draw_with_evs(run, [(flow, _evs_of_plane(run, flow, 0))], 1, 6)
 
 
 def _draw_with_evs(
-    run: Run, flows: Sequence[tuple[FlowTables, list[int]]], step: int, columns: int
+    run: Result, flows: Sequence[tuple[FlowTables, list[int]]], step: int, columns: int
 ) -> Figure:
     """Draw the throughput of flows, and below what each sends on some of its EVs.
 
@@ -117,7 +118,7 @@ def _draw_with_evs(
 
 
 def _plot_evs(
-    axes: Axes, run: Run, flow: FlowTables, evs: list[int], colours: tuple[str, ...]
+    axes: Axes, run: Result, flow: FlowTables, evs: list[int], colours: tuple[str, ...]
 ) -> None:
     """Plot what a flow sends on each of some EVs, in Gb/s at full speed."""
     rtt, end = run.data.base_rtt_s, run.data.end_s
@@ -136,7 +137,7 @@ def _plot_evs(
     axes.set_xlabel(drawing.TIME_LABEL)
 
 
-def _same_ev(runs: Runs) -> tuple[Check, ...]:
+def _same_ev(runs: Results) -> tuple[Check, ...]:
     forced = runs[FORCED.name]
     return (
         at_least(FORCED_RATE, slower_rate(forced), NEAR_LINE_RATE),
@@ -149,7 +150,7 @@ def _same_ev(runs: Runs) -> tuple[Check, ...]:
     )
 
 
-def _an_ev_each(run: Run, unmoved: Run) -> Iterator[Check]:
+def _an_ev_each(run: Result, unmoved: Result) -> Iterator[Check]:
     """What is measured where each flow has an EV of its own beside the one that both have."""
     yield at_least("share of line rate, the slower of the two", slower_rate(run), NEAR_LINE_RATE)
     yield at_most("the same without ECN skip", slower_rate(unmoved), 0.85)
@@ -178,14 +179,14 @@ SHARING_RTTS = 8.0
 """How long marks may take to move the flows before their shares are taken."""
 
 
-def _settled(run: Run) -> tuple[float, float]:
+def _settled(run: Result) -> tuple[float, float]:
     """From when the flows, forced together, have moved apart until their paths are back."""
     (fault,) = run.summary.faults
     start = fault.effective_s or 0.0
     return start + SHARING_RTTS * run.data.base_rtt_s, fault.healed_s or 0.0
 
 
-def slower_rate(run: Run) -> float:
+def slower_rate(run: Result) -> float:
     """The slower flow's goodput while they are forced together, of line rate."""
     settled = _settled(run)
     return min(
@@ -193,16 +194,16 @@ def slower_rate(run: Run) -> float:
     )
 
 
-def _share_on(run: Run, flow: FlowTables, t1: int, start: float, end: float) -> float:
+def _share_on(run: Result, flow: FlowTables, t1: int, start: float, end: float) -> float:
     sent = flow.transmissions.filter(pl.col("t").is_between(start, end))
     return sent.filter(pl.col("ev").is_in(_evs_over(run, flow, t1))).height / sent.height
 
 
-def _evs_over(run: Run, flow: FlowTables, *t1s: int) -> list[int]:
+def _evs_over(run: Result, flow: FlowTables, *t1s: int) -> list[int]:
     return [ev for ev in flow.spans if run.data.path_of(flow.flow, ev).t1 in t1s]
 
 
-def _draw_forced(runs: Runs) -> Figure:
+def _draw_forced(runs: Results) -> Figure:
     run = runs[FORCED.name]
     first, second = run.flows
     drawn = [(first, list(first.spans)), (second, _evs_over(run, second, FORCED_T1))]

@@ -5,8 +5,9 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from testbed.campaign.store import Run, Runs
 from testbed.results.report.figures import style
+from testbed.runs.result import Result
+from testbed.runs.store import Results
 from testbed.studies.paper.checks import RATIO, Check, at_least, at_most, between
 from testbed.studies.paper.experiments.drawing import (
     RATE_LABEL,
@@ -64,13 +65,13 @@ LOOKS = {
 }
 
 
-def _shares(run: Run) -> list[float]:
+def _shares(run: Result) -> list[float]:
     """What each host sent, all its queue pairs together, of what its port carries of payload."""
     of_port = run.data.topology.port_rate_bps * run.data.scenario.transport.payload_share
     return sorted(rate / of_port for rate in hosts_bps(run).values())
 
 
-def _measure(runs: Runs) -> tuple[Check, ...]:
+def _measure(runs: Results) -> tuple[Check, ...]:
     (slowest_1, *_), (slowest_8, *_) = (_shares(runs[variant.name]) for variant in (MRC_1, MRC_8))
     line = slowest_1 * PORTS_GBPS
     checks = [
@@ -89,7 +90,7 @@ def _measure(runs: Runs) -> tuple[Check, ...]:
     return tuple(checks)
 
 
-def _draw(runs: Runs) -> Figure:
+def _draw(runs: Results) -> Figure:
     figure, (axes,) = new_panels(2.6)
     width = 0.8 / len(runs)
     for number, (name, run) in enumerate(runs.items()):

@@ -3,10 +3,10 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from testbed.campaign.store import Runs
 from testbed.results.analysis.delivery import message_times
 from testbed.results.records import COMPLETIONS
 from testbed.results.report.figures import style
+from testbed.runs.store import Results
 from testbed.studies.paper.checks import Check, at_least, between
 from testbed.studies.paper.experiments.drawing import legend_below, limit_line, new_panels
 from testbed.studies.paper.experiments.throughput import PORTS_GBPS, bus_gbps, gbps, only
@@ -48,14 +48,14 @@ def _write(place: str, what: str) -> Variant:
     return Variant(f"write-{what}-{place}", "write", changes, slowed=SLOWED[place])
 
 
-def _latency_us(runs: Runs, place: str) -> float:
+def _latency_us(runs: Results, place: str) -> float:
     """Median latency of a message, in real us."""
     run = runs[f"write-lat-{place}"]
     (flow,) = run.summary.flows
     return flow.latency.median.ms * 1e3 / run.summary.dilation if flow.latency else float("nan")
 
 
-def _half_round_trip_us(runs: Runs, place: str) -> float:
+def _half_round_trip_us(runs: Results, place: str) -> float:
     """Half of the median time from a message to the next, in real us.
 
     The next one is posted when the one before it is complete at the sender. This is how the paper
@@ -68,12 +68,12 @@ def _half_round_trip_us(runs: Runs, place: str) -> float:
     return float(np.median(np.diff(begun))) / 2 * 1e6 / run.summary.dilation
 
 
-def _bandwidth_gbps(runs: Runs, place: str) -> float:
+def _bandwidth_gbps(runs: Results, place: str) -> float:
     run = runs[f"write-bw-{place}"]
     return gbps(run, sum(flow.goodput_run_bps for flow in run.summary.flows))
 
 
-def _measure_writes(runs: Runs) -> tuple[Check, ...]:
+def _measure_writes(runs: Results) -> tuple[Check, ...]:
     latencies, bandwidths = [], []
     for place, where in PLACES.items():
         share = _bandwidth_gbps(runs, place) / NIC_GBPS
@@ -91,7 +91,7 @@ def _measure_writes(runs: Runs) -> tuple[Check, ...]:
     return (*latencies, *bandwidths)
 
 
-def _draw_writes(runs: Runs) -> Figure:
+def _draw_writes(runs: Results) -> Figure:
     figure, (left, right) = new_panels(2.4, columns=2)
     places, width = np.arange(len(PLACES)), 0.3
     for shift, measure, label, colour in (
@@ -116,12 +116,12 @@ def _draw_writes(runs: Runs) -> Figure:
     return figure
 
 
-def _measure_send_receive(runs: Runs) -> tuple[Check, ...]:
+def _measure_send_receive(runs: Results) -> tuple[Check, ...]:
     rate = bus_gbps(only(runs))
     return (at_least("rate of a host, of its ports'", rate / PORTS_GBPS, 0.9),)
 
 
-def _draw_send_receive(runs: Runs) -> Figure:
+def _draw_send_receive(runs: Results) -> Figure:
     run = only(runs)
     figure, (axes,) = new_panels(2.4)
     into = {flow.dst: gbps(run, flow.goodput_run_bps) / 8 for flow in run.summary.flows}

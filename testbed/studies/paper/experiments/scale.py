@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from testbed.campaign.job import Form
-from testbed.campaign.store import Run, Runs
 from testbed.results.report.figures import style
+from testbed.runs.job import Form
+from testbed.runs.result import Result
+from testbed.runs.store import Results
 from testbed.studies.paper.checks import RATIO, Check, at_least, at_most, between
 from testbed.studies.paper.experiments import drawing, throughput
 from testbed.studies.paper.experiments.collectives import (
@@ -142,13 +143,13 @@ _ALL_TO_ALLS = (
 for several seeds (docs/paper/studies.md)."""
 
 
-def _rate(runs: Runs, kind: str, sender: Sender, loss: float = 0.0) -> float:
+def _rate(runs: Results, kind: str, sender: Sender, loss: float = 0.0) -> float:
     """The bus bandwidth of a run, per host, in real Gb/s."""
     suffix = f"-loss-{loss:g}" if loss else ""
     return throughput.bus_gbps(runs[f"{kind}-64-{sender.name}{suffix}"])
 
 
-def _judge_all_reduce(runs: Runs) -> tuple[Check, ...]:
+def _judge_all_reduce(runs: Results) -> tuple[Check, ...]:
     rate = partial(_rate, runs, "allreduce")
     mrc, roce_1, roce_8, roce_16 = (rate(sender) for sender in (MRC, ROCE_1, ROCE_8, ROCE_16))
     little, much = (rate(MRC, loss) / mrc for loss in (LITTLE_LOSS, max(LOSSES)))
@@ -160,7 +161,7 @@ def _judge_all_reduce(runs: Runs) -> tuple[Check, ...]:
     )
 
 
-def _judge_all_to_all(runs: Runs) -> tuple[Check, ...]:
+def _judge_all_to_all(runs: Results) -> tuple[Check, ...]:
     """Judge as figure 17 is judged at its smaller size: 128 KiB for each host are few packets."""
     rate = partial(_rate, runs, "alltoall")
     mrc, roce_1, roce_2 = (rate(sender) for sender in (MRC, ROCE_1, ROCE_2))
@@ -185,7 +186,7 @@ _DRAWN = {
 }
 
 
-def _draw_rates(runs: Runs, kind: str) -> Figure:
+def _draw_rates(runs: Results, kind: str) -> Figure:
     """A bar for each run, with the rate of a host's ports."""
     figure, (axes,) = drawing.new_panels(2.6)
     for sender, loss in _DRAWN[kind]:
@@ -202,7 +203,7 @@ def _draw_rates(runs: Runs, kind: str) -> Figure:
 MANY = Variant("t1-death-512", "t1-death-512", excluded=_TOO_LARGE)
 
 
-def _goodput(run: Run) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def _goodput(run: Result) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """What each flow placed per second before the fault and some round trips after it."""
     (fault,) = run.summary.faults
     start, rtt = fault.effective_s or 0.0, run.data.base_rtt_s
@@ -215,7 +216,7 @@ def _goodput(run: Run) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     return steady, later
 
 
-def _judge_many(runs: Runs) -> tuple[Check, ...]:
+def _judge_many(runs: Results) -> tuple[Check, ...]:
     run = throughput.only(runs)
     steady, later = _goodput(run)
     links = np.array([flow.flow.ports_bps for flow in run.flows])
@@ -228,7 +229,7 @@ def _judge_many(runs: Runs) -> tuple[Check, ...]:
     )
 
 
-def _draw_many(runs: Runs) -> Figure:
+def _draw_many(runs: Results) -> Figure:
     run = throughput.only(runs)
     figure, (axes,) = drawing.new_panels(2.6)
     rtt, end = run.data.base_rtt_s, run.data.end_s

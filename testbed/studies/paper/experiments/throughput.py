@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from testbed.campaign.store import Run, Runs
 from testbed.model.errors import RunFailedError
 from testbed.model.summary import FaultSummary
 from testbed.model.summary.unit import Time
 from testbed.model.workload import BUS_FACTORS, members
 from testbed.results.analysis.delivery import Floats
 from testbed.results.analysis.fault_metrics import FlowTables
+from testbed.runs.result import Result
+from testbed.runs.store import Results
 from testbed.studies.paper.checks import Check, at_most, between
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ PORTS_GBPS = 400.0
 headers included."""
 
 
-def hosts_bps(run: Run) -> dict[str, float]:
+def hosts_bps(run: Result) -> dict[str, float]:
     """The goodput of each sending host over the whole run, all its queue pairs together."""
     rates: dict[str, float] = defaultdict(float)
     for flow in run.summary.flows:
@@ -43,23 +44,23 @@ def hosts_bps(run: Run) -> dict[str, float]:
     return rates
 
 
-def us_per_s(run: Run) -> float:
+def us_per_s(run: Result) -> float:
     """How long a second of a run would be at full speed, in us."""
     return 1e6 / run.summary.dilation
 
 
-def only(runs: Runs) -> Run:
+def only(runs: Results) -> Result:
     """The run of a figure that has a single one."""
     (run,) = runs.values()
     return run
 
 
-def gbps(run: Run, emulated_bps: float) -> float:
+def gbps(run: Result, emulated_bps: float) -> float:
     """A rate as it would be at full speed, in Gb/s."""
     return emulated_bps * run.summary.dilation / 1e9
 
 
-def bus_gbps(run: Run) -> float:
+def bus_gbps(run: Result) -> float:
     """Bus bandwidth of a run's collectives, per host, in real Gb/s.
 
     If no collective was completed: the rate at which hosts placed data over the whole run, but no
@@ -90,7 +91,7 @@ def total_bps(flows: Sequence[FlowTables], start: float, end: float) -> float:
     return sum(flow.delivery.goodput_bps(start, end) for flow in flows)
 
 
-def sliding(run: Run, flows: Sequence[FlowTables], moments: Floats, width_s: float) -> Floats:
+def sliding(run: Result, flows: Sequence[FlowTables], moments: Floats, width_s: float) -> Floats:
     """What flows together placed in the time before each moment, in Gb/s at full speed."""
     placed = np.zeros(len(moments))
     for flow in flows:
@@ -98,7 +99,7 @@ def sliding(run: Run, flows: Sequence[FlowTables], moments: Floats, width_s: flo
     return placed * 8 / width_s * run.summary.dilation / 1e9
 
 
-def before_faults(run: Run) -> tuple[float, float]:
+def before_faults(run: Result) -> tuple[float, float]:
     """The time from a few RTTs after the start to the first fault."""
     begin = 5 * run.data.base_rtt_s
     faults = [f.effective_s for f in run.summary.faults if f.effective_s is not None]
@@ -129,7 +130,7 @@ def measured(value: Time | None, what: str) -> Time:
     return value
 
 
-def interruption(run: Run) -> Check:
+def interruption(run: Result) -> Check:
     """Check that no fault kept a flow from delivering for long."""
     return at_most("longest interruption", longest_stall_rtts(run), MAX_STALL_RTTS, "{:.1f} RTT")
 
@@ -140,23 +141,23 @@ def losses(flow: FlowTables, start: float, end: float) -> int:
     return int(np.count_nonzero((times > start) & (times <= end)))
 
 
-def qps_failed(run: Run) -> Check:
+def qps_failed(run: Result) -> Check:
     """Check that no queue pair failed: no message ended in an error."""
     return between("queue pairs in error", run.summary.qps_in_error, 0, 0, "{:.0f}")
 
 
-def payload_intact(run: Run) -> Check:
+def payload_intact(run: Result) -> Check:
     """Check that all payload is in place as it was sent; what is under way at the end is not."""
     damaged = run.summary.integrity.bytes_lost + run.summary.integrity.bytes_corrupted
     return between("payload lost or corrupted", damaged, 0, 0, "{:.0f} B")
 
 
-def last_healed_s(run: Run) -> float:
+def last_healed_s(run: Result) -> float:
     """When the last fault was healed."""
     return max(f.healed_s or 0.0 for f in run.summary.faults)
 
 
-def phases(run: Run, settle_rtts: float = SETTLE_RTTS) -> list[tuple[float, float]]:
+def phases(run: Result, settle_rtts: float = SETTLE_RTTS) -> list[tuple[float, float]]:
     """The times between one change of the faults and the next, each without its settling."""
     changes = {f.effective_s for f in run.summary.faults} | {f.healed_s for f in run.summary.faults}
     times = sorted(t for t in changes if t is not None)
@@ -164,19 +165,19 @@ def phases(run: Run, settle_rtts: float = SETTLE_RTTS) -> list[tuple[float, floa
     return [(start + settle, end) for start, end in pairwise(times) if end - start > settle]
 
 
-def least_of_phases(run: Run, settle_rtts: float = SETTLE_RTTS) -> float:
+def least_of_phases(run: Result, settle_rtts: float = SETTLE_RTTS) -> float:
     """What the worse direction placed in the worst phase, of what the links in service allowed."""
     return min(
         share(qps, *phase) for qps in by_direction(run.flows) for phase in phases(run, settle_rtts)
     )
 
 
-def longest_stall_rtts(run: Run) -> float:
+def longest_stall_rtts(run: Result) -> float:
     """The longest time that any fault kept a flow from delivering in order, in base RTTs."""
     return max(stall_rtts(fault) for fault in run.summary.faults)
 
 
-def during_and_after(run: Run, settle_rtts: float = SETTLE_RTTS) -> tuple[float, float]:
+def during_and_after(run: Result, settle_rtts: float = SETTLE_RTTS) -> tuple[float, float]:
     """The goodput of the worse direction during the faults and after, relative to that before."""
     start = min(f.effective_s or 0.0 for f in run.summary.faults)
     healed = last_healed_s(run)
@@ -185,7 +186,7 @@ def during_and_after(run: Run, settle_rtts: float = SETTLE_RTTS) -> tuple[float,
     return during, least_of_before(run, healed + settle, run.data.end_s)
 
 
-def least_of_before(run: Run, start: float, end: float) -> float:
+def least_of_before(run: Result, start: float, end: float) -> float:
     """The goodput of the worst direction in a span of time, relative to that before the faults.
 
     All queue pairs from one host to another count together.

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from matplotlib.figure import Figure
 
-from testbed.campaign.store import Run, Runs
+from testbed.runs.result import Result
+from testbed.runs.store import Results
 from testbed.studies.paper.checks import Check, at_least
 from testbed.studies.paper.experiments.drawing import (
     draw_flows,
@@ -29,7 +30,7 @@ FOLLOWED = 0.85
 """The same in our study."""
 
 
-def follows(run: Run, least: float) -> tuple[Check, ...]:
+def follows(run: Result, least: float) -> tuple[Check, ...]:
     """Check that throughput follows what the uplinks allow, and returns with them."""
     steps = [share(run.flows, *phase) for phase in phases(run, SETTLE_RTTS)]
     healed = last_healed_s(run) + SETTLE_RTTS * run.data.base_rtt_s
@@ -54,7 +55,7 @@ _NSCC = {"kind": "mrc", "evs": 32, "congestion": "nscc"}
 NSCC = Variant("unequal-links-nscc", "unequal-links", {"transport": _NSCC})
 
 
-def _both_follow(runs: Runs) -> tuple[Check, ...]:
+def _both_follow(runs: Results) -> tuple[Check, ...]:
     return tuple(
         replace(check, what=f"{check.what}, {window}")
         for window, variant in (("a fixed window", FIXED), ("NSCC", NSCC))
@@ -62,7 +63,7 @@ def _both_follow(runs: Runs) -> tuple[Check, ...]:
     )
 
 
-def _draw_both(runs: Runs) -> Figure:
+def _draw_both(runs: Results) -> Figure:
     figure, panels = new_panels(4.8, 2, sharex=True, sharey=True)
     for axes, variant in zip(panels, (FIXED, NSCC), strict=True):
         run = runs[variant.name]

@@ -1,1 +1,0 @@
-"""The testbed for Python programs and notebooks: what `import testbed` offers."""

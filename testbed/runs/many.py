@@ -1,0 +1,323 @@
+"""Many runs: those that are missing are made, and those again that cannot be trusted."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass, field, replace
+from math import inf
+
+from testbed.model.errors import ExitStatus
+from testbed.model.progress import Progress
+from testbed.rights import acting_for
+from testbed.runs.job import (
+    FORMS,
+    SLOWED,
+    STATES,
+    Executor,
+    Form,
+    JobKey,
+    JobRecord,
+    PlannedRun,
+    error_of,
+)
+from testbed.runs.process import LocalExecutor
+from testbed.runs.progress import CampaignProgress
+from testbed.runs.result import Result
+from testbed.runs.store import Store
+
+OnEnd = Callable[[PlannedRun, JobRecord], None]
+"""Called with each run that has ended, as it was made, and with what became of it."""
+
+REPEAT_S = 30 * 60.0
+"""What making the emulated runs of all figures once may take, with those that are made again."""
+
+_REPORT_S = 1.0
+"""How often progress is reported."""
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """Which emulated runs are made again, how slowed down, and for how long.
+
+    Attributes:
+        seconds: how long all emulated runs of a campaign may take. Each is made once even so.
+        factors: by how much each attempt at a run is slowed down, the first one included.
+        stop_if_late: whether a run is ended as soon as the machine was too late for it, if it can
+            be made again in that time.
+    """
+
+    seconds: float = REPEAT_S
+    factors: tuple[float, ...] = SLOWED
+    stop_if_late: bool = True
+
+    def may_improve(self, planned: PlannedRun, record: JobRecord | None, store: Store) -> bool:
+        """Whether a run should be made again: it failed, or cannot be trusted."""
+        if record is not None and record.run is None:
+            return not record.must_not_repeat
+        run = store.best(planned)
+        return run is not None and planned.verdict(run.summary) != "trusted"
+
+    def urgency(self, planned: PlannedRun, store: Store) -> float:
+        """Which run is made again first: that in the worst state, above all one that is missing."""
+        run = store.best(planned)
+        return len(STATES) if run is None else STATES.index(planned.verdict(run.summary))
+
+    def choose(
+        self, candidates: Sequence[PlannedRun], seconds: float, factor: float, store: Store
+    ) -> list[PlannedRun]:
+        """The runs that can be made in a time if slowed down by a factor, most urgent first."""
+        chosen = []
+        for planned in sorted(candidates, key=lambda run: -self.urgency(run, store)):
+            expected_s = planned.expected_s(factor)
+            if expected_s <= seconds:
+                seconds -= expected_s
+                chosen.append(planned.slowed(factor))
+        return chosen
+
+
+ONCE = RetryPolicy(factors=(1.0,))
+"""Each run is made once, whatever it comes to."""
+
+
+@dataclass(frozen=True)
+class SeriesPolicy(RetryPolicy):
+    """Of a series on a cluster: emulated runs that cannot be trusted are made again elsewhere.
+
+    At the same dilation, which all runs of a case have; each as often as there are factors, its
+    first attempt included, however often the series is continued. Runs that fail are results.
+    """
+
+    seconds: float = inf
+    factors: tuple[float, ...] = (1.0, 1.0, 1.0)
+    stop_if_late: bool = False
+
+    def may_improve(self, planned: PlannedRun, record: JobRecord | None, store: Store) -> bool:
+        """Whether a run should be made again: it is finished, and cannot be trusted."""
+        attempts = len(store.attempts(planned))
+        fails = record is not None and record.run is None
+        left = not fails and 0 < attempts < len(self.factors)
+        return left and super().may_improve(planned, record, store)
+
+
+def many(
+    runs: Sequence[PlannedRun],
+    store: Store,
+    *,
+    pool: Executor,
+    retry: RetryPolicy = ONCE,
+    again: Sequence[PlannedRun] = (),
+    progress: Progress = lambda *_: None,
+    on_end: OnEnd = lambda _planned, _record: None,
+    made_before: int = 0,
+) -> dict[JobKey, JobRecord]:
+    """Make runs, each in a process of its own; one that fails does not end the others.
+
+    Emulated runs that cannot be trusted, or failed, are made again when all have been made once:
+    slower, and slower still after that, in what is left of the time, the most urgent first. A run
+    is ended as soon as the machine was too late for it, if it can be made again in that time. If
+    the time is over before it is made again, it is made once more, to its end.
+
+    Args:
+        runs: those that are to be made, once at least.
+        store: where they are found when they are made.
+        pool: makes them.
+        retry: which are made again.
+        again: emulated runs that were made before, and may be made again.
+        progress: called with what is being done, and the share done.
+        on_end: called as runs end.
+        made_before: how many runs of the campaign are there already, for the progress.
+
+    Returns:
+        What became of the runs that were not finished, by the keys of their jobs.
+    """
+    making = _Making(store, pool, progress, retry, on_end)
+    store.clean((*runs, *again))
+    for form in FORMS:
+        due, retried = ([run for run in each if run.job.form == form] for each in (runs, again))
+        making.make_form(form, due, retried, made_before)
+    return making.failures
+
+
+def made_here(
+    runs: Sequence[PlannedRun],
+    store: Store,
+    *,
+    retry: RetryPolicy = ONCE,
+    progress: Progress = lambda *_: None,
+) -> list[Result]:
+    """Make those of some runs that are missing, on this machine; of each the one that counts.
+
+    The arguments are those of `many`.
+
+    Raises:
+        InputError: the scenario of one is wrong.
+        MachineError: this machine cannot make one; the message says what is missing.
+        RunFailedError: one was not finished.
+    """
+    due = [run for run in runs if store.best(run) is None]
+    pool, before = LocalExecutor(store.directory), len(runs) - len(due)
+    with acting_for(store.directory):
+        try:
+            failures = many(
+                due, store, pool=pool, retry=retry, progress=progress, made_before=before
+            )
+        finally:
+            pool.stop()
+    best = []
+    for run in runs:
+        if (made := store.best(run)) is None:
+            raise error_of(failures.get(run.job.key), store.directory / run.job.log)
+        best.append(made)
+    return best
+
+
+@dataclass
+class _Making:
+    """Runs that are being made by `many`."""
+
+    store: Store
+    pool: Executor
+    progress: Progress
+    policy: RetryPolicy
+    on_end: OnEnd
+    failures: dict[JobKey, JobRecord] = field(default_factory=dict, init=False)
+
+    def make_form(
+        self, form: Form, runs: Sequence[PlannedRun], again: Sequence[PlannedRun], made_before: int
+    ) -> None:
+        policy = self.policy
+        factors = policy.factors if form == "emulated" else policy.factors[:1]
+        deadline = _Deadline(policy.seconds)
+        batch, candidates = list(runs), {run.job.key: run for run in (*runs, *again)}
+        cut_short: set[JobKey] = set()
+        for attempt, factor in enumerate(factors):
+            if attempt:
+                due = [*candidates.values()]
+                batch = policy.choose(due, deadline.left_s, factor, self.store)
+            if not batch:
+                if attempt:
+                    break
+                continue
+            following = factors[attempt + 1] if attempt + 1 < len(factors) else None
+            budget = _Budget(batch, deadline, following)
+            what = f"{form}, {factor:g} times slower," if factor > 1 else form
+            ended = dict(self._make(batch, budget, f"{what} run", 0 if attempt else made_before))
+            cut_short = (cut_short - ended.keys()) | budget.cut_short
+            for key, may_improve in ended.items():
+                if not may_improve:
+                    del candidates[key]
+        missing = [
+            run
+            for run in candidates.values()
+            if run.job.key in cut_short and self.store.best(run) is None
+        ]
+        if missing:
+            dict(self._make(missing, _Budget(missing, deadline, None), f"{form}, to the end, run"))
+
+    def _make(
+        self, runs: Sequence[PlannedRun], budget: "_Budget", what: str, made_before: int = 0
+    ) -> Iterator[tuple[JobKey, bool]]:
+        """Make each of some runs of one form; yield its key, and whether it may be made again."""
+        form = runs[0].job.form
+        progress = CampaignProgress(runs, self.pool.slots(form), self.progress, what, made_before)
+        pending: dict[Future[JobRecord], tuple[PlannedRun, bool]] = {}
+        waiting = iter(runs)
+        try:
+            while True:
+                slots = progress.slots = self.pool.slots(form)  # workers come and go
+                while len(pending) < slots and (planned := next(waiting, None)) is not None:
+                    progress.note_start(planned)
+                    early = self.policy.stop_if_late and budget.allows_retry(planned)
+                    how = planned.job.how
+                    how = replace(how, stop_if_late=how.stop_if_late or early)
+                    pending[self.pool.submit(replace(planned.job, how=how))] = planned, early
+                if not pending:
+                    return
+                done, _ = wait(pending, return_when=FIRST_COMPLETED, timeout=_REPORT_S)
+                progress.report()
+                for future in done:
+                    planned, early = pending.pop(future)
+                    record = future.result()
+                    self._note_end(planned, record)
+                    retry = form == "emulated" and self.policy.may_improve(
+                        planned, record, self.store
+                    )
+                    budget.note_end(planned, record, slots, retry=retry, stop_if_late=early)
+                    state = self.store.state(planned, record)
+                    progress.note_end(planned, state, len(budget.cut_short))
+                    yield planned.job.key, retry
+        except BaseException:
+            self._stop([planned for planned, _ in pending.values()])
+            raise
+
+    def _stop(self, under_way: Sequence[PlannedRun]) -> None:
+        """End the runs that are under way; keep those that were finished meanwhile."""
+        self.pool.stop()
+        self.store.clean(under_way)
+        for planned in under_way:
+            if (record := self.store.record(planned)) is not None:
+                self._note_end(planned, record)
+
+    def _note_end(self, planned: PlannedRun, record: JobRecord) -> None:
+        self.failures.pop(planned.job.key, None)
+        if record.failure:
+            self.failures[planned.job.key] = record
+        self.on_end(planned, record)
+
+
+class _Deadline:
+    """The time until which emulated runs that cannot be trusted are made again.
+
+    The time that was spent on lost workers is not subtracted: it has a budget of its own.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.until = time.monotonic() + seconds
+
+    @property
+    def left_s(self) -> float:
+        """How much of it is left, in seconds; negative if it is over."""
+        return self.until - time.monotonic()
+
+
+class _Budget:
+    """What time is left to make runs again, while others are still to be made in turn.
+
+    Attributes:
+        cut_short: the keys of the runs that were ended early.
+    """
+
+    def __init__(
+        self, runs: Sequence[PlannedRun], deadline: _Deadline, factor: float | None
+    ) -> None:
+        """Plan the time of some runs; `factor`: of those that are made again, None if none are."""
+        self.cut_short: set[JobKey] = set()
+        self._remaining_s = sum(run.expected_s() for run in runs)
+        self._deadline = deadline
+        self._factor = factor
+
+    def allows_retry(self, planned: PlannedRun) -> bool:
+        """Whether the run that is next can be made again, even if it goes on to its end."""
+        if self._factor is None:
+            return False
+        retry_s = planned.expected_s(self._factor)
+        return self._remaining_s + retry_s <= self._deadline.left_s
+
+    def note_end(
+        self, planned: PlannedRun, record: JobRecord, slots: int, *, retry: bool, stop_if_late: bool
+    ) -> None:
+        """Take note of a run that has ended, one of so many that are made at a time."""
+        self._deadline.until += record.lost_s / slots
+        self._remaining_s -= planned.expected_s()
+        if self._factor is not None and retry:
+            self._remaining_s += planned.expected_s(self._factor)
+        if stop_if_late and record.run is None and record.status == ExitStatus.UNTRUSTED:
+            self.cut_short.add(planned.job.key)
+
+
+def estimate_s(runs: Sequence[PlannedRun], pool: Executor) -> dict[Form, float]:
+    """How long runs will take, by their form, if each has to be made once."""
+    return {
+        form: sum(run.expected_s() for run in runs if run.job.form == form) / pool.slots(form)
+        for form in FORMS
+    }

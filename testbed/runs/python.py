@@ -1,0 +1,303 @@
+"""Runs made from Python: one, or a sweep over values and seeds, and its comparison.
+
+Simulated ones are made in this process, a sweep and emulated ones by processes of their own.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from testbed.model.errors import InputError
+from testbed.model.files.scenarios import Dilation
+from testbed.model.scenario import Scenario
+from testbed.model.summary.scopes import SCOPES
+from testbed.results.comparison import Row, compare, group_of
+from testbed.results.run_directory import TIME_FORMAT, new_directory
+from testbed.runs.campaign import Place, series_made
+from testbed.runs.finding import run_meant
+from testbed.runs.job import SLOWED, UNDRAWN, error_of, planned_run
+from testbed.runs.making import make, require_makeable
+from testbed.runs.many import RetryPolicy, made_here
+from testbed.runs.result import Result
+from testbed.runs.scenarios import checked, plain
+from testbed.runs.series import SeriesPlan, plan_series
+from testbed.runs.store import Store
+
+if TYPE_CHECKING:
+    import polars as pl
+
+RESULTS = Path("results")
+"""Where runs are written by default: in the current directory."""
+
+PREFIX = "python-"
+"""The name of the directory of an emulated run begins with it; the time follows."""
+
+
+def simulate(
+    scenario: Scenario | str | Path, *, seed: int | None = None, results: str | Path = RESULTS
+) -> Result:
+    """Simulate a scenario in virtual time: no root, and equal seeds give equal results.
+
+    Args:
+        scenario: an object, or the name or path of a scenario.
+        seed: in place of the scenario's.
+        results: the directory of all results; the run gets one of its own in it.
+
+    Raises:
+        InputError: the scenario is wrong, or cannot be simulated (kernel TCP and MPTCP).
+        RunFailedError: the run did not finish.
+        MachineError: this process was forked after Polars had been loaded, or memory is short.
+    """
+    simulated = _with_seed(checked(scenario), seed)
+    require_makeable(simulated, "simulated")
+    return make(simulated, "simulated", Path(results), how=UNDRAWN)
+
+
+def emulate(
+    scenario: Scenario | str | Path,
+    *,
+    seed: int | None = None,
+    results: str | Path = RESULTS,
+    attempts: int = 3,
+) -> Result:
+    """Run a scenario with real packets through the kernel (root), by `testbed run`.
+
+    A run that this machine was too late for is made again, at larger dilations; the best counts.
+    Look at `Result.verdict`.
+
+    Args:
+        scenario: an object, or the name or path of a scenario.
+        seed: in place of the scenario's.
+        results: the directory of all results.
+        attempts: how often the run is made at most until it can be trusted: 1, 2 or 3.
+
+    Raises:
+        InputError: the scenario is wrong.
+        MachineError: this machine cannot run it; the message says what is missing.
+        RunFailedError: the run did not finish.
+    """
+    emulated = _with_seed(checked(scenario), seed)
+    run = planned_run(emulated, "emulated", "run", name=emulated.name)
+    stamp = datetime.now().astimezone().strftime(TIME_FORMAT)
+    directory = new_directory(Path(results) / emulated.name, f"{PREFIX}{stamp}")
+    (result,) = made_here([run], Store(directory), retry=_until_trusted(attempts))
+    return result
+
+
+def load_result(directory: str | Path) -> Result:
+    """The result of a run that was made before, by `testbed run`, `testbed simulate` or Python.
+
+    Args:
+        directory: the run's, its scenario's or SERIES/CASE; of several runs the latest counts.
+
+    Raises:
+        InputError: it is no directory of a run.
+    """
+    return Result(run_meant(Path(directory)).path)
+
+
+def _with_seed(scenario: Scenario, seed: int | None) -> Scenario:
+    return scenario if seed is None else checked(scenario, {"seed": seed})
+
+
+def _until_trusted(attempts: int) -> RetryPolicy:
+    return RetryPolicy(factors=SLOWED[:attempts], stop_if_late=False)
+
+
+_SCOPES = ("flows", "faults", "operations")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One combination of swept values.
+
+    Attributes:
+        name: the values in one line: `transport.spray=blind`.
+        settings: the values, by key path.
+        runs: the result with each seed, in order.
+    """
+
+    name: str
+    settings: Mapping[str, Any]
+    runs: tuple[Result, ...]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The results of a sweep; a notebook displays their comparison.
+
+    Attributes:
+        directory: where all runs are.
+        cases: each combination of values, in order; the last key varies first.
+    """
+
+    directory: Path
+    cases: tuple[Case, ...]
+
+    def __iter__(self) -> Iterator[Case]:
+        """The cases."""
+        return iter(self.cases)
+
+    def __len__(self) -> int:
+        """How many cases there are."""
+        return len(self.cases)
+
+    @cached_property
+    def frame(self) -> "pl.DataFrame":
+        """A row for each run: the swept values, `seed`, `verdict`, and metrics.
+
+        Metrics are called as under `expect:` of a scenario, such as `faults.stall_rtt`; of several
+        flows or faults the worst counts (or the sum, of counts). Null: not measured; inf: never.
+        """
+        import polars as pl
+
+        rows = [
+            {
+                **{key: _scalar(value) for key, value in case.settings.items()},
+                "seed": run.seed,
+                "verdict": run.verdict,
+                **_metrics(run),
+            }
+            for case in self.cases
+            for run in case.runs
+        ]
+        return pl.DataFrame(rows, infer_schema_length=None, strict=False)
+
+    @cached_property
+    def comparison(self) -> "pl.DataFrame":
+        """A row for each metric and case, over the seeds.
+
+        Columns: `fault` (empty: of the whole run), `metric`, `unit`, `case`, `median`, `low` and
+        `high`, `confident`, `runs` (in how many it was measured, such as `2 of 3`). With six values
+        or more `confident` is true: `low` to `high` is a 95% confidence interval of the median.
+        With fewer it is false: they are the least and the greatest value.
+        """
+        import polars as pl
+
+        rows = [
+            {
+                "fault": row.fault,
+                "metric": row.metric,
+                "unit": row.unit,
+                "case": case.name,
+                "median": None if cell.value is None else cell.value.median,
+                "low": None if cell.value is None else cell.value.low,
+                "high": None if cell.value is None else cell.value.high,
+                "confident": None if cell.value is None else cell.value.confident,
+                "runs": cell.basis,
+            }
+            for row in self._rows
+            for case, cell in zip(self.cases, row.cells, strict=True)
+        ]
+        return pl.DataFrame(rows, infer_schema_length=None)
+
+    @cached_property
+    def _rows(self) -> tuple[Row, ...]:
+        return compare(
+            [group_of(case.name, [run.directory for run in case.runs]) for case in self.cases]
+        )
+
+    def __repr__(self) -> str:
+        """How much it is."""
+        runs = sum(len(case.runs) for case in self.cases)
+        return f"Sweep({self.directory}, {len(self.cases)} cases, {runs} runs)"
+
+    def _repr_html_(self) -> str:
+        from testbed.results.report.comparison_report import format_estimate
+
+        head = "".join(f"<th>{escape(case.name)}</th>" for case in self.cases)
+        rows = "".join(
+            f"<tr><td>{escape(row.name)}</td>"
+            + "".join(
+                f"<td>{format_estimate(cell.value)} {escape(row.unit)}</td>" for cell in row.cells
+            )
+            + "</tr>"
+            for row in self._rows
+        )
+        from testbed.results.analysis.estimates import interval_meaning
+
+        meaning = interval_meaning([len(case.runs) for case in self.cases])
+        said = f"<p>Medians{f', with their {meaning}' if meaning else ''}.</p>"
+        return f"{said}<table><tr><th></th>{head}</tr>{rows}</table>"
+
+
+def sweep(
+    scenario: Scenario | str | Path,
+    values: Mapping[str, Sequence[Any]],
+    *,
+    seeds: int | Sequence[int] = 1,
+    emulated: bool = False,
+    results: str | Path = RESULTS,
+    attempts: int = 3,
+) -> Sweep:
+    """Make a run for each combination of values and each seed, several at a time if simulated.
+
+    Args:
+        scenario: an object, or the name or path of a scenario.
+        values: for key paths the values that each takes:
+            `{"transport.spray": ["adaptive", "blind"]}`.
+        seeds: the seeds, or how many, counting up from the scenario's.
+        emulated: whether with real packets (root), one run at a time.
+        results: the directory of all results.
+        attempts: how often an emulated run is made at most until it can be trusted: 1, 2 or 3.
+
+    Raises:
+        InputError: a value is wrong. Nothing was run then.
+        MachineError: this machine cannot run it.
+        RunFailedError: a run did not finish.
+    """
+    base = checked(scenario)
+    if not isinstance(seeds, int) and "seed" in values:
+        raise InputError.of("seeds", str([*seeds]), "how many, where seed is swept")
+    swept = {key: [plain(value) for value in of_key] for key, of_key in values.items()}
+
+    def planned(_: Dilation) -> tuple[SeriesPlan, dict[int, Scenario]]:
+        return plan_series(
+            [base.name],
+            lambda _, settings: checked(base, settings),
+            sweep=swept,
+            seeds=seeds,
+            settings={},
+            simulated=not emulated,
+        )
+
+    with series_made(
+        planned,
+        "emulated" if emulated else "simulated",
+        Place(Path(results)),
+        how=UNDRAWN,
+        retry=_until_trusted(attempts),
+    ) as made:
+        pass
+    runs = dict[int, list[Result]]()
+    for (case, _), run in zip(made.series.plan.runs, made.runs, strict=True):
+        record = made.records.get(run.job.key)
+        if record is None or record.run is None:
+            raise error_of(record, made.directory / run.job.log)
+        runs.setdefault(case.number, []).append(Result(made.directory / record.run))
+    cases = made.series.plan.cases
+    return Sweep(
+        made.directory,
+        tuple(Case(case.name, case.settings, tuple(runs[case.number])) for case in cases),
+    )
+
+
+def _metrics(run: Result) -> dict[str, float | None]:
+    """The metrics of a run, one number each."""
+    values: dict[str, float | None] = {}
+    for scope in _SCOPES:
+        groups = getattr(run.summary, scope)
+        for key, quantity in SCOPES[scope].quantities.items():
+            numbers = [n for group in groups if (n := quantity.of(group)) is not None]
+            number = quantity.metric.combine(numbers)
+            values[f"{scope}.{key}"] = None if number is None or not numbers else float(number)
+    return values
+
+
+def _scalar(value: Any) -> Any:
+    """A swept value in a column."""
+    return value if isinstance(value, str | int | float) else str(value)

@@ -1,0 +1,377 @@
+"""Many runs of one scenario or several: repeats with different seeds, and sweeps over keys.
+
+A series is a directory: `sweep.json` lists what it consists of and what has been run. Below it is a
+directory for every case, which holds the case's runs. A case has a number and a name, which are
+given to it once, in `sweep.json`; commands take either.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from itertools import product
+from math import inf
+from pathlib import Path, PurePath
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from testbed.model.errors import InputError
+from testbed.model.files.scenarios import require_taken, taken
+from testbed.model.scenario import MAX_SEED, Scenario
+from testbed.results.run_directory import TIME_FORMAT, RunDirectory, new_directory
+from testbed.runs.job import UNDRAWN, How, JobKey, JobRecord, PlannedRun, planned_run
+
+INDEX = "sweep.json"
+PREFIX = "series-"
+"""The name of a series' directory begins with it; the time follows."""
+
+SEVERAL = "several"
+"""The directory of series of several scenarios, in that of all results."""
+
+_FOLDER_BYTES = 80
+"""The longest name of a case's folder, without its number."""
+
+Settings = dict[str, Any]
+"""Values by key path of the scenario, such as transport.evs."""
+
+Load = Callable[[str, Settings], Scenario]
+"""Loads and checks a scenario, named as the user did, with some of its keys set."""
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SeriesCase(_Record):
+    """Runs of a series that differ by their seed only.
+
+    No two cases of a series have the same `number`, `name` or `folder`, the directory of its runs.
+    `label` is what its scenario is called in the series. `settings` are the swept values that it
+    has. `content` is a digest of its scenario and topology, without the seed: runs of another
+    content do not belong to it, whatever it is called.
+    """
+
+    number: int
+    name: str
+    folder: str
+    label: str
+    scenario: str
+    settings: Settings
+    seeds: list[int]
+    content: str
+
+
+class SeriesPlan(_Record):
+    """What a series consists of; `settings` are those of all its cases.
+
+    `dilation` is the one that was chosen for `auto`; None if no case has that.
+    """
+
+    name: str
+    simulated: bool
+    settings: Settings
+    dilation: float | None = None
+    cases: list[SeriesCase]
+
+    @property
+    def runs(self) -> list[tuple[SeriesCase, int]]:
+        """Every run: all cases with their first seed, then with the next.
+
+        So drift meets all cases alike.
+        """
+        return [
+            (case, seed)
+            for seeds in zip(*(case.seeds for case in self.cases), strict=True)
+            for case, seed in zip(self.cases, seeds, strict=True)
+        ]
+
+    @property
+    def first(self) -> str:
+        """What the first run is called."""
+        return _called(*self.runs[0])
+
+    def differences(self, other: "SeriesPlan") -> list[str]:
+        """The names of what differs from another plan."""
+        different = _different(self, other)
+        if [case.name for case in self.cases] != [case.name for case in other.cases]:
+            return different
+        of_cases = {
+            name: None
+            for case, counterpart in zip(self.cases, other.cases, strict=True)
+            for name in _different(case, counterpart)
+        }
+        return [*(name for name in different if name != "cases"), *of_cases]
+
+    def cases_called(self, text: str) -> list[SeriesCase]:
+        """The cases that a user means: one by its number, name or folder, or all of a scenario.
+
+        Raises:
+            InputError: that is the number of one and the name of another.
+        """
+        names = {case.number: (str(case.number), str(PurePath(case.name))) for case in self.cases}
+        number = text.lstrip("0") if text.isdecimal() else text
+        meant = [
+            case
+            for case in self.cases
+            if case.folder == text or number == names[case.number][0] or text in names[case.number]
+        ]
+        if len(meant) > 1:
+            expected = f"a name of one case; it means {' and '.join(c.folder for c in meant)}"
+            raise InputError.of("CASE", text, expected, "give its number, or its full name")
+        return (
+            meant
+            or [case for case in self.cases if case.label == text]
+            or [case for case in self.cases if case.scenario == text]
+        )
+
+
+def _different(record: _Record, other: _Record) -> list[str]:
+    return [n for n in type(record).model_fields if getattr(record, n) != getattr(other, n)]
+
+
+class SeriesRun(_Record):
+    """A run of a series that has ended: the number of its case, and its seed.
+
+    `run` is its directory relative to the series'; of a run that failed, its log, `error` is the
+    reason, and `status` the exit status of its command (minus the signal that killed it).
+    """
+
+    case: int
+    seed: int
+    run: str
+    seconds: float
+    error: str | None = None
+    status: int | None = None
+
+
+class Series(_Record):
+    """The content of `sweep.json`."""
+
+    plan: SeriesPlan
+    done: list[SeriesRun] = []
+
+    def write(self, directory: Path) -> None:
+        """Write `sweep.json`."""
+        RunDirectory(directory).write(INDEX, self.model_dump_json(indent=2) + "\n")
+
+    @property
+    def called(self) -> list[tuple[str, SeriesRun]]:
+        """The runs that have ended, each with what it is called."""
+        cases = {case.number: case for case in self.plan.cases}
+        return [(_called(cases[run.case], run.seed), run) for run in self.done]
+
+
+def plan_series(
+    names: Sequence[str],
+    load: Load,
+    *,
+    labels: Sequence[str] = (),
+    sweep: Mapping[str, Sequence[Any]],
+    seeds: int | Sequence[int] = 1,
+    settings: Settings,
+    simulated: bool,
+) -> tuple[SeriesPlan, dict[int, Scenario]]:
+    """What a series consists of, and the scenario of each of its cases by number.
+
+    Combinations of swept values that differ only by keys that their transport does not know are
+    one case.
+
+    Args:
+        names: the scenarios.
+        load: loads the scenario of a case.
+        labels: what each scenario is called; none: as its file calls it.
+        sweep: for key paths the values that each takes; the last key varies first.
+        seeds: those of each case, or how many, counting up from its scenario's.
+        settings: what is set in all cases. They are set by `load`.
+        simulated: whether its runs are.
+
+    Raises:
+        InputError: a case is wrong, two scenarios are called the same, or a seed is out of range.
+    """
+    combinations = [
+        (i, label, case_settings, scenario)
+        for i, name in enumerate(names)
+        for label in [labels[i] if labels else ""]
+        for case_settings, scenario in _combinations(name, load, sweep)
+    ]
+    digits = len(str(len(combinations)))
+    cases, sources = list[SeriesCase](), dict[str, int]()
+    for number, (i, label, case_settings, scenario) in enumerate(combinations, 1):
+        needs_name = len(names) > 1 or not case_settings
+        name = named(label or (scenario.name if needs_name else ""), case_settings)
+        if sources.setdefault(name, i) != i:
+            remedy = "--label gives each scenario a name"
+            raise InputError.of("SCENARIO", f"two named {name}", "one", remedy)
+        while name in (case.name for case in cases):  # values that are written alike
+            name = f"{name} ({number})"
+        sources[name] = i
+        case = SeriesCase(
+            number=number,
+            name=name,
+            folder=case_folder(number, name, digits),
+            label=label or scenario.name,
+            scenario=scenario.name,
+            settings=case_settings,
+            seeds=_seeds(scenario, seeds),
+            content=digest(scenario),
+        )
+        cases.append(case)
+    scenarios = {number: each[3] for number, each in enumerate(combinations, 1)}
+    for option, values in (("--set", settings), ("--sweep", sweep)):
+        require_taken(option, values, scenarios.values())
+    plan = SeriesPlan(
+        name=", ".join(labels or dict.fromkeys(case.scenario for case in cases)),
+        simulated=simulated,
+        settings=settings,
+        cases=cases,
+    )
+    return plan, scenarios
+
+
+def _combinations(
+    name: str, load: Load, sweep: Mapping[str, Sequence[Any]]
+) -> Iterator[tuple[Settings, Scenario]]:
+    """Each combination of the swept values that a scenario knows, with its own scenario."""
+    seen = set[str]()
+    for values in product(*sweep.values()):
+        swept = dict(zip(sweep, values, strict=True))
+        scenario = load(name, swept)
+        settings = taken(swept, scenario)
+        written = json.dumps(settings, default=repr)
+        if written not in seen:
+            yield settings, scenario
+        seen.add(written)
+
+
+def _seeds(scenario: Scenario, seeds: int | Sequence[int]) -> list[int]:
+    each = range(scenario.seed, scenario.seed + seeds) if isinstance(seeds, int) else seeds
+    for seed in each:
+        require_seed(seed)
+    return [*each]
+
+
+def require_seed(seed: int) -> None:
+    """Check a seed that does not come from a file.
+
+    Raises:
+        InputError: it is out of range.
+    """
+    if not 0 <= seed <= MAX_SEED:
+        raise InputError.of("--seed", str(seed), f"a whole number from 0 to {MAX_SEED}")
+
+
+def new_series(plan: SeriesPlan, results: Path) -> Path:
+    """Make the directory of a new series, which is nobody else's.
+
+    Raises:
+        InputError: the directory of all results cannot be written to.
+    """
+    scenarios = {case.scenario for case in plan.cases}
+    parent = results / (scenarios.pop() if len(scenarios) == 1 else SEVERAL)
+    stamp = datetime.now().astimezone().strftime(TIME_FORMAT)
+    return new_directory(parent, f"{PREFIX}{stamp}")
+
+
+def planned_runs(
+    plan: SeriesPlan, scenarios: Mapping[int, Scenario], how: How = UNDRAWN
+) -> list[PlannedRun]:
+    """The runs of a plan, in its order.
+
+    Args:
+        plan: what the series consists of.
+        scenarios: that of each case, by its number.
+        how: how each is made, beside its scenario.
+    """
+    return [
+        planned_run(
+            scenarios[case.number].model_copy(update={"seed": seed}),
+            "simulated" if plan.simulated else "emulated",
+            case.folder,
+            name=_called(case, seed),
+            how=how,
+        )
+        for case, seed in plan.runs
+    ]
+
+
+def _called(case: SeriesCase, seed: int) -> str:
+    """The name of a run."""
+    return f"{case.name}, seed {seed}"
+
+
+def series_of(
+    plan: SeriesPlan, runs: Sequence[PlannedRun], records: Mapping[JobKey, JobRecord]
+) -> Series:
+    """A series with the runs that have ended, in the order of the plan.
+
+    Args:
+        plan: what it consists of.
+        runs: its planned runs.
+        records: what became of them, by the keys of their jobs.
+    """
+    ended = [
+        SeriesRun(
+            case=case.number,
+            seed=seed,
+            run=record.run or str(run.job.log),
+            seconds=round(record.seconds, 1),
+            error=record.failure or None,
+            status=record.status if record.failure else None,
+        )
+        for (case, seed), run in zip(plan.runs, runs, strict=True)
+        if (record := records.get(run.job.key)) is not None
+    ]
+    return Series(plan=plan, done=ended)
+
+
+def digest(scenario: Scenario) -> str:
+    """A digest of a scenario and its topology, without the seed."""
+    content = scenario.model_dump(mode="json", by_alias=True, exclude={"seed"})
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def named(scenario: str, settings: Settings) -> str:
+    """The name of a case: its scenario's, if any, and the swept values."""
+    values = (f"{key}={_written(value)}" for key, value in settings.items())
+    return ", ".join(filter(None, (scenario, *values)))
+
+
+def _written(value: Any) -> str:
+    """A value as it is written in YAML."""
+    if not isinstance(value, dict | list):
+        return str(value)
+    text: str = yaml.safe_dump(value, default_flow_style=True, width=inf, sort_keys=False)
+    return text.strip()
+
+
+def case_folder(number: int, name: str, digits: int = 1) -> str:
+    """The name of the directory of a case's runs: its number, and as much of its name as fits.
+
+    Args:
+        number: the case's, which no other one has.
+        name: what it is called.
+        digits: how many the number has at least.
+    """
+    readable = re.sub(r"[^\w.=,+-]+", "_", name).encode()[:_FOLDER_BYTES].decode(errors="ignore")
+    return f"{number:0{digits}}-{readable}"
+
+
+def load_series(directory: Path) -> Series:
+    """Read `sweep.json` of a directory.
+
+    Raises:
+        InputError: there is none, or it is damaged.
+    """
+    file = directory / INDEX
+    try:
+        return Series.model_validate_json(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError.of(str(file), "", f"a series ({error.strerror})") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        message = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        remedy = "if another version of the testbed made it, compare its runs' directories"
+        raise InputError.of(str(file), "", f"a series ({message})", remedy) from None
