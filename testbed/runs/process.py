@@ -96,19 +96,20 @@ def _made(request: Request, form: Form) -> JobRecord:
         return JobRecord(status, time.monotonic() - began, run, message, encoded)
 
     try:
-        fast.check()
-        scenario = recorded_scenario(request.scenario)
-        require_makeable(scenario, form, request.how)
-        if form == "emulated":
-            Machines.here(force=request.how.force).require(scenario)
-        result = make(
-            scenario,
-            form,
-            request.results,
-            how=request.how,
-            folder=request.folder,
-            watch=lambda *_: signals_stop(),
-        )
+        with signals_stop():
+            fast.check()
+            scenario = recorded_scenario(request.scenario)
+            require_makeable(scenario, form, request.how)
+            if form == "emulated":
+                Machines.here(force=request.how.force).require(scenario)
+            result = make(
+                scenario,
+                form,
+                request.results,
+                how=request.how,
+                folder=request.folder,
+                watch=lambda *_: signals_stop(),
+            )
     except Stopped as stopped:
         return replace(record(SIGNALLED + stopped.number), message=f"stopped by {stopped.name}")
     except TestbedError as error:
@@ -248,7 +249,7 @@ class _Process:
             message = f"not done after {show_wait(timeout_s)}"
             return JobRecord(ExitStatus.FAILED, seconds, message=message)
         try:
-            return replace(JobRecord(**json.loads(said)), seconds=seconds)
+            return JobRecord(**{**json.loads(said), "seconds": seconds})
         except (ValueError, TypeError):  # it was killed, or could not begin
             self._log.seek(0)
             printed = self._log.read().strip()[-_KEPT_CHARACTERS:]
