@@ -138,7 +138,8 @@ def pytest_runtest_makereport(
 
 def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
     """Count what is not judged by itself."""
-    if (_NOT_JUDGED, True) in report.user_properties:
+    # The report of a file that cannot be imported has no properties.
+    if (_NOT_JUDGED, True) in getattr(report, "user_properties", ()):
         return _NOT_JUDGED, "N", "NOT JUDGED"
     return None
 

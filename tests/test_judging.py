@@ -96,3 +96,11 @@ def test_nobody_waits_longer_than_is_allowed(tmp_path: Path) -> None:
     done = _session(tmp_path, untrusted=3, calm=1.01, patience=0)
     assert "waiting" not in done.stderr
     assert done.stdout.splitlines()[-1] == COUNTED.format(1, 0, "1 not judged")
+
+
+def test_a_file_that_cannot_be_imported_is_named(tmp_path: Path) -> None:
+    (tmp_path / "test_broken.py").write_text("import no_such_module")
+    done = _session(tmp_path, untrusted=0, calm=1.01)
+    assert "No module named 'no_such_module'" in done.stdout
+    assert "Traceback" not in done.stderr
+    assert "INTERNALERROR" not in done.stdout + done.stderr

@@ -36,7 +36,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "mapper/agents": {"mapper", "model", "mrc", "results", "sandbox"},
     "sim": {"host", "host/workloads", "mapper", "model", "mrc", "results"},
     "emulation/controller": {"control_api", "emulation/fabric", "model", "sandbox"},
-    "device": {"emulation/endpoint", "emulation/fabric", "model", "mrc", "sandbox"},
+    "device": {"emulation/endpoint", "emulation/fabric", "host", "model", "mrc", "sandbox"},
     "emulation/perftest": {
         "command_options",
         "emulation/endpoint",
@@ -49,7 +49,6 @@ MAY_IMPORT: dict[str, set[str]] = {
         "sandbox",
     },
     "emulation/ev_modes": {"emulation/endpoint", "emulation/fabric", "model", "mrc", "sandbox"},
-    "drawings": {"model", "mrc", "results"},
     "live": {
         "control_api",
         "drawings",

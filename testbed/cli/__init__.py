@@ -25,7 +25,6 @@ from testbed.cli.list_ import list_
 from testbed.cli.operating import ev_commands, port_commands
 from testbed.cli.paths import paths
 from testbed.cli.perftest import write_bw, write_lat
-from testbed.cli.protocol import protocol
 from testbed.cli.replay import replay
 from testbed.cli.report import report
 from testbed.cli.run import run
@@ -182,7 +181,7 @@ def command_line() -> typer.Typer:
     commands: dict[str, tuple[Callable[..., None], ...]] = {
         "Run": (run, simulate, shell, write_bw, write_lat),
         "Look at runs": (watch, replay, report, compare),
-        "Look at a fabric": (list_, validate, schema, topo, paths, trace, protocol),
+        "Look at a fabric": (list_, validate, schema, topo, paths, trace),
         "Judge": (figures, bench),
         "Machine": (doctor, clean),
     }

@@ -153,7 +153,7 @@ def _make_series(options: "RunOptions", form: "Form", how: "How", machines: "Mac
 
 _MEANINGS = {
     ExitStatus.CRASHED: "the program crashed",
-    ExitStatus.FAILED: "an expectation is not met, data was lost or corrupted, or it did not end,",
+    ExitStatus.FAILED: "a bound is not met, data was lost, a program failed, or it did not end,",
     ExitStatus.WRONG_INPUT: "something cannot be used",
     ExitStatus.MACHINE_CANNOT: "the machine lacked something",
     ExitStatus.UNTRUSTED: "no figure can be trusted",

@@ -32,7 +32,7 @@ def topo(
     ] = None,
 ) -> None:
     """Draw a fabric: planes side by side, T1s above T0s above hosts."""
-    from testbed.drawings.picture import compact
+    from testbed.drawings import compact
     from testbed.model.files.topologies import load_topology
 
     fabric = load_topology(topology)
@@ -55,7 +55,7 @@ def _require_drawable(topology: "Topology", where: str) -> None:
 
 
 def _write(topology: "Topology", output: Path) -> None:
-    from testbed.drawings.picture import graphviz, mermaid
+    from testbed.drawings import graphviz, mermaid
 
     if output.suffix not in _SUFFIXES:
         raise InputError.of("--output", output.name, f"a name that ends in {', '.join(_SUFFIXES)}")
@@ -64,6 +64,6 @@ def _write(topology: "Topology", output: Path) -> None:
             text = graphviz(topology) if output.suffix == ".dot" else mermaid(topology)
             output.write_text(text + "\n", encoding="utf-8")
         else:
-            from testbed.drawings.picture import draw
+            from testbed.drawings import draw
 
             draw(topology, output)

@@ -10,12 +10,14 @@ import os
 import resource
 import select
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final
 
+from testbed.device.control import Controller
 from testbed.device.programs import Program
 from testbed.device.protocol import SOCKET
+from testbed.device.queues import ProgramQp
 from testbed.device.rings import ProgramError
 from testbed.emulation.endpoint.clock import now_ns
 from testbed.emulation.endpoint.device import Device, open_device
@@ -62,6 +64,7 @@ class NicProcess(Closeable):
         self._programs: dict[int, Program] = {}
         self._doorbells: dict[int, Program] = {}
         self._device: Device | None = None
+        self._controller = Controller(self._qps)
         self._down = frozenset[int]()
         if run is not None:
             self._ready.register(run, select.EPOLLIN)
@@ -77,8 +80,12 @@ class NicProcess(Closeable):
                 self._serve(-1 if self._health is None else self._health_due_s(self._health))
             else:
                 self._device.run(self._round, wake=self._ready.fileno())
+                self._controller.detach()
                 self._device.close()
                 self._device = None
+
+    def _qps(self) -> Iterator[ProgramQp]:
+        return (qp for program in self._programs.values() for qp in program.qps)
 
     @staticmethod
     def _health_due_s(health: HealthLog) -> float:
@@ -160,7 +167,7 @@ class NicProcess(Closeable):
             return  # otherwise it has gone already
         connection.setblocking(False)
         try:
-            program = Program(connection)
+            program = Program(connection, self._controller)
         except OSError:  # no descriptors are left
             connection.close()
             return
@@ -179,6 +186,7 @@ class NicProcess(Closeable):
     def _opened(self) -> Device:
         if self._device is None:
             self._device = self._open()
+            self._controller.attach(self._device, now_ns())
             self._device.poll()  # it learns which ports have carrier
             self._down = self._device.context.down_planes
         return self._device

@@ -21,6 +21,21 @@ _NO_TRIM_NACK_AT_PEER, _DYNAMIC_MPR, _NO_SERVICE_TIME_AT_PEER = 1, 2, 4
 _CAPABILITIES: Final = _NO_TRIM_NACK_AT_PEER | _DYNAMIC_MPR | _NO_SERVICE_TIME_AT_PEER
 
 
+@dataclass(slots=True)
+class QpProfiles:
+    """The profiles of a queue pair, which are looked up when it learns its peer.
+
+    Attributes:
+        ev: the number of its EV profile; 0: the NIC chooses the EVs.
+        cc: the number of its CC profile; 0: the NIC's parameters.
+        peer: the address of the peer.
+    """
+
+    ev: int = 0
+    cc: int = 0
+    peer: bytes = b""
+
+
 @dataclass(frozen=True, slots=True)
 class MrcAttributes:
     """The attributes of a queue pair of mrc.h; both ends have equal defaults.

@@ -4,12 +4,14 @@ import errno
 import os
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
-from testbed.device.ocp import QP_ATTR, MrcAttributes
+from testbed.device.control import Controller
+from testbed.device.ocp import QP_ATTR, MrcAttributes, QpProfiles
 from testbed.device.process_memory import Memory, ProcessMemory, ProcessRegion, ThreadMemory
 from testbed.device.protocol import (
     COOKIE,
@@ -19,6 +21,7 @@ from testbed.device.protocol import (
     REPLY,
     REQUEST,
     VERSION,
+    Call,
     IbvAccess,
     IbvEvent,
     IbvMask,
@@ -37,6 +40,7 @@ from testbed.device.queues import (
     event,
 )
 from testbed.device.rings import ProgramError
+from testbed.emulation.endpoint.clock import now_ns
 from testbed.emulation.endpoint.device import Device
 from testbed.model.closeable import Closeable
 from testbed.model.fabric.topology import PAYLOAD_MTU
@@ -45,6 +49,9 @@ from testbed.mrc.constants import MAX_EXPONENTIAL_RETRIES, MAX_LINEAR_RETRIES
 from testbed.mrc.message import PayloadError
 from testbed.mrc.qp import QpStateError
 from testbed.mrc.verbs import CompletionQueue, Destination, QpAttributes
+
+if TYPE_CHECKING:
+    from testbed.device.evs import EventQueue
 
 _CREDENTIALS: Final = struct.Struct("3i")
 _MOST_OBJECTS: Final = 1 << 16
@@ -100,8 +107,13 @@ class Program(Closeable):
         doorbell: an eventfd by which it wakes the NIC.
     """
 
-    def __init__(self, connection: socket.socket) -> None:
-        """Take over a connection, which does not block."""
+    def __init__(self, connection: socket.socket, controller: Controller) -> None:
+        """Take over a connection, which does not block.
+
+        Args:
+            connection: to the program.
+            controller: the state that controllers set of the NIC.
+        """
         credentials = connection.getsockopt(
             socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size
         )
@@ -112,7 +124,9 @@ class Program(Closeable):
         self._to_thread: socket.socket | None = None
         self._objects: dict[int, Any] = {}
         self._handles = 0
+        self._controller = controller
         self._qps: dict[int, ProgramQp] = {}
+        self._ev_events: dict[int, EventQueue] = {}
         self._cqs: dict[int, ProgramCq] = {}
         self._sent = Sent()
         self.doorbell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -138,7 +152,13 @@ class Program(Closeable):
             Op.RESIZE_CQ: self._resize_cq,
             Op.QUERY_PORTS: self._query_ports,
             Op.SET_MRC: self._set_mrc,
+            Op.CONTROL: self._control,
         }
+
+    @property
+    def qps(self) -> Collection[ProgramQp]:
+        """Its queue pairs."""
+        return self._qps.values()
 
     def fileno(self) -> int:
         """The descriptor of its connection."""
@@ -336,6 +356,8 @@ class Program(Closeable):
             channel.users += 1
         handle = self._add(cq)
         self._cqs[handle] = cq
+        if request.mask:
+            self._ev_events[handle] = self._controller.add_queue(cq, request.depth)
         return Reply(handle=handle), [cq.ring.fd]
 
     def _resize_cq(self, _device: Device, request: Request) -> Answer:
@@ -347,6 +369,9 @@ class Program(Closeable):
     def _destroy_cq(self, _device: Device, request: Request) -> Answer:
         cq = self._remove(ProgramCq, request.handle)
         del self._cqs[request.handle]
+        events = self._ev_events.pop(request.handle, None)
+        if events is not None:
+            self._controller.remove_queue(events)
         if cq.channel is not None:
             cq.channel.users -= 1
         cq.close()
@@ -360,13 +385,19 @@ class Program(Closeable):
             _require_depth(depth, MAX_DEPTH)
         pd = self._get(ProtectionDomain, request.handle)
         cqs = self._get(ProgramCq, request.send_cq), self._get(ProgramCq, request.recv_cq)
-        verbs = device.context.create_qp(CompletionQueue(), ev_profile=device.ev_profile)
+        profiles, controller = QpProfiles(), self._controller
+        verbs = device.context.create_qp(
+            CompletionQueue(),
+            ev_profile=partial(controller.evs.evs_to, profiles),
+            cc_profile=partial(controller.congestion, profiles),
+        )
         try:
             qp = ProgramQp(
                 verbs,
                 pd,
                 cqs,
                 (request.depth, request.recv_depth),
+                profiles=profiles,
                 cookie=request.cookie,
                 signal_all=bool(request.signal_all),
                 memory=self._memory,
@@ -403,6 +434,8 @@ class Program(Closeable):
             raise OSError(errno.EINVAL, str(error)) from error
         except ValueError as error:
             raise OSError(errno.EHOSTUNREACH, str(error)) from error
+        if state is QpState.RTR:
+            self._controller.evs.connected(qp, now_ns())
         qp.changed(state)
         return Reply(), []
 
@@ -411,11 +444,15 @@ class Program(Closeable):
         if request.length != QP_ATTR.size:
             raise OSError(errno.EINVAL, f"a struct mrc_qp_attr of {request.length} bytes")
         try:
-            qp.mrc = MrcAttributes.parse(self._fetch(request.address, request.length))
+            attributes = MrcAttributes.parse(self._fetch(request.address, request.length))
         except ValueError as error:
             raise OSError(errno.EINVAL, str(error)) from error
-        if qp.mrc.ev_profile or qp.mrc.cc_profile:
-            raise OSError(errno.EINVAL, "no such profile")
+        chosen = attributes.ev_profile, attributes.cc_profile
+        if chosen != (qp.profiles.ev, qp.profiles.cc):
+            if qp.verbs.core is not None:
+                raise OSError(errno.EINVAL, "profiles are chosen before RTR")
+            self._controller.choose(qp.profiles, *chosen)
+        qp.mrc = attributes
         return Reply(), []
 
     def _fetch(self, address: int, size: int) -> bytes:
@@ -446,8 +483,17 @@ class Program(Closeable):
         self._events.send(event(0, kind, plane + 1))
 
     def _query_ports(self, device: Device, _request: Request) -> Answer:
-        planes, down = range(device.topology.planes), device.context.down_planes
-        return Reply(state=sum(1 << plane for plane in planes if plane not in down)), []
+        every = (1 << device.topology.planes) - 1
+        down, disabled = device.context.down_planes, device.context.disabled_planes
+        return Reply(state=every & ~_bits(down), key=every & ~_bits(disabled)), []
+
+    def _control(self, _device: Device, request: Request) -> Answer:
+        if request.handle != Call.POLL_EV_EVENTS:
+            return self._controller.call(self._memory, self.pid, request, now_ns()), []
+        events = self._ev_events.get(request.cookie)
+        if events is None:
+            raise OSError(errno.EINVAL, f"{request.cookie} is no queue of EV events")
+        return events.poll(self._memory, request), []
 
     # --- what it has sent, and its end --------------------------------------------------------
 
@@ -459,6 +505,7 @@ class Program(Closeable):
 
     def close(self) -> None:
         """Forget everything of it."""
+        self._controller.program_ended(self._memory)
         self._memory.forget()
         if self.device is not None:
             for qp in self._qps.values():
@@ -468,12 +515,19 @@ class Program(Closeable):
         for thing in self._objects.values():
             if isinstance(thing, Closeable):
                 thing.close()
+        for events in self._ev_events.values():
+            self._controller.remove_queue(events)
+        self._ev_events.clear()
         self._objects.clear()
         self._qps.clear()
         self._cqs.clear()
         self._events.close()
         os.close(self.doorbell)
         self._connection.close()
+
+
+def _bits(planes: Iterable[int]) -> int:
+    return sum(1 << plane for plane in planes)
 
 
 def _require_depth(depth: int, most: int) -> None:
@@ -496,6 +550,7 @@ def _change_state(qp: ProgramQp, state: QpState, request: Request) -> None:
         verbs.attributes = QpAttributes(mtu=request.mtu)
         verbs.memory = qp.pd.table if qp.remote_write else MemoryTable()
         verbs.local = replace(verbs.local, capabilities=qp.mrc.own)
+        qp.profiles.peer = request.peer
         ends = request.peer, request.peer_qpn, request.peer_psn
         verbs.modify(state, Destination(*ends, qp.mrc.peer))
     elif state is QpState.RTS:

@@ -37,6 +37,24 @@ class Op(IntEnum):
     RESIZE_CQ = 15
     QUERY_PORTS = 16
     SET_MRC = 17
+    CONTROL = 18
+
+
+class Call(IntEnum):
+    """What a controller asks."""
+
+    QUERY_CONTROL = 1
+    QUERY_PORT = 2
+    MODIFY_PORT = 3
+    MODIFY_FORMAT = 4
+    QUERY_FORMAT = 5
+    MODIFY_EVS = 6
+    QUERY_EVS = 7
+    MODIFY_CC = 8
+    QUERY_CC = 9
+    POLL_EV_EVENTS = 10
+    SEND_PROBES = 11
+    TAKE_PROBES = 12
 
 
 class Request(NamedTuple):

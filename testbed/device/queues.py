@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from testbed.device.ocp import MrcAttributes
+from testbed.device.ocp import MrcAttributes, QpProfiles
 from testbed.device.process_memory import (
     ForbiddenPayload,
     Memory,
@@ -148,6 +148,12 @@ class ProgramCq(Closeable):
         if self.ring.disarm(solicited=solicited):
             self.channel.send(COOKIE.pack(self.cookie))
 
+    def tell(self) -> None:
+        """Make the event that the program has asked for: what it waits for is not in the ring."""
+        fence()
+        if self.channel is not None and self.ring.disarm(solicited=True):
+            self.channel.send(COOKIE.pack(self.cookie))
+
     def resize(self, depth: int) -> None:
         """Move to a ring of another depth.
 
@@ -193,6 +199,7 @@ class ProgramQp(Closeable):
         pd: its protection domain.
         remote_write: whether the peer may write.
         mrc: what mrc.h has set.
+        profiles: its profiles of EVs and congestion control.
     """
 
     remote_write = False
@@ -205,6 +212,7 @@ class ProgramQp(Closeable):
         cqs: tuple[ProgramCq, ProgramCq],
         depths: tuple[int, int],
         *,
+        profiles: QpProfiles,
         cookie: int,
         signal_all: bool,
         memory: Memory,
@@ -218,6 +226,7 @@ class ProgramQp(Closeable):
             pd: its protection domain.
             cqs: where its WRITEs and its receives are reported.
             depths: entries of its send queue and its receive queue.
+            profiles: its profiles.
             cookie: how events name it.
             signal_all: whether every work request is reported, not those only that ask for it.
             memory: the program's.
@@ -226,6 +235,7 @@ class ProgramQp(Closeable):
         """
         self.verbs = verbs
         self.pd = pd
+        self.profiles = profiles
         self._cookie = cookie
         self.send_cq, self.recv_cq = cqs
         self.sends = PostedRing("mrc-sends", depths[0], WQE_BYTES)

@@ -17,8 +17,8 @@ class _Connection(Protocol):
         """The host at its other end."""
 
     @property
-    def qp(self) -> object:
-        """The queue pair."""
+    def mrc(self) -> QueuePair | None:
+        """The queue pair, if it is MRC's."""
 
 
 def set_busy(
@@ -36,16 +36,15 @@ def set_busy(
         TypeError: they are not MRC's: no other transport can be busy.
     """
     for connection in connections:
-        qp = connection.qp
-        if not isinstance(qp, QueuePair):
+        if connection.mrc is None:
             raise TypeError("only MRC's queue pairs can be busy")
-        qp.set_busy(_busy_of(topology, host, connection.peer_node, state))
+        connection.mrc.set_busy(_busy_of(topology, host, connection.peer_node, state))
 
 
 def refused_busy(connections: Iterable[_Connection]) -> int:
     """The number of packets that queue pairs have refused so far because they were busy."""
-    qps = (connection.qp for connection in connections)
-    return sum(qp.refused_busy for qp in qps if isinstance(qp, QueuePair))
+    qps = (connection.mrc for connection in connections)
+    return sum(qp.refused_busy for qp in qps if qp is not None)
 
 
 def _busy_of(topology: Topology, host: Node, peer: Node, state: Mapping[str, Any]) -> BusyState:

@@ -7,12 +7,13 @@ Clustermapper as its denylist. An EV is denied as long as one of these three den
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Protocol
+from functools import partial
+from typing import Any, Final
 
 from testbed.host.plan import QpPlan, ev_entries
 from testbed.host.recording import Tables
 from testbed.model.errors import Problem, as_answer
-from testbed.model.fabric.addressing import directions_of_path
+from testbed.model.fabric.addressing import directions_of_path, path_of_ev
 from testbed.model.fabric.ev_set import EvChoice
 from testbed.model.fabric.nodes import Node
 from testbed.model.operator.answers import EvRow
@@ -128,18 +129,6 @@ Answer = Callable[[dict[str, Any]], None]
 """Takes the answer to a command: its result, or `errors`. It may raise that nobody waits for it."""
 
 
-class _Connection(Protocol):
-    """What the operator needs of a queue pair's connection."""
-
-    @property
-    def plan(self) -> QpPlan:
-        """The plan that the queue pair was made from."""
-
-    @property
-    def qp(self) -> object:
-        """The queue pair."""
-
-
 @dataclass(slots=True)
 class _Probing:
     """A batch of probes that is under way."""
@@ -173,22 +162,22 @@ class HostOperator:
         """Check commands against the flows of `operated` from now on."""
         self._scenario = operated
 
-    def add(self, connection: _Connection, now_ns: int) -> None:
-        """Let commands apply to a queue pair; one of another transport than MRC has no EVs.
+    def add(self, qp: QueuePair, plan: QpPlan, now_ns: int) -> None:
+        """Let commands apply to a queue pair, which was made from a plan.
 
         One that was added when it only received may be added again when it sends.
         """
-        qp, qp_plan = connection.qp, connection.plan
-        if isinstance(qp, QueuePair):
-            number = -1 if qp_plan.sends is None else qp_plan.sends
-            flow = OperatedFlow(number, qp, qp_plan, [*qp_plan.evs], {})
-            self._qps = [*(other for other in self._qps if other.qp is not qp), flow]
-            for plane in self._disabled:
-                qp.set_port_disabled(plane, disabled=True, now_ns=now_ns)
-            if qp_plan.sends is not None:
-                ends = self._host.name, qp_plan.peer.name, qp_plan.lane
-                self._flows[ends] = flow
-                self._profiles[number] = flow_name(*ends)
+        number = -1 if plan.sends is None else plan.sends
+        denied = (ev.ev for ev in qp.evs() if ev.state is EvState.DENIED)  # before it sent
+        denials = {ev: {BY_HAND} for ev in denied}
+        flow = OperatedFlow(number, qp, plan, self._evs_now(qp, plan), denials)
+        self._qps = [*(other for other in self._qps if other.qp is not qp), flow]
+        for plane in self._disabled:
+            qp.set_port_disabled(plane, disabled=True, now_ns=now_ns)
+        if plan.sends is not None:
+            ends = self._host.name, plan.peer.name, plan.lane
+            self._flows[ends] = flow
+            self._profiles[number] = flow_name(*ends)
 
     def begin(self, t0_ns: int, disabled: Collection[int] = ()) -> None:
         """Carry out the scenario's commands at their times; these ports are disabled already."""
@@ -229,6 +218,35 @@ class HostOperator:
             answer(OVER)
         else:
             self._carry_out(command, now_ns, answer, BY_HAND)
+
+    def order_ev(self, qp: QueuePair, value: int, *, deny: bool, now_ns: int) -> bool:
+        """Deny an EV by hand, or allow it again; returns whether the queue pair is known here."""
+        flow = next((flow for flow in self._qps if flow.qp is qp), None)
+        if flow is None:
+            return False
+        if deny:
+            self._deny(flow, [value], now_ns, BY_HAND)
+        else:
+            self._allow(flow, [value], {BY_HAND, BY_SCENARIO}, now_ns, BY_HAND)
+        return True
+
+    def replaced_ev(self, qp: QueuePair, value: int, new: EvChoice) -> None:
+        """Note that another EV has taken the place of one by hand, if the queue pair is known."""
+        for flow in self._qps:
+            if flow.qp is qp:
+                flow.evs.append(new)
+                flow.denials.setdefault(value, set()).add(BY_HAND)
+
+    def _evs_now(self, qp: QueuePair, qp_plan: QpPlan) -> list[EvChoice]:
+        """The EVs of a plan, and those that have taken another's place since."""
+        planned = {ev.value for ev in qp_plan.evs}
+        path = partial(path_of_ev, self._scenario.topology, self._host, qp_plan.peer)
+        added = (ev for ev in qp.evs() if ev.ev not in planned)
+        return [*qp_plan.evs, *(EvChoice(ev.ev, path(ev.ev), ev.active) for ev in added)]
+
+    def switch_port(self, plane: int, *, disabled: bool, now_ns: int) -> None:
+        """Disable a port by hand, or enable it again."""
+        self._switch_port(plane, disabled, now_ns, BY_HAND)
 
     def record_event(self, flow: int, event: EvChanged) -> None:
         """Keep an event until it is listed."""

@@ -121,15 +121,15 @@ def links_in_use_by_all(scenario: Scenario) -> tuple[Link, ...]:
     """The T0-T1 links that the active EVs of every flow cross: a fault there affects all flows."""
     topology = scenario.topology
 
-    def crossed(plan: QpPlan, host: Node) -> set[str]:
+    def crossed(plan: QpPlan, host: Node) -> set[Link]:
         paths = (links_of_path(topology, host, plan.peer, ev.path) for ev in plan.evs if ev.active)
-        return {link.name for links in paths for link in links if link.is_fabric}
+        return {link for links in paths for link in links if link.is_fabric}
 
     plans = plan_endpoints(scenario, Path())
     crossed_by_flow = [
         crossed(qp, host) for host, plan in plans.items() for qp in plan.qps if qp.sends is not None
     ]
-    return tuple(topology.links[name] for name in sorted(set.intersection(*crossed_by_flow)))
+    return tuple(sorted(set.intersection(*crossed_by_flow), key=lambda link: link.name))
 
 
 # --------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.model.own_code import OwnCode
 from testbed.model.transport import Mrc, Roce
-from testbed.mrc.config import Capabilities, RecoveryProbe
+from testbed.mrc.config import Capabilities
 from testbed.mrc.constants import NS_PER_S
 from testbed.mrc.wire.kinds import WireOptions
 
@@ -98,13 +98,18 @@ def sans_io_stack(plan: EndpointPlan) -> Stack:
     match scenario.transport:
         case Mrc() as transport:
             address = nic_address(scenario.topology, plan.host).packed
-            demux = mrc.Demux(address, mrc.DscpClasses(), _wire_options(plan, transport))
+            demux = mrc.Demux(address, mrc.DscpClasses(), WireOptions(sealed=plan.sealed))
             controllers: Controllers = {}
             return Stack(demux, partial(_open_mrc, plan, transport, controllers))
         case Roce():
             return Stack(roce.Demux(), partial(_open_roce, plan, scenario.transport))
         case _:
             raise ValueError(f"{scenario.transport.kind} runs in the kernel only")
+
+
+def mrc_of(qp: ReliableQp) -> mrc.QueuePair | None:
+    """A queue pair if it is MRC's: only those have EVs and ports, and can be busy."""
+    return qp if isinstance(qp, mrc.QueuePair) else None
 
 
 @runtime_checkable
@@ -132,11 +137,6 @@ def _seed(plan: EndpointPlan, qp: QpPlan) -> int:
     return Random(name).getrandbits(32)  # noqa: S311 - repeatable, not secret
 
 
-def _wire_options(plan: EndpointPlan, parameters: Mrc) -> WireOptions:
-    label_first = parameters.entropy == "label-port"
-    return WireOptions(parameters.udp_port, label_first=label_first, sealed=plan.sealed)
-
-
 def _open_mrc(
     plan: EndpointPlan,
     parameters: Mrc,
@@ -155,29 +155,25 @@ def _open_mrc(
             probe_successes=parameters.probe_successes,
             grey_probe_successes=parameters.grey_probe_successes,
             adaptive=parameters.spray != "blind",
-            compared=parameters.judgement == "relative",
+            compared=parameters.dialect.judgement == "relative",
         ),
         cwnd=round(parameters.window * topology.planes * topology.bdp_bytes),
         seed=_seed(plan, qp),
     )
-    capabilities = Capabilities(**parameters.capabilities.model_dump())
+    capabilities = Capabilities(**parameters.dialect.capabilities.model_dump())
     config = replace(
         config,
         ecn_skip=parameters.ecn_skip,
         go_back=parameters.repair == "go-back",
         capabilities=capabilities,
         peer_capabilities=capabilities,
-        nack_beyond=parameters.beyond_window == "nack",
-        ask_when_full=parameters.ack_request == "full-window",
-        complete_on_sack=parameters.completion == "sack",
-        growing_timeouts=parameters.linear_timeouts == "growing",
-        recovery_probe=RecoveryProbe(parameters.recovery_probe),
-        wire=_wire_options(plan, parameters),
+        wire=WireOptions(sealed=plan.sealed),
     )
     own = parameters.spray if isinstance(parameters.spray, OwnCode) else None
     select = partial(OwnSelector, own) if own is not None else None
     path_rtt_ns = topology.path_rtt_ns(plan.host, qp.peer, serialised=plan.serialised)
-    congestion = controllers.get(qp.peer) if parameters.congestion_scope == "destination" else None
+    shared = parameters.dialect.congestion_scope == "destination"
+    congestion = controllers.get(qp.peer) if shared else None
     if congestion is None:
         congestion = _congestion(parameters, port, config, path_rtt_ns)
         controllers[qp.peer] = congestion

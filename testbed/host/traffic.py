@@ -12,7 +12,7 @@ from testbed.host.busy import PortRemap, refused_busy, set_busy
 from testbed.host.operator import HostOperator
 from testbed.host.plan import EndpointPlan, QpPlan
 from testbed.host.port_scheduler import OUTER_BYTES
-from testbed.host.queue_pairs import ReliableQp, Stack, reroute
+from testbed.host.queue_pairs import ReliableQp, Stack, mrc_of, reroute
 from testbed.host.recording import Tables
 from testbed.host.recording.qp_records import QpRecords
 from testbed.host.recording.tables import control_log
@@ -54,6 +54,7 @@ class Connection:
     Attributes:
         plan: the plan that the queue pair was made from.
         qp: the queue pair.
+        mrc: the same if it is MRC's, else None.
         peer: the NIC address of its other end.
         sender: posts its messages, if it sends.
         checker: checks what arrives, if it receives.
@@ -65,6 +66,7 @@ class Connection:
 
     plan: QpPlan
     qp: ReliableQp
+    mrc: QueuePair | None
     peer: bytes
     sender: Sender | None
     checker: Checker | None
@@ -72,13 +74,6 @@ class Connection:
     timer_ns: int = 0
     data_ns: int = 0
     unpolled: bool = True
-
-    @property
-    def deadline_ns(self) -> int:
-        """When its queue pair needs a turn even if no packet arrives."""
-        if self.qp.touched:
-            return min(self.qp.deadlines())
-        return min(self.timer_ns, self.data_ns)
 
     @property
     def peer_node(self) -> Node:
@@ -141,7 +136,8 @@ class Traffic:
         self._control = control_log(plan.scenario.topology, tables, received)
         self.operator = HostOperator(plan.scenario, plan.host, tables)
         for connection in self._turns:
-            self.operator.add(connection, now_ns)
+            if connection.mrc is not None:
+                self.operator.add(connection.mrc, connection.plan, now_ns)
         self._begun = self._running = False
         self._written_off: frozenset[str] = frozenset()
         self._moves: list[tuple[int, int, Path]] = []
@@ -151,6 +147,7 @@ class Traffic:
     def _connect(self, plan: QpPlan, now_ns: int) -> Connection:
         slots = self._slots
         qp = self._stack.open_qp(plan, self._memory)
+        own = mrc_of(qp)
         self._demux.add(qp)
         sender = checker = None
         if plan.sends is not None:
@@ -163,14 +160,14 @@ class Traffic:
             region = slots.region(plan.receives, copied=self._plan.sealed)
             self._memory.register(region)
             checker = Checker(plan.receives, region, Pattern(self._block, plan.receives))
-            if isinstance(qp, QueuePair):
-                for wr_id in range(qp.config.capabilities.immediates):
-                    qp.post_receive(wr_id)
+            if own is not None:
+                for wr_id in range(own.config.capabilities.immediates):
+                    own.post_receive(wr_id)
         topology = self._plan.scenario.topology
         peer = nic_address(topology, plan.peer).packed
         ends = self._plan.host, plan.peer
         records = QpRecords(self._tables, topology, ends, plan.sends, plan.receives)
-        return Connection(plan, qp, peer, sender, checker, records)
+        return Connection(plan, qp, own, peer, sender, checker, records)
 
     # --- the workload -------------------------------------------------------------------------
 
@@ -221,8 +218,8 @@ class Traffic:
             for received in qp.poll_recv_cq():
                 if received.status is CompletionStatus.SUCCESS:
                     self._program.received_immediate(checker.flow)
-                    if isinstance(qp, QueuePair):
-                        qp.post_receive(received.wr_id)
+                    if connection.mrc is not None:
+                        connection.mrc.post_receive(received.wr_id)
 
     def write_off(self, hosts: Collection[str]) -> None:
         """Wait no longer for messages to these hosts, whose endpoints have been killed."""
@@ -270,9 +267,8 @@ class Traffic:
 
     def _change_port(self, plane: int, *, up: bool, now_ns: int) -> None:
         for connection in self._turns:
-            qp = connection.qp
-            if isinstance(qp, QueuePair):
-                qp.port_changed(plane, up=up, now_ns=now_ns)
+            if connection.mrc is not None:
+                connection.mrc.port_changed(plane, up=up, now_ns=now_ns)
 
     def set_busy(self, state: Mapping[str, Any]) -> int:
         """Apply a fault `busy` (see `testbed.host.busy`); returns the number of refused packets."""
@@ -340,8 +336,13 @@ class Traffic:
         if self._moves:
             wake_ns = min(wake_ns, self._moves[-1][0])
         wake_ns = min(wake_ns, self.operator.deadline_ns, self._remap.deadline_ns)
-        for connection in self._turns:
-            deadline_ns = connection.deadline_ns
+        for connection in self._turns:  # a thousand, each round: calls would cost more than packets
+            if connection.qp.touched:
+                deadline_ns = min(connection.qp.deadlines())
+            elif connection.timer_ns < connection.data_ns:
+                deadline_ns = connection.timer_ns
+            else:
+                deadline_ns = connection.data_ns
             if deadline_ns < wake_ns and (deadline_ns > now_ns or not full):
                 wake_ns = deadline_ns
         return wake_ns

@@ -40,6 +40,7 @@ from testbed.model.faults.record import entry_of
 from testbed.model.files.reading import REQUEST, require_json
 from testbed.model.files.scenarios import load_fault, load_recorded
 from testbed.model.units import NS_PER_S, exact_duration, parse_duration
+from testbed.model.workload import Program
 
 FORKS = "forks"
 """The directory of forks in a run directory."""
@@ -133,6 +134,9 @@ class Forks:
         if any(process.poll() is None for process in self._processes.values()):
             raise InputError.of(REQUEST, "another fork", "one at a time", "wait until it is done")
         history = self._begun()
+        if isinstance(history.scenario.workload, Program):
+            expected = "another workload: a fork is simulated, and the simulator has no processes"
+            raise InputError.of("workload.kind", Program.model_fields["kind"].default, expected)
         at_ns = round(request.at_s * NS_PER_S)
         if at_ns > history.lasted_ns:
             lasted = exact_duration(history.lasted_ns)

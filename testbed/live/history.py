@@ -16,6 +16,7 @@ from testbed.model.run_files.layout import MANIFEST, RAW
 from testbed.model.run_files.manifest import Manifest
 from testbed.model.scenario import Scenario
 from testbed.model.units import exact_duration, parse_duration
+from testbed.model.workload import Program
 from testbed.results.records import OPERATOR
 
 Rows = Iterable[Mapping[str, Any]]
@@ -58,12 +59,14 @@ class RunHistory:
             "duration": exact_duration(end_ns),
             "timeline": [_within(entry, end_ns) for entry in timeline],
         }
+        again.pop("operator", None)
+        if isinstance(self.scenario.workload, Program):  # its commands were for flows of programs
+            return again
         flows = [
             f"{src}->{dst}{f'#{lane}' if lane else ''}" for src, dst, lane in self.scenario.flows
         ]
         until_ns = end_ns if until_ns is None else min(until_ns, end_ns)
         operator = replayed_operator(self.scenario, self.operator, flows, until_ns)
-        again.pop("operator", None)
         return {**again, "operator": operator} if operator else again
 
 

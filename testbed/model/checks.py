@@ -69,9 +69,9 @@ _OF_PROGRAMS = (
     "backups",
     "ev_profile",
     "spray",
-    "judgement",
     "probe_successes",
     "grey_probe_successes",
+    "dialect.judgement",
 )
 """The keys of `transport` that apply to the queue pairs of programs."""
 
@@ -85,9 +85,9 @@ def _program_problems(scenario: Scenario) -> Iterator[Problem]:
         yield Problem("transport.kind", transport.kind, "mrc: the device of programs has no other")
         return
     expected = f"one of {', '.join(_OF_PROGRAMS)}: a program sets the rest itself"
-    for key, field in type(transport).model_fields.items():
-        value = getattr(transport, key)
-        if key not in _OF_PROGRAMS and value != field.default:
+    usual = _keys_of(Mrc())
+    for key, value in _keys_of(transport).items():
+        if key not in _OF_PROGRAMS and value != usual[key]:
             yield Problem(f"transport.{key}", str(value), expected, "leave it out")
     if isinstance(transport.spray, OwnCode):
         yield Problem("transport.spray", str(transport.spray), "adaptive or blind for programs")
@@ -97,6 +97,12 @@ def _program_problems(scenario: Scenario) -> Iterator[Problem]:
     for i, fault in enumerate(scenario.timeline):
         if fault.kind == "busy":
             yield Problem(f"timeline[{i}].kind", fault.kind, "another fault where programs run")
+
+
+def _keys_of(transport: Mrc) -> dict[str, object]:
+    """The keys of a transport and of its dialect, with their values."""
+    keys = {key: value for key, value in transport if key != "dialect"}
+    return keys | {f"dialect.{key}": value for key, value in transport.dialect}
 
 
 def _duration_problems(scenario: Scenario) -> Iterator[Problem]:

@@ -29,7 +29,7 @@ class Outage:
 def outages_of(faults: Iterable[ScheduledFault]) -> tuple[Outage, ...]:
     """The outages that a routing protocol would learn of: where faults let nothing pass."""
     return tuple(
-        Outage(frozenset(fault.places), step.at, after.at)
+        Outage(frozenset(fault.places), step.at_ns, after.at_ns)
         for fault in faults
         for step, after in pairwise(fault.steps)
         if step.state.cut or step.state.blackhole

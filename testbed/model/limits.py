@@ -70,7 +70,7 @@ def evs_of_all_flows(scenario: Scenario) -> int:
 
 
 def _timeline_problems(scenario: Scenario) -> Iterator[Problem]:
-    counts = [len(fault.start_times(scenario.duration)) for fault in scenario.timeline]
+    counts = [len(fault.start_times_ns(scenario.duration)) for fault in scenario.timeline]
     if sum(counts) > MAX_FAULTS:
         found = f"{sum(counts)} faults"
         yield Problem("timeline", found, f"at most {MAX_FAULTS}, repetitions included")

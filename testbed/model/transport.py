@@ -59,6 +59,22 @@ class MrcCapabilities(Part):
     )
 
 
+class Dialect(Part):
+    """What sources disagree on, or leave open."""
+
+    capabilities: MrcCapabilities = MrcCapabilities()
+    judgement: Literal["absolute", "relative"] = Field(
+        default="absolute",
+        description="what condemns an EV. absolute: a lost packet; relative: more losses than "
+        "those of the other EVs explain",
+    )
+    congestion_scope: Literal["queue-pair", "destination"] = Field(
+        default="queue-pair",
+        description="whether each queue pair has a congestion controller of its own, or all of a "
+        "host to the same destination share one",
+    )
+
+
 class Mrc(Part):
     """Multipath Reliable Connection."""
 
@@ -86,11 +102,6 @@ class Mrc(Part):
         description="the rules of NSCC. uec: those of Ultra Ethernet 1.0; incast: with changes of "
         "our own, for a last hop that does not mark",
     )
-    congestion_scope: Literal["queue-pair", "destination"] = Field(
-        default="queue-pair",
-        description="whether each queue pair has a congestion controller of its own, or all of a "
-        "host to the same destination share one",
-    )
     window: Annotated[float, Field(gt=0, le=16, strict=True)] = Field(
         default=1.5, description="fixed congestion window in BDPs of the host (uet-htsim's maximum)"
     )
@@ -107,11 +118,6 @@ class Mrc(Part):
             "FILE.py:CLASS, a path selector of your own",
         )
     )
-    judgement: Literal["absolute", "relative"] = Field(
-        default="absolute",
-        description="what condemns an EV. absolute: a lost packet; relative: more losses than "
-        "those of the other EVs explain",
-    )
     ecn_skip: Annotated[bool, Field(strict=True)] = Field(
         default=True, description="whether an EV is skipped once after an ECN mark"
     )
@@ -120,33 +126,7 @@ class Mrc(Part):
         description="selective: only lost packets are sent again; go-back: all packets after a "
         "lost one too",
     )
-    capabilities: MrcCapabilities = MrcCapabilities()
-    udp_port: Literal[4791, 4971] = Field(
-        default=4791, description="UDP port to send to (sources disagree); both are accepted"
-    )
-    entropy: Literal["label-port", "port-label"] = Field(
-        default="label-port",
-        description="which half of an EV is first in SACK and NACK (sources disagree)",
-    )
-    beyond_window: Literal["nack", "silence"] = Field(
-        default="nack",
-        description="the answer to a packet above the responder window (sources disagree)",
-    )
-    recovery_probe: Literal["reliability", "ev"] = Field(
-        default="reliability",
-        description="what probes EVs out of use (sources disagree): reliability probes, which "
-        "travel like data, or EV probes, which travel like control packets",
-    )
-    ack_request: Literal["end", "full-window"] = Field(
-        default="end",
-        description="when a packet asks for an acknowledgement: at the end of what is queued, or "
-        "also when no further packet fits into the window, as UEC has it",
-    )
-    completion: Literal["ack", "sack"] = Field(
-        default="ack",
-        description="what completes a WRITE: the transport ACK, or SACKs of all its packets, for "
-        "peers that send no ACKs",
-    )
+    dialect: Dialect = Dialect()
     remap_delay: Annotated[RealTime, Field(ge=0)] = Field(
         default=0,
         description="time after which a host that loses the carrier of a port moves off it; real "
@@ -157,11 +137,6 @@ class Mrc(Part):
         description="what decides the path of an EV. srv6: the sender, by the address that it "
         "writes; ecmp: the hash of a switch, so that EVs of a plane are spread over its paths by "
         "chance, and the sender does not know which of them share one",
-    )
-    linear_timeouts: Literal["fixed", "growing"] = Field(
-        default="fixed",
-        description="the retry timeouts before those that double: all of one length, or growing "
-        "linearly (sources disagree)",
     )
     qps: Qps = 1
 

@@ -422,10 +422,7 @@ class Connections(Part):
 def _variable(value: object) -> object:
     """The value of a variable: a number of a file is text to programs."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    text = str(value) if is_number else value
-    if isinstance(text, str) and "\0" in text:
-        raise RefusedValueError("text without a NUL")
-    return text
+    return str(value) if is_number else value
 
 
 Word = Annotated[str, BeforeValidator(_variable)]

@@ -130,6 +130,7 @@ class RequestQueue:
             window: the congestion window in bytes.
             outbound: whether data is in flight.
         """
+        self.room.idle = not outbound
         for ev_value, probe_id in self._engine.due_probes(now_ns, self.room, window):
             self._counters.ev_probes += 1
             if self._config.recovery_probe is RecoveryProbe.RELIABILITY:

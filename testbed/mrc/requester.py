@@ -428,7 +428,8 @@ class Requester:
         transmission = Transmission(seq, message, offset, length, ev, self._order, now_ns, previous)
         self._order += 1
         counters.data_sent += 1
-        self._retry.sent(now_ns, was_idle=not scoreboard.unacked)
+        crowded = self.requests.room.crowded(now_ns, self.flight.window)
+        self._retry.sent(now_ns, was_idle=not scoreboard.unacked, crowded=crowded)
         scoreboard.unacked[seq] = transmission
         self.flight.sent(transmission)
         self._detector.sent(transmission)

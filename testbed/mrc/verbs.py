@@ -323,6 +323,10 @@ _DEFAULT_ATTRIBUTES: Final = QpAttributes()
 EvProfileOf = Callable[[tuple[EvEntry, ...]], EvProfile]
 """Makes an EV profile of the EVs that lead to a peer: `EvProfile`, or a `partial` of it."""
 
+AnyCcProfile = CcProfile | UecProfile | FixedWindow
+CcProfileOf = Callable[[int], AnyCcProfile]
+"""Makes a CC profile for paths of a base RTT, in ns."""
+
 
 class Context:
     """An opened device: memory regions, completion queues and queue pairs.
@@ -348,6 +352,7 @@ class Context:
         self._rng = rng
         self._now_ns = 0
         self._down: set[int] = set()
+        self._disabled: set[int] = set()
         self._dscp = DscpClasses()
         self._memory = MemoryTable()
         self._wire = wire
@@ -400,7 +405,7 @@ class Context:
         cq: CompletionQueue,
         *,
         ev_profile: EvProfileOf = EvProfile,
-        cc_profile: CcProfile | UecProfile | FixedWindow | None = None,
+        cc_profile: AnyCcProfile | CcProfileOf | None = None,
         attributes: QpAttributes = _DEFAULT_ATTRIBUTES,
     ) -> VerbsQp:
         """Make a queue pair in RESET.
@@ -409,8 +414,8 @@ class Context:
             cq: where it reports completions.
             ev_profile: makes its EV profile, such as `partial(EvProfile, ev_min_active=4)`.
             cc_profile: the parameters of NSCC (a `UecProfile` brings Ultra Ethernet's rules), or
-                `FixedWindow(bytes)`, which never changes; if None, the defaults for the peer's
-                paths, as `query_cc_profile` returns them.
+                `FixedWindow(bytes)`, which never changes; or what makes one of these; if None, the
+                defaults for the peer's paths, as `query_cc_profile` returns them.
             attributes: capabilities, retries and MTU.
         """
         psn = self._rng.randrange(1 << 24)
@@ -442,13 +447,15 @@ class Context:
     def _open_core(
         self,
         ev_profile: EvProfileOf,
-        cc_profile: CcProfile | UecProfile | FixedWindow | None,
+        cc_profile: AnyCcProfile | CcProfileOf | None,
         qp: VerbsQp,
         peer: Destination,
     ) -> QueuePair:
         """Return the core of a queue pair that has learnt its peer, in RTR."""
         port, paths = self.port, self._paths_to(peer.address)
         local, attributes = qp.local, qp.attributes
+        if callable(cc_profile):
+            cc_profile = cc_profile(paths.rtt_ns)
         if isinstance(cc_profile, FixedWindow):
             congestion = Window(lambda: cc_profile)
         elif isinstance(cc_profile, UecProfile):
@@ -478,6 +485,8 @@ class Context:
         self._demux.add(core)
         for plane in self._down:
             core.port_changed(plane, up=False, now_ns=self._now_ns)
+        for plane in self._disabled:
+            core.set_port_disabled(plane, disabled=True, now_ns=self._now_ns)
         self._cores.append(core)
         return core
 
@@ -512,8 +521,24 @@ class Context:
 
     @property
     def down_planes(self) -> frozenset[int]:
-        """The planes whose own port has no carrier."""
-        return frozenset(self._down)
+        """The planes whose own port has no carrier, or is disabled."""
+        return frozenset(self._down | self._disabled)
+
+    @property
+    def disabled_planes(self) -> frozenset[int]:
+        """The planes whose own port is disabled."""
+        return frozenset(self._disabled)
+
+    def set_port_disabled(self, plane: int, *, disabled: bool, now_ns: int) -> None:
+        """Take the own port of a plane out of use by order, or allow it again.
+
+        Raises:
+            ValueError: ports are numbered 0 to 31.
+        """
+        self._now_ns = now_ns
+        (self._disabled.add if disabled else self._disabled.discard)(plane)
+        for core in self._cores:
+            core.set_port_disabled(plane, disabled=disabled, now_ns=now_ns)
 
     def transmit(self, now_ns: int, limit: int) -> list[Outbound]:
         """Return what to send now, at most `limit` data packets; queue pairs take turns."""

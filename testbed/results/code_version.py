@@ -16,7 +16,7 @@ WITHOUT_INFLUENCE = WITH_A_WHEEL | {
     "runs",
     "studies",
 }
-"""Folders that plan, start, judge or show runs, or come with a wheel: they change no result."""
+"""What plans, starts, judges or shows runs, or comes with a wheel: it changes no result."""
 
 SUFFIXES = frozenset({".py", ".c", ".h"})
 
@@ -41,8 +41,7 @@ def _digest(without: frozenset[str]) -> str:
     digest = hashlib.sha256()
     for file in sorted(PACKAGE.rglob("*")):
         path = file.relative_to(PACKAGE)
-        if file.suffix in SUFFIXES and without.isdisjoint(
-            parent.as_posix() for parent in path.parents
-        ):
+        places = (path.with_suffix(""), *path.parents)
+        if file.suffix in SUFFIXES and without.isdisjoint(place.as_posix() for place in places):
             digest.update(f"{path} {hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
     return digest.hexdigest()[:16]

@@ -12,6 +12,8 @@ from pydantic import ValidationError
 from testbed.model.errors import InputError, few
 from testbed.model.fabric.addressing import Path as FabricPath
 from testbed.model.fabric.addressing import directions_of_path, path_of_ev
+from testbed.model.fabric.names import direction_named, node_named
+from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.record import FAULTS, FaultRecord
 from testbed.model.faults.targets import CONTROLLER
@@ -154,8 +156,10 @@ class RunData:
 
     def path_of(self, flow: FlowRecord, ev: int) -> FabricPath:
         """The path that an EV of a flow takes."""
-        nodes = self.topology.nodes
-        return path_of_ev(self.topology, nodes[flow.src], nodes[flow.dst], ev)
+        return path_of_ev(self.topology, *self._ends(flow), ev)
+
+    def _ends(self, flow: FlowRecord) -> tuple[Node, Node]:
+        return self.topology.host_named(flow.src), self.topology.host_named(flow.dst)
 
     @property
     def fault_times_s(self) -> tuple[tuple[float, float], ...]:
@@ -168,9 +172,8 @@ class RunData:
 
     def crosses(self, flow: FlowRecord, ev: int, places: Collection[str]) -> bool:
         """Whether an EV's data cross one of some directions of links, or reach or leave a host."""
-        nodes = self.topology.nodes
         path = self.path_of(flow, ev)
-        crossed = directions_of_path(self.topology, nodes[flow.src], nodes[flow.dst], path)
+        crossed = directions_of_path(self.topology, *self._ends(flow), path)
         return not {*crossed, flow.src, flow.dst}.isdisjoint(places)
 
 
@@ -206,9 +209,8 @@ def load_run(directory: Path) -> RunData:
         run = RunRecord.model_validate_json(_read(directory / RUN))
         faults = [FaultRecord.from_line(line) for line in _lines(directory / FAULTS)]
         health = [HealthSample.model_validate_json(line) for line in _lines(directory / HEALTH)]
-    places = {d for link in scenario.topology.links.values() for d in link.directions}
-    places |= {*scenario.topology.nodes, CONTROLLER}
-    unknown = [place for fault in faults for place in fault.places if place not in places]
+    places = (place for fault in faults for place in fault.places)
+    unknown = [place for place in places if not _is_place(scenario.topology, place)]
     if unknown:
         raise InputError.of(str(directory / FAULTS), unknown[0], "a place of the run's topology")
     return RunData(
@@ -220,6 +222,12 @@ def load_run(directory: Path) -> RunData:
         health=tuple(health),
         tables={table: _table(directory, table) for table in TABLES},
     )
+
+
+def _is_place(topology: Topology, place: str) -> bool:
+    """Whether a fault may be there: a direction of a link, a node, or the controller."""
+    known = direction_named if ">" in place else node_named
+    return place == CONTROLLER or known(topology, place) is not None
 
 
 def _read(path: Path) -> str:

@@ -45,7 +45,7 @@ class FaultInjection:
         """Schedule every step of a fault, at its time after `t0_ns`."""
         self._faults[fault.index] = fault
         for step in fault.steps:
-            self._engine.at(t0_ns + step.at, self._step, (fault, step))
+            self._engine.at(t0_ns + step.at_ns, self._step, (fault, step))
 
     def records(self) -> tuple[FaultRecord, ...]:
         """The record of every fault that has taken effect, in the order of the timeline."""
@@ -80,7 +80,7 @@ class FaultInjection:
         first, *later = scheduled.steps
         self._step(now_ns, (scheduled, first))
         for step in later:
-            self._engine.at(t0_ns + step.at, self._step, (scheduled, step))
+            self._engine.at(t0_ns + step.at_ns, self._step, (scheduled, step))
         return self._records[index]
 
     def heal(self, index: int) -> FaultRecord | None:
@@ -144,7 +144,7 @@ class FaultInjection:
             self._hosts[port.node].port_changed(now_ns, link.plane, up=up)
 
     def _host(self, name: str) -> Host:
-        return self._hosts[self._topology.nodes[name]]
+        return self._hosts[self._topology.host_named(name)]
 
     def _dropped(self, fault: ScheduledFault) -> dict[str, int]:
         """Packets dropped or damaged so far on each direction, or refused by each host."""

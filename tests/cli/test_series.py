@@ -248,7 +248,7 @@ def test_a_key_is_set_wherever_it_is(tmp_path: Path) -> None:
         "seed": 9,
     }
     scenario = load_scenario(str(file), settings=settings)
-    assert scenario.timeline[0].heals_at == 150_000_000
+    assert scenario.timeline[0].heals_at_ns == 150_000_000
     assert (scenario.topology.planes, scenario.topology.t1_per_plane) == (2, 3)
     assert str(scenario.topology.queue.last_hop.limit) == "2 BDP"
     assert scenario.seed == 9

@@ -77,14 +77,14 @@ _PACKETS = _rules(
     (
         "inner UDP port 4971 or 4791",
         "conflict: 4971 DMN; 4791 I, D, G",
-        "both are accepted; `udp_port` says which is sent: 4791 by default",
+        "both are accepted; `WireOptions.udp_port` says which is sent: 4791 by default",
         f"{_WIRE}test_both_udp_ports_are_accepted_and_one_may_be_chosen",
         State.OPTION,
     ),
     (
         "order of an EV's halves in SACK and NACK",
         "conflict: label first G, Z2, A; port first M",
-        "`entropy`: the label first by default",
+        "`WireOptions.label_first`: the label first by default",
         f"{_WIRE}test_control_packets_round_trip",
         State.OPTION,
     ),
@@ -119,7 +119,7 @@ _RECEIVING = _rules(
     (
         "a PSN above the window",
         "conflict: NACK PSN_OOR_WINDOW F, G, N; silence F, Z2",
-        "`beyond_window`: a NACK by default",
+        "`QpConfig.nack_beyond`: a NACK by default",
         f"{_RESPONDER}test_the_window_ends_mpr_packets_above_cack[False]",
         State.OPTION,
     ),
@@ -196,7 +196,7 @@ _SEMANTICS = _rules(
     (
         "completion on SACKs, for fabrics and peers without transport ACKs",
         "none",
-        "`completion`: by the ACK by default",
+        "`QpConfig.complete_on_sack`: by the ACK by default",
         f"{_ACKS}test_sacks_complete_messages_where_that_is_chosen",
         State.OPTION,
     ),
@@ -291,14 +291,14 @@ _SENDING = _rules(
     (
         "AckReq when cwnd - inflight is less than a packet",
         "1: U1",
-        "`ack_request`: not by default, as each costs a transport ACK too",
+        "`QpConfig.ask_when_full`: not by default, as each costs a transport ACK too",
         f"{_ACKS}test_a_full_window_asks_for_an_acknowledgement_where_that_is_chosen[True]",
         State.OPTION,
     ),
     (
         "timeouts: linear, then doubling, then retry exceeded",
         "conflict: one length A, G; growing T",
-        "`linear_timeouts`: one length by default; it follows the measured RTT (ours)",
+        "`QpConfig.growing_timeouts`: one length by default; it follows the measured RTT (ours)",
         f"{_RETRY}test_the_ladder_probes_then_waits_then_doubles_then_gives_up[False-rtts0]",
         State.OPTION,
     ),
@@ -363,14 +363,14 @@ _PROBES = _rules(
     (
         "the kind of recovery probe",
         "conflict: reliability probe G, M; EV probe N",
-        "`recovery_probe`: reliability probes by default",
+        "`QpConfig.recovery_probe`: reliability probes by default",
         f"{_MRC}test_recovery_probe.py::test_an_ev_returns_by_either_probe",
         State.OPTION,
     ),
     (
         "one congestion controller for several QPs",
         "2: GM",
-        "`congestion_scope: destination`; by default each queue pair has its own",
+        "`dialect: {congestion_scope: destination}`; by default each queue pair has its own",
         f"{_SHARING}test_queue_pairs_to_a_destination_share_a_controller_if_asked",
         State.OPTION,
     ),

@@ -340,13 +340,13 @@ def test_probes_may_take_longer_than_a_client_waits_for_other_answers(
 def test_a_fault_by_hand_needs_neither_time_nor_length() -> None:
     """And may have no time to come, as it strikes now."""
     fault = load_fault(json.dumps(CUT), TINY)
-    assert (fault.at, fault.heals_at) == (0, 600 * 10**9)
+    assert (fault.at, fault.heals_at_ns) == (0, 600 * 10**9)
     kill = load_fault(json.dumps({"kind": "kill", "target": "h0"}), TINY)
-    assert (kill.at, kill.heals_at) == (0, None)
+    assert (kill.at, kill.heals_at_ns) == (0, None)
     flap = load_fault(
         json.dumps({"kind": "flap", "target": FABRIC_LINK, "period": "1 s", "count": 3}), TINY
     )
-    assert flap.heals_at == 3 * 10**9
+    assert flap.heals_at_ns == 3 * 10**9
     assert load_fault(json.dumps(CUT, indent="\t"), TINY) == fault
     for text in ("kind: cut", "{kind: cut}", "[" * 60_000, ""):
         with pytest.raises(InputError, match="JSON"):

@@ -1,6 +1,7 @@
 """Small programs in C, compiled here and run in a host: preloaded, loaded by path, sanitized."""
 
 import os
+import re
 import shutil
 import subprocess
 from collections import Counter
@@ -15,6 +16,7 @@ from testbed.device.compiling import ALIASES, IBVERBS, PRELOAD, SOURCES
 from testbed.device.library import Library
 from tests.device.test_device import HERE, ForbiddenNic, fabric
 from tests.fabric.packets import in_node
+from tests.perftest.test_programs import run_testbed
 from tests.sandbox import run_in_sandbox
 from tests.waiting import WATCHDOG_S
 
@@ -86,6 +88,12 @@ def sanitized(directory: Path) -> Way:
     return Way(SANITIZED, (str(directory / PRELOAD), "-libverbs"), directory)
 
 
+def linked_to_mrc(directory: Path) -> Way:
+    """Linked to libmrc.so, as OCP's programs are."""
+    compiling.compile_into(directory)
+    return Way((), (f"-L{directory}", "-lmrc", "-libverbs"))
+
+
 @pytest.mark.parametrize("way", ["linked", "by path", "sanitized"])
 def test_a_program_makes_every_call(way: str, tmp_path: Path) -> None:
     """Between two queue pairs of its own, by way of a T1."""
@@ -116,25 +124,54 @@ def test_the_thread_for_payload_is_clean(tmp_path: Path, monkeypatch: pytest.Mon
     run_in_sandbox(act)
 
 
+@pytest.mark.parametrize("name", ["mrc", "control"])
 @pytest.mark.parametrize("way", ["linked", "sanitized"])
-def test_a_program_of_ocps_interface_makes_every_call(way: str, tmp_path: Path) -> None:
+def test_a_program_of_ocps_interface_makes_every_call(way: str, name: str, tmp_path: Path) -> None:
     """Linked to libmrc.so as such programs are; a version that is too new is named."""
-    if way == "linked":
-        compiling.compile_into(tmp_path)
-        taken = Way((), (f"-L{tmp_path}", "-lmrc", "-libverbs"))
-    else:
-        taken = sanitized(tmp_path)
-    program = compiled("mrc", tmp_path, taken)
+    taken = linked_to_mrc(tmp_path) if way == "linked" else sanitized(tmp_path)
+    program = compiled(name, tmp_path, taken)
 
     def act() -> None:
         with fabric():
             done = run(program, taken)
         assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
-        assert (
-            "the program uses version 1.0.2 of mrc.h; this library has up to 1.0.1" in done.stderr
-        )
+        too_new = "uses version 1.0.2 of mrc.h; this library has up to 1.0.1"
+        assert (too_new in done.stderr) == (name == "mrc")
 
     run_in_sandbox(act)
+
+
+@pytest.mark.skipif(shutil.which("ib_write_bw") is None, reason="needs perftest")
+def test_a_controller_and_the_operators_commands_see_one_state(tmp_path: Path) -> None:
+    """What the one denies or disables, the other sees, and may allow or enable again."""
+    orders = compiled("orders", tmp_path, linked_to_mrc(tmp_path))
+    lines = (
+        "h1 ib_write_bw -d mrc0 --run_infinitely > /dev/null &",
+        "h0 sleep 2",
+        "h0 ib_write_bw -d mrc0 --run_infinitely h1 > /dev/null &",
+        "h0 sleep 3",
+        f"h0 {orders} deny 0",
+        f"h0 {orders} evs",
+        "ev list h0-h1",
+        "ev allow h0-h1 p0",
+        f"h0 {orders} evs",
+        "port disable h0 1",
+        f"h0 {orders} ports",
+        f"h0 {orders} enable 2",
+        "port list h0",
+        "h0 kill %1",
+        "h1 kill %1",
+    )
+    typed = "".join(f"{line}\n" for line in lines)
+    text = run_testbed("shell", "clos-tiny", "--live", "--results", str(tmp_path), typed=typed)
+    denied, allowed = re.findall(r"^EV 0000000000 port 1 state (\d+)", text, re.MULTILINE)
+    assert (int(denied), int(allowed) != int(denied)) == (4, True)
+    first = re.findall(r"^0x00000000 .*", text, re.MULTILINE)
+    assert "DENIED" in first[0]
+    assert first[0].split()[-1] == "hand"
+    assert "DENIED" not in first[1]
+    assert "port 2 state 0" in text
+    assert re.search(r"port 2 state 0\nport +state\n0 +enabled\n1 +enabled", text)
 
 
 def test_what_mrc_does_not_have_is_refused_and_named_once(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from struct import Struct
 
 import pytest
 
-from testbed.device import protocol
+from testbed.device import ocp, protocol, structures
 from testbed.device.compiling import SOURCES
 from tests.device import verbs
 
@@ -164,6 +164,77 @@ def test_our_constants_are_rdma_cores(tmp_path: Path) -> None:
     )
     assert len(names) > 50
     assert ours == theirs
+
+
+@needs_compiler
+def test_the_structures_of_controllers_have_the_sizes_that_python_reads(tmp_path: Path) -> None:
+    layouts = {
+        "mrc_qp_attr": ocp.QP_ATTR,
+        "mrc_ctl_device_attr": structures.DEVICE_ATTR,
+        "mrc_ctl_port_attr": structures.PORT_ATTR,
+        "mrc_ctl_ev_fmt_profile_attr": structures.FORMAT_ATTR,
+        "mrc_ctl_ev_profile_attr": structures.EV_ATTR,
+        "mrc_ctl_cc_profile_attr": structures.CC_ATTR,
+        "mrc_ctl_cc_nscc_cfg": structures.NSCC,
+        "mrc_ctl_ev_field": structures.EV_FIELD,
+        "mrc_ctl_ev_op_entry": structures.EV_ENTRY,
+        "mrc_ctl_ev_event": structures.EVENT,
+        "mrc_ctl_ep_req": structures.PROBE,
+        "mrc_ctl_ep_rsp": structures.ANSWER,
+    }
+    prints = "".join(f'printf("%zu\\n", sizeof(struct {name}));' for name in layouts)
+    older = 'printf("%zu\\n", offsetof(struct mrc_ctl_ev_event, state));'
+    code = f"#include <stdio.h>\n#include <mrc_abi.h>\nint main(void) {{ {prints}{older} }}"
+    sizes = [int(size) for size in run_c(code, tmp_path).split()]
+    assert sizes == [layout.size for layout in [*layouts.values(), structures.OLD_EVENT]]
+
+
+def test_calls_of_controllers_are_the_same() -> None:
+    body = re.search(r"enum mrc_call \{(.*?)\};", HEADER, re.DOTALL)
+    assert body is not None
+    names = re.findall(r"MRC_(\w+)", re.sub(r"/\*.*?\*/", "", body[1], flags=re.DOTALL))
+    assert names == [call.name for call in protocol.Call]
+
+
+OCP_ABI = SOURCES.parents[2] / "scripts/ocp_abi.py"
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("old", "new", "status", "said"),
+    [
+        ("", "", 0, "2 functions; their version 1.0.1: 0 differ"),
+        ("uint16_t max_wimm;", "uint32_t max_wimm;", 1, "sizeof(struct mrc_device_attr): 20 here"),
+        ("MRC_CTL_EV_DENIED = 4", "MRC_CTL_EV_DENIED = 8", 1, "MRC_CTL_EV_DENIED: 4 here, 8 there"),
+        ("int mrc_ctl_fly(", "", 1, "mrc_ctl_fly() is missing here"),
+        ("struct mrc_async_event {", "struct", 2, "the compiler refuses mrc.h"),
+    ],
+)
+def test_ocps_headers_are_compared_with_ours(
+    old: str, new: str, status: int, said: str, tmp_path: Path
+) -> None:
+    """With a copy of ours in their place, and something changed in it."""
+    text = (SOURCES / "mrc_abi.h").read_text()
+    functions = "int mrc_post_send(void);\nvoid *mrc_ctl_poll_ev_event(void);\n"
+    if old.startswith("int "):
+        functions += f"{old}void);\n"
+    else:
+        assert not old or old in text
+        text = text.replace(old, new, 1)
+    shutil.copy(SOURCES / "verbs_abi.h", tmp_path)
+    (tmp_path / "mrc.h").write_text(text)
+    (tmp_path / "mrc_ctl.h").write_text(functions)
+    version = "#define MRC_API_CURRENT_VERSION  MRC_API_VER(1, 0, 1)\n"
+    (tmp_path / "mrc_api_ver.h").write_text(version)
+    done = subprocess.run([OCP_ABI, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert (done.returncode, said in done.stdout + done.stderr) == (status, True), done
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["/nowhere"]])
+def test_without_ocps_headers_the_comparison_says_what_it_needs(arguments: list[str]) -> None:
+    done = subprocess.run([OCP_ABI, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "mrc.h and mrc_ctl.h" in done.stderr
 
 
 @needs_compiler

@@ -1,8 +1,13 @@
 """Which congestion controllers the queue pairs of a host have."""
 
+import re
+from pathlib import Path
+
 import pytest
 
+import testbed
 from testbed.model.files.scenarios import load_scenario
+from testbed.model.transport import Dialect
 from testbed.mrc import FixedWindow, Nscc, QueuePair, UecNscc
 from testbed.sim import Simulation
 
@@ -32,7 +37,7 @@ def controllers(**transport: object) -> dict[tuple[str, str], list[object]]:
 def test_queue_pairs_to_a_destination_share_a_controller_if_asked(
     transport: dict[str, object], kind: type
 ) -> None:
-    shared = controllers(congestion_scope="destination", **transport)
+    shared = controllers(dialect=Dialect(congestion_scope="destination"), **transport)
     assert len(shared) == 8
     for first, second in shared.values():
         assert isinstance(first, kind)
@@ -41,3 +46,13 @@ def test_queue_pairs_to_a_destination_share_a_controller_if_asked(
     for first, second in controllers(**transport).values():
         assert isinstance(first, kind)
         assert first is not second
+
+
+def test_only_the_factory_asks_of_which_transport_a_queue_pair_is() -> None:
+    package = Path(testbed.__file__).parent
+    asking = {
+        file.relative_to(package).as_posix()
+        for file in package.rglob("*.py")
+        if re.search(r"isinstance\([^)]*QueuePair", file.read_text(encoding="utf-8"))
+    }
+    assert asking == {"host/queue_pairs.py"}

@@ -346,3 +346,21 @@ def test_a_collective_longer_than_the_run_is_remarked(
     found = [remark.what for remark in remarks(scenario) if remark.where == "workload"]
     assert bool(found) is remarked
     assert all("none can finish" in what for what in found)
+
+
+@pytest.mark.parametrize(
+    ("transport", "refused"),
+    [
+        ({"dialect": {"judgement": "relative"}, "evs": 16}, []),
+        ({"dialect": {"congestion_scope": "destination"}}, ["transport.dialect.congestion_scope"]),
+        ({"ecn_skip": False}, ["transport.ecn_skip"]),
+    ],
+)
+def test_of_a_program_s_transport_only_what_its_device_judges_by_applies(
+    transport: dict[str, Any], refused: list[str]
+) -> None:
+    workload = {"kind": "program", "hosts": ["h0", "h1"], "command": ["true"]}
+    scenario = Scenario.model_validate(
+        {"name": "x", "topology": CLOS, "workload": workload, "transport": transport}
+    )
+    assert [problem.where for problem in problems(scenario)] == refused

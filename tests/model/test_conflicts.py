@@ -26,7 +26,7 @@ def begun(scheduled: ScheduledFault) -> FaultRecord:
         scheduled.target,
         scheduled.places,
         "link",
-        scheduled.at,
+        scheduled.at_ns,
         1,
         2,
     )

@@ -29,7 +29,7 @@ def only_fault(kind: str, target: object = "p0_t0_0--p0_t1_1", **more: Any) -> S
 
 
 def course(scheduled: ScheduledFault) -> list[tuple[int, dict[str, Any]]]:
-    return [(step.at // MS, step.state.as_record) for step in scheduled.steps]
+    return [(step.at_ns // MS, step.state.as_record) for step in scheduled.steps]
 
 
 def test_a_fault_begins_and_is_healed() -> None:
@@ -58,7 +58,7 @@ def test_a_ramp_rises_in_steps_to_the_full_degree() -> None:
     assert rates[0] == pytest.approx(0.92)
     assert rates[-2:] == [pytest.approx(0.2), 1.0]
     assert rates[:-1] == sorted(rates[:-1], reverse=True)
-    assert steps[RAMP_STEPS - 1].at < 2 * S
+    assert steps[RAMP_STEPS - 1].at_ns < 2 * S
 
 
 def test_a_switch_that_reboots_is_silent_before_it_is_dark() -> None:
@@ -80,7 +80,7 @@ def test_a_link_flaps() -> None:
 def test_jitter_moves_flaps_and_ends_whole_in_time(jitter: float, seed: int) -> None:
     entry = fault("flap", period="100 ms", jitter=jitter)
     (scheduled,) = scheduled_faults(CLOS, [entry], 10 * S, seed)
-    times = [step.at for step in scheduled.steps]
+    times = [step.at_ns for step in scheduled.steps]
     assert times == sorted(times)
     assert (times[0], times[-1], scheduled.steps[-1].state) == (S, 3 * S, HEALTHY)
     (again,) = scheduled_faults(CLOS, [entry], 10 * S, seed)
@@ -100,7 +100,7 @@ def test_a_link_flaps_so_many_times(count: int, jitter: float, duty: float, seed
     entry = counted(count=count, jitter=jitter, duty=duty)
     (scheduled,) = scheduled_faults(CLOS, [entry], 10 * S, seed)
     assert [step.state.cut for step in scheduled.steps] == [True, False] * count + [False]
-    times = [step.at for step in scheduled.steps]
+    times = [step.at_ns for step in scheduled.steps]
     assert times == sorted(times)
     assert (times[0], times[-1]) == (S, S + count * 100 * MS)
 
@@ -108,7 +108,7 @@ def test_a_link_flaps_so_many_times(count: int, jitter: float, duty: float, seed
 def test_a_count_stands_for_its_time() -> None:
     """Also written out, as in a run's manifest, and at another dilation."""
     entry = counted(count=3)
-    assert entry.heals_at == 1300 * MS
+    assert entry.heals_at_ns == 1300 * MS
     again: Fault = TypeAdapter(Fault).validate_json(entry.model_dump_json(by_alias=True))
     assert again == entry
     slower = counted(count=3, period="100000001 ns").stretched(1 / 3)
@@ -127,7 +127,7 @@ def test_a_count_stands_for_its_time() -> None:
 def test_repetitions_fit_into_the_run_and_draw_anew() -> None:
     entry = fault("blackhole", "links", choose=2, every="2500 ms")
     scheduled = scheduled_faults(CLOS, [entry, fault("cut", "h0")], 10 * S, seed=1)
-    assert [fault_.at // MS for fault_ in scheduled] == [1000, 3500, 6000, 1000]
+    assert [fault_.at_ns // MS for fault_ in scheduled] == [1000, 3500, 6000, 1000]
     assert [fault_.index for fault_ in scheduled] == [0, 1, 2, 3]
     assert len({fault_.places for fault_ in scheduled[:3]}) > 1
     twice = fault("blackhole", every="2500 ms", times=2)

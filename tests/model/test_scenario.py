@@ -74,7 +74,7 @@ def test_a_fault_is_written_with_for() -> None:
         {"kind": "cut", "target": "h0--p0_t0_0", "at": "1 s", "for": "250 ms"}
     )
     assert fault.target == ("h0--p0_t0_0",)
-    assert fault.heals_at == 1_250_000_000
+    assert fault.heals_at_ns == 1_250_000_000
 
 
 def test_json_reads_back_the_same() -> None:

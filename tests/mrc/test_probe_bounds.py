@@ -1,9 +1,11 @@
 """How many probes there may be: for a queue pair, for a NIC, and while none is answered."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -92,10 +94,12 @@ def test_probes_that_nobody_answers_are_bounded(
     per_rtt = 4 + payload_per_rtt / 64 / PROBE_BYTES
     assert len(nic.probes) <= per_rtt * (rtts + 8) + qps  # each may have its turn ahead
     assert nic.probes
-    waiting = qps * (evs - 1)
-    free_rtts = rtts * min(window_packets, per_rtt / qps) / max(evs - 1, 1)
-    if free_rtts > 4:  # nobody is forgotten
-        assert len({(number, ev) for _, number, ev in nic.probes}) == waiting
+    if len(nic.probes) > 16 * qps:  # nobody is forgotten
+        assert min(own) > 0
+    for number in range(qps):  # and all EVs of a queue pair take turns
+        probed = Counter(ev for _, other, ev in nic.probes if other == number)
+        assert max(probed.values(), default=0) <= 1 + min(probed.values(), default=0)
+        assert len(probed) == evs - 1 or max(probed.values(), default=0) <= 1
 
 
 def test_few_dead_evs_are_probed_as_often_as_if_there_were_no_bounds() -> None:
@@ -110,6 +114,23 @@ def test_few_dead_evs_are_probed_as_often_as_if_there_were_no_bounds() -> None:
         free.now_ns += RTT_NS // 10
     assert nic.probes == free.probes
     assert len(nic.probes) > 7 * 10
+
+
+def test_who_is_idle_and_gets_no_answer_probes_ever_more_seldom() -> None:
+    """At most an eighth of the window in an RTT while data is in flight, later 1/64."""
+    nic = Nic(1, 129, 64 * MTU, 2_000_000)
+    nic.live(10)
+    nic.condemn()
+    nic.live(20)
+    for idle, per_rtt in ((False, 8), (True, 1), (False, 8)):
+        nic.rooms[0].idle = idle
+        nic.live(5)
+        before = len(nic.probes)
+        nic.live(20)
+        assert (len(nic.probes) - before) / 20 == pytest.approx(per_rtt, rel=0.2)
+    nic.alive = True
+    nic.live(60)
+    assert nic.bad() == 0
 
 
 def test_evs_that_answer_go_first_and_all_come_back() -> None:
@@ -185,6 +206,14 @@ def test_in_an_incast_nothing_is_probed_before_it_could_be_late() -> None:
     assert waits_of_probes(retry, 1, later_ns) == [1.25]
 
 
+def test_what_goes_into_a_full_last_hop_has_time_although_nothing_was_trimmed_of_late() -> None:
+    retry = ladder()
+    now_ns = 3 * INCAST_RTTS * RTT_NS
+    retry.restart(now_ns)
+    retry.sent(now_ns, was_idle=False, crowded=True)
+    assert waits_of_probes(retry, 1, now_ns) == [INCAST_RTTS]
+
+
 def test_tails_have_room_when_evs_have_used_theirs() -> None:
     budget = ProbeBudget()
     now_ns = 10**12
@@ -230,4 +259,4 @@ def test_what_is_trimmed_one_at_a_time_is_sent_ever_later_and_arrives() -> None:
     times = [sent.time_ns for sent in network.data_sent()]
     rtts = [(b - a) / (130 * MS) for a, b in pairwise(times)]
     assert max(rtts) <= 24 + 1
-    assert sum(wait > 6 for wait in rtts) > len(rtts) / 3
+    assert sum(wait > 6 for wait in rtts) > 5

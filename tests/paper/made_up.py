@@ -122,7 +122,6 @@ def flow(
         losses=_losses(sent_lost)
         if sent_lost
         else pl.DataFrame({"t": [*lost]}, schema={"t": pl.Float64}),
-        measured=(0.0, SECONDS),
     )
 
 

@@ -153,7 +153,7 @@ def _loss_everywhere(spray: str, *, judgement: str = "absolute") -> Scenario:
         duration="40 s",
         both_ways=True,
         message_size="1 MiB",
-        transport={"kind": "mrc", "spray": spray, "judgement": judgement},
+        transport={"kind": "mrc", "spray": spray, "dialect": {"judgement": judgement}},
     )
 
 

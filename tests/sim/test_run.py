@@ -7,6 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import Impairment
 from testbed.model.faults.kinds import Blackhole, Cut, Delay
 from testbed.model.faults.record import FaultRecord
@@ -223,6 +224,34 @@ def test_a_run_waits_for_its_last_writes_as_long_as_it_is_told_to(
     scenario = _one_packet_lost("140 us", duration=2 * S, drain=drain)
     (flow,) = simulate(scenario, tmp_path).flows
     assert flow.bytes_under_way == outstanding
+
+
+def test_a_pair_in_a_fabric_of_a_hundred_thousand_hosts_costs_what_its_paths_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing lists all nodes or links, in the run, its analysis, its figures and its report."""
+    file = tmp_path / "real.yaml"
+    file.write_text(
+        "name: real\n"
+        "topology: {base: clos-8plane, name: x, planes: 8, t0_per_plane: 512, t1_per_plane: 256,"
+        " hosts_per_t0: 256, port_rate: 30 Gbit/s, dilation: 10000}\n"
+        "duration: 6 RTT\n"
+        "workload: {kind: write_bw, pairs: [[h0, h131071]], message_size: 64 KiB}\n"
+        "timeline: [{kind: blackhole, target: p0_t0_511, at: 2 RTT, for: 2 RTT}]\n"
+    )
+
+    def refuse(topology: Topology) -> None:
+        raise AssertionError(f"the whole fabric {topology.name} is listed")
+
+    for name in ("hosts", "switches", "nodes", "links", "adjacency"):
+        monkeypatch.setattr(Topology, name, property(refuse))
+    directory = tmp_path / "run"
+    directory.mkdir()
+    simulate(load_scenario(str(file)), directory)
+    summary = analyse(directory)
+    assert summary.integrity.intact
+    (fault,) = summary.faults
+    assert fault.flows_affected == 2
 
 
 def test_the_hosts_of_a_run_share_a_few_open_files(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ CASES: Mapping[str, Mapping[str, Any]] = {
         ],
     },
     "queue pairs share a window": {
-        "transport": Mrc(qps=4, congestion="nscc", congestion_scope="destination"),
+        "transport": Mrc(qps=4, congestion="nscc", dialect={"congestion_scope": "destination"}),
         "timeline": [
             {
                 "kind": "loss",

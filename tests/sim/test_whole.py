@@ -83,9 +83,7 @@ fabrics = st.builds(
     t1_per_plane=st.integers(1, 3),
     hosts_per_t0=st.integers(2, 3),
 )
-transports = st.sampled_from(
-    [Mrc(congestion="nscc"), Mrc(), Mrc(entropy="port-label", udp_port=4971), Roce()]
-)
+transports = st.sampled_from([Mrc(congestion="nscc"), Mrc(), Roce()])
 
 
 def _impair(_now_ns: int, act: tuple[Simulation, str, Impairment]) -> None:

@@ -10,10 +10,8 @@ from testbed.model.files.scenarios import load_scenario
 from testbed.mrc import Datagram, DscpClasses, decode
 from testbed.mrc.wire.codec import sealed_trailer
 from testbed.mrc.wire.control import Nack, ReliabilityProbe, Sack
-from testbed.mrc.wire.kinds import SETH, Opcode
 from testbed.sim import simulate
 from testbed.sim.host import Host
-from tests.packet_reader import read
 
 pytestmark = pytest.mark.simulated
 
@@ -57,44 +55,12 @@ def manifest(directory: Path) -> dict[str, Any]:
     return transport
 
 
-def sacked(datagrams: list[Datagram]) -> set[int]:
-    """The field `entropy` of all SACKs, as it stands in their bytes."""
-    entropies = set()
-    for datagram in datagrams:
-        data = datagram.join()
-        if data[OPCODE_AT] == Opcode.SACK:
-            entropies |= {fields["entropy"] for header, fields in read(data) if header is SETH}
-    return entropies
-
-
-def test_port_and_halves_show_in_the_packets_and_nowhere_else(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """The same run to the bit, but for these bytes."""
-    usual = packets_of(monkeypatch, tmp_path / "usual", "link-failure")
-    other = packets_of(
-        monkeypatch, tmp_path / "other", "link-failure", udp_port=4971, entropy="port-label"
-    )
-    assert len(usual) == len(other) > 1000
-    for datagrams, port in ((usual, 4791), (other, 4971)):
-        assert {int.from_bytes(datagram.header[42:44], "big") for datagram in datagrams} == {port}
-    assert sacked(usual) == {ev >> 16 | (ev & 0xFFFF) << 16 for ev in sacked(other)}
-    assert {one.ev for one in usual if one.is_data} <= sacked(usual) <= {one.ev for one in usual}
-    tables = [
-        {file.name: file.read_bytes() for file in (tmp_path / run).glob("*.parquet")}
-        for run in ("usual", "other")
-    ]
-    assert tables[0] == tables[1] != {}
-    recorded = manifest(tmp_path / "other")
-    assert (recorded["udp_port"], recorded["entropy"]) == (4971, "port-label")
-
-
 def test_capabilities_are_recorded_and_obeyed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     given = {"mpr": 1, "dynamic_mpr": True, "immediates": 3, "trim_nack": False}
-    datagrams = packets_of(monkeypatch, tmp_path / "run", "incast", capabilities=given)
-    assert manifest(tmp_path / "run")["capabilities"] == given
+    datagrams = packets_of(monkeypatch, tmp_path / "run", "incast", dialect={"capabilities": given})
+    assert manifest(tmp_path / "run")["dialect"]["capabilities"] == given
     packets = [decode(datagram.join()) for datagram in datagrams if not datagram.is_data]
     assert {packet.mpr for packet in packets if isinstance(packet, Sack)} == {1}
     assert not [packet for packet in packets if isinstance(packet, Nack)]
@@ -102,19 +68,12 @@ def test_capabilities_are_recorded_and_obeyed(
 
 def test_what_is_not_said_is_recorded_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     datagrams = packets_of(monkeypatch, tmp_path / "run", "incast")
-    recorded = manifest(tmp_path / "run")
-    assert recorded["capabilities"] == {
-        "mpr": 8,
-        "dynamic_mpr": False,
-        "immediates": 64,
-        "trim_nack": True,
+    capabilities = {"mpr": 8, "dynamic_mpr": False, "immediates": 64, "trim_nack": True}
+    assert manifest(tmp_path / "run")["dialect"] == {
+        "capabilities": capabilities,
+        "judgement": "absolute",
+        "congestion_scope": "queue-pair",
     }
-    keys = (
-        *("udp_port", "entropy", "beyond_window", "recovery_probe"),
-        *("completion", "linear_timeouts", "ack_request"),
-    )
-    values = [4791, "label-port", "nack", "reliability", "ack", "fixed", "end"]
-    assert [recorded[key] for key in keys] == values
     packets = [
         (decode(datagram.join()), datagram.dscp) for datagram in datagrams if not datagram.is_data
     ]

@@ -76,6 +76,7 @@ struct cq {
     struct ibv_cq base;
     struct object object;
     struct queue queue;
+    size_t event_size; /* of EV events; 0: it is a queue of completions */
 };
 
 struct region {
@@ -198,6 +199,11 @@ static int ask(struct nic *nic, const struct mrc_request *request, struct mrc_re
     }
     pthread_mutex_unlock(&nic->lock);
     return error;
+}
+
+int mrc0_ask(struct ibv_context *context, const struct mrc_request *request,
+             struct mrc_reply *reply) {
+    return ask(NIC(context), request, reply, NULL);
 }
 
 /* The same for what is destroyed: where the NIC process has ended, it is destroyed already. */
@@ -586,7 +592,8 @@ int mrc0_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
     return 0;
 }
 
-/* Port 1 is that of verbs, which is up while any plane is; each further one is that of a plane. */
+/* Port 1 is that of verbs, which is up while any plane is, unless a controller has disabled it; each
+ * further one is that of a plane. */
 int mrc0_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr) {
     struct nic *nic = NIC(context);
     if (port < PORT || port > nic->about.planes)
@@ -596,7 +603,7 @@ int mrc0_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_a
     int error = ask(nic, &request, &reply, NULL);
     if (error)
         return error;
-    int up = port == PORT ? reply.state != 0 : reply.state >> (port - 1) & 1;
+    int up = port == PORT ? reply.state && reply.key & 1 : reply.state >> (port - 1) & 1;
     memset(attr, 0, offsetof(struct ibv_port_attr, port_cap_flags2));
     attr->state = up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
     attr->max_mtu = attr->active_mtu = IBV_MTU_4096;
@@ -806,8 +813,8 @@ int mrc0_destroy_comp_channel(struct ibv_comp_channel *base) {
     return 0;
 }
 
-struct ibv_cq *mrc0_create_cq(struct ibv_context *context, int cqe, void *cq_context,
-                             struct ibv_comp_channel *channel, int vector) {
+static struct ibv_cq *create_cq(struct ibv_context *context, int cqe, void *cq_context,
+                                struct ibv_comp_channel *channel, int vector, size_t event_size) {
     struct nic *nic = NIC(context);
     if (cqe < 1 || cqe > MRC_MAX_CQE || vector < 0 || vector >= context->num_comp_vectors)
         return refuse(EINVAL);
@@ -818,6 +825,7 @@ struct ibv_cq *mrc0_create_cq(struct ibv_context *context, int cqe, void *cq_con
     uint32_t depth = depth_for(cqe);
     struct mrc_request request = {
         .op = MRC_CREATE_CQ, .cookie = cq->object.cookie, .depth = depth,
+        .mask = event_size != 0,
         .channel = channel ? OWNER(struct channel, base, channel)->handle : 0};
     struct mrc_reply reply;
     int fds[FDS];
@@ -834,11 +842,24 @@ struct ibv_cq *mrc0_create_cq(struct ibv_context *context, int cqe, void *cq_con
     }
     cq->base = (struct ibv_cq){.context = context, .channel = channel, .cq_context = cq_context,
                                .handle = reply.handle, .cqe = depth};
+    cq->event_size = event_size;
     if (channel)
         __atomic_add_fetch(&channel->refcnt, 1, __ATOMIC_ACQ_REL);
     keep(nic);
     return &cq->base;
 }
+
+struct ibv_cq *mrc0_create_cq(struct ibv_context *context, int cqe, void *cq_context,
+                              struct ibv_comp_channel *channel, int vector) {
+    return create_cq(context, cqe, cq_context, channel, vector, 0);
+}
+
+struct ibv_cq *mrc0_create_event_cq(struct ibv_context *context, int cqe, void *cq_context,
+                                    struct ibv_comp_channel *channel, int vector, size_t size) {
+    return create_cq(context, cqe, cq_context, channel, vector, size);
+}
+
+size_t mrc0_event_size(struct ibv_cq *cq) { return CQ(cq)->event_size; }
 
 /* Put the completions that wait into a ring of another depth. */
 int mrc0_resize_cq(struct ibv_cq *base, int cqe) {

@@ -3,6 +3,7 @@
 #define MRC_DEVICE_H
 
 #include "mrc_abi.h"
+#include "protocol.h"
 
 extern struct ibv_device mrc0_device;
 
@@ -53,6 +54,11 @@ void mrc0_versions(uint32_t *current, uint32_t *oldest, uint32_t *vendor, uint32
 struct mrc_state *mrc0_mrc_state(struct ibv_qp *qp);
 int mrc0_set_mrc(struct ibv_qp *qp, const struct mrc_qp_attr *attr);
 int mrc0_modify_mrc_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
+int mrc0_ask(struct ibv_context *context, const struct mrc_request *request,
+             struct mrc_reply *reply);
+struct ibv_cq *mrc0_create_event_cq(struct ibv_context *context, int cqe, void *cq_context,
+                                    struct ibv_comp_channel *channel, int vector, size_t size);
+size_t mrc0_event_size(struct ibv_cq *cq); /* 0: it is a queue of completions */
 
 /* ---- for verbs ---------------------------------------------------------------------------------- */
 

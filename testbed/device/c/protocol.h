@@ -48,14 +48,32 @@ enum mrc_op {
     MRC_RESIZE_CQ,      /* replies: memory of its new ring */
     MRC_QUERY_PORTS,
     MRC_SET_MRC,        /* the struct mrc_qp_attr at `address` holds for a queue pair */
+    MRC_CONTROL,        /* `handle` is an enum mrc_call; its structure is at `address` */
+};
+
+/* What a controller asks, by the functions of mrc_ctl.h: `cookie` has the number of the profile or
+ * port, `mask` the mask. */
+enum mrc_call {
+    MRC_QUERY_CONTROL = 1,
+    MRC_QUERY_PORT,
+    MRC_MODIFY_PORT,
+    MRC_MODIFY_FORMAT,
+    MRC_QUERY_FORMAT,
+    MRC_MODIFY_EVS,
+    MRC_QUERY_EVS,
+    MRC_MODIFY_CC,
+    MRC_QUERY_CC,
+    MRC_POLL_EV_EVENTS, /* `cookie`: the queue, `mask`: bytes of an event; `handle`: their number */
+    MRC_SEND_PROBES,    /* `cookie`: the time to wait in ns, `mask`: their number; a new handle */
+    MRC_TAKE_PROBES,    /* `cookie`: that handle; `state`: over, `handle`: the answers */
 };
 
 /* Fields that an operation has no use for are 0. */
 struct mrc_request {
     uint32_t op;
     uint32_t handle;     /* the object; of a new one its protection domain */
-    uint64_t cookie;     /* CREATE_CQ, CREATE_QP: comes back in events; OPEN */
-    uint64_t address;    /* REG_MR, OPEN, SET_MRC: in the program */
+    uint64_t cookie;     /* CREATE_CQ, CREATE_QP: comes back in events; OPEN, CONTROL */
+    uint64_t address;    /* REG_MR, OPEN, SET_MRC, CONTROL: in the program */
     uint64_t length;
     uint64_t iova;       /* REG_MR: the same memory, as work requests name it */
     uint32_t access;     /* REG_MR, MODIFY_QP: enum ibv_access_flags */
@@ -65,7 +83,8 @@ struct mrc_request {
     uint32_t send_cq;
     uint32_t recv_cq;
     uint32_t signal_all;
-    uint32_t mask;       /* MODIFY_QP: enum ibv_qp_attr_mask, what follows is as it says */
+    uint32_t mask;       /* MODIFY_QP: enum ibv_qp_attr_mask, what follows is as it says; CONTROL;
+                          * CREATE_CQ: 1 for a queue of EV events */
     uint32_t state;      /* enum ibv_qp_state */
     uint32_t mtu;        /* bytes */
     uint32_t peer_qpn;
@@ -80,7 +99,7 @@ struct mrc_request {
 struct mrc_reply {
     int32_t error;       /* 0, or an errno */
     uint32_t handle;
-    uint32_t key;        /* REG_MR: lkey and rkey; CREATE_QP: its number */
+    uint32_t key;        /* REG_MR: lkey and rkey; CREATE_QP: its number; QUERY_PORTS: enabled ones */
     uint32_t state;      /* QUERY_QP: enum ibv_qp_state; QUERY_PORTS: bit n for plane n: usable */
     uint64_t guid;       /* OPEN */
     uint64_t rate;       /* OPEN: bits/s of all ports together, at full speed */

@@ -154,7 +154,7 @@ class FaultPlayer:
             [
                 thread
                 for fault, thread in self._playing
-                if fault.heals_at is not None and t0_ns + fault.heals_at <= end_ns
+                if fault.heals_at_ns is not None and t0_ns + fault.heals_at_ns <= end_ns
             ]
         )
         for fault, _ in self._playing:
@@ -167,7 +167,7 @@ class FaultPlayer:
             return
         for fault in self._plan.faults:
             if fault.index not in self._log.records:
-                record = self._new_record(fault, self._t0_ns + fault.at)
+                record = self._new_record(fault, self._t0_ns + fault.at_ns)
                 self._log.write(replace(record, error="the run ended before it was due"))
         for record in self.records().values():
             if record.effective_ns is not None and record.healed_ns is None and not record.error:
@@ -215,7 +215,7 @@ class FaultPlayer:
             return problem
         self._open_links(scheduled)
         self._entries[index] = entry_of(fault)
-        self._log.update(self._new_record(scheduled, t0_ns + scheduled.at))
+        self._log.update(self._new_record(scheduled, t0_ns + scheduled.at_ns))
         thread = hub.spawn(self._play, scheduled, t0_ns)
         while not (kills_itself or thread.dead or self._log.records[index].effective_ns):
             self._clock.sleep(ANSWER_POLL_S)
@@ -249,9 +249,9 @@ class FaultPlayer:
     def _play(self, fault: ScheduledFault, t0_ns: int) -> None:
         """Take one fault through its course."""
         first = fault.steps[0]
-        record = self._new_record(fault, t0_ns + first.at)
+        record = self._new_record(fault, t0_ns + first.at_ns)
         for step in fault.steps:
-            due_ns = t0_ns + step.at
+            due_ns = t0_ns + step.at_ns
             wait_until(self._clock, due_ns)
             with self._locks[fault.index]:
                 if fault.index in self._healed_by_hand:

@@ -13,7 +13,7 @@ not answer.
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from ipaddress import IPv6Address
@@ -36,7 +36,7 @@ from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
 from testbed.model.transport import Mrc
 from testbed.model.units import NS_PER_S
-from testbed.mrc import NEVER, Arrival, EvProfile
+from testbed.mrc import NEVER, Arrival, Event, EvProfile, QueuePair
 from testbed.mrc.constants import FIRST_QPN
 from testbed.mrc.verbs import (
     CompletionQueue,
@@ -61,6 +61,10 @@ _QPNS = 1 << 23
 one opened after another, do not take each other's packets."""
 
 
+Observer = Callable[[Sequence[tuple[QueuePair, list[Event]]]], None]
+"""Sees what the queue pairs report."""
+
+
 class _VerbsTransport:
     """The queue pairs of a verbs context, on a NIC."""
 
@@ -68,6 +72,7 @@ class _VerbsTransport:
         self._context = context
         self._nic = nic
         self._records = records
+        self.observer: Observer | None = None
 
     def receive(self, packet: memoryview, arrival: Arrival) -> None:
         """Take in an inner packet and answer it, if that is due at once."""
@@ -94,10 +99,11 @@ class _VerbsTransport:
             room -= datagram.is_data
             if records is not None:
                 records.sent(core, datagram, plane, now_ns)
-        if records is None:
-            self._context.take_events()
-        else:
-            records.end_round(self._context.events_by_qp(), now_ns)
+        events = self._context.events_by_qp()
+        if self.observer is not None:
+            self.observer(events)
+        if records is not None:
+            records.end_round(events, now_ns)
         return room
 
     def deadline_ns(self, now_ns: int, *, full: bool) -> int:
@@ -156,7 +162,7 @@ class Device(Closeable):
             probe_successes=self._transport.probe_successes,
             grey_probe_successes=self._transport.grey_probe_successes,
             adaptive=self._transport.spray != "blind",
-            compared=self._transport.judgement == "relative",
+            compared=self._transport.dialect.judgement == "relative",
         )
         self._seed = rng.randrange(1 << 32) if seed is None else seed
         self._health = health
@@ -174,8 +180,11 @@ class Device(Closeable):
         self.records: DeviceRecords | None = None
         if records is not None:
             self.records = DeviceRecords(records, topology, host, self._evs)
-        driven = _VerbsTransport(self.context, self._nic, self.records)
-        self._loop = EventLoop(self._nic, PortMonitor.of(topology, host), driven)
+            self.records.port_switched = self._port_switched
+            for plane in self.records.disabled_ports():
+                self._port_switched(plane, True, now_ns())
+        self._driven = _VerbsTransport(self.context, self._nic, self.records)
+        self._loop = EventLoop(self._nic, PortMonitor.of(topology, host), self._driven)
 
     def close(self) -> None:
         """Close the sockets, and finish the records."""
@@ -184,6 +193,37 @@ class Device(Closeable):
             self.records.end_round(self.context.events_by_qp(), now_ns())
             self.records.refused = self.context.refused()
             self.records.close()
+
+    # --- orders of a controller --------------------------------------------------------------
+
+    def observe(self, observer: Observer) -> None:
+        """Have the events of all queue pairs seen, each round."""
+        self._driven.observer = observer
+
+    def switch_port(self, plane: int, *, disabled: bool, now_ns: int) -> None:
+        """Take the own port of a plane out of use, or allow it again."""
+        if self.records is not None:
+            self.records.switch_port(plane, disabled=disabled, now_ns=now_ns)
+        self._port_switched(plane, disabled, now_ns)
+
+    def _port_switched(self, plane: int, disabled: bool, now_ns: int) -> None:
+        self.context.set_port_disabled(plane, disabled=disabled, now_ns=now_ns)
+
+    def order_ev(self, core: QueuePair, ev: int, *, deny: bool, now_ns: int) -> None:
+        """Deny an EV of a queue pair, or allow it again, as the operator does by hand."""
+        records = self.records
+        if records is not None and records.order_ev(core, ev, deny=deny, now_ns=now_ns):
+            return
+        (core.deny_ev if deny else core.allow_ev)(ev, now_ns)
+
+    def replace_ev(self, core: QueuePair, ev: int, new: EvChoice, now_ns: int) -> None:
+        """Have a queue pair use another EV of the same plane in the place of one."""
+        (entry,) = ev_entries([new])
+        core.replace_ev(ev, entry, now_ns)
+        if self.records is not None:
+            self.records.replaced_ev(core, ev, new)
+
+    # -----------------------------------------------------------------------------------------
 
     @property
     def send_errors(self) -> int:

@@ -24,7 +24,7 @@ from testbed.host.recording.qp_records import QpRecords
 from testbed.host.recording.tables import control_log
 from testbed.host.traffic import SAMPLES_PER_RTT
 from testbed.model.closeable import Closeable
-from testbed.model.fabric.addressing import host_of_nic
+from testbed.model.fabric.addressing import host_of_nic, path_of_ev
 from testbed.model.fabric.ev_set import EvChoice
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
@@ -114,6 +114,7 @@ class DeviceRecords(Closeable):
 
     Attributes:
         deadline_ns: when `work` has something to do even if nothing arrives.
+        port_switched: is told when a command has disabled a port, or enabled it again.
         refused: how many packets the device did not accept, by reason; it sets it at its end.
     """
 
@@ -161,6 +162,7 @@ class DeviceRecords(Closeable):
             self._commands.bind(path)
         self._commands.listen()
         self._callers: list[Channel] = []
+        self.port_switched: Callable[[int, bool, int], None] = lambda *_: None
 
     @property
     def deadline_ns(self) -> int:
@@ -217,7 +219,9 @@ class DeviceRecords(Closeable):
 
         def answer(content: dict[str, Any]) -> None:
             if isinstance(command, DisablePort | EnablePort) and "ports" in content:
-                self._mark_port(command)
+                disabled = isinstance(command, DisablePort)
+                self._mark_port(command.plane, disabled=disabled)
+                self.port_switched(command.plane, disabled, now_ns)
             try:
                 caller.send({"operated": number, "content": content})
             except OSError as error:  # closed at one end or the other
@@ -229,15 +233,31 @@ class DeviceRecords(Closeable):
             else:
                 self._operator.handle(command, now_ns, answer)
 
-    def _mark_port(self, command: DisablePort | EnablePort) -> None:
+    def switch_port(self, plane: int, *, disabled: bool, now_ns: int) -> None:
+        """Disable a port, or enable it again, as the operator does by hand."""
+        self._operator.switch_port(plane, disabled=disabled, now_ns=now_ns)
+        self._mark_port(plane, disabled=disabled)
+
+    def order_ev(self, core: QueuePair, ev: int, *, deny: bool, now_ns: int) -> bool:
+        """Deny an EV, or allow it again, as the operator does by hand.
+
+        Returns whether commands apply to the queue pair: it has sent or received data.
+        """
+        return self._operator.order_ev(core, ev, deny=deny, now_ns=now_ns)
+
+    def replaced_ev(self, core: QueuePair, ev: int, new: EvChoice) -> None:
+        """Note that an EV of a queue pair has taken another's place."""
+        self._operator.replaced_ev(core, ev, new)
+
+    def _mark_port(self, plane: int, *, disabled: bool) -> None:
         """Mark a port as disabled, or not, whichever of the host's programs disabled it."""
-        file = self._raw / f"{self._host.name}.{command.plane}{DISABLED_SUFFIX}"
-        if isinstance(command, DisablePort):
+        file = self._raw / f"{self._host.name}.{plane}{DISABLED_SUFFIX}"
+        if disabled:
             file.touch()
         else:
             file.unlink(missing_ok=True)
 
-    def _disabled_ports(self) -> list[int]:
+    def disabled_ports(self) -> list[int]:
         """The ports that commands to this or other programs of the host have disabled."""
         files = self._raw.glob(f"{self._host.name}.*{DISABLED_SUFFIX}")
         return [int(file.stem.rpartition(".")[2]) for file in files]
@@ -312,7 +332,11 @@ class DeviceRecords(Closeable):
         peer = host_of_nic(self._topology, IPv6Address(core.config.peer_address))
         assert peer is not None  # noqa: S101 - the queue pair has EVs to it
         config = core.config
-        plan = QpPlan(peer, 0, config.qpn, config.peer_qpn, None, None, self._evs_of(peer), ())
+        evs, used = self._evs_of(peer), core.evs()
+        if {ev.value for ev in evs} != {each.ev for each in used}:  # a controller's
+            path = partial(path_of_ev, self._topology, self._host, peer)
+            evs = tuple(EvChoice(each.ev, path(each.ev), each.active) for each in used)
+        plan = QpPlan(peer, 0, config.qpn, config.peer_qpn, None, None, evs, ())
         records = QpRecords(self._tables, self._topology, (self._host, peer), None, None)
         connection = self._connections[core] = _Connection(core, plan, records)
         return connection
@@ -349,10 +373,10 @@ class DeviceRecords(Closeable):
     def _operate(self, connection: _Connection, flow: tuple[str, str, int], now_ns: int) -> None:
         """Have commands apply to a queue pair that sends or receives a flow."""
         if not self._operated.flows:
-            self._operator.begin(self._t0_ns, self._disabled_ports())
+            self._operator.begin(self._t0_ns, self.disabled_ports())
         self._operated = replace(self._operated, flows=(*self._operated.flows, flow))
         self._operator.use_flows_of(self._operated)
-        self._operator.add(connection, now_ns)
+        self._operator.add(connection.qp, connection.plan, now_ns)
         connection.is_operated = True
 
     def _receive(self, connection: _Connection, now_ns: int) -> None:

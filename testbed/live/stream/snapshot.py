@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from testbed.drawings.picture import places_of
+from testbed.drawings import places_of
 from testbed.live.stream.records import EvPath, FlowEnds, LinkEnds, NodePlace, Snapshot
 from testbed.model.fabric.addressing import (
     address,

@@ -250,12 +250,12 @@ def _time_problems(scenario: Scenario, fault: Fault, where: str) -> Iterator[Pro
         yield Problem(f"{where}.at", exact_duration(fault.at), expected, remedy)
     elif not isinstance(fault, TemporaryFault):
         return
-    elif fault.heals_at > end:
+    elif fault.heals_at_ns > end:
         found = f"{exact_duration(fault.for_)} from {exact_duration(fault.at)} on"
         expected = f"healing within the run, by {exact_duration(end)}"
         remedy = f"{exact_duration(end - fault.at)} at most, or a longer duration"
         yield Problem(f"{where}.for", found, expected, remedy)
-    elif (fitting := _fitting(fault, end)) < len(fault.start_times(end)):
+    elif (fitting := _fitting(fault, end)) < len(fault.start_times_ns(end)):
         expected = f"only repetitions that heal within the run, by {exact_duration(end)}"
         remedy = f"{fitting} at most, or a longer duration"
         yield Problem(f"{where}.times", str(fault.times), expected, remedy)
@@ -263,10 +263,10 @@ def _time_problems(scenario: Scenario, fault: Fault, where: str) -> Iterator[Pro
 
 def _fitting(fault: TemporaryFault, end: int) -> int:
     """How many repetitions of a fault heal by the end."""
-    times = len(fault.start_times(end))
+    times = len(fault.start_times_ns(end))
     if fault.every is None:
-        return times if fault.heals_at <= end else 0
-    return min(times, max((end - fault.heals_at) // fault.every + 1, 0))
+        return times if fault.heals_at_ns <= end else 0
+    return min(times, max((end - fault.heals_at_ns) // fault.every + 1, 0))
 
 
 def _overlap_problems(scenario: Scenario, timeline: Mapping[int, Fault]) -> Iterator[Problem]:
@@ -280,9 +280,9 @@ def _overlap_problems(scenario: Scenario, timeline: Mapping[int, Fault]) -> Iter
             continue
         seed = f"{scenario.seed}/{i}"
         for strike in repetitions(scenario.topology, fault, scenario.duration, seed):
-            until = scenario.duration if strike.heals_at is None else strike.heals_at
+            until = scenario.duration if strike.heals_at_ns is None else strike.heals_at_ns
             for place in strike.places:
-                strikes.setdefault((strike.kind, place), []).append((strike.at, until, i))
+                strikes.setdefault((strike.kind, place), []).append((strike.at_ns, until, i))
     reported = set[tuple[int, int]]()
     for (kind, place), times in strikes.items():
         active: list[tuple[int, int]] = []
@@ -366,7 +366,7 @@ def _time_remarks(scenario: Scenario) -> Iterator[Remark]:
             yield Remark(f"timeline[{i}].at", what)
         if not isinstance(fault, TemporaryFault):
             continue
-        if scenario.duration - (fault.start_times(scenario.duration)[-1] + fault.for_) < room:
+        if scenario.duration - (fault.start_times_ns(scenario.duration)[-1] + fault.for_) < room:
             what = f"leaves less than {needed} after healing to see the recovery"
             yield Remark(f"timeline[{i}].for", what)
 
@@ -390,8 +390,8 @@ def _short_fault_remarks(scenario: Scenario) -> Iterator[Remark]:
 def _shortest_ns(fault: Fault, seed: int) -> int | None:
     """The shortest time for which an entry impairs its places; None if it never heals."""
     course = [*fault.course(Random(str(seed)))]  # noqa: S311 - repeatable chance
-    if fault.heals_at is not None:
-        course.append((fault.heals_at - fault.at, HEALTHY))
+    if fault.heals_at_ns is not None:
+        course.append((fault.heals_at_ns - fault.at, HEALTHY))
     lengths, begin = [], None
     for offset, state in course:
         if state != HEALTHY and begin is None:
@@ -434,7 +434,7 @@ def _struck_links(topology: Topology, fault: Fault) -> list[Link]:
 def _last_path_remarks(scenario: Scenario, paths: _FlowPaths) -> Iterator[Remark]:
     """Where a timeline takes the last path of a flow: once for each entry, in order of time."""
     faults = scenario.scheduled_faults
-    counts = (len(fault.start_times(scenario.duration)) for fault in scenario.timeline)
+    counts = (len(fault.start_times_ns(scenario.duration)) for fault in scenario.timeline)
     ends = [*accumulate(counts)]
     changes = sorted(((step, fault) for fault in faults for step in fault.steps), key=_change_time)
     dead, down, reported = Counter[str](), set[int](), dict[int, Remark]()
@@ -464,7 +464,7 @@ def _last_path_remarks(scenario: Scenario, paths: _FlowPaths) -> Iterator[Remark
 
 
 def _change_time(change: tuple[Step, ScheduledFault]) -> int:
-    return change[0].at
+    return change[0].at_ns
 
 
 # --------------------------------------------------------------------------------------------------
@@ -492,8 +492,8 @@ def conflict(
             )
     for other in due:
         place = _common_place(fault, other.kind, other.places)
-        if place and (fault.heals_at is None or other.at <= fault.heals_at):
-            remaining = show_duration(max(other.at - fault.at, 0))
+        if place and (fault.heals_at_ns is None or other.at_ns <= fault.heals_at_ns):
+            remaining = show_duration(max(other.at_ns - fault.at_ns, 0))
             return Problem(
                 "request",
                 f"{fault.kind} of {fault.target}",

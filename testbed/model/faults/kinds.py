@@ -74,12 +74,12 @@ class AnyFault(Part):
     at: RunTime = Field(description="when it begins, from the start of the run")
 
     @property
-    def heals_at(self) -> int | None:
+    def heals_at_ns(self) -> int | None:
         """When its first repetition heals, in ns of the run; None if it never heals."""
         return None
 
-    def start_times(self, duration: int) -> range:  # noqa: ARG002 - only some kinds repeat
-        """When each repetition begins, in ns of a run that lasts `duration` ns."""
+    def start_times_ns(self, duration_ns: int) -> range:  # noqa: ARG002 - only some kinds repeat
+        """When each repetition begins, in a run that lasts so long."""
         return range(self.at, self.at + 1)
 
     def course(self, random: Random) -> Iterator[tuple[int, Impairment]]:  # noqa: ARG002 - no chance
@@ -113,15 +113,15 @@ class TemporaryFault(AnyFault):
         return self
 
     @property
-    def heals_at(self) -> int:
+    def heals_at_ns(self) -> int:
         """When its first repetition heals, in ns of the run."""
         return self.at + self.for_
 
-    def start_times(self, duration: int) -> range:
-        """When each repetition begins, in ns; without `times`, all that heal within the run."""
+    def start_times_ns(self, duration_ns: int) -> range:
+        """When each repetition begins; without `times`, all that heal within the run."""
         if self.every is None:
-            return super().start_times(duration)
-        fitting = max((duration - self.heals_at) // self.every + 1, 1)
+            return super().start_times_ns(duration_ns)
+        fitting = max((duration_ns - self.heals_at_ns) // self.every + 1, 1)
         times = fitting if self.times is None else self.times
         return range(self.at, self.at + times * self.every, self.every)
 

@@ -16,9 +16,9 @@ from testbed.model.faults.targets import choose_targets, expand_groups, target_d
 
 @dataclass(frozen=True, slots=True, order=True)
 class Step:
-    """From `at` (ns from the start of the run) on, the places are in this state."""
+    """From a time on, counted from the start of the run, the places are in this state."""
 
-    at: int
+    at_ns: int
     state: Impairment = field(compare=False)
 
 
@@ -41,64 +41,64 @@ class ScheduledFault:
     steps: tuple[Step, ...]
 
     @property
-    def at(self) -> int:
-        """When it begins, in ns of the run."""
-        return self.steps[0].at
+    def at_ns(self) -> int:
+        """When it begins, from the start of the run."""
+        return self.steps[0].at_ns
 
     @property
-    def heals_at(self) -> int | None:
-        """When it heals, in ns of the run; None if it never does."""
+    def heals_at_ns(self) -> int | None:
+        """When it heals, from the start of the run; None if it never does."""
         last = self.steps[-1]
-        return last.at if last.state == HEALTHY else None
+        return last.at_ns if last.state == HEALTHY else None
 
     def is_healed_by(self, step: Step) -> bool:
         """Whether this step of its course is the one that heals it."""
         return step is self.steps[-1] and step.state == HEALTHY
 
-    def state_at(self, time: int) -> Impairment:
-        """The impairment that it puts on its places at a time, in ns of the run."""
-        return next((step.state for step in reversed(self.steps) if step.at <= time), HEALTHY)
+    def state_at(self, time_ns: int) -> Impairment:
+        """The impairment that it puts on its places at a time from the start of the run."""
+        return next((step.state for step in reversed(self.steps) if step.at_ns <= time_ns), HEALTHY)
 
 
 def scheduled_faults(
-    topology: Topology, timeline: Sequence[Fault], duration: int, seed: int
+    topology: Topology, timeline: Sequence[Fault], duration_ns: int, seed: int
 ) -> tuple[ScheduledFault, ...]:
     """Every fault of a timeline, entry by entry.
 
     Args:
         topology: the fabric; the timeline's names must be names of it.
         timeline: the entries.
-        duration: of the run in ns; entries repeat within it.
+        duration_ns: of the run; entries repeat within it.
         seed: repeats the choice of targets and the jitter.
     """
     faults: list[ScheduledFault] = []
     for entry, fault in enumerate(timeline):
-        faults += repetitions(topology, fault, duration, f"{seed}/{entry}", first=len(faults))
+        faults += repetitions(topology, fault, duration_ns, f"{seed}/{entry}", first=len(faults))
     return tuple(faults)
 
 
 def repetitions(
-    topology: Topology, fault: Fault, duration: int, seed: str, first: int = 0
+    topology: Topology, fault: Fault, duration_ns: int, seed: str, first: int = 0
 ) -> Iterator[ScheduledFault]:
     """Every repetition of one entry, numbered from `first` on."""
-    for i, start in enumerate(fault.start_times(duration)):
-        yield schedule_fault(topology, fault, first + i, start, f"{seed}/{i}")
+    for i, start_ns in enumerate(fault.start_times_ns(duration_ns)):
+        yield schedule_fault(topology, fault, first + i, start_ns, f"{seed}/{i}")
 
 
 def schedule_fault(
-    topology: Topology, fault: Fault, index: int, start: int, seed: str
+    topology: Topology, fault: Fault, index: int, start_ns: int, seed: str
 ) -> ScheduledFault:
-    """One repetition of an entry, which begins at `start`, in ns of the run."""
+    """One repetition of an entry, which begins at `start_ns` of the run."""
     names = expand_groups(topology, fault.target)
     if fault.choose is not None:
         names = choose_targets(names, fault.choose, seed)
     course = fault.course(Random(f"{seed}/course"))  # noqa: S311 - repeatable chance
     steps = [
-        Step(start + offset, replace(state, delay_ns=round(state.delay_ns * topology.dilation)))
+        Step(start_ns + offset, replace(state, delay_ns=round(state.delay_ns * topology.dilation)))
         for offset, state in course
     ]
-    if fault.heals_at is not None:
-        steps.append(Step(start + fault.heals_at - fault.at, HEALTHY))
+    if fault.heals_at_ns is not None:
+        steps.append(Step(start_ns + fault.heals_at_ns - fault.at, HEALTHY))
     target = ", ".join(fault.target if fault.choose is None else names)
     return ScheduledFault(index, fault.kind, target, _places(topology, fault, names), tuple(steps))
 

@@ -19,7 +19,7 @@ from testbed.model.files.matrices import ConnectionMatrix, read_matrix
 from testbed.model.files.own_code import with_own_code
 from testbed.model.files.reading import Document, parse_request, read_document, with_value
 from testbed.model.files.topologies import BASE, is_auto, topology_of_scenario, with_dilation
-from testbed.model.files.validation import problems_of_the_rest, validated
+from testbed.model.files.validation import validated
 from testbed.model.own_code import recorded_code
 from testbed.model.part import Part, kinds_of, times_in
 from testbed.model.scenario import Scenario
@@ -235,17 +235,12 @@ def _scenario(
     """The scenario of some data.
 
     Raises:
-        InputError: with the problems of its topology, if any, and those of all other keys.
+        InputError: with the problems of its topology and of all other keys; if there are none, with
+            those between its values.
     """
     data = {**data, "topology": with_dilation(data["topology"])}
     rtt = _round_trip(data["topology"])
-    try:
-        scenario = validated(Scenario, data, document, topology_problems, rtt)
-    except InputError as error:
-        if not topology_problems:
-            further = map(document.located, problems_of_the_rest(data, rtt))
-            raise InputError([*error.problems, *further]) from None
-        raise
+    scenario = validated(Scenario, data, document, topology_problems, rtt)
     raise_any(map(document.located, problems(scenario)))
     return scenario
 

@@ -9,7 +9,6 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from testbed.model.checks import problems
 from testbed.model.errors import (
     InputError,
     Problem,
@@ -23,7 +22,6 @@ from testbed.model.fabric.topology import NAME_PATTERN
 from testbed.model.files.reading import Document, key_path, number_remedy, truth_remedy
 from testbed.model.files.syntax import blank_remedy
 from testbed.model.part import kinds_of
-from testbed.model.scenario import Scenario
 from testbed.model.summary.scopes import SCOPES
 from testbed.model.units import BaseRtt
 
@@ -117,7 +115,7 @@ def _problem(document: Document, model: type[BaseModel], error: ErrorDetails) ->
             remedy = (
                 _indent_remedy(document, model, location)
                 or blank_remedy(last)
-                or _elsewhere(enclosing, last)
+                or _elsewhere(enclosing, location)
                 or _scope_of(enclosing, last)
                 or did_you_mean(last, keys)
             )
@@ -199,12 +197,13 @@ def _scope_of(model: type[BaseModel] | None, key: str) -> str:
     return f"did you mean {scopes[0]}.{key}?" if model is Expect and scopes else ""
 
 
-def _elsewhere(model: type[BaseModel] | None, key: str) -> str:
+def _elsewhere(model: type[BaseModel] | None, location: "_Location") -> str:
     """The part of a model that has a key which the model itself does not have."""
+    *outer, key = location
     for name, info in _fields_by_key(model).items():
         if any(key in _fields_by_key(part) for part in _models_in(info.annotation)):
-            listed = f"{name}[0].{key}" if get_origin(info.annotation) is tuple else f"{name}.{key}"
-            return f"did you mean {listed}?"
+            place = (name, 0, key) if get_origin(info.annotation) is tuple else (name, key)
+            return f"did you mean {reduce(key_path, (*outer, *place), '')}?"
     return ""
 
 
@@ -289,102 +288,3 @@ def _fields_by_key(model: type[BaseModel] | None) -> dict[str, FieldInfo]:
     """The fields of a model by their keys in a file."""
     fields = model.model_fields if model is not None else {}
     return {field.alias or name: field for name, field in fields.items()}
-
-
-# --------------------------------------------------------------------------------------------------
-# The problems between the values of a scenario of which some are wrong by themselves.
-#
-# So all errors of a file come at once: what is wrong is replaced by something that is right, and
-# what the checks then say about the replacement is left out.
-
-
-_LEAVES = {"probability": 0.5, "factor": 0.5, "extra": "1 us"}
-"""Right values of keys that are required."""
-
-_PARTS = {
-    "name": "none",
-    "workload": {"kind": "permutation"},
-    "timeline": {"kind": "kill", "target": "controller", "at": "0 s"},
-}
-"""Right parts in place of wrong ones, of a timeline an entry; other parts are left out."""
-
-_DEPENDENT = {
-    "duration": r"timeline\[\d+\]\.(at|for|times|every)|timeline",
-    "workload": r"expect\.(victim|operations)",
-    "clustermapper": r"expect\.clustermapper.*",
-}
-"""Places whose problems depend on a part, so that they mean nothing if it is wrong."""
-
-
-def problems_of_the_rest(data: dict[str, Any], rtt: BaseRtt) -> list[Problem]:
-    """What is wrong between those values of a scenario that are right by themselves.
-
-    Args:
-        data: of the scenario, with its topology.
-        rtt: the base RTT of its topology.
-    """
-    for location in _wrong(data, rtt):
-        data = _with_right_leaf(data, location)
-    parts = {_part(location) for location in _wrong(data, rtt)}
-    if ("topology",) in parts:
-        return []
-    for part in parts:
-        data = _with_right_part(data, part)
-    if _wrong(data, rtt):
-        return []
-    scenario = Scenario.model_validate(data, context=rtt)
-    return [
-        problem
-        for problem in problems(scenario)
-        if not any(_is_about(problem, *part) for part in parts)
-    ]
-
-
-def _wrong(data: dict[str, Any], rtt: BaseRtt) -> list[_Location]:
-    """The locations of what is wrong by itself, as pydantic has them."""
-    try:
-        Scenario.model_validate(data, context=rtt)
-    except ValidationError as error:
-        return [detail["loc"] for detail in error.errors()]
-    return []
-
-
-def _with_right_leaf(data: Any, location: _Location) -> Any:
-    """Data in which a wrong key of a part has a right value, or is absent."""
-    step, *rest = location or (None,)
-    if isinstance(data, list) and isinstance(step, int) and step < len(data) and rest:
-        return [*data[:step], _with_right_leaf(data[step], tuple(rest)), *data[step + 1 :]]
-    if not isinstance(data, dict):
-        return data
-    if rest and isinstance(data.get(step), dict | list):
-        return {**data, step: _with_right_leaf(data[step], tuple(rest))}
-    if rest:  # pydantic adds the kind of a part as a step
-        return _with_right_leaf(data, tuple(rest))
-    others = {key: value for key, value in data.items() if key != step}
-    if step in _LEAVES:
-        return {**others, step: _LEAVES[str(step)]}
-    return data if step in {"at", "for", "kind", "duration"} else others
-
-
-def _part(location: _Location) -> _Location:
-    """The part of a scenario that is replaced as a whole: a key, or an entry of the timeline."""
-    return location[:2] if location[0] == "timeline" else location[:1]
-
-
-def _with_right_part(data: dict[str, Any], part: _Location) -> dict[str, Any]:
-    key, *number = part
-    if number and isinstance(number[0], int):
-        entries = [*data[str(key)]]
-        entries[number[0]] = _PARTS[str(key)]
-        return {**data, str(key): entries}
-    others = {name: value for name, value in data.items() if name != key}
-    return {**others, str(key): _PARTS[str(key)]} if key in {"name", "workload"} else others
-
-
-def _is_about(problem: Problem, key: int | str, number: int | str | None = None) -> bool:
-    """Whether a problem is about a part that was replaced, or depends on it."""
-    place = str(key) if number is None else f"{key}[{number}]"
-    inside = re.escape(place) + r"([.\[].*)?"
-    if re.fullmatch(rf"{inside}|{_DEPENDENT.get(str(key), inside)}", problem.where):
-        return True
-    return f"{place} is over" in problem.expected

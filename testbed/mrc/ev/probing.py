@@ -7,9 +7,10 @@ answer is a sample of the RTT (each probe has an id of its own, so Karn's ambigu
 
 Few probes are sent as soon as they are due. Many wait for room: a queue pair with a window of n
 packets uses at most n EVs in an RTT, so it probes no more of them in that time. Each RTT in which
-no probe is answered halves that, up to three times (RFC 8985, section 7.2, backs off in the same
-way). And all queue pairs of a NIC share a `ProbeBudget`. EVs that have begun to answer go first,
-then those that have waited longest.
+no probe is answered halves that, up to three times (RFC 8985 doubles its timeout after a probe in
+the same way). It is up to six times with a window of a few packets, whose last hop may be full, and
+while nothing is in flight, which needs no EV. All queue pairs of a NIC share a `ProbeBudget`. EVs
+that have begun to answer go first, then those that have waited longest.
 
 If the last hop trims what a window of about one packet sends, it is full of the packets of others.
 A probe would be lost there, whatever its EV, and no other EV is needed: none is sent. Nor does the
@@ -33,13 +34,21 @@ _MAX_TIMED_OUT: Final = 1024
 _MOST_DOUBLINGS: Final = 3
 """The least room is 1/8 of the window: the EVs of one dead path need no more. Ours."""
 
+_SMALL_WINDOW: Final = 8
+_MOST_DOUBLINGS_OF_SMALL: Final = 6
+"""With less than 8 packets, or none in flight, the least room is 1/64 of the window. Ours."""
+
 _CROWDED_RTTS: Final = 64
 """A trim at the last hop is remembered for so many base RTTs: a window of 1/16 of a packet, the
 least of NSCC, sends about four packets in that time. Ours."""
 
 
 class ProbeRoom:
-    """How many EVs one queue pair may probe now. Times in ns, sizes in bytes."""
+    """How many EVs one queue pair may probe now. Times in ns, sizes in bytes.
+
+    Attributes:
+        idle: whether nothing is in flight.
+    """
 
     def __init__(self, rtt: RttEstimator, mtu: int) -> None:
         """Begin with a budget of its own."""
@@ -51,6 +60,7 @@ class ProbeRoom:
         self._doublings = 0
         self._silent_since_ns = NEVER
         self._crowded_until_ns = 0
+        self.idle = False
 
     def share(self, budget: ProbeBudget) -> None:
         """Use the budget of the NIC."""
@@ -83,7 +93,7 @@ class ProbeRoom:
         if self._silent_since_ns == NEVER:
             self._silent_since_ns = now_ns
         elif now_ns - self._silent_since_ns > 2 * self._rtt.smoothed_ns:
-            self._doublings = min(self._doublings + 1, _MOST_DOUBLINGS)
+            self._doublings = min(self._doublings + 1, _MOST_DOUBLINGS_OF_SMALL)
             self._silent_since_ns = now_ns - self._rtt.smoothed_ns
         self._own.take(count, now_ns, self._interval(window), self._rtt.smoothed_ns)
         if self._turn_ns <= now_ns:
@@ -100,7 +110,10 @@ class ProbeRoom:
         return max(self._turn_ns, self._own.due_ns, now_ns + 1)
 
     def _interval(self, window: int) -> int:
-        return max((self._rtt.smoothed_ns << self._doublings) * self._mtu // max(window, 1), 1)
+        small = self.idle or window < _SMALL_WINDOW * self._mtu
+        most = _MOST_DOUBLINGS_OF_SMALL if small else _MOST_DOUBLINGS
+        round_ns = self._rtt.smoothed_ns << min(self._doublings, most)
+        return max(round_ns * self._mtu // max(window, 1), 1)
 
 
 class ProbeSchedule:

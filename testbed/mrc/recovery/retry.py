@@ -10,7 +10,8 @@ an outage is noticed soon; after the first rungs the time before the next one do
 times, until one is answered (as the retransmission timer of RFC 8985 does after its probe).
 
 In an incast no packet is late before `INCAST_RTTS` (`loss.py`). So no probe is sent before that:
-its answer would change nothing, and it would wait in the same queue.
+its answer would change nothing, and it would wait in the same queue. A queue pair whose window is
+about one packet expects an incast for longer than others (`ProbeRoom.crowded`).
 
 A NACK that is not for a trim takes a retry too (two sources); those of one RTT together take one.
 
@@ -110,8 +111,13 @@ class RetryTimer:
         """Retries spent since the last progress."""
         return max(0, self._rung - self._probes)
 
-    def sent(self, now_ns: int, *, was_idle: bool) -> None:
-        """Note that a data packet was sent; `was_idle`: nothing was outstanding before it."""
+    def sent(self, now_ns: int, *, was_idle: bool, crowded: bool = False) -> None:
+        """Note that a data packet was sent.
+
+        `was_idle`: nothing was outstanding before it; `crowded`: the last hop is known to be full.
+        """
+        if crowded:
+            self.report_incast(now_ns)
         if was_idle:
             self.restart(now_ns)
         if not self._answered or self._rung < self._probes:

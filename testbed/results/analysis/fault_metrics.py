@@ -241,6 +241,10 @@ class TimeInForce:
         return replace(self, end=min(self.end, last), healed=healed, run_end=last)
 
 
+_SHORT_RTTS = 2
+"""A flow of a program that is no longer than this, in base RTTs, counts from its first packet."""
+
+
 @dataclass(frozen=True, slots=True)
 class FlowTables:
     """The records of one flow.
@@ -254,7 +258,6 @@ class FlowTables:
         spans: for each EV its states over time.
         transmissions: its rows of that table.
         losses: its rows of that table.
-        measured: the times between which the whole of it is measured, in seconds.
         lasted: from when to when there was such a flow; a program's begins and ends at any time.
     """
 
@@ -266,8 +269,16 @@ class FlowTables:
     spans: dict[int, tuple[Span, ...]]
     transmissions: pl.DataFrame
     losses: pl.DataFrame
-    measured: tuple[float, float]
     lasted: tuple[float, float] = (-inf, inf)
+
+    def measured(self, base_rtt_s: float, end_s: float) -> tuple[float, float]:
+        """The times between which the whole of it is measured, in seconds: see `FlowSummary`."""
+        begin, end = self.lasted
+        if end < inf:
+            is_short = end - begin <= _SHORT_RTTS * base_rtt_s
+            return (begin, begin + base_rtt_s) if is_short else (begin + base_rtt_s, end)
+        last = float(self.delivery.times[-1]) if self.delivery.times.size else 0.0
+        return (0.0 if 0 < last <= base_rtt_s else base_rtt_s), end_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ class FlowMetrics:
         """Bits per second for each byte that was placed in the steady window."""
 
         delivery, order = tables.delivery, reordering(self._arrivals)
-        allowed, (begin, finish) = tables.attainable, tables.measured
+        allowed, (begin, finish) = tables.attainable, tables.measured(data.base_rtt_s, data.end_s)
         self.undamaged_bps = allowed.undamaged_bps
         fault_free = end > start
         self.goodput_before_bps = delivery.goodput_bps(start, end) if fault_free else None

@@ -30,8 +30,10 @@ def link_summaries(data: RunData) -> tuple[LinkSummary, ...]:
 
 def _is_sampled(data: RunData, direction: str) -> bool:
     """Whether its backlog is sampled: at switches, in emulated runs."""
+    if data.simulated:
+        return False
     sender = data.topology.nodes[direction.split(">", maxsplit=1)[0]]
-    return sender.tier is not Tier.HOST and not data.simulated
+    return sender.tier is not Tier.HOST
 
 
 def mean_backlogs(queues: pl.DataFrame, duration_s: float) -> Mapping[str, float]:

@@ -31,7 +31,6 @@ from testbed.model.summary.spread import spreads
 from testbed.model.summary.unit import NEVER, Time
 from testbed.model.workload import BUS_FACTORS, Collective, Connections, Program, members
 from testbed.results.analysis.delivery import (
-    FlowDelivery,
     delivered_point,
     delivery,
     in_order,
@@ -275,46 +274,23 @@ def flow_tables(data: RunData) -> tuple[FlowTables, ...]:
     end = data.end_s
     tables = []
     for flow in data.flows:
-        lasted = data.lifetimes.get(flow.flow)
         arrivals = data.table(ARRIVALS, flow.flow)
         transmissions = data.table(TRANSMISSIONS, flow.flow)
         point = delivered_point(arrivals)
-        came = delivery(arrivals, point)
-        if lasted is None:
-            measured = _whole_run(came, data.base_rtt_s, end)
-        else:
-            measured = _measured_of(lasted, data.base_rtt_s)
         tables.append(
             FlowTables(
                 flow=flow,
                 attainable=rates[flow.flow].attainable,
                 ideal=rates[flow.flow].ideal,
-                delivery=came,
+                delivery=delivery(arrivals, point),
                 in_order=in_order(transmissions, point),
                 spans=ev_spans(data.table(EV_EVENTS, flow.flow), end),
                 transmissions=transmissions,
                 losses=data.table(LOSSES, flow.flow),
-                measured=measured,
-                lasted=lasted or (-inf, inf),
+                lasted=data.lifetimes.get(flow.flow, (-inf, inf)),
             )
         )
     return tuple(tables)
-
-
-def _whole_run(came: FlowDelivery, rtt_s: float, end: float) -> tuple[float, float]:
-    """When a flow is measured as a whole: without its first RTT, unless all arrived by then."""
-    last = float(came.times[-1]) if came.times.size else 0.0
-    return (0.0 if 0 < last <= rtt_s else rtt_s), end
-
-
-def _measured_of(lasted: tuple[float, float], rtt_s: float) -> tuple[float, float]:
-    """When a program's flow is measured as a whole: without its first RTT, unless it is short."""
-    begin, end = lasted
-    return (begin + rtt_s, end) if end - begin > _SHORT_RTTS * rtt_s else (begin, begin + rtt_s)
-
-
-_SHORT_RTTS = 2
-"""A flow of a program that is no longer than this, in base RTTs, counts from its first packet."""
 
 
 class RunMetrics:

@@ -176,11 +176,11 @@ class _Rates:
         self._control_bps = {
             host: counts.control_bytes * 8 / seconds for host, counts in data.run.hosts.items()
         }
-        nodes = data.topology.nodes
+        host = data.topology.host_named
         self._everywhere = self._routes(
             (i, ev_for_path(path), True)
             for i, flow in enumerate(self._flows)
-            for path in paths(data.topology, nodes[flow.src], nodes[flow.dst])
+            for path in paths(data.topology, host(flow.src), host(flow.dst))
         )
         self._own = self._routes_of_endpoints()
         self._known: dict[_State, _Now] = {}

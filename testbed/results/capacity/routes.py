@@ -7,11 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from testbed.model.fabric.addressing import (
-    directions_of_path,
-    flow_label_of_ev,
-    path_of_ev,
-)
+from testbed.model.fabric.addressing import flow_label_of_ev, links_of_path, path_of_ev
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import Impairment
 from testbed.model.flows import left_for_data_bps
@@ -29,10 +25,10 @@ EvOfFlow = tuple[int, int, bool]
 
 
 class Routes:
-    """Every EV of every flow, and the directions of links that exist.
+    """Every EV of every flow, and the directions of links that they cross.
 
     Attributes:
-        directions: the names of all directions, by number.
+        directions: the names of these directions, in the order of the fabric.
         capacities_bps: of each direction, in emulated bits/s, less the control packets that a
             host sends into the fabric.
     """
@@ -52,37 +48,43 @@ class Routes:
             evs: their EVs, the active ones of a plane before its backups.
             control_bps: the rate at which a host, by name, sends packets that carry no payload.
         """
-        self.directions: Final = tuple(
-            d for link in topology.links.values() for d in link.directions
-        )
-        self._number_of: Final = {name: i for i, name in enumerate(self.directions)}
+        rows = list(evs)
         self._flows: Final = len(flows)
         self._ends: Final = [(flow.src, flow.dst) for flow in flows]
-        self.capacities_bps: Final = np.array(
-            [topology.rate_bps(link) for link in topology.links.values() for _ in link.directions],
-            dtype=np.float64,
-        )
-        for host in {flow.src for flow in flows}:
-            per_port = control_bps.get(host, 0.0) / topology.planes
-            for plane in range(topology.planes):
-                up = topology.nic_link(topology.nodes[host], plane).directions[0]
-                number = self._number_of[up]
-                self.capacities_bps[number] = left_for_data_bps(
-                    self.capacities_bps[number], per_port
-                )
-        rows = list(evs)
-        nodes = topology.nodes
         self._flow: Final = np.array([row[0] for row in rows], dtype=np.intp)
         self._active: Final = np.array([row[2] for row in rows], dtype=bool)
         self._label: Final = np.array([flow_label_of_ev(row[1]) for row in rows], dtype=np.int64)
-        self._hops: Final = np.full((len(rows), HOPS), len(self.directions), dtype=np.intp)
+        hosts = {name: topology.host_named(name) for ends in self._ends for name in ends}
         plane_of = np.zeros(len(rows), dtype=np.intp)
+        crossed: list[list[int]] = []  # the interfaces that send into the links of an EV
+        senders: dict[int, tuple[str, int]] = {}
         for i, (flow, ev, _) in enumerate(rows):
-            src, dst = (nodes[name] for name in self._ends[flow])
+            src, dst = (hosts[name] for name in self._ends[flow])
             path = path_of_ev(topology, src, dst, ev)
             plane_of[i] = path.plane
-            names = directions_of_path(topology, src, dst, path)
-            self._hops[i, HOPS - len(names) :] = [self._number_of[name] for name in names]
+            links = links_of_path(topology, src, dst, path)
+            hops = [(link, i >= len(links) // 2) for i, link in enumerate(links)]
+            crossed.append([link.ports[down].ifindex for link, down in hops])
+            for (link, down), sender in zip(hops, crossed[-1], strict=True):
+                if sender not in senders:
+                    senders[sender] = link.directions[down], topology.rate_bps(link)
+        in_order = sorted(senders)
+        self.directions: Final = tuple(senders[sender][0] for sender in in_order)
+        self.capacities_bps: Final = np.array(
+            [senders[sender][1] for sender in in_order], dtype=np.float64
+        )
+        number_of = {sender: i for i, sender in enumerate(in_order)}
+        self._hops: Final = np.full((len(rows), HOPS), len(in_order), dtype=np.intp)
+        for row, numbers in zip(self._hops, crossed, strict=True):
+            row[HOPS - len(numbers) :] = [number_of[sender] for sender in numbers]
+        for host in {flow.src for flow in flows}:
+            per_port = control_bps.get(host, 0.0) / topology.planes
+            for plane in range(topology.planes):
+                number = number_of.get(topology.port_of(hosts[host], plane).ifindex)
+                if number is not None:
+                    self.capacities_bps[number] = left_for_data_bps(
+                        self.capacities_bps[number], per_port
+                    )
         self._group: Final = self._flow * topology.planes + plane_of
         """The flow and the plane of an EV, in one number."""
         self._groups: Final = self._flows * topology.planes

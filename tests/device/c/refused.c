@@ -52,6 +52,8 @@ int main(void) {
                                         .pd = pd, .comp_mask = IBV_QP_INIT_ATTR_PD};
     struct ibv_qp *made = ibv_create_qp_ex(context, &plain);
     CHECK(made && !ibv_destroy_qp(made));
+    CHECK(!ibv_destroy_qp(qp) && !ibv_destroy_cq(cq) && !ibv_dereg_mr(mr) && !ibv_dealloc_pd(pd));
+    CHECK(!ibv_close_device(context));
     puts("done");
     return 0;
 }

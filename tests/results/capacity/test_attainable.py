@@ -143,6 +143,27 @@ def test_a_host_that_stands_still_gets_and_sends_nothing() -> None:
     assert even[2] == pytest.approx(2.0), "it has the port of its host to itself"
 
 
+@pytest.mark.parametrize("of_port", [0.0, 0.5, 1.0, 1.5, 30.0])
+def test_more_control_packets_than_a_port_carries_leave_little_and_not_less_than_nothing(
+    of_port: float,
+) -> None:
+    nodes = FABRIC.nodes
+    flows = [FlowRecord(0, "h0", "h4", "mrc", 1e6), FlowRecord(1, "h1", "h5", "mrc", 1e6)]
+    evs = [
+        (flow.flow, ev.value, ev.active)
+        for flow in flows
+        for ev in Mrc().choose_evs(FABRIC, nodes[flow.src], nodes[flow.dst], lane=0, seed=1)
+    ]
+    host_bps = FABRIC.planes * FABRIC.port_rate_bps
+    of_flows = Routes(FABRIC, flows, evs, {"h0": of_port * host_bps})
+    for rates in (
+        of_flows.rates_bps(lambda _: HEALTHY),
+        of_flows.ideal_rates_bps(lambda _: HEALTHY),
+        of_flows.most_rates_bps(lambda _: HEALTHY),
+    ):
+        assert rates / host_bps == pytest.approx([max(1 - of_port, 0.01), 1])
+
+
 def test_a_rate_integrates_over_its_steps() -> None:
     rate = AttainableRate((-np.inf, 4.0, 7.0), (100.0, 75.0, 100.0))
     assert [rate.at(t) for t in (0, 4, 6.99, 7)] == [100, 75, 75, 100]

@@ -12,8 +12,7 @@ from statistics import median
 import numpy as np
 import polars as pl
 
-from testbed.model.fabric.addressing import directions_of_path
-from testbed.model.fabric.names import link_of
+from testbed.model.fabric.addressing import directions_of_path, links_of_path
 from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.model.run_files.run import FlowRecord
 from testbed.model.summary import FlowSummary
@@ -62,7 +61,7 @@ def contradictions(
     violations = [
         *_goodput(data, tables),
         *_links(data),
-        *_sums(tables, flows),
+        *_sums(data, tables, flows),
         *_queue_pairs(data),
         *_shares(data, tables, flows, effects),
         *(violation for effect in effects for violation in _effect(effect)),
@@ -104,15 +103,19 @@ def _links(data: RunData) -> Violations:
         .group_by("flow", "ev")
         .agg(pl.col("bytes").cast(pl.Int64).sum(), packets=pl.len())
     )
+    rate_bps = dict[str, int]()
     carried = Counter[str]()  # of kernel transports only payload: their headers are not recorded
     for number, ev, placed, packets in arrived.iter_rows():
         flow = flows[number]
         wire_bytes = placed + (0 if flow.transport in KERNEL_KINDS else packets * header)
-        ends = topology.nodes[flow.src], topology.nodes[flow.dst]
-        for direction in directions_of_path(topology, *ends, data.path_of(flow, ev)):
+        ends = topology.host_named(flow.src), topology.host_named(flow.dst)
+        path = data.path_of(flow, ev)
+        directions = directions_of_path(topology, *ends, path)
+        for direction, link in zip(directions, links_of_path(topology, *ends, path), strict=True):
             carried[direction] += wire_bytes
+            rate_bps[direction] = topology.rate_bps(link)
     for direction, wire_bytes in carried.items():
-        most = topology.rate_bps(topology.links[link_of(direction)]) / 8 * end
+        most = rate_bps[direction] / 8 * end
         if wire_bytes > most * (1 + EXCEEDED_SHARE) + EXCEEDED_BYTES:
             yield LINKS, f"{direction}: {wire_bytes} bytes in {end:g} s, which allow {most:.0f}"
 
@@ -139,10 +142,11 @@ class _Sum:
             )
 
 
-def _sums(tables: Sequence[FlowTables], flows: Sequence[FlowSummary]) -> Violations:
+def _sums(data: RunData, tables: Sequence[FlowTables], flows: Sequence[FlowSummary]) -> Violations:
     for table, flow in zip(tables, flows, strict=True):
         missing = flow.capacity_lost_bytes + flow.deficit_bytes
-        yield from _Sum(table, *table.measured, missing).violations("whole run")
+        whole = table.measured(data.base_rtt_s, data.end_s)
+        yield from _Sum(table, *whole, missing).violations("whole run")
 
 
 def _queue_pairs(data: RunData) -> Violations:
@@ -175,7 +179,8 @@ def _shares(
     for table, flow in zip(tables, flows, strict=True):
         if flow.idle:
             continue
-        most = max(flow.attainable_run_bps, table.ideal.mean_bps(*table.measured))
+        whole = table.measured(data.base_rtt_s, data.end_s)
+        most = max(flow.attainable_run_bps, table.ideal.mean_bps(*whole))
         left += max(most - flow.goodput_run_bps, 0.0)
         if flow.flow in affected:
             continue

@@ -110,7 +110,7 @@ def judge(
     sent = sum(flow.packets_sent for flow in flows)
     during, base_rtt_ns = data.health_during, data.run.base_rtt_ns
     reasons = [
-        *(() if data.simulated else late_loops(during, data.faults, base_rtt_ns)),
+        *(late_loops(during, data.faults, base_rtt_ns) if _has_loops(data) else ()),
         *_busy_cpus(during),
         *_busy_processes(during),
         *costly_watching(during),
@@ -134,6 +134,11 @@ def judge(
     machine_at_fault = not FINDINGS.issuperset(sentences)
     stolen = _stolen_time(during) if machine_at_fault else ()
     return Verdict(_STATES[level], (*sentences, *stolen))
+
+
+def _has_loops(data: RunData) -> bool:
+    """Whether event loops carried anything: not in the simulator, nor where no program sent."""
+    return not data.simulated and bool(data.run.flows)
 
 
 # --- the machine ------------------------------------------------------------------------------

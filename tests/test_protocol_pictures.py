@@ -1,5 +1,6 @@
 """The traces behind the pictures of docs/protocol.md, and the pictures."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,12 +9,23 @@ from matplotlib.path import Path as Lines
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
-from testbed.drawings.dialogue import BAD_EV, RTT_NS, Fate, Trace, loss, path_death, trim
-from testbed.drawings.protocol import arrows, draw_states, states_figure
+from scripts.protocol_pictures import (
+    BAD_EV,
+    IMAGES,
+    RTT_NS,
+    Fate,
+    Trace,
+    arrows,
+    draw_all,
+    draw_states,
+    loss,
+    path_death,
+    states_figure,
+    trim,
+)
 from testbed.mrc import EvState
 from testbed.mrc.ev.ev import TRANSITIONS, EvAction
 from testbed.results.report.figures.style import style
-from tests.cli.conftest import Call, call  # noqa: F401 - a fixture
 
 
 def repeats(trace: Trace) -> list[tuple[str, int]]:
@@ -114,13 +126,8 @@ def test_arrows_of_the_states_touch_no_label_but_their_own() -> None:
             assert len(touched) == (label.get_bbox_patch() is not None), label.get_text()
 
 
-def test_the_command_writes_every_picture(call: Call, tmp_path: Path) -> None:  # noqa: F811 - the fixture
-    assert call("protocol", "-o", str(tmp_path / "new")).status == 0
-    names = {file.name for file in (tmp_path / "new").glob("*.png")}
-    documented = Path(__file__).parents[2] / "docs" / "protocol.md"
-    assert names == {f"protocol-{name}.png" for name in ("loss", "trim", "path-death", "ev-states")}
-    assert all(f"images/{name}" in documented.read_text() for name in names)
-    Path("file").touch()
-    called = call("protocol", "-o", "file")
-    assert called.status == 2
-    assert "--output: found file, expected a directory to write to" in called.err
+def test_every_picture_is_in_the_document(tmp_path: Path) -> None:
+    draw_all(tmp_path)
+    documented = (IMAGES.parent / "protocol.md").read_text()
+    names = re.findall(r"images/(protocol-[\w-]+\.png)", documented)
+    assert {file.name for file in tmp_path.iterdir()} == {*names}

@@ -1,1 +1,0 @@
-"""Pictures of a fabric, from the model alone."""

@@ -1,0 +1,128 @@
+"""Scenarios that run programs: what is wrong with them is said before a fabric is built."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from testbed.model.files.scenarios import load_scenario
+from testbed.model.workload import Program
+from tests.cli.conftest import Call
+
+HEAD = "name: mine\ntopology: clos-tiny\nduration: 10 s\n"
+
+PLAIN = "workload: {kind: program, command: [sh]}"
+
+WRONG = {
+    "no command": ("workload: {kind: program}", "workload.command: ", "a value"),
+    "an empty one": ("workload: {kind: program, command: []}", "workload.command: ", ""),
+    "a blank": ("workload: {kind: program, command: [' ']}", "command[0]: ", "the name of a prog"),
+    "a NUL": (r'workload: {kind: program, command: ["a\0b"]}', "command[0]: ", "text without it"),
+    "not there": ("workload: {kind: program, command: [no-such]}", "[0]: found no-such", "PATH"),
+    "perftest": (
+        "workload: {kind: program, command: [ib_write_lat], env: {PATH: /nowhere}}",
+        "found ib_write_lat",
+        "apt install perftest",
+    ),
+    "no such file": (
+        "workload: {kind: program, command: [./no]}",
+        "which is not there",
+        "relative",
+    ),
+    "not executable": (
+        "workload: {kind: program, command: [./mine.yaml], directory: .}",
+        "command[0]: found ./mine.yaml",
+        "chmod +x",
+    ),
+    "no directory": (
+        "workload: {kind: program, command: [sh], directory: gone}",
+        "workload.directory: found",
+        "gone, which is not there",
+    ),
+    "an unknown host": ("workload: {kind: program, command: [sh], hosts: [h0, h9]}", "h9", ""),
+    "a single host": ("workload: {kind: program, command: [sh], hosts: [h0]}", "hosts", ""),
+    "a variable": ("workload: {kind: program, command: [sh], env: {1X: y}}", "workload.env", ""),
+    "RoCE": (
+        f"{PLAIN}\ntransport: {{kind: roce}}",
+        "transport.kind: found roce",
+        "the device of programs has no other",
+    ),
+    "several QPs": (
+        f"{PLAIN}\ntransport: {{qps: 4}}",
+        "transport.qps: found 4",
+        "leave it out",
+    ),
+    "an operator": (
+        f"{PLAIN}\noperator: [{{kind: disable, host: h0, plane: 0, at: 1 s}}]",
+        "operator",
+        "",
+    ),
+    "a busy host": (
+        f"{PLAIN}\ntimeline: [{{kind: busy, target: h0, at: 1 s, for: 1 s}}]",
+        "timeline[0]",
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_named_with_its_place(call: Call, name: str) -> None:
+    text, place, expected = WRONG[name]
+    Path("mine.yaml").write_text(f"{HEAD}{text}\n")
+    called = call("run", "./mine.yaml", "--allow-code")
+    assert called.status == 2, called
+    assert place in called.err
+    assert expected in called.err
+    assert "Traceback" not in called.err
+    assert not Path("results").exists()
+
+
+def test_the_output_of_several_runs_is_not_mixed(call: Call) -> None:
+    Path("mine.yaml").write_text(f"{HEAD}{PLAIN}\n")
+    options = ("--allow-code", "--print-output", "--repeat", "2")
+    called = call("run", "./mine.yaml", *options)
+    assert called.status == 2
+    assert "--print-output: found several runs, expected one run" in called.err
+
+
+def test_the_simulator_has_no_processes(call: Call) -> None:
+    Path("mine.yaml").write_text(f"{HEAD}workload: {{kind: program, command: [sh]}}\n")
+    called = call("simulate", "./mine.yaml", "--allow-code")
+    assert called.status == 2
+    assert "programs run in processes, and the simulator has none" in called.err
+
+
+def test_validate_shows_the_command_as_it_is(call: Call) -> None:
+    command = '[sh, "-c", "[ red ] && [red]$X"]'
+    Path("mine.yaml").write_text(f"{HEAD}workload: {{kind: program, command: {command}}}\n")
+    shown = "sh -c '[ red ] && [red]$X'"
+    assert shown in call("validate", "./mine.yaml").out
+    facts = json.loads(call("validate", "./mine.yaml", "--json").out)["facts"]
+    assert facts["executes"] == {"workload.command": shown}
+
+
+def test_what_ships_and_what_an_option_names_needs_no_flag(call: Call) -> None:
+    options = ("--set", "workload={kind: program, command: [no-such]}")
+    called = call("run", "healthy", *options)
+    assert "--allow-code" not in called.err
+    assert "workload.command[0]: found no-such" in called.err
+    called = call("run", "program", "--set", "workload.env={PATH: /nowhere}")
+    assert "--allow-code" not in called.err
+    assert "workload.command[0]: found sh" in called.err
+
+
+@pytest.mark.usefixtures("call")
+def test_a_command_and_its_directory_are_those_of_the_host() -> None:
+    Path("there").mkdir()
+    Path("there/mine.yaml").write_text(
+        f"{HEAD}workload: {{kind: program, hosts: [h1, h0], directory: x, env: {{N: 1}}, "
+        "command: [run, '{host}-{rank}', '{hosts} {other} ${HOME}', 7]}\n"
+    )
+    scenario = load_scenario("there/mine.yaml")
+    program = scenario.workload
+    assert isinstance(program, Program)
+    words = ["run", "h0-1", "h1,h0 {other} ${HOME}", "7"]
+    assert program.command_of(1, scenario.topology) == words
+    assert program.directory == str(Path("there/x").absolute())
+    assert program.env == {"N": "1"}
+    assert scenario.flows == (("h1", "h0", 0), ("h0", "h1", 0))
