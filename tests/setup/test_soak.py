@@ -256,9 +256,13 @@ def test_what_other_code_did_does_not_count(soak: Soak) -> None:
 
 
 def test_the_worst_that_faults_did_is_told(soak: Soak, tmp_path: Path) -> None:
-    did = {"detection_rtt": 1.0, "stall_rtt": 1.3, "recovery_rtt": 2.0, "packets_lost": 30}
-    link = {"places": ["a>b"], "flows_affected": 2, "residual_loss": 0.001, **did}
-    unnoticed = {**link, "detection_rtt": None, "stall_rtt": 1.5, "residual_loss": None}
+    def time(name: str, value: float | None) -> dict[str, float | None]:
+        return {f"{name}_{form}": value for form in ("ms", "rtt", "real_us")}
+
+    did = {**time("detection", 1.0), **time("stall", 1.3), **time("recovery", 2.0)}
+    link = {"places": ["a>b"], "flows_affected": 2, "residual_loss": 0.001, "packets_lost": 30}
+    link |= did
+    unnoticed = {**link, **time("detection", None), **time("stall", 1.5), "residual_loss": None}
     faults = [
         link,
         unnoticed,
