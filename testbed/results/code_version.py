@@ -11,7 +11,7 @@ WITH_A_WHEEL = frozenset(("files_of_checkout", "libraries"))
 
 WITHOUT_INFLUENCE = WITH_A_WHEEL | {
     "cli",
-    "drawings.py",
+    "drawings",
     "emulation/perftest",
     "runs",
     "studies",
@@ -37,7 +37,7 @@ def package_version() -> str:
 
 
 def _digest(without: frozenset[str]) -> str:
-    """A digest of the package's sources, without these folders and files."""
+    """A digest of the package's sources, without these folders."""
     digest = hashlib.sha256()
     for file in sorted(PACKAGE.rglob("*")):
         path = file.relative_to(PACKAGE)
