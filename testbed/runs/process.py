@@ -6,6 +6,7 @@ process that asked for it ends, or closes it, the kernel stops the run, whoever'
 that is not root can stop a run that it has started by `sudo`.
 """
 
+import gc
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -84,6 +86,7 @@ def serve(command: str) -> int:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a process with threads must not fork
         record = _made(request, COMMANDS[command])
         output.write(json.dumps(asdict(record)) + "\n")
+    gc.freeze()  # spares a collection of all objects at exit
     return record.status
 
 
@@ -115,6 +118,7 @@ def _made(request: Request, form: Form) -> JobRecord:
     except TestbedError as error:
         return record(error.exit_status, error=error)
     except Exception as error:  # noqa: BLE001 - the process that wants the run reports it
+        traceback.print_exc()  # into the log
         crash = CrashError(f"{type(error).__name__}: {error}")
         return record(crash.exit_status, error=crash)
     status = result.summary.exit_status(require_trusted=request.how.require_trusted)
