@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.model.errors import InputError
+from testbed.rights import acting_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +56,30 @@ class Journal:
         return tuple(parse_entries(text, self.path))
 
     def append(self, kind: str, **content: Any) -> Entry:
-        """Add an entry; it is on the disk when this returns."""
+        """Add an entry; it is on the disk when this returns.
+
+        Raises:
+            InputError: a line is no entry, or the file cannot be written.
+        """
         self.entries()  # raises if a line is no entry
         entry = Entry(kind, datetime.now(UTC).isoformat(timespec="milliseconds"), content)
+        try:
+            with acting_for(self.path.parent):
+                self._write(f"{entry.to_line()}\n".encode())
+        except OSError as error:
+            found = (error.strerror or str(error)).lower()
+            expected, remedy = "a file that you may write", "make it yours: chown, chmod"
+            raise InputError.of(str(self.path), found, expected, remedy) from None
+        return entry
+
+    def _write(self, line: bytes) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("rb+" if self.path.exists() else "xb") as file:
             file.truncate(_whole_lines(self.path))
             file.seek(0, os.SEEK_END)
-            file.write(f"{entry.to_line()}\n".encode())
+            file.write(line)
             file.flush()
             os.fsync(file.fileno())
-        return entry
 
 
 def _whole_lines(path: Path) -> int:

@@ -11,6 +11,8 @@ from testbed.installation import describe_version
 from testbed.model.errors import InputError, Problem, printable
 from testbed.model.run_files.layout import MANIFEST
 from testbed.results.code_version import code_version
+from testbed.results.whole_file import whole_file
+from testbed.rights import acting_for
 from testbed.studies.labs.answers import ANSWERS
 from testbed.studies.labs.journal import Entry, parse_entries
 from testbed.studies.labs.lab import FORMAT_VERSION
@@ -106,14 +108,17 @@ def submit(work: Work, into: Path) -> Path:
     facts = {key: begun.get(key, "") for key in ("lab", "student", "key", "questions")}
     facts |= {"code": code_version(), "testbed": describe_version()}
     path = into / name
-    temporary = path.with_suffix(".part")
     try:
-        with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
+        with (
+            acting_for(into),
+            whole_file(path) as file,
+            zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive,
+        ):
             archive.writestr(SUBMISSION, json.dumps({"format_version": FORMAT_VERSION, **facts}))
             archive.write(work.path / STATE / JOURNAL, JOURNAL)
             archive.write(work.answers, ANSWERS)
-            for file in _files_from_start(work):
-                archive.write(work.path / file, f"{FILES}/{file.as_posix()}")
+            for brought in _files_from_start(work):
+                archive.write(work.path / brought, f"{FILES}/{brought.as_posix()}")
             for run in directory.lab.runs:
                 entry = work.counted_run(run)
                 if entry is None:
@@ -121,9 +126,7 @@ def submit(work: Work, into: Path) -> Path:
                 for record in sorted((work.path / str(entry.content["directory"])).iterdir()):
                     if record.suffix in _SUFFIXES:
                         archive.write(record, f"{RUNS}/{run}/{record.name}")
-        temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         found = (error.strerror or str(error)).lower()
         remedy = "name a directory that exists: --into DIR"
         raise InputError.of(str(path), found, "a file that can be written", remedy) from None
