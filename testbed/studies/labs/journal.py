@@ -99,7 +99,7 @@ def parse_entries(text: str, path: Path) -> Iterator[Entry]:
         try:
             data = json.loads(line)
             kind, time, content = (data[key] for key in ("kind", "time", "content"))
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise _damaged(path, number, "a line that is no entry") from None
         if not isinstance(content, dict):
             raise _damaged(path, number, "an entry without content")

@@ -3,6 +3,7 @@
 import json
 import stat
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -33,6 +34,7 @@ _FACTS = ("lab", "student", "key", "code", "testbed", "questions")
 _REMEDY = "testbed lab submit makes the file to hand in"
 _SUFFIXES = (".json", ".jsonl", ".parquet")
 _CHUNK = 1 << 16
+_COMPRESSIONS = zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +204,8 @@ def unpack(archive: Path, into: Path) -> Submission:
             _check(archive, content.infolist())
             for entry in content.infolist():
                 _extract(archive, content, entry, into)
-    except (zipfile.BadZipFile, OSError, RuntimeError, EOFError, ValueError) as error:
-        raise InputError.of(str(archive), str(error), "a submission", _REMEDY) from None
+    except (zipfile.BadZipFile, zlib.error, OSError, RuntimeError, EOFError, ValueError) as error:
+        raise InputError.of(str(archive), _shown(error), "a submission", _REMEDY) from None
     return read_submission(archive, into)
 
 
@@ -223,7 +225,9 @@ def read_submission(name: Path, directory: Path) -> Submission:
         journal = (directory / JOURNAL).read_text(encoding="utf-8")
         texts = {key: facts[key] for key in _FACTS}
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise InputError.of(str(name), _shown(error), "a submission", _REMEDY) from None
+        found = f"{SUBMISSION}: {type(error).__name__}: {error}"
+        found = _shown(error) if isinstance(error, OSError) else found
+        raise InputError.of(str(name), found, "a submission", _REMEDY) from None
     if not all(isinstance(text, str) for text in texts.values()):
         raise InputError.of(f"{name}: {SUBMISSION}", "", f"texts for {', '.join(_FACTS)}")
     for key, text in texts.items():
@@ -252,8 +256,8 @@ def _short(said: object) -> str:
 def _shown(error: Exception) -> str:
     """What is wrong with a file, without the directory that it was unpacked to."""
     if isinstance(error, OSError) and error.filename is not None:
-        return f"{Path(error.filename).name}: {(error.strerror or str(error)).lower()}"
-    return f"{SUBMISSION}: {type(error).__name__}: {error}"
+        return f"{_short(Path(error.filename).name)}: {(error.strerror or str(error)).lower()}"
+    return str(error)
 
 
 def _check(archive: Path, entries: list[zipfile.ZipInfo]) -> None:
@@ -262,11 +266,14 @@ def _check(archive: Path, entries: list[zipfile.ZipInfo]) -> None:
     if len(entries) > MAX_ENTRIES:
         problems.append(Problem(str(archive), f"{len(entries)} files", f"{MAX_ENTRIES} at most"))
     for entry in entries:
-        path = PurePosixPath(entry.filename)
+        path, name = PurePosixPath(entry.filename), _short(entry.filename)
         if path.is_absolute() or ".." in path.parts or "\\" in entry.filename:
-            problems.append(Problem(str(archive), entry.filename, "a path within the submission"))
+            problems.append(Problem(str(archive), name, "a path within the submission"))
         if stat.S_ISLNK(entry.external_attr >> 16):
-            problems.append(Problem(str(archive), f"{entry.filename}, a link", "a plain file"))
+            problems.append(Problem(str(archive), f"{name}, a link", "a plain file"))
+        if entry.compress_type not in _COMPRESSIONS:
+            found = f"{name}, compressed by method {entry.compress_type}"
+            problems.append(Problem(str(archive), found, "a file that is deflated or stored"))
     if sum(entry.file_size for entry in entries) > MAX_BYTES:
         expected = f"{MAX_BYTES >> 20} MiB at most"
         problems.append(Problem(str(archive), "more content than that", expected))
@@ -288,5 +295,6 @@ def _extract(
             size += len(chunk)
             if size > MAX_FILE_BYTES:
                 expected = f"{MAX_FILE_BYTES >> 20} MiB at most"
-                raise InputError.of(f"{archive}: {entry.filename}", "a larger file", expected)
+                where = f"{archive}: {_short(entry.filename)}"
+                raise InputError.of(where, "a larger file", expected)
             target.write(chunk)
