@@ -66,6 +66,11 @@ class Submission:
         """The student's answers."""
         return self.directory / ANSWERS
 
+    @property
+    def submitted(self) -> str:
+        """When the student last worked on it, by the journal; empty if it has no entry."""
+        return self.journal[-1].time if self.journal else ""
+
     def run(self, name: str) -> Path:
         """The records of a run; the directory may be missing."""
         return self.directory / RUNS / name
@@ -83,13 +88,13 @@ class Submission:
             entry = self.made(run)
             if entry is not None:
                 version, testbed = (entry.content.get(key) for key in ("version", "testbed"))
-                yield _short(version or "unknown"), _short(testbed or "unknown")
+                yield short(version or "unknown"), short(testbed or "unknown")
             try:
                 text = (self.run(run) / MANIFEST).read_text(encoding="utf-8")
                 recorded = json.loads(text)["code"]
             except (OSError, ValueError, KeyError, TypeError, RecursionError):
                 continue  # damaged records are compared, and differ
-            yield _short(recorded), f"that made the records of {run}"
+            yield short(recorded), f"that made the records of {run}"
 
 
 def submit(work: Work, into: Path) -> Path:
@@ -248,15 +253,15 @@ def _refuse_links(name: Path, directory: Path) -> None:
             raise InputError.of(str(name), found, "a plain file", _REMEDY)
 
 
-def _short(said: object) -> str:
-    """What a student's file says, as a text for a message."""
-    return printable(str(said)[:MAX_NAME])
+def short(said: object) -> str:
+    """What a student's file says, as a text for a message: one line that is not long."""
+    return " ".join(printable(str(said)[:MAX_NAME]).split())
 
 
 def _shown(error: Exception) -> str:
     """What is wrong with a file, without the directory that it was unpacked to."""
     if isinstance(error, OSError) and error.filename is not None:
-        return f"{_short(Path(error.filename).name)}: {(error.strerror or str(error)).lower()}"
+        return f"{short(Path(error.filename).name)}: {(error.strerror or str(error)).lower()}"
     return str(error)
 
 
@@ -266,7 +271,7 @@ def _check(archive: Path, entries: list[zipfile.ZipInfo]) -> None:
     if len(entries) > MAX_ENTRIES:
         problems.append(Problem(str(archive), f"{len(entries)} files", f"{MAX_ENTRIES} at most"))
     for entry in entries:
-        path, name = PurePosixPath(entry.filename), _short(entry.filename)
+        path, name = PurePosixPath(entry.filename), short(entry.filename)
         if path.is_absolute() or ".." in path.parts or "\\" in entry.filename:
             problems.append(Problem(str(archive), name, "a path within the submission"))
         if stat.S_ISLNK(entry.external_attr >> 16):
@@ -295,6 +300,6 @@ def _extract(
             size += len(chunk)
             if size > MAX_FILE_BYTES:
                 expected = f"{MAX_FILE_BYTES >> 20} MiB at most"
-                where = f"{archive}: {_short(entry.filename)}"
+                where = f"{archive}: {short(entry.filename)}"
                 raise InputError.of(where, "a larger file", expected)
             target.write(chunk)
