@@ -7,6 +7,9 @@ between them is minimal: a constant delay, a data packet every few milliseconds,
 Times are emulated ns at the default dilation.
 """
 
+import testbed.results.plotting  # noqa: F401 - before Matplotlib
+
+# isort: split
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable

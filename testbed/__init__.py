@@ -11,10 +11,11 @@ loaded when they are first used; what else modules of this package have may chan
 
 import os
 import sys
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # without `typing`: see `__main__.leave_current_directory`
 if TYPE_CHECKING:
+    from typing import Any
+
     from testbed.model.errors import InputError, MachineError, RunFailedError, TestbedError
     from testbed.model.fabric.topology import Topology
     from testbed.model.scenario import Scenario
@@ -81,12 +82,14 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     """Load a name of the interface when it is first used."""
     if name == _VERSION:
         from importlib.metadata import version  # noqa: PLC0415 - it takes longer than all else here
 
         return version("mrc-testbed")
+    from importlib import import_module  # noqa: PLC0415 - as `typing`
+
     for module, names in _PLACES.items():
         if name in names:
             value = globals()[name] = getattr(import_module(module), name)

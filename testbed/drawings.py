@@ -1,5 +1,8 @@
 """A fabric as a picture: planes side by side, T1s above T0s above the hosts that join them."""
 
+import testbed.results.plotting  # noqa: F401 - before Matplotlib
+
+# isort: split
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any

@@ -3,6 +3,7 @@
 import ast
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -228,4 +229,37 @@ def test_the_module_leaves_the_current_directory_before_it_imports(planted: Plan
         check=False,
     )
     assert not planted.executed
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("program", ["testbed", "write_bw"])
+@pytest.mark.parametrize("entry", ["", "."])
+def test_a_command_leaves_the_current_directory_of_pythonpath(
+    planted: Planted, program: str, entry: str
+) -> None:
+    """What Python imports before it is beyond its reach."""
+    for name in ("testbed", "sitecustomize"):
+        (planted.directory / f"{name}.py").unlink()
+    for name in ("typer", "typing", "pathlib", "subprocess"):
+        shutil.copy(planted.directory / "json.py", planted.directory / f"{name}.py")
+    done = subprocess.run(
+        [COMMAND.with_name(program), "--help"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([entry, "/opt/x"])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert not planted.executed
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_checkout_in_the_current_directory_is_still_used() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "testbed", "list"],
+        env={**os.environ, "PYTHONPATH": os.pathsep},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr

@@ -38,6 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "emulation/controller": {"control_api", "emulation/fabric", "model", "sandbox"},
     "device": {"emulation/endpoint", "emulation/fabric", "host", "model", "mrc", "sandbox"},
     "emulation/perftest": {
+        "__main__",  # its commands begin as that one
         "command_options",
         "emulation/endpoint",
         "emulation/fabric",

@@ -14,6 +14,12 @@ from testbed.emulation.experiment.capacity import Capacity, load_capacity, save_
 from testbed.model.errors import InputError
 from testbed.results.run_directory import making_run
 from testbed.rights import acting_for, as_root
+from testbed.studies.labs.authoring import new_lab
+from testbed.studies.labs.grading.course import Course, grade_all
+from testbed.studies.labs.grading.grades import Grade
+from testbed.studies.labs.grading.submission import submit
+from testbed.studies.labs.library import LABS, load_lab
+from testbed.studies.labs.work import set_aside, start
 
 pytestmark = pytest.mark.root
 
@@ -114,6 +120,44 @@ def test_the_capacity_is_not_written_through_links(
     saved = save_capacity(Capacity(1.0, 2.0, 3.0))
     assert saved.parent.parent == tmp_path
     assert load_capacity() == Capacity(1.0, 2.0, 3.0)
+
+
+@pytest.mark.parametrize("by_sudo", [False, True])
+def test_work_on_a_lab_belongs_to_the_student(
+    home: Path, monkeypatch: pytest.MonkeyPatch, *, by_sudo: bool
+) -> None:
+    if by_sudo:
+        sudo(monkeypatch, OWNER)
+    monkeypatch.setattr(
+        "testbed.studies.labs.grading.course._grade_apart", lambda path, _: Grade(file=path.name)
+    )
+    for _ in range(2):
+        work = start(load_lab(LABS / "02-first-failure"), home, "", None)
+        work.journal.append("hint", task="awaited", number=1)
+        submission = submit(work, home)
+        set_aside(work.path)
+    new_lab("11-mine", home / "labs")
+    grade_all([submission], Course(cache=home / "kept"), lambda *_: None)
+    assert len([*(home / "kept").iterdir()]) == 1
+    made = [*home.rglob("*")]
+    assert {(p.lstat().st_uid, p.lstat().st_gid) for p in made} == {(OWNER, OWNER)}
+
+
+def test_a_submission_and_a_journal_are_not_written_through_links(home: Path) -> None:
+    work = start(load_lab(LABS / "02-first-failure"), home, "", None)
+    target = home.parent / "secret" / "file"
+    for suffix in ("zip", "part"):
+        (work.path / f"02-first-failure-alone.{suffix}").symlink_to(target)
+    assert submit(work, work.path).stat().st_uid == OWNER
+    journal = work.path / ".lab" / "journal.jsonl"
+    journal.unlink()
+    target.write_text("", encoding="utf-8")
+    journal.symlink_to(target)
+    os.chown(journal, OWNER, OWNER, follow_symlinks=False)
+    with pytest.raises(InputError, match="permission denied"):
+        work.journal.append("hint", task="awaited", number=1)
+    assert not target.read_bytes()
+    target.write_text("root's", encoding="utf-8")
 
 
 def test_it_ends_with_the_block_and_reading_stays_roots(home: Path) -> None:

@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from testbed.model.errors import InputError, MachineError
 from testbed.rights import acting_for
@@ -24,17 +25,23 @@ def write_file(path: Path, content: str | bytes | memoryview) -> Path:
     Raises:
         OSError: it cannot be written; then it is as before.
     """
-    raw = content.encode() if isinstance(content, str) else content
+    with whole_file(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to write within the block, as `write_file`; if the block fails, it is as before."""
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         with part.open("xb") as file:
-            file.write(raw)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
-    return path
 
 
 def remove_parts(directory: Path) -> None:

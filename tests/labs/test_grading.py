@@ -121,10 +121,10 @@ def test_grading_ends_when_the_last_worker_is_killed(
 def test_a_submission_that_cannot_be_read_ends_no_other_grading(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def grade_one(path: Path, *_: object) -> Grade:
+    def grade_one(path: Path, *_: object) -> tuple[Grade, None]:
         if path.name == "locked.zip":
             raise PermissionError(13, "Permission denied", str(path))
-        return Grade(file=path.name)
+        return Grade(file=path.name), None
 
     monkeypatch.setattr("testbed.studies.labs.grading.course._grade", grade_one)
     paths = [tmp_path / "locked.zip", tmp_path / "fine.zip"]
@@ -147,16 +147,13 @@ def test_a_letter_outside_the_encoding_of_the_system_loses_no_grade(
 def test_two_equal_files_are_graded_and_kept_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    both, rename = Barrier(2, timeout=60), Path.replace
+    both = Barrier(2, timeout=60)
 
-    def after_both_were_written(self: Path, target: Path) -> Path:
+    def grade_both_at_a_time(path: Path, _: Course) -> Grade:
         both.wait()
-        return rename(self, target)
+        return Grade(file=path.name)
 
-    monkeypatch.setattr(Path, "replace", after_both_were_written)
-    monkeypatch.setattr(
-        "testbed.studies.labs.grading.course._grade_apart", lambda path, _: Grade(file=path.name)
-    )
+    monkeypatch.setattr("testbed.studies.labs.grading.course._grade_apart", grade_both_at_a_time)
     paths = [tmp_path / "ada.zip", tmp_path / "bob.zip"]
     for path in paths:
         path.write_bytes(b"the same")

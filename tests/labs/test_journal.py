@@ -1,5 +1,6 @@
 """The journal survives crashes."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,22 @@ def test_a_damaged_file_is_one_clear_error(tmp_path: Path) -> None:
     journal = _journal(tmp_path)
     journal.path.write_text("not an entry\n")
     with pytest.raises(InputError, match=r"journal\.jsonl:1: found .*\n.*--reset"):
+        journal.entries()
+
+
+@pytest.mark.parametrize(
+    "time",
+    [
+        *("", "9999", "\ud800", 5, None, "=1+1", "2026-01-01", "2026-W01-1"),
+        *("2026-01-01T00:00:00.000", "2026-01-01T00:00:00.000+01:00"),
+        "9999-12-31T23:59:59.999-01:00",
+    ],
+)
+def test_a_time_in_another_form_is_refused(tmp_path: Path, time: object) -> None:
+    """Submissions are put in order by the text: another form could be the last of all."""
+    journal = _journal(tmp_path)
+    journal.path.write_text(json.dumps({"kind": "hint", "time": time, "content": {}}) + "\n")
+    with pytest.raises(InputError, match="without the time at which it was made"):
         journal.entries()
 
 

@@ -1,12 +1,27 @@
 """Figures are drawn in the project's style, whatever the user has set."""
 
+import ast
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 import pytest
 
+import testbed
 from testbed.results.report.figures.style import new_figure, style, write
+
+PACKAGE = Path(testbed.__file__).parent
+LOADING = sorted(
+    file.relative_to(PACKAGE.parent).with_suffix("").as_posix().replace("/", ".")
+    for file in PACKAGE.rglob("*.py")
+    for statement in ast.parse(file.read_text(encoding="utf-8")).body
+    if isinstance(statement, ast.Import | ast.ImportFrom)
+    and ast.unparse(statement).split()[1].partition(".")[0] == "matplotlib"
+)
+"""The modules that load Matplotlib; those of a package begin with it."""
 
 
 def _drawn(file: Path) -> bytes:
@@ -36,3 +51,67 @@ def test_settings_of_the_user_change_nothing(tmp_path: Path, suffix: str, settin
         else:
             mpl.rcParams.update(settings)
         assert _drawn(tmp_path / f"set{suffix}") == usual
+
+
+DRAW = """
+import sys
+from importlib import import_module
+
+import_module(sys.argv[1])
+from testbed.results.report.figures.style import new_figure, style
+
+with style():
+    new_figure(2.0).add_subplot()
+"""
+
+
+@pytest.mark.parametrize(
+    "module", sorted({module.rpartition(".")[0]: module for module in LOADING}.values())
+)
+@pytest.mark.parametrize("wrong", ["here", "file"])
+def test_settings_that_cannot_be_read_end_nothing(tmp_path: Path, module: str, wrong: str) -> None:
+    latin = "# caf\u00e9\n".encode("latin-1")
+    """A file, and with each a backend and a style file."""
+    environment = {
+        **os.environ,
+        "MPLCONFIGDIR": str(tmp_path / "config"),
+        "MPLBACKEND": "foo",
+    }
+    (tmp_path / "config" / "stylelib").mkdir(parents=True)
+    (tmp_path / "config" / "stylelib" / "mine.mplstyle").write_bytes(latin)
+    if wrong == "here":
+        (tmp_path / "matplotlibrc").write_bytes(latin)
+    else:
+        (tmp_path / "mine").write_bytes(latin)
+        environment["MATPLOTLIBRC"] = str(tmp_path / "mine")
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", DRAW, module],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_settings_that_can_be_read_are_those_of_other_figures(tmp_path: Path) -> None:
+    (tmp_path / "matplotlibrc").write_text("lines.linewidth: 7\n")
+    code = (
+        "import os; here = os.getcwd()\n"
+        "import testbed.drawings, matplotlib\n"
+        "assert os.getcwd() == here\n"
+        "assert os.environ['MPLBACKEND'] == 'svg' and 'MATPLOTLIBRC' not in os.environ\n"
+        "assert matplotlib.rcParams['lines.linewidth'] == 7\n"
+        "assert matplotlib.rcParams._get('backend') == 'svg'\n"
+    )
+    environment = {**os.environ, "MPLBACKEND": "svg"}
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

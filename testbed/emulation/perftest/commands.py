@@ -2,8 +2,7 @@
 
 import sys
 
-from testbed import installation
-from testbed.model.errors import ExitStatus
+from testbed.__main__ import leave_current_directory
 
 
 def write_bw() -> None:
@@ -17,6 +16,10 @@ def write_lat() -> None:
 
 
 def _run(program: str) -> None:
+    leave_current_directory()
+    from testbed import installation  # noqa: PLC0415 - not before
+    from testbed.model.errors import ExitStatus  # noqa: PLC0415 - not before
+
     try:
         from testbed.emulation.perftest import in_host  # noqa: PLC0415 - without the extra it cannot be loaded
     except ModuleNotFoundError as error:

@@ -13,6 +13,7 @@ import yaml
 from testbed.host.own_class import describe_error
 from testbed.model.errors import InputError, TestbedError
 from testbed.model.files.reading import Document
+from testbed.rights import acting_for
 from testbed.studies.labs import checking
 from testbed.studies.labs.grading.identity import code_print
 from testbed.studies.labs.lab import NumberAnswer
@@ -72,14 +73,19 @@ def new_lab(name: str, labs: Path) -> Path:
     """Make a lab to begin with: complete, small, and passing its test.
 
     Raises:
-        InputError: the name is not of the form NN-slug, or the lab exists.
+        InputError: the name is not of the form NN-slug, or the lab exists or cannot be made.
     """
     if not _NAME.fullmatch(name):
         raise InputError.of("NAME", name, "a number of two digits and a short name: 11-my-lab")
     path = labs / name
     if path.exists():
         raise InputError.of("NAME", str(path), "a lab that does not exist")
-    shutil.copytree(TEMPLATE, path)
+    try:
+        with acting_for(labs):
+            shutil.copytree(TEMPLATE, path)
+    except OSError as error:
+        found = f"{path}: {(error.strerror or 'it cannot be written').lower()}"
+        raise InputError.of("--into", found, "a directory that can be written") from None
     return path
 
 

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from testbed.model.errors import InputError
+from testbed.rights import acting_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,7 @@ class Entry:
 
     Attributes:
         kind: start, prediction, run, emulated, attempt or hint.
-        time: when, in UTC, as ISO 8601.
+        time: when, as `in_utc`: the order of these texts is that of the times.
         content: what, by key.
     """
 
@@ -55,17 +56,35 @@ class Journal:
         return tuple(parse_entries(text, self.path))
 
     def append(self, kind: str, **content: Any) -> Entry:
-        """Add an entry; it is on the disk when this returns."""
+        """Add an entry; it is on the disk when this returns.
+
+        Raises:
+            InputError: a line is no entry, or the file cannot be written.
+        """
         self.entries()  # raises if a line is no entry
-        entry = Entry(kind, datetime.now(UTC).isoformat(timespec="milliseconds"), content)
+        entry = Entry(kind, in_utc(datetime.now(UTC)), content)
+        try:
+            with acting_for(self.path.parent):
+                self._write(f"{entry.to_line()}\n".encode())
+        except OSError as error:
+            found = (error.strerror or str(error)).lower()
+            expected, remedy = "a file that you may write", "make it yours: chown, chmod"
+            raise InputError.of(str(self.path), found, expected, remedy) from None
+        return entry
+
+    def _write(self, line: bytes) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("rb+" if self.path.exists() else "xb") as file:
             file.truncate(_whole_lines(self.path))
             file.seek(0, os.SEEK_END)
-            file.write(f"{entry.to_line()}\n".encode())
+            file.write(line)
             file.flush()
             os.fsync(file.fileno())
-        return entry
+
+
+def in_utc(time: datetime) -> str:
+    """A time in UTC, in the one form of ISO 8601 that a journal has."""
+    return time.astimezone(UTC).isoformat(timespec="milliseconds")
 
 
 def _whole_lines(path: Path) -> int:
@@ -85,11 +104,21 @@ def parse_entries(text: str, path: Path) -> Iterator[Entry]:
         try:
             data = json.loads(line)
             kind, time, content = (data[key] for key in ("kind", "time", "content"))
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise _damaged(path, number, "a line that is no entry") from None
         if not isinstance(content, dict):
             raise _damaged(path, number, "an entry without content")
-        yield Entry(str(kind), str(time), content)
+        if not _is_time(time):
+            raise _damaged(path, number, "an entry without the time at which it was made")
+        yield Entry(str(kind), time, content)
+
+
+def _is_time(text: object) -> TypeGuard[str]:
+    """Whether it is a time as `in_utc` writes it; which submission counts depends on it."""
+    try:
+        return isinstance(text, str) and in_utc(datetime.fromisoformat(text)) == text
+    except (ValueError, OverflowError):  # no time, or one at the end of all years
+        return False
 
 
 def _damaged(path: Path, line: int, found: str) -> InputError:

@@ -31,6 +31,7 @@ from testbed.results.records import (
 )
 from testbed.results.run_directory import LATEST, RunDirectory
 from testbed.results.scratch import scratch
+from testbed.rights import acting_for
 from testbed.runs.job import How, planned_run, slowed
 from testbed.runs.making import make
 from testbed.runs.many import made_here
@@ -170,10 +171,11 @@ def _emulated(scenario: "Scenario", results: Path, how: How) -> "Result":
     planned = planned_run(scenario, "emulated", scenario.name, how=how)
     store = Store(results, since=datetime.now().astimezone(), exclusive=False)
     (result,) = made_here([planned], store, anew=True)
-    for left in (results / planned.job.file, results / planned.job.log):
-        left.unlink(missing_ok=True)
-    with suppress(OSError):  # others are made below these results
-        (results / planned.job.file).parent.rmdir()
+    with acting_for(results):
+        for left in (results / planned.job.file, results / planned.job.log):
+            left.unlink(missing_ok=True)
+        with suppress(OSError):  # others are made below these results
+            (results / planned.job.file).parent.rmdir()
     return result
 
 
@@ -203,7 +205,8 @@ def _simulated(
         with run_apart(slowness()):
             _check_repeatable(scenario, result.directory)
     except BaseException:
-        RunDirectory(result.directory).remove()  # it does not count
+        with acting_for(results):
+            RunDirectory(result.directory).remove()  # it does not count
         raise
     return result
 
@@ -325,6 +328,11 @@ def _unsealed(sealed: Path) -> list[Path]:
 
 def _show(sealed: Path, shown: Path, *, whole: bool) -> None:
     """Replace a student's copy of a run, such that a crash leaves no part of one."""
+    with acting_for(shown.parent):
+        _replace(sealed, shown, whole=whole)
+
+
+def _replace(sealed: Path, shown: Path, *, whole: bool) -> None:
     new, old = (shown.with_name(f".{shown.name}.{which}") for which in ("new", "old"))
     for left in (new, old):  # by a crash
         shutil.rmtree(left, ignore_errors=True)

@@ -16,6 +16,7 @@ from testbed.model.errors import InputError, did_you_mean
 from testbed.model.files.catalog import relative_to_here
 from testbed.model.run_files.layout import SUMMARY
 from testbed.results.code_version import code_version
+from testbed.rights import acting_for
 from testbed.studies.labs.answers import ANSWERS, questions_digest, read_answers, template
 from testbed.studies.labs.assignment import Assignment
 from testbed.studies.labs.evidence import Evidence
@@ -243,17 +244,33 @@ def start(directory: LabDirectory, parent: Path, student: str, key: str | None) 
         InputError: it exists, or cannot be made.
     """
     path = parent / directory.name
-    lab_path = directory.path.resolve()
-    elsewhere = lab_path.parent != LABS.resolve()
     if (path / STATE / JOURNAL).is_file():
-        lab = directory.path if elsewhere else directory.name
+        lab = directory.path if _is_elsewhere(directory) else directory.name
         remedy = f"cd {path} and go on, or begin again: testbed lab start {lab} --reset"
         raise InputError.of(str(path), "a lab that was started", "a new directory", remedy)
     if path.is_dir() and (path.resolve() == directory.path.resolve() or any(path.iterdir())):
         remedy = "move it away, or name another directory: --into DIR"
         raise InputError.of(str(path), "a directory with files", "a new directory", remedy)
     assignment = Assignment(directory, key or own_key())
-    new = path.with_name(f".{path.name}.new")
+    try:
+        with acting_for(parent):
+            _make(path, assignment, student)
+    except OSError as error:
+        found = (error.strerror or str(error)).lower()
+        remedy = "name another directory: --into DIR"
+        raise InputError.of(str(path), found, "a directory that can be written", remedy) from None
+    return Work(path, directory.path.parent)
+
+
+def _is_elsewhere(directory: LabDirectory) -> bool:
+    """Whether it is no lab that ships."""
+    return directory.path.resolve().parent != LABS.resolve()
+
+
+def _make(path: Path, assignment: Assignment, student: str) -> None:
+    """Make a work directory as a whole; a failure leaves nothing of it."""
+    directory, new = assignment.directory, path.with_name(f".{path.name}.new")
+    elsewhere = {"lab_path": str(directory.path.resolve())} if _is_elsewhere(directory) else {}
     try:
         shutil.rmtree(new, ignore_errors=True)  # what a crash has left
         new.mkdir(parents=True)
@@ -267,7 +284,7 @@ def start(directory: LabDirectory, parent: Path, student: str, key: str | None) 
         Work(new, directory.path.parent).journal.append(
             "start",
             lab=directory.name,
-            **({"lab_path": str(lab_path)} if elsewhere else {}),
+            **elsewhere,
             format_version=FORMAT_VERSION,
             student=student,
             key=assignment.key,
@@ -278,12 +295,9 @@ def start(directory: LabDirectory, parent: Path, student: str, key: str | None) 
         if path.is_dir():
             path.rmdir()
         new.rename(path)  # a crash leaves either all of it or none
-    except OSError as error:
+    except BaseException:
         shutil.rmtree(new, ignore_errors=True)
-        found = (error.strerror or str(error)).lower()
-        remedy = "name another directory: --into DIR"
-        raise InputError.of(str(path), found, "a directory that can be written", remedy) from None
-    return Work(path, directory.path.parent)
+        raise
 
 
 def begun_by(path: Path) -> tuple[str, str] | None:
@@ -313,9 +327,18 @@ def students_beside(parent: Path) -> dict[tuple[str, str], Path]:
 
 
 def set_aside(path: Path) -> Path:
-    """Rename a work directory, so that the lab can be started again; nothing is deleted."""
+    """Rename a work directory, so that the lab can be started again; nothing is deleted.
+
+    Raises:
+        InputError: it cannot be renamed.
+    """
     for number in range(1, 1000):
         old = path.with_name(f"{path.name}.old-{number}")
         if not old.exists():
-            return path.rename(old)
+            try:
+                with acting_for(path.parent):
+                    return path.rename(old)
+            except OSError as error:
+                found = (error.strerror or str(error)).lower()
+                raise InputError.of(str(path), found, "a directory that you may rename") from None
     raise InputError.of(str(path), "a thousand old copies", "fewer", "remove some of them")

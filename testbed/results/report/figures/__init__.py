@@ -1,5 +1,8 @@
 """The figures of a run as SVG and PNG, with captions that say what to look for."""
 
+import testbed.results.plotting  # noqa: F401 - before Matplotlib
+
+# isort: split
 from collections.abc import Sequence
 
 from testbed.model.summary import FaultSummary, FlowFault, Summary

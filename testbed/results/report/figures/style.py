@@ -78,7 +78,9 @@ class Drawing:
 def style() -> Iterator[None]:
     """Draw in the project's style within this context, whatever the user's settings are."""
     with mpl.rc_context():
-        mpl.rcdefaults()
+        # Not by `rcdefaults`, which reads the user's style files.
+        defaults = {key: value for key, value in mpl.rcParamsDefault.items() if key != "backend"}
+        mpl.rcParams.update(defaults)  # type: ignore[arg-type]  # as below
         mpl.rcParams.update(_RC)  # type: ignore[arg-type]  # keys are checked when it runs
         yield
 

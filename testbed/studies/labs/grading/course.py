@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
-from uuid import uuid4
 
 from pydantic import ValidationError
 
@@ -16,6 +15,8 @@ from testbed.installation import PACKAGE
 from testbed.model.errors import InputError, TestbedError, few, printable
 from testbed.results.code_version import SUFFIXES, code_version
 from testbed.results.scratch import scratch
+from testbed.results.whole_file import write_file
+from testbed.rights import acting_for
 from testbed.studies.labs.grading.grades import Grade
 from testbed.studies.labs.grading.identity import noting_copies
 from testbed.studies.labs.grading.limits import FEW_THREADS, slowness
@@ -104,31 +105,35 @@ def grade_all(
         for done, future in enumerate(as_completed(under_way), 1):
             path = under_way[future]
             try:
-                grades[path] = future.result()
+                grades[path], kept = future.result()
+                _keep(grades[path], kept)
             except (TestbedError, OSError) as error:  # no machine can grade it, or read or keep it
                 grades[path] = Grade(file=path.name, error=str(error).partition("\n")[0])
             progress("grading", done / len(submissions))
     return noting_copies(submissions, [grades[path] for path in submissions])
 
 
-def _grade(path: Path, course: Course, code: str) -> Grade:
-    """The grade of a submission: the one that was kept, or a new one."""
+def _keep(grade: Grade, file: Path | None) -> None:
+    """Keep a grade; only in the first thread, since the rights that count are one's own there."""
+    if file is not None:
+        with acting_for(file.parent):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_file(file, grade.model_dump_json())
+
+
+def _grade(path: Path, course: Course, code: str) -> tuple[Grade, Path | None]:
+    """The grade of a submission: the one that was kept, or a new one and where to keep it."""
     cached = (
         None if course.cache is None else course.cache / f"{_identity(path, course, code)}.json"
     )
     if cached is not None and cached.is_file():
         try:
             grade = Grade.model_validate_json(cached.read_text(encoding="utf-8"))
-            return grade.model_copy(update={"file": printable(path.name)})
-        except (ValidationError, ValueError):
-            cached.unlink(missing_ok=True)  # it was not written to its end
+            return grade.model_copy(update={"file": printable(path.name)}), None
+        except ValueError:
+            pass  # it is damaged, and made again
     graded = _grade_apart(path, course)
-    if cached is not None and not graded.error:
-        cached.parent.mkdir(parents=True, exist_ok=True)
-        temporary = cached.with_suffix(f".{uuid4().hex}.part")  # equal files are graded at a time
-        temporary.write_text(graded.model_dump_json(), encoding="utf-8")
-        temporary.replace(cached)
-    return graded
+    return graded, None if graded.error else cached
 
 
 def _grade_apart(path: Path, course: Course) -> Grade:

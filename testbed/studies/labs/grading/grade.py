@@ -7,6 +7,7 @@ be judged, has no grade: the student hands it in again.
 
 import os
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,15 +30,19 @@ from testbed.studies.labs.grading.submission import (
     SUBMISSION,
     Submission,
     read_submission,
+    short,
     unpack,
 )
-from testbed.studies.labs.journal import Entry
+from testbed.studies.labs.journal import Entry, in_utc
 from testbed.studies.labs.lab import Task
 from testbed.studies.labs.library import LabDirectory, lab_directories, load_lab
 from testbed.studies.labs.students import plain_name, student_key
 
 if TYPE_CHECKING:
     from testbed.model.summary import Summary
+
+_WRONG_CLOCK = timedelta(days=1)
+"""By how much a student's clock may be ahead without a remark."""
 
 
 def grade(
@@ -161,7 +166,7 @@ class _Grading:
 
     def grade(self, name: str, slowness: float) -> Grade:
         submission, lab = self._submission, self._assignment.directory.lab
-        self._remark_on_begin()
+        self._remark_on_journal()
         evidence = Evidence(self._assignment, dict(self._runs(slowness)))
         answers, unreadable = self._answers()
         tasks = tuple(self._task(task, answers, unreadable, evidence) for task in lab.tasks)
@@ -169,7 +174,7 @@ class _Grading:
             file=name,
             lab=self._assignment.directory.name,
             student=submission.student,
-            submitted=submission.journal[-1].time if submission.journal else "",
+            submitted=submission.submitted,
             tasks=tasks,
             remarks=tuple(self._remarks),
             right_key=self._right_key,
@@ -177,15 +182,17 @@ class _Grading:
             unlimited=self._unlimited,
         )
 
-    def _remark_on_begin(self) -> None:
-        """Say if another student began the work, by the journal that was handed in."""
+    def _remark_on_journal(self) -> None:
+        """Say what is odd of who did the work and when, by the journal that was handed in."""
         submission = self._submission
         began = next((e.content for e in submission.journal if e.kind == "start"), {})
         said = str(began.get("student", ""))
         if plain_name(said) != plain_name(submission.student):
-            self._remarks.append(f"begun by {said or 'somebody without a name'}")
+            self._remarks.append(f"begun by {short(said) or 'somebody without a name'}")
         elif began.get("key") != submission.key:
             self._remarks.append("begun with another key than that of the submission")
+        if submission.submitted > in_utc(datetime.now(UTC) + _WRONG_CLOCK):
+            self._remarks.append(f"the journal ends at {submission.submitted}, which is to come")
 
     def _answers(self) -> tuple[Document | None, str]:
         """The answers, or why they cannot be read."""

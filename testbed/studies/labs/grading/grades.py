@@ -6,8 +6,24 @@ from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from testbed.model.errors import printable
 
-Text = Annotated[str, AfterValidator(printable)]
+MAX_TEXT = 2000
+"""Characters of a text in a grade."""
+
+
+def _bounded(text: str) -> str:
+    shown = printable(text[: MAX_TEXT + 1])
+    return shown if len(shown) <= MAX_TEXT else f"{shown[:MAX_TEXT]}..."
+
+
+def _on_one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+Text = Annotated[str, AfterValidator(_bounded)]
 """A text that may quote what a student wrote: it is printed and written as it is."""
+
+Line = Annotated[Text, AfterValidator(_on_one_line)]
+"""The same on one line: what stands in a list or in a cell of a table."""
 
 AGAIN = "Not graded, to be handed in again."
 """What is said of a submission that cannot be judged."""
@@ -29,12 +45,12 @@ class TaskGrade(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    task: Text
-    title: Text
+    task: Line
+    title: Line
     points: int
     max_points: int
     status: Status
-    reason: Text = ""
+    reason: Line = ""
 
 
 class Grade(BaseModel):
@@ -58,12 +74,12 @@ class Grade(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    file: Text
-    lab: Text = ""
-    student: Text = ""
-    submitted: Text = ""
+    file: Line
+    lab: Line = ""
+    student: Line = ""
+    submitted: Line = ""
     tasks: tuple[TaskGrade, ...] = ()
-    remarks: tuple[Text, ...] = ()
+    remarks: tuple[Line, ...] = ()
     error: Text = ""
     cpu_s: float = 0.0
     confined: tuple[Text, ...] = ()

@@ -3,6 +3,7 @@
 import json
 import stat
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -11,6 +12,8 @@ from testbed.installation import describe_version
 from testbed.model.errors import InputError, Problem, printable
 from testbed.model.run_files.layout import MANIFEST
 from testbed.results.code_version import code_version
+from testbed.results.whole_file import whole_file
+from testbed.rights import acting_for
 from testbed.studies.labs.answers import ANSWERS
 from testbed.studies.labs.journal import Entry, parse_entries
 from testbed.studies.labs.lab import FORMAT_VERSION
@@ -31,6 +34,7 @@ _FACTS = ("lab", "student", "key", "code", "testbed", "questions")
 _REMEDY = "testbed lab submit makes the file to hand in"
 _SUFFIXES = (".json", ".jsonl", ".parquet")
 _CHUNK = 1 << 16
+_COMPRESSIONS = zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,11 @@ class Submission:
         """The student's answers."""
         return self.directory / ANSWERS
 
+    @property
+    def submitted(self) -> str:
+        """When the student last worked on it, by the journal; empty if it has no entry."""
+        return self.journal[-1].time if self.journal else ""
+
     def run(self, name: str) -> Path:
         """The records of a run; the directory may be missing."""
         return self.directory / RUNS / name
@@ -79,13 +88,13 @@ class Submission:
             entry = self.made(run)
             if entry is not None:
                 version, testbed = (entry.content.get(key) for key in ("version", "testbed"))
-                yield _short(version or "unknown"), _short(testbed or "unknown")
+                yield short(version or "unknown"), short(testbed or "unknown")
             try:
                 text = (self.run(run) / MANIFEST).read_text(encoding="utf-8")
                 recorded = json.loads(text)["code"]
             except (OSError, ValueError, KeyError, TypeError, RecursionError):
                 continue  # damaged records are compared, and differ
-            yield _short(recorded), f"that made the records of {run}"
+            yield short(recorded), f"that made the records of {run}"
 
 
 def submit(work: Work, into: Path) -> Path:
@@ -106,14 +115,17 @@ def submit(work: Work, into: Path) -> Path:
     facts = {key: begun.get(key, "") for key in ("lab", "student", "key", "questions")}
     facts |= {"code": code_version(), "testbed": describe_version()}
     path = into / name
-    temporary = path.with_suffix(".part")
     try:
-        with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
+        with (
+            acting_for(into),
+            whole_file(path) as file,
+            zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive,
+        ):
             archive.writestr(SUBMISSION, json.dumps({"format_version": FORMAT_VERSION, **facts}))
             archive.write(work.path / STATE / JOURNAL, JOURNAL)
             archive.write(work.answers, ANSWERS)
-            for file in _files_from_start(work):
-                archive.write(work.path / file, f"{FILES}/{file.as_posix()}")
+            for brought in _files_from_start(work):
+                archive.write(work.path / brought, f"{FILES}/{brought.as_posix()}")
             for run in directory.lab.runs:
                 entry = work.counted_run(run)
                 if entry is None:
@@ -121,9 +133,7 @@ def submit(work: Work, into: Path) -> Path:
                 for record in sorted((work.path / str(entry.content["directory"])).iterdir()):
                     if record.suffix in _SUFFIXES:
                         archive.write(record, f"{RUNS}/{run}/{record.name}")
-        temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         found = (error.strerror or str(error)).lower()
         remedy = "name a directory that exists: --into DIR"
         raise InputError.of(str(path), found, "a file that can be written", remedy) from None
@@ -199,8 +209,8 @@ def unpack(archive: Path, into: Path) -> Submission:
             _check(archive, content.infolist())
             for entry in content.infolist():
                 _extract(archive, content, entry, into)
-    except (zipfile.BadZipFile, OSError, RuntimeError, EOFError, ValueError) as error:
-        raise InputError.of(str(archive), str(error), "a submission", _REMEDY) from None
+    except (zipfile.BadZipFile, zlib.error, OSError, RuntimeError, EOFError, ValueError) as error:
+        raise InputError.of(str(archive), _shown(error), "a submission", _REMEDY) from None
     return read_submission(archive, into)
 
 
@@ -220,7 +230,9 @@ def read_submission(name: Path, directory: Path) -> Submission:
         journal = (directory / JOURNAL).read_text(encoding="utf-8")
         texts = {key: facts[key] for key in _FACTS}
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise InputError.of(str(name), _shown(error), "a submission", _REMEDY) from None
+        found = f"{SUBMISSION}: {type(error).__name__}: {error}"
+        found = _shown(error) if isinstance(error, OSError) else found
+        raise InputError.of(str(name), found, "a submission", _REMEDY) from None
     if not all(isinstance(text, str) for text in texts.values()):
         raise InputError.of(f"{name}: {SUBMISSION}", "", f"texts for {', '.join(_FACTS)}")
     for key, text in texts.items():
@@ -241,16 +253,16 @@ def _refuse_links(name: Path, directory: Path) -> None:
             raise InputError.of(str(name), found, "a plain file", _REMEDY)
 
 
-def _short(said: object) -> str:
-    """What a student's file says, as a text for a message."""
-    return printable(str(said)[:MAX_NAME])
+def short(said: object) -> str:
+    """What a student's file says, as a text for a message: one line that is not long."""
+    return " ".join(printable(str(said)[:MAX_NAME]).split())
 
 
 def _shown(error: Exception) -> str:
     """What is wrong with a file, without the directory that it was unpacked to."""
     if isinstance(error, OSError) and error.filename is not None:
-        return f"{Path(error.filename).name}: {(error.strerror or str(error)).lower()}"
-    return f"{SUBMISSION}: {type(error).__name__}: {error}"
+        return f"{short(Path(error.filename).name)}: {(error.strerror or str(error)).lower()}"
+    return str(error)
 
 
 def _check(archive: Path, entries: list[zipfile.ZipInfo]) -> None:
@@ -259,11 +271,14 @@ def _check(archive: Path, entries: list[zipfile.ZipInfo]) -> None:
     if len(entries) > MAX_ENTRIES:
         problems.append(Problem(str(archive), f"{len(entries)} files", f"{MAX_ENTRIES} at most"))
     for entry in entries:
-        path = PurePosixPath(entry.filename)
+        path, name = PurePosixPath(entry.filename), short(entry.filename)
         if path.is_absolute() or ".." in path.parts or "\\" in entry.filename:
-            problems.append(Problem(str(archive), entry.filename, "a path within the submission"))
+            problems.append(Problem(str(archive), name, "a path within the submission"))
         if stat.S_ISLNK(entry.external_attr >> 16):
-            problems.append(Problem(str(archive), f"{entry.filename}, a link", "a plain file"))
+            problems.append(Problem(str(archive), f"{name}, a link", "a plain file"))
+        if entry.compress_type not in _COMPRESSIONS:
+            found = f"{name}, compressed by method {entry.compress_type}"
+            problems.append(Problem(str(archive), found, "a file that is deflated or stored"))
     if sum(entry.file_size for entry in entries) > MAX_BYTES:
         expected = f"{MAX_BYTES >> 20} MiB at most"
         problems.append(Problem(str(archive), "more content than that", expected))
@@ -285,5 +300,6 @@ def _extract(
             size += len(chunk)
             if size > MAX_FILE_BYTES:
                 expected = f"{MAX_FILE_BYTES >> 20} MiB at most"
-                raise InputError.of(f"{archive}: {entry.filename}", "a larger file", expected)
+                where = f"{archive}: {short(entry.filename)}"
+                raise InputError.of(where, "a larger file", expected)
             target.write(chunk)

@@ -1,0 +1,42 @@
+"""Loads Matplotlib, whatever the user has set for it; to be imported before anything of it.
+
+Matplotlib reads its settings when it is imported, and a file that is no UTF-8 or a backend that
+does not exist ends that: MATPLOTLIBRC, MPLBACKEND, `matplotlibrc` in the current directory or in
+the user's. So it is imported without them. They are applied afterwards, if they can be, for figures
+of a program's own. Those of the testbed have its own style.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager, nullcontext, suppress
+from pathlib import Path
+
+_FILE, _BACKEND = "MATPLOTLIBRC", "MPLBACKEND"
+
+
+@contextmanager
+def _without_settings() -> Iterator[None]:
+    before = {name: os.environ.pop(name, None) for name in (_FILE, _BACKEND)}
+    os.environ[_FILE] = os.devnull
+    try:
+        # The one in the current directory would come first.
+        with chdir(Path(sys.prefix).anchor) if Path(_FILE.lower()).exists() else nullcontext():
+            yield
+    finally:
+        del os.environ[_FILE]
+        os.environ.update({name: value for name, value in before.items() if value is not None})
+
+
+def _load() -> None:
+    if "matplotlib" in sys.modules:
+        return
+    with _without_settings():
+        import matplotlib as mpl  # noqa: PLC0415 - only now
+    with suppress(ValueError, OSError):  # Matplotlib says what is wrong with the file
+        mpl.rcParams.update(mpl.rc_params())
+        if backend := os.environ.get(_BACKEND):
+            mpl.rcParams["backend"] = backend
+
+
+_load()

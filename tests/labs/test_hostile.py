@@ -1,0 +1,116 @@
+"""Submissions that are made to end the grader have a reason instead of a grade."""
+
+import json
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from testbed.studies.labs.grading.grade import grade
+from testbed.studies.labs.grading.grades import MAX_TEXT, Grade, TaskGrade
+from testbed.studies.labs.grading.submission import submit
+from testbed.studies.labs.library import LABS
+from testbed.studies.labs.work import Work
+
+
+def _deep_journal(archive: zipfile.ZipFile) -> None:
+    archive.writestr("journal.jsonl", "[" * 200_000 + "\n")
+
+
+def _directory_and_file(archive: zipfile.ZipFile) -> None:
+    archive.writestr("files", "x")
+    archive.writestr("files/selector.py", "x")
+
+
+def _file_and_directory(archive: zipfile.ZipFile) -> None:
+    archive.writestr("files/selector.py", "x")
+    archive.writestr("files", "x")
+
+
+def _long_name(archive: zipfile.ZipFile) -> None:
+    archive.writestr("files/" + "x" * 300, "x")
+
+
+def _another_compression(archive: zipfile.ZipFile) -> None:
+    archive.writestr("files/x", "x" * 1000, zipfile.ZIP_LZMA)
+
+
+def _endless_name(archive: zipfile.ZipFile) -> None:
+    archive.writestr("../" + "x" * 60_000, "x")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (_deep_journal, "found a line that is no entry"),
+        (_directory_and_file, "found files: "),
+        (_file_and_directory, "found files: "),
+        (_long_name, "file name too long"),
+        (_another_compression, "compressed by method 14"),
+        (_endless_name, "a path within the submission"),
+    ],
+)
+def test_it_has_a_reason(
+    work: Work, tmp_path: Path, change: Callable[[zipfile.ZipFile], None], reason: str
+) -> None:
+    scratch = tmp_path / "of-the-grader"
+    with zipfile.ZipFile(submit(work, tmp_path)) as whole:
+        files = {name: whole.read(name) for name in whole.namelist()}
+    if change is _deep_journal:
+        del files["journal.jsonl"]
+    hostile = tmp_path / "hostile.zip"
+    with zipfile.ZipFile(hostile, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+        change(archive)
+    graded = grade(hostile, LABS, None, scratch)
+    assert reason in graded.error
+    assert scratch.name not in graded.error
+    assert len(graded.error) < 1000
+
+
+def test_a_journal_tells_the_instructor_little(work: Work, tmp_path: Path) -> None:
+    said = "X\n=cmd|' /C calc'!A0" + "y" * 100_000
+    handed_in = tmp_path / "handed-in"
+    shutil.unpack_archive(submit(work, tmp_path), handed_in)
+    journal = handed_in / "journal.jsonl"
+    entries = [json.loads(line) for line in journal.read_text().splitlines()]
+    entries[0]["content"]["student"] = said
+    entries.append({"kind": "hint", "time": "9998-01-01T00:00:00.000+00:00", "content": {}})
+    journal.write_text("".join(f"{json.dumps(entry)}\n" for entry in entries))
+    scratch = tmp_path / "of-the-grader"
+    scratch.mkdir()
+    graded = grade(handed_in, LABS, None, scratch)
+    begun, ends = (remark for remark in graded.remarks if "begun" in remark or "journal" in remark)
+    assert begun.startswith("begun by X =cmd")
+    assert len(begun) < 200
+    assert ends == "the journal ends at 9998-01-01T00:00:00.000+00:00, which is to come"
+
+
+def test_whatever_a_grade_quotes_is_bounded_and_in_lists_on_one_line() -> None:
+    said = "X\n=1" + "\x1b" * 100_000
+    task = TaskGrade(task="a", title="b", points=0, max_points=1, status="lost", reason=said)
+    graded = Grade(file=said, student=said, remarks=(said,), tasks=(task,), error=said)
+    lines = (graded.file, graded.student, *graded.remarks, graded.tasks[0].reason)
+    assert not any("\n" in line for line in lines)
+    assert max(map(len, (*lines, graded.error))) <= MAX_TEXT + 3
+    again = Grade.model_validate_json(graded.model_dump_json())
+    assert again == graded
+
+
+@pytest.mark.parametrize("place", range(5, 60, 6))
+def test_a_damaged_stream_has_a_reason(work: Work, tmp_path: Path, place: int) -> None:
+    archive = submit(work, tmp_path)
+    with zipfile.ZipFile(archive) as whole:
+        info = whole.getinfo("answers.yaml")
+    raw = bytearray(archive.read_bytes())
+    start = info.header_offset + 30 + len(info.filename) + place
+    raw[start : start + 4] = b"\xff" * 4
+    archive.write_bytes(raw)
+    scratch = tmp_path / "of-the-grader"
+    graded = grade(archive, LABS, None, scratch)
+    assert "a submission" in graded.error
+    assert scratch.name not in graded.error
+    shutil.rmtree(scratch)
