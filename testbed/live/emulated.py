@@ -70,7 +70,9 @@ class EmulatedRun:
 
     def __post_init__(self) -> None:
         """Begin without forks."""
-        self._forks = Forks(self.directory, self.directory / STREAM, self._history)
+        allow_code = bool(self.scenario.executes)  # it is under way, so it was allowed
+        stream = self.directory / STREAM
+        self._forks = Forks(self.directory, stream, self._history, allow_code=allow_code)
 
     def start(self, logs: Path) -> Child:
         """Start the process that watches; its output goes to the directory of logs."""
