@@ -828,6 +828,47 @@ def test_a_connection_matrix_is_read_as_htsim_reads_it(mark: bytes, newline: str
     ]
 
 
+NAME = "L" * 300
+
+
+@pytest.mark.parametrize(
+    ("part", "where"),
+    [
+        (f"topology: {NAME}", "x.yaml:2: topology"),
+        (f"topology: ./{NAME}.yaml", "x.yaml:2: topology"),
+        (f"topology: {{base: {NAME}, planes: 2}}", "x.yaml:2: topology"),
+        (f"workload: {{kind: connections, matrix: {NAME}.cm}}", "x.yaml:3: workload.matrix"),
+        (f"transport: {{spray: '{NAME}.py:A'}}", "x.yaml:4: transport.spray"),
+        (f"workload: {{kind: program, command: [./{NAME}]}}", "x.yaml: workload.command[0]"),
+        (
+            f"workload: {{kind: program, command: [sh], directory: {NAME}}}",
+            "x.yaml: workload.directory",
+        ),
+    ],
+)
+def test_a_name_that_is_too_long_for_a_file_is_that_of_none(
+    call: Call, part: str, where: str
+) -> None:
+    lines = ["topology: clos-tiny", "workload: {kind: permutation}", "transport: {kind: mrc}"]
+    lines = [part if part.startswith(line.split(":")[0]) else line for line in lines]
+    Path("x.yaml").write_text("\n".join(["name: x", *lines]))
+    verb = "run" if "program" in part else "validate"
+    called = call(verb, "x.yaml", *(["--allow-code"] if verb == "run" else []))
+    assert called.status == 2, called.err
+    assert f"error: {where}" in called.err
+
+
+@pytest.mark.parametrize(
+    "command", [("validate", NAME), ("simulate", NAME), ("topo", NAME), ("paths", NAME, "h0", "h1")]
+)
+def test_an_argument_that_is_too_long_for_a_file_is_no_name(
+    call: Call, command: tuple[str, ...]
+) -> None:
+    called = call(*command)
+    assert called.status == 2, called.err
+    assert f"found {NAME}, expected" in called.err
+
+
 @pytest.mark.usefixtures("call")
 def test_a_matrix_is_a_list_as_well() -> None:
     rows = "[{src: h0, dst: h4, size: 2 MB}, {src: h4, dst: h0, start: 5 us, size: 7}]"

@@ -1,5 +1,7 @@
 """The files of topologies and scenarios: those that ship, by name, and all others by path."""
 
+import errno
+from collections.abc import Callable
 from pathlib import Path
 
 from testbed.installation import PROJECT
@@ -47,6 +49,16 @@ def is_shipped(name_or_path: str) -> bool:
     return find_scenario(name_or_path).resolve().is_relative_to(SCENARIOS.resolve())
 
 
+def is_there(file: Path, check: Callable[[Path], bool] = Path.exists) -> bool:
+    """Whether a file exists, or passes another check; none has a name that is too long for any."""
+    try:
+        return check(file)
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        return False
+
+
 def relative_to_here(file: Path) -> Path:
     """The path of a file from the working directory, if the file is below it."""
     here = Path.cwd()
@@ -57,15 +69,16 @@ def _find(name_or_path: str, kind: str, directory: Path, base: Path) -> Path:
     names = files_in(directory)
     if is_path(name_or_path):
         file, shipped = base / name_or_path, names.get(Path(name_or_path).stem)
-        if shipped is not None and shipped.name == name_or_path and not file.exists():
+        if shipped is not None and shipped.name == name_or_path and not is_there(file):
             remedy = f"for the one that ships write {shipped.stem}"
             raise InputError.of(kind, name_or_path, "a file that exists", remedy)
         return relative_to_here(file)
     if name_or_path in names:
         return relative_to_here(names[name_or_path])
     remedy = did_you_mean(name_or_path, tuple(names))
-    files = [suffix for suffix in _SUFFIXES if (base / f"{name_or_path}{suffix}").is_file()]
-    if (base / name_or_path).is_file():
+    others = ((suffix, base / f"{name_or_path}{suffix}") for suffix in _SUFFIXES)
+    files = [suffix for suffix, file in others if is_there(file, Path.is_file)]
+    if is_there(base / name_or_path, Path.is_file):
         remedy = f"for the file write ./{name_or_path}"
     elif files:
         remedy = f"for the file write {name_or_path}{files[0]}"
