@@ -767,6 +767,33 @@ def test_wrong_workloads(call: Call, workload: str, messages: list[str]) -> None
         ),
         ("Nodes 8\nConnections 1\n0->4 start -1 size 5\n", ["bad.cm:3:", "a line such as"]),
         ("Nodes 8\nConnections 1\n0->4 start 0 size 5.5\n", ["bad.cm:3:", "a line such as"]),
+        (
+            "Nodes 8\nConnections 1\nNodes 4\n0->5 start 0 size 5\n",
+            ["bad.cm:3: found Nodes 4, expected one line Nodes\n"],
+        ),
+        (
+            "Nodes 8\nConnections 1\n0->5 start 0 size 5\nConnections 1\n",
+            ["bad.cm:4: found Connections 1, expected one line Connections\n"],
+        ),
+        (
+            "Connections 1\n0->5 start 0 size 5\nNodes 4\n",
+            ["bad.cm:3: found Nodes 4, expected the line Nodes before the first transfer\n"],
+        ),
+        (
+            "Nodes 8\nConnections 1\n0->5 start 0 start 5 size 5\n",
+            ["bad.cm:3: found start in 0->5 start 0 start 5 size 5, expected each word once\n"],
+        ),
+        (
+            "Nodes 8\nConnections 1\n0->5 msg msg start 5 size 5\n",
+            ["bad.cm:3: found msg in 0->5 msg msg start 5 size 5, expected each word once\n"],
+        ),
+        (
+            "Nodes 8\nConnections 5000\n"
+            + "".join(f"0->1 start 0 size 9 w{i} 1\n" for i in range(5000)),
+            [
+                "(and 4,999 more such lines), expected one of start, size, id, prio, msg\n",
+            ],
+        ),
         ("\N{GREEK SMALL LETTER ALPHA}", ["bad.cm:1: found \N{GREEK SMALL LETTER ALPHA}, expe"]),
     ],
 )
