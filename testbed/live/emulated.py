@@ -70,7 +70,8 @@ class EmulatedRun:
 
     def __post_init__(self) -> None:
         """Begin without forks."""
-        allow_code = bool(self.scenario.executes)  # it is under way, so it was allowed
+        watched = self.scenario  # code of a scenario that is under way was allowed
+        allow_code = isinstance(watched, Scenario) and bool(watched.executes)
         stream = self.directory / STREAM
         self._forks = Forks(self.directory, stream, self._history, allow_code=allow_code)
 
