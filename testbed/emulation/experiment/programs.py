@@ -23,7 +23,7 @@ from testbed.emulation.endpoint.clock import now_ns
 from testbed.emulation.experiment.operations import ReportedOperations
 from testbed.model.errors import InputError
 from testbed.model.fabric.addressing import management_address
-from testbed.model.files.catalog import is_there
+from testbed.model.file_names import is_there
 from testbed.model.run_files.layout import PROGRAMS, RAW
 from testbed.model.run_files.run import ProgramRecord
 from testbed.model.scenario import Scenario

@@ -1,11 +1,10 @@
 """The files of topologies and scenarios: those that ship, by name, and all others by path."""
 
-import errno
-from collections.abc import Callable
 from pathlib import Path
 
 from testbed.installation import PROJECT
 from testbed.model.errors import InputError, did_you_mean
+from testbed.model.file_names import is_there
 
 TOPOLOGIES = PROJECT / "topologies"
 SCENARIOS = PROJECT / "scenarios"
@@ -47,16 +46,6 @@ def find_scenario(name_or_path: str) -> Path:
 def is_shipped(name_or_path: str) -> bool:
     """Whether a scenario is the project's own, named or by its path."""
     return find_scenario(name_or_path).resolve().is_relative_to(SCENARIOS.resolve())
-
-
-def is_there(file: Path, check: Callable[[Path], bool] = Path.exists) -> bool:
-    """Whether a file exists, or passes another check; none has a name that is too long for any."""
-    try:
-        return check(file)
-    except OSError as error:
-        if error.errno != errno.ENAMETOOLONG:
-            raise
-        return False
 
 
 def relative_to_here(file: Path) -> Path:

@@ -5,7 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from testbed.model.errors import InputError, few, similar_word
-from testbed.model.files.catalog import is_there, relative_to_here
+from testbed.model.file_names import is_there
+from testbed.model.files.catalog import relative_to_here
 from testbed.model.files.reading import Document
 from testbed.model.own_code import REFERENCE, OwnCode
 from testbed.model.transport import Mrc

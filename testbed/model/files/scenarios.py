@@ -14,7 +14,8 @@ from testbed.model.errors import InputError, Problem, Remark, few, raise_any
 from testbed.model.fabric.topology import NOMINAL_DILATION, Topology
 from testbed.model.faults.checks import single_fault_problems
 from testbed.model.faults.kinds import Fault, TemporaryFault
-from testbed.model.files.catalog import find_scenario, is_there, relative_to_here
+from testbed.model.file_names import is_there
+from testbed.model.files.catalog import find_scenario, relative_to_here
 from testbed.model.files.matrices import ConnectionMatrix, read_matrix
 from testbed.model.files.own_code import with_own_code
 from testbed.model.files.reading import Document, parse_request, read_document, with_value

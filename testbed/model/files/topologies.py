@@ -5,7 +5,8 @@ from typing import Any
 
 from testbed.model.errors import InputError
 from testbed.model.fabric.topology import AUTO, NOMINAL_DILATION, Topology
-from testbed.model.files.catalog import find_topology, is_there
+from testbed.model.file_names import is_there
+from testbed.model.files.catalog import find_topology
 from testbed.model.files.reading import Document, read_document
 from testbed.model.files.validation import validated
 
