@@ -1,6 +1,5 @@
 """`testbed clean`: remove the directories of unfinished runs."""
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,9 +12,6 @@ from testbed.model.errors import MachineError
 if TYPE_CHECKING:
     from testbed.results.run_directory import RunDirectory
 
-_RUN = re.compile(r"\d{8}T\d{6}-\d+(-\d+)?", re.ASCII)
-"""The name of a run's directory; no other directory is removed."""
-
 
 def clean(
     results: Results = Path("results"),
@@ -27,7 +23,8 @@ def clean(
     """Remove the directories of unfinished runs.
 
     Runs that are complete or still running stay, and so does what a watched prompt has left. A run
-    leaves nothing else behind: its fabric is in namespaces that end with it.
+    leaves nothing else behind: its fabric is in namespaces that end with it. Those of series are
+    removed, too, unless another machine may be making them.
     """
     from testbed.live.stream.writer import is_of_prompt
     from testbed.results.run_directory import CAN_LOCK, is_locked, runs
@@ -37,10 +34,9 @@ def clean(
         raise MachineError(what, f"remove the directories yourself, below {results}")
     removed = []
     for run in runs(results):
-        is_run = _RUN.fullmatch(run.path.name) is not None
-        if not is_run or run.complete or is_of_prompt(run.path):
+        if run.complete or is_of_prompt(run.path):
             continue
-        if not is_locked(run.path):
+        if not is_locked(run.path) and not _may_be_made_elsewhere(run.path):
             removed.append(str(run.path))
             if not dry_run:
                 _remove(run)
@@ -53,8 +49,17 @@ def clean(
         stdout().print(f"nothing to remove in {results}")
 
 
-def _remove(run: "RunDirectory") -> None:
+def _may_be_made_elsewhere(run: Path) -> bool:
+    """Whether an attempt at a series' run on another machine, whose locks are not seen, goes on."""
+    from platform import node
 
+    from testbed.runs.attempt import unended_in
+
+    attempts = unended_in(run.parent.parent, run.parent.name)
+    return any(attempt.host != node() for attempt in attempts)
+
+
+def _remove(run: "RunDirectory") -> None:
     try:
         run.remove()
     except PermissionError as error:

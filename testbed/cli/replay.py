@@ -7,8 +7,8 @@ import typer
 
 from testbed.cli.live import Port, listening, print_address
 from testbed.cli.screen import stderr, stdout
-from testbed.model.errors import InputError
-from testbed.model.run_files.layout import LOGS
+from testbed.model.errors import InputError, printable
+from testbed.model.run_files.layout import LOGS, MANIFEST
 from testbed.results.whole_file import writing
 
 if TYPE_CHECKING:
@@ -49,6 +49,9 @@ def replay(
             metavar="TIME", help="In that scenario, leave out what began at TIME or later."
         ),
     ] = None,
+    allow_code: Annotated[
+        bool, typer.Option("--allow-code", help="Let forks execute the run's own classes.")
+    ] = False,
     port: Port = "0",
 ) -> None:
     """Show a finished run in a browser, step by step."""
@@ -67,7 +70,7 @@ def replay(
     if export is None and stream is None:
         if scenario is not None:
             return
-        _serve(run, packets, port)
+        _serve(run, packets, port, allow_code=allow_code)
         return
     from testbed.live.stream.recorded import recorded_stream
 
@@ -173,7 +176,7 @@ def _write(option: str, file: Path, content: str) -> None:
     stdout().print(f"wrote {file}")
 
 
-def _serve(run: Path, packets: str | None, port: str) -> None:
+def _serve(run: Path, packets: str | None, port: str, *, allow_code: bool) -> None:
     """Serve the page of a run until Ctrl-C."""
     from contextlib import closing, suppress
     from dataclasses import replace
@@ -196,8 +199,20 @@ def _serve(run: Path, packets: str | None, port: str) -> None:
                 file.writelines(map(to_line, recorded_stream(run, packets)))
             print_address(site.address, site.port, what="Replay")
             stderr().print("Ctrl-C ends it")
-            with closing(Forks(run, stream, lambda: _history(run))) as forks:
+            history = _history(run)  # once: what is told now is what forks execute
+            _tell_code(history, allow_code=allow_code)
+            with closing(Forks(run, stream, lambda: history, allow_code=allow_code)) as forks:
                 wait(site, lambda *request: forks.answer(*request) or _over())
+
+
+def _tell_code(history: "RunHistory", *, allow_code: bool) -> None:
+    """Print which code of the run's record forks execute, or that they do not."""
+    for key, code in history.scenario.own_code.items():
+        what = f"{code} ({key}), as {MANIFEST} has it"
+        told = f"forks execute {what}"
+        if not allow_code:
+            told = f"no forks: they execute {what}; if it may run as you, add --allow-code"
+        stderr().print(printable(told))
 
 
 def _over() -> tuple[int, Any]:

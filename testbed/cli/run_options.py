@@ -132,14 +132,18 @@ class RunOptions:
         Raises:
             InputError: it may not.
         """
+        from testbed.model.checks import require_no_code
         from testbed.model.files.catalog import is_shipped
 
+        if self.allow_code or is_shipped(name):
+            return
         options = {*self.settings, *self.sweep}
-        for key, code in scenario.executes.items():
-            by_option = any(f"{key}.".startswith(f"{given}.") for given in options)
-            if not (self.allow_code or by_option or is_shipped(name)):
-                remedy = "read it; if it may run as you, add --allow-code"
-                raise InputError.of(f"{name}: {key}", code, "a scenario without code", remedy)
+        by_option = {
+            key
+            for key in scenario.executes
+            if any(f"{key}.".startswith(f"{given}.") for given in options)
+        }
+        require_no_code(scenario, name, but=by_option)
 
     def tell(self) -> None:
         """Print which code the scenarios execute, and their remarks as warnings, each once.

@@ -70,7 +70,10 @@ class EmulatedRun:
 
     def __post_init__(self) -> None:
         """Begin without forks."""
-        self._forks = Forks(self.directory, self.directory / STREAM, self._history)
+        watched = self.scenario  # code of a scenario that is under way was allowed
+        allow_code = isinstance(watched, Scenario) and bool(watched.executes)
+        stream = self.directory / STREAM
+        self._forks = Forks(self.directory, stream, self._history, allow_code=allow_code)
 
     def start(self, logs: Path) -> Child:
         """Start the process that watches; its output goes to the directory of logs."""

@@ -1,7 +1,8 @@
-"""The process that makes one fork: `python -m testbed.live.fork DIRECTORY STREAM AT_S`.
+"""The process that makes one fork: `python -m testbed.live.fork DIRECTORY STREAM AT_S [code]`.
 
 It simulates `scenario.yaml` of the directory, and compares the fork's event stream with that of the
-real run: up to the moment, where both did the same, and from then on.
+real run: up to the moment, where both did the same, and from then on. Only with `code` it executes
+classes that the scenario has: whoever may write to the directory may have put them there.
 """
 
 import sys
@@ -14,6 +15,7 @@ from testbed.live.stream.recorded import recorded_stream
 from testbed.live.stream.records import Detection, Snapshot, State, StreamRecord, to_line
 from testbed.live.stream.run_state import StreamReader
 from testbed.live.stream.writer import STREAM
+from testbed.model.checks import require_no_code
 from testbed.model.errors import TestbedError
 from testbed.model.files.scenarios import load_recorded
 from testbed.rights import acting_for
@@ -32,6 +34,9 @@ DIFFERENCE = "difference.json"
 PROGRESS = "progress"
 SCENARIO = "scenario.yaml"
 LOG = "fork.log"
+
+CODE = "code"
+"""The argument that lets the process execute the classes of the scenario."""
 
 
 class _Model(BaseModel):
@@ -80,14 +85,17 @@ class Difference(_Model):
     after: ComparedPart
 
 
-def main(directory: Path, real: Path, at_s: float) -> None:
+def main(directory: Path, real: Path, at_s: float, *, allow_code: bool) -> None:
     """Make the fork."""
 
     def progress(_: str, share: float) -> None:
         (directory / PROGRESS).write_text(f"{share:.3f}", encoding="utf-8")
 
     with acting_for(directory):
-        simulate_into(directory, load_recorded(directory / SCENARIO), progress=progress)
+        scenario = load_recorded(directory / SCENARIO)
+        if not allow_code:
+            require_no_code(scenario)
+        simulate_into(directory, scenario, progress=progress)
         fork = [*recorded_stream(directory)]
         (directory / STREAM).write_text("".join(map(to_line, fork)), encoding="utf-8")
         found = difference([*StreamReader(real).new_records()], fork, at_s)
@@ -164,6 +172,7 @@ class _Course:
 
 if __name__ == "__main__":
     try:
-        main(Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3]))
+        given = Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3])
+        main(*given, allow_code=sys.argv[4:] == [CODE])
     except TestbedError as error:
         sys.exit(str(error))

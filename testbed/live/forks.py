@@ -26,6 +26,7 @@ from testbed import interpreter
 from testbed.control_api.faults import Answer, refused
 from testbed.control_api.operator import load_command
 from testbed.live.fork import (
+    CODE,
     DIFFERENCE,
     FORK,
     LOG,
@@ -35,6 +36,7 @@ from testbed.live.fork import (
     ForkRecord,
 )
 from testbed.live.history import RunHistory, as_files
+from testbed.model.checks import require_no_code
 from testbed.model.errors import InputError, Problem
 from testbed.model.faults.record import entry_of
 from testbed.model.files.reading import REQUEST, require_json
@@ -77,12 +79,25 @@ class Forks:
     """Makes the forks of one run."""
 
     def __init__(
-        self, directory: Path, stream: Path, history: Callable[[], RunHistory | None]
+        self,
+        directory: Path,
+        stream: Path,
+        history: Callable[[], RunHistory | None],
+        *,
+        allow_code: bool,
     ) -> None:
-        """Fork the run in a directory; `history` is what was done in it, None before its start."""
+        """Prepare for forks of one run.
+
+        Args:
+            directory: of the run.
+            stream: its event stream.
+            history: returns what was done in it, None before its start.
+            allow_code: whether forks may execute the classes that the run's record has.
+        """
         self._directory = (directory / FORKS).absolute()
         self._stream = stream.absolute()
         self._history = history
+        self._allow_code = allow_code
         self._forks = _made_before(self._directory)
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
 
@@ -137,6 +152,9 @@ class Forks:
         if isinstance(history.scenario.workload, Program):
             expected = "another workload: a fork is simulated, and the simulator has no processes"
             raise InputError.of("workload.kind", Program.model_fields["kind"].default, expected)
+        require_simulated(history.scenario)
+        if not self._allow_code:
+            require_no_code(history.scenario)
         at_ns = round(request.at_s * NS_PER_S)
         if at_ns > history.lasted_ns:
             lasted = exact_duration(history.lasted_ns)
@@ -149,13 +167,14 @@ class Forks:
         try:
             file = place / SCENARIO
             file.write_text(json.dumps(scenario, indent=1), encoding="utf-8")
-            load_recorded(file)
+            require_simulated(load_recorded(file))
             (place / FORK).write_text(fork.model_dump_json(), encoding="utf-8")
         except (InputError, OSError):
             shutil.rmtree(place, ignore_errors=True)
             raise
         with (place / LOG).open("wb") as log:
-            arguments = place, self._stream, str(request.at_s)
+            code = (CODE,) if self._allow_code else ()
+            arguments = place, self._stream, str(request.at_s), *code
             process = interpreter.start(
                 interpreter.python("-m", "testbed.live.fork", *arguments),
                 stdin=subprocess.DEVNULL,

@@ -101,7 +101,9 @@ class SimulatedRun:
         self._writer: StreamWriter | None = None
         self._has_ended = False
         self._t_ns = 0
-        self._forks = Forks(directory, directory / STREAM, self._history)
+        allow_code = bool(scenario.executes)  # it is under way, so it was allowed
+        stream = directory / STREAM
+        self._forks = Forks(directory, stream, self._history, allow_code=allow_code)
         self.step_ns = round(self._beginning(0.0).step_s * NS_PER_S / _PARTS)
 
     def _beginning(self, base_rtt_s: float) -> Beginning:

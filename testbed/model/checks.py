@@ -6,9 +6,9 @@ check of a fabric of the real size is as fast as that of a small one.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
-from testbed.model.errors import Problem, Remark, few
+from testbed.model.errors import InputError, Problem, Remark, few
 from testbed.model.expect_checks import expectation_problems
 from testbed.model.fabric.addressing import path_count
 from testbed.model.fabric.ev_set import AutoProfile, backups_per_plane, ev_count
@@ -46,6 +46,24 @@ learn of the loss, a reorder window, one for the retransmission (`mrc/recovery/l
 
 MANY_RTTS = 100_000
 """From this length of a run on, in round trips, a remark says how long the run takes."""
+
+
+def require_no_code(scenario: Scenario, name: str = "", *, but: Collection[str] = ()) -> None:
+    """Check that a scenario which nobody has let execute code executes none.
+
+    Args:
+        scenario: the scenario.
+        name: what messages call it; none: only its keys.
+        but: keys whose code may be executed.
+
+    Raises:
+        InputError: it names a class of somebody's own, or a command.
+    """
+    for key, code in scenario.executes.items():
+        if key not in but:
+            where = f"{name}: {key}" if name else key
+            remedy = "read it; if it may run as you, add --allow-code"
+            raise InputError.of(where, code, "a scenario without code", remedy)
 
 
 # --- what is impossible -----------------------------------------------------------------------

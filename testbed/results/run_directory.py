@@ -8,6 +8,7 @@ import errno
 import os
 import re
 import secrets
+import shlex
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -32,6 +33,15 @@ else:
 LATEST = "latest"
 TIME_FORMAT = "%Y%m%dT%H%M%S"
 """How the name of a directory gives the time at which its run started (strftime)."""
+
+_NAME = re.compile(r"\d{8}T\d{6}-\d+(-\d+)?", re.ASCII)
+"""The name of a run's directory."""
+
+_USUAL = Path("results")
+"""The directory of all results, unless another is named."""
+
+_LEVELS = 4
+"""How far below the directory of all results a run is at most: scenario, series, case, run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +166,21 @@ def require_text(where: str, path: Path) -> None:
 
 
 def runs(results: Path) -> tuple[RunDirectory, ...]:
-    """Every run under a results directory, finished or not, oldest first."""
-    directories = [path for path in results.glob("*/*") if _may_be_run(path)]
-    return tuple(RunDirectory(path) for path in sorted(directories, key=_by_age))
+    """Every run under a results directory, finished or not, oldest first; those of series, too."""
+    found, level = list[Path](), [results]
+    for _ in range(_LEVELS):
+        inside = [path for above in level for path in above.glob("*") if _may_be_run(path)]
+        found += [path for path in inside if _NAME.fullmatch(path.name)]
+        level = [path for path in inside if not _NAME.fullmatch(path.name)]
+    return tuple(RunDirectory(path) for path in sorted(found, key=_by_age))
+
+
+def cleaning(run: Path) -> str:
+    """The command that removes an unfinished run."""
+    run, usual = run.absolute(), _USUAL.absolute()
+    if run.is_relative_to(usual) and len(run.relative_to(usual).parts) <= _LEVELS:
+        return "testbed clean"
+    return f"testbed clean --results {shlex.quote(str(run.parent.parent))}"
 
 
 def newest_run(
@@ -208,7 +230,9 @@ def _run_meant_by(given: Path) -> str:
     if broken is not None:
         if is_locked(broken.path):
             return f"{broken.path} is under way"
-        return f"{broken.path} broke off before all was recorded: testbed clean removes it"
+        return (
+            f"{broken.path} broke off before all was recorded: {cleaning(broken.path)} removes it"
+        )
     below = [file for depth in range(1, _DEPTH + 1) for file in given.glob(f"{'*/' * depth}{RUN}")]
     if below:
         newest = max(below, key=lambda file: file.stat().st_mtime).parent

@@ -23,7 +23,7 @@ from testbed.model.errors import (
 )
 from testbed.model.run_files.layout import LOGS, MANIFEST
 from testbed.results.forked import require_threads
-from testbed.results.run_directory import RunDirectory, making_run
+from testbed.results.run_directory import RunDirectory, cleaning, making_run
 from testbed.runs.job import DRAWN, UNDRAWN, Form, How
 from testbed.sandbox.processes import ENDING_SIGNALS, signals_handled
 
@@ -358,6 +358,6 @@ def _keep(directory: RunDirectory, form: Form | None) -> str:
     files = (path for path in directory.path.rglob("*") if path.is_file())
     has_any = any(path.stat().st_size for path in files if path.name != MANIFEST)
     if has_any and form != "simulated":
-        return f"kept so far (testbed clean removes it): {directory.path}"
+        return f"kept so far ({cleaning(directory.path)} removes it): {directory.path}"
     directory.remove()
     return "nothing is kept" if has_any else "nothing was recorded, nothing is kept"

@@ -767,6 +767,33 @@ def test_wrong_workloads(call: Call, workload: str, messages: list[str]) -> None
         ),
         ("Nodes 8\nConnections 1\n0->4 start -1 size 5\n", ["bad.cm:3:", "a line such as"]),
         ("Nodes 8\nConnections 1\n0->4 start 0 size 5.5\n", ["bad.cm:3:", "a line such as"]),
+        (
+            "Nodes 8\nConnections 1\nNodes 4\n0->5 start 0 size 5\n",
+            ["bad.cm:3: found Nodes 4, expected one line Nodes\n"],
+        ),
+        (
+            "Nodes 8\nConnections 1\n0->5 start 0 size 5\nConnections 1\n",
+            ["bad.cm:4: found Connections 1, expected one line Connections\n"],
+        ),
+        (
+            "Connections 1\n0->5 start 0 size 5\nNodes 4\n",
+            ["bad.cm:3: found Nodes 4, expected the line Nodes before the first transfer\n"],
+        ),
+        (
+            "Nodes 8\nConnections 1\n0->5 start 0 start 5 size 5\n",
+            ["bad.cm:3: found start in 0->5 start 0 start 5 size 5, expected each word once\n"],
+        ),
+        (
+            "Nodes 8\nConnections 1\n0->5 msg msg start 5 size 5\n",
+            ["bad.cm:3: found msg in 0->5 msg msg start 5 size 5, expected each word once\n"],
+        ),
+        (
+            "Nodes 8\nConnections 5000\n"
+            + "".join(f"0->1 start 0 size 9 w{i} 1\n" for i in range(5000)),
+            [
+                "(and 4,999 more such lines), expected one of start, size, id, prio, msg\n",
+            ],
+        ),
         ("\N{GREEK SMALL LETTER ALPHA}", ["bad.cm:1: found \N{GREEK SMALL LETTER ALPHA}, expe"]),
     ],
 )
@@ -826,6 +853,47 @@ def test_a_connection_matrix_is_read_as_htsim_reads_it(mark: bytes, newline: str
         ("h1", "h2", 0, 8),
         ("h1", "h3", 0, 0),
     ]
+
+
+NAME = "L" * 300
+
+
+@pytest.mark.parametrize(
+    ("part", "where"),
+    [
+        (f"topology: {NAME}", "x.yaml:2: topology"),
+        (f"topology: ./{NAME}.yaml", "x.yaml:2: topology"),
+        (f"topology: {{base: {NAME}, planes: 2}}", "x.yaml:2: topology"),
+        (f"workload: {{kind: connections, matrix: {NAME}.cm}}", "x.yaml:3: workload.matrix"),
+        (f"transport: {{spray: '{NAME}.py:A'}}", "x.yaml:4: transport.spray"),
+        (f"workload: {{kind: program, command: [./{NAME}]}}", "x.yaml: workload.command[0]"),
+        (
+            f"workload: {{kind: program, command: [sh], directory: {NAME}}}",
+            "x.yaml: workload.directory",
+        ),
+    ],
+)
+def test_a_name_that_is_too_long_for_a_file_is_that_of_none(
+    call: Call, part: str, where: str
+) -> None:
+    lines = ["topology: clos-tiny", "workload: {kind: permutation}", "transport: {kind: mrc}"]
+    lines = [part if part.startswith(line.split(":")[0]) else line for line in lines]
+    Path("x.yaml").write_text("\n".join(["name: x", *lines]))
+    verb = "run" if "program" in part else "validate"
+    called = call(verb, "x.yaml", *(["--allow-code"] if verb == "run" else []))
+    assert called.status == 2, called.err
+    assert f"error: {where}" in called.err
+
+
+@pytest.mark.parametrize(
+    "command", [("validate", NAME), ("simulate", NAME), ("topo", NAME), ("paths", NAME, "h0", "h1")]
+)
+def test_an_argument_that_is_too_long_for_a_file_is_no_name(
+    call: Call, command: tuple[str, ...]
+) -> None:
+    called = call(*command)
+    assert called.status == 2, called.err
+    assert f"found {NAME}, expected" in called.err
 
 
 @pytest.mark.usefixtures("call")

@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,9 @@ import yaml
 from testbed.model.errors import ExitStatus
 from testbed.model.files.scenarios import load_scenario
 from testbed.model.json_schema import scenario_schema, topology_schema
+from testbed.model.run_files.layout import MANIFEST, SUMMARY
+from testbed.runs.attempt import ATTEMPTS, Attempt
+from testbed.runs.job import SCENARIO_FILES
 
 from .conftest import Call
 
@@ -211,6 +215,34 @@ def test_clean_removes_broken_off_runs_only(call: Call) -> None:
     assert not alone.parent.exists()
     assert all(path.exists() for path in (whole, analysed, running, other, prompt))
     assert Path("results/a/latest").resolve() == analysed.resolve()
+
+
+def test_clean_removes_unfinished_runs_of_series(call: Call) -> None:
+    case = "a/series-20260101T120000/1-evs-4"
+    broken, done = _run(f"{case}/20260101T120000-1"), _run(f"{case}/20260101T120000-2", SUMMARY)
+    alone = _run("into/1/20260101T130000-1")
+    elsewhere = _run("a/series-20260101T120000/2/20260101T140000-1")
+    at_work = elsewhere.parent.parent / SCENARIO_FILES / f"2-seed-1{ATTEMPTS}" / "1.json"
+    at_work.parent.mkdir(parents=True)
+    attempt = Attempt(
+        campaign="c", call="c", reason="first", worker="w", host="another", pid=1, began=0.0
+    )
+    at_work.write_text(attempt.model_dump_json())
+    assert json.loads(call("clean", "--json").out)["removed"] == [str(broken), str(alone)]
+    assert done.exists()
+    assert elsewhere.exists()
+
+
+@pytest.mark.parametrize("results", ["results", "other place"])
+def test_what_is_told_to_remove_a_run_removes_it(call: Call, results: str) -> None:
+    for below in ("a", "a/series-20260101T120000/1"):
+        run = Path(results, below, "20260101T120000-1")
+        run.mkdir(parents=True)
+        (run / MANIFEST).touch()
+        told = re.search(r"testbed (clean.*) removes it", call("report", str(run)).err)
+        assert told is not None
+        assert call(*shlex.split(told[1])).out.endswith(f"{run}\n")
+        assert not run.exists()
 
 
 def test_clean_of_nothing(call: Call) -> None:

@@ -14,6 +14,7 @@ from testbed.live.stream.records import RECORD, Detection, EvChange, FaultChange
 from testbed.live.stream.writer import STREAM
 from testbed.model.faults.record import FAULTS
 from testbed.model.files.scenarios import load_scenario
+from testbed.model.files.topologies import load_topology
 from testbed.model.run_files.layout import RAW, START
 from testbed.model.run_files.raw import RunStart
 from testbed.results.analyse import analyse
@@ -152,3 +153,11 @@ def test_the_end_of_the_run_is_asked_for_once(tmp_path: Path) -> None:
     run.look(site)
     assert ended == [True]
     assert not (tmp_path / FAULTS).exists()
+
+
+def test_the_fabric_of_a_prompt_has_no_forks(tmp_path: Path) -> None:
+    topology = load_topology("clos-tiny")
+    run = EmulatedRun(topology, tmp_path, Listening(), lambda *_: (404, {}), lambda: None)
+    site: Any = NobodyAsks()
+    run.look(site)
+    assert not [*tmp_path.glob("forks")]

@@ -2,15 +2,19 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from testbed.live.fork import DIFFERENCE, ComparedPart, Difference
+from testbed.live.fork import DIFFERENCE, SCENARIO, ComparedPart, Difference
+from testbed.live.fork import main as make_fork
 from testbed.live.forks import FORKS, Forks
 from testbed.live.history import RunHistory
+from testbed.model.errors import InputError
+from testbed.model.scenario import Scenario
 from testbed.results.run_data import load_run
 from tests.planted import Planted
 from tests.waiting import wait_until
@@ -30,7 +34,7 @@ def history(failure: Path) -> RunHistory:
 @pytest.fixture
 def forks(tmp_path: Path, history: RunHistory) -> Iterator[Forks]:
     (tmp_path / "stream.ndjson").touch()
-    forks = Forks(tmp_path, tmp_path / "stream.ndjson", lambda: history)
+    forks = Forks(tmp_path, tmp_path / "stream.ndjson", lambda: history, allow_code=False)
     yield forks
     forks.close()
 
@@ -101,6 +105,43 @@ def test_what_is_no_change_of_this_run_is_refused(forks: Forks, tmp_path: Path, 
     assert not [*tmp_path.glob(f"{FORKS}/*")]
 
 
+@pytest.mark.parametrize("fault", [{"kind": "kill"}, {"kind": "freeze", "for": "100 ms"}])
+def test_a_fault_that_the_simulator_does_not_have_is_refused_at_once(
+    forks: Forks, tmp_path: Path, fault: dict[str, str]
+) -> None:
+    status, content = begin(forks, {"fault": {**fault, "target": "h0"}})
+    assert status == HTTPStatus.BAD_REQUEST, content
+    assert "testbed run, on the emulated fabric" in json.dumps(content)
+    assert not [*tmp_path.glob(f"{FORKS}/*")]
+
+
+def test_code_of_a_record_is_executed_only_if_it_is_allowed(
+    history: RunHistory, tmp_path: Path
+) -> None:
+    """Who may write a run's manifest, or the files of a fork, must not act as who replays it."""
+    mark, stream = tmp_path / "executed", tmp_path / "stream.ndjson"
+    stream.touch()
+    source = f"class Mine: ...\nopen({str(mark)!r}, 'w')\n"
+    spray = {"file": "mine.py", "name": "Mine", "source": source}
+    record = {**history.resolved, "transport": {**history.resolved["transport"], "spray": spray}}
+    planted = replace(history, resolved=record, scenario=Scenario.recorded(record))
+    wary = Forks(tmp_path, stream, lambda: planted, allow_code=False)
+    status, content = begin(wary, {})
+    assert status == HTTPStatus.BAD_REQUEST
+    (error,) = content["errors"]
+    assert (error["where"], error["found"]) == ("transport.spray", "mine.py:Mine")
+    assert "add --allow-code" in error["remedy"]
+    assert not [*tmp_path.glob(f"{FORKS}/*")]
+    (tmp_path / SCENARIO).write_text(json.dumps(record))
+    with pytest.raises(InputError, match="a scenario without code"):
+        make_fork(tmp_path, stream, AT_S, allow_code=False)
+    assert not mark.exists()
+    trusting = Forks(tmp_path, stream, lambda: planted, allow_code=True)
+    assert begin(trusting, {})[0] == HTTPStatus.ACCEPTED
+    wait_until(mark.exists)
+    trusting.close()
+
+
 def test_the_forks_of_an_earlier_session_are_listed_and_keep_their_numbers(
     forks: Forks, tmp_path: Path, history: RunHistory
 ) -> None:
@@ -117,7 +158,7 @@ def test_the_forks_of_an_earlier_session_are_listed_and_keep_their_numbers(
     (tmp_path / FORKS / "1" / DIFFERENCE).write_text(written)
     (tmp_path / FORKS / "4").mkdir()
     (tmp_path / FORKS / "4" / DIFFERENCE).write_text(written[:20])  # its process was killed
-    later = Forks(tmp_path, tmp_path / "stream.ndjson", lambda: history)
+    later = Forks(tmp_path, tmp_path / "stream.ndjson", lambda: history, allow_code=False)
     answer = later.answer("GET", "/forks", "")
     assert answer is not None
     first, fourth = answer[1]

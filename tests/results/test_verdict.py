@@ -11,8 +11,14 @@ import pytest
 
 from testbed.model.summary import Summary
 from testbed.model.units import NS_PER_S, show_duration
+from testbed.model.workload import Connections, Transfer
 from testbed.results.analysis.metrics import flow_tables, summarise
-from testbed.results.analysis.trust.verdict import FINDINGS, NOT_DELIVERED, STOLEN_MENTIONED
+from testbed.results.analysis.trust.verdict import (
+    FINDINGS,
+    NOT_DELIVERED,
+    NOTHING_FINISHED,
+    STOLEN_MENTIONED,
+)
 from testbed.results.records import ARRIVALS, LINKS
 from testbed.results.run_data import RunData, load_run
 
@@ -370,6 +376,29 @@ def test_no_arrivals_at_all(run: Path) -> None:
     assert summary.verdict == "invalid"
     assert summary.reasons == ("no data arrived",)
     assert summary.flows[0].goodput_run_bps == 0
+
+
+@pytest.mark.parametrize(
+    ("sizes", "reasons"),
+    [((0,), ()), ((0, 1000), (NOTHING_FINISHED,)), ((1000,), (NOTHING_FINISHED,))],
+)
+def test_transfers_without_end_are_not_to_finish(
+    run: Path, sizes: tuple[int, ...], reasons: tuple[str, ...]
+) -> None:
+    data: RunData = load_run(run)
+    matrix = tuple(Transfer(src="h0", dst="h4", size=size) for size in sizes)
+    scenario = data.scenario.model_copy(update={"workload": Connections(matrix=matrix)})
+    summary = summarise(replace(data, scenario=scenario), flow_tables(data))
+    assert (summary.verdict, summary.reasons) == ("invalid" if reasons else "trusted", reasons)
+
+
+def test_transfers_without_end_that_stop_are_as_any_workload_that_stops(tmp_path: Path) -> None:
+    generate(tmp_path / "run", replace(PLAN, stops_at=2.0))
+    data: RunData = load_run(tmp_path / "run")
+    workload = Connections(matrix=(Transfer(src="h0", dst="h4", size=0),))
+    scenario = data.scenario.model_copy(update={"workload": workload})
+    summary = summarise(replace(data, scenario=scenario), flow_tables(data))
+    assert "before the planned end" in summary.reasons[0]
 
 
 def test_many_effects_known_only_roughly_are_one_reason(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -75,3 +76,29 @@ def test_depth_writes_are_outstanding_on_every_flow() -> None:
     program.completed(9, 2)
     assert program.posts(2) == [Post(9, SIZE)]
     assert program.posts(3) == []
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+@pytest.mark.parametrize("endless", [1, 3])
+def test_transfers_without_end_take_turns_with_those_that_end(lanes: int, endless: int) -> None:
+    """Each is a flow of its own in htsim; here they share the queue pairs of their hosts."""
+    ends = {"src": "h0", "dst": "h1"}
+    matrix = [{**ends, "size": 0} for _ in range(endless)]
+    matrix += [{**ends, "start": f"{i} ns", "size": 2 * PIECE} for i in range(8)]
+    crew = Crew({"kind": "connections", "matrix": matrix}, lanes=lanes)
+    crew.run(10 * DILATION)
+    done = [operation.number for operation in crew.finished["h0"]]
+    assert sorted(done) == [*range(endless, endless + 8)]
+    used = Counter(flow for _, flow, post in crew.posted)
+    assert len(used) == lanes
+    shares = [*used.values()]
+    assert max(shares) < 1.5 * min(shares)
+
+
+def test_short_transfers_beside_one_without_end_share_the_queue_pairs() -> None:
+    ends = {"src": "h0", "dst": "h1"}
+    matrix = [{**ends, "size": 0}, *({**ends, "size": SIZE} for _ in range(8))]
+    crew = Crew({"kind": "connections", "matrix": matrix}, lanes=4)
+    crew.run(DILATION)
+    short = Counter(flow for _, flow, post in crew.posted if post.size == SIZE)
+    assert [*short.values()] == [2, 2, 2, 2]

@@ -23,6 +23,7 @@ from testbed.emulation.endpoint.clock import now_ns
 from testbed.emulation.experiment.operations import ReportedOperations
 from testbed.model.errors import InputError
 from testbed.model.fabric.addressing import management_address
+from testbed.model.file_names import is_there
 from testbed.model.run_files.layout import PROGRAMS, RAW
 from testbed.model.run_files.run import ProgramRecord
 from testbed.model.scenario import Scenario
@@ -65,8 +66,8 @@ def require_programs(scenario: Scenario) -> None:
     if not isinstance(program, Program):
         return
     directory = Path(program.directory or ".")
-    if not directory.is_dir():
-        found = f"{directory}, which {'is no directory' if directory.exists() else 'is not there'}"
+    if not is_there(directory, Path.is_dir):
+        found = f"{directory}, which {'is no directory' if is_there(directory) else 'is not there'}"
         raise InputError.of("workload.directory", found, "a directory")
     name = program.command_of(0, scenario.topology)[0]
     if "/" not in name:
@@ -76,7 +77,7 @@ def require_programs(scenario: Scenario) -> None:
             raise InputError.of("workload.command[0]", name, expected, remedy)
         return
     file = directory / name
-    if not file.is_file():
+    if not is_there(file, Path.is_file):
         expected = f"an executable file, relative to {directory.resolve()}"
         raise InputError.of("workload.command[0]", f"{name}, which is not there", expected)
     if not file.stat().st_mode & 0o111:

@@ -50,7 +50,8 @@ class Operation(NamedTuple):
     Attributes:
         kind: the name of the operation, such as `allreduce`.
         number: its index among those of its kind, from 0; equal at all hosts that take part.
-        start_ns: when this host began it.
+        start_ns: when this host began it; a transfer from its start on, also while it waits for
+            its turn.
         end_ns: when this host finished it.
         size: the host's buffer in bytes, as it is sent; of a transfer, its size.
         hosts: the number of hosts that take part.
@@ -145,7 +146,8 @@ class Transfers(Program):
 
     A transfer goes in pieces of at most `PIECE` bytes, which the flows to its receiver take in
     turn, first those that have been given the fewest bytes so far: so short transfers share the
-    flows as well. On one flow pieces are sent in the order in which their transfers begin.
+    flows as well. On one flow pieces are sent in the order in which their transfers begin; those
+    of transfers without end take turns with them, piece by piece, so that none waits for ever.
     """
 
     def __init__(self, transfers: Sequence[Transfer], ends: Sequence[FlowEnd], depth: int) -> None:
@@ -158,11 +160,11 @@ class Transfers(Program):
         """
         super().__init__()
         self._waiting = deque(sorted(transfers, key=lambda transfer: transfer.start_ns))
-        self._given_bytes: dict[str, dict[int, float]] = defaultdict(dict)  # by receiver and flow
+        self._given_bytes: dict[str, dict[int, int]] = defaultdict(dict)  # by receiver and flow
         for end in ends:
             self._given_bytes[end.peer][end.flow] = 0
         self._depth = depth
-        self._queued: dict[int, deque[tuple[Transfer, Iterator[int]]]] = defaultdict(deque)
+        self._queued: dict[int, _Turns] = defaultdict(_Turns)
         self._posted: dict[int, deque[Transfer]] = defaultdict(deque)
         self._start_ns = 0
         self._ready_flows: set[int] = set()
@@ -197,12 +199,8 @@ class Transfers(Program):
         posts = []
         for flow in sorted(self._ready_flows):
             queued, posted = self._queued[flow], self._posted[flow]
-            while queued and len(posted) < self._depth:
-                transfer, sizes = queued[0]
-                size = next(sizes, None)
-                if size is None:
-                    queued.popleft()
-                    continue
+            while len(posted) < self._depth and (piece := queued.next_piece()) is not None:
+                transfer, size = piece
                 posted.append(transfer)
                 posts.append(Post(flow, size))
         self._ready_flows.clear()
@@ -215,30 +213,55 @@ class Transfers(Program):
         transfer.outstanding = pieces
         for lane, flow in enumerate(sorted(given, key=given.__getitem__)):
             if lane < pieces:
-                sizes = _sizes(transfer.size, lane, len(given))
                 given[flow] += _total(transfer.size, lane, len(given))
-                self._queued[flow].append((transfer, sizes))
+                self._queued[flow].add(transfer, lane, len(given))
                 self._ready_flows.add(flow)
 
     def _set_wake(self) -> None:
         self.wake_ns = self._start_ns + self._waiting[0].start_ns if self._waiting else NEVER
 
 
+class _Turns:
+    """What a flow has to send: transfers that end, in order, and in turn with them each without."""
+
+    def __init__(self) -> None:
+        self._with_end: deque[tuple[Transfer, Iterator[int]]] = deque()
+        self._lines = deque([self._with_end])  # a transfer without end has one of its own
+
+    def add(self, transfer: Transfer, first: int, step: int) -> None:
+        """Queue every `step`th piece of a transfer from the `first` on."""
+        if transfer.size:
+            self._with_end.append((transfer, _sizes(transfer.size, first, step)))
+        else:
+            self._lines.append(deque([(transfer, repeat(PIECE))]))
+
+    def next_piece(self) -> tuple[Transfer, int] | None:
+        """The transfer and the size of the next piece; None: there is none."""
+        for _ in range(len(self._lines)):
+            line = self._lines[0]
+            self._lines.rotate(-1)
+            while line:
+                transfer, sizes = line[0]
+                size = next(sizes, None)
+                if size is not None:
+                    return transfer, size
+                line.popleft()
+        return None
+
+
 def _sizes(size: int, first: int, step: int) -> Iterator[int]:
-    """The sizes of every `step`th piece of a transfer from the `first` on; of size 0 without end.
+    """The sizes of every `step`th piece of a transfer from the `first` on.
 
     They are made when they are due: a transfer may have millions of pieces.
     """
-    if not size:
-        return repeat(PIECE)
     offsets = range(first * PIECE, size, step * PIECE)
     return (min(PIECE, size - offset) for offset in offsets)
 
 
-def _total(size: int, first: int, step: int) -> float:
-    """The bytes of the pieces of `_sizes`."""
+def _total(size: int, first: int, step: int) -> int:
+    """The bytes of the pieces of `_sizes`; 0 of a transfer without end, which all flows share."""
     if not size:
-        return inf
+        return 0
     pieces = len(range(first * PIECE, size, step * PIECE))
     last = (first + (pieces - 1) * step) * PIECE
     return (pieces - 1) * PIECE + min(PIECE, size - last)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from testbed.installation import PROJECT
 from testbed.model.errors import InputError, did_you_mean
+from testbed.model.file_names import is_there
 
 TOPOLOGIES = PROJECT / "topologies"
 SCENARIOS = PROJECT / "scenarios"
@@ -57,15 +58,16 @@ def _find(name_or_path: str, kind: str, directory: Path, base: Path) -> Path:
     names = files_in(directory)
     if is_path(name_or_path):
         file, shipped = base / name_or_path, names.get(Path(name_or_path).stem)
-        if shipped is not None and shipped.name == name_or_path and not file.exists():
+        if shipped is not None and shipped.name == name_or_path and not is_there(file):
             remedy = f"for the one that ships write {shipped.stem}"
             raise InputError.of(kind, name_or_path, "a file that exists", remedy)
         return relative_to_here(file)
     if name_or_path in names:
         return relative_to_here(names[name_or_path])
     remedy = did_you_mean(name_or_path, tuple(names))
-    files = [suffix for suffix in _SUFFIXES if (base / f"{name_or_path}{suffix}").is_file()]
-    if (base / name_or_path).is_file():
+    others = ((suffix, base / f"{name_or_path}{suffix}") for suffix in _SUFFIXES)
+    files = [suffix for suffix, file in others if is_there(file, Path.is_file)]
+    if is_there(base / name_or_path, Path.is_file):
         remedy = f"for the file write ./{name_or_path}"
     elif files:
         remedy = f"for the file write {name_or_path}{files[0]}"

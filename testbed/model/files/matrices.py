@@ -37,6 +37,8 @@ _NONE_OF = re.compile(r"(Triggers|Failures)\s+0", re.ASCII)
 _VALUES = {"start": _NUMBER, "size": _WHOLE, "id": _WHOLE, "prio": _WHOLE, "msg": _WHOLE}
 """The form of what follows each word of a transfer; `msg` may be without."""
 
+_KNOWN = f"one of {', '.join(_VALUES)}"
+
 _TRIGGER = "transfers that all begin at a time (start): triggers are not supported"
 _FAILURE = "no failures: faults are set in the scenario, in timeline"
 _REFUSED = {"trigger": _TRIGGER, "addon": _TRIGGER, "failure": _FAILURE}
@@ -74,12 +76,12 @@ class _Causes:
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._problems: dict[tuple[str, str], Problem] = {}
-        self._lines: dict[tuple[str, str], int] = {}
+        self._problems: dict[str, Problem] = {}
+        self._lines: dict[str, int] = {}
 
     def add(self, number: int, line: str, refusal: _Refusal) -> None:
         """Note what is wrong with a line."""
-        cause = refusal.expected, refusal.word if refusal.expected not in _REFUSED.values() else ""
+        cause = refusal.expected  # whatever the word: each line may have another
         shown = line if len(line) <= _LONGEST else f"{line[:_LONGEST]}..."
         found = f"{refusal.word[:_LONGEST]} in {shown}" if refusal.word else shown
         where = f"{self._file}:{number}"
@@ -108,14 +110,15 @@ def read_matrix(file: Path) -> ConnectionMatrix:
     causes = _Causes(file)
     for number, line in enumerate(_lines(file), 1):
         text = line.partition("#")[0].strip()
-        if header := _HEADER.fullmatch(text):
-            counts[header[1]] = int(header[2])
-        elif text and not _NONE_OF.fullmatch(text):
-            try:
+        try:
+            if header := _HEADER.fullmatch(text):
+                _require_new(header[1], counts, has_transfers=bool(transfers))
+                counts[header[1]] = int(header[2])
+            elif text and not _NONE_OF.fullmatch(text):
                 transfers.append(_transfer(text.split(), counts.get("Nodes")))
                 places.append(f"{file}:{number}")
-            except _Refusal as refusal:
-                causes.add(number, text, refusal)
+        except _Refusal as refusal:
+            causes.add(number, text, refusal)
     problems = causes.problems() or [
         Problem(str(file), "", f"a line {name} with the number of them")
         for name in ("Nodes", "Connections")
@@ -144,6 +147,18 @@ def _lines(file: Path) -> Iterable[str]:
         expected = f"a connection matrix of {show_size(MAX_BYTES)} at most"
         raise InputError.of(str(file), "a larger file", expected)
     return io.StringIO(content.decode("utf-8-sig", "replace"), newline=None)
+
+
+def _require_new(name: str, counts: dict[str, int], *, has_transfers: bool) -> None:
+    """Check that a line Nodes or Connections is the only one, and that what it bounds comes later.
+
+    Raises:
+        _Refusal: it is not.
+    """
+    if name in counts:
+        raise _Refusal(f"one line {name}")
+    if name == "Nodes" and has_transfers:
+        raise _Refusal("the line Nodes before the first transfer")
 
 
 def _transfer(words: list[str], nodes: int | None) -> dict[str, Any]:
@@ -175,16 +190,19 @@ def _values(words: list[str]) -> dict[str, str]:
     """What follows each word of a transfer.
 
     Raises:
-        _Refusal: a word is unknown, or what follows it is no number.
+        _Refusal: a word is unknown or there twice, or what follows it is no number.
     """
     values: dict[str, str] = {}
+    found = set[str]()
     left = iter(words)
     word = next(left, None)
     while word is not None:
         form, value = _VALUES.get(word), next(left, None)
         if form is None:
-            known = f"one of {', '.join(_VALUES)}"
-            raise _Refusal(next((_REFUSED[key] for key in _REFUSED if key in word), known), word)
+            raise _Refusal(next((_REFUSED[key] for key in _REFUSED if key in word), _KNOWN), word)
+        if word in found:
+            raise _Refusal("each word once", word)
+        found.add(word)
         if value is not None and form.fullmatch(value):
             values[word] = value
             value = next(left, None)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from testbed.model.errors import InputError, few, similar_word
+from testbed.model.file_names import is_there
 from testbed.model.files.catalog import relative_to_here
 from testbed.model.files.reading import Document
 from testbed.model.own_code import REFERENCE, OwnCode
@@ -41,7 +42,7 @@ def _own_code(document: Document, path: str, name: str, wanted: str) -> OwnCode:
     is_on_command_line = path in document.origins or "transport" in document.origins
     file = Path(name) if is_on_command_line else document.directory / name
     where = document.where(path)
-    if not file.exists():
+    if not is_there(file):
         expected = f"a Python file, relative to {'here' if is_on_command_line else 'the scenario'}"
         raise InputError.of(where, f"{file}, which does not exist", expected)
     shown = str(relative_to_here(file))

@@ -14,6 +14,7 @@ from testbed.model.errors import InputError, Problem, Remark, few, raise_any
 from testbed.model.fabric.topology import NOMINAL_DILATION, Topology
 from testbed.model.faults.checks import single_fault_problems
 from testbed.model.faults.kinds import Fault, TemporaryFault
+from testbed.model.file_names import is_there
 from testbed.model.files.catalog import find_scenario, relative_to_here
 from testbed.model.files.matrices import ConnectionMatrix, read_matrix
 from testbed.model.files.own_code import with_own_code
@@ -272,7 +273,7 @@ def _directory_of_programs(document: Document) -> str:
 
 def _matrix_of_scenario(document: Document) -> ConnectionMatrix:
     file = document.directory / document.data["workload"]["matrix"]
-    if not file.is_file():
+    if not is_there(file, Path.is_file):
         where = document.where("workload.matrix")
         expected = "a file, relative to the scenario's directory"
         raise InputError.of(where, f"{file}, which does not exist", expected)

@@ -5,6 +5,7 @@ from typing import Any
 
 from testbed.model.errors import InputError
 from testbed.model.fabric.topology import AUTO, NOMINAL_DILATION, Topology
+from testbed.model.file_names import is_there
 from testbed.model.files.catalog import find_topology
 from testbed.model.files.reading import Document, read_document
 from testbed.model.files.validation import validated
@@ -66,7 +67,7 @@ def _named_topology(scenario: Document, key: str, name_or_path: str) -> dict[str
         file = find_topology(name_or_path, scenario.directory)
     except InputError as error:
         raise InputError([replace(problem, where=where) for problem in error.problems]) from None
-    if not file.exists():
+    if not is_there(file):
         expected = "a file, relative to the scenario's directory"
         raise InputError.of(where, f"{file}, which does not exist", expected)
     document = read_document(file)

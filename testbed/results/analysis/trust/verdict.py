@@ -19,7 +19,7 @@ from testbed.model.run_files.health import HealthSample, mean_busy, mean_stolen
 from testbed.model.summary import FlowSummary, Integrity, State
 from testbed.model.summary.unit import SECONDS
 from testbed.model.units import NS_PER_S, show_duration, show_number, show_share
-from testbed.model.workload import Program
+from testbed.model.workload import Connections, Program
 from testbed.results.analysis.trust.lateness import (
     Level,
     Reason,
@@ -397,14 +397,19 @@ def _damaged_payload(integrity: Integrity) -> Reasons:
 def _early_end(data: RunData) -> Reasons:
     """Whether the workload ended long before its planned end without a fault in force.
 
-    Programs send when they like, or not at all.
+    Programs send when they like, or not at all. Transfers without end are no operations: if there
+    are no others, the workload is as one of WRITEs back to back.
     """
-    if isinstance(data.scenario.workload, Program):
+    workload = data.scenario.workload
+    if isinstance(workload, Program):
         return
+    has_operations = workload.operation is not None
+    if isinstance(workload, Connections):
+        has_operations = bool(workload.with_end)
     last = data.tables[ARRIVALS]["t"].max()
     if not isinstance(last, float):
         yield Level.INVALID, "no data arrived"
-    elif data.scenario.workload.operation is not None:
+    elif has_operations:
         if not data.tables[OPERATIONS].height:
             yield Level.INVALID, NOTHING_FINISHED
     else:
