@@ -24,6 +24,8 @@ _PR_SET_PDEATHSIG, _PR_GET_PDEATHSIG = 1, 2
 _UNCHANGED = -1
 """An ID with which setfsuid(2) changes nothing, and tells the present one."""
 
+_MAX_ID = 2**32 - 2
+
 _CAPABILITIES_VERSION = 0x2008_0522
 _CAP_DAC_READ_SEARCH = 1 << 2
 """To read every file and directory (capabilities(7))."""
@@ -42,10 +44,14 @@ class User:
 
 def caller() -> User | None:
     """The user who called sudo, if this process is root's."""
-    uid, gid = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
-    if not (_is_root() and uid.isdecimal() and gid.isdecimal() and int(uid)):
-        return None
-    return _user(int(uid), int(gid))
+    uid, gid = (_number(os.environ.get(name, "")) for name in ("SUDO_UID", "SUDO_GID"))
+    return _user(uid, gid) if _is_root() and uid and gid is not None else None
+
+
+def _number(text: str) -> int | None:
+    """An ID of a user or group; None if it is none: the greatest one stands for no change."""
+    number = int(text) if text.isdecimal() and len(text) <= len(str(_MAX_ID)) else _MAX_ID + 1
+    return number if number <= _MAX_ID else None
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import pytest
 from testbed.emulation.experiment.capacity import Capacity, load_capacity, save_capacity
 from testbed.model.errors import InputError
 from testbed.results.run_directory import making_run
-from testbed.rights import acting_for, as_root
+from testbed.rights import acting_for, as_root, caller
 from testbed.studies.labs.authoring import new_lab
 from testbed.studies.labs.grading.course import Course, grade_all
 from testbed.studies.labs.grading.grades import Grade
@@ -77,6 +77,14 @@ def test_where_the_caller_may_not_write_root_acts_for_the_owner(
         (home.parent / "roots").touch()
     owners = {path.name: path.stat().st_uid for path in (*home.iterdir(), home.parent / "roots")}
     assert owners == {"owners": OWNER, "callers": CALLER, "roots": 0}
+
+
+@pytest.mark.parametrize("number", ["4294967295", "4294967296", "9" * 5000, "-1", "", "x"])
+def test_a_caller_who_cannot_be_is_none(monkeypatch: pytest.MonkeyPatch, number: str) -> None:
+    for uid, gid in ((number, "1"), ("1", number)):
+        monkeypatch.setenv("SUDO_UID", uid)
+        monkeypatch.setenv("SUDO_GID", gid)
+        assert caller() is None
 
 
 @pytest.mark.parametrize("which", ["results", "scenario", "run"])

@@ -123,6 +123,8 @@ def require_labels(labels: Sequence[str], count: int, things: str) -> None:
             raise InputError.of("--label", label, f"text without the character {code}")
     if len(labels) not in (0, count):
         expected = f"one for each of the {count} {things}"
-        raise InputError.of("--label", f"{len(labels)} names", expected)
+        remedy = "give --label NAME once for each, in their order, or leave it out"
+        raise InputError.of("--label", f"{len(labels)} names", expected, remedy)
     if len({*labels}) < len(labels):
-        raise InputError.of("--label", ", ".join(labels), "different names")
+        remedy = "give each another one, or leave --label out"
+        raise InputError.of("--label", ", ".join(labels), "different names", remedy)

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 _UNLIMITED = 1000
 """Width without a terminal: each row of a table is one line, for grep."""
 
+_USUAL = 80
+"""Width of a terminal that says that it has none."""
+
 _EVERY_S = 10.0
 """Without a terminal, progress is a line at most as often as this."""
 
@@ -36,7 +39,14 @@ def stdout() -> "Console":
     from rich.console import Console
 
     width = None if sys.stdout.isatty() else _UNLIMITED
-    return Console(highlight=False, markup=False, width=width)
+    return _visible(Console(highlight=False, markup=False, width=width))
+
+
+def _visible(console: "Console") -> "Console":
+    """A console that shows something, also where COLUMNS is 0."""
+    if not console.width:
+        console.width = _USUAL
+    return console
 
 
 def plain_table(*headings: str, title: str | None = None) -> "Table":
@@ -79,7 +89,7 @@ def stderr() -> "Console":
     """The console for all that is not a result."""
     from rich.console import Console
 
-    return Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    return _visible(Console(stderr=True, highlight=False, markup=False, soft_wrap=True))
 
 
 def print_json(value: Any) -> None:

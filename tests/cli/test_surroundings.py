@@ -10,7 +10,8 @@ from tempfile import gettempdir
 
 import pytest
 
-from testbed.model.errors import ExitStatus
+from testbed.cli.options import require_labels
+from testbed.model.errors import ExitStatus, InputError
 from testbed.results.run_directory import find_run, runs
 
 TESTBED = shlex.quote(str(Path(sys.executable).with_name("testbed")))
@@ -148,3 +149,15 @@ def test_a_run_that_only_others_may_change_can_be_looked_at(here: Path) -> None:
     text = shown.read_text(encoding="utf-8")
     assert "Replay: http://127.0.0.1:" in text
     assert "Errno" not in text
+
+
+def test_a_terminal_without_columns_still_shows_what_is_wrong(here: Path) -> None:
+    done = shell(here, "testbed simulate ./none.yaml", COLUMNS="0")
+    assert done.returncode == ExitStatus.WRONG_INPUT
+    assert "none.yaml" in done.stderr
+
+
+@pytest.mark.parametrize("labels", [["x", "x"], ["x"]])
+def test_wrong_labels_have_a_remedy(labels: list[str]) -> None:
+    with pytest.raises(InputError, match="remedy: give"):
+        require_labels(labels, 2, "runs")
