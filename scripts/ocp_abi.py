@@ -69,11 +69,14 @@ def measured(compiler: str, expressions: list[str], include: list[str], *paths: 
             [compiler, "-w", *options, str(source), "-o", str(program)],
             capture_output=True,
             text=True,
+            encoding="utf-8",
             check=False,
         )
         if done.returncode:
             fail(f"the compiler refuses {', '.join(include)}:\n{done.stderr.strip()}")
-        return subprocess.run([program], capture_output=True, text=True, check=True).stdout.split()
+        return subprocess.run(
+            [program], capture_output=True, encoding="utf-8", check=True
+        ).stdout.split()
 
 
 def fail(message: str) -> NoReturn:

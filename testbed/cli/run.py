@@ -81,6 +81,9 @@ def run(
     def held(progress: "Progress") -> "Progress":
         return _ending_hold_by_ctrl_c(holding, progress)
 
+    if print_output and options.several:
+        remedy = "what programs print is in programs/ of each run"
+        raise InputError.of("--print-output", "several runs", "one run", remedy)
     screen = os.dup(sys.stderr.fileno()) if print_output else None
     make_runs(options, "emulated", how, watch, watched, held, screen)
 

@@ -129,6 +129,7 @@ class EvProfiles:
         self._evs: dict[int, EvProfileEntries] = {}
         self._bad: dict[tuple[int, int], set[QueuePair]] = {}
         self._denied_any = False
+        self._carriers: dict[Node, dict[bytes, int]] = {}
         self.queues: list[EventQueue] = []
 
     @property
@@ -177,13 +178,15 @@ class EvProfiles:
         """
         if mode is Format.STEV:
             return stev(ev.value)
-        topology, host = self.device.topology, self.device.host
-        for path in paths(topology, host, dst):
-            whole = carrier_address(topology, host, dst, path).packed
-            own = whole[: 6 if path.t1 is None else 8]
-            if ev.value[:16] in (whole, own.ljust(16, b"\0")):
-                return ev_for_path(path)
-        return None
+        known = self._carriers.get(dst)
+        if known is None:
+            topology, host = self.device.topology, self.device.host
+            known = self._carriers[dst] = {}
+            for path in paths(topology, host, dst):
+                whole = carrier_address(topology, host, dst, path).packed
+                own = whole[: 6 if path.t1 is None else 8].ljust(16, b"\0")
+                known[whole] = known[own] = ev_for_path(path)
+        return known.get(ev.value[:16])
 
     def connected(self, qp: ProgramQp, now_ns: int) -> None:
         """Deny a new queue pair what its profile denies."""

@@ -144,17 +144,18 @@ def made_here(
     *,
     retry: RetryPolicy = ONCE,
     progress: Progress = lambda *_: None,
+    anew: bool = False,
 ) -> list[Result]:
     """Make those of some runs that are missing, on this machine; of each the one that counts.
 
-    The arguments are those of `many`.
+    The arguments are those of `many`; `anew`: also those that are there.
 
     Raises:
         InputError: the scenario of one is wrong.
         MachineError: this machine cannot make one; the message says what is missing.
         RunFailedError: one was not finished.
     """
-    due = [run for run in runs if store.best(run) is None]
+    due = [run for run in runs if anew or store.best(run) is None]
     pool, before = LocalExecutor(store.directory), len(runs) - len(due)
     with acting_for(store.directory):
         try:

@@ -6,6 +6,7 @@ process that asked for it ends, or closes it, the kernel stops the run, whoever'
 that is not root can stop a run that it has started by `sudo`.
 """
 
+import gc
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -84,6 +86,7 @@ def serve(command: str) -> int:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a process with threads must not fork
         record = _made(request, COMMANDS[command])
         output.write(json.dumps(asdict(record)) + "\n")
+    gc.freeze()  # spares a collection of all objects at exit
     return record.status
 
 
@@ -96,24 +99,26 @@ def _made(request: Request, form: Form) -> JobRecord:
         return JobRecord(status, time.monotonic() - began, run, message, encoded)
 
     try:
-        fast.check()
-        scenario = recorded_scenario(request.scenario)
-        require_makeable(scenario, form, request.how)
-        if form == "emulated":
-            Machines.here(force=request.how.force).require(scenario)
-        result = make(
-            scenario,
-            form,
-            request.results,
-            how=request.how,
-            folder=request.folder,
-            watch=lambda *_: signals_stop(),
-        )
+        with signals_stop():
+            fast.check()
+            scenario = recorded_scenario(request.scenario)
+            require_makeable(scenario, form, request.how)
+            if form == "emulated":
+                Machines.here(force=request.how.force).require(scenario)
+            result = make(
+                scenario,
+                form,
+                request.results,
+                how=request.how,
+                folder=request.folder,
+                watch=lambda *_: signals_stop(),
+            )
     except Stopped as stopped:
         return replace(record(SIGNALLED + stopped.number), message=f"stopped by {stopped.name}")
     except TestbedError as error:
         return record(error.exit_status, error=error)
     except Exception as error:  # noqa: BLE001 - the process that wants the run reports it
+        traceback.print_exc()  # into the log
         crash = CrashError(f"{type(error).__name__}: {error}")
         return record(crash.exit_status, error=crash)
     status = result.summary.exit_status(require_trusted=request.how.require_trusted)
@@ -248,7 +253,7 @@ class _Process:
             message = f"not done after {show_wait(timeout_s)}"
             return JobRecord(ExitStatus.FAILED, seconds, message=message)
         try:
-            return replace(JobRecord(**json.loads(said)), seconds=seconds)
+            return JobRecord(**{**json.loads(said), "seconds": seconds})
         except (ValueError, TypeError):  # it was killed, or could not begin
             self._log.seek(0)
             printed = self._log.read().strip()[-_KEPT_CHARACTERS:]

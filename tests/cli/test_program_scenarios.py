@@ -77,6 +77,14 @@ def test_what_is_wrong_is_named_with_its_place(call: Call, name: str) -> None:
     assert not Path("results").exists()
 
 
+def test_the_output_of_several_runs_is_not_mixed(call: Call) -> None:
+    Path("mine.yaml").write_text(f"{HEAD}{PLAIN}\n")
+    options = ("--allow-code", "--print-output", "--repeat", "2")
+    called = call("run", "./mine.yaml", *options)
+    assert called.status == 2
+    assert "--print-output: found several runs, expected one run" in called.err
+
+
 def test_the_simulator_has_no_processes(call: Call) -> None:
     Path("mine.yaml").write_text(f"{HEAD}workload: {{kind: program, command: [sh]}}\n")
     called = call("simulate", "./mine.yaml", "--allow-code")
@@ -95,7 +103,9 @@ def test_validate_shows_the_command_as_it_is(call: Call) -> None:
 
 def test_what_ships_and_what_an_option_names_needs_no_flag(call: Call) -> None:
     options = ("--set", "workload={kind: program, command: [no-such]}")
-    assert "executes no-such" in call("run", "healthy", *options).err
+    called = call("run", "healthy", *options)
+    assert "--allow-code" not in called.err
+    assert "workload.command[0]: found no-such" in called.err
     called = call("run", "program", "--set", "workload.env={PATH: /nowhere}")
     assert "--allow-code" not in called.err
     assert "workload.command[0]: found sh" in called.err

@@ -238,12 +238,13 @@ def test_a_degraded_run_is_an_error_where_trust_is_required(call: Call, play: Pl
 
 
 def test_a_metric_that_never_came_about_says_so(call: Call, play: Play) -> None:
-    times = dict.fromkeys(("recovery_ms", "recovery_rtt", "recovery_real_us"), NEVER)
+    keys = ("recovery_ms", "recovery_rtt", "recovery_real_us")
     (fault,) = _summary().faults
-    play(summary=_summary(faults=(fault.model_copy(update=times),)))
+    never = Time(ms=NEVER, rtt=NEVER, real_us=NEVER)
+    play(summary=_summary(faults=(fault.model_copy(update={"recovery": never}),)))
     called = call("run", "link-failure", "--json")
     (written,) = json.loads(called.out)["summary"]["faults"]
-    assert {written[key] for key in times} == {"never"}
+    assert {written[key] for key in keys} == {"never"}
 
 
 def test_json_is_all_that_stdout_holds(call: Call, play: Play) -> None:

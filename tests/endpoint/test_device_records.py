@@ -13,7 +13,7 @@ from testbed.host.traffic import Connection
 from testbed.model.fabric.nodes import Node
 from testbed.model.files.scenarios import load_scenario
 from testbed.model.run_files.layout import START
-from testbed.model.run_files.raw import RunStart
+from testbed.model.run_files.raw import OUTCOMES, DeviceOutcome, RunStart
 from testbed.mrc import EvChanged, EvState, Placed, QueuePair
 from testbed.sandbox.channel import Channel
 from testbed.sandbox.system_calls import socket_name
@@ -150,6 +150,21 @@ def sends(records: DeviceRecords, connection: Connection, qp: QueuePair) -> None
     connection.sender.post(100)
     (datagram, *_) = [each for each in qp.transmit(NOW_NS, 1) if each.is_data]
     records.sent(qp, datagram, 0, NOW_NS)
+
+
+def test_what_became_of_flows_is_recorded_when_the_device_is_closed(tmp_path: Path) -> None:
+    """Of queue pairs that are there no more as well, and of what was under way then."""
+    host, connections = [*incast()][1]
+    with recording(tmp_path, host, connections) as (records, (qp, *_)):
+        sends(records, connections[0], qp)
+        records.end_round([], NOW_NS)  # the queue pair has been destroyed
+        records.refused = {"stray": 3, "none": 0}
+    (line,) = (tmp_path / OUTCOMES).read_text().splitlines()
+    outcome = DeviceOutcome.model_validate_json(line)
+    assert (outcome.host, outcome.refused, outcome.received) == (host.name, {"stray": 3}, ())
+    (sent,) = outcome.sent
+    assert (sent.flow, sent.bytes_sent, sent.bytes_unaccounted) == (0, 100, 100)
+    assert (sent.packets_sent, sent.packets_lost, sent.errors) == (1, 0, ())
 
 
 def test_all_events_are_answered_and_those_that_nobody_took_are_kept(tmp_path: Path) -> None:

@@ -200,9 +200,9 @@ def test_the_three_ways_agree(one_fault: Run) -> None:
     summary = one_fault[0]
     (fault,) = summary.faults
     for name in ("detection", "exposure", "stall", "recovery", "return_data"):
-        ms, rtt, real = (getattr(fault, f"{name}_{unit}") for unit in ("ms", "rtt", "real_us"))
-        assert rtt * summary.base_rtt_us / 1e3 == pytest.approx(ms)
-        assert real * summary.dilation / 1e3 == pytest.approx(ms)
+        time = getattr(fault, name)
+        assert time.rtt * summary.base_rtt_us / 1e3 == pytest.approx(time.ms)
+        assert time.real_us * summary.dilation / 1e3 == pytest.approx(time.ms)
 
 
 def test_steady_goodput_is_what_the_sender_offers(one_fault: Run) -> None:

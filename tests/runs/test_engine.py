@@ -422,7 +422,7 @@ def test_a_job_is_made_in_a_process_of_its_own(
         "scenario": planned.job.scenario,
         "results": str(tmp_path / "simulated"),
         "folder": "lossy-ev",
-        "how": asdict(UNDRAWN),
+        "how": {**asdict(UNDRAWN), "pcap": []},
     }
 
 

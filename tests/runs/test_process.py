@@ -1,6 +1,7 @@
 """A run in a process of its own: it is asked in JSON, answers in JSON, and ends when not wanted."""
 
 import json
+import signal
 import subprocess
 import sys
 from dataclasses import asdict
@@ -10,9 +11,8 @@ from typing import Any
 import pytest
 
 from testbed import interpreter
-from testbed.model.errors import ExitStatus, InputError
+from testbed.model.errors import SIGNALLED, ExitStatus, InputError
 from testbed.model.files.scenarios import load_scenario
-from testbed.results.run_directory import is_locked
 from testbed.runs.job import UNDRAWN, JobRecord, as_recorded
 from testbed.sandbox.channel import decode_error
 from tests.waiting import WATCHDOG_S, wait_until
@@ -82,8 +82,8 @@ def test_who_asks_for_nothing_is_told_what_it_is_for(said: str) -> None:
 def test_a_run_that_is_not_wanted_any_more_ends_and_leaves_nothing(tmp_path: Path) -> None:
     """As when who asked for it is killed: the kernel closes its end of the pipe."""
     with _started(tmp_path, duration="600 s") as process:
-        wait_until(lambda: any(is_locked(run) for run in tmp_path.glob("x/2*")))
+        wait_until(lambda: [*tmp_path.glob("x/2*/raw")])
         assert process.stdin is not None
         process.stdin.close()
-        assert process.wait(WATCHDOG_S) in {-15, 128 + 15}
-    wait_until(lambda: not [*tmp_path.iterdir()])
+        assert process.wait(WATCHDOG_S) == SIGNALLED + signal.SIGTERM
+    assert not [*tmp_path.iterdir()]

@@ -9,11 +9,13 @@ from concurrent.futures import Future
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from testbed.model.run_files.layout import SUMMARY
 from testbed.model.scenario import Scenario
+from testbed.runs.fitting import Machines
 from testbed.runs.job import DRAWN, Form, Job, JobRecord, PlannedRun
 from tests.runs.test_engine import _made as made
 
@@ -73,7 +75,7 @@ class Commands:
         if job.name == self.hangs:
             return JobRecord(1, 0.0, message="not done after 30 min")
         if job.name == self.refused:
-            return JobRecord(3, 0.0, message="warning: a\nerror: 8 flows\n  b\n")
+            return JobRecord(3, 0.0, message="8 flows\n  b")
         status = next(self.statuses.get(job.name, iter([0])), None)
         if status is None:
             raise KeyboardInterrupt
@@ -254,9 +256,13 @@ def test_what_other_code_did_does_not_count(soak: Soak) -> None:
 
 
 def test_the_worst_that_faults_did_is_told(soak: Soak, tmp_path: Path) -> None:
-    did = {"detection_rtt": 1.0, "stall_rtt": 1.3, "recovery_rtt": 2.0, "packets_lost": 30}
-    link = {"places": ["a>b"], "flows_affected": 2, "residual_loss": 0.001, **did}
-    unnoticed = {**link, "detection_rtt": None, "stall_rtt": 1.5, "residual_loss": None}
+    def time(name: str, value: float | None) -> dict[str, float | None]:
+        return {f"{name}_{form}": value for form in ("ms", "rtt", "real_us")}
+
+    did = {**time("detection", 1.0), **time("stall", 1.3), **time("recovery", 2.0)}
+    link = {"places": ["a>b"], "flows_affected": 2, "residual_loss": 0.001, "packets_lost": 30}
+    link |= did
+    unnoticed = {**link, **time("detection", None), **time("stall", 1.5), "residual_loss": None}
     faults = [
         link,
         unnoticed,
@@ -330,7 +336,8 @@ class Machine:
 @pytest.mark.usefixtures("soak")
 def test_one_dilation_for_all_scenarios_with_auto_and_all_machines() -> None:
     module = sys.modules["soak"]
-    machines = (Machine("matrix", 70_000), Machine("alltoall", 90_000))
+    carry = (Machine("matrix", 70_000), Machine("alltoall", 90_000))
+    machines = Machines(lambda: cast("Any", carry))
     chosen = module._dilation_for_auto(["matrix", "healthy", "alltoall"], machines)
     assert chosen == 90_000
     planned = {name: module._planned(name, chosen) for name in ("matrix", "alltoall", "healthy")}

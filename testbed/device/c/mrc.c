@@ -79,7 +79,7 @@ EXPORT void mrc_query_version(uint32_t *current, uint32_t *oldest, uint32_t *ven
 static int is_too_new(const char *what, uint32_t used, uint32_t newest) {
     if (used > newest)
         mrc0_say("mrc0: the program uses version %u.%u.%u of %s; this library has up to %u.%u.%u: "
-                 "compile it with MRC_API_VER_USED at most that", used >> 24, used >> 16 & 0xff,
+                 "give mrc_create_context that or an older one", used >> 24, used >> 16 & 0xff,
                  used & 0xffff, what, newest >> 24, newest >> 16 & 0xff, newest & 0xffff);
     return used > newest;
 }

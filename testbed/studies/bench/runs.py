@@ -72,7 +72,8 @@ def make_runs(
             folder += f"/dilation-{scenario.topology.dilation}"
         planned.append(planned_run(scenario, "emulated", folder, how=How(force=True)))
     retry = RetryPolicy(math.inf, factors=(1.0,) * tries, stop_if_late=False)
-    best = made_here(planned, store, retry=retry, progress=where_it_changes(setting.progress))
+    progress = where_it_changes(setting.progress)
+    best = made_here(planned, store, retry=retry, progress=progress, anew=True)
     return [BenchRun(run, len(store.attempts(one))) for one, run in zip(planned, best, strict=True)]
 
 

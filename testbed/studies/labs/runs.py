@@ -169,7 +169,7 @@ def _emulated(scenario: "Scenario", results: Path, how: How) -> "Result":
     """
     planned = planned_run(scenario, "emulated", scenario.name, how=how)
     store = Store(results, since=datetime.now().astimezone(), exclusive=False)
-    (result,) = made_here([planned], store)
+    (result,) = made_here([planned], store, anew=True)
     for left in (results / planned.job.file, results / planned.job.log):
         left.unlink(missing_ok=True)
     with suppress(OSError):  # others are made below these results
