@@ -37,12 +37,13 @@ from testbed.live.fork import (
 )
 from testbed.live.history import RunHistory, as_files
 from testbed.model.checks import require_no_code
-from testbed.model.errors import InputError, Problem
+from testbed.model.errors import InputError, MachineError, Problem
 from testbed.model.faults.record import entry_of
 from testbed.model.files.reading import REQUEST, require_json
 from testbed.model.files.scenarios import load_fault, load_recorded
+from testbed.model.scenario import Scenario
 from testbed.model.units import NS_PER_S, exact_duration, parse_duration
-from testbed.model.workload import Program
+from testbed.runs.making import require_makeable
 
 FORKS = "forks"
 """The directory of forks in a run directory."""
@@ -149,10 +150,7 @@ class Forks:
         if any(process.poll() is None for process in self._processes.values()):
             raise InputError.of(REQUEST, "another fork", "one at a time", "wait until it is done")
         history = self._begun()
-        if isinstance(history.scenario.workload, Program):
-            expected = "another workload: a fork is simulated, and the simulator has no processes"
-            raise InputError.of("workload.kind", Program.model_fields["kind"].default, expected)
-        require_simulated(history.scenario)
+        _require_makeable(history.scenario)
         if not self._allow_code:
             require_no_code(history.scenario)
         at_ns = round(request.at_s * NS_PER_S)
@@ -167,7 +165,7 @@ class Forks:
         try:
             file = place / SCENARIO
             file.write_text(json.dumps(scenario, indent=1), encoding="utf-8")
-            require_simulated(load_recorded(file))
+            _require_makeable(load_recorded(file))
             (place / FORK).write_text(fork.model_dump_json(), encoding="utf-8")
         except (InputError, OSError):
             shutil.rmtree(place, ignore_errors=True)
@@ -204,6 +202,18 @@ class Forks:
         with suppress(OSError):
             last = (place / LOG).read_text(encoding="utf-8", errors="replace").strip()
         return {**fork, "state": "failed", "error": last[-1000:] or "it was killed"}
+
+
+def _require_makeable(scenario: Scenario) -> None:
+    """Check that a scenario can be simulated here.
+
+    Raises:
+        InputError: it cannot.
+    """
+    try:
+        require_makeable(scenario, "simulated")
+    except MachineError as error:
+        raise InputError.of(REQUEST, "a fork", f"a machine that can simulate it: {error}") from None
 
 
 def _made_before(directory: Path) -> list[ForkRecord]:
