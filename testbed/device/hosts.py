@@ -1,5 +1,6 @@
 """The device in the hosts of a fabric: a NIC process for each, and the environment of programs."""
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
@@ -32,6 +33,7 @@ def devices(fabric: Fabric, report: Callable[[str], None]) -> Iterator[Mapping[N
         report(f"no MRC device for other programs: {error}")
         yield {}
         return
+    python_path = ":".join(filter(None, (str(files.python), os.environ.get("PYTHONPATH"))))
     with ExitStack() as stack:
         nics = {host: stack.enter_context(_start(host)) for host in topology.hosts}
         for nic in nics.values():
@@ -41,6 +43,7 @@ def devices(fabric: Fabric, report: Callable[[str], None]) -> Iterator[Mapping[N
             fabric.net[host.name].environment |= {
                 "LD_PRELOAD": str(files.preload),
                 "NCCL_IBVERBS_LIB": str(files.ibverbs),
+                "PYTHONPATH": python_path,
             }
         yield {host: nic.pid for host, nic in nics.items()}
 

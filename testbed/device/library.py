@@ -8,6 +8,7 @@ import platform
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from testbed.device.compiling import (
     IBVERBS,
@@ -19,18 +20,23 @@ from testbed.device.compiling import (
 )
 from testbed.model.errors import MachineError
 
+_TORCH: Final = Path(__file__).with_name("torch_mrc.py")
+"""For the Python that has torch, which has nothing else of the testbed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """The two files.
+    """Its files.
 
     Attributes:
         preload: for programs that are linked to libibverbs.
         ibverbs: for programs that load a library by its path.
+        python: the directory of the module `torch_mrc`.
     """
 
     preload: Path
     ibverbs: Path
+    python: Path
 
 
 def put_into(directory: Path) -> Library:
@@ -51,4 +57,5 @@ def put_into(directory: Path) -> Library:
                 f"its library is not ready for {platform.machine()}, and not compiled: {error}",
                 "apt install gcc libc6-dev",
             ) from error
-    return Library(directory / PRELOAD, directory / IBVERBS)
+    shutil.copy(_TORCH, directory / _TORCH.name)
+    return Library(directory / PRELOAD, directory / IBVERBS, directory)
