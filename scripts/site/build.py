@@ -47,7 +47,16 @@ SECTIONS = {
             "campaigns",
             "live",
         ),
-        *("clustermapper", "baselines", "ordinary-traffic", "device", "rdma", "wireshark", "ci"),
+        *(
+            "clustermapper",
+            "baselines",
+            "ordinary-traffic",
+            "device",
+            "rdma",
+            "torch",
+            "wireshark",
+            "ci",
+        ),
     ),
     "Judge": (
         *("results", "metrics", "trust", "paper/index", "paper/rows", "paper/studies"),
