@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from testbed.device.compiling import (
     ALIASES,
@@ -21,18 +22,23 @@ from testbed.device.compiling import (
 )
 from testbed.model.errors import MachineError
 
+_TORCH: Final = Path(__file__).with_name("torch_mrc.py")
+"""For the Python that has torch, which has nothing else of the testbed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """The two files.
+    """Its files.
 
     Attributes:
         preload: for programs that are linked to libibverbs, and for those of mrc.h.
         ibverbs: for programs that load a library by its path.
+        python: the directory of the module `torch_mrc`.
     """
 
     preload: Path
     ibverbs: Path
+    python: Path
 
     def environment(self, of: Mapping[str, str]) -> dict[str, str]:
         """What a program needs in its environment, whose other variables are given."""
