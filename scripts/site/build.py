@@ -48,7 +48,7 @@ SECTIONS = {
             "live",
         ),
         *("clustermapper", "baselines", "ordinary-traffic", "device", "programs"),
-        *("rdma", "wireshark", "ci"),
+        *("rdma", "torch", "wireshark", "ci"),
     ),
     "Judge": (
         *("results", "metrics", "trust", "paper/index", "paper/rows", "paper/studies"),

@@ -71,7 +71,6 @@ def devices(fabric: Fabric, report: Callable[[str], None]) -> Iterator[Mapping[N
         report(f"no MRC device for other programs: {error}")
         yield {}
         return
-    python_path = ":".join(filter(None, (str(files.python), os.environ.get("PYTHONPATH"))))
     with ExitStack() as stack:
         nics = {host: stack.enter_context(start_nic(host)) for host in topology.hosts}
         for nic in nics.values():

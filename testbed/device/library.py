@@ -33,12 +33,10 @@ class Library:
     Attributes:
         preload: for programs that are linked to libibverbs, and for those of mrc.h.
         ibverbs: for programs that load a library by its path.
-        python: the directory of the module `torch_mrc`.
     """
 
     preload: Path
     ibverbs: Path
-    python: Path
 
     def environment(self, of: Mapping[str, str]) -> dict[str, str]:
         """What a program needs in its environment, whose other variables are given."""
@@ -50,6 +48,7 @@ class Library:
             "LD_PRELOAD": before("LD_PRELOAD", self.preload),
             "LD_LIBRARY_PATH": before("LD_LIBRARY_PATH", self.preload.parent),
             "NCCL_IBVERBS_LIB": str(self.ibverbs),
+            "PYTHONPATH": before("PYTHONPATH", self.preload.parent),
         }
 
 
@@ -74,4 +73,5 @@ def put_into(directory: Path) -> Library:
     for name in ALIASES:
         (directory / name).unlink(missing_ok=True)
         (directory / name).symlink_to(PRELOAD)
+    shutil.copy(_TORCH, directory / _TORCH.name)
     return Library(directory / PRELOAD, directory / IBVERBS)
