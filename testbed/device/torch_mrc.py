@@ -743,6 +743,7 @@ class _Engine:
     def __init__(self) -> None:
         self.nic = _Nic()
         self.to_flush: set[_Connection] = set()
+        self.patience_s = _GOODBYE_S
         self._connections: dict[int, tuple[_Group, _Connection]] = {}
         self._groups: list[_Group] = []
         self._calls: deque[Callable[[], None]] = deque()
@@ -1004,8 +1005,9 @@ def _reduction(name: str, operation: Any, dtype: Any) -> str:
 def _close(group: _Group) -> None:
     """Say goodbye, so that no rank takes the end of this one for a fault."""
     group.engine.call(group.begin_close)
-    if threading.current_thread() is not group.engine.thread:
-        group.closed.wait(_GOODBYE_S)
+    engine = group.engine
+    if threading.current_thread() is not engine.thread and not group.closed.wait(engine.patience_s):
+        engine.patience_s = _GOODBYE_S / 10  # the other groups have the same dead rank
 
 
 class ProcessGroupMrc(dist.ProcessGroup):
