@@ -69,6 +69,8 @@ _CREDITS: Final = SLOTS // 4
 _RECEIVES: Final = SLOTS + 2 * (SLOTS // _CREDITS)
 _TICK_S: Final = 1.0
 """After this time without a message the peer's NIC is asked whether the peer is there."""
+_SILENCE_S: Final = 20.0
+"""A rank whose NIC has not answered for so long is lost; the queue pair would try for minutes."""
 _GOODBYE_S: Final = 5.0
 
 _DTYPES: Final = (
@@ -406,6 +408,7 @@ class _Connection:
         self.broken = False
         self.goodbye_seen = False  # ours has arrived there
         self.probing = False
+        self.probed = 0.0
         self._nic = nic
         self._arena = arena
         self.receive_base = 2 * place * SLOTS * SLOT_BYTES
@@ -466,10 +469,10 @@ class _Connection:
             self._bare.wr_id = self._bare.send_flags = 0
             self._nic.send(self.qp, self._bare)
 
-    def probe(self) -> None:
+    def probe(self, now: float) -> None:
         """Have the peer's NIC answer: an empty WRITE, which fails if the peer is gone."""
         if not self.probing and not self.broken:
-            self.probing = True
+            self.probing, self.probed = True, now
             self._bare.opcode, self._bare.imm_data = _WRITE, 0
             self._bare.wr_id, self._bare.send_flags = _PROBE, _SIGNALED
             self._nic.send(self.qp, self._bare)
@@ -682,8 +685,14 @@ class _Group:
                     f"waits for rank {operation.awaited}"
                 )
                 return
-            if operation.awaited is not None:
-                self.connections[operation.awaited].probe()
+            if operation.awaited is None:
+                continue
+            connection = self.connections[operation.awaited]
+            if connection.probing and now > connection.probed + _SILENCE_S:
+                connection.broken = True
+                self.fail(f"rank {connection.rank} does not answer during {operation.name}")
+                return
+            connection.probe(now)
 
     @property
     def is_waiting(self) -> bool:
@@ -734,6 +743,7 @@ class _Engine:
     def __init__(self) -> None:
         self.nic = _Nic()
         self.to_flush: set[_Connection] = set()
+        self.patience_s = _GOODBYE_S
         self._connections: dict[int, tuple[_Group, _Connection]] = {}
         self._groups: list[_Group] = []
         self._calls: deque[Callable[[], None]] = deque()
@@ -995,8 +1005,9 @@ def _reduction(name: str, operation: Any, dtype: Any) -> str:
 def _close(group: _Group) -> None:
     """Say goodbye, so that no rank takes the end of this one for a fault."""
     group.engine.call(group.begin_close)
-    if threading.current_thread() is not group.engine.thread:
-        group.closed.wait(_GOODBYE_S)
+    engine = group.engine
+    if threading.current_thread() is not engine.thread and not group.closed.wait(engine.patience_s):
+        engine.patience_s = _GOODBYE_S / 10  # the other groups have the same dead rank
 
 
 class ProcessGroupMrc(dist.ProcessGroup):

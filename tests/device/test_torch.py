@@ -103,6 +103,9 @@ def test_all_ranks_get_the_error_of_one(python: str, tmp_path: Path) -> None:
             rank for rank, of, error in rows if of == f"{what} MrcError" and "rank 2 has" in error
         ]
         assert of == [0, 1, 3], (what, found)
+    assert (0, "killed MrcError", "rank 1 does not answer") in [
+        (rank, of, error.partition(" during")[0]) for rank, of, error in rows
+    ], found
 
 
 def test_the_example_trains(python: str, tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """What ranks get that call different things, or what there is not; each in a group of its own."""
 
+import os
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -63,6 +65,7 @@ def main() -> None:
     refused("sparse", lambda: dist.all_reduce(ones(2).to_sparse()))
     refused("reduction", lambda: dist.all_reduce(ones(2), dist.ReduceOp.BAND))
     refused("no source", lambda: dist.recv(ones(2)))
+    pair = dist.new_group([0, 1])
     group = dist.new_group([*range(size)])
     if odd:
         dist.destroy_process_group(group)
@@ -73,6 +76,10 @@ def main() -> None:
     if odd:
         sys.exit("rank 2 ends here")
     refused("ended", dist.barrier)
+    if rank == 0:
+        refused("killed", dist.barrier, pair)
+    elif rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 main()
