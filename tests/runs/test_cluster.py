@@ -327,17 +327,18 @@ def test_a_run_that_a_worker_finishes_for_a_command_that_was_killed_is_not_made_
 
 
 def _under_way_in(series: Path) -> list[int]:
-    """The processes that make runs of a series."""
+    """The processes that make runs of a series: each writes a log there."""
     return [
-        int(place.parent.name)
-        for place in Path("/proc").glob("[0-9]*/cmdline")
-        if f"{series}/scenarios/1-tiny-seed-1.yaml" in _words_of(place)
+        int(process.name)
+        for process in Path("/proc").glob("[0-9]*")
+        if any(file.startswith(f"{series}/") for file in _files_of_job(process))
     ]
 
 
-def _words_of(command: Path) -> list[str]:
+def _files_of_job(process: Path) -> list[str]:
     try:
-        return command.read_bytes().decode().split("\0")
+        is_job = b"--job" in (process / "cmdline").read_bytes().split(b"\0")
+        return [str(file.readlink()) for file in process.glob("fd/*")] if is_job else []
     except OSError:
         return []  # it has ended
 
