@@ -10,20 +10,21 @@ from testbed.mrc.congestion.control import RttEstimator
 from testbed.mrc.congestion.window import TRIMS, Flight, Window
 from testbed.mrc.constants import MPR_UNIT, NEVER, EvMark, NackReason
 from testbed.mrc.endpoint import Endpoint
+from testbed.mrc.entropy import Ev
 from testbed.mrc.ev.engine import EvEngine
-from testbed.mrc.ev.ev import Ev
 from testbed.mrc.ev.reverse import ReversePaths
 from testbed.mrc.events import Counters, Event, Lost
 from testbed.mrc.message import STATUS_OF_NAK, CompletionStatus, Message, PayloadError
+from testbed.mrc.packing import Packer
 from testbed.mrc.recovery.loss import LossDetector, LossReason, SpuriousLosses
 from testbed.mrc.recovery.retry import AckWait, RetryAction, RetryTimer
-from testbed.mrc.recovery.scoreboard import Scoreboard, Transmission
+from testbed.mrc.recovery.scoreboard import Scoreboard
 from testbed.mrc.recovery.send_queue import SendQueue
 from testbed.mrc.request_queue import RequestQueue
+from testbed.mrc.transmission import Transmission
 from testbed.mrc.wire.control import Ack, Nack, ResponsePacket, Sack
 from testbed.mrc.wire.datagram import Datagram
 from testbed.mrc.wire.packets import unwrap_psn
-from testbed.mrc.wire.packing import Packer
 
 
 class Requester:

@@ -16,15 +16,14 @@ from typing import Final
 
 from testbed.mrc.congestion.control import RttEstimator
 from testbed.mrc.constants import NEVER
-from testbed.mrc.ev.ev import Ev, EvEvent, EvListing, EvState, Greyness, Plane
+from testbed.mrc.entropy import Ev, EvEntry, EvEvent, EvListing, EvProfile, EvState, Greyness, Plane
 from testbed.mrc.ev.probing import ProbeRoom, ProbeSchedule
-from testbed.mrc.ev.profile import EvEntry, EvProfile
 from testbed.mrc.ev.rotation import Rotation
 from testbed.mrc.ev.selection import SelectorFactory
 from testbed.mrc.ev.spray import selector_of
 from testbed.mrc.ev.trust import EvTrust
 from testbed.mrc.events import Event
-from testbed.mrc.recovery.scoreboard import Transmission
+from testbed.mrc.transmission import Transmission
 
 
 class EvEngine:
