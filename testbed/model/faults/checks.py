@@ -127,6 +127,8 @@ ROOM_RTTS = 10
 
 def fault_problems(scenario: Scenario) -> Iterator[Problem]:
     """Everything that makes a timeline impossible."""
+    if not scenario.timeline:
+        return
     valid: dict[int, Fault] = {}
     topology, transport, flows = scenario.topology, scenario.transport.kind, scenario.flows
     for i, fault in enumerate(scenario.timeline):
