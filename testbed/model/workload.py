@@ -445,6 +445,11 @@ class Program(Part):
     env: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], Word] = Field(
         default_factory=dict, description="further environment variables"
     )
+    check: tuple[Word, ...] = Field(
+        default=(),
+        description="arguments with which the command is run once before all else, here and not in "
+        "a host: if it fails, there is no run",
+    )
     directory: str | None = Field(
         default=None,
         min_length=1,
