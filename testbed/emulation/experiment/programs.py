@@ -12,9 +12,10 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -23,6 +24,7 @@ from testbed.emulation.endpoint.clock import now_ns
 from testbed.emulation.experiment.operations import ReportedOperations
 from testbed.model.errors import InputError
 from testbed.model.fabric.addressing import management_address
+from testbed.model.fabric.nodes import Node
 from testbed.model.file_names import is_there
 from testbed.model.run_files.layout import PROGRAMS, RAW
 from testbed.model.run_files.run import ProgramRecord
@@ -34,7 +36,7 @@ from testbed.rights import caller
 from testbed.sandbox.channel import Channel
 from testbed.sandbox.namespaces import entered_by_name
 from testbed.sandbox.processes import Child, spawn
-from testbed.sandbox.system_calls import become_subreaper, children_of
+from testbed.sandbox.system_calls import become_subreaper, children_of, die_with_parent
 
 MASTER_PORT: Final = 29_500
 """torchrun's."""
@@ -95,12 +97,33 @@ def _path(program: Program) -> str:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Where programs are started: on the emulated fabric, each in the namespace of its host.
+
+    Attributes:
+        entered: what starts during its block, given a host's name, runs in that host.
+        address_of: the address of a host outside the fabric.
+        variables: what the program of a host has in its environment besides, given its name.
+        master_port: the port at which the programs meet.
+    """
+
+    entered: Callable[[str], AbstractContextManager[object]] = entered_by_name
+    address_of: Callable[[Node], IPv4Address] = management_address
+    variables: Callable[[str], Mapping[str, str]] = lambda _: {}
+    master_port: int = MASTER_PORT
+
+
+IN_NAMESPACES: Final = Surroundings()
+
+
 def start_programs(
     scenario: Scenario,
     directory: Path,
     device: Library,
     log: Path,
     screen: int | None,
+    surroundings: Surroundings = IN_NAMESPACES,
 ) -> Child:
     """Start the process; it starts the programs when it is told to.
 
@@ -114,11 +137,12 @@ def start_programs(
         device: the library by which programs find the device.
         log: of this process.
         screen: a descriptor to which the programs' lines go as well, each after its host's name.
+        surroundings: where the programs are started.
     """
     (directory / PROGRAMS).mkdir()
 
     def work(channel: Channel) -> None:
-        with _Programs(scenario, directory, device, channel, screen) as programs:
+        with _Programs(scenario, directory, device, channel, screen, surroundings) as programs:
             programs.run()
 
     return spawn(
@@ -176,6 +200,7 @@ class _Programs:
     device: Library
     channel: Channel
     screen: int | None
+    surroundings: Surroundings
     _selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
     _running: list[_Running] = field(default_factory=list)
     _t0_ns: int | None = None
@@ -190,6 +215,9 @@ class _Programs:
     def __enter__(self) -> Self:
         """Be ready to start programs, and say so."""
         become_subreaper()
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda *_: sys.exit(1))  # by way of `__exit__`
+        die_with_parent(os.getppid(), signal.SIGTERM)
         if not Path(f"/proc/self/fd/{_REPORTS}").exists():
             os.dup2(0, _REPORTS)  # nothing else of this process shall have this number
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # otherwise programs would ignore it, too
@@ -203,7 +231,8 @@ class _Programs:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close all files."""
+        """Leave no program behind, however this process ends, and close all files."""
+        self._end_what_is_left()
         self._stack.close()
 
     @property
@@ -275,7 +304,7 @@ class _Programs:
         printed, there = os.pipe()
         reports, reports_there = os.pipe()
         try:
-            with entered_by_name(running.host):
+            with self.surroundings.entered(running.host):
                 running.process = self._popen(running, world_size, there, reports_there)
         except (OSError, ValueError) as error:
             running.error = getattr(error, "strerror", None) or str(error)
@@ -297,7 +326,12 @@ class _Programs:
     def _popen(
         self, running: _Running, world_size: int, output: int, reports: int
     ) -> "subprocess.Popen[bytes]":
-        user = caller()
+        user, parent = caller(), os.getpid()
+
+        def prepare() -> None:
+            os.dup2(reports, _REPORTS)
+            die_with_parent(parent)
+
         return subprocess.Popen(  # noqa: S603 - the scenario's own, as it announces
             self._program.command_of(running.rank, self.scenario.topology),
             stdin=subprocess.DEVNULL,
@@ -306,7 +340,7 @@ class _Programs:
             cwd=self._program.directory,
             env=self._environment(running, world_size),
             pass_fds=(_REPORTS,),
-            preexec_fn=lambda: os.dup2(reports, _REPORTS),  # noqa: PLW1509 - there are no threads
+            preexec_fn=prepare,  # noqa: PLW1509 - there are no threads
             start_new_session=True,
             user=None if user is None else user.uid,
             group=None if user is None else user.groups[0],
@@ -325,9 +359,10 @@ class _Programs:
             "LOCAL_RANK": "0",
             "LOCAL_WORLD_SIZE": "1",
             "GROUP_RANK": str(running.rank),
-            "MASTER_ADDR": str(management_address(first)),
-            "MASTER_PORT": str(MASTER_PORT),
+            "MASTER_ADDR": str(self.surroundings.address_of(first)),
+            "MASTER_PORT": str(self.surroundings.master_port),
             REPORTS: str(_REPORTS),
+            **self.surroundings.variables(running.host),
             **self._program.env,
         }
         return own | self.device.environment(own)
