@@ -83,8 +83,13 @@ class RunData:
 
     @property
     def simulated(self) -> bool:
-        """Whether the run took place in virtual time, as its manifest says."""
+        """Whether the fabric was simulated, as its manifest says."""
         return self.manifest.simulated
+
+    @property
+    def paced(self) -> bool:
+        """Whether the time of the fabric kept step with the clock: it may be late then."""
+        return self.manifest.paced
 
     @property
     def base_rtt_s(self) -> float:

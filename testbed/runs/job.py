@@ -24,8 +24,9 @@ from testbed.model.summary import State, Summary
 from testbed.model.units import NS_PER_S
 from testbed.sandbox.channel import decode_error
 
-Form = Literal["emulated", "simulated"]
-"""How a run is made: with real packets through the kernel, or in virtual time."""
+Form = Literal["emulated", "simulated", "paced"]
+"""How a run is made: with real packets through the kernel, in virtual time, or, where programs
+send, on a simulated fabric in step with the clock."""
 
 FORMS: tuple[Form, ...] = ("emulated", "simulated")
 
@@ -88,6 +89,8 @@ def identity(form: Form, scenario: Any, code: str | None) -> str:
 def identity_of(manifest: Manifest) -> str:
     """The identity of a run that was made, from its manifest."""
     form: Form = "simulated" if manifest.simulated else "emulated"
+    if manifest.paced:
+        form = "paced"
     return identity(form, manifest.scenario, manifest.code)
 
 

@@ -109,6 +109,12 @@ def make(
                 )
             with _collecting_seldom():
                 summary = _analysed(directory.path, how, progress)
+        elif form == "paced":
+            from testbed.paced.run import pace
+
+            pace(scenario, directory.path, progress, onlooker, screen)
+            with _collecting_seldom():
+                summary = _analysed(directory.path, how, progress)
         else:
             summary = simulate_into(directory.path, scenario, how, progress, onlooker)
     return Result.of(directory.path, summary)
@@ -162,6 +168,16 @@ def require_makeable(
 
         require_simulated(scenario)
         room.require_room_to_simulate(scenario)
+        return
+    if form == "paced":
+        from testbed.emulation.experiment.programs import require_programs
+        from testbed.paced.run import require_paced
+
+        if (elsewhere := not_linux()) is not None:
+            raise MachineError(*elsewhere)
+        require_paced(scenario)
+        room.require_room_to_simulate(scenario)
+        require_programs(scenario)
         return
     if scenario.topology.pause is not None:
         raise InputError.of(

@@ -78,7 +78,8 @@ def test_a_program_knows_its_place_and_is_the_callers(tmp_path: Path) -> None:
     file = scenario(
         tmp_path,
         "echo $(id -un) $(hostname) $RANK $WORLD_SIZE $LOCAL_RANK $MASTER_ADDR:$MASTER_PORT $MINE"
-        ' {hosts} {host} {rank} "${NOT:-{brace}}" $HOME; getent hosts $MASTER_ADDR; ibv_devices || true\n'
+        ' {hosts} {host} {rank} "${NOT:-{brace}}" $HOME; getent hosts $MASTER_ADDR\n'
+        "ibv_devices || true\n"
         'echo "begin step 7 1000" >&$TESTBED_REPORTS; sleep 0.$RANK\n'
         'echo "end step 7" >&$TESTBED_REPORTS; echo nonsense >&$TESTBED_REPORTS',
         of={"hosts": ["h1", "h0"], "env": {"MINE": 5}},

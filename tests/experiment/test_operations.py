@@ -12,7 +12,7 @@ def reported(
     """The rows that a host's bytes at these times leave, and how many lines were refused."""
     file = raw_path(tmp_path, "programs", OPERATIONS)
     with Recorder(file, OPERATIONS) as recorder:
-        operations = ReportedOperations(recorder, 2)
+        operations = ReportedOperations(recorder, 2, lambda *_: None)
         for host, data, now_ns in parts:
             operations.take(host, data, now_ns)
     return read_raw(file, OPERATIONS, 0).rows(), operations.refused

@@ -40,7 +40,7 @@ def _check(simulation: Simulation, outcome: SimulationOutcome) -> None:
         assert flow.bytes_verified == flow.bytes_completed == flow.bytes_sent > 0
     for counts in outcome.counts.values():
         assert counts.offered == (counts.packets + counts.dropped + counts.queued + counts.on_wire)
-    launched = sum(host.launched for host in simulation.hosts.values())
+    launched = sum(host.egress.launched for host in simulation.hosts.values())
     arrived = sum(host.arrived for host in simulation.hosts.values())
     trimmed = sum(host.arrived_trimmed for host in simulation.hosts.values())
     dropped = sum(counts.dropped for counts in outcome.counts.values())

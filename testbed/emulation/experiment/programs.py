@@ -13,9 +13,10 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -24,6 +25,7 @@ from testbed.emulation.endpoint.clock import now_ns
 from testbed.emulation.experiment.operations import ReportedOperations
 from testbed.model.errors import InputError, MachineError
 from testbed.model.fabric.addressing import management_address
+from testbed.model.fabric.nodes import Node
 from testbed.model.faults.kinds import OperationStart
 from testbed.model.file_names import is_there
 from testbed.model.run_files.layout import PROGRAMS, RAW
@@ -36,7 +38,7 @@ from testbed.rights import caller
 from testbed.sandbox.channel import Channel
 from testbed.sandbox.namespaces import entered_by_name, take_hostname
 from testbed.sandbox.processes import Child, spawn
-from testbed.sandbox.system_calls import become_subreaper, children_of
+from testbed.sandbox.system_calls import become_subreaper, children_of, die_with_parent
 
 MASTER_PORT: Final = 29_500
 """torchrun's."""
@@ -156,12 +158,40 @@ def _as_user() -> dict[str, Any]:
     }
 
 
+@contextmanager
+def _in_host(name: str) -> Iterator[None]:
+    with entered_by_name(name):
+        take_hostname(name)  # of this process, too, until the next one is started
+        yield
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Where programs are started: on the emulated fabric, each in the namespace of its host.
+
+    Attributes:
+        entered: what starts during its block, given a host's name, runs in that host.
+        address_of: the address of a host outside the fabric.
+        variables: what the program of a host has in its environment besides, given its name.
+        master_port: the port at which the programs meet.
+    """
+
+    entered: Callable[[str], AbstractContextManager[object]] = _in_host
+    address_of: Callable[[Node], IPv4Address] = management_address
+    variables: Callable[[str], Mapping[str, str]] = lambda _: {}
+    master_port: int = MASTER_PORT
+
+
+IN_NAMESPACES: Final = Surroundings()
+
+
 def start_programs(
     scenario: Scenario,
     directory: Path,
     device: Library,
     log: Path,
     screen: int | None,
+    surroundings: Surroundings = IN_NAMESPACES,
 ) -> Child:
     """Start the process; it starts the programs when it is told to.
 
@@ -175,11 +205,12 @@ def start_programs(
         device: the library by which programs find the device.
         log: of this process.
         screen: a descriptor to which the programs' lines go as well, each after its host's name.
+        surroundings: where the programs are started.
     """
     (directory / PROGRAMS).mkdir()
 
     def work(channel: Channel) -> None:
-        with _Programs(scenario, directory, device, channel, screen) as programs:
+        with _Programs(scenario, directory, device, channel, screen, surroundings) as programs:
             programs.run()
 
     return spawn(
@@ -237,6 +268,7 @@ class _Programs:
     device: Library
     channel: Channel
     screen: int | None
+    surroundings: Surroundings
     _selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
     _running: list[_Running] = field(default_factory=list)
     _t0_ns: int | None = None
@@ -252,6 +284,9 @@ class _Programs:
     def __enter__(self) -> Self:
         """Be ready to start programs, and say so."""
         become_subreaper()
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda *_: sys.exit(1))  # by way of `__exit__`
+        die_with_parent(os.getppid(), signal.SIGTERM)
         if not Path(f"/proc/self/fd/{_REPORTS}").exists():
             os.dup2(0, _REPORTS)  # nothing else of this process shall have this number
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # otherwise programs would ignore it, too
@@ -267,7 +302,8 @@ class _Programs:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close all files."""
+        """Leave no program behind, however this process ends, and close all files."""
+        self._end_what_is_left()
         self._stack.close()
 
     @property
@@ -346,8 +382,7 @@ class _Programs:
         printed, there = os.pipe()
         reports, reports_there = os.pipe()
         try:
-            with entered_by_name(running.host):
-                take_hostname(running.host)  # of this process, too, until the next one is started
+            with self.surroundings.entered(running.host):
                 running.process = self._popen(running, world_size, there, reports_there)
         except (OSError, ValueError) as error:
             running.error = getattr(error, "strerror", None) or str(error)
@@ -369,6 +404,12 @@ class _Programs:
     def _popen(
         self, running: _Running, world_size: int, output: int, reports: int
     ) -> "subprocess.Popen[bytes]":
+        parent = os.getpid()
+
+        def prepare() -> None:
+            os.dup2(reports, _REPORTS)
+            die_with_parent(parent)
+
         return subprocess.Popen(  # noqa: S603 - the scenario's own, as it announces
             self._program.command_of(running.rank, self.scenario.topology),
             stdin=subprocess.DEVNULL,
@@ -377,7 +418,7 @@ class _Programs:
             cwd=self._program.directory,
             env=self._environment(running, world_size),
             pass_fds=(_REPORTS,),
-            preexec_fn=lambda: os.dup2(reports, _REPORTS),  # noqa: PLW1509 - there are no threads
+            preexec_fn=prepare,  # noqa: PLW1509 - there are no threads
             **_as_user(),
         )
 
@@ -391,9 +432,10 @@ class _Programs:
             "LOCAL_RANK": "0",
             "LOCAL_WORLD_SIZE": "1",
             "GROUP_RANK": str(running.rank),
-            "MASTER_ADDR": str(management_address(first)),
-            "MASTER_PORT": str(MASTER_PORT),
+            "MASTER_ADDR": str(self.surroundings.address_of(first)),
+            "MASTER_PORT": str(self.surroundings.master_port),
             REPORTS: str(_REPORTS),
+            **self.surroundings.variables(running.host),
             **self._program.env,  # it may set these, too
         }
         return own | self.device.environment(own)

@@ -137,8 +137,8 @@ def judge(
 
 
 def _has_loops(data: RunData) -> bool:
-    """Whether event loops carried anything: not in the simulator, nor where no program sent."""
-    return not data.simulated and bool(data.run.flows)
+    """Whether event loops carried anything: not in virtual time, nor where no program sent."""
+    return (data.paced or not data.simulated) and bool(data.run.flows)
 
 
 # --- the machine ------------------------------------------------------------------------------
