@@ -19,7 +19,7 @@ from testbed.model.workload import (
     Training,
     Workload,
 )
-from testbed.results.analysis.metrics import completed, summarise_operations
+from testbed.results.analysis.operations import completed, summarise_operations
 from testbed.results.records import OPERATIONS
 from testbed.results.run_data import RunData
 

@@ -8,6 +8,7 @@ An operation lasts from its first line to its second, as they are read here.
 
 from typing import Any, Final, NamedTuple
 
+from testbed.model.jobs import Job
 from testbed.model.units import NS_PER_S
 from testbed.results.records import Recorder
 
@@ -26,11 +27,12 @@ class _Begun(NamedTuple):
 
 
 class ReportedOperations:
-    """Records the operations of all programs; times in ns."""
+    """Records the operations of the programs of a job; times in ns."""
 
-    def __init__(self, recorder: Recorder, hosts: int) -> None:
-        """Record into the table of operations; `hosts` is the number of programs."""
+    def __init__(self, recorder: Recorder, hosts: int, job: Job) -> None:
+        """Record into the table of operations; `hosts` is the number of programs of the job."""
         self._recorder = recorder
+        self._job = job
         self._hosts = hosts
         self._partial: dict[str, bytes] = {}
         self._open: dict[tuple[str, str, int], _Begun] = {}
@@ -55,7 +57,8 @@ class ReportedOperations:
             case ["end", name, step] if step.isdecimal():
                 begun = self._open.pop((host, name, int(step)), None)
                 if begun is not None:
-                    row = (now_ns, begun.start_ns, host, name, int(step), begun.size, self._hosts)
+                    kind = self._job.label(name)
+                    row = (now_ns, begun.start_ns, host, kind, int(step), begun.size, self._hosts)
                     self._recorder.append(*row)
                 return begun is not None
         return not words
@@ -71,13 +74,14 @@ class ReportedOperations:
         self._open[host, name, int(step)] = _Begun(now_ns, int(size))
         return True
 
-    def flush(self) -> None:
-        """Hand what was recorded to the kernel."""
-        self._recorder.flush()
-
     def open_ones(self, t0_ns: int) -> list[dict[str, Any]]:
         """The operations that were begun and have not ended."""
         return [
-            {"host": host, "kind": name, "number": step, "start_s": (at - t0_ns) / NS_PER_S}
+            {
+                "host": host,
+                "kind": self._job.label(name),
+                "number": step,
+                "start_s": (at - t0_ns) / NS_PER_S,
+            }
             for (host, name, step), (at, _) in self._open.items()
         ]

@@ -170,6 +170,7 @@ class ProgramRecord(BaseModel):
         ended_s: when it ended, in seconds of the run.
         output: the file of what it printed, in the run directory.
         output_dropped: bytes of its output beyond those that are kept.
+        job: the name of its job, of several.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -183,6 +184,12 @@ class ProgramRecord(BaseModel):
     ended_s: float | None = None
     output: str = ""
     output_dropped: int = 0
+    job: str = ""
+
+    @property
+    def place(self) -> str:
+        """Where it ran: its host, after its job if there are several."""
+        return f"{self.job}/{self.host}" if self.job else self.host
 
     @property
     def ending(self) -> str:
