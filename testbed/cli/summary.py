@@ -178,8 +178,9 @@ def _programs(summary: "Summary", run: "RunDirectory") -> "Iterator[RenderableTy
     count = f"{len(failed)} of {len(summary.programs)} failed" if failed else "none failed"
     yield Text("programs: ").append(count, "bold red" if failed else "")
     for program in failed:
-        yield Text(f"  {program.place}: {program.ending}; its output: {run.path / program.output}")
-        if last := _last_line(run.path / program.output):
+        who, output = f"{program.place} (rank {program.rank})", run.path / program.output
+        yield Text(f"  {who}: {program.ending}; its output: {output}")
+        if last := _last_line(output):
             yield Text(f"    {last}")
     for program in summary.programs:
         if program.output_dropped:

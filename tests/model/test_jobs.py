@@ -4,6 +4,7 @@ from typing import Any
 
 from testbed.model.flows import flows_of
 from testbed.model.scenario import Scenario
+from testbed.model.workload import Connections
 
 RING = {"kind": "allreduce", "hosts": ["h0", "h4"]}
 ONE_WAY = {"pairs": [["h0", "h4"], ["h0", "h5"]], "bidirectional": False}
@@ -53,6 +54,7 @@ def test_times_of_jobs_stretch_with_the_run() -> None:
     assert [job.start for job in jobs.at_dilation(20_000).jobs] == [0, 2 * 10**9]
     (_, longer) = jobs.longer(3).jobs
     assert longer.start == 3 * 10**9
+    assert isinstance(longer.workload, Connections)
     assert longer.workload.matrix[0].size == 3000
 
 

@@ -74,20 +74,24 @@ def _require_program(program: Program, topology: Topology, where: str) -> None:
     if not is_there(directory, Path.is_dir):
         found = f"{directory}, which {'is no directory' if is_there(directory) else 'is not there'}"
         raise InputError.of(f"{where}.directory", found, "a directory")
-    name = program.command_of(0, topology)[0]
+    ranks = range(len(members(program.hosts, topology)) if "{" in program.command[0] else 1)
+    for name in dict.fromkeys(program.command_of(rank, topology)[0] for rank in ranks):
+        _require_executable(name, program, directory, f"{where}.command[0]")
+
+
+def _require_executable(name: str, program: Program, directory: Path, where: str) -> None:
     if "/" not in name:
         if shutil.which(name, path=_path(program)) is None:
             remedy = f"apt install {_PACKAGES[name]}" if name in _PACKAGES else ""
             expected = "a program on PATH, or the path of one"
-            raise InputError.of(f"{where}.command[0]", name, expected, remedy)
+            raise InputError.of(where, name, expected, remedy)
         return
     file = directory / name
     if not is_there(file, Path.is_file):
         expected = f"an executable file, relative to {directory.resolve()}"
-        raise InputError.of(f"{where}.command[0]", f"{name}, which is not there", expected)
+        raise InputError.of(where, f"{name}, which is not there", expected)
     if not file.stat().st_mode & 0o111:
-        expected = "an executable file"
-        raise InputError.of(f"{where}.command[0]", name, expected, f"chmod +x {file}")
+        raise InputError.of(where, name, "an executable file", f"chmod +x {file}")
 
 
 _PACKAGES: Final = {"ib_write_bw": "perftest", "ib_write_lat": "perftest"}

@@ -155,7 +155,7 @@ def _alone(data: RunData, job: Job) -> _Alone:
     except ValidationError:
         return _Alone(directory, why_not="its run alone is of another version")
     if alone.verdict == "invalid":
-        return _Alone(directory, why_not=f"its run alone is invalid: {'; '.join(alone.reasons)}")
+        return _Alone(directory, why_not=f"its run alone is invalid: {alone.reasons[0]}")
     return _Alone(directory, alone.jobs[0])
 
 
