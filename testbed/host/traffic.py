@@ -349,6 +349,7 @@ class Traffic:
             "sent": [asdict(sender.counts) for sender in self.senders.values()],
             "received": [asdict(checker.counts) for checker in checkers if checker is not None],
             "control_bytes": self.control_bytes,
+            "begun": self._program.begun_by_kind,
             "refused": {reason: count for reason, count in refused.items() if count},
         }
 
@@ -396,5 +397,6 @@ def _parts(plan: EndpointPlan) -> Iterator[Part]:
     for number, job in enumerate(scenario.job_list):
         if number in sends or number in receives:
             ends = sends[number], receives[number]
-            program = program_of(job, scenario.topology, plan.host.name, *ends)
-            yield Part(job.start, program, {end.flow for end in chain(*ends)})
+            program = program_of(scenario, job, plan.host.name, *ends)
+            kind = job.label(job.workload.operation or "")
+            yield Part(job.start, kind, program, {end.flow for end in chain(*ends)})

@@ -15,7 +15,7 @@ def reported(
     file = raw_path(tmp_path, "programs", OPERATIONS)
     with Recorder(file, OPERATIONS) as recorder:
         job = Job(name="mine", workload=Program(command=("sh",)))
-        operations = ReportedOperations(recorder, 2, job)
+        operations = ReportedOperations(recorder, 2, job, lambda *_: None)
         for host, data, now_ns in parts:
             operations.take(host, data, now_ns)
     return read_raw(file, OPERATIONS, 0).rows(), operations.refused

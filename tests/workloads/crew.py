@@ -54,7 +54,7 @@ class Crew:
             FlowEnd(f.number, f.src.name, f.lane) for f in self._flows if f.dst.name == host
         ]
         (job,) = self.scenario.job_list
-        return program_of(job, TOPOLOGY, host, sends, receives)
+        return program_of(self.scenario, job, host, sends, receives)
 
     def run(self, until_ns: int) -> None:
         """Let time pass."""

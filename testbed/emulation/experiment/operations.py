@@ -6,6 +6,7 @@
 An operation lasts from its first line to its second, as they are read here.
 """
 
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from testbed.model.jobs import Job
@@ -29,10 +30,20 @@ class _Begun(NamedTuple):
 class ReportedOperations:
     """Records the operations of the programs of a job; times in ns."""
 
-    def __init__(self, recorder: Recorder, hosts: int, job: Job) -> None:
-        """Record into the table of operations; `hosts` is the number of programs of the job."""
+    def __init__(
+        self, recorder: Recorder, hosts: int, job: Job, begun: Callable[[str, int, int], None]
+    ) -> None:
+        """Record nothing yet.
+
+        Args:
+            recorder: of the table of operations.
+            hosts: the number of programs of the job.
+            job: the job.
+            begun: called with name, step and time when a host begins an operation.
+        """
         self._recorder = recorder
         self._job = job
+        self._tell = begun
         self._hosts = hosts
         self._partial: dict[str, bytes] = {}
         self._open: dict[tuple[str, str, int], _Begun] = {}
@@ -72,6 +83,7 @@ class ReportedOperations:
             return False
         self._names.add(name)
         self._open[host, name, int(step)] = _Begun(now_ns, int(size))
+        self._tell(self._job.label(name), int(step), now_ns)
         return True
 
     def open_ones(self, t0_ns: int) -> list[dict[str, Any]]:

@@ -123,17 +123,14 @@ def _reported(data: RunData, job: Job) -> Iterator[OperationSummary]:
 def _transfers(data: RunData, job: Job, workload: Connections, table: pl.DataFrame) -> _Asked:
     done = set(table["number"])
     planned = workload.with_end
-    begun = {
-        number
-        for number, transfer in planned.items()
-        if job.start + transfer.start_ns(data.topology) < data.scenario.duration
-    }
+    kind = job.label(workload.operation)
+    begun = sum(host.begun.get(kind, 0) for host in data.run.hosts.values())
     return _Asked(
-        kind=job.label(workload.operation),
+        kind=kind,
         hosts=1,
         bytes=int(np.median([transfer.size for transfer in planned.values()])),
         planned=len(planned),
-        begun=len(begun | done),
+        begun=max(len(done), begun),
         unfinished=len(planned) - len(done),
     )
 
