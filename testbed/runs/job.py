@@ -249,10 +249,12 @@ class PlannedRun:
     def expected_s(self, factor: float = 1.0) -> float:
         """How long it will take, slowed down by a factor."""
         if self.job.form == "simulated":
-            return self.packet_hops / SIMULATED_HOPS_PER_S + _OVERHEAD_S / 2
+            hops = self.packet_hops * (2 if self.scenario.run_alone(simulated=True) else 1)
+            return hops / SIMULATED_HOPS_PER_S + _OVERHEAD_S / 2
+        runs = 1 + len(self.scenario.run_alone(simulated=False))
         base_rtt_ns = self.scenario.topology.propagation_rtt_ns
         drain_ns = self.scenario.drain_ns(base_rtt_ns) if self.may_stall else 0
-        return factor * (self.scenario.duration + drain_ns) / NS_PER_S + _OVERHEAD_S
+        return runs * (factor * (self.scenario.duration + drain_ns) / NS_PER_S + _OVERHEAD_S)
 
     def slowed(self, factor: float) -> "PlannedRun":
         """The same run with its dilation multiplied by a factor."""
