@@ -103,10 +103,10 @@ def machines_of(executor: Executor, here: Machines, *, unmeasured: bool = False)
             if calibration is not None:
                 capacities.append(Capacity(**calibration))
             elif not unmeasured:
-                raise MachineError(
-                    f"{worker.name}: it is not known what this machine carries",
-                    "there, as root: testbed doctor --measure",
-                )
+                why = worker.description.get("doctor", {}).get("unmeasured", "")
+                what = f"{worker.name}: it is not known what this machine carries"
+                remedy = "there, as root: testbed doctor --measure"
+                raise MachineError(f"{what} ({why})" if why else what, remedy)
         return tuple(capacities)
 
     return Machines(find, here.force, here.warn)

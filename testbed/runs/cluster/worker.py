@@ -43,6 +43,7 @@ _KEPT_CHARACTERS = 200
 """Of what a failed command printed, from its end."""
 
 _DOCTOR_S = 25.0
+_MEASURING_S = 40.0
 
 _TURN_S = 20.0
 """How long a worker waits for its turn to measure what its machine carries, while the command waits
@@ -121,19 +122,30 @@ def _measured(
             return found  # another worker of this machine has measured it
         if not is_ours:
             return doctor | {"able": False, "error": _TAKEN}
-        measured = _doctor(*as_root, options=("--measure",))
-    return measured if measured["able"] else doctor
+        measured = _doctor(*as_root, options=("--measure",), limit_s=_MEASURING_S)
+    if measured["able"]:
+        return measured
+    # A worker that is not root cannot end what sudo has started, which then measures to its end.
+    found = _doctor(*as_root)
+    why = measured.get("error", "testbed doctor --measure fails there")
+    return found if "capacity" in found else doctor | {"unmeasured": why}
 
 
-def _doctor(*as_root: str, options: Sequence[str] = ()) -> dict[str, Any]:
+def _doctor(
+    *as_root: str, options: Sequence[str] = (), limit_s: float = _DOCTOR_S
+) -> dict[str, Any]:
     """What `testbed doctor` finds here."""
     command = [*as_root, *interpreter.TESTBED, "doctor", "--json", *options]
     remedy = f"; {_sudo_rule()}" if as_root else ""
     try:
         done = interpreter.run(
-            command, capture_output=True, timeout=_DOCTOR_S, encoding="utf-8", errors="replace"
+            command, capture_output=True, timeout=limit_s, encoding="utf-8", errors="replace"
         )
     except (OSError, subprocess.TimeoutExpired) as error:
+        cause = error.__context__ or error  # it cannot be killed where sudo has started it
+        if isinstance(cause, subprocess.TimeoutExpired):
+            did = " ".join(("testbed doctor", *options))
+            return {"able": False, "error": f"{did} took longer than {limit_s:g} s there"}
         return {"able": False, "error": f"{type(error).__name__}: {error}{remedy}"}
     try:
         return dict(json.loads(done.stdout))
