@@ -159,9 +159,6 @@ class JobRecord:
         message: why it was not finished.
         error: the same with its parts, as `encode_error` writes it; None if its process could not
             say: it was killed, say.
-        lost: how many workers were lost while they made it, on a cluster.
-        lost_s: how long it took until the last of them was lost, in seconds.
-        worker: which worker of a cluster made it, or could not.
     """
 
     status: int
@@ -169,9 +166,6 @@ class JobRecord:
     run: str | None = None
     message: str = ""
     error: Mapping[str, Any] | None = None
-    lost: int = 0
-    lost_s: float = 0.0
-    worker: str = ""
 
     @property
     def failure(self) -> str:
