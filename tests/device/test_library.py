@@ -46,7 +46,8 @@ def test_its_functions_have_the_real_librarys_versions(tmp_path: Path) -> None:
         symbols(tmp_path / PRELOAD),
         symbols(REAL),
     )
-    assert {name for name in preload if not name.startswith("mrc_")} == set(versioned)
+    others = {"socket", "setsockopt"}  # for Multipath TCP, whatever a program is linked to
+    assert {n for n in preload if not n.startswith("mrc_")} - others == set(versioned)
     assert not any(preload.values())
     assert {name: real[name] for name in versioned} == versioned
 

@@ -6,6 +6,7 @@ import pwd
 import shutil
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,8 @@ def test_a_program_knows_its_place_and_is_the_callers(tmp_path: Path) -> None:
     file = scenario(
         tmp_path,
         "echo $(id -un) $(hostname) $RANK $WORLD_SIZE $LOCAL_RANK $MASTER_ADDR:$MASTER_PORT $MINE"
-        ' {hosts} {host} {rank} "${NOT:-{brace}}" $HOME; getent hosts $MASTER_ADDR; ibv_devices || true\n'
+        ' {hosts} {host} {rank} "${NOT:-{brace}}" $HOME\n'
+        "getent hosts $MASTER_ADDR; ibv_devices || true\n"
         'echo "begin step 7 1000" >&$TESTBED_REPORTS; sleep 0.$RANK\n'
         'echo "end step 7" >&$TESTBED_REPORTS; echo nonsense >&$TESTBED_REPORTS',
         of={"hosts": ["h1", "h0"], "env": {"MINE": 5}},
@@ -130,6 +132,40 @@ def test_a_program_that_checks_itself_ends_the_run_before_it_begins(tmp_path: Pa
     assert "says: nobody needs a licence" in err
     assert "workload.check" in err
     assert not (tmp_path / "programs").exists()
+
+
+OVER_TCP = """
+import os, socket, time
+here = socket.socket(socket.AF_INET6)
+if os.environ["RANK"] == "0":
+    here.bind(("h0", 4444))
+    here.listen()
+    there = here.accept()[0]
+    there.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    while there.recv(4096):
+        pass
+else:
+    while here.connect_ex(("h0", 4444)):
+        time.sleep(0.1)
+    here.sendall(bytes(1000))
+print("protocol", here.getsockopt(socket.SOL_SOCKET, 38), "at", socket.gethostname())
+"""
+
+
+@pytest.mark.parametrize(("variables", "protocol"), [({}, 6), ({"TESTBED_MPTCP": 1}, 262)])
+def test_tcp_of_a_program_crosses_the_fabric(
+    tmp_path: Path, variables: dict[str, int], protocol: int
+) -> None:
+    """It finds the other host by name; its sockets are those of Multipath TCP if it says so."""
+    command = [sys.executable, "-c", OVER_TCP]
+    file = scenario(tmp_path, "", of={"command": command, "env": variables})
+    status, summary, directory = run(file)
+    assert [program["status"] for program in summary["programs"]] == [0, 0], status
+    for host in ("h0", "h1"):
+        assert f"protocol {protocol} " in (directory / f"programs/{host}.log").read_text()
+    links = pl.read_parquet(directory / "links.parquet")
+    carried = links.filter(pl.col("direction") == "h1>p0_t0_1")["bytes"].to_list()
+    assert carried[-1] - carried[0] > 1000
 
 
 def test_one_that_fails_is_no_lost_byte_and_nothing_of_the_others_stays(tmp_path: Path) -> None:
