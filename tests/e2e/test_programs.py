@@ -136,6 +136,40 @@ def test_a_program_that_checks_itself_ends_the_run_before_it_begins(tmp_path: Pa
     assert not (tmp_path / "programs").exists()
 
 
+OVER_TCP = """
+import os, socket, time
+here = socket.socket(socket.AF_INET6)
+if os.environ["RANK"] == "0":
+    here.bind(("h0", 4444))
+    here.listen()
+    there = here.accept()[0]
+    there.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    while there.recv(4096):
+        pass
+else:
+    while here.connect_ex(("h0", 4444)):
+        time.sleep(0.1)
+    here.sendall(bytes(1000))
+print("protocol", here.getsockopt(socket.SOL_SOCKET, 38), "at", socket.gethostname())
+"""
+
+
+@pytest.mark.parametrize(("variables", "protocol"), [({}, 6), ({"TESTBED_MPTCP": 1}, 262)])
+def test_tcp_of_a_program_crosses_the_fabric(
+    tmp_path: Path, variables: dict[str, int], protocol: int
+) -> None:
+    """It finds the other host by name; its sockets are those of Multipath TCP if it says so."""
+    command = [sys.executable, "-c", OVER_TCP]
+    file = scenario(tmp_path, "", of={"command": command, "env": variables})
+    status, summary, directory = run(file)
+    assert [program["status"] for program in summary["programs"]] == [0, 0], status
+    for host in ("h0", "h1"):
+        assert f"protocol {protocol} " in (directory / f"programs/{host}.log").read_text()
+    links = pl.read_parquet(directory / "links.parquet")
+    carried = links.filter(pl.col("direction") == "h1>p0_t0_1")["bytes"].to_list()
+    assert carried[-1] - carried[0] > 1000
+
+
 def test_one_that_fails_is_no_lost_byte_and_nothing_of_the_others_stays(tmp_path: Path) -> None:
     """The other ignores SIGTERM, leaves a process behind, and prints what is no text."""
     file = scenario(

@@ -132,7 +132,7 @@ def _run_check(program: Program, directory: Path, command: list[str], where: str
         raise MachineError(f"{what} {reason}", remedy)
 
 
-_PACKAGES: Final = {"ib_write_bw": "perftest", "ib_write_lat": "perftest", "mptcpize": "mptcpize"}
+_PACKAGES: Final = {"ib_write_bw": "perftest", "ib_write_lat": "perftest"}
 
 
 def _path(program: Program) -> str:
