@@ -32,7 +32,6 @@ from testbed.live.stream.snapshot import (
     flow_ends,
     flows_of_beginning,
     snapshot_of,
-    transport_of,
 )
 from testbed.model.faults.impairment import PPM
 from testbed.model.faults.record import FaultRecord
@@ -244,7 +243,7 @@ class Stream:
             return
         self._first = [state for state in self._first if state.flow not in self._flows]
         self._known |= {(state.flow, state.ev) for state in first}
-        flows = tuple(flow_ends(flow, transport_of(beginning)) for flow in new)
+        flows = tuple(flow_ends(flow, beginning) for flow in new)
         evs = tuple(ev_path(beginning.topology, self._flows, state) for state in first)
         self._faults.add(flows, evs)
         yield self._numbered(Opened(t=t, flows=flows, evs=evs))
