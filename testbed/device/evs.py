@@ -45,7 +45,7 @@ from testbed.device.structures import (
     within,
     write,
 )
-from testbed.emulation.endpoint.device import Device
+from testbed.emulation.endpoint.base_device import BaseDevice
 from testbed.host.plan import ev_entries
 from testbed.model.fabric.addressing import (
     carrier_address,
@@ -57,7 +57,7 @@ from testbed.model.fabric.addressing import (
 from testbed.model.fabric.ev_set import EvChoice
 from testbed.model.fabric.nodes import Node
 from testbed.mrc import EvChanged, Event, EvEntry, EvState, QueuePair
-from testbed.mrc.ev.profile import EvProfile
+from testbed.mrc.entropy import EvProfile
 
 _STATE, _CUR_STATE, _MODE, _FORMAT, _COUNT, _MIN_ACTIVE, _EVENTS, _EV_OP, _FIELDS_OP = (
     1 << bit for bit in range(9)
@@ -120,7 +120,7 @@ class EvProfiles:
         queues: where events go.
     """
 
-    device: Device
+    device: BaseDevice
 
     def __init__(self, qps: Callable[[], Iterable[ProgramQp]]) -> None:
         self._qps = qps

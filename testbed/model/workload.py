@@ -137,7 +137,7 @@ class Permutation(BackToBack):
         """From each host to the one `shift` places further."""
         hosts = members(self.hosts, topology)
         shift = len(hosts) // 2 if self.shift is None else self.shift
-        return tuple((host, hosts[(i + shift) % len(hosts)]) for i, host in enumerate(hosts))
+        return tuple(zip(hosts, (*hosts[shift:], *hosts[:shift]), strict=True))
 
     def direction_count(self, topology: Topology) -> int:
         """One for each host."""
