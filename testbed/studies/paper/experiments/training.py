@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from testbed.model.errors import RunFailedError
 from testbed.model.run_files.layout import PROGRAMS
-from testbed.results.analysis.metrics import completed
+from testbed.results.analysis.operations import completed
 from testbed.results.records import OPERATIONS
 from testbed.results.report.figures import style
 from testbed.runs.job import Form
