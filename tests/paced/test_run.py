@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -203,21 +204,21 @@ def test_whatever_ends_it_nothing_is_left(tmp_path: Path, mark: str, number: int
 
 
 @pytest.mark.root
-def test_a_user_without_any_right_can_do_it(tmp_path: Path) -> None:
+def test_a_user_without_any_right_can_do_it(request: pytest.FixtureRequest) -> None:
     """Nobody, without capabilities, and without the right to get some."""
-    shutil.chown(tmp_path, "nobody")
-    for parent in tmp_path.parents[:2]:
-        parent.chmod(0o755)
+    place = tempfile.mkdtemp()  # pytest closes its own to others
+    request.addfinalizer(lambda: shutil.rmtree(place))
+    shutil.chown(place, "nobody")
     done = subprocess.run(
         [
             "setpriv",
             *("--reuid=nobody", "--regid=nogroup", "--clear-groups", "--no-new-privs"),
             *("--bounding-set=-all", "--inh-caps=-all"),
-            *command("-n", "2", "--results", str(tmp_path)),
+            *command("-n", "2", "--results", place),
             *("--", *of_program("write")),
         ],
-        cwd=tmp_path,
-        env=environment() | {"HOME": str(tmp_path), "TMPDIR": str(tmp_path)},
+        cwd=place,
+        env=environment() | {"HOME": place, "TMPDIR": place},
         capture_output=True,
         text=True,
         timeout=WATCHDOG_S,
