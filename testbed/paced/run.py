@@ -24,6 +24,7 @@ from testbed.host.recording import Recorders
 from testbed.model.errors import Problem, RunFailedError, raise_any
 from testbed.model.fabric.addressing import nic_address
 from testbed.model.fabric.names import ends_at_host
+from testbed.model.faults.kinds import OperationStart
 from testbed.model.faults.record import FAULTS
 from testbed.model.flows import base_rtt_flow, flows_of
 from testbed.model.operator.commands import Command, host_of
@@ -279,6 +280,8 @@ class PacedRun:
             if "finished" in message:
                 self._report = message["finished"]
                 self._ready.unregister(self._programs.fileno())
+            elif "begun" in message:
+                self.faults.begun(OperationStart.model_validate(message["begun"]))
             elif "over" in message:
                 self._over = True
 

@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from testbed.device.library import put_into
@@ -119,6 +120,23 @@ def test_a_silent_link_is_noticed_and_left_as_in_every_run(tmp_path: Path) -> No
     assert summary["integrity"]["bytes_lost"] == 0
     assert [bound["holds"] for bound in summary["expectations"]] == [True, True]
     assert "silent.programs" in (directory / "junit.xml").read_text(encoding="utf-8")
+
+
+def test_a_fault_begins_with_an_operation_of_the_programs(tmp_path: Path) -> None:
+    """Not at its time from the start of the run."""
+    scenario = tmp_path / "silent.yaml"
+    after = "at: 0 s, after: {operation: step, number: 2}"
+    scenario.write_text(SILENT.replace("at: 1 s", after).replace("for: 3 s", "for: 1 s"))
+    steps = (
+        "for i in 0 1 2 3; do echo begin step $i >&$TESTBED_REPORTS; sleep 1; "
+        "echo end step $i >&$TESTBED_REPORTS; done"
+    )
+    given = "--scenario", str(scenario), "--set", "workload.hosts=[h0, h1]"
+    summary, directory, _ = run(tmp_path, *given, program=["sh", "-c", steps])
+    (fault,) = summary["faults"]
+    begun = pl.read_parquet(directory / "operations.parquet").filter(number=2)["start_t"].to_list()
+    assert 0 <= fault["effective_s"] - min(begun) < 1
+    assert fault["healed_s"] - fault["effective_s"] == pytest.approx(1)
 
 
 def test_each_host_has_a_name_and_all_ports_to_itself(tmp_path: Path) -> None:

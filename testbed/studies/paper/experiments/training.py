@@ -29,6 +29,9 @@ _EMULATED_ONLY: Mapping[Form, str] = MappingProxyType(
 _LINE = re.compile(r"^step +\d+ +loss ([\d.]+)", re.MULTILINE)
 _WEIGHTS = re.compile(r"^weights (\w+)$", re.MULTILINE)
 
+_SLOWED = 3.0
+"""Computing takes as long at any dilation: two CPUs shall have time left for it."""
+
 FAILS_AT = 9
 """The first step that the failure may disturb: the link dies when the first host begins the next
 (scenarios/paper/torch-training.yaml), and other hosts are not done with this one then."""
@@ -38,7 +41,9 @@ MOST_RTTS = 3.0
 
 
 def _training(name: str, **changes: Any) -> Variant:
-    return Variant(f"training-{name}", "torch-training", changes, excluded=_EMULATED_ONLY)
+    return Variant(
+        f"training-{name}", "torch-training", changes, slowed=_SLOWED, excluded=_EMULATED_ONLY
+    )
 
 
 def _over_gloo(name: str, variables: Mapping[str, Any], **changes: Any) -> Variant:
@@ -146,12 +151,12 @@ def _apart(losses: list[float], run: Result) -> float:
 def _draw(runs: Results) -> Figure:
     """Draw how far each job was, how long each step took, and the losses on one another."""
     figure, (progress, duration, loss) = new_panels(3.0, columns=3)
-    for label, (variant, colour) in _DRAWN.items():
+    for (label, (variant, colour)), width in zip(_DRAWN.items(), (6, 4, 2.4, 1), strict=True):
         run = runs[variant.name]
         steps = steps_of(run)
         start, end = steps["start"].to_numpy(), steps["end"].to_numpy()
         line: dict[str, Any] = {"color": colour, "linestyle": "--" if variant is HEALTHY else "-"}
-        name = f"{label} ({weights_of(run)[:8]})"
+        name = f"{label} ({weights_of(run)[:8] or 'not done'})"
         failed = start[FAILS_AT + 1]
         progress.step(
             [start[0] - failed, *(end - failed)],
@@ -161,13 +166,15 @@ def _draw(runs: Results) -> Figure:
             **line,
         )
         duration.plot(np.arange(len(end)), end - start, "o", markersize=2, **line)
-        loss.plot(losses_of(run), **line)
+        loss.plot(losses_of(run), linewidth=width, **line)  # all are seen, on one another
     (fault,) = runs[MRC.name].summary.faults
     lasted_s = (fault.healed_s or 0.0) - (fault.effective_s or 0.0)
     style.shade(progress, 0, lasted_s, "link dead")
     progress.set_xlabel("time from the failure (s)")
     progress.set_ylabel("steps finished")
     duration.set_yscale("log")
+    for ticks in (duration.yaxis.set_major_formatter, duration.yaxis.set_minor_formatter):
+        ticks("{x:g}")
     duration.set_xlabel("step")
     duration.set_ylabel("time of the step (s)")
     loss.set_xlabel("step")
