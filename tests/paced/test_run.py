@@ -54,8 +54,8 @@ def mark(tmp_path: Path) -> str:
 
 
 def command(*arguments: str) -> list[str]:
-    """The command line; nothing is measured, and any machine keeps up that is not busy."""
-    usual = "--no-figures", "--set", "topology.dilation=10000"
+    """The command line; the machine is not measured, and any machine keeps up that is not busy."""
+    usual = "--set", "topology.dilation=10000"
     return [sys.executable, "-P", "-m", "testbed", "device", *usual, *arguments]
 
 
@@ -114,7 +114,6 @@ def test_a_silent_link_is_noticed_and_left_as_in_every_run(tmp_path: Path) -> No
     (fault,) = summary["faults"]
     assert 0 < fault["detection_rtt"] < 5
     assert fault["packets_lost"] > 0
-    assert fault["packets_lost_after_detection"] == 0
     assert summary["integrity"]["bytes_lost"] == 0
     assert [bound["holds"] for bound in summary["expectations"]] == [True, True]
     assert "silent.programs" in (directory / "junit.xml").read_text(encoding="utf-8")
@@ -139,8 +138,9 @@ def test_programs_that_fork_or_close_descriptors_do_no_harm(tmp_path: Path, what
 
 
 def test_a_program_that_ends_at_once_is_what_came_of_the_run(tmp_path: Path) -> None:
-    summary, _, _ = run(tmp_path, "-n", "2", program=["true"], status=(0,))
+    summary, directory, _ = run(tmp_path, "-n", "2", program=["true"], status=(0,))
     assert summary["verdict"] == "trusted"
+    assert (directory / "report.html").exists()
     shutil.rmtree(tmp_path / "device")
     summary, _, printed = run(tmp_path, "-n", "2", program=["false"], status=(1,))
     assert all(program["failed"] for program in summary["programs"])
