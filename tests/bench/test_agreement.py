@@ -89,7 +89,7 @@ def test_every_round_is_a_sample_of_its_scenario(
         return [Compared("one", 1, next(emulated), RunFigures(1.0, 2.0, "trusted"), 1)]
 
     monkeypatch.setattr(agreement, "_compare", compare)
-    monkeypatch.setattr(agreement.shutil, "which", lambda _: "/usr/bin/ib_write_bw")
+    monkeypatch.setattr("shutil.which", lambda _: "/usr/bin/ib_write_bw")
     monkeypatch.setattr(agreement, "_compare_programs", lambda _: {"ib_write_bw": 0.2})
     valid, goodput, recovery, *programs = agreement.agreement(Setting(3, tmp_path, lambda _: None))
     assert [figure.samples for figure in programs] == [(0.2, 0.2, 0.2), (), (), (), ()]

@@ -160,9 +160,12 @@ def of_test(mark: str) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_whatever_ends_it_nothing_is_left(tmp_path: Path, mark: str, number: int) -> None:
-    """Not even what a program has started in a session of its own."""
+    """Not even what a program has started in a session of its own.
+
+    A terminal sends Ctrl-C to all processes of the command; what kills it hits one of them.
+    """
     started = subprocess.Popen(
         [*command("-n", "2", "--results", str(tmp_path)), "--", *of_program("wait")],
         cwd=tmp_path,
@@ -170,6 +173,7 @@ def test_whatever_ends_it_nothing_is_left(tmp_path: Path, mark: str, number: int
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,
+        start_new_session=True,
     )
     with started as process:
         assert process.stderr is not None
@@ -178,7 +182,7 @@ def test_whatever_ends_it_nothing_is_left(tmp_path: Path, mark: str, number: int
             line = process.stderr.readline()
             assert line
             here += "here" in line
-        process.send_signal(number)
+        (os.kill if number == signal.SIGKILL else os.killpg)(process.pid, number)
         process.stderr.read()
         assert process.wait() == (-number if number == signal.SIGKILL else 128 + number)
     wait_until(lambda: not of_test(mark), "all processes end")

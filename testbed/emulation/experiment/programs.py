@@ -215,8 +215,8 @@ class _Programs:
     def __enter__(self) -> Self:
         """Be ready to start programs, and say so."""
         become_subreaper()
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, lambda *_: sys.exit(1))  # by way of `__exit__`
+        os.setsid()  # the terminal's Ctrl-C goes to the command, which ends this in order
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # by way of `__exit__`
         die_with_parent(os.getppid(), signal.SIGTERM)
         if not Path(f"/proc/self/fd/{_REPORTS}").exists():
             os.dup2(0, _REPORTS)  # nothing else of this process shall have this number
