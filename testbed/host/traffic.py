@@ -122,8 +122,7 @@ class Traffic:
         senders = (connection.sender for connection in self._turns)
         self.senders = {sender.flow: sender for sender in senders if sender is not None}
         self._program = program_of(
-            plan.scenario.workload,
-            plan.scenario.topology,
+            plan.scenario,
             plan.host.name,
             [FlowEnd(qp.sends, qp.peer.name, qp.lane) for qp in plan.qps if qp.sends is not None],
             [
@@ -357,6 +356,7 @@ class Traffic:
             "sent": [asdict(sender.counts) for sender in self.senders.values()],
             "received": [asdict(checker.counts) for checker in checkers if checker is not None],
             "control_bytes": self.control_bytes,
+            "begun": self._program.begun,
             "refused": {reason: count for reason, count in refused.items() if count},
         }
 

@@ -25,8 +25,7 @@ from testbed.runs.making import simulate_into
 # The files of a fork, `forks/N` in the run directory: declared once for who writes and who reads.
 #
 # `Forks` makes the directory with the fork's scenario and record; the process that simulates the
-#   fork
-# adds its progress, the records of a run, and last the difference.
+# fork adds its progress, the records of a run, and last the difference.
 
 
 FORK = "fork.json"

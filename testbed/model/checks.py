@@ -7,6 +7,7 @@ check of a fabric of the real size is as fast as that of a small one.
 
 from collections import Counter
 from collections.abc import Collection, Iterator
+from functools import cache
 
 from testbed.model.errors import InputError, Problem, Remark, few
 from testbed.model.expect_checks import expectation_problems
@@ -14,7 +15,7 @@ from testbed.model.fabric.addressing import path_count
 from testbed.model.fabric.ev_set import AutoProfile, backups_per_plane, ev_count
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.checks import fault_problems, fault_remarks
-from testbed.model.flows import SIMULATED_HOPS_PER_S, flows_of, packet_hops
+from testbed.model.flows import SIMULATED_HOPS_PER_S, packet_hops
 from testbed.model.limits import size_problems, too_many_evs
 from testbed.model.operator.checks import operator_problems
 from testbed.model.own_code import OwnCode
@@ -188,31 +189,29 @@ def _convergence_remarks(scenario: Scenario, convergence_ns: int | None) -> Iter
 
 def _ev_remarks(scenario: Scenario, transport: Mrc) -> Iterator[Remark]:
     topology = scenario.topology
-    flows_from = Counter(src for src, _, _ in scenario.flows)
+    flows = scenario.flows
+    flows_from = Counter(src for src, _, _ in flows)
+    is_generated = isinstance(transport.ev_profile, AutoProfile)
     uneven, sharing, slow = "", [], []
-    if not isinstance(transport.ev_profile, AutoProfile) and (many := too_many_evs(scenario)):
+    if not is_generated and (many := too_many_evs(scenario)):
         yield Remark("transport.ev_profile", f"{many}: whether some share a path is not said")
         return
-    for flow in flows_of(scenario):
-        src, dst = flow.src, flow.dst
-        path_total = path_count(topology, src, dst)
-        if isinstance(transport.ev_profile, AutoProfile):
-            count = ev_count(topology, src, dst, transport.evs)
-            per_plane = count // topology.planes
-            backups = backups_per_plane(topology, src, dst, per_plane, transport.backup_share)
-            active = topology.planes * (per_plane - backups)
-        else:
-            evs = transport.choose_evs(topology, src, dst, lane=flow.lane, seed=scenario.seed)
-            count, active = len(evs), sum(ev.active for ev in evs)
-            path_total = len({ev.path for ev in evs})
+    known: dict[int, tuple[int, int, int]] = {}
+    wire_ns = topology.wire_bytes * 8 * NS_PER_S / (topology.planes * topology.port_rate_bps)
+    shown, base_rtt_ns = cache(show_duration), topology.propagation_rtt_ns
+    rack = cache(topology.rack_named)
+    for src, dst, lane in flows:
+        alike = rack(src) == rack(dst) if is_generated else len(known)
+        if alike not in known:
+            known[alike] = _evs_and_paths(scenario, transport, src, dst, lane)
+        count, active, path_total = known[alike]
         if transport.evs not in (None, count):
             uneven = f"{count} EVs for {topology.planes} planes, not {transport.evs}"
         if count > path_total:
-            sharing.append(f"{src.name} -> {dst.name} ({count} EVs, {path_total} paths)")
-        rate_bps = topology.planes * topology.port_rate_bps / flows_from[src.name]
-        rotation_ns = active * topology.wire_bytes * 8 * NS_PER_S / rate_bps
-        if rotation_ns > topology.propagation_rtt_ns:
-            slow.append(f"{src.name} -> {dst.name} ({active} EVs in {show_duration(rotation_ns)})")
+            sharing.append(f"{src} -> {dst} ({count} EVs, {path_total} paths)")
+        rotation_ns = active * wire_ns * flows_from[src]
+        if rotation_ns > base_rtt_ns:
+            slow.append(f"{src} -> {dst} ({active} EVs in {shown(rotation_ns)})")
     if uneven:
         yield Remark("transport.evs", f"each plane gets the same number: {uneven}")
     if sharing:
@@ -222,6 +221,25 @@ def _ev_remarks(scenario: Scenario, transport: Mrc) -> Iterator[Remark]:
         base_rtt = show_duration(topology.propagation_rtt_ns)
         what = f"a rotation through the active EVs takes longer than a base RTT ({base_rtt})"
         yield Remark("transport.evs", f"{what}, so a dead path is detected later: {few(slow)}")
+
+
+def _evs_and_paths(
+    scenario: Scenario, transport: Mrc, src_name: str, dst_name: str, lane: int
+) -> tuple[int, int, int]:
+    """The number of a flow's EVs, of those that are active, and of the paths that they share.
+
+    Of generated ones, all three are those of any other two hosts in one rack, or in two.
+    """
+    topology = scenario.topology
+    src, dst = topology.host_named(src_name), topology.host_named(dst_name)
+    if not isinstance(transport.ev_profile, AutoProfile):
+        evs = transport.choose_evs(topology, src, dst, lane=lane, seed=scenario.seed)
+        return len(evs), sum(ev.active for ev in evs), len({ev.path for ev in evs})
+    count = ev_count(topology, src, dst, transport.evs)
+    per_plane = count // topology.planes
+    backups = backups_per_plane(topology, src, dst, per_plane, transport.backup_share)
+    active = topology.planes * (per_plane - backups)
+    return count, active, path_count(topology, src, dst)
 
 
 def _workload_remarks(scenario: Scenario) -> Iterator[Remark]:

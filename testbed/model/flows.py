@@ -77,18 +77,22 @@ def fair_shares_bps(scenario: Scenario) -> dict[int, float]:
     among the flows that leave it, and among those that arrive; what a flow cannot use because of
     its other end is shared among the others (Bertsekas and Gallager, Data Networks, 6.5.2).
     """
-    signals = scenario.signals
+    signals, flows = scenario.signals, scenario.flows
     data = {
         number: (src, dst)
-        for number, (src, dst, _) in enumerate(scenario.flows)
-        if (src, dst) not in signals
+        for number, (src, dst, _) in enumerate(flows)
+        if not signals or (src, dst) not in signals
     }
-    return dict.fromkeys(range(len(scenario.flows)), 0.0) | shares_bps(scenario.topology, data)
+    return dict.fromkeys(range(len(flows)), 0.0) | shares_bps(scenario.topology, data)
 
 
 def shares_bps(topology: Topology, flows: Mapping[int, tuple[str, str]]) -> dict[int, float]:
     """The same of flows by their numbers, each given by source and destination."""
     host_bps = float(topology.planes * topology.port_rate_bps)
+    leaving = Counter(src for src, _ in flows.values())
+    arriving = Counter(dst for _, dst in flows.values())
+    if len(counts := {*leaving.values(), *arriving.values()}) == 1:  # a permutation, most often
+        return dict.fromkeys(flows, host_bps / counts.pop())
     unassigned = {number: (("out", src), ("in", dst)) for number, (src, dst) in flows.items()}
     free_bps = dict.fromkeys((end for ends in unassigned.values() for end in ends), host_bps)
     shares: dict[int, float] = {}

@@ -13,6 +13,8 @@ HEAD = "name: mine\ntopology: clos-tiny\nduration: 10 s\n"
 
 PLAIN = "workload: {kind: program, command: [sh]}"
 
+CUT = "{kind: cut, target: p0_t0_0--p0_t1_1, at: 1 s, for: 1 s"
+
 WRONG = {
     "no command": ("workload: {kind: program}", "workload.command: ", "a value"),
     "an empty one": ("workload: {kind: program, command: []}", "workload.command: ", ""),
@@ -56,6 +58,21 @@ WRONG = {
         f"{PLAIN}\noperator: [{{kind: disable, host: h0, plane: 0, at: 1 s}}]",
         "operator",
         "",
+    ),
+    "a fault after an operation of no program": (
+        f"workload: {{kind: allreduce}}\ntimeline: [{CUT}, after: {{operation: x, number: 3}}}}]",
+        "timeline[0].after: found x 3",
+        "kind: program",
+    ),
+    "an operation without a number": (
+        f"{PLAIN}\ntimeline: [{CUT}, after: {{operation: x}}}}]",
+        "timeline[0].after.number: ",
+        "a value",
+    ),
+    "an operation that may begin while another fault is in force": (
+        f"{PLAIN}\ntimeline: [{CUT}}}, {CUT}, after: {{operation: x, number: 3}}}}]",
+        "timeline[",
+        "one cut of a place at a time",
     ),
     "a busy host": (
         f"{PLAIN}\ntimeline: [{{kind: busy, target: h0, at: 1 s, for: 1 s}}]",

@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 import yaml
 
@@ -76,17 +77,17 @@ def left_over() -> list[str]:
 def test_a_program_knows_its_place_and_is_the_callers(tmp_path: Path) -> None:
     file = scenario(
         tmp_path,
-        "echo $(id -un) $RANK $WORLD_SIZE $LOCAL_RANK $MASTER_ADDR:$MASTER_PORT $MINE {hosts}"
-        ' {host} {rank} "${NOT:-{brace}}" $HOME; getent hosts $MASTER_ADDR; ibv_devices || true\n'
+        "echo $(id -un) $(hostname) $RANK $WORLD_SIZE $LOCAL_RANK $MASTER_ADDR:$MASTER_PORT $MINE"
+        ' {hosts} {host} {rank} "${NOT:-{brace}}" $HOME; getent hosts $MASTER_ADDR; ibv_devices || true\n'
         'echo "begin step 7 1000" >&$TESTBED_REPORTS; sleep 0.$RANK\n'
         'echo "end step 7" >&$TESTBED_REPORTS; echo nonsense >&$TESTBED_REPORTS',
         of={"hosts": ["h1", "h0"], "env": {"MINE": 5}},
         expect={"operations": {"count": 1}},
     )
-    process = start(file, UNDRAWN, "--print-output", "--json")
+    process = start(file, "--print-output", "--json")  # its figures are drawn, too
     out, err = process.communicate(timeout=WATCHDOG_S)
     summary = json.loads(out)["summary"]
-    expected = "nobody 1 2 0 198.18.0.2:29500 5 h1,h0 h0 1 {brace} " + NOBODY.pw_dir
+    expected = "nobody h0 1 2 0 198.18.0.2:29500 5 h1,h0 h0 1 {brace} " + NOBODY.pw_dir
     assert f"h0: {expected}\n" in err
     printed = (Path(json.loads(out)["run"]) / "programs/h0.log").read_text()
     assert printed.splitlines()[0] == expected
@@ -98,6 +99,37 @@ def test_a_program_knows_its_place_and_is_the_callers(tmp_path: Path) -> None:
     assert (step["kind"], step["hosts"], step["bytes"], step["count"]) == ("step", 2, 1000, 1)
     assert all(expectation["holds"] for expectation in summary["expectations"])
     assert summary["flows"] == []
+
+
+def test_a_fault_begins_with_an_operation_of_the_programs(tmp_path: Path) -> None:
+    """Whenever that is: the first host that begins it counts."""
+    after = {"operation": "step", "number": 2}
+    fault = {"kind": "blackhole", "target": "p0_t0_0--p0_t1_1", "at": "100 ms", "for": "300 ms"}
+    file = scenario(
+        tmp_path,
+        "for i in 0 1 2 3; do\n"
+        'echo "begin step $i" >&$TESTBED_REPORTS; sleep 1; echo "end step $i" >&$TESTBED_REPORTS\n'
+        "done",
+        timeline=[fault | {"after": after}],
+    )
+    _, summary, directory = run(file)
+    (found,) = summary["faults"]
+    steps = pl.read_parquet(directory / "operations.parquet").filter(number=2)
+    begun = min(steps["start_t"].to_list())
+    assert found["requested_s"] == pytest.approx(begun + 0.1, abs=1e-6)
+    assert found["healed_s"] - found["effective_s"] >= 0.29
+    assert not [reason for reason in summary["reasons"] if "fault" in reason]
+
+
+def test_a_program_that_checks_itself_ends_the_run_before_it_begins(tmp_path: Path) -> None:
+    script = 'test "$1" != --check || { echo "$(id -un) needs a licence"; exit 3; }'
+    file = scenario(tmp_path, script, of={"check": ["sh", "--check"]})
+    process = start(file)
+    out, err = process.communicate(timeout=WATCHDOG_S)
+    assert process.returncode == ExitStatus.MACHINE_CANNOT, out
+    assert "says: nobody needs a licence" in err
+    assert "workload.check" in err
+    assert not (tmp_path / "programs").exists()
 
 
 def test_one_that_fails_is_no_lost_byte_and_nothing_of_the_others_stays(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ EMULATED_ONLY = {
     "host-death",
     "host-freeze",
     "program",
+    "torch-training",
 }
 """The kernel's transports have no virtual time, the simulator no processes."""
 

@@ -53,7 +53,7 @@ class Crew:
         receives = [
             FlowEnd(f.number, f.src.name, f.lane) for f in self._flows if f.dst.name == host
         ]
-        return program_of(self.scenario.workload, TOPOLOGY, host, sends, receives)
+        return program_of(self.scenario, host, sends, receives)
 
     def run(self, until_ns: int) -> None:
         """Let time pass."""

@@ -46,6 +46,7 @@ from testbed.model.errors import MachineError
 from testbed.model.fabric.names import ends_at_host, link_of
 from testbed.model.fabric.nodes import Tier
 from testbed.model.fabric.topology import Topology
+from testbed.model.faults.targets import CONTROLLER
 from testbed.model.flows import base_rtt_flow, flows_of
 from testbed.model.progress import Progress
 from testbed.model.run_files.health import LinkSample
@@ -231,6 +232,15 @@ class _Run:
         """Process the messages that the controller has sent."""
         self.operator.ask(self.controller.receive())
 
+    def receive_from_programs(self) -> None:
+        """Process what the programs' process has sent: faults wait for operations to begin."""
+        if self.programs is None:
+            return
+        for message in self.programs.receive(0):
+            self.programs_over |= "over" in message
+            if "begun" in message and CONTROLLER not in self.controller.killed:
+                self.controller.process.send(message)
+
     def relay(self, messages: Sequence[Mapping[str, Any]]) -> None:
         """Pass on the controller's messages to endpoints, and their answers to it."""
         self.operator.ask(messages)
@@ -249,9 +259,7 @@ class _Run:
             if host not in self.controller.killed:
                 self.endpoints[host].check()
             del self.endpoints[host]
-        if self.programs is not None:
-            messages = self.programs.receive(0)
-            self.programs_over |= any("over" in message for message in messages)
+        self.receive_from_programs()
         if self.mapper is not None:
             self.mapper.check()
         if self.switch is not None:
@@ -367,7 +375,11 @@ def _start_devices(run: _Run, stack: ExitStack) -> None:
     assert isinstance(scenario.workload, Program)  # noqa: S101 - it is started for programs
     assert isinstance(scenario.transport, Mrc)  # noqa: S101 - it was checked
     files = library.put_into(DIRECTORY)
-    OrdinaryTraffic(topology, fabric.namespaces).install()
+    ordinary = OrdinaryTraffic(topology, fabric.namespaces)
+    ordinary.install()
+    with suppress(NetlinkError):  # a kernel without MPTCP
+        for host in topology.hosts:
+            ordinary.announce_planes(host)
     try:
         management.install(topology, fabric.namespaces)
     except NetlinkError as error:
@@ -491,19 +503,23 @@ def _announce_start(raw: Path, start: RunStart) -> None:
 
 
 def _sleep(run: _Run, seconds: float) -> int:
-    """Sleep, and meanwhile handle the messages of Clustermapper and controller.
+    """Sleep, and meanwhile handle the messages of Clustermapper, programs and controller.
 
     Returns how late the sleep ended, in ns.
     """
     end_ns = now_ns() + round(seconds * NS_PER_S)
     while (remaining_ns := end_ns - now_ns()) > 0:
         senders: list[Child | ControllerProcess] = [run.mapper] if run.mapper else []
+        if run.programs is not None and not run.programs_over:
+            senders.append(run.programs)
         if not run.controller.is_dead:
             senders.append(run.controller)
         answering = run.operator.waiting
         ready = select.select([*senders, *answering], [], [], remaining_ns / NS_PER_S)[0]
         if run.mapper in ready:
             _pass_on_denylist(run)
+        if run.programs in ready:
+            run.receive_from_programs()
         if run.controller in ready:
             run.receive_from_controller()
         for endpoint in answering:

@@ -6,6 +6,7 @@
 An operation lasts from its first line to its second, as they are read here.
 """
 
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from testbed.model.units import NS_PER_S
@@ -28,9 +29,18 @@ class _Begun(NamedTuple):
 class ReportedOperations:
     """Records the operations of all programs; times in ns."""
 
-    def __init__(self, recorder: Recorder, hosts: int) -> None:
-        """Record into the table of operations; `hosts` is the number of programs."""
+    def __init__(
+        self, recorder: Recorder, hosts: int, begun: Callable[[str, int, int], None]
+    ) -> None:
+        """Record nothing yet.
+
+        Args:
+            recorder: of the table of operations.
+            hosts: the number of programs.
+            begun: called with name, step and time when a host begins an operation.
+        """
         self._recorder = recorder
+        self._tell = begun
         self._hosts = hosts
         self._partial: dict[str, bytes] = {}
         self._open: dict[tuple[str, str, int], _Begun] = {}
@@ -69,6 +79,7 @@ class ReportedOperations:
             return False
         self._names.add(name)
         self._open[host, name, int(step)] = _Begun(now_ns, int(size))
+        self._tell(name, int(step), now_ns)
         return True
 
     def flush(self) -> None:

@@ -8,6 +8,7 @@ process, which ends it.
 import os
 import pwd
 import selectors
+import shlex
 import shutil
 import signal
 import subprocess
@@ -21,8 +22,9 @@ from typing import Any, Final, Self
 from testbed.device.library import Library
 from testbed.emulation.endpoint.clock import now_ns
 from testbed.emulation.experiment.operations import ReportedOperations
-from testbed.model.errors import InputError
+from testbed.model.errors import InputError, MachineError
 from testbed.model.fabric.addressing import management_address
+from testbed.model.faults.kinds import OperationStart
 from testbed.model.file_names import is_there
 from testbed.model.run_files.layout import PROGRAMS, RAW
 from testbed.model.run_files.run import ProgramRecord
@@ -32,7 +34,7 @@ from testbed.model.workload import Program, members
 from testbed.results.records import OPERATIONS, Recorder, raw_path
 from testbed.rights import caller
 from testbed.sandbox.channel import Channel
-from testbed.sandbox.namespaces import entered_by_name
+from testbed.sandbox.namespaces import entered_by_name, take_hostname
 from testbed.sandbox.processes import Child, spawn
 from testbed.sandbox.system_calls import become_subreaper, children_of
 
@@ -48,6 +50,11 @@ _REPORTS: Final = 3
 GRACE_S: Final = 3.0
 """How long programs have to end: after SIGTERM, and when one of them has failed."""
 
+CHECK_S: Final = 60.0
+"""How long a program's own check may take. Ours."""
+
+_MOST_SAID: Final = 2000
+
 MOST_OUTPUT: Final = 64 << 20
 """Bytes of a program's output that are kept. Ours."""
 
@@ -57,10 +64,11 @@ _MOST_ROUNDS: Final = 100
 
 
 def require_programs(scenario: Scenario) -> None:
-    """Check that the command of a scenario can be started here.
+    """Check that the command of a scenario can be started here, and what it checks itself.
 
     Raises:
         InputError: there is no such program or directory, or it is not executable.
+        MachineError: its own check has failed.
     """
     program = scenario.workload
     if not isinstance(program, Program):
@@ -69,7 +77,12 @@ def require_programs(scenario: Scenario) -> None:
     if not is_there(directory, Path.is_dir):
         found = f"{directory}, which {'is no directory' if is_there(directory) else 'is not there'}"
         raise InputError.of("workload.directory", found, "a directory")
-    name = program.command_of(0, scenario.topology)[0]
+    _require_program(program, directory, program.command_of(0, scenario.topology)[0])
+    if program.check:
+        _run_check(program, directory, program.command_of(0, scenario.topology))
+
+
+def _require_program(program: Program, directory: Path, name: str) -> None:
     if "/" not in name:
         if shutil.which(name, path=_path(program)) is None:
             remedy = f"apt install {_PACKAGES[name]}" if name in _PACKAGES else ""
@@ -85,7 +98,33 @@ def require_programs(scenario: Scenario) -> None:
         raise InputError.of("workload.command[0]", name, expected, f"chmod +x {file}")
 
 
-_PACKAGES: Final = {"ib_write_bw": "perftest", "ib_write_lat": "perftest"}
+def _run_check(program: Program, directory: Path, command: list[str]) -> None:
+    """Run the program's own check, as its user."""
+    check = [*command, *program.check]
+    what, remedy = shlex.join(check), "workload.check has the run begin only if that succeeds"
+    try:
+        done = subprocess.run(  # noqa: S603 - the scenario's own, as it announces
+            check,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            cwd=directory,
+            env=_environment(program),
+            timeout=CHECK_S,
+            check=False,
+            **_as_user(),
+        )
+    except OSError as error:
+        raise MachineError(f"{what} cannot be started: {error.strerror}", remedy) from error
+    except subprocess.TimeoutExpired as error:
+        raise MachineError(f"{what} has not ended within {CHECK_S:g} s", remedy) from error
+    if done.returncode:
+        said = done.stdout[-_MOST_SAID:].decode("utf-8", "replace").strip()
+        reason = f"says: {said}" if said else f"ended with status {done.returncode}"
+        raise MachineError(f"{what} {reason}", remedy)
+
+
+_PACKAGES: Final = {"ib_write_bw": "perftest", "ib_write_lat": "perftest", "mptcpize": "mptcpize"}
 
 
 def _path(program: Program) -> str:
@@ -93,6 +132,28 @@ def _path(program: Program) -> str:
     return program.env.get("PATH") or os.pathsep.join(
         (str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))
     )
+
+
+def _environment(program: Program) -> dict[str, str]:
+    """The variables of a program, but for those of its place and its device."""
+    return {
+        **{key: value for key, value in os.environ.items() if not key.startswith("SUDO_")},
+        **_of_user(),
+        "PATH": _path(program),
+        **program.env,
+    }
+
+
+def _as_user() -> dict[str, Any]:
+    """Arguments with which a process is started as the caller of sudo, in a session of its own."""
+    user = caller()
+    groups = None if user is None else user.groups
+    return {
+        "start_new_session": True,
+        "user": None if user is None else user.uid,
+        "group": None if groups is None else groups[0],
+        "extra_groups": groups,
+    }
 
 
 def start_programs(
@@ -104,9 +165,9 @@ def start_programs(
 ) -> Child:
     """Start the process; it starts the programs when it is told to.
 
-    It understands `{"start_ns": t}` and `{"finish": True}`. It sends `{"over": True}` when all
-    programs have ended, or one has failed, and at the end `{"finished": {"programs": [...],
-    "open": [...]}}`.
+    It understands `{"start_ns": t}` and `{"finish": True}`. It sends `{"begun": {...}, "at_ns": t}`
+    when an operation begins for which a fault waits, `{"over": True}` when all programs have ended,
+    or one has failed, and at the end `{"finished": {"programs": [...], "open": [...]}}`.
 
     Args:
         scenario: has the command.
@@ -186,6 +247,7 @@ class _Programs:
     _finishing: bool = False
     _stack: ExitStack = field(default_factory=ExitStack)
     _operations: ReportedOperations = field(init=False)
+    _awaited: set[OperationStart] = field(default_factory=set)
 
     def __enter__(self) -> Self:
         """Be ready to start programs, and say so."""
@@ -197,7 +259,9 @@ class _Programs:
         self._stack.enter_context(recorder)
         self._stack.enter_context(self._selector)
         hosts = members(self._program.hosts, self.scenario.topology)
-        self._operations = ReportedOperations(recorder, len(hosts))
+        self._operations = ReportedOperations(recorder, len(hosts), self._begun)
+        faults = self.scenario.timeline
+        self._awaited = {fault.after for fault in faults if fault.after is not None}
         self._selector.register(self.channel, selectors.EVENT_READ, self._command)
         self.channel.send({"ready": True})
         return self
@@ -249,6 +313,13 @@ class _Programs:
                 self._finishing = True
                 self._stop_all()
 
+    def _begun(self, name: str, step: int, at_ns: int) -> None:
+        """Tell the run of the first host that begins an operation for which a fault waits."""
+        start = OperationStart(operation=name, number=step)
+        if start in self._awaited:
+            self._awaited.remove(start)
+            self.channel.send({"begun": start.model_dump(), "at_ns": at_ns})
+
     def _tell_when_over(self, now: int) -> None:
         """Tell the run when all have ended; where one has failed the others get some time."""
         if self._told or not self._running or self._finishing:
@@ -276,6 +347,7 @@ class _Programs:
         reports, reports_there = os.pipe()
         try:
             with entered_by_name(running.host):
+                take_hostname(running.host)  # of this process, too, until the next one is started
                 running.process = self._popen(running, world_size, there, reports_there)
         except (OSError, ValueError) as error:
             running.error = getattr(error, "strerror", None) or str(error)
@@ -297,7 +369,6 @@ class _Programs:
     def _popen(
         self, running: _Running, world_size: int, output: int, reports: int
     ) -> "subprocess.Popen[bytes]":
-        user = caller()
         return subprocess.Popen(  # noqa: S603 - the scenario's own, as it announces
             self._program.command_of(running.rank, self.scenario.topology),
             stdin=subprocess.DEVNULL,
@@ -307,19 +378,14 @@ class _Programs:
             env=self._environment(running, world_size),
             pass_fds=(_REPORTS,),
             preexec_fn=lambda: os.dup2(reports, _REPORTS),  # noqa: PLW1509 - there are no threads
-            start_new_session=True,
-            user=None if user is None else user.uid,
-            group=None if user is None else user.groups[0],
-            extra_groups=None if user is None else user.groups,
+            **_as_user(),
         )
 
     def _environment(self, running: _Running, world_size: int) -> dict[str, str]:
         topology = self.scenario.topology
         first = topology.host_named(members(self._program.hosts, topology)[0])
         own = {
-            **{key: value for key, value in os.environ.items() if not key.startswith("SUDO_")},
-            **_of_user(),
-            "PATH": _path(self._program),
+            **_environment(self._program),
             "RANK": str(running.rank),
             "WORLD_SIZE": str(world_size),
             "LOCAL_RANK": "0",
@@ -328,7 +394,7 @@ class _Programs:
             "MASTER_ADDR": str(management_address(first)),
             "MASTER_PORT": str(MASTER_PORT),
             REPORTS: str(_REPORTS),
-            **self._program.env,
+            **self._program.env,  # it may set these, too
         }
         return own | self.device.environment(own)
 

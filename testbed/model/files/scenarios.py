@@ -379,9 +379,10 @@ def load_fault(text: str, topology: Topology) -> Fault:
     fault = validated(_Request, {"fault": entry}, document, rtt=topology.round_trip).fault
     problems = [*single_fault_problems(topology, fault, "fault")]
     repeats = isinstance(fault, TemporaryFault) and fault.every is not None
-    if fault.at or repeats:
-        where = "fault.at" if fault.at else "fault.every"
+    given = {"at": bool(fault.at), "every": repeats, "after": fault.after is not None}
+    for key in (key for key, is_given in given.items() if is_given):
+        where = f"fault.{key}"
         expected = "no such key: a fault injected by hand begins now, once"
-        problems.append(Problem(where, document.texts[where], expected))
+        problems.append(Problem(where, document.texts.get(where, str(fault.after)), expected))
     raise_any(map(document.located, problems))
     return fault

@@ -146,12 +146,14 @@ class HostRecord(BaseModel):
 
     Attributes:
         control_bytes: bytes of its control packets on the wire while the workload ran.
+        begun: transfers with an end that it has begun to send.
         refused: packets that it did not accept, by reason.
     """
 
     model_config = ConfigDict(frozen=True)
 
     control_bytes: int = 0
+    begun: int = 0
     refused: dict[str, int] = {}
 
 

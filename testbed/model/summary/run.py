@@ -77,7 +77,7 @@ class OperationSummary(MetricGroup):
     run ends."""
 
     begun: Annotated[int, Metric(views=View.USUAL, compared=Comparison())]
-    """Operations that a host has begun; transfers whose start is before the end of the run."""
+    """Operations that a host has begun; transfers of which something was posted."""
 
     count: Annotated[
         int, Metric(title="finished", views=View.USUAL, compared=Comparison("finished"))

@@ -133,17 +133,12 @@ def _reported(data: RunData) -> Iterator[OperationSummary]:
 def _transfers(data: RunData, workload: Connections) -> _Asked:
     done = set(data.tables[OPERATIONS]["number"])
     planned = workload.with_end
-    begun = {
-        number
-        for number, transfer in planned.items()
-        if transfer.start_ns(data.topology) < data.scenario.duration
-    }
     return _Asked(
         kind=workload.operation,
         hosts=1,
         bytes=int(np.median([transfer.size for transfer in planned.values()])),
         planned=len(planned),
-        begun=len(begun | done),
+        begun=max(len(done), sum(host.begun for host in data.run.hosts.values())),
         unfinished=len(planned) - len(done),
     )
 

@@ -46,12 +46,14 @@ class Worker:
         offers: how many jobs of each form it makes at a time.
         unfit: why it makes no runs of a form; empty for those that it makes.
         calibration: what its machine carries (`Capacity`); None if that is not known.
+        unmeasured: why it is not, if it could not be measured.
     """
 
     host: str
     offers: Mapping[Form, int]
     unfit: Mapping[Form, str] = field(default_factory=dict)
     calibration: Mapping[str, Any] | None = None
+    unmeasured: str = ""
 
     @property
     def answered(self) -> bool:
@@ -71,7 +73,7 @@ class Worker:
         offers: dict[Form, int] = {"emulated": emulations, "simulated": info["nthreads"]}
         said = said or {"host": address, "error": _SILENT}
         unfit = said.get("unfit") or dict.fromkeys(FORMS, said.get("error", ""))
-        return cls(said["host"], offers, unfit, said.get("calibration"))
+        return cls(said["host"], offers, unfit, said.get("calibration"), said.get("unmeasured", ""))
 
 
 @dataclass(slots=True, eq=False)
@@ -312,7 +314,7 @@ def _lost(name: str, losses: int) -> RunFailedError:
 
 
 def _in_background(function: Callable[..., object], *arguments: object) -> threading.Thread:
-    """Call a function that waits for all workers in a thread: one of them may hang, or go."""
+    """Call a function that waits for all workers, of which one may hang, or go."""
 
     def call() -> None:
         with suppress(Exception):  # what a worker could not do it says itself

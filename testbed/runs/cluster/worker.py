@@ -32,8 +32,8 @@ from testbed.runs.store import manifest_of
 from testbed.runs.turns import turn
 
 OF_START = ".cluster-"
-"""How the names of files begin that a command has in a campaign's directory while it uses a
-cluster: certificates, and one by which workers see that the directory is theirs as well."""
+"""How the names of a command's files begin in its directory while it uses a cluster: certificates,
+and one by which workers see that the directory is theirs as well."""
 
 MOST_PACKED_BYTES = 64 << 20
 """The largest run that comes back by Dask, from a worker that does not have the directory."""
@@ -42,11 +42,10 @@ _KEPT_CHARACTERS = 200
 """Of what a failed command printed, from its end."""
 
 _DOCTOR_S = 25.0
+_MEASURING_S = 40.0
 
 _TURN_S = 20.0
 """How long a worker waits for its turn to measure what its machine carries."""
-
-_TAKEN = "another campaign emulates there, so what the machine carries cannot be measured now"
 
 
 def dask_setup(_worker: object) -> None:
@@ -111,7 +110,7 @@ def _description(listens: str, *, emulates: bool) -> dict[str, Any]:
     if doctor["able"] and "capacity" not in doctor:
         doctor = _measured(doctor, as_root)
     if doctor["able"]:
-        return {"calibration": doctor.get("capacity")}
+        return {"calibration": doctor.get("capacity"), "unmeasured": doctor.get("unmeasured", "")}
     findings = doctor.get("findings", ())
     missing = [each["name"] for each in findings if each["required"] and not each["ok"]]
     failed = f"testbed doctor fails there: {doctor.get('error', 'no reason given')}"
@@ -128,21 +127,32 @@ def _measured(doctor: dict[str, Any], as_root: Sequence[str]) -> dict[str, Any]:
         if has_waited.is_set() and "capacity" in (found := _doctor(*as_root)):
             return found  # another worker of this machine has measured it
         if not is_ours:
-            return doctor | {"able": False, "error": _TAKEN}
-        measured = _doctor(*as_root, options=("--measure",))
-    return measured if measured["able"] else doctor
+            taken = "another campaign emulates there, so what it carries cannot be measured now"
+            return doctor | {"able": False, "error": taken}
+        measured = _doctor(*as_root, options=("--measure",), limit_s=_MEASURING_S)
+    if not measured["able"]:
+        # A worker that is not root cannot end what sudo has started: that measures to its end.
+        why = measured.get("error", "testbed doctor --measure fails there")
+        measured = _doctor(*as_root) | {"unmeasured": why}
+    return measured
 
 
-def _doctor(*as_root: str, options: Sequence[str] = ()) -> dict[str, Any]:
+def _doctor(
+    *as_root: str, options: Sequence[str] = (), limit_s: float = _DOCTOR_S
+) -> dict[str, Any]:
     """What `testbed doctor` finds here."""
     command = [*as_root, *interpreter.TESTBED, "doctor", "--json", *options]
     remedy = f"; {_sudo_rule()}" if as_root else ""
     try:
         done = interpreter.run(
-            command, capture_output=True, timeout=_DOCTOR_S, encoding="utf-8", errors="replace"
+            command, capture_output=True, timeout=limit_s, encoding="utf-8", errors="replace"
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return {"able": False, "error": f"{type(error).__name__}: {error}{remedy}"}
+        why = f"{type(error).__name__}: {error}{remedy}"
+        cause = error.__context__ or error  # it cannot be killed where sudo has started it
+        if isinstance(cause, subprocess.TimeoutExpired):
+            why = f"{' '.join(('testbed doctor', *options))} took longer than {limit_s:g} s there"
+        return {"able": False, "error": why}
     try:
         return dict(json.loads(done.stdout))
     except ValueError:  # it has printed no JSON
