@@ -26,10 +26,9 @@ from testbed.results.scratch import scratch
 from testbed.results.shortage import shortage
 from testbed.runs.cluster.place import EXECUTES, is_protected
 from testbed.runs.job import FORMS, How, Job, JobRecord, identity, identity_of
-from testbed.runs.process import NOT_BEGUN, LocalExecutor
+from testbed.runs.process import NOT_BEGUN, LocalExecutor, turn
 from testbed.runs.result import Result
 from testbed.runs.store import manifest_of
-from testbed.runs.turns import turn
 
 OF_START = ".cluster-"
 """How the names of a command's files begin in its directory while it uses a cluster: certificates,
