@@ -54,6 +54,19 @@ class Machines:
 
         return cls(find, force, warn)
 
+    @classmethod
+    def pacing(cls, *, showing: Showing = silently, warn: Warn = to_stderr) -> "Machines":
+        """This machine where programs send on a simulated fabric; it is measured each time."""
+
+        def find() -> "tuple[Capacity, ...]":
+            from testbed.paced.fitting import measured
+
+            with showing() as progress:
+                progress("measuring what this machine carries", 0.0)
+                return (measured(),)
+
+        return cls(find, warn=warn)
+
     @cached_property
     def capacities(self) -> "tuple[Capacity, ...]":
         """What each of them carries; none: it is not known.

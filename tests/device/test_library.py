@@ -46,7 +46,9 @@ def test_its_functions_have_the_real_librarys_versions(tmp_path: Path) -> None:
         symbols(tmp_path / PRELOAD),
         symbols(REAL),
     )
-    assert {name for name in preload if not name.startswith("mrc_")} == set(versioned)
+    others = {"bind", "getaddrinfo", "gethostbyname"}  # of the C library (names.c)
+    assert {name for name in preload if not name.startswith("mrc_")} - others == set(versioned)
+    assert others <= preload.keys()
     assert not any(preload.values())
     assert {name: real[name] for name in versioned} == versioned
 

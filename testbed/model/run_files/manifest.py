@@ -34,7 +34,8 @@ class Manifest(BaseModel):
     """`manifest.json`: enough to make a run again, and to know what it ran on.
 
     Attributes:
-        simulated: whether the run took place in virtual time.
+        simulated: whether the fabric was simulated: no packet crossed a kernel.
+        paced: whether its time kept step with the clock, because programs sent on it.
         scenario: the resolved scenario, its topology included, as JSON.
         seed: the scenario's.
         code: version of the code that decides the results of a run.
@@ -60,6 +61,7 @@ class Manifest(BaseModel):
     model_config = ConfigDict(frozen=True, extra="allow")
 
     simulated: bool = False
+    paced: bool = False
     scenario: Any = None
     seed: int = 1
     code: str | None = None
