@@ -47,8 +47,8 @@ try:
     import torch
 except ModuleNotFoundError:
     sys.exit(
-        f"{sys.executable} has no torch: apt install python3-torch python3-numpy, or see "
-        "docs/torch.md"
+        f"{sys.executable} has no torch: apt install python3-torch python3-numpy "
+        "libopenblas0-pthread, or see docs/torch.md"
     )
 if options.check:
     sys.exit()

@@ -19,6 +19,8 @@ _AROUND_THE_CORE = (
     "host/recording/qp_records",
     "host/rounds",
     "host/traffic",
+    "sim/egress",
+    "sim/egress",
     "sim/engine",
     "sim/host",
     "sim/link",

@@ -15,6 +15,7 @@ from testbed import fast, installation
 from testbed.cli.bench import bench
 from testbed.cli.clean import clean
 from testbed.cli.compare import compare
+from testbed.cli.device import device
 from testbed.cli.doctor import doctor
 from testbed.cli.ev_modes import run_mode
 from testbed.cli.fault import commands as fault_commands
@@ -176,7 +177,7 @@ def command_line() -> typer.Typer:
     )
     app.callback()(_callback)
     commands: dict[str, tuple[Callable[..., None], ...]] = {
-        "Run": (run, simulate, shell, write_bw, write_lat),
+        "Run": (run, simulate, device, shell, write_bw, write_lat),
         "Look at runs": (watch, replay, report, compare),
         "Look at a fabric": (list_, validate, schema, topo, paths, trace),
         "Judge": (figures, bench),

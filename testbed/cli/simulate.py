@@ -1,6 +1,7 @@
 """`testbed simulate`: an experiment in virtual time, without root, from its file to its report."""
 
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from testbed.cli.live import Watch, ending_on_ctrl_c, print_address, watch_options
@@ -30,27 +31,31 @@ def simulate(*, options: RunOptions, watch: Watch) -> None:
     """
     from testbed.runs.job import How
 
-    @contextmanager
-    def watched(scenario: "Scenario", directory: "RunDirectory") -> "Iterator[SimulatedRun | None]":
-        if watch.where is None:
-            yield None
-            return
-        from testbed.live.observing import SimulatedRun
-        from testbed.live.serving import serving
-        from testbed.live.stream.packets import flow_in_slow_motion
-        from testbed.live.stream.writer import STREAM
-
-        stream = directory.path / STREAM
-        stream.touch()
-        with serving(stream, watch.where) as site:
-            print_address(site.address, site.port)
-            slow_flow = flow_in_slow_motion(scenario, watch.packets, live=True)
-            observer = SimulatedRun(scenario, directory.path, site, slow_flow)
-            try:
-                with ending_on_ctrl_c(observer.end):
-                    yield observer
-            finally:
-                observer.finish()
-
     how = How(options.drawn, options.require_trusted)
-    make_runs(options, "simulated", how, watch, watched)
+    make_runs(options, "simulated", how, watch, partial(watching_simulated, watch))
+
+
+@contextmanager
+def watching_simulated(
+    watch: Watch, scenario: "Scenario", directory: "RunDirectory"
+) -> "Iterator[SimulatedRun | None]":
+    """Watch a run on a simulated fabric during a block, if the options say so."""
+    if watch.where is None:
+        yield None
+        return
+    from testbed.live.observing import SimulatedRun
+    from testbed.live.serving import serving
+    from testbed.live.stream.packets import flow_in_slow_motion
+    from testbed.live.stream.writer import STREAM
+
+    stream = directory.path / STREAM
+    stream.touch()
+    with serving(stream, watch.where) as site:
+        print_address(site.address, site.port)
+        slow_flow = flow_in_slow_motion(scenario, watch.packets, live=True)
+        observer = SimulatedRun(scenario, directory.path, site, slow_flow)
+        try:
+            with ending_on_ctrl_c(observer.end):
+                yield observer
+        finally:
+            observer.finish()

@@ -48,7 +48,7 @@ from testbed.device.structures import (
     within,
     write,
 )
-from testbed.emulation.endpoint.device import Device
+from testbed.emulation.endpoint.base_device import BaseDevice
 from testbed.model.fabric.addressing import host_of_nic
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import PAYLOAD_MTU
@@ -129,7 +129,7 @@ class Controller:
             qps: the queue pairs of all programs.
         """
         self._qps = qps
-        self._device: Device | None = None
+        self._device: BaseDevice | None = None
         self.evs = EvProfiles(qps)
         self._cc: dict[int, CcSettings] = {}
         self._disabled = frozenset[int]()
@@ -150,12 +150,12 @@ class Controller:
         }
 
     @property
-    def device(self) -> Device:
+    def device(self) -> BaseDevice:
         """The NIC, which a program has opened."""
         assert self._device is not None  # noqa: S101 - only programs that have opened it ask
         return self._device
 
-    def attach(self, device: Device, now_ns: int) -> None:
+    def attach(self, device: BaseDevice, now_ns: int) -> None:
         """Control a NIC that has just been opened."""
         self._device = self.evs.device = device
         device.observe(self.evs.observe)

@@ -45,7 +45,7 @@ from testbed.device.structures import (
     within,
     write,
 )
-from testbed.emulation.endpoint.device import Device
+from testbed.emulation.endpoint.base_device import BaseDevice
 from testbed.host.plan import ev_entries
 from testbed.model.fabric.addressing import (
     carrier_address,
@@ -120,7 +120,7 @@ class EvProfiles:
         queues: where events go.
     """
 
-    device: Device
+    device: BaseDevice
 
     def __init__(self, qps: Callable[[], Iterable[ProgramQp]]) -> None:
         self._qps = qps

@@ -40,8 +40,7 @@ from testbed.device.queues import (
     event,
 )
 from testbed.device.rings import ProgramError
-from testbed.emulation.endpoint.clock import now_ns
-from testbed.emulation.endpoint.device import Device
+from testbed.emulation.endpoint.base_device import BaseDevice
 from testbed.model.closeable import Closeable
 from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.mrc import MemoryTable, QpState
@@ -98,6 +97,13 @@ _REQUESTS_AT_ONCE: Final = 64
 Answer = tuple[Reply, list[int]]
 
 
+def owner_of(connection: socket.socket) -> tuple[int, int]:
+    """The process at the other end of a connection, and its user (unix(7))."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, _ = _CREDENTIALS.unpack(credentials)
+    return pid, uid
+
+
 class Program(Closeable):
     """A program that uses the NIC.
 
@@ -107,18 +113,19 @@ class Program(Closeable):
         doorbell: an eventfd by which it wakes the NIC.
     """
 
-    def __init__(self, connection: socket.socket, controller: Controller) -> None:
+    def __init__(
+        self, connection: socket.socket, controller: Controller, clock: Callable[[], int]
+    ) -> None:
         """Take over a connection, which does not block.
 
         Args:
             connection: to the program.
             controller: the state that controllers set of the NIC.
+            clock: the time of the fabric, in ns.
         """
-        credentials = connection.getsockopt(
-            socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size
-        )
-        self.pid: int = _CREDENTIALS.unpack(credentials)[0]
-        self.device: Device | None = None
+        self.pid, _ = owner_of(connection)
+        self._clock = clock
+        self.device: BaseDevice | None = None
         self._connection = connection
         self._memory: Memory = ProcessMemory(self.pid)
         self._to_thread: socket.socket | None = None
@@ -135,7 +142,7 @@ class Program(Closeable):
         except OSError:
             os.close(self.doorbell)
             raise
-        self._operations: dict[int, Callable[[Device, Request], Answer]] = {
+        self._operations: dict[int, Callable[[BaseDevice, Request], Answer]] = {
             Op.ALLOC_PD: self._alloc_pd,
             Op.DEALLOC_PD: self._dealloc_pd,
             Op.REG_MR: self._reg_mr,
@@ -190,7 +197,7 @@ class Program(Closeable):
 
     # --- its requests -------------------------------------------------------------------------
 
-    def serve(self, open_device: Callable[[], Device]) -> bool:
+    def serve(self, open_device: Callable[[], BaseDevice]) -> bool:
         """Answer the requests that wait; returns whether it is still there.
 
         Raises:
@@ -224,7 +231,7 @@ class Program(Closeable):
         else:
             self._connection.send(data)
 
-    def _answer(self, request: Request, open_device: Callable[[], Device]) -> Answer:
+    def _answer(self, request: Request, open_device: Callable[[], BaseDevice]) -> Answer:
         if request.op == Op.OPEN:
             return self._open(request, open_device)
         operation = self._operations.get(request.op)
@@ -235,7 +242,7 @@ class Program(Closeable):
         except OSError as error:
             return Reply(error.errno or errno.EINVAL), []
 
-    def _open(self, request: Request, open_device: Callable[[], Device]) -> Answer:
+    def _open(self, request: Request, open_device: Callable[[], BaseDevice]) -> Answer:
         if request.version != VERSION:
             return Reply(errno.EPROTO), []
         descriptors = [self.doorbell, self._events.reader]
@@ -306,15 +313,15 @@ class Program(Closeable):
 
     # --- memory -------------------------------------------------------------------------------
 
-    def _alloc_pd(self, _device: Device, _request: Request) -> Answer:
+    def _alloc_pd(self, _device: BaseDevice, _request: Request) -> Answer:
         self._require_room()
         return Reply(handle=self._add(ProtectionDomain())), []
 
-    def _dealloc_pd(self, _device: Device, request: Request) -> Answer:
+    def _dealloc_pd(self, _device: BaseDevice, request: Request) -> Answer:
         self._remove(ProtectionDomain, request.handle)
         return Reply(), []
 
-    def _reg_mr(self, device: Device, request: Request) -> Answer:
+    def _reg_mr(self, device: BaseDevice, request: Request) -> Answer:
         pd = self._get(ProtectionDomain, request.handle)
         self._require_room()
         size, end = request.length, 1 << 64
@@ -328,7 +335,7 @@ class Program(Closeable):
             pd.table.register(region)
         return Reply(handle=self._add((pd, region)), key=key), []
 
-    def _dereg_mr(self, device: Device, request: Request) -> Answer:
+    def _dereg_mr(self, device: BaseDevice, request: Request) -> Answer:
         pd, region = self._remove(tuple, request.handle)
         pd.users -= 1
         del pd.regions[region.rkey]
@@ -339,16 +346,16 @@ class Program(Closeable):
 
     # --- completion queues --------------------------------------------------------------------
 
-    def _create_channel(self, _device: Device, _request: Request) -> Answer:
+    def _create_channel(self, _device: BaseDevice, _request: Request) -> Answer:
         self._require_room()
         channel = Channel()
         return Reply(handle=self._add(channel)), [channel.reader]
 
-    def _destroy_channel(self, _device: Device, request: Request) -> Answer:
+    def _destroy_channel(self, _device: BaseDevice, request: Request) -> Answer:
         self._remove(Channel, request.handle).close()
         return Reply(), []
 
-    def _create_cq(self, _device: Device, request: Request) -> Answer:
+    def _create_cq(self, _device: BaseDevice, request: Request) -> Answer:
         self._require_room()
         _require_depth(request.depth, MAX_CQE)
         channel = self._get(Channel, request.channel) if request.channel else None
@@ -361,13 +368,13 @@ class Program(Closeable):
             self._ev_events[handle] = self._controller.add_queue(cq, request.depth)
         return Reply(handle=handle), [cq.ring.fd]
 
-    def _resize_cq(self, _device: Device, request: Request) -> Answer:
+    def _resize_cq(self, _device: BaseDevice, request: Request) -> Answer:
         _require_depth(request.depth, MAX_CQE)
         cq: ProgramCq = self._get(ProgramCq, request.handle)
         cq.resize(request.depth)
         return Reply(), [cq.ring.fd]
 
-    def _destroy_cq(self, _device: Device, request: Request) -> Answer:
+    def _destroy_cq(self, _device: BaseDevice, request: Request) -> Answer:
         cq = self._remove(ProgramCq, request.handle)
         del self._cqs[request.handle]
         events = self._ev_events.pop(request.handle, None)
@@ -380,7 +387,7 @@ class Program(Closeable):
 
     # --- queue pairs --------------------------------------------------------------------------
 
-    def _create_qp(self, device: Device, request: Request) -> Answer:
+    def _create_qp(self, device: BaseDevice, request: Request) -> Answer:
         self._require_room()
         for depth in (request.depth, request.recv_depth):
             _require_depth(depth, MAX_DEPTH)
@@ -414,7 +421,7 @@ class Program(Closeable):
         self._qps[handle] = qp
         return Reply(handle=handle, key=verbs.qp_num), [qp.sends.fd, qp.receives.fd]
 
-    def _modify_qp(self, _device: Device, request: Request) -> Answer:
+    def _modify_qp(self, _device: BaseDevice, request: Request) -> Answer:
         qp: ProgramQp = self._get(ProgramQp, request.handle)
         verbs, mask = qp.verbs, IbvMask(request.mask & ~MODIFY_MRC)
         if IbvMask.ACCESS_FLAGS in mask:
@@ -436,11 +443,11 @@ class Program(Closeable):
         except ValueError as error:
             raise OSError(errno.EHOSTUNREACH, str(error)) from error
         if state is QpState.RTR:
-            self._controller.evs.connected(qp, now_ns())
+            self._controller.evs.connected(qp, self._clock())
         qp.changed(state)
         return Reply(), []
 
-    def _set_mrc(self, _device: Device, request: Request) -> Answer:
+    def _set_mrc(self, _device: BaseDevice, request: Request) -> Answer:
         qp: ProgramQp = self._get(ProgramQp, request.handle)
         if request.length != QP_ATTR.size:
             raise OSError(errno.EINVAL, f"a struct mrc_qp_attr of {request.length} bytes")
@@ -463,11 +470,11 @@ class Program(Closeable):
         except PayloadError as error:
             raise OSError(errno.EFAULT, str(error)) from error
 
-    def _query_qp(self, _device: Device, request: Request) -> Answer:
+    def _query_qp(self, _device: BaseDevice, request: Request) -> Answer:
         qp = self._get(ProgramQp, request.handle)
         return Reply(state=_IBV_STATES[qp.verbs.state]), []
 
-    def _destroy_qp(self, device: Device, request: Request) -> Answer:
+    def _destroy_qp(self, device: BaseDevice, request: Request) -> Answer:
         qp = self._remove(ProgramQp, request.handle)
         del self._qps[request.handle]
         for each in (qp.pd, *qp.cqs):
@@ -483,14 +490,14 @@ class Program(Closeable):
         kind = IbvEvent.PORT_ACTIVE if up else IbvEvent.PORT_ERR
         self._events.send(event(0, kind, plane + 1))
 
-    def _query_ports(self, device: Device, _request: Request) -> Answer:
+    def _query_ports(self, device: BaseDevice, _request: Request) -> Answer:
         every = (1 << device.topology.planes) - 1
         down, disabled = device.context.down_planes, device.context.disabled_planes
         return Reply(state=every & ~_bits(down), key=every & ~_bits(disabled)), []
 
-    def _control(self, _device: Device, request: Request) -> Answer:
+    def _control(self, _device: BaseDevice, request: Request) -> Answer:
         if request.handle != Call.POLL_EV_EVENTS:
-            return self._controller.call(self._memory, self.pid, request, now_ns()), []
+            return self._controller.call(self._memory, self.pid, request, self._clock()), []
         events = self._ev_events.get(request.cookie)
         if events is None:
             raise OSError(errno.EINVAL, f"{request.cookie} is no queue of EV events")
@@ -498,7 +505,7 @@ class Program(Closeable):
 
     # --- what it has sent, and its end --------------------------------------------------------
 
-    def _report(self, device: Device, _request: Request) -> Answer:
+    def _report(self, device: BaseDevice, _request: Request) -> Answer:
         sent = self._sent
         dilation = round(device.topology.dilation * 1000)
         time_ns = max(sent.last_ns - sent.first_ns, 0)

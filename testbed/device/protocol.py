@@ -8,6 +8,13 @@ VERSION: Final = 1
 SOCKET: Final = "\0mrc-nic"
 """The NIC's abstract socket, one in each network namespace."""
 
+SOCKET_VARIABLE: Final = "MRC_NIC"
+"""The environment variable that names another one, without the zero at its beginning."""
+
+HOSTS_VARIABLE: Final = "MRC_HOSTS"
+ADDRESS_VARIABLE: Final = "MRC_ADDRESS"
+"""What c/names.c reads: names and addresses of hosts that share a loopback, and the own address."""
+
 MAX_SGE: Final = 16
 MAX_INLINE: Final = 256
 MAX_DEPTH: Final = 16_384

@@ -94,7 +94,8 @@ def main(directory: Path, real: Path, at_s: float, *, allow_code: bool) -> None:
         scenario = load_recorded(directory / SCENARIO)
         if not allow_code:
             require_no_code(scenario)
-        simulate_into(directory, scenario, progress=progress)
+        together = scenario.model_copy(update={"interference": False})
+        simulate_into(directory, together, progress=progress)
         fork = [*recorded_stream(directory)]
         (directory / STREAM).write_text("".join(map(to_line, fork)), encoding="utf-8")
         found = difference([*StreamReader(real).new_records()], fork, at_s)

@@ -11,7 +11,6 @@ from testbed.model.fabric.topology import Topology
 from testbed.model.run_files.run import FlowRecord
 from testbed.model.scenario import Scenario
 from testbed.model.units import NS_PER_S
-from testbed.model.workload import Program
 
 LINKS_ACROSS, LINKS_WITHIN = 4, 2
 """Links that a packet crosses between two racks, and within one rack."""
@@ -35,24 +34,30 @@ class Flow:
         src: the sending host.
         dst: the receiving host.
         lane: the number of its queue pair among those of the two hosts, from 0.
+        job: the number of its job among those of the scenario, from 0.
     """
 
     number: int
     src: Node
     dst: Node
     lane: int = 0
+    job: int = 0
 
 
 def flows_of(scenario: Scenario) -> tuple[Flow, ...]:
     """The flows of a scenario, numbered in order."""
     host = cache(scenario.topology.host_named)
-    ends = ((host(src), host(dst), lane) for src, dst, lane in scenario.flows)
+    ends = (
+        (host(src), host(dst), lane, job)
+        for job, flows in enumerate(scenario.flows_of_jobs)
+        for src, dst, lane in flows
+    )
     return tuple(Flow(number, *end) for number, end in enumerate(ends))
 
 
 def flows_recorded(scenario: Scenario, recorded: Iterable[FlowRecord]) -> tuple[Flow, ...]:
     """The flows of a run: those of its scenario; where programs sent, those that were recorded."""
-    if not isinstance(scenario.workload, Program):
+    if not scenario.programs:
         return flows_of(scenario)
     host = scenario.topology.host_named
     return tuple(Flow(flow.flow, host(flow.src), host(flow.dst), flow.lane) for flow in recorded)
@@ -79,9 +84,7 @@ def fair_shares_bps(scenario: Scenario) -> dict[int, float]:
     """
     signals, flows = scenario.signals, scenario.flows
     data = {
-        number: (src, dst)
-        for number, (src, dst, _) in enumerate(flows)
-        if not signals or (src, dst) not in signals
+        number: (src, dst) for number, (src, dst, _) in enumerate(flows) if number not in signals
     }
     return dict.fromkeys(range(len(flows)), 0.0) | shares_bps(scenario.topology, data)
 

@@ -506,6 +506,10 @@ class Context:
         """
         return self._demux.receive(data, arrival)
 
+    def receive_undamaged(self, datagram: Datagram, arrival: Arrival) -> Outbound | None:
+        """Process a packet that arrived undamaged: nothing is checked. Otherwise like `receive`."""
+        return self._demux.receive_undamaged(datagram, arrival)
+
     def port_changed(self, plane: int, *, up: bool, now_ns: int) -> None:
         """Tell every queue pair that the own port of a plane lost its carrier, or has it again.
 

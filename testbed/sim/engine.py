@@ -4,6 +4,8 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any, Final
 
+from testbed.mrc import NEVER
+
 _pop: Final = heappop
 _push: Final = heappush
 """Constants: compiled code finds them faster than imported names."""
@@ -69,6 +71,11 @@ class Engine:
             _push(self._times, time_ns)
         else:
             due.append(event)
+
+    @property
+    def next_ns(self) -> int:
+        """When the next event is due; `NEVER` if none is scheduled."""
+        return self._times[0] if self._times else NEVER
 
     def step(self) -> None:
         """Advance to the time of the next event, and run all events of that time.

@@ -10,6 +10,7 @@ from testbed.model.fabric.nodes import Link, Node, Port
 from testbed.model.fabric.shape import shape_of
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import Impairment
+from testbed.model.run_files.health import LinkSample
 from testbed.mrc import DscpClasses
 from testbed.sim.engine import Engine
 from testbed.sim.link import LinkDirection
@@ -85,6 +86,20 @@ class Fabric:
         """Every direction in use, with its link's name."""
         for name, direction in self._directions.items():
             yield self._links[name], direction
+
+    def samples(self, now_ns: int) -> Iterator[tuple[str, str, LinkSample]]:
+        """The counters of every direction in use, with its link's name and its own."""
+        for link, direction in self:
+            counts = direction.counts
+            sample = LinkSample(
+                counts.packets,
+                counts.bytes,
+                counts.dropped,
+                counts.marked,
+                counts.trimmed,
+                direction.backlog_bytes(now_ns),
+            )
+            yield link, direction.name, sample
 
     def impair(self, direction: str, state: Impairment) -> None:
         """Bring one direction of a link into a state, from now on."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from testbed.model.errors import Problem
 from testbed.model.fabric.names import direction_named
@@ -13,9 +13,26 @@ from testbed.model.faults.kinds import Fault
 from testbed.model.faults.record import FaultRecord, StepRecord, entry_of
 from testbed.model.faults.schedule import ScheduledFault, Step, schedule_fault
 from testbed.model.scenario import Scenario
+from testbed.model.workload import Program
 from testbed.sim.engine import Engine
 from testbed.sim.fabric import Fabric
-from testbed.sim.host import Host
+
+
+class Struck(Protocol):
+    """A host, as faults strike it."""
+
+    @property
+    def refused_busy(self) -> int:
+        """The packets that it has refused because it was busy."""
+        ...
+
+    def port_changed(self, now_ns: int, plane: int, *, up: bool) -> None:
+        """Act on the loss or the return of the carrier of the port of a plane."""
+        ...
+
+    def set_busy(self, state: Mapping[str, Any]) -> None:
+        """Apply a fault `busy`."""
+        ...
 
 
 class FaultInjection:
@@ -26,7 +43,7 @@ class FaultInjection:
     """
 
     def __init__(
-        self, scenario: Scenario, engine: Engine, fabric: Fabric, hosts: Mapping[Node, Host]
+        self, scenario: Scenario, engine: Engine, fabric: Fabric, hosts: Mapping[Node, Struck]
     ) -> None:
         """Begin without faults; `hosts` learn of the carrier of their own ports."""
         self._scenario = scenario
@@ -65,7 +82,8 @@ class FaultInjection:
         if fault.needs_process:
             expected = "another fault: this one strikes a process, and the simulator has none"
             return Problem("request", fault.kind, expected, "testbed run, on the emulated fabric")
-        transport, flows = self._scenario.transport.kind, self._scenario.flows
+        transport = self._scenario.transport.kind
+        flows = () if isinstance(self._scenario.workload, Program) else self._scenario.flows
         problem = next(busy_problems(self._topology, transport, flows, fault, "request"), None)
         if problem is not None:
             return problem
@@ -143,7 +161,7 @@ class FaultInjection:
             link, port = named
             self._hosts[port.node].port_changed(now_ns, link.plane, up=up)
 
-    def _host(self, name: str) -> Host:
+    def _host(self, name: str) -> Struck:
         return self._hosts[self._topology.host_named(name)]
 
     def _dropped(self, fault: ScheduledFault) -> dict[str, int]:
@@ -154,7 +172,7 @@ class FaultInjection:
                 c = self._fabric.named(place).counts
                 dropped[place] = c.cut + c.blackholed + c.lost + c.corrupted
             else:
-                dropped[place] = self._host(place).traffic.refused_busy
+                dropped[place] = self._host(place).refused_busy
         return dropped
 
     def _proof(self, fault: ScheduledFault) -> dict[str, int]:

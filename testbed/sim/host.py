@@ -1,36 +1,26 @@
 """One host in virtual time: its ports, and when its queue pairs get a turn."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from testbed.host.operator import Answer
 from testbed.host.plan import EndpointPlan
-from testbed.host.port_scheduler import PortScheduler
 from testbed.host.queue_pairs import sans_io_stack
 from testbed.host.recording import Tables
 from testbed.host.rounds import Rounds
 from testbed.host.traffic import Traffic
 from testbed.host.workloads.messages import Block
-from testbed.model.fabric.addressing import path_of_ev
+from testbed.model.fabric.nodes import Node
 from testbed.model.operator.commands import Command
-from testbed.mrc import NEVER, Arrival, Datagram
+from testbed.mrc import NEVER, Arrival
 from testbed.mrc.wire.datagram import new
+from testbed.sim.egress import Egress
 from testbed.sim.engine import Engine, Event
 from testbed.sim.fabric import Fabric
-from testbed.sim.packet import Deliver, Hop, Packet
+from testbed.sim.packet import Deliver, Packet
 
 SIMULATED_ROUNDS_PER_RTT: Final = 24
 """Rounds of a host per base RTT, at most (the emulation: 40): a round costs as much as a packet."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Destination:
-    """How an EV leads to a peer: the sending port, the route, the function that receives there."""
-
-    plane: int
-    route: tuple[Hop, ...]
-    deliver: Deliver
 
 
 class Host(Event):
@@ -42,7 +32,7 @@ class Host(Event):
     Attributes:
         traffic: its queue pairs.
         deliver: receives what comes out of the fabric: `receive`, or a test's function before it.
-        launched: packets handed to the fabric.
+        egress: its ports.
         arrived: untrimmed packets that came out of it.
         arrived_trimmed: trimmed packets that came out of it.
     """
@@ -61,19 +51,19 @@ class Host(Event):
         self.plan = plan
         self.deliver: Deliver = self.receive
         stack = sans_io_stack(plan)
-        self.traffic = Traffic(plan, stack, block, tables, self._launch, engine.now_ns)
+        round_ns = max(topology.propagation_rtt_ns // SIMULATED_ROUNDS_PER_RTT, 1)
+        self.egress = Egress(topology, plan.host, engine, fabric, hosts, round_ns)
+        self.traffic = Traffic(plan, stack, block, tables, self.egress.send, engine.now_ns)
         self._sealed = plan.sealed
         self._engine = engine
-        self._fabric = fabric
-        self._hosts = hosts
-        round_ns = max(topology.propagation_rtt_ns // SIMULATED_ROUNDS_PER_RTT, 1)
-        self._ports = PortScheduler(
-            topology.planes, topology.port_rate_bps, topology.wire_bytes, round_ns
-        )
-        self._rounds = Rounds(self.traffic, self._ports, round_ns)
-        self._destinations: dict[tuple[bytes, int], _Destination] = {}
+        self._rounds = Rounds(self.traffic, self.egress.ports, round_ns)
         self._wake_ns = NEVER
-        self.launched = self.arrived = self.arrived_trimmed = 0
+        self.arrived = self.arrived_trimmed = 0
+
+    @property
+    def node(self) -> Node:
+        """Which host it is."""
+        return self.plan.host
 
     # --- the workload -------------------------------------------------------------------------
 
@@ -97,6 +87,11 @@ class Host(Event):
         """Apply a fault `busy`."""
         self.traffic.set_busy(state)
         self.wake(self._engine.now_ns)
+
+    @property
+    def refused_busy(self) -> int:
+        """The packets that it has refused because it was busy."""
+        return self.traffic.refused_busy
 
     def deny(self, directions: frozenset[str]) -> None:
         """Avoid the EVs that cross these link directions."""
@@ -123,17 +118,6 @@ class Host(Event):
             self.traffic.receive_undamaged(packet.datagram, arrival)
         self.wake(now_ns)
 
-    def deliver_after(self, delay_ns: int) -> Deliver:
-        """Return a function that delivers a packet `delay_ns` after it came out of the fabric."""
-        if delay_ns == 0:
-            return self.deliver
-        engine = self._engine
-
-        def hold(now_ns: int, packet: Packet) -> None:
-            engine.at(now_ns + delay_ns, self.deliver, packet)
-
-        return hold
-
     # --- rounds -------------------------------------------------------------------------------
 
     def wake(self, now_ns: int) -> None:
@@ -155,27 +139,3 @@ class Host(Event):
         self.traffic.work(now_ns)
         self._rounds.send(now_ns)
         self._wake_at(self._rounds.next_ns(now_ns))
-
-    def _launch(self, datagram: Datagram, peer: bytes, now_ns: int) -> int:
-        """Hand a packet to a port; returns the plane that it goes through."""
-        destination = self._destinations.get((peer, datagram.ev))
-        if destination is None:
-            destination = self._add_destination(peer, datagram.ev)
-        route = destination.route
-        packet = Packet(datagram, route, destination.deliver)
-        self.launched += 1
-        wait_ns = self._ports.sent(destination.plane, packet.size, now_ns)
-        transmission = datagram.transmission
-        if transmission is not None:
-            transmission.set_port_wait(wait_ns)
-        route[0].offer(now_ns, packet)
-        return destination.plane
-
-    def _add_destination(self, peer: bytes, ev: int) -> _Destination:
-        host = self._hosts[peer]
-        src, dst = self.plan.host, host.plan.host
-        path = path_of_ev(self.plan.scenario.topology, src, dst, ev)
-        route = self._fabric.route(src, dst, path)
-        deliver = host.deliver_after(self._fabric.held_back_ns(len(route)))
-        destination = self._destinations[peer, ev] = _Destination(path.plane, route, deliver)
-        return destination

@@ -2,11 +2,15 @@
 
 from collections.abc import Callable
 from itertools import pairwise
+from typing import Self
 
-from testbed.mapper.clustermapper import Clustermapper
+from testbed.host.recording import Recorders
+from testbed.mapper.clustermapper import Clustermapper, MapperPlan
 from testbed.mapper.prober import Probe, ProbePath
 from testbed.model.fabric.topology import Topology
+from testbed.model.scenario import Scenario
 from testbed.mrc import Datagram, DscpClasses
+from testbed.results.records import FINDINGS, PROBES
 from testbed.sim.engine import Engine
 from testbed.sim.fabric import Fabric
 from testbed.sim.link import LinkDirection
@@ -36,6 +40,30 @@ class SimulatedAgents:
         self._dscp = DscpClasses().control
         self._routes: dict[ProbePath, tuple[LinkDirection, ...]] = {}
         engine.at(mapper.prober.due_ns, self._round)
+
+    @classmethod
+    def of(
+        cls,
+        scenario: Scenario,
+        engine: Engine,
+        fabric: Fabric,
+        recorders: Recorders,
+        deny: Callable[[frozenset[str]], None],
+        t0_ns: int,
+    ) -> Self | None:
+        """Those of a scenario, which probe from a time on; None if it has no Clustermapper."""
+        settings = scenario.clustermapper
+        if settings is None:
+            return None
+        period_ns = settings.period_ns(scenario.topology)
+        mapper = Clustermapper(
+            MapperPlan(scenario.topology, period_ns, scenario.seed),
+            t0_ns,
+            recorders.open("mapper", PROBES).append,
+            recorders.open("mapper", FINDINGS).append,
+        )
+        denies = deny if settings.denylist else lambda _: None
+        return cls(scenario.topology, engine, fabric, mapper, denies)
 
     def _round(self, now_ns: int, _: object) -> None:
         if self._mapper.judge(now_ns):

@@ -11,7 +11,6 @@ from testbed.host.plan import plan_endpoints
 from testbed.host.recording import Recorders, Tables
 from testbed.host.traffic import SAMPLES_PER_RTT, slot_bytes
 from testbed.host.workloads.messages import Block
-from testbed.mapper.clustermapper import Clustermapper, MapperPlan
 from testbed.model.errors import InputError, Problem
 from testbed.model.fabric.addressing import nic_address
 from testbed.model.fabric.names import ends_at_host
@@ -20,14 +19,12 @@ from testbed.model.faults.record import FAULTS
 from testbed.model.flows import base_rtt_flow, flows_of
 from testbed.model.operator.commands import Command, host_of
 from testbed.model.progress import Progress
-from testbed.model.run_files.health import LinkSample
 from testbed.model.run_files.layout import MANIFEST, RAW, RUN
 from testbed.model.run_files.manifest import Manifest
 from testbed.model.run_files.run import RunRecord, bin_width_s
 from testbed.model.scenario import Scenario
 from testbed.model.transport import KernelTransport
 from testbed.model.units import NEVER_NS, NS_PER_S
-from testbed.model.workload import Program
 from testbed.results import records
 from testbed.results.code_version import code_version
 from testbed.results.records import collect
@@ -166,7 +163,7 @@ class Simulation:
         """
         engine = self.engine
         with _no_collection():
-            base_rtt_ns = self._measure_base_rtt()
+            base_rtt_ns = self.measure_base_rtt()
             t0_ns = engine.now_ns + SETTLE_RTTS * base_rtt_ns
             self._schedule(t0_ns)
             if observer is None:
@@ -209,7 +206,7 @@ class Simulation:
         arrived = sum(count.bytes for name, count in counts.items() if ends_at_host(name))
         return arrived, sum(count.dropped for count in counts.values())
 
-    def _measure_base_rtt(self) -> int:
+    def measure_base_rtt(self) -> int:
         """One full packet over an idle fabric, cross-T1 where a flow is, in ns."""
         flow = base_rtt_flow(self.scenario.topology, self._flows)
         host = self.hosts[flow.src]
@@ -229,7 +226,7 @@ class Simulation:
             engine.at(t0_ns, host.begin)
         for fault in self.scenario.scheduled_faults:
             self.faults.schedule(fault, t0_ns)
-        self._start_mapper(t0_ns)
+        SimulatedAgents.of(self.scenario, engine, self.fabric, self._recorders, self._deny, t0_ns)
         if self._raw is not None:
             engine.at(engine.now_ns, self._sample_qps)
             engine.at(engine.now_ns, self._sample_links)
@@ -239,20 +236,6 @@ class Simulation:
         self._end_ns = end_ns
         for host in self.hosts.values():
             self.engine.at(end_ns, host.end)
-
-    def _start_mapper(self, t0_ns: int) -> None:
-        scenario, settings = self.scenario, self.scenario.clustermapper
-        if settings is None:
-            return
-        period_ns = settings.period_ns(scenario.topology)
-        mapper = Clustermapper(
-            MapperPlan(scenario.topology, period_ns, scenario.seed),
-            t0_ns,
-            self._recorders.open("mapper", records.PROBES).append,
-            self._recorders.open("mapper", records.FINDINGS).append,
-        )
-        deny = self._deny if settings.denylist else lambda _: None
-        SimulatedAgents(scenario.topology, self.engine, self.fabric, mapper, deny)
 
     def _deny(self, directions: frozenset[str]) -> None:
         for host in self.hosts.values():
@@ -266,17 +249,8 @@ class Simulation:
         self.engine.at(now_ns + self._sample_ns, self._sample_qps)
 
     def _sample_links(self, now_ns: int, _: object) -> None:
-        for link, direction in self.fabric:
-            counts = direction.counts
-            sample = LinkSample(
-                counts.packets,
-                counts.bytes,
-                counts.dropped,
-                counts.marked,
-                counts.trimmed,
-                direction.backlog_bytes(now_ns),
-            )
-            self._record_link(now_ns, link, direction.name, *sample)
+        for link, direction, sample in self.fabric.samples(now_ns):
+            self._record_link(now_ns, link, direction, *sample)
         if now_ns < self._end_ns:
             due_ns = min(now_ns + self._link_sample_ns, self._end_ns)
             self.engine.at(due_ns, self._sample_links)
@@ -355,10 +329,11 @@ def require_simulated(scenario: Scenario) -> None:
         expected = "mrc or roce: the simulator has no kernel, and models none"
         remedy = "testbed run, where the real stack sends"
         problems = [Problem("transport.kind", scenario.transport.kind, expected, remedy)]
-    if isinstance(scenario.workload, Program):
+    if scenario.programs:
         expected = "another workload: programs run in processes, and the simulator has none"
         remedy = "testbed run, on the emulated fabric"
-        problems = [Problem("workload.kind", scenario.workload.kind, expected, remedy)]
+        where, program = next(iter(scenario.programs.items()))
+        problems = [Problem(f"{where}.kind", program.kind, expected, remedy)]
     if problems:
         raise InputError(problems)
 

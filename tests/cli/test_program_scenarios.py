@@ -36,6 +36,11 @@ WRONG = {
         "command[0]: found ./mine.yaml",
         "chmod +x",
     ),
+    "not there on one host": (
+        "workload: {kind: program, command: ['./{host}']}",
+        "command[0]: found ./h1, which is not there",
+        "an executable file",
+    ),
     "no directory": (
         "workload: {kind: program, command: [sh], directory: gone}",
         "workload.directory: found",
@@ -86,6 +91,7 @@ WRONG = {
 def test_what_is_wrong_is_named_with_its_place(call: Call, name: str) -> None:
     text, place, expected = WRONG[name]
     Path("mine.yaml").write_text(f"{HEAD}{text}\n")
+    Path("h0").touch(mode=0o755)
     called = call("run", "./mine.yaml", "--allow-code")
     assert called.status == 2, called
     assert place in called.err

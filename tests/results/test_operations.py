@@ -19,7 +19,7 @@ from testbed.model.workload import (
     Training,
     Workload,
 )
-from testbed.results.analysis.metrics import completed, summarise_operations
+from testbed.results.analysis.operations import completed, summarise_operations
 from testbed.results.records import OPERATIONS
 from testbed.results.run_data import RunData
 
@@ -45,7 +45,7 @@ def _measured(
             duration_s=duration_s,
             base_rtt_ns=10**8,
             flows=(),
-            hosts={"h0": HostRecord(begun=begun)},
+            hosts={"h0": HostRecord(begun={"transfer": begun})},
         ),
         faults=(),
         health=(),

@@ -51,7 +51,7 @@ def slowest(simulation: Simulation) -> float:
         if waiting:
             simulation.engine.at(now_ns + topology.propagation_rtt_ns // 8, look)
 
-    base_rtt_ns = simulation._measure_base_rtt()
+    base_rtt_ns = simulation.measure_base_rtt()
     start_ns = simulation.engine.now_ns + base_rtt_ns
     for host in simulation.hosts.values():
         simulation.engine.at(start_ns, host.begin)

@@ -11,7 +11,7 @@ from testbed.mrc import Datagram, DscpClasses, decode
 from testbed.mrc.wire.codec import sealed_trailer
 from testbed.mrc.wire.control import Nack, ReliabilityProbe, Sack
 from testbed.sim import simulate
-from testbed.sim.host import Host
+from testbed.sim.egress import Egress
 
 pytestmark = pytest.mark.simulated
 
@@ -24,13 +24,13 @@ def packets_of(
 ) -> list[Datagram]:
     """Simulate the first second of a scenario with other keys of `transport`."""
     sent: list[Datagram] = []  # with the iCRC that a simulation does not compute
-    launch = Host._launch
+    send = Egress.send
 
-    def recorded(host: Host, datagram: Datagram, peer: bytes, now_ns: int) -> int:
+    def recorded(egress: Egress, datagram: Datagram, peer: bytes, now_ns: int) -> int:
         header, payload, trailer = datagram.header, datagram.payload, datagram.trailer
         sealed = sealed_trailer(header, payload, trailer)
         sent.append(datagram._replace(trailer=sealed))
-        return launch(host, datagram, peer, now_ns)
+        return send(egress, datagram, peer, now_ns)
 
     scenario = load_scenario(name)
     keys = scenario.transport.model_dump() | transport
@@ -43,7 +43,7 @@ def packets_of(
     )
     directory.mkdir()
     with monkeypatch.context() as patch:
-        patch.setattr(Host, "_launch", recorded)
+        patch.setattr(Egress, "send", recorded)
         simulate(scenario, directory)
     return sent
 

@@ -139,8 +139,9 @@ int mrc0_lacks(const char *what, int error) {
 
 static int connect_to_nic(void) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    size_t length = sizeof MRC_SOCKET - 1;
-    memcpy(address.sun_path + 1, MRC_SOCKET, length); /* abstract: it begins with a zero */
+    const char *own = getenv(MRC_SOCKET_VARIABLE), *name = own ? own : MRC_SOCKET;
+    size_t length = strnlen(name, sizeof address.sun_path - 1);
+    memcpy(address.sun_path + 1, name, length); /* abstract: it begins with a zero */
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return -1;

@@ -84,7 +84,7 @@ EXPORT struct ibv_device **ibv_get_device_list(int *count) {
         others = 0; /* no RDMA in this kernel */
     if (!here)
         MRC0_SAY_ONCE("mrc0: no MRC device here: it exists in the hosts of a fabric, as in "
-                     "testbed shell: h0 PROGRAM");
+                     "testbed shell: h0 PROGRAM, or testbed device -- PROGRAM");
     /* Before the list, where ibv_free_device_list finds it: the real library's. */
     struct ibv_device **list = calloc(others + here + 2, sizeof *list);
     if (!list)

@@ -15,6 +15,7 @@
 
 #define MRC_VERSION 1
 #define MRC_SOCKET "mrc-nic"
+#define MRC_SOCKET_VARIABLE "MRC_NIC" /* another name: of a host that shares a network namespace */
 
 #define MRC_MAX_SGE 16
 #define MRC_MAX_INLINE 256

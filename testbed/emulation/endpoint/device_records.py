@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.emulation.endpoint.clock import now_ns
-from testbed.host.operator import HostOperator
+from testbed.host.operator import Answer, HostOperator
 from testbed.host.plan import QpPlan
 from testbed.host.port_scheduler import OUTER_BYTES
 from testbed.host.recording import Tables
@@ -30,6 +30,7 @@ from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
 from testbed.model.operator.commands import (
     TOO_LATE,
+    Command,
     DisablePort,
     EnablePort,
     TimedCommand,
@@ -161,7 +162,9 @@ class DeviceRecords(Closeable):
         with socket_name(self._socket_file) as path:
             self._commands.bind(path)
         self._commands.listen()
-        self._callers: list[Channel] = []
+        self._callers: dict[int, Channel] = {}
+        self._poll = select.poll()  # it takes any descriptor; select(2) none above 1023
+        self._poll.register(self._commands, select.POLLIN)
         self.port_switched: Callable[[int, bool, int], None] = lambda *_: None
 
     @property
@@ -173,7 +176,7 @@ class DeviceRecords(Closeable):
         """Finish the records."""
         self._write_outcome()
         self._commands.close()
-        for caller in self._callers:
+        for caller in self._callers.values():
             caller.close()
         self._socket_file.unlink(missing_ok=True)
         self._tables.close()
@@ -195,17 +198,20 @@ class DeviceRecords(Closeable):
 
     def work(self, now_ns: int) -> None:
         """Carry out commands, and report probes that are over."""
-        watched: list[socket.socket | Channel] = [self._commands, *self._callers]
-        ready = select.select(watched, [], [], 0)[0]
-        for caller in [each for each in self._callers if each in ready]:
+        for descriptor, _ in self._poll.poll(0):
+            if descriptor == self._commands.fileno():
+                caller = Channel(self._commands.accept()[0].detach())
+                self._callers[caller.fileno()] = caller
+                self._poll.register(caller, select.POLLIN)
+                continue
+            caller = self._callers[descriptor]
             requests = caller.receive()
             if requests is None:
-                self._callers.remove(caller)
+                self._poll.unregister(descriptor)
+                del self._callers[descriptor]
                 caller.close()
             for request in requests or ():
                 self.carry_out(request, caller, now_ns)
-        if self._commands in ready:
-            self._callers.append(Channel(self._commands.accept()[0].detach()))
         with suppress(ConnectionError):  # nobody waits for the answer any more
             self._operator.work(now_ns)
 
@@ -218,10 +224,6 @@ class DeviceRecords(Closeable):
         number, command = request["operate"], parse_command(request["command"])
 
         def answer(content: dict[str, Any]) -> None:
-            if isinstance(command, DisablePort | EnablePort) and "ports" in content:
-                disabled = isinstance(command, DisablePort)
-                self._mark_port(command.plane, disabled=disabled)
-                self.port_switched(command.plane, disabled, now_ns)
             try:
                 caller.send({"operated": number, "content": content})
             except OSError as error:  # closed at one end or the other
@@ -231,7 +233,19 @@ class DeviceRecords(Closeable):
             if now_ns > request["until_ns"]:
                 answer(TOO_LATE)
             else:
-                self._operator.handle(command, now_ns, answer)
+                self.handle(command, answer, now_ns)
+
+    def handle(self, command: Command, answer: Answer, now_ns: int) -> None:
+        """Carry out a command; `answer` is called when it has taken effect."""
+
+        def marked(content: dict[str, Any]) -> None:
+            if isinstance(command, DisablePort | EnablePort) and "ports" in content:
+                disabled = isinstance(command, DisablePort)
+                self._mark_port(command.plane, disabled=disabled)
+                self.port_switched(command.plane, disabled, now_ns)
+            answer(content)
+
+        self._operator.handle(command, now_ns, marked)
 
     def switch_port(self, plane: int, *, disabled: bool, now_ns: int) -> None:
         """Disable a port, or enable it again, as the operator does by hand."""
@@ -332,14 +346,22 @@ class DeviceRecords(Closeable):
         peer = host_of_nic(self._topology, IPv6Address(core.config.peer_address))
         assert peer is not None  # noqa: S101 - the queue pair has EVs to it
         config = core.config
-        evs, used = self._evs_of(peer), core.evs()
-        if {ev.value for ev in evs} != {each.ev for each in used}:  # a controller's
-            path = partial(path_of_ev, self._topology, self._host, peer)
-            evs = tuple(EvChoice(each.ev, path(each.ev), each.active) for each in used)
+        evs = self._evs_now(core, peer)
         plan = QpPlan(peer, 0, config.qpn, config.peer_qpn, None, None, evs, ())
         records = QpRecords(self._tables, self._topology, (self._host, peer), None, None)
         connection = self._connections[core] = _Connection(core, plan, records)
         return connection
+
+    def _evs_now(self, core: QueuePair, peer: Node) -> tuple[EvChoice, ...]:
+        """The EVs that a queue pair has at present: those to its peer, or the program's own."""
+        usual = {ev.value: ev for ev in self._evs_of(peer)}
+
+        def choice(ev: int, *, active: bool) -> EvChoice:
+            if ev in usual:
+                return replace(usual[ev], active=active)
+            return EvChoice(ev, path_of_ev(self._topology, self._host, peer, ev), active)
+
+        return tuple(choice(each.ev, active=each.active) for each in core.evs())
 
     # --- the numbers of flows -----------------------------------------------------------------
 
@@ -362,10 +384,12 @@ class DeviceRecords(Closeable):
             )
             file.write(new.model_dump_json().encode() + b"\n")
         number = connection.records.sends = new.flow
-        connection.plan = replace(connection.plan, lane=lane, sends=number)
-        for ev in connection.plan.evs:
+        core = connection.qp
+        evs = self._evs_now(core, connection.plan.peer)
+        connection.plan = replace(connection.plan, lane=lane, sends=number, evs=evs)
+        for ev in core.evs():
             self._tables.ev_events(
-                now_ns, number, ev.path.plane, ev.value, "", "GOOD", ev.active, "start"
+                now_ns, number, ev.plane, ev.ev, "", ev.state.name, ev.active, "start"
             )
         self._operate(connection, (*ends, lane), now_ns)
         return number

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -63,7 +64,7 @@ from testbed.model.run_files.run import MissingPart, RunRecord, bin_width_s
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
 from testbed.model.units import NS_PER_S
-from testbed.model.workload import Program, WriteBw, members
+from testbed.model.workload import WriteBw, members
 from testbed.results import records
 from testbed.results.records import Recorder, raw_path
 from testbed.results.whole_file import write_file
@@ -292,8 +293,7 @@ def run_in_sandbox(
             files = {links[name]: directory / capture_file(name) for name in experiment.captured}
             run.captures = LinkCaptures(files, realtime_offset_ns)
         progress("starting the endpoints", 0.08)
-        has_programs = isinstance(scenario.workload, Program)
-        if has_programs:
+        if scenario.programs:
             base_rtt_ns = _measure_before_programs(run)
             _start_devices(run, stack)
             _start_mapper(run)
@@ -355,7 +355,7 @@ def _measure_before_programs(run: _Run) -> int:
     scenario = run.scenario
     flow = base_rtt_flow(scenario.topology, flows_of(scenario))
     pair = WriteBw(pairs=((flow.src.name, flow.dst.name),), bidirectional=False)
-    alone = scenario.model_copy(update={"workload": pair})
+    alone = scenario.model_copy(update={"workload": pair, "jobs": ()})
     before = run.directory / RAW / "idle" / RAW
     before.mkdir(parents=True)
     _start_endpoints(run, alone, before)
@@ -372,7 +372,6 @@ def _start_devices(run: _Run, stack: ExitStack) -> None:
         MachineError: there is no library for programs, or no management network.
     """
     scenario, fabric, topology = run.scenario, run.fabric, run.scenario.topology
-    assert isinstance(scenario.workload, Program)  # noqa: S101 - it is started for programs
     assert isinstance(scenario.transport, Mrc)  # noqa: S101 - it was checked
     files = library.put_into(DIRECTORY)
     ordinary = OrdinaryTraffic(topology, fabric.namespaces)
@@ -389,7 +388,9 @@ def _start_devices(run: _Run, stack: ExitStack) -> None:
     raw, logs = run.directory / RAW, run.directory / LOGS
     RECORDS_FILE.write_text(str(raw.resolve()), encoding="utf-8")
     setting = RunSetting(topology, raw, scenario.transport, scenario.seed)
-    for host in map(topology.host_named, members(scenario.workload.hosts, topology)):
+    programs = scenario.programs.values()
+    hosts = chain.from_iterable(members(program.hosts, topology) for program in programs)
+    for host in map(topology.host_named, dict.fromkeys(hosts)):
         run.endpoints[host.name] = start_nic(host, logs / f"{host.name}.log", setting)
     receive_from_all(run.endpoints, "ready", REPLY_TIMEOUT_S)
     log, screen = logs / "programs.log", run.experiment.screen
@@ -561,7 +562,7 @@ def _drain(run: _Run, base_rtt_ns: int) -> dict[str, Any]:
     run.progress("draining", 0.9)
     run.check_alive()
     run.send_to_endpoints({"killed": sorted(run.controller.killed)})
-    if not isinstance(run.scenario.workload, Program):  # theirs have ended
+    if not run.scenario.programs:  # theirs have ended
         sending = run.endpoints.keys() - run.operator.drained
         undrained = {host: run.endpoints[host] for host in sending}
         receive_within(undrained, "drained", run.scenario.drain_ns(base_rtt_ns) / NS_PER_S)

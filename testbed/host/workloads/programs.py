@@ -1,7 +1,7 @@
 """The choice of the program that a host runs for a workload."""
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from testbed.model import workload as model
 from testbed.model.fabric.topology import PAYLOAD_MTU, Topology
+from testbed.model.jobs import Job
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
 from testbed.model.workload import PIECE, Connections
@@ -158,7 +159,12 @@ class Transfers(Program):
     """
 
     def __init__(
-        self, transfers: Sequence[Transfer], ends: Sequence[FlowEnd], depth: int, endless_piece: int
+        self,
+        transfers: Sequence[Transfer],
+        ends: Sequence[FlowEnd],
+        depth: int,
+        endless_piece: int,
+        kind: str = Connections.operation,
     ) -> None:
         """Queue the transfers.
 
@@ -167,8 +173,10 @@ class Transfers(Program):
             ends: the flows from this host.
             depth: the most outstanding messages per flow.
             endless_piece: bytes of a piece of a transfer without end.
+            kind: the name of a transfer, for the record.
         """
         super().__init__()
+        self._kind = kind
         self._waiting = deque(sorted(transfers, key=lambda transfer: transfer.start_ns))
         self._given_bytes: dict[str, dict[int, int]] = defaultdict(dict)  # by receiver and flow
         for end in ends:
@@ -192,7 +200,7 @@ class Transfers(Program):
         if not transfer.outstanding:
             self.finished.append(
                 Operation(
-                    Connections.operation,
+                    self._kind,
                     transfer.number,
                     transfer.due_ns,
                     now_ns,
@@ -420,10 +428,14 @@ def _endless_piece(scenario: Scenario, depth: int) -> int:
 
 
 def program_of(
-    scenario: Scenario, host: str, sends: Sequence[FlowEnd], receives: Sequence[FlowEnd]
+    scenario: Scenario,
+    job: Job,
+    host: str,
+    sends: Sequence[FlowEnd],
+    receives: Sequence[FlowEnd],
 ) -> Program:
-    """The program of a host, with the flows that leave it and those that end at it."""
-    workload, topology = scenario.workload, scenario.topology
+    """The program of a host in a job, with the flows that leave it and those that end at it."""
+    workload, topology = job.workload, scenario.topology
     match workload:
         case model.WriteBw() | model.Permutation() | model.Incast():
             return WriteBw([end.flow for end in sends], workload.message_size, workload.depth)
@@ -433,8 +445,8 @@ def program_of(
                 for i, row in enumerate(workload.matrix)
                 if row.src == host
             ]
-            piece = _endless_piece(scenario, workload.depth)
-            return Transfers(transfers, sends, workload.depth, piece)
+            piece, kind = _endless_piece(scenario, workload.depth), job.label(workload.operation)
+            return Transfers(transfers, sends, workload.depth, piece, kind)
         case model.Program():
             raise ValueError("programs of the user's own run in processes of their own")
         case _:
@@ -442,11 +454,79 @@ def program_of(
             lanes = 1 + max(end.lane for end in sends)
             return Phases(
                 _Member(host, hosts, sends, receives).phases(workload, topology, lanes),
-                kind=workload.operation,
+                kind=job.label(workload.operation),
                 size=workload.sent_bytes(topology, lanes),
                 hosts=len(hosts),
                 depth=workload.depth,
             )
+
+
+class Part(NamedTuple):
+    """A host's part in one of its jobs.
+
+    Attributes:
+        start_ns: when the job begins, from the start of the run.
+        kind: what its operations are called.
+        program: what the host does in it.
+        flows: the job's flows from and to the host.
+    """
+
+    start_ns: int
+    kind: str
+    program: Program
+    flows: Collection[int]
+
+
+class Jobs(Program):
+    """All that a host does: its part in each of its jobs, from that job's start on."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        """Take its parts; they record what they have finished in one list."""
+        super().__init__()
+        self._parts = parts
+        self._programs = [part.program for part in parts]
+        self._waiting = sorted(parts, key=lambda part: part.start_ns)
+        self._of_flow = {flow: part.program for part in parts for flow in part.flows}
+        self._start_ns = 0
+        for program in self._programs:
+            program.finished = self.finished
+
+    def begin(self, now_ns: int) -> None:
+        """Count the starts of jobs from now on."""
+        self._start_ns = now_ns
+        self._begin_due(now_ns)
+
+    def completed(self, flow: int, now_ns: int) -> None:
+        """Tell the program whose flow it is."""
+        self._of_flow[flow].completed(flow, now_ns)
+
+    def received_immediate(self, flow: int) -> None:
+        """Tell the program whose flow it is."""
+        self._of_flow[flow].received_immediate(flow)
+
+    def posts(self, now_ns: int) -> list[Post]:
+        """Return what all programs that have begun post now, in the order of the jobs."""
+        self._begin_due(now_ns)
+        waiting = {id(part.program) for part in self._waiting}
+        begun = (program for program in self._programs if id(program) not in waiting)
+        due = [post for program in begun for post in program.posts(now_ns)]
+        self._set_wake()
+        return due
+
+    @property
+    def begun_by_kind(self) -> dict[str, int]:
+        """How many transfers with an end it has posted something of, by what they are called."""
+        return {part.kind: part.program.begun for part in self._parts if part.program.begun}
+
+    def _begin_due(self, now_ns: int) -> None:
+        while self._waiting and self._start_ns + self._waiting[0].start_ns <= now_ns:
+            self._waiting.pop(0).program.begin(now_ns)
+        self._set_wake()
+
+    def _set_wake(self) -> None:
+        self.wake_ns = min((program.wake_ns for program in self._programs), default=NEVER)
+        if self._waiting:
+            self.wake_ns = min(self.wake_ns, self._start_ns + self._waiting[0].start_ns)
 
 
 @dataclass(frozen=True, slots=True)

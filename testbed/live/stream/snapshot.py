@@ -15,7 +15,6 @@ from testbed.model.fabric.topology import Topology
 from testbed.model.flows import Flow, flows_recorded
 from testbed.model.run_files.run import FlowRecord
 from testbed.model.scenario import Scenario
-from testbed.model.workload import Program
 from testbed.results.records import CONTROL_DILATION
 
 STEP_S = 0.1
@@ -60,7 +59,7 @@ class Beginning:
     @property
     def of_programs(self) -> bool:
         """Whether programs send, whose flows begin with their first packets."""
-        return self.scenario is None or isinstance(self.scenario.workload, Program)
+        return self.scenario is None or bool(self.scenario.programs)
 
     @property
     def slow_motion(self) -> bool:

@@ -57,7 +57,6 @@ from testbed.model.units import (
     shown_at_least,
     shown_at_most,
 )
-from testbed.model.workload import Program
 
 # --------------------------------------------------------------------------------------------------
 # Whether a fault `busy` fits a run: its transport, its hosts that take part, their paths.
@@ -247,7 +246,7 @@ def _degree_problems(topology: Topology, fault: Fault, where: str) -> Iterator[P
 
 def _time_problems(scenario: Scenario, fault: Fault, where: str) -> Iterator[Problem]:
     end = scenario.duration
-    if fault.after is not None and not isinstance(scenario.workload, Program):
+    if fault.after is not None and not scenario.programs:
         expected = "no such key: only programs report operations (kind: program)"
         yield Problem(f"{where}.after", str(fault.after), expected, "a time from the start: at")
     if fault.at >= end:

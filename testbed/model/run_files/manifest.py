@@ -34,7 +34,8 @@ class Manifest(BaseModel):
     """`manifest.json`: enough to make a run again, and to know what it ran on.
 
     Attributes:
-        simulated: whether the run took place in virtual time.
+        simulated: whether the fabric was simulated: no packet crossed a kernel.
+        paced: whether its time kept step with the clock, because programs sent on it.
         scenario: the resolved scenario, its topology included, as JSON.
         seed: the scenario's.
         code: version of the code that decides the results of a run.
@@ -42,6 +43,7 @@ class Manifest(BaseModel):
         python: the interpreter's version.
         core: whether the protocol core was Python or built as C.
         kernel: its release.
+        host: the name of the machine.
         machine: its architecture.
         cpu: its model.
         cpus: their number.
@@ -59,6 +61,7 @@ class Manifest(BaseModel):
     model_config = ConfigDict(frozen=True, extra="allow")
 
     simulated: bool = False
+    paced: bool = False
     scenario: Any = None
     seed: int = 1
     code: str | None = None
@@ -66,6 +69,7 @@ class Manifest(BaseModel):
     python: str = ""
     core: str = ""
     kernel: str = ""
+    host: str = ""
     machine: str = ""
     cpu: str = ""
     cpus: int | None = None
@@ -85,6 +89,7 @@ class Manifest(BaseModel):
             seed=scenario.seed,
             packages={package: version(package) for package in packages},
             python=platform.python_version(),
+            host=platform.node(),
             machine=platform.machine(),
             **facts,
         )

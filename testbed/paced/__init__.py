@@ -1,0 +1,1 @@
+"""Programs on a simulated fabric that keeps step with the wall clock: no root, no namespaces."""

@@ -1,0 +1,421 @@
+"""One run of programs on a simulated fabric in step with the wall clock, from beginning to end.
+
+The fabric and the devices of all hosts are in this one process: a packet between two programs
+crosses no other. The time of the fabric follows CLOCK_MONOTONIC. What happens on it happens at its
+exact time, however late this process is; only programs notice that, and the verdict says it.
+"""
+
+import gc
+import os
+import select
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from testbed import fast
+from testbed.device import library
+from testbed.emulation.endpoint.clock import now_ns
+from testbed.emulation.endpoint.health import HealthLog
+from testbed.emulation.experiment.machine import cpu_model
+from testbed.emulation.experiment.programs import GRACE_S, Surroundings, start_programs
+from testbed.host.outcome import TrafficProgress, program_outcomes
+from testbed.host.recording import Recorders
+from testbed.model.errors import Problem, RunFailedError, raise_any
+from testbed.model.fabric.addressing import nic_address
+from testbed.model.fabric.names import ends_at_host
+from testbed.model.faults.record import FAULTS
+from testbed.model.flows import base_rtt_flow, flows_of
+from testbed.model.operator.commands import Command, host_of
+from testbed.model.progress import Progress
+from testbed.model.run_files.layout import HEALTH, LOGS, MANIFEST, RAW, RUN, START
+from testbed.model.run_files.manifest import Manifest
+from testbed.model.run_files.raw import (
+    FLOWS,
+    OUTCOMES,
+    DeviceOutcome,
+    OpenedFlow,
+    RunStart,
+    lines_of,
+)
+from testbed.model.run_files.run import RunRecord, bin_width_s
+from testbed.model.scenario import Scenario
+from testbed.model.units import NEVER_NS, NS_PER_S
+from testbed.model.workload import Program, WriteBw
+from testbed.paced.host import PacedHost
+from testbed.paced.loopback import Loopback
+from testbed.results import records
+from testbed.results.code_version import code_version
+from testbed.results.scratch import scratch
+from testbed.results.whole_file import write_file
+from testbed.sim.engine import Engine
+from testbed.sim.fabric import Fabric, Timing
+from testbed.sim.faults import FaultInjection
+from testbed.sim.mapper import SimulatedAgents
+from testbed.sim.run import LINK_SAMPLE_RTTS, Simulation
+
+if TYPE_CHECKING:
+    from testbed.model.fabric.nodes import Node
+    from testbed.sandbox.processes import Child
+
+START_DELAY_NS: Final = NS_PER_S // 5
+"""From the command to start the programs until they start."""
+
+STEPS_PER_RTT: Final = 256
+"""The loop wakes at most so often in a base RTT, unless a program calls, as the emulation's device
+does."""
+
+PROCESS: Final = "fabric"
+"""This process in `health.jsonl`."""
+
+_REPORT_S: Final = GRACE_S + 10.0
+"""How long programs and the process that runs them have to end."""
+
+
+class Observer(Protocol):
+    """Watches a run while it goes on, and may end it.
+
+    Attributes:
+        step_ns: time between two calls of `goes_on`.
+    """
+
+    step_ns: int
+
+    def begins(self, run: "PacedRun", t0_ns: int, base_rtt_ns: int) -> None:
+        """The programs start at `t0_ns`, which is soon."""
+
+    def goes_on(self, now_ns: int) -> bool:
+        """Whether the run goes on; all that has happened until `now_ns` is recorded."""
+
+
+class PacedRun:
+    """Programs, the fabric between them, and the loop that keeps it in step. Times in ns.
+
+    Attributes:
+        faults: the faults, which can be injected and healed by hand, too.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        directory: Path,
+        base_rtt_ns: int,
+        progress: Progress,
+        screen: int | None,
+        stack: ExitStack,
+    ) -> None:
+        """Set everything up; `stack` takes it down.
+
+        Args:
+            scenario: what is run.
+            directory: the run directory.
+            base_rtt_ns: the base RTT.
+            progress: called with what the run is doing.
+            screen: a descriptor to which what programs print goes, too.
+            stack: closes everything.
+
+        Raises:
+            MachineError: there is no library for programs, or no place on the loopback.
+        """
+        topology = scenario.topology
+        names = {name for job in scenario.job_list for name in job.hosts(topology)}
+        nodes = [node for node in topology.hosts if node.name in names]
+        self._scenario = scenario
+        self._directory = directory
+        self._base_rtt_ns = base_rtt_ns
+        self._progress = progress
+        files = library.put_into(stack.enter_context(scratch("testbed-device-")))
+        loopback = stack.enter_context(Loopback(nodes))
+        surroundings = Surroundings(
+            lambda _: nullcontext(), loopback.address_of, loopback.variables, loopback.master_port
+        )
+        log = directory / LOGS / "programs.log"
+        self._programs: Child = stack.enter_context(
+            start_programs(scenario, directory, files, log, screen, surroundings)
+        )
+        self._report: dict[str, Any] | None = None
+        self._over = False
+        raw = directory / RAW
+        self._engine = Engine()
+        self._fabric = Fabric(topology, self._engine, scenario.seed, Timing.EMULATED)
+        self._worked: set[PacedHost] = set()
+        by_address: dict[bytes, PacedHost] = {}
+        self._hosts: dict[Node, PacedHost] = {}
+        for node in nodes:
+            host = PacedHost(
+                node,
+                scenario,
+                raw,
+                self._engine,
+                self._fabric,
+                by_address,
+                self._worked.add,
+                loopback.nic_of(node),
+                os.getuid(),
+            )
+            stack.callback(host.close)
+            self._hosts[node] = by_address[nic_address(topology, node).packed] = host
+        self.faults = FaultInjection(scenario, self._engine, self._fabric, self._hosts)
+        self._recorders = stack.enter_context(Recorders(raw))
+        self._record_link = self._recorders.open("fabric", records.LINKS).append
+        self._traffic = TrafficProgress("running", scenario.duration)
+        self._link_sample_ns = LINK_SAMPLE_RTTS * base_rtt_ns
+        self._step_ns = max(topology.propagation_rtt_ns // STEPS_PER_RTT, 1)
+        self._health = HealthLog(directory / HEALTH, PROCESS, now_ns())
+        stack.callback(self._health.close)
+        self._by_descriptor = {host.server.fileno(): host for host in self._hosts.values()}
+        self._ready = stack.enter_context(select.epoll())
+        for descriptor in (*self._by_descriptor, self._programs.fileno()):
+            self._ready.register(descriptor, select.EPOLLIN)
+        self._t0_ns = 0
+        self._end_ns = NEVER_NS
+
+    # --- what an observer wants ---------------------------------------------------------------
+
+    def operate(self, command: Command) -> dict[str, Any]:
+        """Carry out an operator's command; the fabric goes on until it has taken effect.
+
+        Raises:
+            KeyError: no host of that name takes part.
+        """
+        hosts = {node.name: host for node, host in self._hosts.items()}
+        answers: list[dict[str, Any]] = []
+        hosts[host_of(command)].operate(command, answers.append)
+        while not answers:
+            self._go_on()
+        return answers[0]
+
+    # --- from beginning to end ----------------------------------------------------------------
+
+    def run(self, observer: Observer | None) -> dict[str, Any]:
+        """Run the programs and the timeline; returns what the process of the programs reports.
+
+        Without an observer the run ends when the programs have ended, at `duration` at the latest;
+        with one, when that ends it.
+
+        Raises:
+            RunFailedError: the process that runs the programs has ended, or does not.
+        """
+        self._wait_for_programs()
+        engine, scenario = self._engine, self._scenario
+        engine.now_ns = now_ns()
+        t0_ns = self._t0_ns = engine.now_ns + START_DELAY_NS
+        start = RunStart(t0_ns=t0_ns, base_rtt_ns=self._base_rtt_ns)
+        write_file(self._directory / RAW / START, start.model_dump_json())
+        for fault in scenario.scheduled_faults:
+            self.faults.schedule(fault, t0_ns)
+        SimulatedAgents.of(scenario, engine, self._fabric, self._recorders, self._deny, t0_ns)
+        engine.at(engine.now_ns, self._sample_links)
+        self._programs.send({"start_ns": t0_ns})
+        if observer is None:
+            latest_ns = t0_ns + scenario.duration
+            while not self._over and engine.now_ns < latest_ns:
+                self._go_on()
+        else:
+            observer.begins(self, t0_ns, self._base_rtt_ns)
+            due_ns = t0_ns
+            while engine.now_ns < due_ns or observer.goes_on(engine.now_ns):
+                if engine.now_ns >= due_ns:
+                    due_ns += observer.step_ns
+                self._go_on()
+        self._end_ns = engine.now_ns
+        self._progress("ending the programs", 0.9)
+        self._programs.send({"finish": True})
+        until_ns = now_ns() + round(_REPORT_S * NS_PER_S)
+        while self._report is None and now_ns() < until_ns:
+            self._go_on()
+        if self._report is None:
+            raise RunFailedError("the process that runs the programs does not end")
+        self._sample_links(engine.now_ns, None)
+        return self._report
+
+    def _wait_for_programs(self) -> None:
+        while not any("ready" in message for message in self._programs.receive(_REPORT_S)):
+            self._programs.check()
+
+    def _go_on(self) -> None:
+        """Let the fabric catch up with the clock, and serve programs until something is due."""
+        engine, health = self._engine, self._health
+        now = self._catch_up()
+        if now >= health.due_ns:
+            health.write(now, {})
+        wake_ns = now
+        if now - engine.now_ns < self._step_ns:
+            wake_ns = max(min(engine.next_ns, health.due_ns), now + self._step_ns)
+        if select.select([self._ready], [], [], (wake_ns - now) / NS_PER_S)[0]:
+            self._catch_up()
+            self._serve()
+        elif wake_ns > now:
+            health.lag(max(now_ns() - wake_ns, 0))
+
+    def _catch_up(self) -> int:
+        """Have happen what is due on the fabric, and tell programs; returns the time after that.
+
+        It stops after a step's time, so that programs wait no longer for an answer.
+        """
+        engine, step_ns = self._engine, self._step_ns
+        began_ns = now = now_ns()
+        while engine.now_ns < began_ns and now - began_ns < step_ns:
+            engine.run(min(began_ns, max(engine.next_ns, engine.now_ns) + step_ns))
+            now = now_ns()
+        for host in self._worked:
+            if host.device is not None:
+                host.server.deliver()
+        self._worked.clear()
+        now = now_ns()
+        self._health.lag(now - engine.now_ns)
+        return now
+
+    def _serve(self) -> None:
+        """Serve the programs that call."""
+        for descriptor, _ in self._ready.poll(0):
+            if descriptor in self._by_descriptor:
+                self._by_descriptor[descriptor].serve()
+            else:
+                self._take(self._programs.receive(0))
+
+    def _take(self, messages: list[dict[str, Any]]) -> None:
+        for message in messages:
+            if "finished" in message:
+                self._report = message["finished"]
+                self._ready.unregister(self._programs.fileno())
+            elif "over" in message:
+                self._over = True
+
+    def _deny(self, directions: frozenset[str]) -> None:
+        for host in self._hosts.values():
+            host.deny(directions)
+
+    def _sample_links(self, now: int, _: object) -> None:
+        arrived = lost = 0
+        for link, direction, sample in self._fabric.samples(now):
+            self._record_link(now, link, direction, *sample)
+            arrived += sample.bytes if ends_at_host(direction) else 0
+            lost += sample.dropped
+        self._recorders.flush()
+        done = min(max(now - self._t0_ns, 0) / self._scenario.duration, 1.0)
+        if self._end_ns == NEVER_NS:
+            self._progress(self._traffic.describe(now - self._t0_ns, arrived, lost), done)
+            self._engine.at(now + self._link_sample_ns, self._sample_links)
+
+    def record(self, report: dict[str, Any]) -> RunRecord:
+        """What came of the run, once all devices are closed."""
+        raw, duration_s = self._directory / RAW, (self._end_ns - self._t0_ns) / NS_PER_S
+        opened = [OpenedFlow.model_validate_json(line) for line in lines_of(raw / FLOWS)]
+        closed = [DeviceOutcome.model_validate_json(line) for line in lines_of(raw / OUTCOMES)]
+        flows, hosts = program_outcomes(self._scenario, opened, closed)
+        return RunRecord(
+            t0_ns=self._t0_ns,
+            duration_s=duration_s,
+            base_rtt_ns=self._base_rtt_ns,
+            bin_s=bin_width_s(self._base_rtt_ns),
+            flows=flows,
+            hosts=hosts,
+            programs=report["programs"],
+            open_operations=report["open"],
+            links={direction.name: direction.counts for _, direction in self._fabric},
+            packet_hops=sum(direction.counts.packets for _, direction in self._fabric),
+        )
+
+
+def require_paced(scenario: Scenario) -> None:
+    """Check that a scenario's programs can run on a simulated fabric.
+
+    Raises:
+        InputError: it runs none, or has faults that strike the processes of hosts.
+    """
+    problems = [
+        Problem(
+            f"timeline[{i}].kind",
+            fault.kind,
+            f"another fault: a {fault.kind} strikes the process of a NIC, and a simulated fabric "
+            "has none",
+            "testbed run, on the emulated fabric",
+        )
+        for i, fault in enumerate(scenario.timeline)
+        if fault.needs_process
+    ]
+    expected = "program: other workloads send without the device"
+    remedy = "testbed simulate, or a command after --"
+    problems += [
+        Problem(f"{where}.kind", workload.kind, expected, remedy)
+        for where, workload in scenario.workloads.items()
+        if not isinstance(workload, Program)
+    ]
+    raise_any(problems)
+
+
+def _base_rtt_ns(scenario: Scenario) -> int:
+    """The base RTT of the fabric while it is idle, without the programs."""
+    flow = base_rtt_flow(scenario.topology, flows_of(scenario))
+    pair = WriteBw(pairs=((flow.src.name, flow.dst.name),), bidirectional=False)
+    alone = scenario.model_copy(
+        update={"workload": pair, "jobs": (), "timeline": (), "clustermapper": None}
+    )
+    simulation = Simulation(alone, timing=Timing.EMULATED)
+    try:
+        return simulation.measure_base_rtt()
+    finally:
+        simulation.close()
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Keep the cycle collector from stopping the fabric at a bad moment."""
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.unfreeze()
+
+
+def pace(
+    scenario: Scenario,
+    directory: Path,
+    progress: Progress,
+    observer: Observer | None = None,
+    screen: int | None = None,
+) -> None:
+    """Run the programs of a scenario on a simulated fabric, and leave records in a run directory.
+
+    The files are those of an emulated run; `manifest.json` says that the fabric was simulated, and
+    that it kept step with the clock.
+
+    Args:
+        scenario: what is run; `require_paced` has checked it.
+        directory: the run directory.
+        progress: called with what the run is doing.
+        observer: watches the run, and ends it.
+        screen: a descriptor to which what programs print goes, too.
+
+    Raises:
+        MachineError: this machine cannot run it.
+        RunFailedError: the process that runs the programs has ended.
+    """
+    manifest = Manifest.of(
+        scenario,
+        ("mrc-testbed",),
+        simulated=True,
+        paced=True,
+        code=code_version(),
+        core="C, built by mypyc" if fast.is_built() else "Python",
+        cpu=cpu_model(),
+        cpus=os.cpu_count(),
+        propagation_delay="at the receiver, as in the emulation",
+        link_model="simulated: rate, two queues by class, ECN, trimming, faults",
+    )
+    write_file(directory / MANIFEST, manifest.to_json())
+    (directory / RAW).mkdir()
+    (directory / LOGS).mkdir(exist_ok=True)
+    progress("starting the programs", 0.0)
+    base_rtt_ns = _base_rtt_ns(scenario)
+    with ExitStack() as stack:
+        run = PacedRun(scenario, directory, base_rtt_ns, progress, screen, stack)
+        with _undisturbed():
+            report = run.run(observer)
+    write_file(directory / FAULTS, "".join(fault.to_line() for fault in run.faults.records()))
+    write_file(directory / RUN, run.record(report).to_json())
+    progress("collecting records", 1.0)
+    records.collect(directory)

@@ -1,0 +1,228 @@
+"""`testbed device`: programs on a simulated fabric in step with the clock, as any user."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.device.library import put_into
+from testbed.emulation.experiment.programs import MASTER_PORT
+from testbed.model.errors import MachineError
+from testbed.model.fabric.topology import Topology
+from testbed.paced.loopback import Loopback
+from tests.waiting import WATCHDOG_S, wait_until
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = [sys.executable, "-P", "-m", "tests.paced.program"]
+MARK = "TESTBED_TEST_MARK"
+DECIDED = (0, 4)
+"""Exit statuses of a run whose programs did what they should: 4 where the machine is busy."""
+
+HOSTS = Topology(name="tiny", planes=1, t0_per_plane=2, t1_per_plane=1, hosts_per_t0=1).hosts
+
+SILENT = """
+name: silent
+topology: clos-tiny
+duration: 60 s
+workload: {kind: program, command: [unused]}
+timeline:
+  - {kind: blackhole, target: h0--p0_t0_0, at: 1 s, for: 3 s}
+expect:
+  run: {bytes_lost: 0, qps_in_error: 0}
+"""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _library(tmp_path_factory: pytest.TempPathFactory) -> None:
+    try:
+        put_into(tmp_path_factory.mktemp("library"))
+    except MachineError as error:
+        pytest.skip(f"needs the library of the device: {error}")
+
+
+@pytest.fixture
+def mark(tmp_path: Path) -> str:
+    """Something in the environment of all processes of a test."""
+    return f"{MARK}={tmp_path}"
+
+
+def command(*arguments: str) -> list[str]:
+    """The command line; nothing is measured, and any machine keeps up that is not busy."""
+    usual = "--no-figures", "--set", "topology.dilation=10000"
+    return [sys.executable, "-P", "-m", "testbed", "device", *usual, *arguments]
+
+
+def environment(mark: str = "") -> dict[str, str]:
+    name, _, value = mark.partition("=")
+    return {**os.environ, "PYTHONPATH": str(ROOT), **({name: value} if mark else {})}
+
+
+def run(
+    results: Path, *arguments: str, program: list[str], status: tuple[int, ...] = DECIDED
+) -> tuple[Any, Path, str]:
+    """Make a run; returns its summary, its directory and what was printed."""
+    done = subprocess.run(
+        [*command("--results", str(results), *arguments), "--", *program],
+        cwd=results,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=WATCHDOG_S,
+        check=False,
+    )
+    assert done.returncode in status, done.stderr + done.stdout
+    (directory,) = (file.parent for file in results.glob("*/2*/summary.json"))
+    summary = json.loads((directory / "summary.json").read_text(encoding="utf-8"))
+    return summary, directory, done.stderr
+
+
+def of_program(what: str) -> list[str]:
+    return [*PROGRAM, what]
+
+
+def test_what_one_program_writes_is_what_the_other_finds(tmp_path: Path) -> None:
+    summary, directory, printed = run(tmp_path, "-n", "2", program=of_program("write"))
+    assert summary["simulated"]
+    assert [program["failed"] for program in summary["programs"]] == [False, False]
+    (flow,) = summary["flows"]
+    assert (flow["src"], flow["dst"]) == ("h4", "h0")  # of two racks
+    assert summary["integrity"]["bytes_verified"] == 100 * 40_000
+    assert "h0: as it was sent" in printed
+    manifest = json.loads((directory / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["paced"]
+    assert (directory / "junit.xml").exists()
+
+
+def test_a_silent_link_is_noticed_and_left_as_in_every_run(tmp_path: Path) -> None:
+    scenario = tmp_path / "silent.yaml"
+    scenario.write_text(SILENT, encoding="utf-8")
+    summary, directory, _ = run(
+        tmp_path,
+        "--scenario",
+        str(scenario),
+        "--set",
+        "workload.hosts=[h0, h1]",
+        program=of_program("write"),
+    )
+    (fault,) = summary["faults"]
+    assert 0 < fault["detection_rtt"] < 5
+    assert fault["packets_lost"] > 0
+    assert fault["packets_lost_after_detection"] == 0
+    assert summary["integrity"]["bytes_lost"] == 0
+    assert [bound["holds"] for bound in summary["expectations"]] == [True, True]
+    assert "silent.programs" in (directory / "junit.xml").read_text(encoding="utf-8")
+
+
+def test_each_host_has_a_name_and_all_ports_to_itself(tmp_path: Path) -> None:
+    _, _, printed = run(tmp_path, "-n", "3", program=of_program("names"))
+    assert printed.count("h0 h1 h4") == 3
+
+
+def test_a_fabric_that_stood_still_is_not_trusted(tmp_path: Path) -> None:
+    summary, _, _ = run(tmp_path, "-n", "2", program=of_program("stop"), status=(4,))
+    assert any("fabric ran" in reason and "late" in reason for reason in summary["reasons"])
+    assert summary["integrity"]["bytes_lost"] == 0
+
+
+@pytest.mark.parametrize("what", ["fork", "close"])
+def test_programs_that_fork_or_close_descriptors_do_no_harm(tmp_path: Path, what: str) -> None:
+    summary, _, printed = run(tmp_path, "-n", "2", program=of_program(what))
+    assert not any(program["failed"] for program in summary["programs"])
+    assert what == "fork" or printed.count(": 5\n") == 2  # EIO
+
+
+def test_a_program_that_ends_at_once_is_what_came_of_the_run(tmp_path: Path) -> None:
+    summary, _, _ = run(tmp_path, "-n", "2", program=["true"], status=(0,))
+    assert summary["verdict"] == "trusted"
+    shutil.rmtree(tmp_path / "device")
+    summary, _, printed = run(tmp_path, "-n", "2", program=["false"], status=(1,))
+    assert all(program["failed"] for program in summary["programs"])
+    assert "a program failed" in printed
+
+
+def of_test(mark: str) -> list[int]:
+    """The processes that have a mark in their environment."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            has_mark = mark.encode() in file.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if has_mark and int(file.parent.name) != os.getpid():
+            found.append(int(file.parent.name))
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_whatever_ends_it_nothing_is_left(tmp_path: Path, mark: str, number: int) -> None:
+    """Not even what a program has started in a session of its own."""
+    started = subprocess.Popen(
+        [*command("-n", "2", "--results", str(tmp_path)), "--", *of_program("wait")],
+        cwd=tmp_path,
+        env=environment(mark),
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    )
+    with started as process:
+        assert process.stderr is not None
+        here = 0
+        while here < 2:
+            line = process.stderr.readline()
+            assert line
+            here += "here" in line
+        process.send_signal(number)
+        process.stderr.read()
+        assert process.wait() == (-number if number == signal.SIGKILL else 128 + number)
+    wait_until(lambda: not of_test(mark), "all processes end")
+
+
+@pytest.mark.root
+def test_a_user_without_any_right_can_do_it(request: pytest.FixtureRequest) -> None:
+    """Nobody, without capabilities, and without the right to get some."""
+    place = tempfile.mkdtemp()  # pytest closes its own to others
+    request.addfinalizer(lambda: shutil.rmtree(place))
+    shutil.chown(place, "nobody")
+    done = subprocess.run(
+        [
+            "setpriv",
+            *("--reuid=nobody", "--regid=nogroup", "--clear-groups", "--no-new-privs"),
+            *("--bounding-set=-all", "--inh-caps=-all"),
+            *command("-n", "2", "--results", place),
+            *("--", *of_program("write")),
+        ],
+        cwd=place,
+        env=environment() | {"HOME": place, "TMPDIR": place},
+        capture_output=True,
+        text=True,
+        timeout=WATCHDOG_S,
+        check=False,
+    )
+    assert done.returncode in DECIDED, done.stderr
+    assert "h0: as it was sent" in done.stderr
+
+
+def test_runs_side_by_side_have_networks_of_their_own() -> None:
+    with Loopback(HOSTS) as first, Loopback(HOSTS) as second:
+        places = {each.address_of(host) for each in (first, second) for host in HOSTS}
+        assert len(places) == 4
+        assert all(place.is_loopback for place in places)
+        with socket.create_server((str(first.address_of(HOSTS[0])), 0)):
+            pass
+
+
+def test_another_port_is_taken_where_torchruns_is_in_use() -> None:
+    with Loopback(HOSTS) as free:
+        assert free.master_port == MASTER_PORT
+        address = str(free.address_of(HOSTS[0]))
+    with socket.create_server((address, MASTER_PORT)), Loopback(HOSTS) as other:
+        assert str(other.address_of(HOSTS[0])) == address
+        assert other.master_port not in (0, MASTER_PORT)
