@@ -21,20 +21,16 @@ from testbed.cli.ev_modes import run_mode
 from testbed.cli.fault import commands as fault_commands
 from testbed.cli.figures import figures
 from testbed.cli.lab import commands as lab_commands
-from testbed.cli.list_ import list_
 from testbed.cli.operating import ev_commands, port_commands
-from testbed.cli.paths import paths
 from testbed.cli.perftest import write_bw, write_lat
 from testbed.cli.replay import replay
-from testbed.cli.report import report
-from testbed.cli.run import run
-from testbed.cli.schema import schema
+from testbed.cli.run import run, simulate
 from testbed.cli.screen import print_error, print_failure, stdout
 from testbed.cli.shell import shell
-from testbed.cli.simulate import simulate
-from testbed.cli.topo import topo
+from testbed.cli.summary import report
+from testbed.cli.topo import paths, topo
 from testbed.cli.trace import trace
-from testbed.cli.validate import validate
+from testbed.cli.validate import list_, schema, validate
 from testbed.cli.watch import watch
 from testbed.model.errors import ExitStatus, InputError, TestbedError
 from testbed.model.file_names import NOT_USABLE

@@ -1,12 +1,14 @@
-"""A run's summary as tables, and the exit status that it means."""
+"""A run's summary as tables, and the exit status that it means; `testbed report`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from testbed.cli.screen import print_json, ruled_table, stderr, stdout
-from testbed.model.errors import ExitStatus
+from testbed.cli.options import Json, RequireTrusted
+from testbed.cli.screen import print_json, ruled_table, showing_progress, stderr, stdout
+from testbed.model.errors import ExitStatus, InputError
+from testbed.results.whole_file import writing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from testbed.model.summary import FaultSummary, Metric, MetricGroup, Quantity, Summary
     from testbed.model.summary.spread import Spreads
     from testbed.results.run_directory import RunDirectory
+
 
 _MOST_ROWS = 40
 """Rows of tables of operations and jobs."""
@@ -324,3 +327,39 @@ def _integrity(summary: "Summary") -> str:
     if integrity.bytes_under_way:
         text += f"; {show_size(integrity.bytes_under_way)} of the lost were still under way"
     return text
+
+
+def report(
+    run_directory: Annotated[
+        Path,
+        typer.Argument(metavar="RUN", help="A run's directory, its scenario's, or SERIES/CASE."),
+    ],
+    require_trusted: RequireTrusted = False,
+    as_json: Json = False,
+) -> None:
+    """Write the summary, figures and report of a run again.
+
+    A run that broke off when all was recorded is reported too: its tables are made first.
+    """
+    from testbed.results.analyse import analyse
+    from testbed.results.run_directory import lock_if_free
+    from testbed.runs.finding import run_meant
+
+    run = run_meant(run_directory)
+    with (
+        writing("RUN", run.path, "a directory to write to"),
+        lock_if_free(run.path) as is_over,
+        showing_progress() as progress,
+    ):
+        if not is_over:
+            expected = "a run that is over and that nobody else analyses at this moment"
+            raise InputError.of("RUN", str(run.path), expected)
+        progress("analysing", 0.0)
+        summary = analyse(run.path, require_trusted=require_trusted)
+    if as_json:
+        print_json(summary.model_dump(mode="json"))
+    else:
+        show(summary, run, stdout())
+    status = summary.exit_status(require_trusted=require_trusted)
+    print_status(status, why(summary, require_trusted=require_trusted))
+    raise typer.Exit(status)

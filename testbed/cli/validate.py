@@ -1,5 +1,6 @@
-"""`testbed validate`: check a file, and show what it describes."""
+"""`testbed validate`, `list` and `schema`: check a file; what ships; JSON Schemas for editors."""
 
+import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,8 +9,9 @@ import typer
 
 from testbed.cli.options import Json
 from testbed.cli.run_options import SetKeys, settings_of
-from testbed.cli.screen import print_json, print_warning, stdout
+from testbed.cli.screen import plain_table, print_json, print_table, print_warning, stdout
 from testbed.model.errors import ExitStatus, InputError, Remark
+from testbed.results.whole_file import writing
 
 if TYPE_CHECKING:
     from testbed.model.fabric.topology import Topology
@@ -148,3 +150,66 @@ def _scenario_facts(scenario: "Scenario") -> dict[str, Any]:
         "duration": exact_duration(scenario.duration),
         "load": _load(scenario),
     }
+
+
+def list_(as_json: Json = False) -> None:
+    """List the scenarios and topologies that ship with the project."""
+    from testbed.model.files.catalog import SCENARIOS, TOPOLOGIES
+
+    kinds = {"scenarios": _descriptions(SCENARIOS), "topologies": _descriptions(TOPOLOGIES)}
+    if as_json:
+        print_json(
+            {
+                kind: [{"name": name, "description": text} for name, text in descriptions.items()]
+                for kind, descriptions in kinds.items()
+            }
+        )
+        return
+    for kind, descriptions in kinds.items():
+        table = plain_table(kind, "")
+        table.columns[1].overflow = "fold"
+        for name, text in descriptions.items():
+            table.add_row(name, text)
+        print_table(table)
+        stdout().print()
+
+
+def _descriptions(directory: Path) -> dict[str, str]:
+    """The description of each file by its name; for a wrong file the first problem."""
+    from testbed.model.files.catalog import files_in
+    from testbed.model.files.reading import read_document
+
+    descriptions = {}
+    for name, file in files_in(directory).items():
+        try:
+            text = str(read_document(file).data.get("description", ""))
+        except InputError as error:
+            text = f"wrong: {error.problems[0]}"
+        descriptions[name] = " ".join(text.split())
+    return descriptions
+
+
+def schema(
+    directory: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Where to write; default: the project's docs/schema."),
+    ] = None,
+) -> None:
+    """Write the JSON Schemas of scenarios, topologies and results."""
+    from testbed.installation import PROJECT
+    from testbed.live.stream.records import stream_schema
+    from testbed.model.json_schema import scenario_schema, summary_schema, topology_schema
+
+    place = PROJECT / "docs" / "schema" if directory is None else directory
+    schemas = {
+        "topology": topology_schema(),
+        "scenario": scenario_schema(),
+        "summary": summary_schema(),
+        "stream": stream_schema(),
+    }
+    for name, content in schemas.items():
+        file = place / f"{name}.json"
+        with writing("--directory", file):
+            place.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        stdout().print(f"wrote {file}")

@@ -83,6 +83,8 @@ def _without_cpu(given: Grade) -> Grade:
 @pytest.mark.simulated
 def test_workers_of_a_cluster_give_the_same_grades(perfect: Path, tmp_path: Path) -> None:
     empty = changed(perfect, tmp_path, "empty", lambda _: None)
+    with zipfile.ZipFile(empty, "a") as archive:
+        archive.comment = b"another"  # so that its grade is not that of the first
     broken = tmp_path / "no-archive.zip"
     broken.write_bytes(b"not a zip")
     paths, course = [perfect, empty, broken], Course(COURSE_KEY, cache=tmp_path / "kept")
