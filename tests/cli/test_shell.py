@@ -175,7 +175,7 @@ def test_what_mininet_knows_and_this_fabric_has_not_is_told_and_ends_nothing(
     tmp_path: Path,
 ) -> None:
     """Mininet's own commands would hang (iperf), raise (dpctl), or do nothing (switch)."""
-    (tmp_path / "commands").write_text("h0 echo from a file\nnodes\n")
+    (tmp_path / "commands").write_text("# of a file\nh0 echo from a file\nnodes\n")
     called = subprocess.run(
         COMMAND,
         input="ev list h0-h1\nport list h0\nfault inject cut h0-p0:p0_t0_9\n"
@@ -192,6 +192,7 @@ def test_what_mininet_knows_and_this_fabric_has_not_is_told_and_ends_nothing(
     assert "remedy: testbed shell --live watches" in called.stdout
     assert "usage: mptcp HOST" in called.stdout
     assert "cannot read nowhere: [Errno 2]" in called.stdout
+    assert "unknown command" not in called.stdout
     assert "from a file\navailable nodes are" in called.stdout
     assert "iperf3" in called.stdout
     assert "dpctl" not in called.stdout
@@ -216,6 +217,7 @@ ANSWERED = [
         1,
         "division by zero\n4\ncannot read nowhere",
     ),
+    ("# a remark\n  # h9 ping h0\npath h0 h1 # the first\nh0 echo 'no # remark'", 0, "no # remark"),
     ("fault inject cut nowhere\nh0 false", 2, ""),
     ("fault inject cut h0\npingall\nfault --nonsense", 1, "100% dropped"),
 ]

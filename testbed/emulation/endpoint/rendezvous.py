@@ -5,6 +5,7 @@ pairs' numbers, first PSNs and memory. MRC itself sets up nothing. The connectio
 as ordinary traffic.
 """
 
+import errno
 import json
 import select
 import socket
@@ -15,7 +16,7 @@ from typing import Any
 
 from testbed.emulation.endpoint.device import Device
 from testbed.model.closeable import Closeable
-from testbed.model.errors import InputError, Problem
+from testbed.model.errors import InputError, Problem, RunFailedError
 from testbed.model.fabric.addressing import ordinary_address
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
@@ -28,6 +29,9 @@ PORT = 18515
 
 TIMEOUT_S = 120.0
 _RETRY_S = 0.1
+_LARGEST_PORT = 65_535
+
+_OTHER_PROGRAM = "the peer is another program, which exchanges no queue pairs as this one does"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +62,15 @@ class Rendezvous(Closeable):
 
         Raises:
             ConnectionError: the peer's program has ended.
+            RunFailedError: it has sent something else than a message.
         """
         self._connection.sendall(json.dumps(message).encode() + b"\n")
         self.work(self._has_line)
         line, _, self._received = self._received.partition(b"\n")
-        answer: dict[str, Any] = json.loads(line)
+        try:
+            answer: dict[str, Any] = dict(json.loads(line))
+        except (ValueError, TypeError) as error:
+            raise RunFailedError(_OTHER_PROGRAM) from error
         return answer
 
     def work(self, until: Callable[[], bool]) -> None:
@@ -84,8 +92,8 @@ class Rendezvous(Closeable):
         Each queue pair's end learns what the other can take (see `Capabilities`).
 
         Raises:
-            ValueError: the peer has another number of queue pairs, or its capabilities are not a
-                message of this version.
+            RunFailedError: the peer has another number of queue pairs, its capabilities are not a
+                message of this version, or it is another program.
         """
         parameters = {
             "address": self._device.context.port.address.hex(),
@@ -93,11 +101,23 @@ class Rendezvous(Closeable):
             "memory": [region.va, region.rkey, len(region.buffer)],
         }
         peer = self.exchange(parameters)
-        address = bytes.fromhex(peer["address"])
-        for qp, (qpn, psn, capabilities) in zip(qps, peer["qps"], strict=True):
-            qp.connect(Destination(address, qpn, psn, Capabilities.of_message(capabilities)))
+        try:
+            address = bytes.fromhex(peer["address"])
+            ends = [
+                Destination(address, qpn, psn, Capabilities.of_message(capabilities))
+                for qpn, psn, capabilities in peer["qps"]
+            ]
+            memory = RemoteMemory(*peer["memory"])
+        except KeyError as error:
+            raise RunFailedError(_OTHER_PROGRAM) from error
+        except (ValueError, TypeError, AttributeError) as error:
+            raise RunFailedError(f"the peer's queue pairs cannot be used: {error}") from error
+        if len(ends) != len(qps):
+            raise RunFailedError(f"the peer has {len(ends)} queue pairs, this program {len(qps)}")
+        for qp, end in zip(qps, ends, strict=True):
+            qp.connect(end)
         self.exchange({"state": "RTS"})
-        return RemoteMemory(*peer["memory"])
+        return memory
 
     def _has_line(self) -> bool:
         return b"\n" in self._received
@@ -130,9 +150,11 @@ def meet(device: Device, server: str | None = None, *, port: int = PORT) -> Rend
         port: the TCP port.
 
     Raises:
-        InputError: no host has that name or address.
+        InputError: no host has that name or address, or the port is none or taken.
         TimeoutError: no program listened, or connected, for `TIMEOUT_S`.
     """
+    if not 1 <= port <= _LARGEST_PORT:
+        raise InputError.of("port", str(port), f"a TCP port, 1 to {_LARGEST_PORT}")
     if server is None:
         return Rendezvous(device, _listen(port), is_client=False)
     address = ordinary_address(device.topology, find_host(device.topology, server), 0)
@@ -153,9 +175,20 @@ def find_host(topology: Topology, name: str) -> Node:
 
 
 def _listen(port: int) -> socket.socket:
-    with socket.create_server(("::", port), family=socket.AF_INET6) as listener:
+    try:
+        listener = socket.create_server(("::", port), family=socket.AF_INET6)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        expected = "one on which no other program of this host listens"
+        raise InputError.of("port", str(port), expected) from error
+    with listener:
         listener.settimeout(TIMEOUT_S)
-        connection, _ = listener.accept()
+        try:
+            connection, _ = listener.accept()
+        except TimeoutError as error:
+            what = f"nobody connected to port {port} within {TIMEOUT_S:g} s"
+            raise TimeoutError(what) from error
     connection.settimeout(None)
     return connection
 

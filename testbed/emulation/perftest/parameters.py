@@ -18,6 +18,12 @@ MAX_QPS: Final = 16_384
 _QP_BYTES: Final = 64 << 10
 """Memory of a queue pair, rounded up (measured: 24 kB when it is connected)."""
 
+_OUTSTANDING_BYTES: Final = 512
+"""Memory of a message that is posted and has not completed (measured: 503)."""
+
+_TIMES_BYTES: Final = 80
+"""Memory of the times of a message: two places in lists, and the numbers."""
+
 _CONTENT_COPIES: Final = 3
 """Messages' worth of memory for their content, while it is made."""
 
@@ -90,7 +96,9 @@ class Parameters:
     def memory_bytes(self) -> int:
         """What both ends take together, which are on one machine."""
         of_messages = max(self.sizes) * (self.qps + _CONTENT_COPIES)
-        return 2 * (of_messages + self.qps * _QP_BYTES)
+        of_queues = min(self.tx_depth, self.iters) * _OUTSTANDING_BYTES + self.iters * _TIMES_BYTES
+        senders = 2 if self.bidirectional else 1
+        return 2 * (of_messages + self.qps * _QP_BYTES) + senders * self.qps * of_queues
 
     def require_memory(self, available: float) -> None:
         """Check that the ends fit into the memory that is available, in bytes.
@@ -104,7 +112,7 @@ class Parameters:
             raise MachineError(
                 f"{self.qps:,} queue pairs with messages of {show_size(max(self.sizes))} take "
                 f"{show_size(self.memory_bytes)} of memory, {show_size(available)} are available",
-                "a smaller --size, or fewer queue pairs (--qp)",
+                "a smaller --size, --tx-depth or --iters, or fewer queue pairs (--qp)",
             )
 
     def as_dict(self) -> dict[str, Any]:

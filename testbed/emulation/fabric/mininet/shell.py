@@ -158,6 +158,9 @@ _NOT_HERE = {
 }
 """Mininet's commands that would hang, fail or do nothing in this fabric, and what to do instead."""
 
+_READ_BY_OTHERS = frozenset({"noecho", "px", "py", "sh", "time"})
+"""Commands whose line a shell or Python reads, which know comments themselves."""
+
 
 Beside = Callable[[Fabric], AbstractContextManager[object]]
 """Makes what runs in the sandbox beside the prompt, given the fabric once it is built."""
@@ -232,10 +235,12 @@ A program that draws on the terminal needs noecho: noecho h0 vi notes
             open(0, encoding="utf-8", errors="replace", closefd=False) as lines,
         ):
             super().__init__(net, stdin=keyboard, script=os.devnull)
-            for line in lines:
-                if self.onecmd(line):
-                    break
+            self._carry_out(lines)
         os.close(silent)
+
+    def _carry_out(self, lines: Iterable[str]) -> bool:
+        """Carry out the commands of a script; whether one of them has ended the prompt."""
+        return any(self.onecmd(self.precmd(line)) for line in lines)
 
     def do_path(self, line: str) -> None:
         """Show the paths that packets take from one host to another, or select one.
@@ -301,7 +306,7 @@ A program that draws on the terminal needs noecho: noecho h0 vi notes
         except (OSError, UnicodeError) as wrong:
             error(f"cannot read {line.strip() or 'a file without a name'}: {wrong}\n")
             return False
-        return any(self.onecmd(command) for command in lines)
+        return self._carry_out(lines)
 
     def do_sh(self, line: str) -> None:
         """Run a command outside of the nodes.
@@ -405,6 +410,11 @@ A program that draws on the terminal needs noecho: noecho h0 vi notes
             super().do_help(arg)
         else:
             error(f"unknown command: {arg}; help lists the commands\n")
+
+    def precmd(self, line: str) -> str:
+        """Remove a comment, but from what a shell or Python reads: a # may be quoted there."""
+        name = self.parseline(line)[0]
+        return line if name in self.mn or name in _READ_BY_OTHERS else super().precmd(line)
 
     def get_names(self) -> list[str]:
         """The names of the commands, for `help` and for completion."""
