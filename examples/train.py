@@ -1,8 +1,9 @@
-"""Train a small transformer on this project's documents, one rank on each host, over MRC.
+"""Train a small transformer on the text of a license, one rank on each host, over MRC.
 
-It runs in a Python that has torch, in the hosts of `testbed shell`: see docs/torch.md. It predicts
-the next character. Rank 0 prints the loss and the time of each step, and at the end a checksum of
-the weights: it is the same whatever the fabric did meanwhile.
+It runs in a Python that has torch, as the scenario `torch-training` or in the hosts of `testbed
+shell`: see docs/torch.md. It predicts the next character. Rank 0 prints the loss and the time of
+each step, and at the end a checksum of the weights: it is the same whatever the fabric did
+meanwhile.
 """
 
 import argparse
@@ -18,22 +19,41 @@ from typing import Any
 RANK_MB = 231
 """Memory of a rank, by far the most of it torch."""
 
-DOCUMENTS = Path(__file__).parents[1] / "docs"
+TEXT = Path(__file__).parents[1] / "LICENSE"
+"""It never changes, and so neither do losses and checksum."""
+
 CONTEXT, WIDTH, HEADS, LAYERS = 64, 96, 4, 3
 
 
-def require_memory() -> None:
-    """End the program if the machine, which all ranks share, has no room for this one."""
+parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+parser.add_argument("--steps", type=int, default=30, help="default: 30")
+parser.add_argument("--batch", type=int, default=4, help="texts of a rank (default: 4)")
+parser.add_argument("--backend", default="mrc", help="mrc (default) or gloo")
+parser.add_argument("--check", type=int, metavar="N", help="only see whether N ranks could run")
+options = parser.parse_args()
+
+
+def require_memory(ranks: int) -> None:
+    """End the program if the machine has no room for so many ranks more."""
     lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     (free_kb,) = (int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
-    if free_kb < RANK_MB * 1000:
-        sys.exit(f"a rank needs {RANK_MB} MB, found {free_kb // 1000} MB: use fewer ranks")
+    if free_kb < ranks * RANK_MB * 1000:
+        found = f"{RANK_MB} MB for each of {ranks} ranks, found {free_kb // 1000} MB"
+        sys.exit(f"not enough memory: needs {found}. End other programs, or use fewer ranks")
 
 
-require_memory()
+require_memory(options.check or 1)
+try:
+    import torch
+except ModuleNotFoundError:
+    sys.exit(
+        f"{sys.executable} has no torch: apt install python3-torch python3-numpy "
+        "libopenblas0-pthread, or see docs/torch.md"
+    )
+if options.check:
+    sys.exit()
 
-import torch  # noqa: E402 - after the look at the memory
-import torch.distributed as dist  # noqa: E402
+import torch.distributed as dist  # noqa: E402 - there is none without torch
 import torch_mrc  # noqa: E402, F401 - it registers the backend
 from torch import nn  # noqa: E402
 
@@ -61,7 +81,7 @@ class Transformer(nn.Module):
 
 def batches(size: int, rank: int) -> tuple[int, Iterator[tuple[Any, Any]]]:
     """How many characters there are, and this rank's pieces of text, each with its continuation."""
-    text = "".join(page.read_text(encoding="utf-8") for page in sorted(DOCUMENTS.glob("*.md")))
+    text = TEXT.read_text(encoding="utf-8")
     characters = sorted(set(text))
     numbers = {character: i for i, character in enumerate(characters)}
     data = torch.tensor([numbers[character] for character in text])
@@ -84,13 +104,38 @@ def checksum(model: nn.Module) -> str:
     return found.hexdigest()[:16]
 
 
+def report(line: str) -> None:
+    """Tell the testbed of a step: it shows them, and faults can wait for one (docs/programs.md)."""
+    if "TESTBED_REPORTS" in os.environ:
+        os.write(int(os.environ["TESTBED_REPORTS"]), f"{line}\n".encode())
+
+
+class Shown:
+    """Prints the mean loss of each step on rank 0, one step late: nobody waits for it."""
+
+    def __init__(self, rank: int) -> None:
+        """Print nothing yet."""
+        self.rank = rank
+        self.last: tuple[int, float, Any, Any] | None = None
+
+    def step(self, number: int, seconds: float, loss: Any) -> None:
+        """Print the step before this one."""
+        self.flush()
+        self.last = number, seconds, loss, dist.all_reduce(loss, async_op=True)
+
+    def flush(self) -> None:
+        """Print the last step."""
+        if self.last is None:
+            return
+        number, seconds, loss, work = self.last
+        work.wait()
+        if self.rank == 0:
+            mean = loss.item() / dist.get_world_size()
+            print(f"step {number:3}  loss {mean:.6f}  {seconds:.3f} s", flush=True)
+
+
 def main() -> None:
     """Train, as RANK of WORLD_SIZE."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--steps", type=int, default=30, help="default: 30")
-    parser.add_argument("--batch", type=int, default=8, help="texts of a rank (default: 8)")
-    parser.add_argument("--backend", default="mrc", help="mrc (default) or gloo")
-    options = parser.parse_args()
     torch.set_num_threads(1)  # all ranks share the machine
     dist.init_process_group(options.backend, timeout=timedelta(minutes=5))
     rank = dist.get_rank()
@@ -98,27 +143,25 @@ def main() -> None:
     torch.manual_seed(0)
     model = nn.parallel.DistributedDataParallel(Transformer(characters))
     optimizer = torch.optim.AdamW(model.parameters(), 3e-3)
+    count = sum(parameter.numel() for parameter in model.parameters())
     if rank == 0:
-        count = sum(parameter.numel() for parameter in model.parameters())
         print(f"{count} parameters on {dist.get_world_size()} ranks, torch {torch.__version__}")
+    shown = Shown(rank)
     for step in range(options.steps):
         start = time.monotonic()
+        report(f"begin step {step} {4 * count}")
         text, following = next(texts)
         loss = nn.functional.cross_entropy(model(text).flatten(0, 1), following.flatten())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        seconds = time.monotonic() - start
-        mean = loss.detach()
-        dist.all_reduce(mean)
-        if rank == 0:
-            mean /= dist.get_world_size()
-            print(f"step {step:3}  loss {mean.item():.4f}  {seconds:.3f} s", flush=True)
+        report(f"end step {step}")
+        shown.step(step, time.monotonic() - start, loss.detach())
+    shown.flush()
     if rank == 0:
         print("weights", checksum(model))
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
     main()

@@ -1,7 +1,7 @@
 """What a wheel has beside the package: a build hook of hatchling (pyproject.toml).
 
-- The scenarios, topologies, schemas, glossary and algorithms of the checkout, and its labs
-  without solutions.
+- The scenarios, topologies, schemas, glossary and algorithms of the checkout, the program of the
+  scenario `torch-training` with the text on which it trains, and the labs without solutions.
 - The commit, also in the source distribution.
 - The RDMA device's C library for the machine on which the wheel is built, if there is a C compiler.
   It needs no Python, so one wheel does for all of them.
@@ -23,7 +23,15 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-FROM_CHECKOUT = ("docs/algorithms.md", "docs/glossary.md", "docs/schema", "scenarios", "topologies")
+FROM_CHECKOUT = (
+    "LICENSE",
+    "docs/algorithms.md",
+    "docs/glossary.md",
+    "docs/schema",
+    "examples/train.py",
+    "scenarios",
+    "topologies",
+)
 NOT_FOR_STUDENTS = ("__pycache__", "instructor.md", "solution")
 """What a wheel does not have of a lab."""
 

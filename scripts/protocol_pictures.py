@@ -27,7 +27,7 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from testbed import mrc
 from testbed.mrc import EvChanged, EvState
 from testbed.mrc.constants import ECT0, DscpClasses, EndpointOp, EvMark, NackReason
-from testbed.mrc.ev.ev import TRANSITIONS, EvAction
+from testbed.mrc.entropy import TRANSITIONS, EvAction
 from testbed.mrc.wire.control import Ack, EndpointResponse, Nack, ReliabilityProbe, Sack
 from testbed.mrc.wire.packets import Write, kept_bytes, unwrap_psn
 from testbed.results.report.figures import style

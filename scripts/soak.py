@@ -32,7 +32,7 @@ from testbed.results.run_directory import RunDirectory
 from testbed.runs.fitting import Machines, with_fitting_dilation
 from testbed.runs.job import DRAWN, JobRecord, PlannedRun, planned_run
 from testbed.runs.many import RetryPolicy, many
-from testbed.runs.places import executor_at, fetch_finished, keep_slower_out, machines_of
+from testbed.runs.places import executor_at
 from testbed.runs.store import Store
 
 ROOT = Path(__file__).parents[1]
@@ -145,15 +145,12 @@ def main() -> int:
     )
     store = Store(directory, soak.began, exclusive=False)
     scenarios = [name for name in names if name != MATRIX]
-    first = next(iter(scenarios), MATRIX)
-    with executor_at(arguments.on, directory, {"emulated": first}) as executor:
-        machines = machines_of(executor, Machines.here(force=True))
+    with executor_at(None, directory, {}) as executor:
+        machines = Machines.here(force=True)
         soak.dilation = soak.dilation or _dilation_for_auto(scenarios, machines)
         soak.write()  # one that is resumed has the same dilation
         planned = [_planned(name, soak.dilation) for name in scenarios]
-        keep_slower_out(executor, planned)
-        fetch_finished(executor, planned)
-        for run in planned:  # made by a worker after the command was killed
+        for run in planned:  # made after the command was killed
             for record in store.records(run):
                 soak.add_run(run, record)
         finished = [run for run in planned if run.job.name in soak.parts]
@@ -216,11 +213,6 @@ def _arguments() -> argparse.Namespace:
         default=LASTING_MIN,
         metavar="N",
         help=f"no run is made again that would end later than this (default: {LASTING_MIN})",
-    )
-    parser.add_argument(
-        "--on",
-        metavar="PLACE",
-        help="where scenarios run, as for testbed run",
     )
     arguments = parser.parse_intermixed_args()
     arguments.parts = arguments.parts or available

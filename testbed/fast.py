@@ -20,6 +20,7 @@ _AROUND_THE_CORE = (
     "host/rounds",
     "host/traffic",
     "sim/egress",
+    "sim/egress",
     "sim/engine",
     "sim/host",
     "sim/link",

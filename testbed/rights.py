@@ -4,9 +4,10 @@ A process of root may write anywhere. In a directory that belongs to somebody el
 directory that is swapped while the process writes would lead it to any file of the machine. So
 within `acting_for` the kernel lets it write where another user may (setfsuid(2)): the caller of
 sudo, if they may write there, or else the directory's owner. What is made belongs to them. Only
-that is theirs. Root still reads every file, as its Python may lie in its home, and network,
-namespaces and signals stay root's. So do programs that are started, since exec(2) ends it. It holds
-for the calling thread, and for the threads and the forked processes that it starts in the block.
+that is theirs. Root still reads every file, as its Python may lie in its home; within `reading_for`
+it reads what that user may read. Network, namespaces and signals stay root's. So do programs that
+are started, since exec(2) ends it. It holds for the calling thread, and for the threads and the
+forked processes that it starts in the block.
 
 `as_root` is for files of the kernel, such as those below /proc and /sys.
 """
@@ -73,6 +74,28 @@ def acting_for(directory: Path) -> Iterator[None]:
 
 
 @contextmanager
+def reading_for(directory: Path) -> Iterator[None]:
+    """Read files within the block, too, as the one whose directory it is: links there are theirs.
+
+    Otherwise as `acting_for`, also in such a block. Import before it what the block needs: Python
+    may lie where only root reads.
+
+    Args:
+        directory: where the block reads and writes.
+    """
+    with acting_for(directory):
+        if not _is_root() or _fsuid() == 0:
+            yield
+            return
+        libc = _libc()
+        could_read_all = _set_reading_all(libc, wanted=False)
+        try:
+            yield
+        finally:
+            _set_reading_all(libc, wanted=could_read_all)
+
+
+@contextmanager
 def as_root() -> Iterator[None]:
     """Write files of the kernel within the block as root, if this process is root's."""
     if not _is_root() or _fsuid() == 0:
@@ -127,14 +150,24 @@ def _set(libc: Any, uid: int, gid: int) -> None:
     parent = os.getppid()
     libc.setfsgid(gid)
     libc.setfsuid(uid)
-    header, sets = (ctypes.c_uint32 * 2)(_CAPABILITIES_VERSION), (ctypes.c_uint32 * 6)()
-    libc.capget(header, sets)
-    sets[0] |= sets[1] & _CAP_DAC_READ_SEARCH  # to the effective ones, if it is permitted
-    libc.capset(header, sets)
+    _set_reading_all(libc, wanted=True)
     if number.value:
         libc.prctl(_PR_SET_PDEATHSIG, number.value, 0, 0, 0)
         if os.getppid() != parent:  # it ended in between
             os.kill(os.getpid(), number.value)
+
+
+def _set_reading_all(libc: Any, *, wanted: bool) -> bool:
+    """Be able to read every file, if that is permitted, or not; return whether it was so before."""
+    import ctypes  # noqa: PLC0415 - as in _libc
+
+    header, sets = (ctypes.c_uint32 * 2)(_CAPABILITIES_VERSION), (ctypes.c_uint32 * 6)()
+    libc.capget(header, sets)
+    before = bool(sets[0] & _CAP_DAC_READ_SEARCH)  # of the effective ones; then the permitted ones
+    sets[0] &= ~_CAP_DAC_READ_SEARCH
+    sets[0] |= sets[1] & _CAP_DAC_READ_SEARCH if wanted else 0
+    libc.capset(header, sets)
+    return before
 
 
 def _user_for(directory: Path) -> User | None:

@@ -194,6 +194,22 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
 
 
+def test_no_folders_of_the_core_import_each_other_in_a_circle() -> None:
+    """Each folder of `mrc` taken as one: its parts are read from below, one after the other."""
+
+    def part(module: str) -> str:
+        name = module.split(".")[2]
+        return name if (ROOT / "mrc" / name).is_dir() else module
+
+    graph: dict[str, set[str]] = {}
+    for module, file in MODULES.items():
+        if module.startswith("testbed.mrc."):
+            inside = {one for one in _modules_imported(file) if one.startswith("testbed.mrc.")}
+            found = graph.setdefault(part(module), set())
+            found |= {part(one) for one in inside} - {part(module)}
+    TopologicalSorter(graph).prepare()
+
+
 def test_processes_are_forked_in_one_place() -> None:
     """So that tracebacks, exit statuses and clean-up are handled once."""
     for function in ("fork", "_exit"):

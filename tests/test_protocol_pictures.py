@@ -24,7 +24,7 @@ from scripts.protocol_pictures import (
     trim,
 )
 from testbed.mrc import EvState
-from testbed.mrc.ev.ev import TRANSITIONS, EvAction
+from testbed.mrc.entropy import TRANSITIONS, EvAction
 from testbed.results.report.figures.style import style
 
 

@@ -1,9 +1,11 @@
 """Root writes in other users' directories what they may write, and follows no link further."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -13,12 +15,13 @@ import pytest
 from testbed.emulation.experiment.capacity import Capacity, load_capacity, save_capacity
 from testbed.model.errors import InputError
 from testbed.results.run_directory import making_run
-from testbed.rights import acting_for, as_root, caller
+from testbed.rights import acting_for, as_root, caller, reading_for
 from testbed.studies.labs.authoring import new_lab
 from testbed.studies.labs.grading.course import Course, grade_all
 from testbed.studies.labs.grading.grades import Grade
 from testbed.studies.labs.grading.submission import submit
 from testbed.studies.labs.library import LABS, load_lab
+from testbed.studies.labs.runs import _show
 from testbed.studies.labs.work import set_aside, start
 
 pytestmark = pytest.mark.root
@@ -166,6 +169,79 @@ def test_a_submission_and_a_journal_are_not_written_through_links(home: Path) ->
         work.journal.append("hint", task="awaited", number=1)
     assert not target.read_bytes()
     target.write_text("root's", encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("command", "place"),
+    [
+        ("submit", "answers.yaml"),
+        ("submit", ".lab"),
+        ("submit", ".lab/journal.jsonl"),
+        ("check", "answers.yaml"),
+        ("status", ".lab/journal.jsonl"),
+    ],
+)
+def test_a_students_links_lead_only_to_what_they_may_read(
+    home: Path, command: str, place: str
+) -> None:
+    """Whatever a command reads of the work, it shows and hands in nothing of root's."""
+    secret = home.parent / "hidden"
+    shutil.copytree(home.parent / "secret", secret)
+    for file in ("answers.yaml", "journal.jsonl"):
+        (secret / file).write_text("hidden: from students\n", encoding="utf-8")
+    secret.chmod(0o700)
+    work = start(load_lab(LABS / "02-first-failure"), home, "", None)
+    linked = work.path / place
+    linked.rename(home / "moved")
+    linked.symlink_to(secret if place == ".lab" else secret / linked.name)
+    as_student = {"SUDO_UID": str(OWNER), "SUDO_GID": str(OWNER)}
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "testbed", "lab", command],
+        cwd=work.path, env=os.environ | as_student, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode in {0, 1, 2}, done.stderr
+    assert "hidden: from" not in done.stdout + done.stderr
+    for archive in work.path.glob("*.zip"):
+        with zipfile.ZipFile(archive) as content:
+            assert not any(b"hidden: from" in content.read(name) for name in content.namelist())
+
+
+def test_an_own_file_of_a_student_is_read_as_the_student(home: Path) -> None:
+    """Code that a run uses; the records of a run that a copy is made of."""
+    secret = home.parent / "secret" / "file"
+    secret.chmod(0o600)
+    work = start(load_lab(LABS / "09-path-selector"), home, "", None)
+    (code,) = work.path.glob("*.py")
+    code.unlink()
+    code.symlink_to(secret)
+    for run in work.assignment.directory.lab.runs:
+        if not work.assignment.directory.lab.runs[run].code:
+            continue
+        with pytest.raises(InputError, match="may read"):
+            work.assignment.scenario(run)
+        with pytest.raises(InputError, match="may read"):
+            work.assignment.code_digest(run)
+    with pytest.raises(InputError, match=f"{code.name}: .*permission denied"):
+        submit(work, home)
+    sealed = work.path / "sealed"
+    sealed.symlink_to(secret.parent)
+    secret.parent.chmod(0o700)
+    with pytest.raises(InputError, match="may read"):
+        _show(sealed, work.path / "shown", whole=True)
+
+
+def test_reading_for_a_directory_ends_with_the_block(home: Path) -> None:
+    secret = home.parent / "secret" / "file"
+    secret.chmod(0o600)
+    with acting_for(home):
+        with reading_for(home), pytest.raises(PermissionError):
+            secret.read_bytes()
+        assert secret.read_bytes()
+    with reading_for(home.parent):  # root's own
+        assert secret.read_bytes()
+    with suppress(KeyError), reading_for(home):
+        raise KeyError
+    assert secret.read_bytes()
 
 
 def test_it_ends_with_the_block_and_reading_stays_roots(home: Path) -> None:

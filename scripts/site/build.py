@@ -73,6 +73,7 @@ def stage(directory: Path) -> None:
         shutil.copyfile(handout, _made(directory / f"labs/{handout.parent.name}.md"))
     for example in sorted(PROJECT.glob("examples/*.py")):
         shutil.copyfile(example, _made(directory / f"examples/{example.name}"))
+    shutil.copytree(PROJECT / "scenarios", directory / "scenarios")
     for file in sorted(PROJECT.glob("examples/*.ipynb")):
         _made(directory / f"examples/{file.stem}.md").write_text(
             notebook.as_markdown(file), encoding="utf-8"

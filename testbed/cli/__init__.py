@@ -1,6 +1,5 @@
 """The command line `testbed`: one module for each subcommand."""
 
-import errno
 import gc
 import io
 import os
@@ -38,6 +37,7 @@ from testbed.cli.trace import trace
 from testbed.cli.validate import validate
 from testbed.cli.watch import watch
 from testbed.model.errors import ExitStatus, InputError, TestbedError
+from testbed.model.file_names import NOT_USABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,9 +49,6 @@ __all__ = ["PURPOSES", "command_line", "main"]
 
 PURPOSES = "Run", "Look at runs", "Look at a fabric", "Break by hand", "Learn", "Judge", "Machine"
 """What commands are for, in the order of the help."""
-
-_NOT_USABLE = {errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR}
-"""Errors of a path that whoever names it can mend."""
 
 
 def main() -> None:
@@ -222,7 +219,7 @@ def _callback(
 
 def _refuse_path(error: Exception) -> None:
     """End the command if it may not use a path that an argument names, or one above or below."""
-    if not isinstance(error, OSError) or error.errno not in _NOT_USABLE or not error.filename:
+    if not isinstance(error, OSError) or error.errno not in NOT_USABLE or not error.filename:
         return
     path = Path(os.fsdecode(error.filename)).absolute()
     for argument in filter(None, sys.argv[1:]):

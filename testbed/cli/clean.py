@@ -12,6 +12,9 @@ from testbed.model.errors import MachineError
 if TYPE_CHECKING:
     from testbed.results.run_directory import RunDirectory
 
+_DAY_S = 24 * 3600.0
+"""A run that another machine has begun is not removed before: its lock is not seen."""
+
 
 def clean(
     results: Results = Path("results"),
@@ -28,6 +31,7 @@ def clean(
     """
     from testbed.live.stream.writer import is_of_prompt
     from testbed.results.run_directory import CAN_LOCK, is_locked, runs
+    from testbed.runs.store import may_be_made_elsewhere
 
     if not CAN_LOCK:
         what = "this system does not tell a run in progress from an unfinished one"
@@ -36,7 +40,7 @@ def clean(
     for run in runs(results):
         if run.complete or is_of_prompt(run.path):
             continue
-        if not is_locked(run.path) and not _may_be_made_elsewhere(run.path):
+        if not is_locked(run.path) and not may_be_made_elsewhere(run.path, _DAY_S):
             removed.append(str(run.path))
             if not dry_run:
                 _remove(run)
@@ -47,16 +51,6 @@ def clean(
         stdout().print(f"{'would remove' if dry_run else 'removed'} {path}")
     if not removed:
         stdout().print(f"nothing to remove in {results}")
-
-
-def _may_be_made_elsewhere(run: Path) -> bool:
-    """Whether an attempt at a series' run on another machine, whose locks are not seen, goes on."""
-    from platform import node
-
-    from testbed.runs.attempt import unended_in
-
-    attempts = unended_in(run.parent.parent, run.parent.name)
-    return any(attempt.host != node() for attempt in attempts)
 
 
 def _remove(run: "RunDirectory") -> None:

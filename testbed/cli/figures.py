@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from testbed.cli import screen
-from testbed.cli.options import Json, On, Results, StoreOption
+from testbed.cli.options import Json, On, Results
 from testbed.cli.run_options import SetKeys, settings_of
 from testbed.cli.summary import print_status
 from testbed.model.errors import ExitStatus, InputError
@@ -85,7 +85,6 @@ def figures(
         bool, typer.Option("--list", help="List the figures and what they need, then exit.")
     ] = False,
     on: On = None,
-    store: StoreOption = None,
     as_json: Json = False,
 ) -> None:
     """Make the MRC paper's figures, and judge each (root).
@@ -98,7 +97,7 @@ def figures(
     from testbed.emulation.experiment.capacity import load_capacity
     from testbed.runs.making import naming_how_to_resume, signals_stop
     from testbed.runs.many import REPEAT_S, RetryPolicy
-    from testbed.runs.places import executor_at, fetch_finished, keep_slower_out, machines_of
+    from testbed.runs.places import executor_at, keep_slower_out, know_finished, machines_of
     from testbed.studies.paper.figure import Overrides
     from testbed.studies.paper.planning import forms_of, plan, select_figures
     from testbed.studies.paper.reproduction import reproduce
@@ -134,11 +133,11 @@ def figures(
         screen.ending_in_words(),
         naming_how_to_resume("the same command makes the remaining runs"),
         signals_stop(),
-        executor_at(on, directory, wanted, store) as executor,
+        executor_at(on, directory, wanted) as executor,
     ):
         machine = machines_of(executor, here) if emulates else None
         planned = planned_for(machine)
-        if fetch_finished(executor, planned.due):
+        if know_finished(executor, planned.due):
             planned = planned_for(machine)
         keep_slower_out(executor, planned.due)
         with screen.showing_progress() as progress:

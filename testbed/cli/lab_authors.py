@@ -40,7 +40,7 @@ def try_labs(
 
 
 def new(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Number and name: 11-my-lab.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Number and name: 12-my-lab.")],
     into: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where; among the labs by default.")
     ] = None,

@@ -67,19 +67,9 @@ On = Annotated[
     typer.Option(
         "--on",
         metavar="PLACE",
-        help="Where runs are made: local, dask:ADDRESS, ssh:HOSTFILE or slurm[:FILE] "
+        help="Where runs are made: local, dask:ADDRESS, ssh:HOSTFILE or slurm[:JOBS] "
         "(docs/campaigns.md); "
         "default: on this machine, without Dask.",
-    ),
-]
-StoreOption = Annotated[
-    str | None,
-    typer.Option(
-        "--store",
-        metavar="ADDRESS",
-        help="With --on: where workers leave runs, a directory or an fsspec address such as "
-        "sftp://HOST/PATH; they are copied from there. Default: the directory of the runs, which "
-        "all machines have then.",
     ),
 ]
 Labels = Annotated[

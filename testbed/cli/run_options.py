@@ -16,7 +16,6 @@ from testbed.cli.options import (
     RequireTrusted,
     Results,
     ScenarioNames,
-    StoreOption,
     require_labels,
 )
 from testbed.cli.screen import print_warning, stderr
@@ -47,7 +46,6 @@ class RunOptions:
         repeat: how many runs are made of each case, each with the next seed.
         into: the directory of the series; None for one that is named after the time.
         on: where the runs of a series are made; None: on this machine.
-        store: where the workers of that place leave them; None: in the directory of the series.
         allow_code: whether a file that does not ship may execute code.
         drawn: whether each run gets figures and a report.
         require_trusted: whether a degraded run is an error.
@@ -63,7 +61,6 @@ class RunOptions:
     repeat: int
     into: Path | None
     on: str | None
-    store: str | None
     allow_code: bool
     drawn: bool
     require_trusted: bool
@@ -231,7 +228,6 @@ def run_options(
         ),
     ] = None,
     on: On = None,
-    store: StoreOption = None,
     allow_code: Annotated[
         bool,
         typer.Option("--allow-code", help="Run a file of yours that names classes or a command."),
@@ -259,7 +255,6 @@ def run_options(
         repeat=repeat,
         into=into,
         on=on,
-        store=store,
         allow_code=allow_code,
         drawn=not no_figures,
         require_trusted=require_trusted,
@@ -270,7 +265,7 @@ def run_options(
         expected = f"{MAX_RUNS:,} at most: scenarios, times --repeat, times the values of --sweep"
         raise InputError.of("--sweep" if swept else "--repeat", f"{runs:,} runs", expected)
     require_labels(options.labels, len(names), "scenarios")
-    for option, value in (("--label", options.labels), ("--on", on), ("--store", store)):
+    for option, value in (("--label", options.labels), ("--on", on)):
         if value and not options.several:
             expected = "a series (several scenarios, --repeat, --sweep or --into)"
             raise InputError.of(option, "a single run", expected)

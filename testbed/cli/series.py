@@ -129,7 +129,7 @@ def _make_series(options: "RunOptions", form: "Form", how: "How", machines: "Mac
     with series_made(
         lambda dilation: options.plan(form, how, dilation),
         form,
-        Place(options.results, options.into, options.on, options.store),
+        Place(options.results, options.into, options.on),
         how=how,
         machines=machines,
         front=Front(

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from testbed.model.summary.spread import Spreads
     from testbed.results.run_directory import RunDirectory
 
+_MOST_ROWS = 40
+"""Rows of tables of operations and jobs."""
+
 _VERDICT_STYLES = {"trusted": "bold green", "degraded": "bold yellow", "invalid": "bold red"}
 
 
@@ -78,8 +81,8 @@ def show(
         f"{US.show(summary.base_rtt_us)} ({US.show(summary.base_rtt_real_us)} at full speed)",
         style="bold",
     )
-    parts = [*_flows(summary), *_operations(summary), *_faults(summary), *_located(summary)]
-    for part in (*parts, *_programs(summary, run)):
+    parts = [*_flows(summary), *_operations(summary), *_jobs(summary), *_faults(summary)]
+    for part in (*parts, *_located(summary), *_programs(summary, run)):
         console.print(part)
     console.print(_integrity(summary))
     if summary.expectations:
@@ -140,12 +143,25 @@ def _operations(summary: "Summary") -> "Iterator[RenderableType]":
 
     if summary.operations:
         kinds = [(operation.kind, operation) for operation in summary.operations]
-        yield _table("operation", OperationSummary, kinds)
-        for name, operation in kinds:
+        yield _table("operation", OperationSummary, kinds[:_MOST_ROWS])
+        if len(kinds) > _MOST_ROWS:
+            yield f"{len(kinds) - _MOST_ROWS} more operations: see the report"
+        for name, operation in kinds[:_MOST_ROWS]:
             if operation.unfinished:
                 yield f"{name}: {operation.finished}"
             if operation.unfinished and operation.planned:
                 yield "  all have to, unless expect.operations bounds count or unfinished"
+        yield ""
+
+
+def _jobs(summary: "Summary") -> "Iterator[RenderableType]":
+    from testbed.model.summary import JobSummary
+
+    if summary.jobs:
+        yield _table("job", JobSummary, [(job.job, job) for job in summary.jobs[:_MOST_ROWS]])
+        if len(summary.jobs) > _MOST_ROWS:
+            yield f"{len(summary.jobs) - _MOST_ROWS} more jobs: see the report"
+        yield from summary.interference_unknown
         yield ""
 
 
@@ -162,13 +178,14 @@ def _programs(summary: "Summary", run: "RunDirectory") -> "Iterator[RenderableTy
     count = f"{len(failed)} of {len(summary.programs)} failed" if failed else "none failed"
     yield Text("programs: ").append(count, "bold red" if failed else "")
     for program in failed:
-        yield Text(f"  {program.host}: {program.ending}; its output: {run.path / program.output}")
-        if last := _last_line(run.path / program.output):
+        who, output = f"{program.place} (rank {program.rank})", run.path / program.output
+        yield Text(f"  {who}: {program.ending}; its output: {output}")
+        if last := _last_line(output):
             yield Text(f"    {last}")
     for program in summary.programs:
         if program.output_dropped:
             dropped = show_size(program.output_dropped)
-            yield Text(f"  {program.host} printed more than is kept: without the last {dropped}")
+            yield Text(f"  {program.place} printed more than is kept: without the last {dropped}")
     if not failed:
         yield Text(f"  their output: {run.path / PROGRAMS}")
 
@@ -286,7 +303,7 @@ def _expectations(summary: "Summary") -> "RenderableType":
     lines = Text("expectations: ").append(f"{len(failed)} of {count} not met", "bold red")
     for expected in failed:
         lines.append(
-            f"\n  {expected.scope}: {expected.figure} {expected.bound}: {outcome(expected)}"
+            f"\n  {expected.whose}: {expected.figure} {expected.bound}: {outcome(expected)}"
         )
     return lines
 

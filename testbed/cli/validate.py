@@ -142,7 +142,7 @@ def _scenario_facts(scenario: "Scenario") -> dict[str, Any]:
     return {
         "scenario": scenario.name,
         **_topology_facts(scenario.topology),
-        "flows": len(scenario.flows),
+        "flows": scenario.flow_count,
         "faults": len(scenario.timeline),
         **_code(scenario),
         "duration": exact_duration(scenario.duration),

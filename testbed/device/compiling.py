@@ -38,7 +38,15 @@ _FLAGS: Final = (
 )
 _NAMED: Final = (f"-Wl,-soname,{PRELOAD}",)
 _VERSIONED: Final = (f"-Wl,-soname,{IBVERBS}", "-Wl,--version-script=versions.map")
-_C_FILES: Final = ("device.c", "entry.c", "mrc.c", "mrc_ctl.c", "names.c", "payload.c")
+_C_FILES: Final = (
+    "device.c",
+    "entry.c",
+    "mptcp.c",
+    "mrc.c",
+    "mrc_ctl.c",
+    "names.c",
+    "payload.c",
+)
 _COMPILE_S: Final = 120
 
 

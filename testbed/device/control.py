@@ -56,8 +56,8 @@ from testbed.mrc import EvEntry
 from testbed.mrc.congestion.nscc_incast import CcProfile
 from testbed.mrc.congestion.window import FixedWindow
 from testbed.mrc.constants import MAX_MPR, MPR_UNIT
+from testbed.mrc.entropy import EvProfile
 from testbed.mrc.ev.probing import ProbeBatch
-from testbed.mrc.ev.profile import EvProfile
 from testbed.mrc.verbs import CompletionQueue, Destination, VerbsQp
 
 _NSCC_NAMES: Final = (

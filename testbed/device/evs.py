@@ -57,7 +57,7 @@ from testbed.model.fabric.addressing import (
 from testbed.model.fabric.ev_set import EvChoice
 from testbed.model.fabric.nodes import Node
 from testbed.mrc import EvChanged, Event, EvEntry, EvState, QueuePair
-from testbed.mrc.ev.profile import EvProfile
+from testbed.mrc.entropy import EvProfile
 
 _STATE, _CUR_STATE, _MODE, _FORMAT, _COUNT, _MIN_ACTIVE, _EVENTS, _EV_OP, _FIELDS_OP = (
     1 << bit for bit in range(9)

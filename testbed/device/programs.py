@@ -245,10 +245,16 @@ class Program(Closeable):
     def _open(self, request: Request, open_device: Callable[[], BaseDevice]) -> Answer:
         if request.version != VERSION:
             return Reply(errno.EPROTO), []
+        descriptors = [self.doorbell, self._events.reader]
         try:
-            self.device = device = open_device()
+            device = open_device()
+            if not self._reaches(request.address, request.cookie):
+                own, self._to_thread = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                self._memory = ThreadMemory(own)
+                descriptors.append(self._to_thread.fileno())
         except OSError as error:  # no descriptors are left
             return Reply(error.errno or errno.EIO), []
+        self.device = device
         topology, port = device.topology, device.context.port
         reply = Reply(
             guid=_GUID | topology.hosts.index(device.host) + 1,
@@ -257,11 +263,6 @@ class Program(Closeable):
             planes=topology.planes,
             gid=port.address,
         )
-        descriptors = [self.doorbell, self._events.reader]
-        if not self._reaches(request.address, request.cookie):
-            own, self._to_thread = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            self._memory = ThreadMemory(own)
-            descriptors.append(self._to_thread.fileno())
         return reply, descriptors
 
     def _reaches(self, address: int, word: int) -> bool:

@@ -1409,6 +1409,17 @@ class ProcessGroupMrc(dist.ProcessGroup):
         """Refuse: the receiver names the sender."""
         raise MrcError("recv: found no source, expected a rank: recv(tensor, src=RANK)")
 
+    # --- what is not there ---
+
+    def _refuse(self, *_: Any, **__: Any) -> Any:
+        raise MrcError(
+            f"found a coalesced operation, expected one of {', '.join(_KINDS[2:])}, "
+            "all_reduce_coalesced: call it for each tensor"
+        )
+
+    allgather_coalesced = allgather_into_tensor_coalesced = all_gather_single_coalesced = _refuse
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced = _refuse
+
 
 def _value(future: Any) -> Any:
     return future.value()

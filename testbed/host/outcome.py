@@ -29,7 +29,7 @@ def flow_outcomes(
         counts["flow"]: counts for report in reports.values() for counts in report["received"]
     }
     signals = scenario.signals
-    flows_from = Counter(src for src, dst, _ in scenario.flows if (src, dst) not in signals)
+    flows_from = Counter(src for n, (src, _, _) in enumerate(scenario.flows) if n not in signals)
     shares_bps = fair_shares_bps(scenario)
     host_bps = float(scenario.topology.planes * scenario.topology.port_rate_bps)
     unused_bps = dict.fromkeys(flows_from, host_bps)

@@ -40,6 +40,7 @@ class QpPlan:
         receives: the number of the flow that this end receives; None if it only sends.
         evs: the EVs from this host to the peer.
         moves: the changes of its path by the fabric's routing, if the fabric chooses the path.
+        job: the number of its job among those of the scenario.
     """
 
     peer: Node
@@ -50,6 +51,7 @@ class QpPlan:
     receives: int | None
     evs: tuple[EvChoice, ...]
     moves: tuple[Move, ...]
+    job: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +85,14 @@ def plan_endpoints(
     The other arguments are fields of `EndpointPlan`.
     """
     topology, transport = scenario.topology, scenario.transport
-    numbers = {(flow.src, flow.dst, flow.lane): flow.number for flow in flows_of(scenario)}
+    numbers: dict[tuple[Node, Node, int], int] = {}
+    pairs: dict[tuple[Node, Node, int], int] = {}  # each queue pair once, with its job
+    for flow in flows_of(scenario):
+        numbers[flow.src, flow.dst, flow.lane] = flow.number
+        pairs.setdefault((min(flow.src, flow.dst), max(flow.src, flow.dst), flow.lane), flow.job)
     qpns: dict[Node, count[int]] = defaultdict(lambda: count(FIRST_QPN))
     qps: dict[Node, list[QpPlan]] = defaultdict(list)
-    for a, b, lane in dict.fromkeys((min(a, b), max(a, b), lane) for a, b, lane in numbers):
+    for (a, b, lane), job in pairs.items():
         a_qpn, b_qpn = next(qpns[a]), next(qpns[b])
         for host, peer, host_qpn, peer_qpn in ((a, b, a_qpn, b_qpn), (b, a, b_qpn, a_qpn)):
             qps[host].append(
@@ -99,6 +105,7 @@ def plan_endpoints(
                     receives=numbers.get((peer, host, lane)),
                     evs=transport.choose_evs(topology, host, peer, lane=lane, seed=scenario.seed),
                     moves=_moves(scenario, host, peer, lane),
+                    job=job,
                 )
             )
     return {

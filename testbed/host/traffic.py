@@ -4,8 +4,10 @@ The emulation's endpoint (endpoint/process.py) and the simulator's host (sim/hos
 `Traffic`. They hand it packets and times, and a function that sends.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import Any, Final
 
 from testbed.host.busy import PortRemap, refused_busy, set_busy
@@ -17,7 +19,7 @@ from testbed.host.recording import Tables
 from testbed.host.recording.qp_records import QpRecords
 from testbed.host.recording.tables import control_log
 from testbed.host.workloads.messages import Block, Checker, Pattern, Sender, Slots
-from testbed.host.workloads.programs import FlowEnd, program_of
+from testbed.host.workloads.programs import FlowEnd, Jobs, Part, program_of
 from testbed.model.fabric.addressing import Path, nic_address
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import PAYLOAD_MTU
@@ -116,22 +118,12 @@ class Traffic:
         self._launch = launch
         self._memory = MemoryTable()
         self._block = block
-        self._slots = Slots(slot_bytes(plan.scenario.longest_bytes), plan.scenario.workload.depth)
+        self._slots = Slots(slot_bytes(plan.scenario.longest_bytes), plan.scenario.depth)
         self.connections = {qp.qpn: self._connect(qp, now_ns) for qp in plan.qps}
         self._turns = list(self.connections.values())
         senders = (connection.sender for connection in self._turns)
         self.senders = {sender.flow: sender for sender in senders if sender is not None}
-        self._program = program_of(
-            plan.scenario.workload,
-            plan.scenario.topology,
-            plan.host.name,
-            [FlowEnd(qp.sends, qp.peer.name, qp.lane) for qp in plan.qps if qp.sends is not None],
-            [
-                FlowEnd(qp.receives, qp.peer.name, qp.lane)
-                for qp in plan.qps
-                if qp.receives is not None
-            ],
-        )
+        self._program = Jobs([*_parts(plan)])
         received = {end.peer: end.plan.receives for end in reversed(self._turns)}
         self._control = control_log(plan.scenario.topology, tables, received)
         self.operator = HostOperator(plan.scenario, plan.host, tables)
@@ -357,6 +349,7 @@ class Traffic:
             "sent": [asdict(sender.counts) for sender in self.senders.values()],
             "received": [asdict(checker.counts) for checker in checkers if checker is not None],
             "control_bytes": self.control_bytes,
+            "begun": self._program.begun_by_kind,
             "refused": {reason: count for reason, count in refused.items() if count},
         }
 
@@ -390,3 +383,20 @@ class Traffic:
                 sender.counts.packets_lost += -1 if isinstance(event, Spurious) else 1
             elif isinstance(event, EvChanged):
                 self.operator.record_event(sender.flow, event)
+
+
+def _parts(plan: EndpointPlan) -> Iterator[Part]:
+    """A host's part in each of its jobs. A job counts its lanes from 0."""
+    scenario, lanes = plan.scenario, plan.scenario.transport.qps
+    sends: dict[int, list[FlowEnd]] = defaultdict(list)
+    receives: dict[int, list[FlowEnd]] = defaultdict(list)
+    for qp in plan.qps:
+        for flow, ends_of_job in ((qp.sends, sends), (qp.receives, receives)):
+            if flow is not None:
+                ends_of_job[qp.job].append(FlowEnd(flow, qp.peer.name, qp.lane % lanes))
+    for number, job in enumerate(scenario.job_list):
+        if number in sends or number in receives:
+            ends = sends[number], receives[number]
+            program = program_of(scenario, job, plan.host.name, *ends)
+            kind = job.label(job.workload.operation or "")
+            yield Part(job.start, kind, program, {end.flow for end in chain(*ends)})

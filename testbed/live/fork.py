@@ -25,8 +25,7 @@ from testbed.runs.making import simulate_into
 # The files of a fork, `forks/N` in the run directory: declared once for who writes and who reads.
 #
 # `Forks` makes the directory with the fork's scenario and record; the process that simulates the
-#   fork
-# adds its progress, the records of a run, and last the difference.
+# fork adds its progress, the records of a run, and last the difference.
 
 
 FORK = "fork.json"
@@ -95,7 +94,8 @@ def main(directory: Path, real: Path, at_s: float, *, allow_code: bool) -> None:
         scenario = load_recorded(directory / SCENARIO)
         if not allow_code:
             require_no_code(scenario)
-        simulate_into(directory, scenario, progress=progress)
+        together = scenario.model_copy(update={"interference": False})
+        simulate_into(directory, together, progress=progress)
         fork = [*recorded_stream(directory)]
         (directory / STREAM).write_text("".join(map(to_line, fork)), encoding="utf-8")
         found = difference([*StreamReader(real).new_records()], fork, at_s)

@@ -16,7 +16,6 @@ from testbed.model.run_files.layout import MANIFEST, RAW
 from testbed.model.run_files.manifest import Manifest
 from testbed.model.scenario import Scenario
 from testbed.model.units import exact_duration, parse_duration
-from testbed.model.workload import Program
 from testbed.results.records import OPERATOR
 
 Rows = Iterable[Mapping[str, Any]]
@@ -60,7 +59,7 @@ class RunHistory:
             "timeline": [_within(entry, end_ns) for entry in timeline],
         }
         again.pop("operator", None)
-        if isinstance(self.scenario.workload, Program):  # its commands were for flows of programs
+        if self.scenario.programs:  # its commands were for flows of programs
             return again
         flows = [
             f"{src}->{dst}{f'#{lane}' if lane else ''}" for src, dst, lane in self.scenario.flows

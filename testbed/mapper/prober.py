@@ -15,8 +15,7 @@ from testbed.model.fabric.topology import Topology
 # The paths of probes, and the order in which they are sent.
 #
 #     loop       h, T0, h                  a NIC-T0 link, there and back
-#     peer       h, T0, h'                 one NIC-T0 link up, another one down: separates
-#   directions
+#     peer       h, T0, h'                 one NIC-T0 link up, another one down
 #     fabric     h, T0, T1, T0, h          a T0-T1 link, there and back
 #     crossed    h, T0, T1x, T0b, T1y, T0, h    four T0-T1 links, each in one direction only
 #

@@ -7,6 +7,7 @@ check of a fabric of the real size is as fast as that of a small one.
 
 from collections import Counter
 from collections.abc import Collection, Iterator
+from functools import cache
 
 from testbed.model.errors import InputError, Problem, Remark, few
 from testbed.model.expect_checks import expectation_problems
@@ -14,7 +15,8 @@ from testbed.model.fabric.addressing import path_count
 from testbed.model.fabric.ev_set import AutoProfile, backups_per_plane, ev_count
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.checks import fault_problems, fault_remarks
-from testbed.model.flows import SIMULATED_HOPS_PER_S, flows_of, packet_hops
+from testbed.model.flows import SIMULATED_HOPS_PER_S, packet_hops
+from testbed.model.jobs import job_problems
 from testbed.model.limits import size_problems, too_many_evs
 from testbed.model.operator.checks import operator_problems
 from testbed.model.own_code import OwnCode
@@ -33,7 +35,6 @@ from testbed.model.workload import (
     BackToBack,
     Collective,
     Connections,
-    Program,
     Training,
 )
 
@@ -72,7 +73,12 @@ def require_no_code(scenario: Scenario, name: str = "", *, but: Collection[str] 
 def problems(scenario: Scenario) -> tuple[Problem, ...]:
     """All that makes a scenario impossible; if it is too large, only that."""
     return (*size_problems(scenario),) or (
-        *scenario.workload.problems(scenario.topology),
+        *job_problems(scenario.jobs, scenario.duration),
+        *(
+            problem
+            for i, job in enumerate(scenario.job_list)
+            for problem in job.problems(scenario.topology, f"jobs[{i}]" if scenario.jobs else "")
+        ),
         *fault_problems(scenario),
         *_duration_problems(scenario),
         *expectation_problems(scenario),
@@ -96,7 +102,7 @@ _OF_PROGRAMS = (
 
 def _program_problems(scenario: Scenario) -> Iterator[Problem]:
     """What does not go together with programs, whose queue pairs nobody knows beforehand."""
-    if not isinstance(scenario.workload, Program):
+    if not scenario.programs:
         return
     transport = scenario.transport
     if not isinstance(transport, Mrc):
@@ -149,7 +155,7 @@ def buffer_bytes(scenario: Scenario) -> int:
     """Memory of all messages in bytes: content at each host, slots, and copies for the checks."""
     flows = scenario.flows
     hosts = {host for src, dst, _ in flows for host in (src, dst)}
-    return scenario.longest_bytes * (len(flows) * (scenario.workload.depth + 2) + len(hosts))
+    return scenario.longest_bytes * (len(flows) * (scenario.depth + 2) + len(hosts))
 
 
 def _transport_remarks(scenario: Scenario) -> Iterator[Remark]:
@@ -188,31 +194,29 @@ def _convergence_remarks(scenario: Scenario, convergence_ns: int | None) -> Iter
 
 def _ev_remarks(scenario: Scenario, transport: Mrc) -> Iterator[Remark]:
     topology = scenario.topology
-    flows_from = Counter(src for src, _, _ in scenario.flows)
+    flows = scenario.flows
+    flows_from = Counter(src for src, _, _ in flows)
+    is_generated = isinstance(transport.ev_profile, AutoProfile)
     uneven, sharing, slow = "", [], []
-    if not isinstance(transport.ev_profile, AutoProfile) and (many := too_many_evs(scenario)):
+    if not is_generated and (many := too_many_evs(scenario)):
         yield Remark("transport.ev_profile", f"{many}: whether some share a path is not said")
         return
-    for flow in flows_of(scenario):
-        src, dst = flow.src, flow.dst
-        path_total = path_count(topology, src, dst)
-        if isinstance(transport.ev_profile, AutoProfile):
-            count = ev_count(topology, src, dst, transport.evs)
-            per_plane = count // topology.planes
-            backups = backups_per_plane(topology, src, dst, per_plane, transport.backup_share)
-            active = topology.planes * (per_plane - backups)
-        else:
-            evs = transport.choose_evs(topology, src, dst, lane=flow.lane, seed=scenario.seed)
-            count, active = len(evs), sum(ev.active for ev in evs)
-            path_total = len({ev.path for ev in evs})
+    known: dict[int, tuple[int, int, int]] = {}
+    wire_ns = topology.wire_bytes * 8 * NS_PER_S / (topology.planes * topology.port_rate_bps)
+    shown, base_rtt_ns = cache(show_duration), topology.propagation_rtt_ns
+    rack = cache(topology.rack_named)
+    for src, dst, lane in flows:
+        alike = rack(src) == rack(dst) if is_generated else len(known)
+        if alike not in known:
+            known[alike] = _evs_and_paths(scenario, transport, src, dst, lane)
+        count, active, path_total = known[alike]
         if transport.evs not in (None, count):
             uneven = f"{count} EVs for {topology.planes} planes, not {transport.evs}"
         if count > path_total:
-            sharing.append(f"{src.name} -> {dst.name} ({count} EVs, {path_total} paths)")
-        rate_bps = topology.planes * topology.port_rate_bps / flows_from[src.name]
-        rotation_ns = active * topology.wire_bytes * 8 * NS_PER_S / rate_bps
-        if rotation_ns > topology.propagation_rtt_ns:
-            slow.append(f"{src.name} -> {dst.name} ({active} EVs in {show_duration(rotation_ns)})")
+            sharing.append(f"{src} -> {dst} ({count} EVs, {path_total} paths)")
+        rotation_ns = active * wire_ns * flows_from[src]
+        if rotation_ns > base_rtt_ns:
+            slow.append(f"{src} -> {dst} ({active} EVs in {shown(rotation_ns)})")
     if uneven:
         yield Remark("transport.evs", f"each plane gets the same number: {uneven}")
     if sharing:
@@ -224,15 +228,38 @@ def _ev_remarks(scenario: Scenario, transport: Mrc) -> Iterator[Remark]:
         yield Remark("transport.evs", f"{what}, so a dead path is detected later: {few(slow)}")
 
 
+def _evs_and_paths(
+    scenario: Scenario, transport: Mrc, src_name: str, dst_name: str, lane: int
+) -> tuple[int, int, int]:
+    """The number of a flow's EVs, of those that are active, and of the paths that they share.
+
+    Of generated ones, all three are those of any other two hosts in one rack, or in two.
+    """
+    topology = scenario.topology
+    src, dst = topology.host_named(src_name), topology.host_named(dst_name)
+    if not isinstance(transport.ev_profile, AutoProfile):
+        evs = transport.choose_evs(topology, src, dst, lane=lane, seed=scenario.seed)
+        return len(evs), sum(ev.active for ev in evs), len({ev.path for ev in evs})
+    count = ev_count(topology, src, dst, transport.evs)
+    per_plane = count // topology.planes
+    backups = backups_per_plane(topology, src, dst, per_plane, transport.backup_share)
+    active = topology.planes * (per_plane - backups)
+    return count, active, path_count(topology, src, dst)
+
+
 def _workload_remarks(scenario: Scenario) -> Iterator[Remark]:
-    topology, workload = scenario.topology, scenario.workload
-    if not isinstance(workload, BackToBack):
-        return
+    for where, workload in scenario.workloads.items():
+        if isinstance(workload, BackToBack):
+            yield from _back_to_back_remarks(scenario, workload, where)
+
+
+def _back_to_back_remarks(scenario: Scenario, workload: BackToBack, where: str) -> Iterator[Remark]:
+    topology = scenario.topology
     rate_bps = topology.planes * topology.port_rate_bps
     message_ns = workload.message_size * 8 * NS_PER_S / rate_bps
     if message_ns * MIN_MESSAGES > scenario.duration:
         yield Remark(
-            "workload.message_size",
+            f"{where}.message_size",
             f"{show_size(workload.message_size)} take {show_duration(message_ns)} at full rate: "
             f"fewer than {MIN_MESSAGES} messages complete in {show_duration(scenario.duration)}",
         )
@@ -240,7 +267,7 @@ def _workload_remarks(scenario: Scenario) -> Iterator[Remark]:
     bdp_bytes = topology.planes * topology.bdp_bytes
     if others_bytes < bdp_bytes:
         yield Remark(
-            "workload.depth",
+            f"{where}.depth",
             f"while one message completes, the others outstanding have {show_size(others_bytes)}, "
             f"less than a host's bandwidth-delay product ({show_size(bdp_bytes)}): the workload "
             "limits goodput, not the fabric",
@@ -249,7 +276,7 @@ def _workload_remarks(scenario: Scenario) -> Iterator[Remark]:
         needed_bytes = LOSS_RTTS * bdp_bytes / scenario.transport.qps
         if others_bytes < needed_bytes:
             yield Remark(
-                "workload.depth",
+                f"{where}.depth",
                 "a lost packet delays its message by a round trip, and all messages after it. "
                 f"Meanwhile the other outstanding messages have {show_size(others_bytes)}, less "
                 f"than is sent in {LOSS_RTTS:g} round trips ({show_size(needed_bytes)}). So each "
@@ -259,50 +286,62 @@ def _workload_remarks(scenario: Scenario) -> Iterator[Remark]:
 
 def _unfinished_remarks(scenario: Scenario) -> Iterator[Remark]:
     """Operations that the run is too short for, unless the scenario says how many finish."""
-    topology, workload, duration = scenario.topology, scenario.workload, scenario.duration
-    if scenario.expect.says_how_many_finish:
-        return
+    for job, where in zip(scenario.job_list, scenario.workloads, strict=True):
+        if scenario.expect.says_how_many_finish or job.expect.says_how_many_finish:
+            continue
+        if isinstance(job.workload, Connections):
+            yield from _unfinished_transfers(scenario, job.workload, job.start, where)
+        elif isinstance(job.workload, Collective):
+            yield from _unfinished_rounds(scenario, job.workload, job.start, where)
+
+
+def _unfinished_transfers(
+    scenario: Scenario, workload: Connections, begin_ns: int, where: str
+) -> Iterator[Remark]:
+    topology, duration = scenario.topology, scenario.duration
     bytes_per_ns = topology.planes * topology.port_rate_bps / 8 / NS_PER_S
-    if isinstance(workload, Connections):
-        starts = [(each.start_ns(topology), each) for each in workload.matrix]
-        late = [(start_ns, each) for start_ns, each in starts if start_ns >= duration]
-        most_posted = (
-            workload.depth * PIECE * scenario.transport.qps
-        )  # at the end; they still arrive
-        long = [
-            (start_ns, each)
-            for start_ns, each in starts
-            if start_ns < duration
-            and (each.size - most_posted) / bytes_per_ns > duration - start_ns
-        ]
-        count = len(starts)
-        if late:
-            start_ns, first = min(late, key=lambda item: item[0])
-            yield Remark(
-                "workload.matrix",
-                f"{len(late)} of {count} transfers begin when the run is over and are never sent, "
-                f"the first {first.src} to {first.dst} at {show_duration(first.start)} (real), "
-                f"which is {show_duration(start_ns)} here; the run ends at "
-                f"{show_duration(duration)}",
-            )
-        if long:
-            start_ns, first = long[0]
-            yield Remark(
-                "workload.matrix",
-                f"{len(long)} of {count} transfers cannot end before the run does, even at full "
-                f"rate, the first {first.src} to {first.dst}: {show_size(first.size)} take "
-                f"{show_duration(first.size / bytes_per_ns)} from {show_duration(start_ns)} on; "
-                f"the run ends at {show_duration(duration)}",
-            )
-    elif isinstance(workload, Collective):
-        shortest_ns = workload.outgoing_bytes(topology, scenario.transport.qps) / bytes_per_ns
-        shortest_ns += workload.compute if isinstance(workload, Training) else 0
-        if shortest_ns > duration:
-            yield Remark(
-                "workload",
-                f"one {workload.operation} takes {show_duration(shortest_ns)} or more, longer than "
-                f"the run ({show_duration(duration)}): none can finish",
-            )
+    starts = [(begin_ns + each.start_ns(topology), each) for each in workload.matrix]
+    late = [(start_ns, each) for start_ns, each in starts if start_ns >= duration]
+    most_posted = workload.depth * PIECE * scenario.transport.qps  # at the end; they still arrive
+    long = [
+        (start_ns, each)
+        for start_ns, each in starts
+        if start_ns < duration and (each.size - most_posted) / bytes_per_ns > duration - start_ns
+    ]
+    count = len(starts)
+    if late:
+        start_ns, first = min(late, key=lambda item: item[0])
+        yield Remark(
+            f"{where}.matrix",
+            f"{len(late)} of {count} transfers begin when the run is over and are never sent, "
+            f"the first {first.src} to {first.dst} at {show_duration(first.start)} (real), "
+            f"which is {show_duration(start_ns)} here; the run ends at "
+            f"{show_duration(duration)}",
+        )
+    if long:
+        start_ns, first = long[0]
+        yield Remark(
+            f"{where}.matrix",
+            f"{len(long)} of {count} transfers cannot end before the run does, even at full "
+            f"rate, the first {first.src} to {first.dst}: {show_size(first.size)} take "
+            f"{show_duration(first.size / bytes_per_ns)} from {show_duration(start_ns)} on; "
+            f"the run ends at {show_duration(duration)}",
+        )
+
+
+def _unfinished_rounds(
+    scenario: Scenario, workload: Collective, begin_ns: int, where: str
+) -> Iterator[Remark]:
+    topology, left_ns = scenario.topology, scenario.duration - begin_ns
+    bytes_per_ns = topology.planes * topology.port_rate_bps / 8 / NS_PER_S
+    shortest_ns = workload.outgoing_bytes(topology, scenario.transport.qps) / bytes_per_ns
+    shortest_ns += workload.compute if isinstance(workload, Training) else 0
+    if shortest_ns > left_ns:
+        yield Remark(
+            where,
+            f"one {workload.operation} takes {show_duration(shortest_ns)} or more, longer than "
+            f"the run ({show_duration(left_ns)}): none can finish",
+        )
 
 
 def _duration_remarks(scenario: Scenario) -> Iterator[Remark]:

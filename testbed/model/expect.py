@@ -99,8 +99,22 @@ class Expect(Part):
     victim: _Bounds = _of("victim")
     faults: _Bounds = _of("faults")
     operations: _Bounds = _of("operations")
+    jobs: _Bounds = _of("jobs")
     processes: _Bounds = _of("processes")
     clustermapper: _Bounds = _of("clustermapper")
+
+    @property
+    def says_how_many_finish(self) -> bool:
+        """Whether it bounds how many operations finish."""
+        return not _HOW_MANY_FINISH.isdisjoint(self.operations)
+
+
+class JobExpect(Part):
+    """Bounds of one job of several, by the same names."""
+
+    job: _Bounds = _of("jobs")
+    flows: _Bounds = _of("flows")
+    operations: _Bounds = _of("operations")
 
     @property
     def says_how_many_finish(self) -> bool:

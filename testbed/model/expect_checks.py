@@ -1,12 +1,16 @@
 """Whether the metrics that a scenario sets bounds for exist in its runs."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import get_args
 
-from testbed.model.errors import Problem, did_you_mean
+from testbed.model.errors import Problem, did_you_mean, few
 from testbed.model.scenario import Scenario
-from testbed.model.summary.scopes import SCOPES
+from testbed.model.summary.scopes import JOB_SCOPES, SCOPES
 from testbed.model.workload import Collective, Connections, Incast, Program
+
+_WITH_OPERATIONS = (*get_args(Collective), Connections, Program)
+
+_HAVE_OPERATIONS = "collectives, training and connection matrices have operations"
 
 _NONE = "no such key"
 _SHOWN = 12
@@ -15,7 +19,7 @@ _SHOWN = 12
 
 def expectation_problems(scenario: Scenario) -> Iterator[Problem]:
     """Bounds for metrics that no summary has, or not the summary of such a run."""
-    expect, workload = scenario.expect, scenario.workload
+    expect = scenario.expect
     if expect.clustermapper and scenario.clustermapper is None:
         found = "metrics of the Clustermapper, which does not run"
         yield Problem("expect.clustermapper", found, _NONE, "clustermapper: {} starts it")
@@ -23,18 +27,33 @@ def expectation_problems(scenario: Scenario) -> Iterator[Problem]:
         found = "metrics of a victim, which the workload does not have"
         remedy = "an incast has one: workload: {kind: incast, victim: [h4, h1], ...}"
         yield Problem("expect.victim", found, _NONE, remedy)
-    with_operations = (*get_args(Collective), Connections, Program)
-    if expect.operations and not isinstance(workload, with_operations):
-        found = f"metrics of operations, which the workload {workload.kind} does not have"
-        remedy = "collectives, training and connection matrices have operations"
-        yield Problem("expect.operations", found, _NONE, remedy)
-    for key, scope in SCOPES.items():
-        names = list(scope.quantities)
-        for name in getattr(expect, key):
-            if name not in names:
-                where, found = f"expect.{key}.{name}", f"the unknown metric {name}"
-                expected, remedy = _existing(name, names)
-                yield Problem(where, found, expected, _in_other_scope(key, name) or remedy)
+    kinds = [workload.kind for workload in scenario.workloads.values()]
+    has_any = any(isinstance(each, _WITH_OPERATIONS) for each in scenario.workloads.values())
+    if expect.operations and not has_any:
+        found = f"metrics of operations, which the workload {few(kinds)} does not have"
+        yield Problem("expect.operations", found, _NONE, _HAVE_OPERATIONS)
+    if expect.jobs and not scenario.jobs:
+        found = "metrics of jobs, where there is a single workload"
+        yield Problem("expect.jobs", found, _NONE, "make it one of jobs")
+    for key in SCOPES:
+        yield from _unknown_metrics(f"expect.{key}", key, getattr(expect, key))
+    for i, job in enumerate(scenario.jobs):
+        where = f"jobs[{i}].expect"
+        if job.expect.operations and not isinstance(job.workload, _WITH_OPERATIONS):
+            found = f"metrics of operations, which the workload {job.workload.kind} does not have"
+            yield Problem(f"{where}.operations", found, _NONE, _HAVE_OPERATIONS)
+        for key, scope in JOB_SCOPES.items():
+            yield from _unknown_metrics(f"{where}.{key}", scope, getattr(job.expect, key))
+
+
+def _unknown_metrics(where: str, scope: str, bounds: Iterable[str]) -> Iterator[Problem]:
+    names = list(SCOPES[scope].quantities)
+    for name in bounds:
+        if name not in names:
+            expected, remedy = _existing(name, names)
+            elsewhere = _in_other_scope(scope, name)
+            found = f"the unknown metric {name}"
+            yield Problem(f"{where}.{name}", found, expected, elsewhere or remedy)
 
 
 def _in_other_scope(key: str, name: str) -> str:
@@ -58,5 +77,5 @@ def _existing(name: str, names: Sequence[str]) -> tuple[str, str]:
 
 def victim_of(scenario: Scenario) -> tuple[str, str] | None:
     """Source and destination of the flow beside an incast; None if there is none."""
-    workload = scenario.workload
-    return workload.victim if isinstance(workload, Incast) else None
+    victims = (each.victim for each in scenario.workloads.values() if isinstance(each, Incast))
+    return next(filter(None, victims), None)

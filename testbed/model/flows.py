@@ -11,7 +11,6 @@ from testbed.model.fabric.topology import Topology
 from testbed.model.run_files.run import FlowRecord
 from testbed.model.scenario import Scenario
 from testbed.model.units import NS_PER_S
-from testbed.model.workload import Program
 
 LINKS_ACROSS, LINKS_WITHIN = 4, 2
 """Links that a packet crosses between two racks, and within one rack."""
@@ -35,24 +34,30 @@ class Flow:
         src: the sending host.
         dst: the receiving host.
         lane: the number of its queue pair among those of the two hosts, from 0.
+        job: the number of its job among those of the scenario, from 0.
     """
 
     number: int
     src: Node
     dst: Node
     lane: int = 0
+    job: int = 0
 
 
 def flows_of(scenario: Scenario) -> tuple[Flow, ...]:
     """The flows of a scenario, numbered in order."""
     host = cache(scenario.topology.host_named)
-    ends = ((host(src), host(dst), lane) for src, dst, lane in scenario.flows)
+    ends = (
+        (host(src), host(dst), lane, job)
+        for job, flows in enumerate(scenario.flows_of_jobs)
+        for src, dst, lane in flows
+    )
     return tuple(Flow(number, *end) for number, end in enumerate(ends))
 
 
 def flows_recorded(scenario: Scenario, recorded: Iterable[FlowRecord]) -> tuple[Flow, ...]:
     """The flows of a run: those of its scenario; where programs sent, those that were recorded."""
-    if not isinstance(scenario.workload, Program):
+    if not scenario.programs:
         return flows_of(scenario)
     host = scenario.topology.host_named
     return tuple(Flow(flow.flow, host(flow.src), host(flow.dst), flow.lane) for flow in recorded)
@@ -77,18 +82,20 @@ def fair_shares_bps(scenario: Scenario) -> dict[int, float]:
     among the flows that leave it, and among those that arrive; what a flow cannot use because of
     its other end is shared among the others (Bertsekas and Gallager, Data Networks, 6.5.2).
     """
-    signals = scenario.signals
+    signals, flows = scenario.signals, scenario.flows
     data = {
-        number: (src, dst)
-        for number, (src, dst, _) in enumerate(scenario.flows)
-        if (src, dst) not in signals
+        number: (src, dst) for number, (src, dst, _) in enumerate(flows) if number not in signals
     }
-    return dict.fromkeys(range(len(scenario.flows)), 0.0) | shares_bps(scenario.topology, data)
+    return dict.fromkeys(range(len(flows)), 0.0) | shares_bps(scenario.topology, data)
 
 
 def shares_bps(topology: Topology, flows: Mapping[int, tuple[str, str]]) -> dict[int, float]:
     """The same of flows by their numbers, each given by source and destination."""
     host_bps = float(topology.planes * topology.port_rate_bps)
+    leaving = Counter(src for src, _ in flows.values())
+    arriving = Counter(dst for _, dst in flows.values())
+    if len(counts := {*leaving.values(), *arriving.values()}) == 1:  # a permutation, most often
+        return dict.fromkeys(flows, host_bps / counts.pop())
     unassigned = {number: (("out", src), ("in", dst)) for number, (src, dst) in flows.items()}
     free_bps = dict.fromkeys((end for ends in unassigned.values() for end in ends), host_bps)
     shares: dict[int, float] = {}

@@ -9,7 +9,7 @@ from pydantic_core import SchemaSerializer, core_schema
 from testbed.model.fabric.topology import Topology
 from testbed.model.scenario import Scenario
 from testbed.model.summary import Summary
-from testbed.model.summary.scopes import SCOPES
+from testbed.model.summary.scopes import JOB_SCOPES, SCOPES
 from testbed.model.units import CLOCK
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -60,14 +60,16 @@ def scenario_schema() -> dict[str, Any]:
         "description": matrix.pop("description"),
         "anyOf": [{"type": "string"}, matrix],
     }
-    bounds = schema["$defs"]["Expect"]["properties"]
-    for key, scope in SCOPES.items():
-        schema["$defs"]["Bound"] = bounds[key].pop("additionalProperties")
-        bounds[key]["additionalProperties"] = False
-        bounds[key]["properties"] = {
-            name: {"$ref": "#/$defs/Bound", "description": quantity.metric.definition}
-            for name, quantity in scope.quantities.items()
-        }
+    for part, scopes in (("Expect", {key: key for key in SCOPES}), ("JobExpect", JOB_SCOPES)):
+        bounds = schema["$defs"][part]["properties"]
+        for key, scope in scopes.items():
+            schema["$defs"]["Bound"] = bounds[key].pop("additionalProperties")
+            bounds[key]["additionalProperties"] = False
+            bounds[key]["properties"] = {
+                name: {"$ref": "#/$defs/Bound", "description": quantity.metric.definition}
+                for name, quantity in SCOPES[scope].quantities.items()
+            }
+    schema["oneOf"] = [{"required": ["workload"]}, {"required": ["jobs"]}]
     return schema
 
 

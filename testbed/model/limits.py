@@ -40,7 +40,7 @@ def size_problems(scenario: Scenario) -> Iterator[Problem]:
     """What a scenario has too many of."""
     if scenario.flow_count > MAX_FLOWS:
         yield Problem(
-            "workload",
+            "jobs" if scenario.jobs else "workload",
             f"{scenario.flow_count:,} flows",
             f"{MAX_FLOWS:,} at most: pairs of hosts that send, times transport.qps",
             "fewer hosts, or fewer queue pairs",

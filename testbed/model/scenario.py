@@ -2,14 +2,17 @@
 
 import shlex
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any, Self
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
-from testbed.model.expect import Expect
+from testbed.model.errors import RefusedValueError
+from testbed.model.expect import Expect, JobExpect
 from testbed.model.fabric.topology import MAX_NAME, NAME_PATTERN, Topology
 from testbed.model.faults.kinds import Fault
 from testbed.model.faults.schedule import ScheduledFault, scheduled_faults
+from testbed.model.jobs import MAX_JOBS, Job
 from testbed.model.operator.commands import TimedCommand
 from testbed.model.own_code import OwnCode, recorded_code
 from testbed.model.part import Part
@@ -18,6 +21,9 @@ from testbed.model.units import RealTime, RunTime, parse_duration
 from testbed.model.workload import Connections, Program, Training, Workload
 
 MAX_SEED = (1 << 31) - 1
+
+ALONE_AT_MOST = 8
+"""Most jobs that a simulated run also makes alone if the scenario does not say so. Ours."""
 
 DRAIN_RTTS = 60
 """Default of `drain`: base RTTs that a run waits after its end for its last WRITEs."""
@@ -59,7 +65,22 @@ class Scenario(Part):
         gt=0,
         description="longest wait for the last WRITEs at the end; null: 60 base RTTs",
     )
-    workload: Workload = Field(description="what the hosts send")
+    jobs: tuple[Job, ...] = Field(
+        default=(),
+        max_length=MAX_JOBS,
+        description="several workloads at once, in place of `workload`",
+    )
+    workload: Workload | None = Field(
+        default=None,
+        validate_default=True,
+        description="what the hosts send; required unless there are jobs",
+    )
+    interference: bool | None = Field(
+        default=None,
+        strict=True,
+        description="whether each job is also run alone, to see how much the others slow it down; "
+        f"default: in simulated runs of at most {ALONE_AT_MOST} jobs, and where it is bounded",
+    )
     transport: Transport = Field(default=Mrc(), description="how they send it")
     timeline: tuple[Fault, ...] = Field(default=(), description="the faults, in any order")
     operator: tuple[TimedCommand, ...] = Field(
@@ -71,6 +92,15 @@ class Scenario(Part):
     clustermapper: Clustermapper | None = Field(
         default=None, description="probes every link; off by default"
     )
+
+    @field_validator("workload")
+    @classmethod
+    def _this_or_jobs(cls, value: Workload | None, info: ValidationInfo) -> Workload | None:
+        if value is None and info.data.get("jobs", True) == ():
+            raise RefusedValueError("a value, which is required", remedy="or jobs, at least one")
+        if value is not None and info.data.get("jobs"):
+            raise RefusedValueError("no workload beside jobs", remedy="make it one of the jobs")
+        return value
 
     @classmethod
     def recorded(cls, data: Any) -> Self:
@@ -92,30 +122,90 @@ class Scenario(Part):
     def executes(self) -> dict[str, str]:
         """The code of others that it executes, by the keys that name it: classes, and a command."""
         code = {key: str(own) for key, own in self.own_code.items()}
-        if isinstance(self.workload, Program):
-            code["workload.command"] = shlex.join(self.workload.command)
+        for key, program in self.programs.items():
+            code[f"{key}.command"] = shlex.join(program.command)
         return code
 
     @property
+    def job_list(self) -> tuple[Job, ...]:
+        """Its jobs; a single workload is a job without a name."""
+        return self.jobs or (() if self.workload is None else (Job.only(self.workload),))
+
+    @property
+    def workloads(self) -> dict[str, Workload]:
+        """What its jobs send, by the key paths where that stands."""
+        if self.workload is not None:
+            return {"workload": self.workload}
+        return {f"jobs[{i}].workload": job.workload for i, job in enumerate(self.jobs)}
+
+    @property
+    def programs(self) -> dict[str, Program]:
+        """Those of them that are programs of the user's own; then all are."""
+        return {key: each for key, each in self.workloads.items() if isinstance(each, Program)}
+
+    def run_alone(self, *, simulated: bool) -> tuple[Job, ...]:
+        """The jobs that a run of it also makes alone."""
+        bounded = [self.expect.jobs, *(job.expect.job for job in self.jobs)]
+        usual = (simulated and len(self.jobs) <= ALONE_AT_MOST) or any(
+            "interference" in bounds for bounds in bounded
+        )
+        wanted = usual if self.interference is None else self.interference
+        return self.jobs if wanted and len(self.jobs) > 1 else ()
+
+    def alone(self, job: Job) -> Self:
+        """The same with one of its jobs only, and nothing expected of it."""
+        alone = job.model_copy(update={"expect": JobExpect()})
+        return self.model_copy(update={"jobs": (alone,), "expect": Expect()})
+
+    @property
+    def flows_of_jobs(self) -> tuple[tuple[tuple[str, str, int], ...], ...]:
+        """The flows of each job, as (source, destination, lane): one for each QP and direction.
+
+        Each job has queue pairs of its own. Where two jobs have the same two hosts, the lanes of
+        the second follow those of the first.
+        """
+        lanes = range(self.transport.qps)
+        jobs = self.job_list
+        taken: dict[tuple[str, str], int] = {}
+        flows = []
+        for job in jobs:
+            directions = job.workload.directions(self.topology)
+            first = {pair: taken.get(_pair(pair), 0) for pair in directions} if taken else {}
+            flows.append(
+                tuple(
+                    (src, dst, first.get((src, dst), 0) + lane)
+                    for src, dst in directions
+                    for lane in lanes
+                )
+            )
+            if jobs[1:]:
+                taken |= {_pair(pair): first.get(pair, 0) + len(lanes) for pair in directions}
+        return tuple(flows)
+
+    @property
     def flows(self) -> tuple[tuple[str, str, int], ...]:
-        """Each flow as (source, destination, lane), in order: one for each QP and direction.
+        """Those of all jobs, in order.
 
         Where programs send, those that may be; the records of a run have those that were.
         """
-        lanes = range(self.transport.qps)
-        directions = self.workload.directions(self.topology)
-        return tuple((src, dst, lane) for src, dst in directions for lane in lanes)
+        return tuple(chain.from_iterable(self.flows_of_jobs))
 
     @property
     def flow_count(self) -> int:
         """The number of flows, at most, without listing them."""
-        return self.workload.direction_count(self.topology) * self.transport.qps
+        directions = (job.workload.direction_count(self.topology) for job in self.job_list)
+        return sum(directions) * self.transport.qps
 
     @property
-    def signals(self) -> frozenset[tuple[str, str]]:
-        """Source and destination of the flows that carry a barrier's signals only, and no data."""
-        workload = self.workload
-        return workload.signals(self.topology) if isinstance(workload, Training) else frozenset()
+    def signals(self) -> frozenset[int]:
+        """The numbers of the flows that carry a barrier's signals only, and no data."""
+        first, signals = 0, set[int]()
+        for job, flows in zip(self.job_list, self.flows_of_jobs, strict=True):
+            if isinstance(job.workload, Training):
+                pairs = job.workload.signals(self.topology)
+                signals |= {first + i for i, (*ends, _) in enumerate(flows) if (*ends,) in pairs}
+            first += len(flows)
+        return frozenset(signals)
 
     @property
     def scheduled_faults(self) -> tuple[ScheduledFault, ...]:
@@ -125,7 +215,13 @@ class Scenario(Part):
     @property
     def longest_bytes(self) -> int:
         """Size of the longest message of any flow, in bytes."""
-        return self.workload.longest_bytes(self.topology, self.transport.qps)
+        workloads, lanes = self.workloads.values(), self.transport.qps
+        return max(workload.longest_bytes(self.topology, lanes) for workload in workloads)
+
+    @property
+    def depth(self) -> int:
+        """The most messages that any flow has outstanding."""
+        return max(workload.depth for workload in self.workloads.values())
 
     @property
     def remap_delay_ns(self) -> int:
@@ -144,9 +240,17 @@ class Scenario(Part):
         So are the starts and sizes of a connection matrix. What hosts send otherwise, how they
         compute, timers and `drain` stay as they are.
         """
-        workload = self.workload
         changes = {
-            "workload": workload.longer(factor) if isinstance(workload, Connections) else workload,
+            "workload": _longer(self.workload, factor),
+            "jobs": tuple(
+                job.model_copy(
+                    update={
+                        "start": round(job.start * factor),
+                        "workload": _longer(job.workload, factor),
+                    }
+                )
+                for job in self.jobs
+            ),
             "duration": round(self.duration * factor),
             "timeline": tuple(fault.stretched(factor) for fault in self.timeline),
             "operator": tuple(command.stretched(factor) for command in self.operator),
@@ -161,3 +265,13 @@ class Scenario(Part):
         slower = self.stretched(dilation / self.topology.dilation)
         topology = self.topology.model_copy(update={"dilation": float(dilation)})
         return slower.model_copy(update={"topology": topology})
+
+
+def _pair(hosts: tuple[str, str]) -> tuple[str, str]:
+    """Two hosts, whichever sends."""
+    return min(hosts), max(hosts)
+
+
+def _longer(workload: Workload | None, factor: float) -> Workload | None:
+    """The same load for longer, if it says how much it is."""
+    return workload.longer(factor) if isinstance(workload, Connections) else workload

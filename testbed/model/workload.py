@@ -137,7 +137,7 @@ class Permutation(BackToBack):
         """From each host to the one `shift` places further."""
         hosts = members(self.hosts, topology)
         shift = len(hosts) // 2 if self.shift is None else self.shift
-        return tuple((host, hosts[(i + shift) % len(hosts)]) for i, host in enumerate(hosts))
+        return tuple(zip(hosts, (*hosts[shift:], *hosts[:shift]), strict=True))
 
     def direction_count(self, topology: Topology) -> int:
         """One for each host."""
@@ -444,6 +444,11 @@ class Program(Part):
     )
     env: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], Word] = Field(
         default_factory=dict, description="further environment variables"
+    )
+    check: tuple[Word, ...] = Field(
+        default=(),
+        description="arguments with which the command is run once before all else, here and not in "
+        "a host: if it fails, there is no run",
     )
     directory: str | None = Field(
         default=None,

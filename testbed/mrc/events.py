@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from testbed.mrc.ev.ev import EvState
+from testbed.mrc.entropy import EvState
 
 
 @dataclass(frozen=True, slots=True)

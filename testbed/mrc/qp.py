@@ -16,10 +16,9 @@ from testbed.mrc.congestion.control import RttEstimator
 from testbed.mrc.congestion.window import FixedWindow, Window
 from testbed.mrc.constants import MAX_MPR, MPR_UNIT, NEVER
 from testbed.mrc.endpoint import Endpoint
+from testbed.mrc.entropy import EvEntry, EvListing, EvState
 from testbed.mrc.ev.engine import EvEngine
-from testbed.mrc.ev.ev import EvListing, EvState
 from testbed.mrc.ev.probing import ProbeBatch
-from testbed.mrc.ev.profile import EvEntry
 from testbed.mrc.ev.reverse import ReversePaths
 from testbed.mrc.ev.selection import SelectorFactory
 from testbed.mrc.events import Counters, Event, QpSample

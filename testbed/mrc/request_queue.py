@@ -8,8 +8,8 @@ from testbed.mrc.config import QpConfig, RecoveryProbe
 from testbed.mrc.congestion.control import RttEstimator
 from testbed.mrc.constants import REQUEST_ID_MASK, EndpointOp, EvMark
 from testbed.mrc.endpoint import Answered, Endpoint
+from testbed.mrc.entropy import Ev
 from testbed.mrc.ev.engine import EvEngine
-from testbed.mrc.ev.ev import Ev
 from testbed.mrc.ev.probing import ProbeBatch, ProbeRoom
 from testbed.mrc.ev.reverse import ReversePaths
 from testbed.mrc.events import Counters

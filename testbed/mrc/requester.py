@@ -3,6 +3,16 @@
 There are two layers (OCP MRC 1.0, four sources). SACKs and NACKs are about packets: they free them,
 clock the window and judge paths. Transport ACKs are about messages: they complete them, in order;
 a NAK fails one, and the queue pair with it.
+
+A call of `on_time` does what time demands, in this order: it acts on ports that changed, declares
+packets lost, acts on silence of the peer (`recovery/retry.py`), and queues probes. Then `transmit`
+sends: what was declared lost, oldest first, then new packets. Each packet needs room in three
+windows: the peer's window of PSNs, the congestion window, and, for new packets, a posted message;
+and it needs an EV from the engine, which may have none ("stuck", until something changes).
+
+A packet is known by its sequence number, each time it is sent by a `Transmission`. The scoreboard
+keeps the latest one of each packet; an earlier one that a SACK answers after all was no loss, and
+its EV is given back what that loss took from it ("spurious").
 """
 
 from testbed.mrc.config import QpConfig
@@ -10,20 +20,21 @@ from testbed.mrc.congestion.control import RttEstimator
 from testbed.mrc.congestion.window import TRIMS, Flight, Window
 from testbed.mrc.constants import MPR_UNIT, NEVER, EvMark, NackReason
 from testbed.mrc.endpoint import Endpoint
+from testbed.mrc.entropy import Ev
 from testbed.mrc.ev.engine import EvEngine
-from testbed.mrc.ev.ev import Ev
 from testbed.mrc.ev.reverse import ReversePaths
 from testbed.mrc.events import Counters, Event, Lost
 from testbed.mrc.message import STATUS_OF_NAK, CompletionStatus, Message, PayloadError
+from testbed.mrc.packing import Packer
 from testbed.mrc.recovery.loss import LossDetector, LossReason, SpuriousLosses
 from testbed.mrc.recovery.retry import AckWait, RetryAction, RetryTimer
-from testbed.mrc.recovery.scoreboard import Scoreboard, Transmission
+from testbed.mrc.recovery.scoreboard import Scoreboard
 from testbed.mrc.recovery.send_queue import SendQueue
 from testbed.mrc.request_queue import RequestQueue
+from testbed.mrc.transmission import Transmission
 from testbed.mrc.wire.control import Ack, Nack, ResponsePacket, Sack
 from testbed.mrc.wire.datagram import Datagram
 from testbed.mrc.wire.packets import unwrap_psn
-from testbed.mrc.wire.packing import Packer
 
 
 class Requester:
@@ -180,7 +191,7 @@ class Requester:
         acked_bytes, delivered_bytes, delivered = 0, 0, list[Transmission]()
         for transmission in acked:
             acked_bytes += transmission.length
-            if transmission.done:
+            if transmission.done:  # declared lost and not yet sent again: it was only late
                 self._losses.retract(transmission, now_ns)
                 continue
             transmission.done = True
@@ -192,12 +203,17 @@ class Requester:
                 and transmission.seq == trigger
                 and self._packer.answers(sack, transmission)
             ):
+                # The SACK answers this very transmission: its EV and timestamp say so. Of a packet
+                # that was repeated it could still be the earlier one (Karn): no RTT sample.
                 measured = transmission
                 if previous is None:
                     rtt_ns = now_ns - transmission.sent_ns
+            # Acknowledged sooner than a round trip after its repetition: the earlier one arrived.
             elif previous is not None and self._detector.too_early(transmission, now_ns):
                 self._losses.retract(previous, now_ns)
         flight.delivered(delivered_bytes)
+        # The RTT first: whether others are late is judged by it. The window last: it counts on what
+        # the engine has learnt of the EVs, and may then send at once.
         if rtt_ns is not None and sack is not None and measured is not None:
             self._events.append(measured.round_trip(now_ns))
             self._rtt.sample(rtt_ns, now_ns)

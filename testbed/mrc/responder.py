@@ -1,4 +1,15 @@
-"""The responder half of a queue pair: places WRITEs in any order and reports them in SACKs."""
+"""The responder half of a queue pair: places WRITEs in any order and reports them in SACKs.
+
+Each WRITE says where its bytes go, so a packet is placed the moment it arrives, however many are
+missing before it. A bitmap above the left edge (`cack`: all up to it have arrived) says which have.
+When enough bytes are unreported, or the oldest has waited long enough, a SACK reports edge and
+bitmap; it answers one packet, the *trigger*, whose EV and timestamp it reflects, and so measures
+one path. A trimmed packet, one beyond the window and one that cannot be taken now are answered by a
+NACK, at once.
+
+Messages complete in order, when the edge passes their ends (`Delivery`), and a transport ACK says
+so. `receive` only notes what is due; `transmit` makes the packets.
+"""
 
 from collections import deque
 from heapq import heappop, heappush

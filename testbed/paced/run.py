@@ -24,6 +24,7 @@ from testbed.host.recording import Recorders
 from testbed.model.errors import Problem, RunFailedError, raise_any
 from testbed.model.fabric.addressing import nic_address
 from testbed.model.fabric.names import ends_at_host
+from testbed.model.faults.kinds import OperationStart
 from testbed.model.faults.record import FAULTS
 from testbed.model.flows import base_rtt_flow, flows_of
 from testbed.model.operator.commands import Command, host_of
@@ -41,7 +42,7 @@ from testbed.model.run_files.raw import (
 from testbed.model.run_files.run import RunRecord, bin_width_s
 from testbed.model.scenario import Scenario
 from testbed.model.units import NEVER_NS, NS_PER_S
-from testbed.model.workload import Program, WriteBw, members
+from testbed.model.workload import Program, WriteBw
 from testbed.paced.host import PacedHost
 from testbed.paced.loopback import Loopback
 from testbed.results import records
@@ -117,9 +118,9 @@ class PacedRun:
         Raises:
             MachineError: there is no library for programs, or no place on the loopback.
         """
-        topology, program = scenario.topology, scenario.workload
-        assert isinstance(program, Program)  # noqa: S101 - it was checked
-        nodes = [topology.host_named(name) for name in members(program.hosts, topology)]
+        topology = scenario.topology
+        names = {name for job in scenario.job_list for name in job.hosts(topology)}
+        nodes = [node for node in topology.hosts if node.name in names]
         self._scenario = scenario
         self._directory = directory
         self._base_rtt_ns = base_rtt_ns
@@ -279,6 +280,8 @@ class PacedRun:
             if "finished" in message:
                 self._report = message["finished"]
                 self._ready.unregister(self._programs.fileno())
+            elif "begun" in message:
+                self.faults.begun(OperationStart.model_validate(message["begun"]))
             elif "over" in message:
                 self._over = True
 
@@ -335,10 +338,13 @@ def require_paced(scenario: Scenario) -> None:
         for i, fault in enumerate(scenario.timeline)
         if fault.needs_process
     ]
-    if not isinstance(scenario.workload, Program):
-        expected = "program: other workloads send without the device"
-        remedy = "testbed simulate, or a command after --"
-        problems.append(Problem("workload.kind", scenario.workload.kind, expected, remedy))
+    expected = "program: other workloads send without the device"
+    remedy = "testbed simulate, or a command after --"
+    problems += [
+        Problem(f"{where}.kind", workload.kind, expected, remedy)
+        for where, workload in scenario.workloads.items()
+        if not isinstance(workload, Program)
+    ]
     raise_any(problems)
 
 
@@ -346,7 +352,9 @@ def _base_rtt_ns(scenario: Scenario) -> int:
     """The base RTT of the fabric while it is idle, without the programs."""
     flow = base_rtt_flow(scenario.topology, flows_of(scenario))
     pair = WriteBw(pairs=((flow.src.name, flow.dst.name),), bidirectional=False)
-    alone = scenario.model_copy(update={"workload": pair, "timeline": (), "clustermapper": None})
+    alone = scenario.model_copy(
+        update={"workload": pair, "jobs": (), "timeline": (), "clustermapper": None}
+    )
     simulation = Simulation(alone, timing=Timing.EMULATED)
     try:
         return simulation.measure_base_rtt()

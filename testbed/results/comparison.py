@@ -12,6 +12,7 @@ from testbed.model.summary import (
     FaultSummary,
     FlowSummary,
     Integrity,
+    JobSummary,
     Latency,
     OperationSummary,
     Summary,
@@ -186,7 +187,12 @@ _Read = Callable[[Summary], Value]
 def compare(groups: Sequence[Group]) -> tuple[Row, ...]:
     """Every compared metric of every group, with its difference from the first group's."""
     rows = []
-    sources = (*_rows_of_run(), *_rows_of_operations(groups), *_rows_of_faults(groups))
+    sources = (
+        *_rows_of_run(),
+        *_rows_of_operations(groups),
+        *_rows_of_jobs(groups),
+        *_rows_of_faults(groups),
+    )
     for fault, metric, unit, read in sources:
         samples = [_samples(group, read, unit.compared[1]) for group in groups]
         cells = [
@@ -258,6 +264,22 @@ def _rows_of_operations(groups: Sequence[Group]) -> Iterator[_RowSource]:
             quantity = metric.compared_quantity
             read = partial(_combined, partial(_of_kind, kind), quantity, metric.compared.combine)
             yield "", f"{kind}: {metric.compared.name or metric.label}", quantity.unit, read
+
+
+def _rows_of_jobs(groups: Sequence[Group]) -> Iterator[_RowSource]:
+    """What each job took, and how much the others slowed it down."""
+    of_runs = [job for group in groups for summary in group.summaries for job in summary.jobs]
+    for name in dict.fromkeys(job.job for job in of_runs):
+        for metric in JobSummary.metrics():
+            if metric.compared is not None:
+                quantity = metric.compared_quantity
+                read = partial(_combined, partial(_of_job, name), quantity, metric.compared.combine)
+                label = metric.compared.name or metric.title
+                yield "", f"{name}: {label}", quantity.unit, read
+
+
+def _of_job(name: str, summary: Summary) -> Sequence[MetricGroup]:
+    return [job for job in summary.jobs if job.job == name]
 
 
 def _of_kind(kind: str, summary: Summary) -> Sequence[MetricGroup]:

@@ -1,9 +1,12 @@
 """A run's files, read back and checked: the input of metrics, figures and the report."""
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain, count, islice
+from math import inf
 from pathlib import Path
 
 import polars as pl
@@ -24,7 +27,6 @@ from testbed.model.run_files.run import FlowRecord, RunRecord
 from testbed.model.scenario import Scenario
 from testbed.model.summary import Scale
 from testbed.model.units import NS_PER_S
-from testbed.model.workload import Program
 from testbed.results.analysis.delivery import by_flow
 from testbed.results.forked import require_threads
 from testbed.results.records import ARRIVALS, COMPLETIONS, CONTROL, TABLES, TRANSMISSIONS, Table
@@ -62,7 +64,26 @@ class RunData:
         A barrier sends one byte in each step, so it has no rate and takes none from other flows.
         """
         signals = self.scenario.signals
-        return tuple(flow for flow in self.run.flows if (flow.src, flow.dst) not in signals)
+        return tuple(flow for flow in self.run.flows if flow.flow not in signals)
+
+    @cached_property
+    def flows_of_jobs(self) -> tuple[frozenset[int] | None, ...]:
+        """The numbers of the flows of each job; None where nobody knows whose flows they are.
+
+        Flows of programs are those between the hosts of a job, if no other job has these hosts.
+        """
+        scenario = self.scenario
+        if scenario.programs:
+            hosts = [frozenset(job.hosts(self.topology)) for job in scenario.job_list]
+            shared = Counter(chain.from_iterable(hosts))
+            return tuple(
+                None
+                if any(shared[host] > 1 for host in of_job)
+                else frozenset(flow.flow for flow in self.run.flows if flow.src in of_job)
+                for of_job in hosts
+            )
+        numbers = count()
+        return tuple(frozenset(islice(numbers, len(flows))) for flows in scenario.flows_of_jobs)
 
     @cached_property
     def idle(self) -> frozenset[int]:
@@ -129,12 +150,18 @@ class RunData:
 
     @cached_property
     def lifetimes(self) -> Mapping[int, tuple[float, float]]:
-        """From the first packet to the last arrival of each flow of a program, in seconds.
+        """From when to when there was a flow, in seconds: see `FlowTables.lasted`.
 
-        Flows of a workload last as long as the run and are not in it.
+        A flow of a program lasts from its first packet to its last arrival, one of a job from the
+        job's start. Those that last as long as the run are not in it.
         """
-        if not isinstance(self.scenario.workload, Program):
-            return {}
+        if not self.scenario.programs:
+            return {
+                flow: (job.start / NS_PER_S, inf)
+                for job, flows in zip(self.scenario.job_list, self.flows_of_jobs, strict=True)
+                for flow in flows or ()
+                if job.start
+            }
         ends = {
             name: dict(self.tables[table].group_by("flow").agg(each).iter_rows())
             for name, table, each in (
@@ -171,7 +198,7 @@ class RunData:
         """When each fault was in force: from its request to its healing or the end, in seconds."""
         end = self.run.duration_s
         return tuple(
-            (self.seconds(fault.asked_ns) or 0.0, self.seconds(fault.healed_ns) or end)
+            (self.seconds(fault.requested_ns) or 0.0, self.seconds(fault.healed_ns) or end)
             for fault in self.faults
         )
 
@@ -223,7 +250,7 @@ def load_run(directory: Path) -> RunData:
         scenario=scenario,
         manifest=manifest,
         run=run,
-        faults=tuple(sorted(faults, key=lambda fault: fault.asked_ns)),
+        faults=tuple(sorted(faults, key=lambda fault: fault.requested_ns)),
         health=tuple(health),
         tables={table: _table(directory, table) for table in TABLES},
     )

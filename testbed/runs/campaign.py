@@ -1,11 +1,9 @@
 """A series is begun, or continued where it broke off: every run of it that is missing is made."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-
-from pydantic import ValidationError
 
 from testbed.model.errors import InputError
 from testbed.model.files.scenarios import Dilation, nominal
@@ -14,13 +12,12 @@ from testbed.model.scenario import Scenario
 from testbed.results.run_directory import RunDirectory, locked
 from testbed.results.whole_file import writing
 from testbed.rights import acting_for
-from testbed.runs.cluster.executor import ClusterExecutor
-from testbed.runs.cluster.files import is_of_start
+from testbed.runs.cluster.launch import is_of_start
 from testbed.runs.fitting import Machines, Showing, silently, with_fitting_dilation
 from testbed.runs.job import DRAWN, Executor, Form, How, JobKey, JobRecord, PlannedRun
 from testbed.runs.making import Warn, naming_how_to_resume, naming_shortage
 from testbed.runs.many import ONCE, RetryPolicy, SeriesPolicy, many
-from testbed.runs.places import executor_at, fetch_finished, keep_slower_out, machines_of
+from testbed.runs.places import executor_at, keep_slower_out, know_finished, machines_of
 from testbed.runs.result import Result
 from testbed.runs.series import (
     INDEX,
@@ -45,13 +42,11 @@ class Place:
         results: the directory of all results.
         into: that of the series; None for one that is named after the time.
         on: the value of `--on`; None: on this machine.
-        store: where the workers of that place leave runs; None: in the directory of the series.
     """
 
     results: Path
     into: Path | None = None
     on: str | None = None
-    store: str | None = None
 
     @property
     def begun(self) -> Series | None:
@@ -153,18 +148,18 @@ def series_made(
             naming_how_to_resume(front.resuming.format(directory)),
             naming_shortage(directory),
             front.stopping(),
-            executor_at(place.on, directory, {form: plan.first}, place.store) as executor,
+            executor_at(place.on, directory, {form: plan.first}) as executor,
         ):
             if judged is not None and place.on is not None:
                 # `auto` needs what each machine carries, whether forced or not.
                 of_all = machines_of(executor, judged)
                 known = machines_of(executor, judged, unmeasured=how.force)
-                plan, scenarios = _fitted(planned, of_all, known, place, executor)
+                plan, scenarios = _fitted(planned, of_all, known, place)
             front.begins()
-            _begin_or_continue(plan, directory, executor)
+            _begin_or_continue(plan, directory)
             runs = planned_runs(plan, scenarios, how)
             keep_slower_out(executor, runs, force=how.force)
-            fetch_finished(executor, runs)
+            know_finished(executor, runs)
             policy = retry or (ONCE if place.on is None else SeriesPolicy())
             yield _all_made(plan, runs, directory, executor, policy, front)
 
@@ -213,7 +208,6 @@ def _fitted(
     machines: Machines,
     judging: Machines,
     place: Place,
-    executor: Executor | None = None,
 ) -> tuple[SeriesPlan, dict[int, Scenario]]:
     """The plan of a series, and its scenarios at one dilation for `auto`, which machines carry.
 
@@ -222,55 +216,26 @@ def _fitted(
         machines: what carries it.
         judging: the load is judged by these.
         place: where it is made. If it was begun, it keeps its dilation.
-        executor: of a cluster, in whose store it may have been begun.
     """
-
-    def known(to_fit: list[Scenario]) -> float | None:
-        if (begun := place.begun) is not None:
-            return begun.plan.dilation
-        return _chosen_in_store(executor, planned, machines, to_fit) if executor else None
-
+    begun = place.begun
+    known = None if begun is None else begun.plan.dilation
     (plan, scenarios), dilation = with_fitting_dilation(planned, machines, known)
     for scenario in scenarios.values():
         judging.require(scenario)
     return plan.model_copy(update={"dilation": dilation}), scenarios
 
 
-def _chosen_in_store(
-    executor: Executor, planned: Planned, machines: Machines, to_fit: Sequence[Scenario]
-) -> float | None:
-    """The dilation that was chosen for `auto` by a series of which only the store is left.
-
-    None if another one has used the store before, if its scenarios have changed, or if the machines
-    do not carry it at that dilation.
-    """
-    kept = executor.kept(INDEX) if isinstance(executor, ClusterExecutor) else None
-    try:
-        begun = Series.model_validate_json(kept or "").plan
-    except ValidationError:  # there is none, or it is of another version
-        return None
-    if (dilation := begun.dilation) is None:
-        return None
-    plan = planned(lambda _: dilation)[0].model_copy(update={"dilation": dilation})
-    is_carried = machines.carry(scenario.at_dilation(dilation) for scenario in to_fit)
-    return dilation if is_carried and not plan.differences(begun) else None
-
-
-def _begin_or_continue(plan: SeriesPlan, directory: Path, executor: Executor) -> None:
+def _begin_or_continue(plan: SeriesPlan, directory: Path) -> None:
     """Write the index of a new series; require that one that is there is the same.
 
     Raises:
         InputError: it is another one.
-        MachineError: the store of a cluster cannot be used.
     """
-    file = directory / INDEX
-    if not file.is_file():
+    if not (directory / INDEX).is_file():
         Series(plan=plan).write(directory)
     elif different := plan.differences(load_series(directory).plan):
         expected = f"the series that it holds (different here: {', '.join(different)})"
         raise InputError.of("--into", str(directory), expected, "another directory")
-    if isinstance(executor, ClusterExecutor):
-        executor.keep(INDEX, file.read_text(encoding="utf-8"))
 
 
 def _junit(series: Series, directory: Path, *, require_trusted: bool) -> str:

@@ -125,14 +125,14 @@ class Machines:
 def with_fitting_dilation(
     load: Callable[[Dilation], Loaded],
     machines: Machines,
-    known: "Callable[[list[Scenario]], float | None]" = lambda _: None,
+    known: float | None = None,
 ) -> tuple[Loaded, float | None]:
     """Load scenarios with one dilation for `auto`: the smallest that all machines carry with all.
 
     Args:
         load: loads them with a dilation for `auto`; it is called twice if one of them has that.
         machines: what carries them.
-        known: the dilation that was chosen before, if any, for those that have `auto`.
+        known: the dilation that was chosen before, if any.
 
     Returns:
         The scenarios, and that dilation; None if none of them has `auto`.
@@ -149,7 +149,7 @@ def with_fitting_dilation(
     loaded = load(note)
     if not to_fit:
         return loaded, None
-    dilation = known(to_fit) or max(map(machines.fitting_dilation, to_fit))
+    dilation = known or max(map(machines.fitting_dilation, to_fit))
     return load(lambda _: dilation), dilation
 
 

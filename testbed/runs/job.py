@@ -159,9 +159,6 @@ class JobRecord:
         message: why it was not finished.
         error: the same with its parts, as `encode_error` writes it; None if its process could not
             say: it was killed, say.
-        lost: how many workers were lost while they made it, on a cluster.
-        lost_s: how long it took until the last of them was lost, in seconds.
-        worker: which worker of a cluster made it, or could not.
     """
 
     status: int
@@ -169,9 +166,6 @@ class JobRecord:
     run: str | None = None
     message: str = ""
     error: Mapping[str, Any] | None = None
-    lost: int = 0
-    lost_s: float = 0.0
-    worker: str = ""
 
     @property
     def failure(self) -> str:
@@ -249,10 +243,12 @@ class PlannedRun:
     def expected_s(self, factor: float = 1.0) -> float:
         """How long it will take, slowed down by a factor."""
         if self.job.form == "simulated":
-            return self.packet_hops / SIMULATED_HOPS_PER_S + _OVERHEAD_S / 2
+            hops = self.packet_hops * (2 if self.scenario.run_alone(simulated=True) else 1)
+            return hops / SIMULATED_HOPS_PER_S + _OVERHEAD_S / 2
+        runs = 1 + len(self.scenario.run_alone(simulated=False))
         base_rtt_ns = self.scenario.topology.propagation_rtt_ns
         drain_ns = self.scenario.drain_ns(base_rtt_ns) if self.may_stall else 0
-        return factor * (self.scenario.duration + drain_ns) / NS_PER_S + _OVERHEAD_S
+        return runs * (factor * (self.scenario.duration + drain_ns) / NS_PER_S + _OVERHEAD_S)
 
     def slowed(self, factor: float) -> "PlannedRun":
         """The same run with its dilation multiplied by a factor."""

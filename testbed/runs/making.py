@@ -107,7 +107,11 @@ def make(
                 outside.run_experiment(
                     Experiment(scenario, directory.path, captured, onlooker, late, screen), progress
                 )
+                for alone, place, told in _runs_alone(directory.path, scenario, form, progress):
+                    outside.run_experiment(Experiment(alone, place, stop_if_late=late), told)
             with _collecting_seldom():
+                for _, place, _ in _runs_alone(directory.path, scenario, form, progress):
+                    _analysed(place, UNDRAWN, progress)
                 summary = _analysed(directory.path, how, progress)
         elif form == "paced":
             from testbed.paced.run import pace
@@ -135,7 +139,26 @@ def simulate_into(
 
     with _collecting_seldom():
         simulate(scenario, directory, progress, observer=observer)
+        for alone, place, told in _runs_alone(directory, scenario, "simulated", progress):
+            simulate_into(place, alone, progress=told)
         return _analysed(directory, how, progress)
+
+
+def _runs_alone(
+    directory: Path, scenario: "Scenario", form: Form, progress: "Progress"
+) -> Iterator[tuple["Scenario", Path, "Progress"]]:
+    """Of each job that is also run alone its scenario, its run directory and its progress."""
+    from testbed.model.run_files.layout import alone_directory
+
+    jobs = scenario.run_alone(simulated=form == "simulated")
+    for i, job in enumerate(jobs):
+        place = directory / alone_directory(job.name)
+        (place / LOGS).mkdir(parents=True, exist_ok=True)
+
+        def told(step: str, share: float, i: int = i, name: str = job.name) -> None:
+            progress(f"{name} alone: {step}", (i + share) / len(jobs))
+
+        yield scenario.alone(job), place, told
 
 
 def _analysed(directory: Path, how: How, progress: "Progress") -> "Summary":

@@ -188,19 +188,19 @@ class _Making:
     ) -> None:
         policy = self.policy
         factors = policy.factors if form == "emulated" else policy.factors[:1]
-        deadline = _Deadline(policy.seconds)
+        until = time.monotonic() + policy.seconds
         batch, candidates = list(runs), {run.job.key: run for run in (*runs, *again)}
         cut_short: set[JobKey] = set()
         for attempt, factor in enumerate(factors):
             if attempt:
                 due = [*candidates.values()]
-                batch = policy.choose(due, deadline.left_s, factor, self.store)
+                batch = policy.choose(due, until - time.monotonic(), factor, self.store)
             if not batch:
                 if attempt:
                     break
                 continue
             following = factors[attempt + 1] if attempt + 1 < len(factors) else None
-            budget = _Budget(batch, deadline, following)
+            budget = _Budget(batch, until, following)
             what = f"{form}, {factor:g} times slower," if factor > 1 else form
             ended = dict(self._make(batch, budget, f"{what} run", 0 if attempt else made_before))
             cut_short = (cut_short - ended.keys()) | budget.cut_short
@@ -213,7 +213,7 @@ class _Making:
             if run.job.key in cut_short and self.store.best(run) is None
         ]
         if missing:
-            dict(self._make(missing, _Budget(missing, deadline, None), f"{form}, to the end, run"))
+            dict(self._make(missing, _Budget(missing, until, None), f"{form}, to the end, run"))
 
     def _make(
         self, runs: Sequence[PlannedRun], budget: "_Budget", what: str, made_before: int = 0
@@ -243,7 +243,7 @@ class _Making:
                     retry = form == "emulated" and self.policy.may_improve(
                         planned, record, self.store
                     )
-                    budget.note_end(planned, record, slots, retry=retry, stop_if_late=early)
+                    budget.note_end(planned, record, retry=retry, stop_if_late=early)
                     state = self.store.state(planned, record)
                     progress.note_end(planned, state, len(budget.cut_short))
                     yield planned.job.key, retry
@@ -266,21 +266,6 @@ class _Making:
         self.on_end(planned, record)
 
 
-class _Deadline:
-    """The time until which emulated runs that cannot be trusted are made again.
-
-    The time that was spent on lost workers is not subtracted: it has a budget of its own.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self.until = time.monotonic() + seconds
-
-    @property
-    def left_s(self) -> float:
-        """How much of it is left, in seconds; negative if it is over."""
-        return self.until - time.monotonic()
-
-
 class _Budget:
     """What time is left to make runs again, while others are still to be made in turn.
 
@@ -288,13 +273,17 @@ class _Budget:
         cut_short: the keys of the runs that were ended early.
     """
 
-    def __init__(
-        self, runs: Sequence[PlannedRun], deadline: _Deadline, factor: float | None
-    ) -> None:
-        """Plan the time of some runs; `factor`: of those that are made again, None if none are."""
+    def __init__(self, runs: Sequence[PlannedRun], until: float, factor: float | None) -> None:
+        """Plan the time of some runs.
+
+        Args:
+            runs: they.
+            until: when it is over (`time.monotonic()`).
+            factor: by how much those are slowed down that are made again; None if none are.
+        """
         self.cut_short: set[JobKey] = set()
         self._remaining_s = sum(run.expected_s() for run in runs)
-        self._deadline = deadline
+        self._until = until
         self._factor = factor
 
     def allows_retry(self, planned: PlannedRun) -> bool:
@@ -302,13 +291,12 @@ class _Budget:
         if self._factor is None:
             return False
         retry_s = planned.expected_s(self._factor)
-        return self._remaining_s + retry_s <= self._deadline.left_s
+        return self._remaining_s + retry_s <= self._until - time.monotonic()
 
     def note_end(
-        self, planned: PlannedRun, record: JobRecord, slots: int, *, retry: bool, stop_if_late: bool
+        self, planned: PlannedRun, record: JobRecord, *, retry: bool, stop_if_late: bool
     ) -> None:
-        """Take note of a run that has ended, one of so many that are made at a time."""
-        self._deadline.until += record.lost_s / slots
+        """Take note of a run that has ended."""
         self._remaining_s -= planned.expected_s()
         if self._factor is not None and retry:
             self._remaining_s += planned.expected_s(self._factor)

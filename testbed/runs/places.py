@@ -6,43 +6,36 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from testbed.model.errors import InputError, MachineError
+from testbed.model.errors import MachineError
 from testbed.results.whole_file import writing
-from testbed.runs.cluster.executor import ClusterExecutor
+from testbed.runs.cluster.executor import ClusterExecutor, cluster_executor, worker_pool
 from testbed.runs.cluster.place import place_of
-from testbed.runs.cluster.start import cluster_executor, worker_pool
 from testbed.runs.fitting import Machines
 from testbed.runs.job import Executor, Form, PlannedRun
 from testbed.runs.process import LocalExecutor
 
 if TYPE_CHECKING:
     from testbed.emulation.experiment.capacity import Capacity
-    from testbed.runs.cluster.workers import Worker
+    from testbed.runs.cluster.calls import Worker
 
 
 @contextmanager
-def executor_at(
-    on: str | None, directory: Path, wanted: Mapping[Form, str], store: str | None = None
-) -> Iterator[Executor]:
+def executor_at(on: str | None, directory: Path, wanted: Mapping[Form, str]) -> Iterator[Executor]:
     """Make runs at a place during a block.
 
     Args:
         on: the value of `--on`; None: on this machine.
-        directory: the directory of the runs; all machines have it under one path.
+        directory: the directory of the runs.
         wanted: the forms of the runs that will be made, each with the name of its first one.
-        store: the value of `--store`.
 
     Raises:
-        InputError: there is no such place or store.
+        InputError: there is no such place.
         MachineError: it cannot make the runs.
     """
     if on is not None:
-        with cluster_executor(place_of(on), directory, wanted, store=store) as cluster:
+        with cluster_executor(place_of(on), directory, wanted) as cluster:
             yield cluster
         return
-    if store is not None:
-        expected = "--on as well, as the workers of a cluster leave runs there"
-        raise InputError.of("--store", store, expected)
     here = LocalExecutor(directory)
     try:
         yield here
@@ -73,11 +66,14 @@ def pool_at(on: str | None, name: str, directory: Path) -> Iterator[Pool | None]
         yield pool
 
 
-def fetch_finished(executor: Executor, runs: Iterable[PlannedRun]) -> bool:
-    """Copy the runs that are finished in the store of a cluster; whether there may be any."""
+def know_finished(executor: Executor, runs: Iterable[PlannedRun]) -> bool:
+    """Have a cluster take for known what is finished now; whether it is one.
+
+    The command looks at the runs after that (`ClusterExecutor.know_finished`).
+    """
     if not isinstance(executor, ClusterExecutor):
         return False
-    executor.fetch_finished(run.job for run in runs)
+    executor.know_finished(run.job for run in runs)
     return True
 
 
@@ -96,15 +92,15 @@ def machines_of(executor: Executor, here: Machines, *, unmeasured: bool = False)
         from testbed.emulation.experiment.capacity import Capacity
 
         capacities = []
-        for worker in executor.workers:
+        for worker in executor.calls.workers.values():
             if worker.reason("emulated"):
                 continue
-            calibration = worker.description["calibration"]
-            if calibration is not None:
-                capacities.append(Capacity(**calibration))
+            if worker.calibration is not None:
+                capacities.append(Capacity(**worker.calibration))
             elif not unmeasured:
+                why = f" ({worker.unmeasured})" if worker.unmeasured else ""
                 raise MachineError(
-                    f"{worker.name}: it is not known what this machine carries",
+                    f"{worker.host}: it is not known what this machine carries{why}",
                     "there, as root: testbed doctor --measure",
                 )
         return tuple(capacities)
@@ -133,11 +129,10 @@ def keep_slower_out(executor: Executor, runs: Iterable[PlannedRun], *, force: bo
     carried = [scenario for scenario in emulated if machines.carry([scenario])]
 
     def unfit(worker: "Worker") -> str:
-        calibration = worker.description["calibration"]
-        if calibration is None:
+        if worker.calibration is None:
             unknown = "it is not known what it carries (there, as root: testbed doctor --measure)"
             return "" if force else unknown
-        capacity = Capacity(**calibration)
+        capacity = Capacity(**worker.calibration)
         for scenario in carried:
             if is_too_much(scenario, capacity):
                 dilation, least = scenario.topology.dilation, capacity.fitting_dilation(scenario)
@@ -147,4 +142,4 @@ def keep_slower_out(executor: Executor, runs: Iterable[PlannedRun], *, force: bo
                 )
         return ""
 
-    executor.require(unfit)
+    executor.calls.require(unfit)

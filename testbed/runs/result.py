@@ -22,6 +22,7 @@ _GROUPS = (
     ("flows", "flows"),
     ("faults", "faults"),
     ("operations", "operations"),
+    ("jobs", "jobs"),
 )
 
 
@@ -150,8 +151,8 @@ class Result:
     def metrics(self) -> "pl.DataFrame":
         """Every number of the summary, a row each.
 
-        Columns: `scope` (run, flows, faults, operations), `of` (which flow or fault), `metric`,
-        `unit`, `value` (null: not measured; inf: it never happened).
+        Columns: `scope` (run, flows, faults, operations, jobs), `of` (which one),
+        `metric`, `unit`, `value` (null: not measured; inf: it never happened).
         """
         import polars as pl
 

@@ -85,11 +85,11 @@ def require_room(scenario: Scenario) -> None:
     messages, available = buffer_bytes(scenario), int(available_memory())
     in_endpoints = endpoints * ENDPOINT_BYTES + messages
     if in_endpoints > available:
-        fits = int(len(scenario.flows) * available / in_endpoints)
+        fits = int(scenario.flow_count * available / in_endpoints)
         raise MachineError(
             f"the endpoints of this scenario take {show_size(in_endpoints)} of memory, "
             f"{show_size(messages)} of it for messages, {show_size(available)} are available",
-            f"about {fits} of its {len(scenario.flows)} flows would fit, or a smaller message_size "
+            f"about {fits} of its {scenario.flow_count} flows would fit, or a smaller message_size "
             "or depth",
         )
     require_room_for_fabric(scenario.topology, in_endpoints)

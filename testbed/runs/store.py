@@ -6,12 +6,13 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from testbed.model.run_files.layout import MANIFEST
 from testbed.model.run_files.manifest import Manifest
 from testbed.model.summary import State
 from testbed.results.code_version import code_version
 from testbed.results.run_directory import RunDirectory, is_locked
-from testbed.runs.attempt import unended_in
 from testbed.runs.job import (
     SLOWED,
     STATES,
@@ -25,12 +26,26 @@ from testbed.runs.job import (
 from testbed.runs.result import Result
 
 
+def manifest_of(run: Path) -> Manifest:
+    """The manifest of a run."""
+    return Manifest.model_validate_json((run / MANIFEST).read_text(encoding="utf-8"))
+
+
+def may_be_made_elsewhere(run: Path, limit_s: float) -> bool:
+    """Whether another machine has begun a run, no longer ago than this: its lock is not seen."""
+    if time.time() - run.stat().st_mtime > limit_s:
+        return False
+    try:
+        return manifest_of(run).host not in {"", platform.node()}
+    except (FileNotFoundError, ValidationError):  # it is just being begun, or of another version
+        return False
+
+
 def machine_of(run: Path) -> str:
     """The kind of machine on which a run depends: its CPUs and kernel; empty of a simulated one."""
-    file = run / MANIFEST
-    if not file.is_file():
+    if not (run / MANIFEST).is_file():
         return ""
-    manifest = Manifest.model_validate_json(file.read_text(encoding="utf-8"))
+    manifest = manifest_of(run)
     if manifest.simulated:
         return ""
     return f"{manifest.cpus} x {manifest.cpu}, {manifest.machine}, kernel {manifest.kernel}"
@@ -121,16 +136,8 @@ class Store:
             for directory in self._directories(planned):
                 if directory.finished or is_locked(directory.path):
                     continue
-                if not self._may_be_made_elsewhere(planned, directory):
+                if not may_be_made_elsewhere(directory.path, planned.job.timeout_s):
                     directory.remove()
-
-    def _may_be_made_elsewhere(self, planned: PlannedRun, directory: RunDirectory) -> bool:
-        """Whether a run is younger than its time limit, and an attempt elsewhere has no end."""
-        if time.time() - directory.path.stat().st_mtime > planned.job.timeout_s:
-            return False
-        folder = self.directory / planned.job.folder
-        unended = unended_in(folder.parent, folder.name)
-        return any(attempt.host != platform.node() for attempt in unended)
 
     def _identity(self, directory: RunDirectory) -> str | None:
         """That of a run; None if it is not finished, or was started before the campaign.
@@ -141,8 +148,7 @@ class Store:
             manifest = directory.path / MANIFEST
             if not directory.finished or manifest.stat().st_mtime < self._since_s:
                 return None
-            content = Manifest.model_validate_json(manifest.read_text(encoding="utf-8"))
-            self._identities[directory.path] = identity_of(content)
+            self._identities[directory.path] = identity_of(manifest_of(directory.path))
         return self._identities[directory.path]
 
     def _directories(self, planned: PlannedRun) -> list[RunDirectory]:

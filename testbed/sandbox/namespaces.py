@@ -6,6 +6,7 @@ iproute2 finds them and nobody outside does.
 """
 
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 from testbed.sandbox.system_calls import system_call
 
 CLONE_NEWNS = 0x0002_0000
+CLONE_NEWUTS = 0x0400_0000
 CLONE_NEWPID = 0x2000_0000
 CLONE_NEWNET = 0x4000_0000
 MS_BIND = 0x1000
@@ -102,6 +104,12 @@ def enter_netns(name: str) -> None:
     """Move this process into a named network namespace of this sandbox, for good."""
     with _opened(NETNS_DIR / name) as fd:
         system_call("setns", fd, CLONE_NEWNET)
+
+
+def take_hostname(name: str) -> None:
+    """Have this process, and those that it starts, call their host by this name."""
+    system_call("unshare", CLONE_NEWUTS)
+    socket.sethostname(name)
 
 
 def create_netns(name: str) -> int:

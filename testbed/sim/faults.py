@@ -9,7 +9,7 @@ from testbed.model.fabric.names import direction_named
 from testbed.model.fabric.nodes import Node
 from testbed.model.faults.checks import busy_problems, conflict
 from testbed.model.faults.impairment import HEALTHY, ActiveFaults
-from testbed.model.faults.kinds import Fault
+from testbed.model.faults.kinds import Fault, OperationStart
 from testbed.model.faults.record import FaultRecord, StepRecord, entry_of
 from testbed.model.faults.schedule import ScheduledFault, Step, schedule_fault
 from testbed.model.scenario import Scenario
@@ -59,10 +59,20 @@ class FaultInjection:
         self._entries: dict[int, Mapping[str, Any]] = {}
 
     def schedule(self, fault: ScheduledFault, t0_ns: int) -> None:
-        """Schedule every step of a fault, at its time after `t0_ns`."""
+        """Schedule every step of a fault, at its time after `t0_ns`, or when `begun` is called."""
         self._faults[fault.index] = fault
+        if fault.after is None:
+            self._play(fault, t0_ns)
+
+    def begun(self, start: OperationStart) -> None:
+        """Begin the faults now that wait for an operation of the programs."""
+        for fault in [*self._faults.values()]:
+            if fault.after == start:
+                self._play(fault, self._engine.now_ns)
+
+    def _play(self, fault: ScheduledFault, origin_ns: int) -> None:
         for step in fault.steps:
-            self._engine.at(t0_ns + step.at_ns, self._step, (fault, step))
+            self._engine.at(origin_ns + step.at_ns, self._step, (fault, step))
 
     def records(self) -> tuple[FaultRecord, ...]:
         """The record of every fault that has taken effect, in the order of the timeline."""
@@ -129,7 +139,7 @@ class FaultInjection:
                 fault.target,
                 fault.places,
                 "simulator",
-                asked_ns=now_ns,
+                requested_ns=now_ns,
                 effective_after_ns=now_ns,
                 effective_ns=now_ns,
                 entry=self._entries.get(index, {}),
@@ -147,7 +157,7 @@ class FaultInjection:
         if heals or step is fault.steps[-1]:
             record = replace(
                 record,
-                heal_asked_ns=now_ns,
+                heal_requested_ns=now_ns,
                 heal_after_ns=now_ns,
                 healed_ns=now_ns,
                 proof=self._proof(fault),

@@ -25,7 +25,6 @@ from testbed.model.run_files.run import RunRecord, bin_width_s
 from testbed.model.scenario import Scenario
 from testbed.model.transport import KernelTransport
 from testbed.model.units import NEVER_NS, NS_PER_S
-from testbed.model.workload import Program
 from testbed.results import records
 from testbed.results.code_version import code_version
 from testbed.results.records import collect
@@ -330,10 +329,11 @@ def require_simulated(scenario: Scenario) -> None:
         expected = "mrc or roce: the simulator has no kernel, and models none"
         remedy = "testbed run, where the real stack sends"
         problems = [Problem("transport.kind", scenario.transport.kind, expected, remedy)]
-    if isinstance(scenario.workload, Program):
+    if scenario.programs:
         expected = "another workload: programs run in processes, and the simulator has none"
         remedy = "testbed run, on the emulated fabric"
-        problems = [Problem("workload.kind", scenario.workload.kind, expected, remedy)]
+        where, program = next(iter(scenario.programs.items()))
+        problems = [Problem(f"{where}.kind", program.kind, expected, remedy)]
     if problems:
         raise InputError(problems)
 

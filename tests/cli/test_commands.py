@@ -18,8 +18,6 @@ from testbed.model.errors import ExitStatus
 from testbed.model.files.scenarios import load_scenario
 from testbed.model.json_schema import scenario_schema, topology_schema
 from testbed.model.run_files.layout import MANIFEST, SUMMARY
-from testbed.runs.attempt import ATTEMPTS, Attempt
-from testbed.runs.job import SCENARIO_FILES
 
 from .conftest import Call
 
@@ -222,12 +220,7 @@ def test_clean_removes_unfinished_runs_of_series(call: Call) -> None:
     broken, done = _run(f"{case}/20260101T120000-1"), _run(f"{case}/20260101T120000-2", SUMMARY)
     alone = _run("into/1/20260101T130000-1")
     elsewhere = _run("a/series-20260101T120000/2/20260101T140000-1")
-    at_work = elsewhere.parent.parent / SCENARIO_FILES / f"2-seed-1{ATTEMPTS}" / "1.json"
-    at_work.parent.mkdir(parents=True)
-    attempt = Attempt(
-        campaign="c", call="c", reason="first", worker="w", host="another", pid=1, began=0.0
-    )
-    at_work.write_text(attempt.model_dump_json())
+    (elsewhere / MANIFEST).write_text('{"host": "another"}')
     assert json.loads(call("clean", "--json").out)["removed"] == [str(broken), str(alone)]
     assert done.exists()
     assert elsewhere.exists()

@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -237,7 +236,7 @@ def test_a_second_run_at_the_same_time_is_warned(
         os.kill(os.getpid(), signal.SIGINT)
 
     sign = f"\0mrc-testbed-test-{os.getpid()}"  # its own: others may run on this machine
-    monkeypatch.setattr(import_module("testbed.cli.run"), "_UNDER_WAY", sign)
+    monkeypatch.setattr("testbed.runs.making._UNDER_WAY", sign)
     monkeypatch.setattr("testbed.emulation.experiment.outside.run_experiment", run)
     Path("tiny.yaml").write_text(SCENARIO)
     assert "another run" not in call("run", "tiny.yaml", "--force").err

@@ -12,6 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from testbed.emulation.experiment.capacity import Capacity
+from testbed.model.checks import problems, remarks
+from testbed.model.fabric.nodes import Node
+from testbed.model.fabric.topology import Topology
+from testbed.model.files.topologies import load_topology
+from testbed.model.scenario import Scenario
+from testbed.model.workload import Permutation
+
 MEMORY_BYTES, CPU_S = 2 << 30, 180
 """Far more than all cases together take."""
 
@@ -210,3 +218,21 @@ def test_the_limits_are_in_force(tmp_path: Path) -> None:
     )
     assert "MemoryError" in done.stderr
     assert resource.getrlimit(resource.RLIMIT_AS)[0] != MEMORY_BYTES
+
+
+def test_no_object_is_made_for_each_host_of_a_fabric(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The largest fabric has 262,144: what is the same for all is found once."""
+    topology = load_topology("clos-16host")
+    scenario = Scenario(name="x", topology=topology, workload=Permutation(), duration="10 s")
+    made = list[int]()
+    host = Topology.host
+
+    def counted(self: Topology, index: int) -> Node:
+        made.append(index)
+        return host(self, index)
+
+    monkeypatch.setattr(Topology, "host", counted)
+    assert not problems(scenario)
+    remarks(scenario)
+    assert Capacity(1.0, 1.0, 1.0).load(scenario) > 0
+    assert len(made) < len(scenario.flows)

@@ -1,7 +1,9 @@
 """Code in scenarios: people's files name it, the testbed's own records hold it."""
 
 import json
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -9,6 +11,7 @@ import yaml
 from testbed import scenario as scenario_of_python
 from testbed.live.history import as_files
 from testbed.model.errors import InputError
+from testbed.model.file_names import NOT_USABLE
 from testbed.model.files.scenarios import load_recorded, load_scenario
 from testbed.model.own_code import OwnCode
 from testbed.model.run_files.layout import MANIFEST
@@ -170,3 +173,31 @@ def test_no_model_takes_source_from_a_mapping() -> None:
     with pytest.raises(ValueError, match="or a class of your own"):
         Scenario.model_validate_json(json.dumps(record))
     assert Scenario.recorded(record).own_code["transport.spray"].source == SOURCE
+
+
+@pytest.mark.parametrize("number", NOT_USABLE)
+@pytest.mark.parametrize(
+    "keys",
+    [
+        "transport: {spray: below/mine.py:Mine}\n",
+        "workload: {kind: connections, matrix: below/mine.cm}\n",
+        "topology: below/mine.yaml\n",
+    ],
+)
+def test_a_file_at_a_path_that_cannot_be_used_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, keys: str
+) -> None:
+    """Its name is too long, or it lies where one may not look; root may look everywhere."""
+    file = tmp_path / "x.yaml"
+    kept = (line for line in BASE.splitlines() if line.partition(":")[0] not in keys)
+    file.write_text("\n".join([*kept, keys]), encoding="utf-8")
+    stat = os.stat
+
+    def refused(path: str | Path, *more: Any, **options: Any) -> os.stat_result:
+        if "below" in str(path):
+            raise OSError(number, os.strerror(number), str(path))
+        return stat(path, *more, **options)
+
+    monkeypatch.setattr(os, "stat", refused)
+    with pytest.raises(InputError, match="which does not exist"):
+        load_scenario(str(file))

@@ -13,6 +13,8 @@ HEAD = "name: mine\ntopology: clos-tiny\nduration: 10 s\n"
 
 PLAIN = "workload: {kind: program, command: [sh]}"
 
+CUT = "{kind: cut, target: p0_t0_0--p0_t1_1, at: 1 s, for: 1 s"
+
 WRONG = {
     "no command": ("workload: {kind: program}", "workload.command: ", "a value"),
     "an empty one": ("workload: {kind: program, command: []}", "workload.command: ", ""),
@@ -33,6 +35,11 @@ WRONG = {
         "workload: {kind: program, command: [./mine.yaml], directory: .}",
         "command[0]: found ./mine.yaml",
         "chmod +x",
+    ),
+    "not there on one host": (
+        "workload: {kind: program, command: ['./{host}']}",
+        "command[0]: found ./h1, which is not there",
+        "an executable file",
     ),
     "no directory": (
         "workload: {kind: program, command: [sh], directory: gone}",
@@ -57,6 +64,21 @@ WRONG = {
         "operator",
         "",
     ),
+    "a fault after an operation of no program": (
+        f"workload: {{kind: allreduce}}\ntimeline: [{CUT}, after: {{operation: x, number: 3}}}}]",
+        "timeline[0].after: found x 3",
+        "kind: program",
+    ),
+    "an operation without a number": (
+        f"{PLAIN}\ntimeline: [{CUT}, after: {{operation: x}}}}]",
+        "timeline[0].after.number: ",
+        "a value",
+    ),
+    "an operation that may begin while another fault is in force": (
+        f"{PLAIN}\ntimeline: [{CUT}}}, {CUT}, after: {{operation: x, number: 3}}}}]",
+        "timeline[",
+        "one cut of a place at a time",
+    ),
     "a busy host": (
         f"{PLAIN}\ntimeline: [{{kind: busy, target: h0, at: 1 s, for: 1 s}}]",
         "timeline[0]",
@@ -69,6 +91,7 @@ WRONG = {
 def test_what_is_wrong_is_named_with_its_place(call: Call, name: str) -> None:
     text, place, expected = WRONG[name]
     Path("mine.yaml").write_text(f"{HEAD}{text}\n")
+    Path("h0").touch(mode=0o755)
     called = call("run", "./mine.yaml", "--allow-code")
     assert called.status == 2, called
     assert place in called.err

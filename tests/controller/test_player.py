@@ -8,6 +8,7 @@ from testbed.emulation.controller.actuators.state import Effect
 from testbed.emulation.controller.plan import ControllerPlan
 from testbed.emulation.controller.player import FaultPlayer
 from testbed.model.faults.impairment import Impairment
+from testbed.model.faults.kinds import OperationStart
 from testbed.model.faults.schedule import ScheduledFault
 from testbed.model.units import NS_PER_S
 from tests.controller.test_plan import FABRIC_LINK, TINY, fault, struck
@@ -59,6 +60,33 @@ def test_what_heals_with_the_end_of_the_run_is_waited_for(tmp_path: Path) -> Non
     player.await_healing(end_ns)
     assert player.records()[0].healed_ns is not None
     assert 1 not in player.records()
+    hub.kill(playing)
+
+
+def test_a_fault_waits_for_the_operation_whose_start_it_follows(tmp_path: Path) -> None:
+    """Its times count from there; one whose operation never begins never takes effect."""
+    after = [{"operation": "step", "number": number} for number in (10, 11)]
+    faults = struck(
+        fault(FABRIC_LINK, "50 ms", "100 ms", "cut", after=after[0]),
+        fault(FABRIC_LINK, "0 ms", "100 ms", "cut", after=after[1]),
+    )
+    clock, player = HubClock(), player_of(faults, tmp_path)
+    playing = hub.spawn(player.play, clock.now_ns())
+    clock.sleep(0.2)
+    assert not player.records()
+    begun_ns = clock.now_ns()
+    player.begun(OperationStart(operation="step", number=10), begun_ns)
+    player.begun(OperationStart(operation="step", number=10), begun_ns + 1)
+    clock.sleep(0)
+    player.await_healing(begun_ns + 150 * MS)
+    (record,) = player.records().values()
+    assert (record.requested_ns, record.heal_requested_ns) == (
+        begun_ns + 50 * MS,
+        begun_ns + 150 * MS,
+    )
+    assert record.healed_ns is not None
+    player.conclude()
+    assert player.records()[1].error == "the run ended before step 11 began"
     hub.kill(playing)
 
 

@@ -3,11 +3,14 @@
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.perftest.test_programs import PROJECT, run_testbed
+from testbed.model.errors import ExitStatus
+from testbed.runs.result import Result
+from tests.perftest.test_programs import PROJECT, TESTBED, run_testbed
 
 PROGRAMS = Path(__file__).with_name("torch_programs")
 RANK_MB = 231
@@ -93,6 +96,7 @@ def test_all_ranks_get_the_error_of_one(python: str, tmp_path: Path) -> None:
         "quantized": "found a tensor of qint8, expected one of float32, float64,",
         "sparse": "expected a dense one on the CPU",
         "reduction": "found BAND, expected one of SUM, AVG, PRODUCT, MIN, MAX",
+        "operation": "found a coalesced operation, expected one of all_reduce, reduce, broadcast",
         "no source": "recv(tensor, src=RANK)",
     }.items():
         errors = [error for _, of, error in rows if of == f"{what} MrcError"]
@@ -118,6 +122,45 @@ def test_the_example_trains(python: str, tmp_path: Path) -> None:
         assert losses[-1] < losses[0]
         sums |= {*re.findall(r"weights (\w+)", text)}
     assert len(sums) == 1
+
+
+def test_the_model_is_the_same_whatever_link_dies(python: str, tmp_path: Path) -> None:
+    """The scenario torch-training with fewer hosts and steps; the link dies with its step 3."""
+    sums = set[str]()
+    for settings in (
+        ("timeline[0].after.number=3", "timeline[0].for=5 s"),
+        ("timeline=[]",),
+    ):
+        few = ("workload.hosts=[h0,h4,h1,h5]", "expect={}", f"workload.command[0]={python}")
+        given = [f"--set={each}" for each in (*few, "workload.command[3]=6", *settings)]
+        done = subprocess.run(
+            [*TESTBED, "run", "torch-training", "--force", "--results", tmp_path, *given],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode in {ExitStatus.AS_EXPECTED, ExitStatus.UNTRUSTED}, done.stderr
+        found = Result(tmp_path / "torch-training" / "latest")
+        assert [program.failed for program in found.summary.programs] == [False] * 4
+        text = (found.directory / "programs" / "h0.log").read_text()
+        sums |= {*re.findall(r"weights (\w+)", text)}
+        steps = found.tables["operations"].filter(number=3)
+        for fault in found.summary.faults:
+            assert fault.requested_s == pytest.approx(min(steps["start_t"].to_list()), abs=1e-6)
+            assert any(flow.packets_lost for flow in fault.flows)
+    assert len(sums) == 1
+
+
+def test_without_torch_the_scenario_says_how_to_get_it() -> None:
+    """Before anything is built."""
+    done = subprocess.run(
+        [*TESTBED, "run", "torch-training", f"--set=workload.command[0]={sys.executable}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == ExitStatus.MACHINE_CANNOT
+    assert "has no torch: apt install python3-torch" in done.stderr
 
 
 def test_outside_a_host_it_says_what_to_do(python: str) -> None:

@@ -6,9 +6,13 @@ import pwd
 import shutil
 import signal
 import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 import yaml
 
@@ -76,17 +80,18 @@ def left_over() -> list[str]:
 def test_a_program_knows_its_place_and_is_the_callers(tmp_path: Path) -> None:
     file = scenario(
         tmp_path,
-        "echo $(id -un) $RANK $WORLD_SIZE $LOCAL_RANK $MASTER_ADDR:$MASTER_PORT $MINE {hosts}"
-        ' {host} {rank} "${NOT:-{brace}}" $HOME; getent hosts $MASTER_ADDR; ibv_devices || true\n'
+        "echo $(id -un) $(hostname) $RANK $WORLD_SIZE $LOCAL_RANK $MASTER_ADDR:$MASTER_PORT $MINE"
+        ' {hosts} {host} {rank} "${NOT:-{brace}}" $HOME; getent hosts $MASTER_ADDR\n'
+        "ibv_devices || true\n"
         'echo "begin step 7 1000" >&$TESTBED_REPORTS; sleep 0.$RANK\n'
         'echo "end step 7" >&$TESTBED_REPORTS; echo nonsense >&$TESTBED_REPORTS',
         of={"hosts": ["h1", "h0"], "env": {"MINE": 5}},
         expect={"operations": {"count": 1}},
     )
-    process = start(file, UNDRAWN, "--print-output", "--json")
+    process = start(file, "--print-output", "--json")  # its figures are drawn, too
     out, err = process.communicate(timeout=WATCHDOG_S)
     summary = json.loads(out)["summary"]
-    expected = "nobody 1 2 0 198.18.0.2:29500 5 h1,h0 h0 1 {brace} " + NOBODY.pw_dir
+    expected = "nobody h0 1 2 0 198.18.0.2:29500 5 h1,h0 h0 1 {brace} " + NOBODY.pw_dir
     assert f"h0: {expected}\n" in err
     printed = (Path(json.loads(out)["run"]) / "programs/h0.log").read_text()
     assert printed.splitlines()[0] == expected
@@ -98,6 +103,71 @@ def test_a_program_knows_its_place_and_is_the_callers(tmp_path: Path) -> None:
     assert (step["kind"], step["hosts"], step["bytes"], step["count"]) == ("step", 2, 1000, 1)
     assert all(expectation["holds"] for expectation in summary["expectations"])
     assert summary["flows"] == []
+
+
+def test_a_fault_begins_with_an_operation_of_the_programs(tmp_path: Path) -> None:
+    """Whenever that is: the first host that begins it counts."""
+    after = {"operation": "step", "number": 2}
+    fault = {"kind": "blackhole", "target": "p0_t0_0--p0_t1_1", "at": "100 ms", "for": "300 ms"}
+    file = scenario(
+        tmp_path,
+        "for i in 0 1 2 3; do\n"
+        'echo "begin step $i" >&$TESTBED_REPORTS; sleep 1; echo "end step $i" >&$TESTBED_REPORTS\n'
+        "done",
+        timeline=[fault | {"after": after}],
+    )
+    _, summary, directory = run(file)
+    (found,) = summary["faults"]
+    steps = pl.read_parquet(directory / "operations.parquet").filter(number=2)
+    begun = min(steps["start_t"].to_list())
+    assert found["requested_s"] == pytest.approx(begun + 0.1, abs=1e-6)
+    assert found["healed_s"] - found["effective_s"] >= 0.29
+    assert not [reason for reason in summary["reasons"] if "fault" in reason]
+
+
+def test_a_program_that_checks_itself_ends_the_run_before_it_begins(tmp_path: Path) -> None:
+    script = 'test "$1" != --check || { echo "$(id -un) needs a licence"; exit 3; }'
+    file = scenario(tmp_path, script, of={"check": ["sh", "--check"]})
+    process = start(file)
+    out, err = process.communicate(timeout=WATCHDOG_S)
+    assert process.returncode == ExitStatus.MACHINE_CANNOT, out
+    assert "says: nobody needs a licence" in err
+    assert "workload.check" in err
+    assert not (tmp_path / "programs").exists()
+
+
+OVER_TCP = """
+import os, socket, time
+here = socket.socket(socket.AF_INET6)
+if os.environ["RANK"] == "0":
+    here.bind(("h0", 4444))
+    here.listen()
+    there = here.accept()[0]
+    there.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    while there.recv(4096):
+        pass
+else:
+    while here.connect_ex(("h0", 4444)):
+        time.sleep(0.1)
+    here.sendall(bytes(1000))
+print("protocol", here.getsockopt(socket.SOL_SOCKET, 38), "at", socket.gethostname())
+"""
+
+
+@pytest.mark.parametrize(("variables", "protocol"), [({}, 6), ({"TESTBED_MPTCP": 1}, 262)])
+def test_tcp_of_a_program_crosses_the_fabric(
+    tmp_path: Path, variables: dict[str, int], protocol: int
+) -> None:
+    """It finds the other host by name; its sockets are those of Multipath TCP if it says so."""
+    command = [sys.executable, "-c", OVER_TCP]
+    file = scenario(tmp_path, "", of={"command": command, "env": variables})
+    status, summary, directory = run(file)
+    assert [program["status"] for program in summary["programs"]] == [0, 0], status
+    for host in ("h0", "h1"):
+        assert f"protocol {protocol} " in (directory / f"programs/{host}.log").read_text()
+    links = pl.read_parquet(directory / "links.parquet")
+    carried = links.filter(pl.col("direction") == "h1>p0_t0_1")["bytes"].to_list()
+    assert carried[-1] - carried[0] > 1000
 
 
 def test_one_that_fails_is_no_lost_byte_and_nothing_of_the_others_stays(tmp_path: Path) -> None:
@@ -172,4 +242,89 @@ def test_killing_a_part_leaves_nothing(tmp_path: Path, victim: str) -> None:
     assert "ended" in err
     assert "Traceback" not in err
     assert_all_gone(parts)
+    assert not left_over()
+
+
+SESSIONS = f"""
+if os.fork(): os._exit(0)
+os.setsid()
+for number in (1, 15): signal.signal(number, signal.SIG_IGN)
+if os.fork(): os._exit(0)
+os.closerange(0, 100)
+time.sleep({NUMBER})
+"""
+"""A daemon: it has left its session and its parents, holds no file, and ignores SIGTERM."""
+
+HOPS = f"""
+while {NUMBER}:
+    if os.fork(): os._exit(0)
+"""
+"""A process that is never the same for long."""
+
+IMPORTS = "import os, signal, socket, sys, time\n"
+
+
+def python(script: str) -> list[str]:
+    return [sys.executable, "-c", IMPORTS + script]
+
+
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """A directory that the caller may enter."""
+    with tempfile.TemporaryDirectory() as place:
+        Path(place).chmod(0o755)
+        yield Path(place)
+
+
+def test_programs_that_misbehave_harm_only_their_own_job(tmp_path: Path, public: Path) -> None:
+    """All at once: each is named by its host and rank, and nothing stays."""
+    for host, mode in (("h0", 0o755), ("h1", 0o700)):  # that of h1 is root's alone
+        file = public / host
+        file.write_text("#!/bin/sh\nexec sleep 60\n")
+        file.chmod(mode)
+    waits = (
+        "rank = int(os.environ['RANK']); address = os.environ['MASTER_ADDR']\n"
+        "port = int(os.environ['MASTER_PORT'])\n"
+        f"if rank: time.sleep({NUMBER})\n"
+        "print('waiting for rank 1', flush=True)\n"
+        "socket.create_server((address, port)).accept()"
+    )
+    of_jobs = {
+        "daemons": python(SESSIONS),
+        "chatter": python("os.write(1, b'\\xff\\0\\x1b[2J' * 14_000_000); sys.exit()"),
+        "forbidden": [f"{public}/{{host}}"],
+        "quitter": ["sh", "-c", f"if [ $RANK = 1 ]; then exit 3; fi; exec sleep {NUMBER}"],
+        "waiting": python(waits),
+    }
+    jobs = [
+        {"name": name, "workload": {"kind": "program", "command": command}}
+        for name, command in of_jobs.items()
+    ]
+    file = scenario(tmp_path, "", "15 s", workload=None, jobs=jobs)
+    process = start(file, UNDRAWN)
+    out, err = process.communicate(timeout=WATCHDOG_S)
+    assert process.returncode == ExitStatus.FAILED, err
+    assert "waiting/h1 (rank 1): still ran when the run ended" in out
+    assert "quitter/h1 (rank 1): exit 3" in out
+    (file,) = tmp_path.glob("programs/[0-9]*/summary.json")
+    programs = {
+        (each["job"], each["rank"]): each for each in json.loads(file.read_text())["programs"]
+    }
+    failed = {place for place, each in programs.items() if each["failed"]}
+    assert failed == {("forbidden", 1), ("quitter", 1), ("waiting", 0), ("waiting", 1)}
+    assert programs["forbidden", 1]["error"] == "Permission denied"
+    assert programs["quitter", 1]["status"] == 3
+    assert programs["quitter", 0]["stopped"]
+    chatter = programs["chatter", 0]
+    assert (file.parent / chatter["output"]).stat().st_size == 64 << 20
+    assert chatter["output_dropped"] == 14_000_000 * 6 - (64 << 20)
+    assert "Traceback" not in err
+    assert not left_over()
+
+
+def test_a_process_that_changes_all_the_time_does_not_outlive_the_run(tmp_path: Path) -> None:
+    file = scenario(tmp_path, "", "2 s", of={"command": python(HOPS), "hosts": ["h0", "h1"]})
+    status, summary, _ = run(file)
+    assert status in {ExitStatus.AS_EXPECTED, ExitStatus.UNTRUSTED, ExitStatus.FAILED}
+    assert [each["status"] for each in summary["programs"]] == [0, 0]
     assert not left_over()

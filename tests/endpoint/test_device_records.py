@@ -3,6 +3,7 @@
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -15,6 +16,7 @@ from testbed.model.files.scenarios import load_scenario
 from testbed.model.run_files.layout import START
 from testbed.model.run_files.raw import OUTCOMES, DeviceOutcome, RunStart
 from testbed.mrc import EvChanged, EvState, Placed, QueuePair
+from testbed.results.records import EV_EVENTS, read_raw
 from testbed.sandbox.channel import Channel
 from testbed.sandbox.system_calls import socket_name
 from testbed.sim import Simulation
@@ -184,3 +186,22 @@ def test_all_events_are_answered_and_those_that_nobody_took_are_kept(tmp_path: P
         assert {event["t"] for event in listed["events"]} == {0.6}, "from the start of the fabric"
         assert listed["dropped"] == 0
         assert answer(tmp_path, records, events)["events"] == []
+
+
+def test_a_flow_begins_with_the_evs_and_roles_that_its_queue_pair_has(tmp_path: Path) -> None:
+    """Those of a profile of the program's own, and what a controller has denied before."""
+    host, connections = [*incast()][1]
+    others = [
+        replace(connection, plan=replace(connection.plan, evs=usual))
+        for connection in connections
+        for usual in [tuple(replace(ev, active=False) for ev in connection.plan.evs[1:])]
+    ]
+    (denied, *used) = [ev.value for ev in connections[0].plan.evs]
+    with recording(tmp_path, host, others) as (records, (qp, *_)):
+        qp.deny_ev(denied, NOW_NS)
+        sends(records, connections[0], qp)
+    (file,) = tmp_path.glob("*.ev_events.bin")
+    rows = read_raw(file, EV_EVENTS, 0).select("ev", "old", "new", "active").rows()
+    assert sorted(rows) == sorted(
+        [(denied, "", "DENIED", False), *((ev, "", "GOOD", True) for ev in used)]
+    )

@@ -106,7 +106,7 @@ def test_packets_within_a_rack_cross_half_the_links() -> None:
     across = load_scenario("permutation")
     pairs = (("h0", "h1"), ("h2", "h3"), ("h4", "h5"), ("h6", "h7"))
     within = across.model_copy(
-        update={"workload": across.workload.model_copy(update={"pairs": pairs})}
+        update={"workload": across.workloads["workload"].model_copy(update={"pairs": pairs})}
     )
     only_links = replace(MEASURED, endpoint_ns=0)
     assert only_links.load(within) == pytest.approx(only_links.load(across) / 2)
@@ -167,7 +167,9 @@ def test_what_is_beyond_all_bounds_is_told_in_times() -> None:
 def test_one_flow_too_many_is_not_told_that_one_would_fit() -> None:
     scenario = _permutation(dilation=200.0)
     one_way = {"pairs": (("h0", "h4"),), "bidirectional": False}
-    one = scenario.model_copy(update={"workload": scenario.workload.model_copy(update=one_way)})
+    one = scenario.model_copy(
+        update={"workload": scenario.workloads["workload"].model_copy(update=one_way)}
+    )
     with pytest.raises(MachineError, match="its only flow takes about") as refused:
         judge_load(one, MEASURED, force=False)
     assert "of them" not in refused.value.remedy

@@ -3,6 +3,8 @@
 from pathlib import Path
 
 from testbed.emulation.experiment.operations import ReportedOperations
+from testbed.model.jobs import Job
+from testbed.model.workload import Program
 from testbed.results.records import OPERATIONS, Recorder, raw_path, read_raw
 
 
@@ -12,7 +14,8 @@ def reported(
     """The rows that a host's bytes at these times leave, and how many lines were refused."""
     file = raw_path(tmp_path, "programs", OPERATIONS)
     with Recorder(file, OPERATIONS) as recorder:
-        operations = ReportedOperations(recorder, 2)
+        job = Job(name="mine", workload=Program(command=("sh",)))
+        operations = ReportedOperations(recorder, 2, job, lambda *_: None)
         for host, data, now_ns in parts:
             operations.take(host, data, now_ns)
     return read_raw(file, OPERATIONS, 0).rows(), operations.refused
@@ -27,8 +30,8 @@ def test_an_operation_lasts_from_its_first_line_to_its_second(tmp_path: Path) ->
         ("h1", b"end allreduce 3\n", 5_000_000_000),
     )
     assert rows == [
-        (4.0, 1.0, "h0", "allreduce", 3, 1048576, 2),
-        (5.0, 2.0, "h1", "allreduce", 3, 1048576, 2),
+        (4.0, 1.0, "h0", "mine/allreduce", 3, 1048576, 2),
+        (5.0, 2.0, "h1", "mine/allreduce", 3, 1048576, 2),
     ]
     assert not refused
 

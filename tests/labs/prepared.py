@@ -216,7 +216,7 @@ CHANGES: Mapping[str, tuple[Change, int, str]] = {
             }
         ),
         PREDICTED,
-        "without end",
+        "more than 100,000 values",
     ),
     "no predictions": (lambda f: _without(f, "prediction"), 0, "no prediction"),
     "no run": (lambda f: _without(f, "run"), 0, "was not made"),

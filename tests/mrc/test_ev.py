@@ -12,7 +12,7 @@ from testbed.mrc.congestion.control import RttEstimator
 from testbed.mrc.constants import NEVER
 from testbed.mrc.ev.engine import EvEngine
 from testbed.mrc.message import Message
-from testbed.mrc.recovery.scoreboard import Transmission
+from testbed.mrc.transmission import Transmission
 
 from .harness import MS, make_profile
 

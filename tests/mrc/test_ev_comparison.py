@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from testbed.mrc import EvState
 from testbed.mrc.congestion.control import RttEstimator
-from testbed.mrc.ev.ev import Ev
+from testbed.mrc.entropy import Ev
 from testbed.mrc.ev.trust import LossComparison, expected, likelihood
 
 from .harness import make_profile

@@ -7,14 +7,14 @@ import pytest
 
 from testbed.mrc import EvChanged, Event, EvEntry, EvProfile, EvState
 from testbed.mrc.congestion.control import RttEstimator
-from testbed.mrc.ev.engine import EvEngine
-from testbed.mrc.ev.ev import (
+from testbed.mrc.entropy import (
     TRANSITIONS,
     EvAction,
     EvEvent,
     ImpossibleTransitionError,
     transition,
 )
+from testbed.mrc.ev.engine import EvEngine
 
 from .harness import MS
 

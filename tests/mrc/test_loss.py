@@ -2,10 +2,10 @@
 
 from testbed.mrc.congestion.control import RttEstimator
 from testbed.mrc.constants import NEVER
-from testbed.mrc.ev.ev import Ev
+from testbed.mrc.entropy import Ev
 from testbed.mrc.message import Message
 from testbed.mrc.recovery.loss import LossDetector, LossReason, WindowedMaximum
-from testbed.mrc.recovery.scoreboard import Transmission
+from testbed.mrc.transmission import Transmission
 
 from .harness import MS
 

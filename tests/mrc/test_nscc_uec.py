@@ -7,11 +7,11 @@ import pytest
 from testbed.mrc import LossReport, QpState, ReceiverWindow, SackReport, UecNscc, UecProfile
 from testbed.mrc.congestion.window import Flight
 from testbed.mrc.constants import RCVD_BYTES_UNIT, EvMark
-from testbed.mrc.ev.ev import Ev
+from testbed.mrc.entropy import Ev
 from testbed.mrc.message import Message
-from testbed.mrc.recovery.scoreboard import Transmission
+from testbed.mrc.packing import Packer
+from testbed.mrc.transmission import Transmission
 from testbed.mrc.wire.control import Sack
-from testbed.mrc.wire.packing import Packer
 
 from .harness import Network, S, make_profile
 from .star import Star

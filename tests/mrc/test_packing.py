@@ -3,12 +3,12 @@
 import pytest
 
 from testbed.mrc import decode
-from testbed.mrc.ev.ev import Ev
+from testbed.mrc.entropy import Ev
 from testbed.mrc.message import Message
-from testbed.mrc.recovery.scoreboard import Transmission
+from testbed.mrc.packing import Packer
+from testbed.mrc.transmission import Transmission
 from testbed.mrc.wire.kinds import Opcode
 from testbed.mrc.wire.packets import Write
-from testbed.mrc.wire.packing import Packer
 
 from .harness import RKEY, VA, Network, make_profile
 

@@ -3,9 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.mrc.ev.ev import Ev
+from testbed.mrc.entropy import Ev
 from testbed.mrc.message import Message
-from testbed.mrc.recovery.scoreboard import Scoreboard, Transmission
+from testbed.mrc.recovery.scoreboard import Scoreboard
+from testbed.mrc.transmission import Transmission
 
 MESSAGE = Message(0, 0, memoryview(b""), 0, 0)
 EV = Ev(0, 0, 0)

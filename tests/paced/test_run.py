@@ -7,9 +7,11 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from testbed.device.library import put_into
@@ -119,6 +121,23 @@ def test_a_silent_link_is_noticed_and_left_as_in_every_run(tmp_path: Path) -> No
     assert "silent.programs" in (directory / "junit.xml").read_text(encoding="utf-8")
 
 
+def test_a_fault_begins_with_an_operation_of_the_programs(tmp_path: Path) -> None:
+    """Not at its time from the start of the run."""
+    scenario = tmp_path / "silent.yaml"
+    after = "at: 0 s, after: {operation: step, number: 2}"
+    scenario.write_text(SILENT.replace("at: 1 s", after).replace("for: 3 s", "for: 1 s"))
+    steps = (
+        "for i in 0 1 2 3; do echo begin step $i >&$TESTBED_REPORTS; sleep 1; "
+        "echo end step $i >&$TESTBED_REPORTS; done"
+    )
+    given = "--scenario", str(scenario), "--set", "workload.hosts=[h0, h1]"
+    summary, directory, _ = run(tmp_path, *given, program=["sh", "-c", steps])
+    (fault,) = summary["faults"]
+    begun = pl.read_parquet(directory / "operations.parquet").filter(number=2)["start_t"].to_list()
+    assert 0 <= fault["effective_s"] - min(begun) < 1
+    assert fault["healed_s"] - fault["effective_s"] == pytest.approx(1)
+
+
 def test_each_host_has_a_name_and_all_ports_to_itself(tmp_path: Path) -> None:
     _, _, printed = run(tmp_path, "-n", "3", program=of_program("names"))
     assert printed.count("h0 h1 h4") == 3
@@ -189,21 +208,21 @@ def test_whatever_ends_it_nothing_is_left(tmp_path: Path, mark: str, number: int
 
 
 @pytest.mark.root
-def test_a_user_without_any_right_can_do_it(tmp_path: Path) -> None:
+def test_a_user_without_any_right_can_do_it(request: pytest.FixtureRequest) -> None:
     """Nobody, without capabilities, and without the right to get some."""
-    shutil.chown(tmp_path, "nobody")
-    for parent in tmp_path.parents[:2]:
-        parent.chmod(0o755)
+    place = tempfile.mkdtemp()  # pytest closes its own to others
+    request.addfinalizer(lambda: shutil.rmtree(place))
+    shutil.chown(place, "nobody")
     done = subprocess.run(
         [
             "setpriv",
             *("--reuid=nobody", "--regid=nogroup", "--clear-groups", "--no-new-privs"),
             *("--bounding-set=-all", "--inh-caps=-all"),
-            *command("-n", "2", "--results", str(tmp_path)),
+            *command("-n", "2", "--results", place),
             *("--", *of_program("write")),
         ],
-        cwd=tmp_path,
-        env=environment() | {"HOME": str(tmp_path), "TMPDIR": str(tmp_path)},
+        cwd=place,
+        env=environment() | {"HOME": place, "TMPDIR": place},
         capture_output=True,
         text=True,
         timeout=WATCHDOG_S,

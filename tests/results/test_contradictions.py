@@ -129,9 +129,14 @@ def test_a_queue_pair_without_messages_is_named(
 ) -> None:
     class OnTheFirst(Transfers):
         def __init__(
-            self, transfers: Sequence[Transfer], ends: Sequence[FlowEnd], depth: int
+            self,
+            transfers: Sequence[Transfer],
+            ends: Sequence[FlowEnd],
+            depth: int,
+            piece: int,
+            kind: str,
         ) -> None:
-            super().__init__(transfers, [end for end in ends if not end.lane], depth)
+            super().__init__(transfers, [end for end in ends if not end.lane], depth, piece, kind)
 
     monkeypatch.setattr(programs, "Transfers", OnTheFirst)
     summary = _simulated(tmp_path, [10_000] * 4, 3)

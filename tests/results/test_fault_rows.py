@@ -83,6 +83,7 @@ def test_the_figures_of_a_run_name_its_rows(tmp_path: Path) -> None:
     with style():
         drawings = goodput.draw(data, tables, summary), ev_states.draw(data, tables[0], summary)
     for drawing in drawings:
+        assert drawing is not None
         root = ET.parse(run / "figures" / f"{drawing.stem}.svg").getroot()  # noqa: S314 - our own
         text = ["".join(node.itertext()) for node in root.iter(f"{SVG}text")]
         assert [text.count(f"blackhole {failure.target}") for failure in failures] == [1] * 5

@@ -7,7 +7,7 @@ import pytest
 
 from testbed.model.files.scenarios import load_scenario
 from testbed.model.run_files.manifest import Manifest
-from testbed.model.run_files.run import RunRecord
+from testbed.model.run_files.run import HostRecord, RunRecord
 from testbed.model.summary import OperationSummary
 from testbed.model.summary.unit import NEVER
 from testbed.model.workload import (
@@ -19,7 +19,7 @@ from testbed.model.workload import (
     Training,
     Workload,
 )
-from testbed.results.analysis.metrics import completed, summarise_operations
+from testbed.results.analysis.operations import completed, summarise_operations
 from testbed.results.records import OPERATIONS
 from testbed.results.run_data import RunData
 
@@ -31,14 +31,22 @@ def _table(*rows: Row) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=OPERATIONS.frame_schema(), orient="row")
 
 
-def _measured(workload: Workload, *rows: Row, duration_s: float = 3) -> OperationSummary:
+def _measured(
+    workload: Workload, *rows: Row, duration_s: float = 3, begun: int = 0
+) -> OperationSummary:
     """What is measured of a run on a fabric with a dilation of 10,000."""
     changes = {"workload": workload, "duration": round(duration_s * 1e9)}
     data = RunData(
         directory=Path(),
         scenario=load_scenario("permutation").model_copy(update=changes),
         manifest=Manifest(),
-        run=RunRecord(t0_ns=0, duration_s=duration_s, base_rtt_ns=10**8, flows=()),
+        run=RunRecord(
+            t0_ns=0,
+            duration_s=duration_s,
+            base_rtt_ns=10**8,
+            flows=(),
+            hosts={"h0": HostRecord(begun={"transfer": begun})},
+        ),
         faults=(),
         health=(),
         tables={OPERATIONS: _table(*rows)},
@@ -137,7 +145,7 @@ def _transfer(number: int, start: float, end: float) -> Row:
 def test_transfers_that_did_not_end_count_as_never(
     done: tuple[int, ...], words: str, median_ms: float
 ) -> None:
-    measured = _measured(_matrix(0, 0, 0), *(_transfer(i, 0, 0.5) for i in done))
+    measured = _measured(_matrix(0, 0, 0), *(_transfer(i, 0, 0.5) for i in done), begun=3)
     assert (measured.planned, measured.begun, measured.count) == (3, 3, len(done))
     assert measured.unfinished == 3 - len(done)
     assert measured.finished == words
@@ -146,8 +154,8 @@ def test_transfers_that_did_not_end_count_as_never(
     assert OperationSummary.model_validate_json(measured.model_dump_json()) == measured
 
 
-def test_transfers_whose_start_is_after_the_end_have_not_begun() -> None:
-    measured = _measured(_matrix(0, 299, 300, 5_000_000), _transfer(0, 0, 0.5))
+def test_transfers_of_which_nothing_was_posted_have_not_begun() -> None:
+    measured = _measured(_matrix(0, 1, 2, 5_000_000), _transfer(0, 0, 0.5), begun=2)
     assert (measured.planned, measured.begun, measured.count, measured.unfinished) == (4, 2, 1, 3)
     assert measured.finished == (
         "1 of 4 finished, 1 was under way, 2 had not begun when the run ended"
@@ -157,5 +165,5 @@ def test_transfers_whose_start_is_after_the_end_have_not_begun() -> None:
 def test_a_transfer_without_end_is_no_operation() -> None:
     matrix = [*_matrix(0, 0, 0).matrix]
     matrix[0] = matrix[0].model_copy(update={"size": 0})
-    measured = _measured(Connections(matrix=tuple(matrix)), _transfer(1, 0, 0.5))
+    measured = _measured(Connections(matrix=tuple(matrix)), _transfer(1, 0, 0.5), begun=2)
     assert (measured.planned, measured.begun, measured.count, measured.unfinished) == (2, 2, 1, 1)

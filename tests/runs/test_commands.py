@@ -1,4 +1,4 @@
-"""Commands other than series whose runs are made on a cluster: figures and soak."""
+"""Figures whose runs are made on a cluster, and campaigns that share a machine."""
 
 import json
 import subprocess
@@ -15,7 +15,6 @@ from tests.waiting import WATCHDOG_S, wait_until
 
 pytestmark = pytest.mark.long
 
-ROOT = Path(__file__).parents[2]
 PLACE = ("--on", "local")
 
 
@@ -42,36 +41,9 @@ def test_figures_on_a_cluster_are_the_same(tmp_path: Path) -> None:
     assert [outcome["checks"] for outcome in _figures(tmp_path / "there", *PLACE)] == [
         outcome["checks"] for outcome in plain
     ]
-    attempts = list((tmp_path / "there").rglob("*.attempts/*.json"))
-    assert attempts
-    assert [*(tmp_path / "there/paper/workers").iterdir()]
+    made = sorted((tmp_path / "there").rglob("summary.json"))
     _figures(tmp_path / "there", *PLACE)
-    assert list((tmp_path / "there").rglob("*.attempts/*.json")) == attempts
-
-
-@pytest.mark.root
-@pytest.mark.e2e
-def test_a_soak_on_a_cluster_makes_its_scenarios_there(tmp_path: Path) -> None:
-    """Trusted or not: the machine may be busy. Its run is emulated, by the worker."""
-    command = [sys.executable, str(ROOT / "scripts/soak.py"), str(tmp_path), "incast-queues"]
-    done = subprocess.run(
-        [*command, "--tries", "1", "--minutes", "0", *PLACE],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=WATCHDOG_S,
-        check=False,
-    )
-    soak = json.loads((tmp_path / "soak.json").read_text())
-    assert soak["over"], done.stderr
-    (part,) = soak["done"]
-    assert (part["name"], part["tries"]) == ("incast-queues", 1)
-    assert done.returncode == (0 if part["fine"] else 1), done.stderr
-    (attempt,) = tmp_path.glob("scenarios/incast-queues-seed-1.attempts/*.json")
-    run = tmp_path / json.loads(attempt.read_text())["run"]
-    assert not json.loads((run / "manifest.json").read_text()).get("simulated")
-    (worker,) = (tmp_path / "workers").iterdir()
-    assert json.loads(worker.read_text())["calibration"]
+    assert sorted((tmp_path / "there").rglob("summary.json")) == made
 
 
 @pytest.mark.root

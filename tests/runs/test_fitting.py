@@ -1,20 +1,24 @@
 """One dilation for all runs of a series: the smallest that all machines carry with all of them."""
 
-from collections.abc import Callable
-from dataclasses import replace
+import json
+import subprocess
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
+from testbed import interpreter
 from testbed.emulation.experiment.capacity import Capacity
 from testbed.model.errors import MachineError
 from testbed.model.files.scenarios import Dilation, load_scenario
 from testbed.model.scenario import Scenario
-from testbed.runs.cluster.calls import WorkerCalls
+from testbed.runs.cluster import worker
+from testbed.runs.cluster.calls import EMULATION, Worker, WorkerCalls
 from testbed.runs.cluster.executor import ClusterExecutor
-from testbed.runs.cluster.workers import Worker
 from testbed.runs.fitting import Machines, with_fitting_dilation
-from testbed.runs.job import planned_run
+from testbed.runs.job import Form, planned_run
 from testbed.runs.places import keep_slower_out, machines_of
 from testbed.runs.process import LocalExecutor
 
@@ -32,7 +36,7 @@ def _fitted(machines: Machines, *names: str, known: float | None = None) -> dict
     loaded, _ = with_fitting_dilation(
         lambda dilation: {name: load_scenario(name, dilation) for name in names},
         machines,
-        lambda _: known,
+        known,
     )
     return {name: scenario.topology.dilation for name, scenario in loaded.items()}
 
@@ -93,12 +97,8 @@ class _Calls(WorkerCalls):
     """A cluster whose workers are given."""
 
     def __init__(self, *workers: Worker) -> None:
-        self._workers = workers
+        self.workers = {worker.host: worker for worker in workers}
         self.unfit: Callable[[Worker], str] | None = None
-
-    @property
-    def workers(self) -> tuple[Worker, ...]:
-        return self._workers
 
     def require(self, unfit: Callable[[Worker], str]) -> None:
         self.unfit = unfit
@@ -108,13 +108,8 @@ def _worker(name: str, calibration: Capacity | None, unfit: str = "") -> Worker:
     values = None if calibration is None else {"endpoint_ns": calibration.endpoint_ns}
     if values is not None and calibration is not None:
         values |= {"link_ns": calibration.link_ns, "cpus": calibration.cpus}
-    description = {"host": name, "calibration": values}
-    return Worker(
-        name,
-        {"emulated": 1, "simulated": 2},
-        description=description,
-        unfit={"emulated": unfit} if unfit else {},
-    )
+    offers: dict[Form, int] = {"emulated": 1, "simulated": 2}
+    return Worker(name, offers, {"emulated": unfit} if unfit else {}, values)
 
 
 def test_the_machines_of_a_cluster_are_those_that_emulate(tmp_path: Path) -> None:
@@ -130,6 +125,36 @@ def test_the_machines_of_a_cluster_are_those_that_emulate(tmp_path: Path) -> Non
     with pytest.raises(MachineError, match="d: it is not known"):
         _ = machines_of(unmeasured, here).capacities
     assert machines_of(unmeasured, here, unmeasured=True).capacities == (QUICK,)
+
+
+@pytest.mark.parametrize("measures_on", [False, True])
+def test_a_worker_says_why_it_could_not_measure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, measures_on: bool
+) -> None:
+    """It may not end what sudo has started; that may go on, and then it is known."""
+    late = PermissionError()
+    late.__context__ = subprocess.TimeoutExpired("sudo", 40)  # nor may it be killed
+    known = {"capacity": asdict(QUICK)} if measures_on else {}
+    replies = iter([{"able": True}, late, {"able": True, **known}])
+
+    def doctor(command: Sequence[str], **_: object) -> subprocess.CompletedProcess[str]:
+        reply = next(replies)
+        assert ("--measure" in command) == isinstance(reply, OSError)
+        if isinstance(reply, OSError):
+            raise reply
+        return subprocess.CompletedProcess(command, 0, json.dumps(reply))
+
+    monkeypatch.setattr(interpreter, "run", doctor)
+    monkeypatch.setattr(worker, "turn", lambda *_: nullcontext(enter_result=True))
+    said = {"host": "a", **worker._description("tcp://127.0.0.1:1", emulates=True)}
+    info = {"resources": {EMULATION: 1}, "nthreads": 1}
+    described = Worker.of("tcp://127.0.0.1:1", info, said)
+    machines = machines_of(ClusterExecutor(_Calls(described), tmp_path), _machines())
+    if measures_on:
+        assert machines.capacities == (QUICK,)
+        return
+    with pytest.raises(MachineError, match=r"testbed doctor --measure took longer than 40 s"):
+        _ = machines.capacities
 
 
 def test_a_worker_that_comes_later_and_is_too_slow_is_kept_out(tmp_path: Path) -> None:

@@ -10,18 +10,13 @@ from typing import Any
 import pytest
 
 from testbed.model.errors import InputError, MachineError
-from testbed.results.code_version import package_version
 from testbed.results.run_directory import locked
 from testbed.runs.cluster import worker
-from testbed.runs.cluster.place import Place, SshHost, hosts_in, place_of
-from testbed.runs.cluster.ssh import ssh_cluster
-from testbed.runs.cluster.worker import _doctor, _measured, require_sound
-from testbed.runs.cluster.workers import Worker, described, unanswered
-from testbed.runs.job import Form, How, Job
+from testbed.runs.cluster.launch import _ssh_cluster
+from testbed.runs.cluster.place import Place, hosts_in, place_of
+from testbed.runs.cluster.worker import _description, _doctor, _measured, require_sound
+from testbed.runs.job import FORMS, How, Job
 from testbed.runs.turns import EMULATION_LOCK
-from tests.waiting import WATCHDOG_S
-
-OFFERS: dict[Form, int] = {"emulated": 1, "simulated": 4}
 
 
 @pytest.mark.parametrize(
@@ -32,6 +27,8 @@ OFFERS: dict[Form, int] = {"emulated": 1, "simulated": 4}
         ("dask:tcp://localhost:8786", Place("dask", "tcp://localhost:8786")),
         ("dask:tcp://[::1]:8786", Place("dask", "tcp://[::1]:8786")),
         ("dask:tls://node7:8786", Place("dask", "tls://node7:8786")),
+        ("slurm", Place("slurm")),
+        ("slurm:8", Place("slurm", "8")),
     ],
 )
 def test_a_place_is_read_as_it_is_written(text: str, place: Place) -> None:
@@ -42,8 +39,9 @@ def test_a_place_is_read_as_it_is_written(text: str, place: Place) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("moon", "expected local, dask:ADDRESS, ssh:HOSTFILE, slurm or slurm:FILE"),
-        ("slurm:nowhere", "no such file, expected a file of its options"),
+        ("moon", "expected local, dask:ADDRESS, ssh:HOSTFILE, slurm or slurm:JOBS"),
+        ("slurm:slurm.yaml", "expected slurm:JOBS, the number of jobs"),
+        ("slurm:0", "expected slurm:JOBS"),
         ("lokal", "did you mean local"),
         ("dask", "dask:ADDRESS"),
         ("local:2", "local, without an address"),
@@ -64,26 +62,11 @@ def test_what_is_no_place_or_would_be_unprotected_is_refused(text: str, said: st
 
 def test_a_host_file_has_a_host_on_each_line(tmp_path: Path) -> None:
     file = tmp_path / "hosts"
-    file.write_text("# ours\nnode1\n\nme@node2 2222  # the other\n")
-    hosts = hosts_in(file)
-    assert hosts == [SshHost("node1"), SshHost("node2", "me", 2222)]
-    assert hosts[0].options == {"port": 22}
-    assert hosts[1].options == {"port": 2222, "username": "me"}
+    file.write_text("# ours\nnode1\n\nnode2  # the other\n")
+    assert hosts_in(file) == ["node1", "node2"]
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        "",
-        "# none\n",
-        "node1 ssh\n",
-        "node1 22 23\n",
-        "node1 99999\n",
-        "node1 0\n",
-        "lab@ 22\n",
-        "n\xf6de1\n",
-    ],
-)
+@pytest.mark.parametrize("content", ["", "# none\n", "node1 22\n", "lab@node1\n", "n\xf6de1\n"])
 def test_a_host_file_without_hosts_or_with_more_is_refused(tmp_path: Path, content: str) -> None:
     """Or one of another encoding than UTF-8."""
     file = tmp_path / "hosts"
@@ -96,32 +79,32 @@ def test_an_address_that_is_none_is_named(tmp_path: Path) -> None:
     file = tmp_path / "hosts"
     file.write_text("a..b\n")
     with pytest.raises(MachineError, match=r"hosts: a\.\.b: Unicode(Encode)?Error"):
-        ssh_cluster(file, {}, lambda: WATCHDOG_S)
+        _ssh_cluster(file)
 
 
-ANSWER = {"host": "n1", "package": package_version(), "listens": "tcp://127.0.0.1:1"}
+LOOPBACK = "tcp://127.0.0.1:1"
 
 
-def _able(*, able: bool, **finding: object) -> dict[str, object]:
-    return {**ANSWER, "doctor": {"able": able, "findings": [finding]}}
+def _reason(monkeypatch: pytest.MonkeyPatch, doctor: dict[str, Any]) -> str:
+    """Why a worker does not emulate, if `testbed doctor` finds this."""
+    monkeypatch.setattr(worker, "_doctor", lambda *_, **__: doctor)
+    unfit = _description(LOOPBACK, emulates=True).get("unfit", {})
+    assert "simulated" not in unfit
+    return str(unfit.get("emulated", ""))
 
 
-def _reasons(of: Worker) -> tuple[str, str]:
-    return of.reason("emulated"), of.reason("simulated")
+def test_a_worker_says_why_it_does_not_emulate(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _reason(monkeypatch, {"able": True, "capacity": {"cpus": 2}}) == ""
+    root = {"name": "root", "ok": False, "required": True}
+    assert _reason(monkeypatch, {"able": False, "findings": [root]}) == "it lacks: root"
+    failed = _reason(monkeypatch, {"able": False, "error": "exit status 7"})
+    assert failed == "testbed doctor fails there: exit status 7"
 
 
-def test_a_worker_says_why_it_makes_no_runs() -> None:
-    assert _reasons(described(unanswered("a", OFFERS), ANSWER)) == ("", "")
-    without_root = _able(able=False, name="root", ok=False, required=True)
-    assert _reasons(described(unanswered("a", OFFERS), without_root)) == ("it lacks: root", "")
-    other = described(unanswered("a", OFFERS), {"host": "n1", "package": "0" * 16})
-    assert all("another version of the testbed (0000" in reason for reason in _reasons(other))
-    broken = described(unanswered("a", OFFERS), ModuleNotFoundError("No module named 'testbed'"))
-    assert all("No module named 'testbed'" in reason for reason in _reasons(broken))
-    everywhere = described(unanswered("a", OFFERS), {**ANSWER, "listens": "tcp://10.0.0.1:1"})
-    assert all("plain TCP at tcp://10.0.0.1:1" in reason for reason in _reasons(everywhere))
-    no_resource = described(unanswered("a", OFFERS | {"emulated": 0}), ANSWER)
-    assert _reasons(no_resource) == ("it does not offer the resource 'emulation'", "")
+def test_a_worker_that_others_reach_makes_no_runs() -> None:
+    unfit = _description("tcp://10.0.0.1:1", emulates=False)["unfit"]
+    assert all("plain TCP at tcp://10.0.0.1:1" in unfit[form] for form in FORMS)
+    assert not _description("tls://10.0.0.1:1", emulates=False)
 
 
 def test_a_worker_that_cannot_become_root_says_what_sudo_needs(
@@ -132,11 +115,9 @@ def test_a_worker_that_cannot_become_root_says_what_sudo_needs(
     sudo.write_text("#!/bin/sh\necho 'sudo: a password is required' >&2\nexit 1\n")
     sudo.chmod(0o755)
     found = _doctor(str(sudo), "-n")
-    reply = {**ANSWER, "doctor": found}
-    reason = described(unanswered("a", OFFERS), reply).reason("emulated")
-    assert reason.startswith(
-        "testbed doctor fails there: exit status 1: sudo: a password is required; "
-    )
+    assert not found["able"]
+    reason = found["error"]
+    assert reason.startswith("exit status 1: sudo: a password is required; ")
     assert f"ALL=(root) NOPASSWD: {sys.executable} -P -m testbed run *" in reason
 
 
@@ -144,11 +125,9 @@ def test_a_machine_where_others_emulate_is_not_measured_at_the_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The campaign waits for the answer, so it comes soon, with the reason."""
-    monkeypatch.setattr(worker, "_doctor", lambda *_: {"able": True})  # nobody has measured it yet
+    monkeypatch.setattr(worker, "_TURN_S", 0.1)
     with locked(EMULATION_LOCK):
-        found = _measured({"able": True}, (), turn_s=0.1)
-    reply = {**ANSWER, "doctor": found}
-    reason = described(unanswered("a", OFFERS), reply).reason("emulated")
+        reason = _reason(monkeypatch, {"able": True})  # nobody has measured it yet
     assert "another campaign emulates there" in reason
 
 
@@ -170,7 +149,7 @@ def test_what_another_worker_of_the_machine_has_measured_is_taken(
 
     monkeypatch.setattr(worker, "turn", turn)
     monkeypatch.setattr(worker, "_doctor", doctor)
-    assert _measured({"able": True}, (), turn_s=None) == found
+    assert _measured({"able": True}, ()) == found
 
 
 HOW = How(drawn=False, force=True, pcap=("h0",))

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from testbed.model.errors import SIGNALLED, ExitStatus
-from testbed.runs.attempt import Attempt
 from tests.waiting import WATCHDOG_S, wait_until
 
 pytestmark = [pytest.mark.root, pytest.mark.e2e, pytest.mark.long]
@@ -74,10 +73,6 @@ def test_a_worker_without_root_emulates(directory: Path) -> None:
         assert not manifest.get("simulated")
     owners = {path.lstat().st_uid for path in (directory / "here").rglob("*")}
     assert owners == {nobody}
-    (file,) = (directory / "here/workers").iterdir()
-    worker = json.loads(file.read_text())
-    assert worker["user"] == nobody
-    assert worker["doctor"]["able"]
 
 
 def test_the_rule_allows_nothing_else(directory: Path) -> None:
@@ -100,10 +95,11 @@ def test_a_run_ends_with_its_worker_and_with_the_command(directory: Path) -> Non
     command = _series(directory, "--set", "duration=120 s")
     series = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     try:
-        wait_until(lambda: len(_under_way()) == 1 and _attempts(directory))
+        wait_until(lambda: len(_under_way()) == 1)
         (first,) = _under_way()
-        (attempt,) = _attempts(directory)
-        os.kill(attempt.pid, signal.SIGKILL)
+        worker = _parent(first)
+        assert worker is not None
+        os.kill(worker, signal.SIGKILL)
         wait_until(lambda: first not in _under_way())
         wait_until(lambda: len(_under_way()) == 1)  # by the worker that is started again
     finally:
@@ -112,12 +108,6 @@ def test_a_run_ends_with_its_worker_and_with_the_command(directory: Path) -> Non
         _, err = series.communicate(timeout=WATCHDOG_S)
     assert series.returncode == SIGNALLED + signal.SIGINT, err
     wait_until(lambda: not _under_way())
-    assert [each.reason for each in _attempts(directory)] == ["first", "worker lost"]
-
-
-def _attempts(directory: Path) -> list[Attempt]:
-    files = (directory / "here/scenarios").glob("*.attempts/*.json")
-    return [Attempt.model_validate_json(file.read_text()) for file in sorted(files)]
 
 
 def _under_way() -> set[int]:

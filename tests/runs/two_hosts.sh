@@ -31,8 +31,8 @@ for number in 1 2; do
   if [[ $number == 2 && -n ${SECOND_HOST:-} ]]; then further=(-o "$SECOND_HOST"); fi
   ip netns exec "host$number" /usr/sbin/sshd -f /dev/null -h "$directory/host_key" \
     -o "AuthorizedKeysFile=$directory/.ssh/id_ed25519.pub" -o PasswordAuthentication=no \
-    "${further[@]}" -o StrictModes=no -o UsePAM=no -o PidFile=none -o "Subsystem=sftp internal-sftp"
+    "${further[@]}" -o StrictModes=no -o UsePAM=no -o PidFile=none
   echo "$address $(cut -d' ' -f1,2 "$directory/host_key.pub")" >> "$directory/.ssh/known_hosts"
-  echo "root@$address" >> "$directory/hosts"
+  echo "$address" >> "$directory/hosts"
 done
 HOME=$directory "$@"

@@ -16,7 +16,7 @@ import pytest
 from testbed.model.run_files.layout import SUMMARY
 from testbed.model.scenario import Scenario
 from testbed.runs.fitting import Machines
-from testbed.runs.job import DRAWN, Form, Job, JobRecord, PlannedRun
+from testbed.runs.job import DRAWN, Form, Job, JobRecord
 from tests.runs.test_engine import _made as made
 
 SCRIPT = Path(__file__).parents[2] / "scripts/soak.py"
@@ -304,22 +304,6 @@ def test_a_repeat_that_a_worker_finished_after_the_command_was_killed_is_not_mad
     healthy, _ = json.loads((tmp_path / "soak.json").read_text())["done"]
     assert (healthy["tries"], healthy["verdict"]) == (2, "trusted")
     assert healthy["runs"] == [first, second]
-
-
-def test_a_cluster_knows_what_is_finished_before_a_soak_looks_at_it(
-    soak: Soak, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A run that ends later is not made again: its worker takes none for known that is not."""
-    module = sys.modules["soak"]
-
-    def know(_executor: Commands, runs: list[PlannedRun]) -> None:
-        made(runs[0], tmp_path, 1, "trusted")
-
-    monkeypatch.setattr(module, "fetch_finished", know, raising=False)
-    began = {"wanted": ["healthy", "chaos"], "over": False, "began": "2025-12-31T00:00:00+00:00"}
-    (tmp_path / "soak.json").write_text(json.dumps(began | {"done": []}))
-    _, commands = soak("healthy", "chaos")
-    assert commands.ran == ["chaos"]
 
 
 @dataclass(frozen=True)

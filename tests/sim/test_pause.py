@@ -16,7 +16,7 @@ def incast(*, pause: bool) -> SimulationOutcome:
     scenario = load_scenario(str(PAPER_SCENARIOS / "incast-victim-roce.yaml"))
     topology = scenario.topology if pause else scenario.topology.model_copy(update={"pause": None})
     transport = scenario.transport.model_copy(update={"qps": QPS})
-    workload = scenario.workload.model_copy(update={"depth": 4})
+    workload = scenario.workloads["workload"].model_copy(update={"depth": 4})
     changes = {
         "workload": workload,
         "topology": topology,

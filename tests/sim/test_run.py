@@ -124,7 +124,7 @@ def test_faults_take_effect_to_the_ns() -> None:
     _check(simulation, outcome)
     hole, cut = outcome.faults
     t0_ns = outcome.t0_ns
-    assert (hole.asked_ns, hole.effective_ns, hole.healed_ns) == (
+    assert (hole.requested_ns, hole.effective_ns, hole.healed_ns) == (
         t0_ns + S,
         t0_ns + S,
         t0_ns + 2 * S,
@@ -197,7 +197,7 @@ def _one_packet_lost(ack_timeout: str, **changes: int | None) -> Scenario:
     (fault,) = scenario.timeline
     told = {
         "transport": Roce(ack_timeout=ack_timeout),
-        "workload": scenario.workload.model_copy(
+        "workload": scenario.workloads["workload"].model_copy(
             update={"message_size": 4096, "depth": 1, "bidirectional": False}
         ),
         "timeline": (fault.model_copy(update={"target": ("h0>p0_t0_0",), "at": S, "for_": S}),),
@@ -266,7 +266,7 @@ def test_the_hosts_of_a_run_share_a_few_open_files(tmp_path: Path) -> None:
 def test_incast_shares_the_last_hop() -> None:
     """Three to one: the last hop trims instead of dropping, and everything arrives."""
     scenario = load_scenario("link-failure")
-    workload = scenario.workload.model_copy(
+    workload = scenario.workloads["workload"].model_copy(
         update={"pairs": (("h0", "h4"), ("h1", "h4"), ("h5", "h4")), "bidirectional": False}
     )
     simulation = Simulation(

@@ -7,6 +7,7 @@ import pytest
 
 from testbed.model.files.topologies import load_topology
 from testbed.model.scenario import Scenario
+from testbed.model.summary import Summary
 from testbed.results.analyse import analyse
 from testbed.sim import simulate
 
@@ -84,3 +85,40 @@ def test_a_matrix_runs_to_its_end_and_says_how_long_each_transfer_took(tmp_path:
     ideal_ms = 3_000_000 * 8 / (4 * 10e6) * 1e3
     assert ideal_ms < transfers.max.ms < 1.5 * ideal_ms
     assert summary.verdict == "trusted"
+
+
+def _matrix_run(tmp_path: Path, matrix: list[dict[str, Any]]) -> Summary:
+    scenario = Scenario.model_validate(
+        {
+            "name": "x",
+            "topology": load_topology("clos-4plane"),
+            "duration": "1500 ms",
+            "workload": {"kind": "connections", "matrix": matrix},
+        }
+    )
+    simulate(scenario, tmp_path)
+    return analyse(tmp_path, drawn=False)
+
+
+@pytest.mark.parametrize("endless", [1, 3])
+def test_short_transfers_do_not_wait_long_behind_transfers_without_end(
+    tmp_path: Path, endless: int
+) -> None:
+    """In htsim each is a flow of its own: a short one is done in little more than an RTT."""
+    pair = {"src": "h0", "dst": "h4"}
+    short = [{**pair, "start": f"{start} us", "size": 50_000} for start in (40, 80, 100)]
+    summary = _matrix_run(tmp_path, [{**pair, "size": 0}] * endless + short)
+    (transfers,), (flow,) = summary.operations, summary.flows
+    assert transfers.count == 3
+    assert transfers.max.rtt is not None
+    assert transfers.max.rtt < 4
+    assert flow.run_fraction is not None
+    assert flow.run_fraction > 0.97
+
+
+def test_a_transfer_has_begun_when_something_of_it_was_posted(tmp_path: Path) -> None:
+    pair = {"src": "h0", "dst": "h4"}
+    summary = _matrix_run(tmp_path, [{**pair, "size": 100_000_000}, {**pair, "size": 1000}])
+    (transfers,) = summary.operations
+    assert (transfers.planned, transfers.begun, transfers.unfinished) == (2, 1, 2)
+    assert "1 was under way, 1 had not begun" in transfers.finished

@@ -106,7 +106,7 @@ def test_links_that_lead_nowhere_end_the_build(tmp_path: Path) -> None:
     """Each is named: one to a page that is not there, and one to a part of a page."""
     project = tmp_path / "checkout"
     shutil.copytree(PROJECT / "docs", project / "docs")
-    for part in ("labs", "examples", "scripts/site"):
+    for part in ("labs", "examples", "scenarios", "scripts/site"):
         shutil.copytree(PROJECT / part, project / part)
     for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "CITATION.cff"):
         shutil.copyfile(PROJECT / name, project / name)

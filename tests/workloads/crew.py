@@ -43,7 +43,7 @@ class Crew:
         self._free_ns: Counter[int] = Counter()
         self._outstanding: Counter[int] = Counter()
         self._flows = flows_of(self.scenario)
-        depth = self.scenario.workload.depth
+        depth = self.scenario.depth
         self._depth = depth
         hosts = {flow.src.name for flow in self._flows} | {flow.dst.name for flow in self._flows}
         self._programs: dict[str, Program] = {host: self._program(host) for host in sorted(hosts)}
@@ -53,7 +53,8 @@ class Crew:
         receives = [
             FlowEnd(f.number, f.src.name, f.lane) for f in self._flows if f.dst.name == host
         ]
-        return program_of(self.scenario.workload, TOPOLOGY, host, sends, receives)
+        (job,) = self.scenario.job_list
+        return program_of(self.scenario, job, host, sends, receives)
 
     def run(self, until_ns: int) -> None:
         """Let time pass."""

@@ -122,7 +122,7 @@ def test_the_size_of_an_operation_is_that_of_what_is_sent(
 
 def _carries_data(crew: Crew, number: int, size: int) -> bool:
     """Whether a message is none of a barrier, which has one byte on the first queue pair."""
-    workload, flow = crew.scenario.workload, flows_of(crew.scenario)[number]
+    workload, flow = crew.scenario.workloads["workload"], flows_of(crew.scenario)[number]
     ring = dict(zip(HOSTS, (*HOSTS[1:], HOSTS[0]), strict=True))
     is_ring = ring[flow.src.name] == flow.dst.name
     return workload.kind != "training" or (

@@ -17,6 +17,7 @@ from testbed.emulation.controller.session import Session, SwitchError
 from testbed.emulation.fabric.link_model.link_control import LinkControl
 from testbed.emulation.fabric.openvswitch.flow_cache import FlowCache
 from testbed.model.errors import ExitStatus, TestbedError
+from testbed.model.faults.kinds import OperationStart
 from testbed.model.faults.record import FaultRecord
 from testbed.model.faults.targets import CONTROLLER
 from testbed.sandbox.channel import Channel
@@ -105,6 +106,8 @@ class Controller(_ryu.RyuApp):
                 self._endpoints.pids = {**pids, CONTROLLER: os.getpid()}
                 self._operator.begin(t0_ns)
                 _ryu.hub.spawn(self._play, t0_ns)
+            case {"begun": dict(start), "at_ns": int(at_ns)}:
+                self._player.begun(OperationStart.model_validate(start), at_ns)
             case {"operated": int(number), "content": dict(content)}:
                 self._operator.receive(number, content)
             case {"heal": int(end_ns)}:

@@ -18,7 +18,7 @@ from testbed.model.errors import Problem
 from testbed.model.fabric.names import link_of
 from testbed.model.faults.checks import busy_problems, conflict
 from testbed.model.faults.impairment import HEALTHY, Impairment
-from testbed.model.faults.kinds import Fault
+from testbed.model.faults.kinds import Fault, OperationStart
 from testbed.model.faults.record import FAULTS, FaultRecord, StepRecord, entry_of
 from testbed.model.faults.schedule import ScheduledFault, schedule_fault
 from testbed.model.faults.targets import CONTROLLER
@@ -117,6 +117,8 @@ class FaultPlayer:
         self._report = report
         self._log = FaultLog(plan.run_directory / FAULTS)
         self._t0_ns: int | None = None
+        self._begun: dict[OperationStart, int] = {}
+        self._begins = defaultdict[OperationStart, Any](hub.Event)
         self._healed_by_hand = set[int]()
         self._entries: dict[int, Mapping[str, Any]] = {}
         self._locks = defaultdict[int, Any](hub.Semaphore)
@@ -142,6 +144,15 @@ class FaultPlayer:
         self._playing = [(fault, hub.spawn(self._play, fault, t0_ns)) for fault in faults]
         hub.joinall([thread for _, thread in self._playing])
 
+    def begun(self, start: OperationStart, at_ns: int) -> None:
+        """Note when an operation of the programs began: faults wait for it."""
+        self._begun.setdefault(start, at_ns)
+        self._begins[start].set()
+
+    def _origin_ns(self, fault: ScheduledFault) -> int | None:
+        """From when on the times of a fault count; None if that is not known yet."""
+        return self._t0_ns if fault.after is None else self._begun.get(fault.after)
+
     def await_healing(self, end_ns: int) -> None:
         """Wait until the faults of the timeline have healed that heal until a time.
 
@@ -149,12 +160,13 @@ class FaultPlayer:
         endpoints, so faults `busy` stay as they are.
         """
         self._asks_until_ns = end_ns
-        t0_ns = self._t0_ns or 0
         hub.joinall(
             [
                 thread
                 for fault, thread in self._playing
-                if fault.heals_at_ns is not None and t0_ns + fault.heals_at_ns <= end_ns
+                if fault.heals_at_ns is not None
+                and (origin_ns := self._origin_ns(fault)) is not None
+                and origin_ns + fault.heals_at_ns <= end_ns
             ]
         )
         for fault, _ in self._playing:
@@ -167,8 +179,12 @@ class FaultPlayer:
             return
         for fault in self._plan.faults:
             if fault.index not in self._log.records:
-                record = self._new_record(fault, self._t0_ns + fault.at_ns)
-                self._log.write(replace(record, error="the run ended before it was due"))
+                origin_ns = self._origin_ns(fault)
+                error = "the run ended before it was due"
+                if origin_ns is None:
+                    error = f"the run ended before {fault.after} began"
+                record = self._new_record(fault, (origin_ns or self._t0_ns) + fault.at_ns)
+                self._log.write(replace(record, error=error))
         for record in self.records().values():
             if record.effective_ns is not None and record.healed_ns is None and not record.error:
                 self._log.write(self._with_proof(record, "until_end"))
@@ -248,6 +264,9 @@ class FaultPlayer:
 
     def _play(self, fault: ScheduledFault, t0_ns: int) -> None:
         """Take one fault through its course."""
+        if fault.after is not None:
+            self._begins[fault.after].wait()
+            t0_ns = self._begun[fault.after]
         first = fault.steps[0]
         record = self._new_record(fault, t0_ns + first.at_ns)
         for step in fault.steps:
@@ -280,7 +299,7 @@ class FaultPlayer:
 
     def _heal(self, record: FaultRecord, due_ns: int) -> FaultRecord:
         """Heal a fault, after a last proof that it has held until now."""
-        record = replace(self._with_proof(record, "until_end"), heal_asked_ns=due_ns)
+        record = replace(self._with_proof(record, "until_end"), heal_requested_ns=due_ns)
         record = self._with_step(record, HEALTHY, due_ns)
         self._publish(record)
         return record
@@ -311,7 +330,7 @@ class FaultPlayer:
                 effective_ns=effect.by_ns,
                 proof={**record.proof, "injected": proof},
             )
-        if record.heal_asked_ns is None:
+        if record.heal_requested_ns is None:
             return record
         return replace(
             record,

@@ -5,6 +5,7 @@ The experiment sends to the controller:
     {"built": true}                 the fabric is built: get ready
     {"start": t0_ns, "endpoints": {host: pid}}
                                     begin the timeline at this time of CLOCK_MONOTONIC
+    {"begun": {...}, "at_ns": t}    programs have begun an operation that faults wait for
     {"operated": n, "content": {}}  the answer to a command of the operator
     {"heal": end_ns}                heal what was injected by hand, and inject no more; what the
                                     timeline heals until then has healed, too, at the answer
@@ -256,7 +257,7 @@ def _with_death(record: FaultRecord, seen_ns: int, error: str | None) -> FaultRe
         return record
     if error is not None:
         return replace(record, error=error)
-    step = StepRecord(record.asked_ns, began_ns, seen_ns, Kill.full.as_record)
+    step = StepRecord(record.requested_ns, began_ns, seen_ns, Kill.full.as_record)
     proof = {"injected": {"ended": True, "signal": int(signal.SIGKILL)}}
     return replace(record, effective_ns=seen_ns, steps=(step,), proof=proof)
 

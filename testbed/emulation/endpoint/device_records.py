@@ -346,14 +346,22 @@ class DeviceRecords(Closeable):
         peer = host_of_nic(self._topology, IPv6Address(core.config.peer_address))
         assert peer is not None  # noqa: S101 - the queue pair has EVs to it
         config = core.config
-        evs, used = self._evs_of(peer), core.evs()
-        if {ev.value for ev in evs} != {each.ev for each in used}:  # a controller's
-            path = partial(path_of_ev, self._topology, self._host, peer)
-            evs = tuple(EvChoice(each.ev, path(each.ev), each.active) for each in used)
+        evs = self._evs_now(core, peer)
         plan = QpPlan(peer, 0, config.qpn, config.peer_qpn, None, None, evs, ())
         records = QpRecords(self._tables, self._topology, (self._host, peer), None, None)
         connection = self._connections[core] = _Connection(core, plan, records)
         return connection
+
+    def _evs_now(self, core: QueuePair, peer: Node) -> tuple[EvChoice, ...]:
+        """The EVs that a queue pair has at present: those to its peer, or the program's own."""
+        usual = {ev.value: ev for ev in self._evs_of(peer)}
+
+        def choice(ev: int, *, active: bool) -> EvChoice:
+            if ev in usual:
+                return replace(usual[ev], active=active)
+            return EvChoice(ev, path_of_ev(self._topology, self._host, peer, ev), active)
+
+        return tuple(choice(each.ev, active=each.active) for each in core.evs())
 
     # --- the numbers of flows -----------------------------------------------------------------
 
@@ -376,10 +384,12 @@ class DeviceRecords(Closeable):
             )
             file.write(new.model_dump_json().encode() + b"\n")
         number = connection.records.sends = new.flow
-        connection.plan = replace(connection.plan, lane=lane, sends=number)
-        for ev in connection.plan.evs:
+        core = connection.qp
+        evs = self._evs_now(core, connection.plan.peer)
+        connection.plan = replace(connection.plan, lane=lane, sends=number, evs=evs)
+        for ev in core.evs():
             self._tables.ev_events(
-                now_ns, number, ev.path.plane, ev.value, "", "GOOD", ev.active, "start"
+                now_ns, number, ev.plane, ev.ev, "", ev.state.name, ev.active, "start"
             )
         self._operate(connection, (*ends, lane), now_ns)
         return number

@@ -12,12 +12,12 @@ import os
 import platform
 import stat
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from testbed import fast
 from testbed.emulation.experiment.machine import cpu_model
@@ -25,15 +25,12 @@ from testbed.host.plan import ENDPOINT_ROUNDS_PER_RTT
 from testbed.installation import DISTRIBUTION
 from testbed.limits import usable_cpus
 from testbed.model.errors import MachineError
-from testbed.model.flows import fair_shares_bps, flows_of, links_crossed
+from testbed.model.flows import LINKS_ACROSS, LINKS_WITHIN, fair_shares_bps
 from testbed.model.scenario import Scenario
 from testbed.model.units import NS_PER_S, show_duration, show_share
 from testbed.results.analysis.trust.lateness import LAG_P99_DEGRADED_RTT, LAG_P99_INVALID_RTT
 from testbed.results.whole_file import write_file
 from testbed.rights import acting_for, caller
-
-if TYPE_CHECKING:
-    from testbed.model.fabric.nodes import Node
 
 WARN_LOAD = 0.7
 """Expected share of the CPUs above which a run will probably be degraded."""
@@ -83,13 +80,18 @@ class Capacity:
         topology = scenario.topology
         whole_ns = 0.0
         shares_bps = fair_shares_bps(scenario)
-        endpoints_ns: dict[Node, float] = defaultdict(float)
-        for flow in flows_of(scenario):
-            packets_per_s = shares_bps[flow.number] / (8 * topology.wire_bytes)
-            links_ns = links_crossed(topology, flow) * self.link_ns
-            whole_ns += packets_per_s * (self.endpoint_ns + links_ns)
-            for end in (flow.src, flow.dst):
-                endpoints_ns[end] += packets_per_s * self.endpoint_ns / 2
+        endpoints_ns: dict[str, float] = defaultdict(float)
+        rack = cache(topology.rack_named)
+        packet_bits = 8 * topology.wire_bytes
+        within_ns, across_ns = (
+            self.endpoint_ns + links * self.link_ns for links in (LINKS_WITHIN, LINKS_ACROSS)
+        )
+        for number, (src, dst, _) in enumerate(scenario.flows):
+            packets_per_s = shares_bps[number] / packet_bits
+            whole_ns += packets_per_s * (within_ns if rack(src) == rack(dst) else across_ns)
+            end_ns = packets_per_s * self.endpoint_ns / 2
+            endpoints_ns[src] += end_ns
+            endpoints_ns[dst] += end_ns
         rounds_per_s = ENDPOINT_ROUNDS_PER_RTT * NS_PER_S / topology.propagation_rtt_ns
         for host, more in _further_queue_pairs(scenario).items():
             polling_ns = more * rounds_per_s * POLL_SHARE * self.endpoint_ns
@@ -119,13 +121,16 @@ def show_load(share: float) -> str:
     return f"{show_share(share)} of" if share < _TIMES else f"{share:,.0f} times"
 
 
-def _further_queue_pairs(scenario: Scenario) -> dict["Node", int]:
-    """How many queue pairs each host has beyond the first, which is part of a packet's cost."""
-    ends: dict[Node, set[tuple[Node, int]]] = defaultdict(set)
-    for flow in flows_of(scenario):
-        ends[flow.src].add((flow.dst, flow.lane))
-        ends[flow.dst].add((flow.src, flow.lane))
-    return {host: len(peers) - 1 for host, peers in ends.items()}
+def _further_queue_pairs(scenario: Scenario) -> dict[str, int]:
+    """How many queue pairs each host has beyond the first, which is part of a packet's cost.
+
+    Flows of both directions between two hosts share them.
+    """
+    pairs = dict.fromkeys(
+        (src, dst, lane) if src < dst else (dst, src, lane) for src, dst, lane in scenario.flows
+    )
+    count = Counter(host for first, second, _ in pairs for host in (first, second))
+    return {host: queue_pairs - 1 for host, queue_pairs in count.items()}
 
 
 def judge_load(scenario: Scenario, capacity: Capacity, *, force: bool) -> str | None:
@@ -139,7 +144,7 @@ def judge_load(scenario: Scenario, capacity: Capacity, *, force: bool) -> str | 
     load, late = capacity.load(scenario), capacity.lateness(scenario)
     dilation = capacity.fitting_dilation(scenario)
     if load > WARN_LOAD:
-        flows = len(scenario.flows)
+        flows = scenario.flow_count
         take = f"{flows} flows take" if flows > 1 else "its only flow takes"
         what = f"{take} about {show_load(load)} this machine's {capacity.cpus:g} CPUs"
         fits = int(flows * TARGET_LOAD / load)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -46,6 +47,7 @@ from testbed.model.errors import MachineError
 from testbed.model.fabric.names import ends_at_host, link_of
 from testbed.model.fabric.nodes import Tier
 from testbed.model.fabric.topology import Topology
+from testbed.model.faults.targets import CONTROLLER
 from testbed.model.flows import base_rtt_flow, flows_of
 from testbed.model.progress import Progress
 from testbed.model.run_files.health import LinkSample
@@ -62,7 +64,7 @@ from testbed.model.run_files.run import MissingPart, RunRecord, bin_width_s
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
 from testbed.model.units import NS_PER_S
-from testbed.model.workload import Program, WriteBw, members
+from testbed.model.workload import WriteBw, members
 from testbed.results import records
 from testbed.results.records import Recorder, raw_path
 from testbed.results.whole_file import write_file
@@ -231,6 +233,15 @@ class _Run:
         """Process the messages that the controller has sent."""
         self.operator.ask(self.controller.receive())
 
+    def receive_from_programs(self) -> None:
+        """Process what the programs' process has sent: faults wait for operations to begin."""
+        if self.programs is None:
+            return
+        for message in self.programs.receive(0):
+            self.programs_over |= "over" in message
+            if "begun" in message and CONTROLLER not in self.controller.killed:
+                self.controller.process.send(message)
+
     def relay(self, messages: Sequence[Mapping[str, Any]]) -> None:
         """Pass on the controller's messages to endpoints, and their answers to it."""
         self.operator.ask(messages)
@@ -249,9 +260,7 @@ class _Run:
             if host not in self.controller.killed:
                 self.endpoints[host].check()
             del self.endpoints[host]
-        if self.programs is not None:
-            messages = self.programs.receive(0)
-            self.programs_over |= any("over" in message for message in messages)
+        self.receive_from_programs()
         if self.mapper is not None:
             self.mapper.check()
         if self.switch is not None:
@@ -284,8 +293,7 @@ def run_in_sandbox(
             files = {links[name]: directory / capture_file(name) for name in experiment.captured}
             run.captures = LinkCaptures(files, realtime_offset_ns)
         progress("starting the endpoints", 0.08)
-        has_programs = isinstance(scenario.workload, Program)
-        if has_programs:
+        if scenario.programs:
             base_rtt_ns = _measure_before_programs(run)
             _start_devices(run, stack)
             _start_mapper(run)
@@ -347,7 +355,7 @@ def _measure_before_programs(run: _Run) -> int:
     scenario = run.scenario
     flow = base_rtt_flow(scenario.topology, flows_of(scenario))
     pair = WriteBw(pairs=((flow.src.name, flow.dst.name),), bidirectional=False)
-    alone = scenario.model_copy(update={"workload": pair})
+    alone = scenario.model_copy(update={"workload": pair, "jobs": ()})
     before = run.directory / RAW / "idle" / RAW
     before.mkdir(parents=True)
     _start_endpoints(run, alone, before)
@@ -364,10 +372,13 @@ def _start_devices(run: _Run, stack: ExitStack) -> None:
         MachineError: there is no library for programs, or no management network.
     """
     scenario, fabric, topology = run.scenario, run.fabric, run.scenario.topology
-    assert isinstance(scenario.workload, Program)  # noqa: S101 - it is started for programs
     assert isinstance(scenario.transport, Mrc)  # noqa: S101 - it was checked
     files = library.put_into(DIRECTORY)
-    OrdinaryTraffic(topology, fabric.namespaces).install()
+    ordinary = OrdinaryTraffic(topology, fabric.namespaces)
+    ordinary.install()
+    with suppress(NetlinkError):  # a kernel without MPTCP
+        for host in topology.hosts:
+            ordinary.announce_planes(host)
     try:
         management.install(topology, fabric.namespaces)
     except NetlinkError as error:
@@ -377,7 +388,9 @@ def _start_devices(run: _Run, stack: ExitStack) -> None:
     raw, logs = run.directory / RAW, run.directory / LOGS
     RECORDS_FILE.write_text(str(raw.resolve()), encoding="utf-8")
     setting = RunSetting(topology, raw, scenario.transport, scenario.seed)
-    for host in map(topology.host_named, members(scenario.workload.hosts, topology)):
+    programs = scenario.programs.values()
+    hosts = chain.from_iterable(members(program.hosts, topology) for program in programs)
+    for host in map(topology.host_named, dict.fromkeys(hosts)):
         run.endpoints[host.name] = start_nic(host, logs / f"{host.name}.log", setting)
     receive_from_all(run.endpoints, "ready", REPLY_TIMEOUT_S)
     log, screen = logs / "programs.log", run.experiment.screen
@@ -491,19 +504,23 @@ def _announce_start(raw: Path, start: RunStart) -> None:
 
 
 def _sleep(run: _Run, seconds: float) -> int:
-    """Sleep, and meanwhile handle the messages of Clustermapper and controller.
+    """Sleep, and meanwhile handle the messages of Clustermapper, programs and controller.
 
     Returns how late the sleep ended, in ns.
     """
     end_ns = now_ns() + round(seconds * NS_PER_S)
     while (remaining_ns := end_ns - now_ns()) > 0:
         senders: list[Child | ControllerProcess] = [run.mapper] if run.mapper else []
+        if run.programs is not None and not run.programs_over:
+            senders.append(run.programs)
         if not run.controller.is_dead:
             senders.append(run.controller)
         answering = run.operator.waiting
         ready = select.select([*senders, *answering], [], [], remaining_ns / NS_PER_S)[0]
         if run.mapper in ready:
             _pass_on_denylist(run)
+        if run.programs in ready:
+            run.receive_from_programs()
         if run.controller in ready:
             run.receive_from_controller()
         for endpoint in answering:
@@ -545,7 +562,7 @@ def _drain(run: _Run, base_rtt_ns: int) -> dict[str, Any]:
     run.progress("draining", 0.9)
     run.check_alive()
     run.send_to_endpoints({"killed": sorted(run.controller.killed)})
-    if not isinstance(run.scenario.workload, Program):  # theirs have ended
+    if not run.scenario.programs:  # theirs have ended
         sending = run.endpoints.keys() - run.operator.drained
         undrained = {host: run.endpoints[host] for host in sending}
         receive_within(undrained, "drained", run.scenario.drain_ns(base_rtt_ns) / NS_PER_S)

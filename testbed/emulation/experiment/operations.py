@@ -6,8 +6,10 @@
 An operation lasts from its first line to its second, as they are read here.
 """
 
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+from testbed.model.jobs import Job
 from testbed.model.units import NS_PER_S
 from testbed.results.records import Recorder
 
@@ -26,11 +28,22 @@ class _Begun(NamedTuple):
 
 
 class ReportedOperations:
-    """Records the operations of all programs; times in ns."""
+    """Records the operations of the programs of a job; times in ns."""
 
-    def __init__(self, recorder: Recorder, hosts: int) -> None:
-        """Record into the table of operations; `hosts` is the number of programs."""
+    def __init__(
+        self, recorder: Recorder, hosts: int, job: Job, begun: Callable[[str, int, int], None]
+    ) -> None:
+        """Record nothing yet.
+
+        Args:
+            recorder: of the table of operations.
+            hosts: the number of programs of the job.
+            job: the job.
+            begun: called with name, step and time when a host begins an operation.
+        """
         self._recorder = recorder
+        self._job = job
+        self._tell = begun
         self._hosts = hosts
         self._partial: dict[str, bytes] = {}
         self._open: dict[tuple[str, str, int], _Begun] = {}
@@ -55,7 +68,8 @@ class ReportedOperations:
             case ["end", name, step] if step.isdecimal():
                 begun = self._open.pop((host, name, int(step)), None)
                 if begun is not None:
-                    row = (now_ns, begun.start_ns, host, name, int(step), begun.size, self._hosts)
+                    kind = self._job.label(name)
+                    row = (now_ns, begun.start_ns, host, kind, int(step), begun.size, self._hosts)
                     self._recorder.append(*row)
                 return begun is not None
         return not words
@@ -69,15 +83,17 @@ class ReportedOperations:
             return False
         self._names.add(name)
         self._open[host, name, int(step)] = _Begun(now_ns, int(size))
+        self._tell(self._job.label(name), int(step), now_ns)
         return True
-
-    def flush(self) -> None:
-        """Hand what was recorded to the kernel."""
-        self._recorder.flush()
 
     def open_ones(self, t0_ns: int) -> list[dict[str, Any]]:
         """The operations that were begun and have not ended."""
         return [
-            {"host": host, "kind": name, "number": step, "start_s": (at - t0_ns) / NS_PER_S}
+            {
+                "host": host,
+                "kind": self._job.label(name),
+                "number": step,
+                "start_s": (at - t0_ns) / NS_PER_S,
+            }
             for (host, name, step), (at, _) in self._open.items()
         ]

@@ -8,24 +8,29 @@ process, which ends it.
 import os
 import pwd
 import selectors
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Self
 
 from testbed.device.library import Library
 from testbed.emulation.endpoint.clock import now_ns
 from testbed.emulation.experiment.operations import ReportedOperations
-from testbed.model.errors import InputError
+from testbed.model.errors import InputError, MachineError
 from testbed.model.fabric.addressing import management_address
 from testbed.model.fabric.nodes import Node
+from testbed.model.fabric.topology import Topology
+from testbed.model.faults.kinds import OperationStart
 from testbed.model.file_names import is_there
+from testbed.model.jobs import Job
 from testbed.model.run_files.layout import PROGRAMS, RAW
 from testbed.model.run_files.run import ProgramRecord
 from testbed.model.scenario import Scenario
@@ -34,7 +39,7 @@ from testbed.model.workload import Program, members
 from testbed.results.records import OPERATIONS, Recorder, raw_path
 from testbed.rights import caller
 from testbed.sandbox.channel import Channel
-from testbed.sandbox.namespaces import entered_by_name
+from testbed.sandbox.namespaces import entered_by_name, take_hostname
 from testbed.sandbox.processes import Child, spawn
 from testbed.sandbox.system_calls import become_subreaper, children_of, die_with_parent
 
@@ -50,6 +55,11 @@ _REPORTS: Final = 3
 GRACE_S: Final = 3.0
 """How long programs have to end: after SIGTERM, and when one of them has failed."""
 
+CHECK_S: Final = 60.0
+"""How long a program's own check may take. Ours."""
+
+_MOST_SAID: Final = 2000
+
 MOST_OUTPUT: Final = 64 << 20
 """Bytes of a program's output that are kept. Ours."""
 
@@ -59,32 +69,67 @@ _MOST_ROUNDS: Final = 100
 
 
 def require_programs(scenario: Scenario) -> None:
-    """Check that the command of a scenario can be started here.
+    """Check that the command of a scenario can be started here, and what it checks itself.
 
     Raises:
         InputError: there is no such program or directory, or it is not executable.
+        MachineError: its own check has failed.
     """
-    program = scenario.workload
-    if not isinstance(program, Program):
-        return
+    for where, program in scenario.programs.items():
+        _require_program(program, scenario.topology, where)
+
+
+def _require_program(program: Program, topology: Topology, where: str) -> None:
     directory = Path(program.directory or ".")
     if not is_there(directory, Path.is_dir):
         found = f"{directory}, which {'is no directory' if is_there(directory) else 'is not there'}"
-        raise InputError.of("workload.directory", found, "a directory")
-    name = program.command_of(0, scenario.topology)[0]
+        raise InputError.of(f"{where}.directory", found, "a directory")
+    ranks = range(len(members(program.hosts, topology)) if "{" in program.command[0] else 1)
+    for name in dict.fromkeys(program.command_of(rank, topology)[0] for rank in ranks):
+        _require_executable(name, program, directory, f"{where}.command[0]")
+    if program.check:
+        _run_check(program, directory, program.command_of(0, topology), f"{where}.check")
+
+
+def _require_executable(name: str, program: Program, directory: Path, where: str) -> None:
     if "/" not in name:
         if shutil.which(name, path=_path(program)) is None:
             remedy = f"apt install {_PACKAGES[name]}" if name in _PACKAGES else ""
             expected = "a program on PATH, or the path of one"
-            raise InputError.of("workload.command[0]", name, expected, remedy)
+            raise InputError.of(where, name, expected, remedy)
         return
     file = directory / name
     if not is_there(file, Path.is_file):
         expected = f"an executable file, relative to {directory.resolve()}"
-        raise InputError.of("workload.command[0]", f"{name}, which is not there", expected)
+        raise InputError.of(where, f"{name}, which is not there", expected)
     if not file.stat().st_mode & 0o111:
-        expected = "an executable file"
-        raise InputError.of("workload.command[0]", name, expected, f"chmod +x {file}")
+        raise InputError.of(where, name, "an executable file", f"chmod +x {file}")
+
+
+def _run_check(program: Program, directory: Path, command: list[str], where: str) -> None:
+    """Run the program's own check, as its user."""
+    check = [*command, *program.check]
+    what, remedy = shlex.join(check), f"{where} has the run begin only if that succeeds"
+    try:
+        done = subprocess.run(  # noqa: S603 - the scenario's own, as it announces
+            check,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            cwd=directory,
+            env=_environment(program),
+            timeout=CHECK_S,
+            check=False,
+            **_as_user(),
+        )
+    except OSError as error:
+        raise MachineError(f"{what} cannot be started: {error.strerror}", remedy) from error
+    except subprocess.TimeoutExpired as error:
+        raise MachineError(f"{what} has not ended within {CHECK_S:g} s", remedy) from error
+    if done.returncode:
+        said = done.stdout[-_MOST_SAID:].decode("utf-8", "replace").strip()
+        reason = f"says: {said}" if said else f"ended with status {done.returncode}"
+        raise MachineError(f"{what} {reason}", remedy)
 
 
 _PACKAGES: Final = {"ib_write_bw": "perftest", "ib_write_lat": "perftest"}
@@ -95,6 +140,35 @@ def _path(program: Program) -> str:
     return program.env.get("PATH") or os.pathsep.join(
         (str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))
     )
+
+
+def _environment(program: Program) -> dict[str, str]:
+    """The variables of a program, but for those of its place and its device."""
+    return {
+        **{key: value for key, value in os.environ.items() if not key.startswith("SUDO_")},
+        **_of_user(),
+        "PATH": _path(program),
+        **program.env,
+    }
+
+
+def _as_user() -> dict[str, Any]:
+    """Arguments with which a process is started as the caller of sudo, in a session of its own."""
+    user = caller()
+    groups = None if user is None else user.groups
+    return {
+        "start_new_session": True,
+        "user": None if user is None else user.uid,
+        "group": None if groups is None else groups[0],
+        "extra_groups": groups,
+    }
+
+
+@contextmanager
+def _in_host(name: str) -> Iterator[None]:
+    with entered_by_name(name):
+        take_hostname(name)  # of this process, too, until the next one is started
+        yield
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +182,7 @@ class Surroundings:
         master_port: the port at which the programs meet.
     """
 
-    entered: Callable[[str], AbstractContextManager[object]] = entered_by_name
+    entered: Callable[[str], AbstractContextManager[object]] = _in_host
     address_of: Callable[[Node], IPv4Address] = management_address
     variables: Callable[[str], Mapping[str, str]] = lambda _: {}
     master_port: int = MASTER_PORT
@@ -127,9 +201,9 @@ def start_programs(
 ) -> Child:
     """Start the process; it starts the programs when it is told to.
 
-    It understands `{"start_ns": t}` and `{"finish": True}`. It sends `{"over": True}` when all
-    programs have ended, or one has failed, and at the end `{"finished": {"programs": [...],
-    "open": [...]}}`.
+    It understands `{"start_ns": t}` and `{"finish": True}`. It sends `{"begun": {...}, "at_ns": t}`
+    when an operation begins for which a fault waits, `{"over": True}` when all programs have ended,
+    or one has failed, and at the end `{"finished": {"programs": [...], "open": [...]}}`.
 
     Args:
         scenario: has the command.
@@ -156,9 +230,10 @@ def start_programs(
 
 @dataclass(slots=True)
 class _Running:
-    """The program of one host.
+    """The program of one host in a job.
 
     Attributes:
+        job: the number of its job.
         rank: its number.
         host: the host's name.
         output: the file of what it prints.
@@ -170,6 +245,7 @@ class _Running:
         partial: a line for the screen that is not complete.
     """
 
+    job: int
     rank: int
     host: str
     output: Any
@@ -192,6 +268,51 @@ class _Running:
 
 
 @dataclass(slots=True)
+class _Crew:
+    """The programs of one job; times in ns.
+
+    Attributes:
+        number: the job's.
+        job: it.
+        operations: what its programs report.
+        running: its programs, once they were started.
+        stop_ns: when those that still run are told to end, as another has failed.
+        kill_ns: when those that have not ended then are killed.
+    """
+
+    number: int
+    job: Job
+    operations: ReportedOperations
+    running: list[_Running] = field(default_factory=list)
+    stop_ns: int | None = None
+    kill_ns: int | None = None
+
+    @property
+    def program(self) -> Program:
+        """What it runs."""
+        assert isinstance(self.job.workload, Program)  # noqa: S101 - it was checked
+        return self.job.workload
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether any of its programs runs."""
+        return any(each.is_alive for each in self.running)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether any has failed by itself."""
+        return any(each.has_failed for each in self.running)
+
+    @property
+    def has_hung(self) -> bool:
+        """Whether those that were stopped should have ended by themselves.
+
+        Where another has failed they waited for it.
+        """
+        return not self.program.endless and not self.has_failed
+
+
+@dataclass(slots=True)
 class _Programs:
     """Runs the programs of all hosts; times in ns."""
 
@@ -202,15 +323,14 @@ class _Programs:
     screen: int | None
     surroundings: Surroundings
     _selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
-    _running: list[_Running] = field(default_factory=list)
     _t0_ns: int | None = None
-    _stop_ns: int | None = None
-    _kill_ns: int | None = None
     _pipes: dict[int, Callable[[], None]] = field(default_factory=dict)
     _told: bool = False
     _finishing: bool = False
     _stack: ExitStack = field(default_factory=ExitStack)
-    _operations: ReportedOperations = field(init=False)
+    _recorder: Recorder = field(init=False)
+    _crews: list[_Crew] = field(default_factory=list)
+    _awaited: set[OperationStart] = field(default_factory=set)
 
     def __enter__(self) -> Self:
         """Be ready to start programs, and say so."""
@@ -221,11 +341,15 @@ class _Programs:
         if not Path(f"/proc/self/fd/{_REPORTS}").exists():
             os.dup2(0, _REPORTS)  # nothing else of this process shall have this number
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # otherwise programs would ignore it, too
-        recorder = Recorder(raw_path(self.directory / RAW, PROGRAMS, OPERATIONS), OPERATIONS)
-        self._stack.enter_context(recorder)
+        self._recorder = Recorder(raw_path(self.directory / RAW, PROGRAMS, OPERATIONS), OPERATIONS)
+        self._stack.enter_context(self._recorder)
         self._stack.enter_context(self._selector)
-        hosts = members(self._program.hosts, self.scenario.topology)
-        self._operations = ReportedOperations(recorder, len(hosts))
+        for number, job in enumerate(self.scenario.job_list):
+            hosts = len(job.hosts(self.scenario.topology))
+            reported = ReportedOperations(self._recorder, hosts, job, self._begun)
+            self._crews.append(_Crew(number, job, reported))
+        faults = self.scenario.timeline
+        self._awaited = {fault.after for fault in faults if fault.after is not None}
         self._selector.register(self.channel, selectors.EVENT_READ, self._command)
         self.channel.send({"ready": True})
         return self
@@ -235,26 +359,22 @@ class _Programs:
         self._end_what_is_left()
         self._stack.close()
 
-    @property
-    def _program(self) -> Program:
-        program = self.scenario.workload
-        assert isinstance(program, Program)  # noqa: S101 - otherwise there is nothing to run
-        return program
-
     def run(self) -> None:
         """Run the programs until the run's command to finish, and all have ended."""
-        while not (self._finishing and not any(each.is_alive for each in self._running)):
+        while not (self._finishing and not any(crew.is_alive for crew in self._crews)):
             for key, _ in self._selector.select(self._timeout_s()):
                 key.data()
             now = now_ns()
-            if self._t0_ns is not None and now >= self._t0_ns and not self._running:
-                self._start_all()
-            if self._stop_ns is not None and now >= self._stop_ns:
-                self._stop_all()
-            if self._kill_ns is not None and now >= self._kill_ns:
-                self._kill_ns = None
-                self._signal_all(signal.SIGKILL)
-            self._operations.flush()
+            for crew in self._crews:
+                start_ns = self._start_ns(crew)
+                if start_ns is not None and now >= start_ns:
+                    self._start_all(crew)
+                if crew.stop_ns is not None and now >= crew.stop_ns:
+                    self._stop_all(crew)
+                if crew.kill_ns is not None and now >= crew.kill_ns:
+                    crew.kill_ns = None
+                    self._signal_all(crew, signal.SIGKILL)
+            self._recorder.flush()
             self._tell_when_over(now)
         self._end_what_is_left()
         for descriptor, read in [*self._pipes.items()]:
@@ -262,12 +382,20 @@ class _Programs:
             with suppress(BlockingIOError):
                 while descriptor in self._pipes:
                     read()
-        self._operations.flush()
+        self._recorder.flush()
         self._report()
 
+    def _start_ns(self, crew: _Crew) -> int | None:
+        """When a job's programs are due to be started; None: they were, or will not be."""
+        if crew.running or self._t0_ns is None or self._finishing:
+            return None
+        return self._t0_ns + crew.job.start
+
     def _timeout_s(self) -> float | None:
-        start_ns = None if self._running else self._t0_ns
-        due = [at for at in (start_ns, self._stop_ns, self._kill_ns) if at is not None]
+        times = chain.from_iterable(
+            (self._start_ns(crew), crew.stop_ns, crew.kill_ns) for crew in self._crews
+        )
+        due = [at for at in times if at is not None]
         return max((min(due) - now_ns()) / NS_PER_S, 0) if due else None
 
     def _command(self) -> None:
@@ -276,36 +404,46 @@ class _Programs:
                 self._t0_ns = command["start_ns"]
             else:
                 self._finishing = True
-                self._stop_all()
+                for crew in self._crews:
+                    self._stop_all(crew)
+
+    def _begun(self, name: str, step: int, at_ns: int) -> None:
+        """Tell the run of the first host that begins an operation for which a fault waits."""
+        start = OperationStart(operation=name, number=step)
+        if start in self._awaited:
+            self._awaited.remove(start)
+            self.channel.send({"begun": start.model_dump(), "at_ns": at_ns})
 
     def _tell_when_over(self, now: int) -> None:
-        """Tell the run when all have ended; where one has failed the others get some time."""
-        if self._told or not self._running or self._finishing:
+        """Tell the run when all have ended; where one has failed its job's others get some time."""
+        if self._told or self._finishing:
             return
-        if not any(each.is_alive for each in self._running):
+        if all(crew.running and not crew.is_alive for crew in self._crews):
             self._told = True
             self.channel.send({"over": True})
-        elif self._stop_ns is None and any(each.has_failed for each in self._running):
-            self._stop_ns = now + round(GRACE_S * NS_PER_S)
+            return
+        for crew in self._crews:
+            if crew.is_alive and crew.stop_ns is None and crew.kill_ns is None and crew.has_failed:
+                crew.stop_ns = now + round(GRACE_S * NS_PER_S)
 
     # --- starting ---------------------------------------------------------------------------
 
-    def _start_all(self) -> None:
-        topology = self.scenario.topology
-        hosts = members(self._program.hosts, topology)
-        for rank, host in enumerate(hosts):
-            path = self.directory / PROGRAMS / f"{host}.log"
+    def _start_all(self, crew: _Crew) -> None:
+        for rank, host in enumerate(members(crew.program.hosts, self.scenario.topology)):
+            path = self.directory / _output_of(crew.job, host)
+            path.parent.mkdir(exist_ok=True)
             output = self._stack.enter_context(path.open("wb", buffering=0))
-            running = _Running(rank, host, output)
-            self._running.append(running)
-            self._start(running, len(hosts))
+            running = _Running(crew.number, rank, host, output)
+            crew.running.append(running)
+            self._start(running)
 
-    def _start(self, running: _Running, world_size: int) -> None:
+    def _start(self, running: _Running) -> None:
+        crew = self._crews[running.job]
         printed, there = os.pipe()
         reports, reports_there = os.pipe()
         try:
             with self.surroundings.entered(running.host):
-                running.process = self._popen(running, world_size, there, reports_there)
+                running.process = self._popen(crew.program, running, there, reports_there)
         except (OSError, ValueError) as error:
             running.error = getattr(error, "strerror", None) or str(error)
             running.ended_ns = now_ns()
@@ -317,53 +455,49 @@ class _Programs:
             os.close(reports_there)
         for descriptor, take in (
             (printed, lambda data: self._print(running, data)),
-            (reports, lambda data: self._operations.take(running.host, data, now_ns())),
+            (reports, lambda data: crew.operations.take(running.host, data, now_ns())),
         ):
             self._watch(descriptor, take)
         pidfd = os.pidfd_open(running.process.pid)
         self._selector.register(pidfd, selectors.EVENT_READ, lambda: self._ended(running, pidfd))
 
     def _popen(
-        self, running: _Running, world_size: int, output: int, reports: int
+        self, program: Program, running: _Running, output: int, reports: int
     ) -> "subprocess.Popen[bytes]":
-        user, parent = caller(), os.getpid()
+        parent = os.getpid()
 
         def prepare() -> None:
             os.dup2(reports, _REPORTS)
             die_with_parent(parent)
 
         return subprocess.Popen(  # noqa: S603 - the scenario's own, as it announces
-            self._program.command_of(running.rank, self.scenario.topology),
+            program.command_of(running.rank, self.scenario.topology),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            cwd=self._program.directory,
-            env=self._environment(running, world_size),
+            cwd=program.directory,
+            env=self._environment(program, running),
             pass_fds=(_REPORTS,),
             preexec_fn=prepare,  # noqa: PLW1509 - there are no threads
-            start_new_session=True,
-            user=None if user is None else user.uid,
-            group=None if user is None else user.groups[0],
-            extra_groups=None if user is None else user.groups,
+            **_as_user(),
         )
 
-    def _environment(self, running: _Running, world_size: int) -> dict[str, str]:
+    def _environment(self, program: Program, running: _Running) -> dict[str, str]:
         topology = self.scenario.topology
-        first = topology.host_named(members(self._program.hosts, topology)[0])
+        hosts = members(program.hosts, topology)
+        first = topology.host_named(hosts[0])
         own = {
-            **{key: value for key, value in os.environ.items() if not key.startswith("SUDO_")},
-            **_of_user(),
-            "PATH": _path(self._program),
+            **_environment(program),
             "RANK": str(running.rank),
-            "WORLD_SIZE": str(world_size),
+            "WORLD_SIZE": str(len(hosts)),
             "LOCAL_RANK": "0",
             "LOCAL_WORLD_SIZE": "1",
             "GROUP_RANK": str(running.rank),
             "MASTER_ADDR": str(self.surroundings.address_of(first)),
-            "MASTER_PORT": str(self.surroundings.master_port),
+            "MASTER_PORT": str(self.surroundings.master_port + running.job),
             REPORTS: str(_REPORTS),
             **self.surroundings.variables(running.host),
-            **self._program.env,
+            **program.env,  # it may set these, too
         }
         return own | self.device.environment(own)
 
@@ -394,7 +528,8 @@ class _Programs:
         *lines, running.partial = (running.partial + data).split(b"\n")
         if (not data and running.partial) or len(running.partial) > _CHUNK:
             lines, running.partial = [*lines, running.partial], b""
-        text = b"".join(_shown(running.host, line) for line in lines)
+        job = self._crews[running.job].job
+        text = b"".join(_shown(job.label(running.host), line) for line in lines)
         with suppress(OSError):  # nobody looks any more
             os.write(self.screen, text)
 
@@ -407,18 +542,18 @@ class _Programs:
 
     # --- ending -----------------------------------------------------------------------------
 
-    def _stop_all(self) -> None:
-        """Have all that run end; those that do not are killed a little later."""
-        self._stop_ns = None
-        for each in self._running:
+    def _stop_all(self, crew: _Crew) -> None:
+        """Have all of a job that run end; those that do not are killed a little later."""
+        crew.stop_ns = None
+        for each in crew.running:
             if each.is_alive:
                 each.stopped = True
-        self._signal_all(signal.SIGTERM)
-        if self._kill_ns is None:
-            self._kill_ns = now_ns() + round(GRACE_S * NS_PER_S)
+        self._signal_all(crew, signal.SIGTERM)
+        if crew.kill_ns is None:
+            crew.kill_ns = now_ns() + round(GRACE_S * NS_PER_S)
 
-    def _signal_all(self, number: int) -> None:
-        for each in self._running:
+    def _signal_all(self, crew: _Crew, number: int) -> None:
+        for each in crew.running:
             if each.process is not None and each.status is None:
                 with suppress(ProcessLookupError):
                     os.killpg(each.process.pid, number)
@@ -445,26 +580,25 @@ class _Programs:
                 status=None if each.stopped else each.status,
                 error=each.error,
                 stopped=each.stopped,
-                failed=each.has_failed or (each.stopped and self._has_hung),
+                failed=each.has_failed or (each.stopped and crew.has_hung),
                 ended_s=None if each.ended_ns is None else (each.ended_ns - t0_ns) / NS_PER_S,
-                output=f"{PROGRAMS}/{each.host}.log",
+                output=_output_of(crew.job, each.host),
                 output_dropped=each.dropped,
+                job=crew.job.name,
             )
-            for each in self._running
+            for crew in self._crews
+            for each in crew.running
         ]
         report = {
             "programs": [program.model_dump() for program in programs],
-            "open": self._operations.open_ones(t0_ns),
+            "open": [each for crew in self._crews for each in crew.operations.open_ones(t0_ns)],
         }
         self.channel.send({"finished": report})
 
-    @property
-    def _has_hung(self) -> bool:
-        """Whether those that were stopped should have ended by themselves.
 
-        Where another has failed they waited for it.
-        """
-        return not self._program.endless and not any(each.has_failed for each in self._running)
+def _output_of(job: Job, host: str) -> str:
+    """The file of what the program of a host prints, in the run directory."""
+    return "/".join(filter(None, (PROGRAMS, job.name, f"{host}.log")))
 
 
 def _shown(host: str, line: bytes) -> bytes:

@@ -1,14 +1,18 @@
 """The choice of the program that a host runs for a workload."""
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import repeat
 from math import ceil, inf
 from typing import NamedTuple
 
 from testbed.model import workload as model
-from testbed.model.fabric.topology import Topology
+from testbed.model.fabric.topology import PAYLOAD_MTU, Topology
+from testbed.model.jobs import Job
+from testbed.model.scenario import Scenario
+from testbed.model.transport import Mrc
 from testbed.model.workload import PIECE, Connections
 from testbed.mrc import NEVER
 
@@ -73,11 +77,13 @@ class Program:
 
     Attributes:
         wake_ns: when `posts` must be called even if nothing happens; `NEVER` if not at all.
+        begun: how many transfers with an end it has posted something of.
         finished: the operations finished so far; the driver clears the list as it records them.
     """
 
     def __init__(self) -> None:
         self.wake_ns = NEVER
+        self.begun = 0
         self.finished: list[Operation] = []
 
     def begin(self, now_ns: int) -> None:
@@ -129,7 +135,7 @@ class WriteBw(Program):
 class Transfer:
     """One transfer from this host. Times in ns from the start of the workload."""
 
-    __slots__ = ("begun_ns", "dst", "number", "outstanding", "size", "start_ns")
+    __slots__ = ("dst", "due_ns", "is_begun", "number", "outstanding", "size", "start_ns")
 
     def __init__(self, number: int, dst: str, start_ns: int, size: int) -> None:
         """Describe it: its row in the connection matrix, its receiver, start time and bytes."""
@@ -137,7 +143,8 @@ class Transfer:
         self.dst = dst
         self.start_ns = start_ns
         self.size = size
-        self.begun_ns = 0
+        self.due_ns = 0
+        self.is_begun = False
         self.outstanding: float = 0
 
 
@@ -147,24 +154,35 @@ class Transfers(Program):
     A transfer goes in pieces of at most `PIECE` bytes, which the flows to its receiver take in
     turn, first those that have been given the fewest bytes so far: so short transfers share the
     flows as well. On one flow pieces are sent in the order in which their transfers begin; those
-    of transfers without end take turns with them, piece by piece, so that none waits for ever.
+    of transfers without end take turns with them, piece by piece, so that none waits for ever. They
+    are shorter: what has been posted cannot be overtaken.
     """
 
-    def __init__(self, transfers: Sequence[Transfer], ends: Sequence[FlowEnd], depth: int) -> None:
+    def __init__(
+        self,
+        transfers: Sequence[Transfer],
+        ends: Sequence[FlowEnd],
+        depth: int,
+        endless_piece: int,
+        kind: str = Connections.operation,
+    ) -> None:
         """Queue the transfers.
 
         Args:
             transfers: all transfers of this host.
             ends: the flows from this host.
             depth: the most outstanding messages per flow.
+            endless_piece: bytes of a piece of a transfer without end.
+            kind: the name of a transfer, for the record.
         """
         super().__init__()
+        self._kind = kind
         self._waiting = deque(sorted(transfers, key=lambda transfer: transfer.start_ns))
         self._given_bytes: dict[str, dict[int, int]] = defaultdict(dict)  # by receiver and flow
         for end in ends:
             self._given_bytes[end.peer][end.flow] = 0
         self._depth = depth
-        self._queued: dict[int, _Turns] = defaultdict(_Turns)
+        self._queued: dict[int, _Turns] = defaultdict(partial(_Turns, endless_piece))
         self._posted: dict[int, deque[Transfer]] = defaultdict(deque)
         self._start_ns = 0
         self._ready_flows: set[int] = set()
@@ -182,9 +200,9 @@ class Transfers(Program):
         if not transfer.outstanding:
             self.finished.append(
                 Operation(
-                    Connections.operation,
+                    self._kind,
                     transfer.number,
-                    transfer.begun_ns,
+                    transfer.due_ns,
                     now_ns,
                     transfer.size,
                     hosts=1,
@@ -201,13 +219,16 @@ class Transfers(Program):
             queued, posted = self._queued[flow], self._posted[flow]
             while len(posted) < self._depth and (piece := queued.next_piece()) is not None:
                 transfer, size = piece
+                if transfer.size and not transfer.is_begun:
+                    transfer.is_begun = True
+                    self.begun += 1
                 posted.append(transfer)
                 posts.append(Post(flow, size))
         self._ready_flows.clear()
         return posts
 
     def _enqueue(self, transfer: Transfer, now_ns: int) -> None:
-        transfer.begun_ns = now_ns
+        transfer.due_ns = now_ns
         given = self._given_bytes[transfer.dst]
         pieces = ceil(transfer.size / PIECE) if transfer.size else inf
         transfer.outstanding = pieces
@@ -224,7 +245,8 @@ class Transfers(Program):
 class _Turns:
     """What a flow has to send: transfers that end, in order, and in turn with them each without."""
 
-    def __init__(self) -> None:
+    def __init__(self, endless_piece: int) -> None:
+        self._endless_piece = endless_piece
         self._with_end: deque[tuple[Transfer, Iterator[int]]] = deque()
         self._lines = deque([self._with_end])  # a transfer without end has one of its own
 
@@ -233,7 +255,7 @@ class _Turns:
         if transfer.size:
             self._with_end.append((transfer, _sizes(transfer.size, first, step)))
         else:
-            self._lines.append(deque([(transfer, repeat(PIECE))]))
+            self._lines.append(deque([(transfer, repeat(self._endless_piece))]))
 
     def next_piece(self) -> tuple[Transfer, int] | None:
         """The transfer and the size of the next piece; None: there is none."""
@@ -394,14 +416,26 @@ class Phases(Program):
         self._enter(following, now_ns)
 
 
+def _endless_piece(scenario: Scenario, depth: int) -> int:
+    """Bytes of a piece of a transfer without end: all but one of those outstanding fill the window.
+
+    So the sender never waits for the next piece, and others do not wait longer than they must.
+    """
+    topology, transport = scenario.topology, scenario.transport
+    bdps = transport.window if isinstance(transport, Mrc) else Mrc().window
+    needed = bdps * topology.planes * topology.bdp_bytes / (depth - 1)
+    return min(PIECE, ceil(needed / PAYLOAD_MTU) * PAYLOAD_MTU)
+
+
 def program_of(
-    workload: model.Workload,
-    topology: Topology,
+    scenario: Scenario,
+    job: Job,
     host: str,
     sends: Sequence[FlowEnd],
     receives: Sequence[FlowEnd],
 ) -> Program:
-    """The program of a host, with the flows that leave it and those that end at it."""
+    """The program of a host in a job, with the flows that leave it and those that end at it."""
+    workload, topology = job.workload, scenario.topology
     match workload:
         case model.WriteBw() | model.Permutation() | model.Incast():
             return WriteBw([end.flow for end in sends], workload.message_size, workload.depth)
@@ -411,7 +445,8 @@ def program_of(
                 for i, row in enumerate(workload.matrix)
                 if row.src == host
             ]
-            return Transfers(transfers, sends, workload.depth)
+            piece, kind = _endless_piece(scenario, workload.depth), job.label(workload.operation)
+            return Transfers(transfers, sends, workload.depth, piece, kind)
         case model.Program():
             raise ValueError("programs of the user's own run in processes of their own")
         case _:
@@ -419,11 +454,79 @@ def program_of(
             lanes = 1 + max(end.lane for end in sends)
             return Phases(
                 _Member(host, hosts, sends, receives).phases(workload, topology, lanes),
-                kind=workload.operation,
+                kind=job.label(workload.operation),
                 size=workload.sent_bytes(topology, lanes),
                 hosts=len(hosts),
                 depth=workload.depth,
             )
+
+
+class Part(NamedTuple):
+    """A host's part in one of its jobs.
+
+    Attributes:
+        start_ns: when the job begins, from the start of the run.
+        kind: what its operations are called.
+        program: what the host does in it.
+        flows: the job's flows from and to the host.
+    """
+
+    start_ns: int
+    kind: str
+    program: Program
+    flows: Collection[int]
+
+
+class Jobs(Program):
+    """All that a host does: its part in each of its jobs, from that job's start on."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        """Take its parts; they record what they have finished in one list."""
+        super().__init__()
+        self._parts = parts
+        self._programs = [part.program for part in parts]
+        self._waiting = sorted(parts, key=lambda part: part.start_ns)
+        self._of_flow = {flow: part.program for part in parts for flow in part.flows}
+        self._start_ns = 0
+        for program in self._programs:
+            program.finished = self.finished
+
+    def begin(self, now_ns: int) -> None:
+        """Count the starts of jobs from now on."""
+        self._start_ns = now_ns
+        self._begin_due(now_ns)
+
+    def completed(self, flow: int, now_ns: int) -> None:
+        """Tell the program whose flow it is."""
+        self._of_flow[flow].completed(flow, now_ns)
+
+    def received_immediate(self, flow: int) -> None:
+        """Tell the program whose flow it is."""
+        self._of_flow[flow].received_immediate(flow)
+
+    def posts(self, now_ns: int) -> list[Post]:
+        """Return what all programs that have begun post now, in the order of the jobs."""
+        self._begin_due(now_ns)
+        waiting = {id(part.program) for part in self._waiting}
+        begun = (program for program in self._programs if id(program) not in waiting)
+        due = [post for program in begun for post in program.posts(now_ns)]
+        self._set_wake()
+        return due
+
+    @property
+    def begun_by_kind(self) -> dict[str, int]:
+        """How many transfers with an end it has posted something of, by what they are called."""
+        return {part.kind: part.program.begun for part in self._parts if part.program.begun}
+
+    def _begin_due(self, now_ns: int) -> None:
+        while self._waiting and self._start_ns + self._waiting[0].start_ns <= now_ns:
+            self._waiting.pop(0).program.begin(now_ns)
+        self._set_wake()
+
+    def _set_wake(self) -> None:
+        self.wake_ns = min((program.wake_ns for program in self._programs), default=NEVER)
+        if self._waiting:
+            self.wake_ns = min(self.wake_ns, self._start_ns + self._waiting[0].start_ns)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ from testbed.model.fabric.topology import Topology
 from testbed.model.flows import Flow, flows_recorded
 from testbed.model.run_files.run import FlowRecord
 from testbed.model.scenario import Scenario
-from testbed.model.workload import Program
 from testbed.results.records import CONTROL_DILATION
 
 STEP_S = 0.1
@@ -60,7 +59,7 @@ class Beginning:
     @property
     def of_programs(self) -> bool:
         """Whether programs send, whose flows begin with their first packets."""
-        return self.scenario is None or isinstance(self.scenario.workload, Program)
+        return self.scenario is None or bool(self.scenario.programs)
 
     @property
     def slow_motion(self) -> bool:
@@ -107,7 +106,7 @@ def snapshot_of(beginning: Beginning, evs: Iterable[FirstState], t: float) -> Sn
         slow_motion=beginning.slow_motion,
         nodes=tuple(_nodes(topology)),
         links=tuple(_links(topology)),
-        flows=tuple(flow_ends(flow, transport_of(beginning)) for flow in flows.values()),
+        flows=tuple(flow_ends(flow, beginning) for flow in flows.values()),
         evs=tuple(ev_path(topology, flows, first) for first in evs),
     )
 
@@ -142,12 +141,16 @@ def _links(topology: Topology) -> Iterator[LinkEnds]:
         )
 
 
-def flow_ends(flow: Flow, transport: str) -> FlowEnds:
-    """A flow as the stream has it."""
+def flow_ends(flow: Flow, beginning: Beginning) -> FlowEnds:
+    """A flow as the stream has it; nobody knows the job of a program's."""
+    scenario = beginning.scenario
+    jobs = () if scenario is None or scenario.programs else scenario.jobs
+    job = jobs[flow.job].name if jobs else ""
+    transport = transport_of(beginning)
     lane = f" #{flow.lane}" if flow.lane else ""
     name = f"{flow.src.name} → {flow.dst.name}{lane}"
     src, dst = flow.src.name, flow.dst.name
-    return FlowEnds(flow=flow.number, name=name, src=src, dst=dst, transport=transport)
+    return FlowEnds(flow=flow.number, name=name, src=src, dst=dst, transport=transport, job=job)
 
 
 def ev_path(topology: Topology, flows: Mapping[int, Flow], first: FirstState) -> EvPath:

@@ -288,6 +288,10 @@ class Topology(Part):
         """The number of a host's T0s, which is the same in each plane."""
         return host.index // self.hosts_per_t0
 
+    def rack_named(self, host: str) -> int:
+        """The rack of a host with a name, which is right."""
+        return int(host.removeprefix("h")) // self.hosts_per_t0
+
     def downlink(self, host: Node) -> int:
         """The number of the T0's downlink that leads to a host."""
         return host.index % self.hosts_per_t0

@@ -127,6 +127,8 @@ ROOM_RTTS = 10
 
 def fault_problems(scenario: Scenario) -> Iterator[Problem]:
     """Everything that makes a timeline impossible."""
+    if not scenario.timeline:
+        return
     valid: dict[int, Fault] = {}
     topology, transport, flows = scenario.topology, scenario.transport.kind, scenario.flows
     for i, fault in enumerate(scenario.timeline):
@@ -244,6 +246,9 @@ def _degree_problems(topology: Topology, fault: Fault, where: str) -> Iterator[P
 
 def _time_problems(scenario: Scenario, fault: Fault, where: str) -> Iterator[Problem]:
     end = scenario.duration
+    if fault.after is not None and not scenario.programs:
+        expected = "no such key: only programs report operations (kind: program)"
+        yield Problem(f"{where}.after", str(fault.after), expected, "a time from the start: at")
     if fault.at >= end:
         expected = f"a time within the run, before {exact_duration(end)}"
         remedy = "an earlier time, or a longer duration"
@@ -274,15 +279,17 @@ def _overlap_problems(scenario: Scenario, timeline: Mapping[int, Fault]) -> Iter
 
     `timeline` has the entries to look at by their numbers.
     """
-    strikes: dict[tuple[str, str], list[tuple[int, int, int]]] = {}
+    strikes: dict[tuple[str, str], set[tuple[int, int, int]]] = {}
     for i, fault in timeline.items():
         if fault.choose is not None and not isinstance(fault, EvLoss):
             continue
         seed = f"{scenario.seed}/{i}"
         for strike in repetitions(scenario.topology, fault, scenario.duration, seed):
             until = scenario.duration if strike.heals_at_ns is None else strike.heals_at_ns
+            # When an operation begins is not known: it may be any time of the run.
+            span = (strike.at_ns, until) if fault.after is None else (0, scenario.duration)
             for place in strike.places:
-                strikes.setdefault((strike.kind, place), []).append((strike.at_ns, until, i))
+                strikes.setdefault((strike.kind, place), set()).add((*span, i))
     reported = set[tuple[int, int]]()
     for (kind, place), times in strikes.items():
         active: list[tuple[int, int]] = []
@@ -361,6 +368,8 @@ def _time_remarks(scenario: Scenario) -> Iterator[Remark]:
     room = ROOM_RTTS * scenario.topology.propagation_rtt_ns
     needed = f"{ROOM_RTTS} RTTs ({show_duration(room)})"
     for i, fault in enumerate(scenario.timeline):
+        if fault.after is not None:
+            continue
         if fault.at < room:
             what = f"leaves less than {needed} before the fault to see what is normal"
             yield Remark(f"timeline[{i}].at", what)
@@ -492,6 +501,14 @@ def conflict(
             )
     for other in due:
         place = _common_place(fault, other.kind, other.places)
+        if place and other.after is not None:
+            return Problem(
+                "request",
+                f"{fault.kind} of {fault.target}",
+                f"no other {fault.kind} there: fault {other.index} of the timeline affects {place} "
+                f"after {other.after} has begun",
+                "another kind; faults of different kinds add up",
+            )
         if place and (fault.heals_at_ns is None or other.at_ns <= fault.heals_at_ns):
             remaining = show_duration(max(other.at_ns - fault.at_ns, 0))
             return Problem(

@@ -49,6 +49,17 @@ Targets = Annotated[
 Probability = Annotated[float, Field(gt=0, le=1, strict=True)]
 
 
+class OperationStart(Part):
+    """The moment in which the first host begins an operation that programs report."""
+
+    operation: str = Field(min_length=1, description="the name of the operation, such as step")
+    number: int = Field(ge=0, strict=True, description="its number, as the programs report it")
+
+    def __str__(self) -> str:
+        """It in words: `step 10`."""
+        return f"{self.operation} {self.number}"
+
+
 class AnyFault(Part):
     """What every kind has: targets and a time.
 
@@ -71,7 +82,12 @@ class AnyFault(Part):
     choose: Annotated[int, Field(ge=1, strict=True)] | None = Field(
         default=None, description="strike only this many of the targets, drawn at random each time"
     )
-    at: RunTime = Field(description="when it begins, from the start of the run")
+    at: RunTime = Field(description="when it begins, from the start of the run or from `after` on")
+    after: OperationStart | None = Field(
+        default=None,
+        description="times count from the start of this operation of the programs, instead of from "
+        "the start of the run: {operation: step, number: 10}",
+    )
 
     @property
     def heals_at_ns(self) -> int | None:

@@ -10,13 +10,13 @@ from random import Random
 
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import HEALTHY, Impairment
-from testbed.model.faults.kinds import Fault
+from testbed.model.faults.kinds import Fault, OperationStart
 from testbed.model.faults.targets import choose_targets, expand_groups, target_directions
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Step:
-    """From a time on, counted from the start of the run, the places are in this state."""
+    """From a time on, counted from the fault's origin, the places are in this state."""
 
     at_ns: int
     state: Impairment = field(compare=False)
@@ -32,6 +32,7 @@ class ScheduledFault:
         target: the names of what it strikes, joined by commas.
         places: what it strikes: directions of links, or hosts where it strikes endpoints.
         steps: its course in order of time; the last step leaves the places healthy if it heals.
+        after: the operation from whose start its times count; None: from the start of the run.
     """
 
     index: int
@@ -39,15 +40,16 @@ class ScheduledFault:
     target: str
     places: tuple[str, ...]
     steps: tuple[Step, ...]
+    after: OperationStart | None = None
 
     @property
     def at_ns(self) -> int:
-        """When it begins, from the start of the run."""
+        """When it begins, from its origin."""
         return self.steps[0].at_ns
 
     @property
     def heals_at_ns(self) -> int | None:
-        """When it heals, from the start of the run; None if it never does."""
+        """When it heals, from its origin; None if it never does."""
         last = self.steps[-1]
         return last.at_ns if last.state == HEALTHY else None
 
@@ -88,7 +90,7 @@ def repetitions(
 def schedule_fault(
     topology: Topology, fault: Fault, index: int, start_ns: int, seed: str
 ) -> ScheduledFault:
-    """One repetition of an entry, which begins at `start_ns` of the run."""
+    """One repetition of an entry, which begins at `start_ns` of the run, or from `after` on."""
     names = expand_groups(topology, fault.target)
     if fault.choose is not None:
         names = choose_targets(names, fault.choose, seed)
@@ -100,7 +102,8 @@ def schedule_fault(
     if fault.heals_at_ns is not None:
         steps.append(Step(start_ns + fault.heals_at_ns - fault.at, HEALTHY))
     target = ", ".join(fault.target if fault.choose is None else names)
-    return ScheduledFault(index, fault.kind, target, _places(topology, fault, names), tuple(steps))
+    places = _places(topology, fault, names)
+    return ScheduledFault(index, fault.kind, target, places, tuple(steps), fault.after)
 
 
 def _places(topology: Topology, fault: Fault, names: tuple[str, ...]) -> tuple[str, ...]:

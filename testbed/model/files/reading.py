@@ -548,7 +548,7 @@ class _Reader:
         """Count values of the document, which a short file may repeat without end."""
         self._values += values
         if self._values > MAX_VALUES:
-            expected = "fewer; an alias and what << adds count each time"
+            expected = f"{MAX_VALUES:,} at most; what an alias or << repeats counts each time"
             raise self._refused(node, f"more than {MAX_VALUES:,} values", expected)
 
     def _refused(self, node: yaml.Node, found: str, expected: str) -> InputError:

@@ -208,13 +208,19 @@ def _loaded(
     except InputError as error:
         topology_problems += error.problems
         data["topology"] = _STAND_IN
-    if _names_matrix(data.get("workload")):
-        matrix = _matrix_of_scenario(document)
-        data["workload"] = {**data["workload"], "matrix": matrix.transfers}
-        places = {f"workload.matrix[{i}]": place for i, place in enumerate(matrix.places)}
-        document = replace(document, origins=document.origins | places)
-    if _has_directory(data.get("workload")):
-        data["workload"] = {**data["workload"], "directory": _directory_of_programs(document)}
+    for where, parent in _places_of_workloads(data):
+        workload = parent.get("workload")
+        if not isinstance(workload, dict):
+            continue
+        if isinstance(workload.get("matrix"), str):
+            matrix = _matrix_of_scenario(document, workload["matrix"], f"{where}.matrix")
+            workload = {**workload, "matrix": matrix.transfers}
+            places = {f"{where}.matrix[{i}]": place for i, place in enumerate(matrix.places)}
+            document = replace(document, origins=document.origins | places)
+        if isinstance(workload.get("directory"), str):
+            directory = _directory_of_programs(document, workload["directory"], where)
+            workload = {**workload, "directory": directory}
+        parent["workload"] = workload
     scenario = _scenario(document, data, topology_problems)
     if is_auto(data["topology"]):
         data["topology"] = with_dilation(data["topology"], dilation(scenario))
@@ -254,27 +260,27 @@ def _round_trip(topology: object) -> BaseRtt:
         return _STAND_IN.round_trip
 
 
-def _names_matrix(workload: object) -> bool:
-    """Whether the data of a workload name the file of a connection matrix."""
-    return isinstance(workload, dict) and isinstance(workload.get("matrix"), str)
+def _places_of_workloads(data: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The key path of each workload, and a mapping of its own that holds it."""
+    yield "workload", data
+    jobs = data.get("jobs")
+    if isinstance(jobs, list):
+        data["jobs"] = [{**job} if isinstance(job, dict) else job for job in jobs]
+        for i, job in enumerate(data["jobs"]):
+            if isinstance(job, dict):
+                yield f"jobs[{i}].workload", job
 
 
-def _has_directory(workload: object) -> bool:
-    """Whether the data of a workload say where programs are started."""
-    return isinstance(workload, dict) and isinstance(workload.get("directory"), str)
-
-
-def _directory_of_programs(document: Document) -> str:
+def _directory_of_programs(document: Document, named: str, where: str) -> str:
     """Where programs are started: relative to the scenario, or to here where an option says so."""
-    named = document.data["workload"]["directory"]
-    given_here = {"workload.directory", "workload"} & document.origins.keys()
+    given_here = {f"{where}.directory", where, "jobs"} & document.origins.keys()
     return str((Path() if given_here else document.directory).joinpath(named).absolute())
 
 
-def _matrix_of_scenario(document: Document) -> ConnectionMatrix:
-    file = document.directory / document.data["workload"]["matrix"]
+def _matrix_of_scenario(document: Document, named: str, key: str) -> ConnectionMatrix:
+    file = document.directory / named
     if not is_there(file, Path.is_file):
-        where = document.where("workload.matrix")
+        where = document.where(key)
         expected = "a file, relative to the scenario's directory"
         raise InputError.of(where, f"{file}, which does not exist", expected)
     return read_matrix(relative_to_here(file))
@@ -379,9 +385,10 @@ def load_fault(text: str, topology: Topology) -> Fault:
     fault = validated(_Request, {"fault": entry}, document, rtt=topology.round_trip).fault
     problems = [*single_fault_problems(topology, fault, "fault")]
     repeats = isinstance(fault, TemporaryFault) and fault.every is not None
-    if fault.at or repeats:
-        where = "fault.at" if fault.at else "fault.every"
+    given = {"at": bool(fault.at), "every": repeats, "after": fault.after is not None}
+    for key in (key for key, is_given in given.items() if is_given):
+        where = f"fault.{key}"
         expected = "no such key: a fault injected by hand begins now, once"
-        problems.append(Problem(where, document.texts[where], expected))
+        problems.append(Problem(where, document.texts.get(where, str(fault.after)), expected))
     raise_any(map(document.located, problems))
     return fault

@@ -171,7 +171,7 @@ def _remedy_for_bare_kind(text: str, info: FieldInfo | None) -> str:
 def _remedy_for_type(kind: str, value: object, text: str, location: "_Location") -> str:
     """What to write in place of a value of the wrong type; empty if that is not clear."""
     if kind == "string_type" and isinstance(value, bool | int | float):
-        is_host = location[0] == "workload" and type(value) is int
+        is_host = "workload" in location and type(value) is int
         return f"hosts have names: h{value}" if is_host else f'write it in quotes: "{text}"'
     if kind in {"list_type", "tuple_type"} and isinstance(value, dict):
         return "begin each entry with a dash, or write it in brackets: [{...}]"
@@ -186,7 +186,7 @@ def _remedy_for_type(kind: str, value: object, text: str, location: "_Location")
 
 def _remedy_for_bound(kind: str, text: str, location: "_Location") -> str:
     """What to write in place of a bound with a unit."""
-    if location[:1] != ("expect",) or not kind.startswith("float") or not text[:1].isdigit():
+    if "expect" not in location or not kind.startswith("float") or not text[:1].isdigit():
         return ""
     return "write the number alone: its unit is the end of the metric's name, such as _bps or _rtt"
 

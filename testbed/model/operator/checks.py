@@ -150,6 +150,8 @@ def operator_problems(scenario: Scenario) -> Iterator[Problem]:
             seed=scenario.seed,
         )
 
+    if not scenario.operator:
+        return
     remaining = RemainingPaths(tuple(dict.fromkeys(scenario.flows)), evs_of)
     problems: list[tuple[int, Problem]] = []
     for i, order in sorted(enumerate(scenario.operator), key=lambda each: each[1].at):

@@ -39,6 +39,11 @@ SUMMARY = "summary.json"
 """The results of the run (`Summary`); the last file that is written."""
 
 
+def alone_directory(job: str) -> str:
+    """The directory of the run of a job alone, which is that of a run."""
+    return f"alone/{job}"
+
+
 def table_file(table: str) -> str:
     """The file of a table."""
     return f"{table}.parquet"

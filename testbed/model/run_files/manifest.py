@@ -43,6 +43,7 @@ class Manifest(BaseModel):
         python: the interpreter's version.
         core: whether the protocol core was Python or built as C.
         kernel: its release.
+        host: the name of the machine.
         machine: its architecture.
         cpu: its model.
         cpus: their number.
@@ -68,6 +69,7 @@ class Manifest(BaseModel):
     python: str = ""
     core: str = ""
     kernel: str = ""
+    host: str = ""
     machine: str = ""
     cpu: str = ""
     cpus: int | None = None
@@ -87,6 +89,7 @@ class Manifest(BaseModel):
             seed=scenario.seed,
             packages={package: version(package) for package in packages},
             python=platform.python_version(),
+            host=platform.node(),
             machine=platform.machine(),
             **facts,
         )

@@ -146,12 +146,14 @@ class HostRecord(BaseModel):
 
     Attributes:
         control_bytes: bytes of its control packets on the wire while the workload ran.
+        begun: transfers with an end that it has begun to send, by what they are called.
         refused: packets that it did not accept, by reason.
     """
 
     model_config = ConfigDict(frozen=True)
 
     control_bytes: int = 0
+    begun: dict[str, int] = {}
     refused: dict[str, int] = {}
 
 
@@ -170,6 +172,7 @@ class ProgramRecord(BaseModel):
         ended_s: when it ended, in seconds of the run.
         output: the file of what it printed, in the run directory.
         output_dropped: bytes of its output beyond those that are kept.
+        job: the name of its job, of several.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -183,6 +186,12 @@ class ProgramRecord(BaseModel):
     ended_s: float | None = None
     output: str = ""
     output_dropped: int = 0
+    job: str = ""
+
+    @property
+    def place(self) -> str:
+        """Where it ran: its host, after its job if there are several."""
+        return f"{self.job}/{self.host}" if self.job else self.host
 
     @property
     def ending(self) -> str:

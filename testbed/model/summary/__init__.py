@@ -7,6 +7,8 @@ from testbed.model.summary.metric import Metric, MetricGroup, Quantity, View
 from testbed.model.summary.run import (
     Expectation,
     Integrity,
+    JobFault,
+    JobSummary,
     LinkSummary,
     OperationSummary,
     ProcessMemory,
@@ -24,6 +26,8 @@ __all__ = [
     "FlowFault",
     "FlowSummary",
     "Integrity",
+    "JobFault",
+    "JobSummary",
     "Latency",
     "LinkSummary",
     "Localisation",

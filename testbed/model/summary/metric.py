@@ -22,7 +22,7 @@ from enum import Flag, auto
 from functools import cache
 from itertools import pairwise
 from types import NoneType
-from typing import Any, Self, cast, get_args
+from typing import Any, ClassVar, Self, cast, get_args
 
 from pydantic import (
     BaseModel,
@@ -194,6 +194,9 @@ class MetricGroup(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    left_out: ClassVar[frozenset[str]] = frozenset()
+    """Parts that `summary.json` does not have where they are empty."""
+
     @classmethod
     def metrics(cls) -> tuple[Metric, ...]:
         """The declared metrics, in order; those of base classes first."""
@@ -247,6 +250,7 @@ class MetricGroup(BaseModel):
     @model_serializer(mode="wrap")
     def _short_values_first(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         names = {metric.name for metric in self.metrics()}
+        names |= {part for part in self.left_out if not getattr(self, part)}
         written = {key: value for key, value in write(self).items() if key not in names}
         written |= {
             key: NEVER_IN_JSON if number == NEVER else number for key, number in self.values.items()
@@ -271,7 +275,8 @@ class MetricGroup(BaseModel):
                 **quantity.metric.schema_of_number,
                 "description": description,
             }
-        return {**written, "required": list(properties)}
+        required = [key for key in properties if key not in cls.left_out]
+        return {**written, "required": required}
 
 
 @cache

@@ -2,11 +2,17 @@
 
 from collections.abc import Iterator, Sequence
 from statistics import fmean
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
 
-from testbed.model.errors import ExitStatus
+from testbed.model.errors import ExitStatus, few
 from testbed.model.run_files.run import ProgramRecord
 from testbed.model.summary.combine import least
 from testbed.model.summary.faults import RECOVERED_SHARE, FaultSummary
@@ -14,7 +20,18 @@ from testbed.model.summary.flows import MORE_THAN_SHARE, FlowSummary, Latency
 from testbed.model.summary.localisation import Localisation
 from testbed.model.summary.metric import Comparison, Metric, MetricGroup, View
 from testbed.model.summary.spread import Spread
-from testbed.model.summary.unit import BYTES, NEVER, RATE, RTT, SECONDS, SHARE, US, MaybeNever, Time
+from testbed.model.summary.unit import (
+    BYTES,
+    NEVER,
+    NUMBER,
+    RATE,
+    RTT,
+    SECONDS,
+    SHARE,
+    US,
+    MaybeNever,
+    Time,
+)
 
 State = Literal["trusted", "degraded", "invalid"]
 
@@ -77,7 +94,7 @@ class OperationSummary(MetricGroup):
     run ends."""
 
     begun: Annotated[int, Metric(views=View.USUAL, compared=Comparison())]
-    """Operations that a host has begun; transfers whose start is before the end of the run."""
+    """Operations that a host has begun; transfers of which something was posted."""
 
     count: Annotated[
         int, Metric(title="finished", views=View.USUAL, compared=Comparison("finished"))
@@ -116,6 +133,11 @@ class OperationSummary(MetricGroup):
     for sendrecv, as nccl-tests defines it. Null for others."""
 
     @property
+    def name(self) -> str:
+        """What they are called."""
+        return self.kind
+
+    @property
     def finished(self) -> str:
         """How many finished: `1 of 3 finished, 2 had not begun when the run ended`."""
         if self.planned is None:
@@ -127,6 +149,79 @@ class OperationSummary(MetricGroup):
         if waiting:
             text += f", {waiting:,} had not begun"
         return f"{text} when the run ended" if running or waiting else text
+
+
+class JobFault(MetricGroup):
+    """What a fault meant to the operations of one kind of a job: their median completion times.
+
+    `operation` is what they are called; `index`, `kind` and `target` are the fault's.
+    """
+
+    index: int
+    kind: str
+    target: str
+    operation: str
+    before: Annotated[Time | None, Metric(views=View.REPORT)] = None
+    """Of those that were over when the fault began. Null, as the others: there were none."""
+
+    during: Annotated[Time | None, Metric(views=View.REPORT)] = None
+    """Of those that were under way while it was in force."""
+
+    during_max: Annotated[Time | None, Metric(title="during, longest", views=View.REPORT)] = None
+    """The longest of those."""
+
+    after: Annotated[Time | None, Metric(views=View.REPORT)] = None
+    """Of those that began when it had healed."""
+
+
+class JobSummary(MetricGroup):
+    """One of several jobs, from its start to the end of the run.
+
+    `kind` is that of its workload. `alone` is the run of this job alone, beside which
+    `interference` is measured, relative to the run directory; empty: there is none, and
+    `interference_unknown` says why.
+    """
+
+    job: str
+    kind: str
+    start_s: float
+    alone: str = ""
+    interference_unknown: str = ""
+    hosts: Annotated[int, Metric(views=View.USUAL)]
+    """Hosts that take part."""
+
+    goodput_bps: Annotated[
+        float | None,
+        Metric(RATE, title="goodput", views=View.USUAL, compared=Comparison("goodput", least)),
+    ] = None
+    """Newly placed payload of all its flows per second, from its start to the end of the run. Null:
+    programs of several jobs are on its hosts, and nobody knows whose flows they are."""
+
+    time: Annotated[Time | None, Metric(views=View.USUAL, compared=Comparison("time"))] = None
+    """What the job takes: the median of its operations; of a connection matrix, from its start
+    until its last transfer is done; of programs, from its start until the last has ended. Never: it
+    did not come to that. Null for WRITEs back to back, and for programs that are endless."""
+
+    slowdown: Annotated[
+        float | None, Metric(title="slowdown by faults", views=View.USUAL, compared=Comparison())
+    ] = None
+    """The longest of its operations while a fault is in force, over the median of those before it:
+    the worst of all faults and kinds. Null: there were none to compare."""
+
+    interference: Annotated[
+        MaybeNever | None,
+        Metric(NUMBER, title="interference factor", views=View.USUAL, compared=Comparison()),
+    ] = None
+    """How many times as long it takes beside the other jobs as alone: `time` over its `time` in a
+    run without the others; for WRITEs back to back, the time for as many bytes: goodput alone over
+    `goodput_bps`. 1: they do not slow it down. Null: it was not run alone, or has no time."""
+
+    faults: tuple[JobFault, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The job's."""
+        return self.job
 
 
 class LinkSummary(MetricGroup):
@@ -213,6 +308,7 @@ class Expectation(_Record):
         value: the worst value; NEVER is worse than any number; None if it does not exist there, or
             if nothing was measured.
         holds: whether all values meet the bound; false if nothing was measured.
+        job: the job that sets the bound for itself; empty: the scenario does.
     """
 
     scope: str
@@ -221,6 +317,16 @@ class Expectation(_Record):
     where: str
     value: MaybeNever | None
     holds: bool
+    job: str = ""
+
+    @property
+    def whose(self) -> str:
+        """The scope, after the name of the job if it is of one: `left, operations`."""
+        return f"{self.job}, {self.scope}" if self.job else self.scope
+
+    @model_serializer(mode="wrap")
+    def _job_if_any(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {key: value for key, value in write(self).items() if key != "job" or value}
 
 
 def _in_words(fractions: Sequence[tuple[float, str]], when: str) -> str:
@@ -239,6 +345,8 @@ def _in_words(fractions: Sequence[tuple[float, str]], when: str) -> str:
 
 class Summary(MetricGroup):
     """One run: the content of `summary.json`. `simulated`: in virtual time, on no real machine."""
+
+    left_out = frozenset({"jobs"})
 
     scenario: str
     description: str
@@ -272,11 +380,24 @@ class Summary(MetricGroup):
     flows: tuple[FlowSummary, ...]
     faults: tuple[FaultSummary, ...]
     operations: tuple[OperationSummary, ...] = ()
+    jobs: tuple[JobSummary, ...] = ()
     links: tuple[LinkSummary, ...] = ()
     programs: tuple[ProgramRecord, ...] = ()
     localisation: Localisation | None = None
     memory: tuple[ProcessMemory, ...] = ()
     expectations: tuple[Expectation, ...] = ()
+
+    @property
+    def interference_unknown(self) -> tuple[str, ...]:
+        """Why the interference factor of jobs is not known, a line for each reason."""
+        reasons: dict[str, list[str]] = {}
+        for job in self.jobs:
+            if job.interference_unknown:
+                reasons.setdefault(job.interference_unknown, []).append(job.job)
+        return tuple(
+            f"interference factor of {few(names)} not known: {why}"
+            for why, names in reasons.items()
+        )
 
     @property
     def more_than_share(self) -> str:

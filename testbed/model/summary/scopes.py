@@ -9,6 +9,7 @@ from testbed.model.summary.metric import MetricGroup, Quantity
 from testbed.model.summary.run import (
     Expectation,
     Integrity,
+    JobSummary,
     OperationSummary,
     ProcessMemory,
     Summary,
@@ -69,6 +70,12 @@ SCOPES = {
         "the workload has no operations",
         "unfinished: 0",
     ),
+    "jobs": Scope(
+        (JobSummary,),
+        "every job of several",
+        "there were no jobs",
+        "interference: {at_most: 1.5}",
+    ),
     "processes": Scope(
         (ProcessMemory,),
         "every process of an emulated run",
@@ -82,6 +89,9 @@ SCOPES = {
         "precision: {at_least: 1}",
     ),
 }
+
+JOB_SCOPES = {"job": "jobs", "flows": "flows", "operations": "operations"}
+"""The keys of a job's own `expect:`, and the scopes whose metrics they bound."""
 
 
 def outcome(expectation: Expectation) -> str:

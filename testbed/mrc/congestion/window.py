@@ -7,7 +7,7 @@ from typing import Final
 from testbed.mrc.config import QpConfig
 from testbed.mrc.congestion.control import CongestionController, LossReport, SackReport
 from testbed.mrc.constants import RCVD_BYTES_UNIT, EvMark, NackReason
-from testbed.mrc.recovery.scoreboard import Transmission
+from testbed.mrc.transmission import Transmission
 from testbed.mrc.wire.control import Sack
 from testbed.mrc.wire.datagram import new
 from testbed.mrc.wire.packets import nominal_size

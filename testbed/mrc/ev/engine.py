@@ -1,6 +1,6 @@
 """The EV engine of one queue pair: what it learns about its EVs, and which of them it trusts.
 
-States and transitions are the table of `states.py`; `rotation.py` keeps the active set, `spray.py`
+States and transitions are the table of `entropy.py`; `rotation.py` keeps the active set, `spray.py`
 chooses the EV of each packet, `probing.py` when to probe, `trust.py` how many answers bring an EV
 back.
 
@@ -16,15 +16,14 @@ from typing import Final
 
 from testbed.mrc.congestion.control import RttEstimator
 from testbed.mrc.constants import NEVER
-from testbed.mrc.ev.ev import Ev, EvEvent, EvListing, EvState, Greyness, Plane
+from testbed.mrc.entropy import Ev, EvEntry, EvEvent, EvListing, EvProfile, EvState, Greyness, Plane
 from testbed.mrc.ev.probing import ProbeRoom, ProbeSchedule
-from testbed.mrc.ev.profile import EvEntry, EvProfile
 from testbed.mrc.ev.rotation import Rotation
 from testbed.mrc.ev.selection import SelectorFactory
 from testbed.mrc.ev.spray import selector_of
 from testbed.mrc.ev.trust import EvTrust
 from testbed.mrc.events import Event
-from testbed.mrc.recovery.scoreboard import Transmission
+from testbed.mrc.transmission import Transmission
 
 
 class EvEngine:
@@ -161,14 +160,20 @@ class EvEngine:
         ev = self._evs.get(value)
         if ev is None or ev.state is EvState.DENIED or not self.adaptive:
             return False
+        # A selector hears of every loss, also of one that is excused: its rules are its own.
         self.selector.on_loss(value, reason, now_ns)
         ev.losses += 1
         others_lose = self._trust.record_loss(ev, now_ns)
+        # Out of use already: the loss of a packet sent before. It only says more about the path:
+        # one that delivers what came after the lost packet is grey, unless all lose as much.
         if ev.state is EvState.ASSUMED_BAD:
             self._rotation.apply(ev, EvEvent.PACKET_LOST, now_ns)
             grey = (ev.greyness is Greyness.GREY or delivers) and not others_lose
             ev.greyness = Greyness.GREY if grey else Greyness.NOT_GREY
             return False
+        # A backup may always be condemned. An EV that carries data stays, skipped once, if it is
+        # one of the last (`ev_min_active`), if the packet was lost where all paths meet, or if so
+        # many were condemned in this RTT that congestion is likelier than so many dead paths.
         if ev.slot is not None:
             needed = self._is_needed(ev)
             if needed:  # all that carry data lose packets: none of them is grey

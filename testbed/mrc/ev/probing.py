@@ -24,8 +24,7 @@ from typing import Final
 from testbed.mrc.congestion.control import RttEstimator
 from testbed.mrc.constants import NEVER, REQUEST_ID_MASK
 from testbed.mrc.endpoint import ProbeBudget, Spacing
-from testbed.mrc.ev.ev import Ev, EvState
-from testbed.mrc.ev.profile import EvProfile
+from testbed.mrc.entropy import Ev, EvProfile, EvState
 from testbed.mrc.ev.rotation import Rotation
 
 _MAX_TIMED_OUT: Final = 1024

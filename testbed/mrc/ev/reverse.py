@@ -22,8 +22,8 @@ from typing import Final
 
 from testbed.mrc.congestion.control import RttEstimator
 from testbed.mrc.constants import NEVER
+from testbed.mrc.entropy import EvState
 from testbed.mrc.ev.engine import EvEngine
-from testbed.mrc.ev.ev import EvState
 
 _FRESH_RTTS: Final = 2
 """A proof is valid for this many smoothed RTTs times planes: with one random probe an RTT, each

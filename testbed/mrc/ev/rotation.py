@@ -9,8 +9,18 @@ of `spray.py` go round the slots.
 from random import Random
 from typing import Final
 
-from testbed.mrc.ev.ev import FAILURES, Ev, EvAction, EvEvent, EvState, Plane, Slot, transition
-from testbed.mrc.ev.profile import EvEntry, EvProfile
+from testbed.mrc.entropy import (
+    FAILURES,
+    Ev,
+    EvAction,
+    EvEntry,
+    EvEvent,
+    EvProfile,
+    EvState,
+    Plane,
+    Slot,
+    transition,
+)
 from testbed.mrc.ev.selection import PathSelector
 from testbed.mrc.events import EvChanged, Event
 

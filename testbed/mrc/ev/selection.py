@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from testbed.mrc.ev.ev import EvState
+from testbed.mrc.entropy import EvState
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,7 @@ from collections import deque
 from random import Random
 from typing import Final
 
-from testbed.mrc.ev.ev import Ev, EvEvent, EvState, Plane
-from testbed.mrc.ev.profile import EvProfile
+from testbed.mrc.entropy import Ev, EvEvent, EvProfile, EvState, Plane
 from testbed.mrc.ev.rotation import Rotation
 from testbed.mrc.ev.selection import EvInfo, PathSelector, SelectorFactory
 

@@ -21,8 +21,7 @@ from statistics import median
 from typing import Final
 
 from testbed.mrc.congestion.control import RttEstimator
-from testbed.mrc.ev.ev import Ev, Greyness
-from testbed.mrc.ev.profile import EvProfile
+from testbed.mrc.entropy import Ev, EvProfile, Greyness
 
 # --------------------------------------------------------------------------------------------------
 # Whether an EV loses more than the others can explain: a fault of its path, not of the fabric.

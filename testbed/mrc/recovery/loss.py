@@ -30,7 +30,7 @@ from testbed.mrc.congestion.control import RttEstimator
 from testbed.mrc.constants import NEVER
 from testbed.mrc.ev.engine import EvEngine
 from testbed.mrc.events import Counters, Event, Spurious
-from testbed.mrc.recovery.scoreboard import Transmission
+from testbed.mrc.transmission import Transmission
 
 _REORDER_SHIFT: Final = 2
 """A quarter of the base RTT, as RFC 8985's first reorder window is of the minimum RTT."""

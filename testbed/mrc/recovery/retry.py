@@ -33,8 +33,9 @@ from testbed.mrc.congestion.control import RttEstimator
 from testbed.mrc.constants import MAX_EXPONENTIAL_RETRIES, NEVER
 from testbed.mrc.ev.engine import EvEngine
 from testbed.mrc.recovery.loss import INCAST_RTTS, LossReason
-from testbed.mrc.recovery.scoreboard import Scoreboard, Transmission
+from testbed.mrc.recovery.scoreboard import Scoreboard
 from testbed.mrc.recovery.send_queue import SendQueue
+from testbed.mrc.transmission import Transmission
 
 _MAX_DOUBLINGS: Final = 24
 """As the API's ACK timeout is a power of two with an exponent of at most 24."""

@@ -7,10 +7,20 @@ longer to make.
 from typing import Final, NamedTuple
 
 from testbed.mrc.constants import ECT0
-from testbed.mrc.recovery.scoreboard import Transmission
 
 new: Final = tuple.__new__
 """`new(T, fields)` makes a named tuple in half the time of `T(*fields)`."""
+
+
+class Departure:
+    """What the I/O layer reports of a data packet: how long it waits for its port, in ns."""
+
+    __slots__ = ("port_wait_ns",)
+    port_wait_ns: int
+
+    def set_port_wait(self, wait_ns: int) -> None:
+        """Record how long after it was sent the NIC's port begins to send the packet."""
+        self.port_wait_ns = wait_ns
 
 
 class Datagram(NamedTuple):
@@ -30,7 +40,7 @@ class Datagram(NamedTuple):
     seq: int | None = None
     retransmitted: bool = False
     ecn: int = ECT0
-    transmission: Transmission | None = None
+    transmission: Departure | None = None
 
     @property
     def is_data(self) -> bool:

@@ -19,8 +19,7 @@ from typing import Final
 # What a header of the wire format is: its fields, in words that the codec reads at once.
 #
 # `read` and `build` follow the declaration field by field: slow, for tools and tests. The codec
-#   takes
-# `struct`, `shift` and `mask`.
+# takes `struct`, `shift` and `mask`.
 
 
 _CODES: Final = {8: "B", 16: "H", 32: "I", 64: "Q", 128: "16s"}

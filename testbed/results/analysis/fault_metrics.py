@@ -277,8 +277,9 @@ class FlowTables:
         if end < inf:
             is_short = end - begin <= _SHORT_RTTS * base_rtt_s
             return (begin, begin + base_rtt_s) if is_short else (begin + base_rtt_s, end)
+        begin = max(begin, 0.0)
         last = float(self.delivery.times[-1]) if self.delivery.times.size else 0.0
-        return (0.0 if 0 < last <= base_rtt_s else base_rtt_s), end_s
+        return (begin if begin < last <= begin + base_rtt_s else begin + base_rtt_s), end_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,12 @@
 """From the records of a run to its summary."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from math import inf
 from statistics import median
-from types import SimpleNamespace
 
 import numpy as np
-import polars as pl
 
 from testbed.model.expect import Bound, Expect
 from testbed.model.expect_checks import victim_of
@@ -22,187 +19,29 @@ from testbed.model.summary import (
     FlowFault,
     Integrity,
     LossShare,
-    OperationSummary,
     Summary,
 )
 from testbed.model.summary.combine import Value, total
-from testbed.model.summary.scopes import SCOPES
+from testbed.model.summary.scopes import JOB_SCOPES, SCOPES
 from testbed.model.summary.spread import spreads
-from testbed.model.summary.unit import NEVER, Time
-from testbed.model.workload import BUS_FACTORS, Collective, Connections, Program, members
+from testbed.model.summary.unit import Time
 from testbed.results.analysis.delivery import (
     delivered_point,
     delivery,
     in_order,
 )
-from testbed.results.analysis.estimates import Percentiles
 from testbed.results.analysis.ev_states import ev_spans
 from testbed.results.analysis.fault_metrics import FaultMetrics, FlowTables, time_in_force
 from testbed.results.analysis.flow_metrics import flow_summary, latencies_s, latency
+from testbed.results.analysis.jobs import summarise_jobs
 from testbed.results.analysis.link_metrics import link_summaries, process_memory
 from testbed.results.analysis.localisation import localisation
+from testbed.results.analysis.operations import summarise_operations
 from testbed.results.analysis.trust.contradictions import contradictions
 from testbed.results.analysis.trust.verdict import judge
 from testbed.results.capacity.attainable import attainable_rates
-from testbed.results.records import ARRIVALS, EV_EVENTS, LOSSES, OPERATIONS, TRANSMISSIONS
+from testbed.results.records import ARRIVALS, EV_EVENTS, LOSSES, TRANSMISSIONS
 from testbed.results.run_data import RunData
-
-# --------------------------------------------------------------------------------------------------
-# Completion times of a workload's operations: collectives, training steps, transfers.
-#
-# An operation lasts from when the first of its hosts began it until the last of them is done. The
-# bus bandwidth is that of nccl-tests (doc/PERFORMANCE.md there): the algorithm's bandwidth, size
-# over time, times a factor that makes it comparable to the rate of a host's ports.
-
-
-def completed(table: pl.DataFrame) -> pl.DataFrame:
-    """The operations that all of their hosts finished, in order of their end.
-
-    Columns: kind, number, bytes, hosts, `start` and `end` in seconds of the run.
-    """
-    return (
-        table.group_by("kind", "number", "bytes", "hosts")
-        .agg(start=pl.col("start_t").min(), end=pl.col("t").max(), done=pl.len())
-        .filter(pl.col("done") == pl.col("hosts"))
-        .drop("done")
-        .sort("end", "number")
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """What a workload asked for.
-
-    Attributes:
-        kind: what its operations are called.
-        hosts: how many hosts take part in each.
-        bytes: the size of an operation; of transfers the median.
-        planned: how many it has in all; None if it repeats them until the run ends.
-        begun: how many were begun.
-        unfinished: how many should have finished and did not.
-    """
-
-    kind: str
-    hosts: int
-    bytes: int
-    planned: int | None
-    begun: int
-    unfinished: int
-
-
-def summarise_operations(data: RunData) -> tuple[OperationSummary, ...]:
-    """The operations of the workload, if it has any: what it asked for, and what finished."""
-    workload = data.scenario.workload
-    if isinstance(workload, Connections):
-        return (_summary(data, _transfers(data, workload)),) if workload.with_end else ()
-    if isinstance(workload, Collective):
-        return (_summary(data, _rounds(data, workload)),)
-    if isinstance(workload, Program):
-        return tuple(_reported(data))
-    return ()
-
-
-def _reported(data: RunData) -> Iterator[OperationSummary]:
-    """What programs have reported, kind by kind in order of the first end.
-
-    All hosts that report a kind take part in each of its operations.
-    """
-    table, still_open = data.tables[OPERATIONS], data.run.open_operations
-    kinds = dict.fromkeys([*table["kind"], *(each.kind for each in still_open)])
-    for kind in kinds:
-        rows = table.filter(pl.col("kind") == kind)
-        begun = [each for each in still_open if each.kind == kind]
-        hosts = len({*rows["host"], *(each.host for each in begun)})
-        rows = rows.with_columns(pl.lit(hosts).cast(pl.Int32).alias("hosts")).with_columns(
-            pl.col("bytes").max().over("number")
-        )
-        whole = completed(rows)
-        longest = max(whole["end"] - whole["start"], default=0.0)
-        starts = {each.number: each.start_s for each in begun}
-        asked = _Asked(
-            kind=kind,
-            hosts=hosts,
-            bytes=int(np.median(rows["bytes"])) if rows.height else 0,
-            planned=None,
-            begun=len({*rows["number"], *starts}),
-            unfinished=sum(data.run.duration_s - start > longest for start in starts.values()),
-        )
-        yield _summary(data, asked, whole)
-
-
-def _transfers(data: RunData, workload: Connections) -> _Asked:
-    done = set(data.tables[OPERATIONS]["number"])
-    planned = workload.with_end
-    begun = {
-        number
-        for number, transfer in planned.items()
-        if transfer.start_ns(data.topology) < data.scenario.duration
-    }
-    return _Asked(
-        kind=workload.operation,
-        hosts=1,
-        bytes=int(np.median([transfer.size for transfer in planned.values()])),
-        planned=len(planned),
-        begun=len(begun | done),
-        unfinished=len(planned) - len(done),
-    )
-
-
-def _rounds(data: RunData, workload: Collective) -> _Asked:
-    """A host begins a round when it has finished the one before, the first when the run starts."""
-    hosts = members(workload.hosts, data.topology)
-    table, whole = data.tables[OPERATIONS], completed(data.tables[OPERATIONS])
-    running = dict.fromkeys(hosts, (0, 0.0))  # by host: its round, and when it began it
-    for host, number, end in table.select("host", "number", "t").iter_rows():
-        running[host] = max(running[host], (number + 1, end))
-    begun = 1 + max(number for number, _ in running.values())
-    starts: dict[int, float] = dict(
-        table.group_by("number").agg(pl.col("start_t").min()).iter_rows()
-    )
-    for number, start in running.values():
-        starts[number] = min(starts.get(number, start), start)
-    longest = max(whole["end"] - whole["start"], default=0.0)
-    finished = set(whole["number"])
-    return _Asked(
-        kind=workload.operation,
-        hosts=len(hosts),
-        bytes=workload.sent_bytes(data.topology, data.scenario.transport.qps),
-        planned=None,
-        begun=begun,
-        unfinished=sum(
-            number not in finished and data.run.duration_s - start > longest
-            for number, start in starts.items()
-        ),
-    )
-
-
-_LEAST_S = 1e-9
-
-
-def _summary(
-    data: RunData, asked: _Asked, operations: pl.DataFrame | None = None
-) -> OperationSummary:
-    """The metrics of operations: of these completed ones, or of all."""
-    if operations is None:
-        operations = completed(data.tables[OPERATIONS])
-    never = np.full(asked.unfinished, NEVER)
-    finished_s = (operations["end"] - operations["start"]).clip(_LEAST_S).to_numpy()
-    seconds = np.concatenate([finished_s, never])
-    bits = np.concatenate([operations["bytes"].to_numpy() * 8.0, np.zeros(asked.unfinished)])
-    algorithm_bps = float(np.median(bits / seconds))
-    factor = BUS_FACTORS.get(asked.kind)
-    metrics = SimpleNamespace(
-        **{**vars(Percentiles(seconds)), "count": operations.height},
-        hosts=asked.hosts,
-        bytes=asked.bytes,
-        planned=asked.planned,
-        begun=asked.begun,
-        unfinished=asked.unfinished,
-        algbw_bps=algorithm_bps,
-        busbw_bps=algorithm_bps * factor(asked.hosts) if factor is not None else None,
-    )
-    return OperationSummary.measured(metrics, data.scale, kind=asked.kind)
-
 
 # --------------------------------------------------------------------------------------------------
 # Compares a run's metrics with the bounds that its scenario sets.
@@ -237,6 +76,26 @@ def evaluate(
     )
 
 
+def evaluate_jobs(data: RunData, summary: Summary) -> Iterator[Expectation]:
+    """Compare the bounds that each job sets for itself with the worst value among its own."""
+    jobs = zip(data.scenario.jobs, summary.jobs, data.flows_of_jobs, strict=False)
+    for job, of_job, flows in jobs:
+        measured: dict[str, _Subjects] = {
+            "job": [(job.name, of_job.values)],
+            "flows": [(f.name, f.values) for f in summary.flows if f.flow in (flows or ())],
+            "operations": [
+                (each.kind, each.values)
+                for each in summary.operations
+                if each.kind.startswith(job.label(""))
+            ],
+        }
+        for key, scope in JOB_SCOPES.items():
+            for figure, bound in getattr(job.expect, key).items():
+                values = [(where, numbers[figure]) for where, numbers in measured[key]]
+                worst = _worst(scope, figure, bound, values)
+                yield worst.model_copy(update={"job": job.name})
+
+
 _Subjects = list[tuple[str, Mapping[str, Value]]]
 """The name of each thing that was measured, and its numbers by key."""
 
@@ -248,6 +107,7 @@ def _measured(summary: Summary, victim: tuple[str, str] | None) -> Iterator[tupl
     yield "victim", [(f.name, f.values) for f in summary.flows if (f.src, f.dst) == victim]
     yield "faults", [(f.name, f.values) for f in summary.faults if f.flows_affected]
     yield "operations", [(kind.kind, kind.values) for kind in summary.operations]
+    yield "jobs", [(job.job, job.values) for job in summary.jobs]
     yield "processes", [(memory.process, memory.values) for memory in summary.memory]
     mapper = summary.localisation
     yield "clustermapper", [("the Clustermapper", mapper.values)] if mapper is not None else []
@@ -360,13 +220,15 @@ def summarise(data: RunData, tables: Sequence[FlowTables]) -> Summary:
         over_flows=spreads([(flow.name, flow) for flow in flows if not flow.idle]),
         faults=tuple(map(partial(fault_summary, data), data.faults, effects)),
         operations=summarise_operations(data),
+        jobs=summarise_jobs(data),
         links=link_summaries(data),
         programs=data.run.programs,
         localisation=localisation(data),
         memory=process_memory(data),
     )
     expectations = evaluate(summary, scenario.expect, victim_of(scenario))
-    return summary.model_copy(update={"expectations": expectations})
+    of_jobs = evaluate_jobs(data, summary)
+    return summary.model_copy(update={"expectations": (*expectations, *of_jobs)})
 
 
 def fault_summary(
@@ -400,10 +262,10 @@ def fault_summary(
         **same,
         ev_detection_median=Time.of(median(paths) if paths else None, data.scale),
         ev_detection_last=Time.of(max(paths, default=None), data.scale),
-        requested_s=data.seconds(fault.asked_ns),
+        requested_s=data.seconds(fault.requested_ns),
         effective_s=data.seconds(fault.effective_ns),
         effective_uncertainty_ms=None if uncertainty_ns is None else uncertainty_ns / 1e6,
-        heal_requested_s=data.seconds(fault.heal_asked_ns),
+        heal_requested_s=data.seconds(fault.heal_requested_ns),
         healed_s=data.seconds(fault.healed_ns),
         flows_affected=sum(flow.affected for flow in flows),
         flows_lossy=sum(flow.evs_lossy > 0 for flow in affected),

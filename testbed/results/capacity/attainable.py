@@ -1,5 +1,6 @@
 """What the fabric allows each flow over time, while faults begin and heal and routes change."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -28,10 +29,13 @@ class AttainableRate:
     Attributes:
         starts: when each step begins, in seconds of the run, ascending; the first is -inf.
         rates_bps: the rate from then on, in emulated bits/s.
+        beside_all_bps: the rate before any fault, beside the flows of all jobs; None if all begin
+            at once.
     """
 
     starts: tuple[float, ...]
     rates_bps: tuple[float, ...]
+    beside_all_bps: float | None = None
 
     def at(self, t: float) -> float:
         """The rate at a time, in bits/s."""
@@ -45,7 +49,7 @@ class AttainableRate:
     @property
     def undamaged_bps(self) -> float:
         """The rate before any fault, in bits/s."""
-        return self.rates_bps[0]
+        return self.rates_bps[0] if self.beside_all_bps is None else self.beside_all_bps
 
     def mean_bps(self, start: float, end: float) -> float:
         """The mean rate between two times, in bits/s."""
@@ -84,13 +88,48 @@ def attainable_rates(data: RunData) -> dict[int, Allowed]:
     """What the fabric allows every flow of a run over time, by flow number.
 
     Flows that have nothing to send take no share from others. Theirs is what they would have if all
-    had something to send. Nor do flows of programs that send one after another.
+    had something to send. Nor do flows of programs that send one after another, or those of jobs
+    that have not begun.
     """
     busy = [flow for flow in data.flows if flow.flow not in data.idle]
     rates = _rates_of(data, data.flows) if data.idle else {}
+    if not data.scenario.programs and data.lifetimes:
+        return rates | _rates_of_jobs(data, busy)
     for together in _overlapping(busy, data.lifetimes):
         rates |= _rates_of(data, together)
     return rates
+
+
+def _rates_of_jobs(data: RunData, flows: Sequence[FlowRecord]) -> dict[int, Allowed]:
+    """What the fabric allows flows whose jobs begin one after another, and end with the run."""
+    begins = {flow.flow: data.lifetimes.get(flow.flow, (-np.inf, np.inf))[0] for flow in flows}
+    courses: dict[int, list[tuple[float, Allowed]]] = defaultdict(list)
+    for begin in sorted(set(begins.values())):
+        present = [flow for flow in flows if begins[flow.flow] <= begin]
+        for number, allowed in _rates_of(data, present).items():
+            courses[number].append((begin, allowed))
+    return {
+        number: Allowed(
+            _joined([(begin, allowed.attainable) for begin, allowed in course]),
+            _joined([(begin, allowed.ideal) for begin, allowed in course]),
+        )
+        for number, course in courses.items()
+    }
+
+
+def _joined(course: Sequence[tuple[float, AttainableRate]]) -> AttainableRate:
+    """One rate of several, each of which counts from its time until that of the next."""
+    starts, rates_bps = list[float](), list[float]()
+    ends = [begin for begin, _ in course[1:]]
+    for i, ((begin, rate), end) in enumerate(zip(course, [*ends, np.inf], strict=True)):
+        first = begin if i else -np.inf
+        starts.append(first)
+        rates_bps.append(rate.at(first))
+        for t, bps in zip(rate.starts, rate.rates_bps, strict=True):
+            if first < t < end:
+                starts.append(t)
+                rates_bps.append(bps)
+    return AttainableRate(tuple(starts), tuple(rates_bps), course[-1][1].undamaged_bps)
 
 
 def _overlapping(

@@ -88,7 +88,7 @@ def _estimate_data(value: Estimate | None, *, signed: bool) -> dict[str, Any] | 
 def missed_expectations(summary: Summary) -> list[str]:
     """Each expectation that a run missed, and what was measured instead."""
     return [
-        f"{expected.scope}: {expected.figure} {expected.bound}: {outcome(expected)}"
+        f"{expected.whose}: {expected.figure} {expected.bound}: {outcome(expected)}"
         for expected in summary.expectations
         if not expected.holds
     ]

@@ -71,14 +71,14 @@ def suite_of(summary: Summary, name: str, *, require_trusted: bool = False) -> E
     lost = "" if summary.integrity.intact else "failure"
     case("run", "integrity", lost, "bytes were lost or corrupted")
     for program in summary.programs:
-        case("programs", program.host, "failure" if program.failed else "", program.ending)
+        case("programs", program.place, "failure" if program.failed else "", program.ending)
     for expected in summary.expectations:
         figure = f"{expected.figure} {expected.bound}"
         if usable:
-            case(expected.scope, figure, "" if expected.holds else "failure", outcome(expected))
+            case(expected.whose, figure, "" if expected.holds else "failure", outcome(expected))
         else:
             was = f"; {outcome(expected)}" if not expected.holds else ""
-            case(expected.scope, figure, "skipped", f"the run is {summary.verdict}{was}")
+            case(expected.whose, figure, "skipped", f"the run is {summary.verdict}{was}")
     return _counted(suite)
 
 

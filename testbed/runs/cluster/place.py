@@ -10,14 +10,12 @@ from testbed.model.errors import InputError, did_you_mean
 
 Kind = Literal["local", "dask", "ssh", "slurm"]
 
-FORMS_OF_PLACE = "local, dask:ADDRESS, ssh:HOSTFILE, slurm or slurm:FILE"
+FORMS_OF_PLACE = "local, dask:ADDRESS, ssh:HOSTFILE, slurm or slurm:JOBS"
 
 _OPTION = "--on"
 
-_WORDS = 2
-"""On a line of a host file: an address and a port."""
-
-_PORTS = range(1, 1 << 16)
+EXECUTES = "a worker executes what its scheduler sends"
+"""Why no cluster speaks plain TCP with other machines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +24,7 @@ class Place:
 
     Attributes:
         kind: by what the workers are started; `dask`: they and their scheduler run already.
-        target: the scheduler's address, the file of hosts or that of Slurm's options; empty for
-            none.
+        target: the scheduler's address, the file of hosts or the number of Slurm's jobs.
     """
 
     kind: Kind
@@ -42,8 +39,7 @@ def place_of(text: str) -> Place:
     """Read the value of `--on`.
 
     Raises:
-        InputError: it names no such place, a file that does not exist, or an address that would
-            have runs started over an unprotected network.
+        InputError: there is no such place or file, or others would reach it.
     """
     name, _, target = text.partition(":")
     kind = next((kind for kind in get_args(Kind) if kind == name), None)
@@ -55,18 +51,17 @@ def place_of(text: str) -> Place:
         raise InputError.of(_OPTION, text, "local, without an address")
     if kind == "dask":
         require_protected(target, text)
-    elif target and not Path(target).is_file():
-        expected = "a file with a host on each line" if kind == "ssh" else "a file of its options"
+    if kind == "ssh" and not Path(target).is_file():
+        expected = "a file with a host on each line"
         raise InputError.of(_OPTION, f"{text}: no such file", expected)
+    if kind == "slurm" and target and not (target.isdecimal() and int(target)):
+        remedy = "all else is Dask's configuration, jobqueue.slurm (docs/campaigns.md)"
+        raise InputError.of(_OPTION, text, "slurm:JOBS, the number of jobs", remedy)
     return Place(kind, target)
 
 
-EXECUTES = "a worker executes what its scheduler sends"
-"""Why no cluster speaks plain TCP with other machines."""
-
-
 def is_protected(address: str) -> bool:
-    """Whether others than this machine's users are kept out at an address of Dask: TLS or loopback.
+    """Whether others than this machine's users are kept out at an address: TLS or loopback.
 
     Raises:
         ValueError: it is no address.
@@ -77,15 +72,7 @@ def is_protected(address: str) -> bool:
 
 
 def require_protected(address: str, found: str) -> None:
-    """Refuse plain TCP to another machine: a worker executes whatever its scheduler sends.
-
-    Args:
-        address: of a scheduler.
-        found: what the error says was found.
-
-    Raises:
-        InputError: it is such an address, or none at all.
-    """
+    """Refuse plain TCP to another machine, or no address at all; the error says what was found."""
     expected = "tls://HOST:PORT, or tcp:// on loopback"
     try:
         if is_protected(address):
@@ -108,28 +95,11 @@ def _is_loopback(host: str | None) -> bool:
         return False
 
 
-@dataclass(frozen=True, slots=True)
-class SshHost:
-    """A host of a host file: its address, and what ssh needs to know beside it."""
-
-    address: str
-    user: str = ""
-    port: int = 22
-
-    @property
-    def options(self) -> dict[str, object]:
-        """As options of asyncssh."""
-        options: dict[str, object] = {"port": self.port}
-        if self.user:
-            options["username"] = self.user
-        return options
-
-
-def hosts_in(file: Path) -> list[SshHost]:
-    """The hosts of a host file: one on each line, [USER@]ADDRESS[ PORT]; `#` begins a comment.
+def hosts_in(file: Path) -> list[str]:
+    """The hosts of a host file: one on each line; `#` begins a comment.
 
     Raises:
-        InputError: it cannot be read, names none, or a line has no address or a wrong port.
+        InputError: it cannot be read, names none, or a line has more than a host.
     """
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
@@ -139,15 +109,10 @@ def hosts_in(file: Path) -> list[SshHost]:
     hosts = []
     for number, line in enumerate(lines, 1):
         words = line.partition("#")[0].split()
-        if not words:
-            continue
-        user, _, address = words[0].rpartition("@")
-        port = words[1] if len(words) > 1 else "22"
-        is_port = port.isdecimal() and int(port) in _PORTS
-        if len(words) > _WORDS or not address or not is_port:
-            expected = f"[USER@]ADDRESS [PORT], the port from {_PORTS[0]} to {_PORTS[-1]}"
-            raise InputError.of(f"{file}:{number}", line.strip(), expected)
-        hosts.append(SshHost(address, user, int(port)))
+        if len(words) > 1 or any("@" in word for word in words):
+            remedy = "~/.ssh/config says its user and port"
+            raise InputError.of(f"{file}:{number}", line.strip(), "one host", remedy)
+        hosts += words
     if not hosts:
-        raise InputError.of(str(file), "no host", "a host on each line, such as user@node1")
+        raise InputError.of(str(file), "no host", "a host on each line")
     return hosts

@@ -1,139 +1,160 @@
-"""What a worker does: it says what it can do, and makes runs.
+"""What a worker of a cluster does: it says what its machine can do, and makes runs.
 
-These functions are called on the workers, by name: a worker needs the same version of the testbed.
+This is called on workers, by its names: a worker needs the same version of the testbed.
 """
 
 import asyncio
 import json
 import os
 import platform
+import signal
 import subprocess
 import threading
-import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryFile
 from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
 
 from testbed import interpreter
-from testbed.limits import usable_cpus
 from testbed.model.errors import ExitStatus
 from testbed.model.run_files.layout import SUMMARY
-from testbed.model.summary import State, Summary
-from testbed.results.code_version import code_version, package_version
-from testbed.runs.attempt import Attempt
-from testbed.runs.cluster.attempts import (
-    MOST_LOSSES,
-    attempts_at,
-    begin,
-    campaign_of,
-    finish_lost,
-    lost_in,
-    lost_times,
-    made_meanwhile,
-    write,
-)
-from testbed.runs.cluster.files import StoreFiles, shortage_for
-from testbed.runs.cluster.stopping import is_stopped, stopped_by
-from testbed.runs.job import FORMS, How, Job, JobRecord
+from testbed.results.code_version import code_version
+from testbed.results.scratch import scratch
+from testbed.results.shortage import shortage
+from testbed.runs.cluster.place import EXECUTES, is_protected
+from testbed.runs.job import FORMS, How, Job, JobRecord, identity, identity_of
 from testbed.runs.process import NOT_BEGUN, LocalExecutor
+from testbed.runs.result import Result
+from testbed.runs.store import manifest_of
 from testbed.runs.turns import turn
+
+OF_START = ".cluster-"
+"""How the names of files begin that a command has in a campaign's directory while it uses a
+cluster: certificates, and one by which workers see that the directory is theirs as well."""
+
+MOST_PACKED_BYTES = 64 << 20
+"""The largest run that comes back by Dask, from a worker that does not have the directory."""
 
 _KEPT_CHARACTERS = 200
 """Of what a failed command printed, from its end."""
 
 _DOCTOR_S = 25.0
+_MEASURING_S = 40.0
 
 _TURN_S = 20.0
-"""How long a worker waits for its turn to measure what its machine carries, while the command waits
-for its answer."""
+"""How long a worker waits for its turn to measure what its machine carries."""
 
 _TAKEN = "another campaign emulates there, so what the machine carries cannot be measured now"
 
 
-async def describe(*, emulates: bool, dask_worker: Any, at_start: bool = True) -> dict[str, Any]:
-    """What this worker's machine is, and what it can do.
-
-    Args:
-        emulates: whether runs will be emulated: then it is examined as well (`examine`).
-        dask_worker: the worker; Dask gives it.
-        at_start: whether the campaign waits for the answer; a command of an earlier version does
-            not say.
-    """
-    description = {
-        "id": dask_worker.id,
-        "listens": dask_worker.listener.listen_address,
-        **await asyncio.to_thread(_description),
-    }
-    examined = await examine(emulates=True, at_start=at_start) if emulates else {}
-    return description | examined
+def dask_setup(_worker: object) -> None:
+    """Leave the session of the terminal, whose Ctrl-C the command handles (Dask's preload)."""
+    os.setsid()
+    os.chdir(interpreter.NEUTRAL)
 
 
-async def examine(*, emulates: bool, at_start: bool = False) -> dict[str, Any]:
-    """What `testbed doctor` finds on this worker's machine, its CPU, and what it carries.
+class Campaign:
+    """What a campaign has on this worker; its plugin there holds it."""
 
-    Args:
-        emulates: whether runs will be emulated: then that is tried as root, and what the machine
-            carries is measured unless it is known. Else both are as they are known without.
-        at_start: whether the campaign waits for the answer.
-    """
-    return await asyncio.to_thread(_examination, emulates, _TURN_S if at_start else None)
+    def __init__(self, name: str, worker: Any, *, emulates: bool) -> None:
+        """Find out what the machine can do, and say so in an event, while the worker goes on."""
+        self._ends: set[Callable[[], object]] = set()
+        self._describing = asyncio.create_task(self._describe(name, worker, emulates=emulates))
+
+    async def _describe(self, name: str, worker: Any, *, emulates: bool) -> None:
+        listens = worker.listener.listen_address
+        try:
+            answer = await asyncio.to_thread(_description, listens, emulates=emulates)
+        except Exception as error:  # noqa: BLE001 - the command reports it
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        host = {"directory": worker.local_directory, "host": platform.node()}
+        worker.log_event(name, host | answer)
+
+    @contextmanager
+    def ended_by(self, end: Callable[[], object]) -> Iterator[None]:
+        """Have the end of the campaign call a function during a block."""
+        self._ends.add(end)
+        try:
+            yield
+        finally:
+            self._ends.discard(end)
+
+    async def end(self) -> None:
+        """End what is made, and wait for that."""
+        await asyncio.gather(*(asyncio.to_thread(end) for end in (*self._ends,)))
 
 
-def _description() -> dict[str, Any]:
-    return {
-        "host": platform.node(),
-        "kernel": f"{platform.system()} {platform.release()} {platform.machine()}",
-        "python": platform.python_version(),
-        "cpus": usable_cpus(),
-        "code": code_version(),
-        "package": package_version(),
-        "user": os.geteuid(),
-    }
+def _campaign(name: str) -> Campaign | None:
+    """The campaign on this worker; None: it has ended."""
+    from distributed import get_worker
+
+    return getattr(get_worker().plugins.get(name), "campaign", None)
 
 
-def _examination(emulates: bool, turn_s: float | None) -> dict[str, Any]:
-    as_root = _as_root() if emulates else ()
+# --- what the machine can do ----------------------------------------------------------------------
+
+
+def _description(listens: str, *, emulates: bool) -> dict[str, Any]:
+    """Why it makes no runs, by their form, and what it carries."""
+    if not is_protected(listens):
+        reason = (
+            f"it speaks plain TCP at {listens}, and {EXECUTES} "
+            "(start it with TLS, or on the scheduler's machine with --host 127.0.0.1)"
+        )
+        return {"unfit": dict.fromkeys(FORMS, reason)}
+    if not emulates:
+        return {}
+    as_root = _as_root()
     doctor = _doctor(*as_root)
-    if emulates and doctor["able"] and "capacity" not in doctor:
-        doctor = _measured(doctor, as_root, turn_s)
-    machine, calibration = doctor.pop("machine", {}), doctor.pop("capacity", None)
-    return {"cpu": machine.get("cpu", ""), "calibration": calibration, "doctor": doctor}
+    if doctor["able"] and "capacity" not in doctor:
+        doctor = _measured(doctor, as_root)
+    if doctor["able"]:
+        unmeasured = doctor.get("unmeasured", "")
+        return {"calibration": doctor.get("capacity"), "unmeasured": unmeasured}
+    findings = doctor.get("findings", ())
+    missing = [each["name"] for each in findings if each["required"] and not each["ok"]]
+    failed = f"testbed doctor fails there: {doctor.get('error', 'no reason given')}"
+    return {"unfit": {"emulated": f"it lacks: {', '.join(missing)}" if missing else failed}}
 
 
-def _measured(
-    doctor: dict[str, Any], as_root: Sequence[str], turn_s: float | None
-) -> dict[str, Any]:
-    """What `testbed doctor` finds here, with what the machine carries, when no other emulates.
-
-    Args:
-        doctor: what it finds without.
-        as_root: what comes before a command that needs root.
-        turn_s: how long to wait for others that emulate, in seconds; None: as long as it takes.
-    """
+def _measured(doctor: dict[str, Any], as_root: Sequence[str]) -> dict[str, Any]:
+    """What `testbed doctor` finds here, with what the machine carries, when no other emulates."""
     stopped, has_waited = threading.Event(), threading.Event()
-    if turn_s is not None:
-        timer = threading.Timer(turn_s, stopped.set)
-        timer.daemon = True
-        timer.start()
+    timer = threading.Timer(_TURN_S, stopped.set)
+    timer.daemon = True
+    timer.start()
     with turn(stopped, has_waited.set) as is_ours:
         if has_waited.is_set() and "capacity" in (found := _doctor(*as_root)):
             return found  # another worker of this machine has measured it
         if not is_ours:
             return doctor | {"able": False, "error": _TAKEN}
-        measured = _doctor(*as_root, options=("--measure",))
-    return measured if measured["able"] else doctor
+        measured = _doctor(*as_root, options=("--measure",), limit_s=_MEASURING_S)
+    if measured["able"]:
+        return measured
+    # A worker that is not root cannot end what sudo has started, which then measures to its end.
+    found = _doctor(*as_root)
+    why = measured.get("error", "testbed doctor --measure fails there")
+    return found if "capacity" in found else doctor | {"unmeasured": why}
 
 
-def _doctor(*as_root: str, options: Sequence[str] = ()) -> dict[str, Any]:
+def _doctor(
+    *as_root: str, options: Sequence[str] = (), limit_s: float = _DOCTOR_S
+) -> dict[str, Any]:
     """What `testbed doctor` finds here."""
     command = [*as_root, *interpreter.TESTBED, "doctor", "--json", *options]
     remedy = f"; {_sudo_rule()}" if as_root else ""
     try:
         done = interpreter.run(
-            command, capture_output=True, timeout=_DOCTOR_S, encoding="utf-8", errors="replace"
+            command, capture_output=True, timeout=limit_s, encoding="utf-8", errors="replace"
         )
     except (OSError, subprocess.TimeoutExpired) as error:
+        cause = error.__context__ or error  # it cannot be killed where sudo has started it
+        if isinstance(cause, subprocess.TimeoutExpired):
+            did = " ".join(("testbed doctor", *options))
+            return {"able": False, "error": f"{did} took longer than {limit_s:g} s there"}
         return {"able": False, "error": f"{type(error).__name__}: {error}{remedy}"}
     try:
         return dict(json.loads(done.stdout))
@@ -162,29 +183,39 @@ def _as_root() -> tuple[str, ...]:
     return () if os.geteuid() == 0 else ("sudo", "-n")
 
 
+# --- what it makes --------------------------------------------------------------------------------
+
+
 def make(
-    fields: dict[str, Any], store: str, call: str, known: Collection[str] = ()
+    fields: dict[str, Any], campaign: str, directory: str, known: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Make a run and leave it in the store.
+    """Make a run in the campaign's directory; where that is not there, pack it.
 
     Args:
         fields: those of the `Job`.
-        store: the campaign's: a directory, the same for all machines, or an fsspec address.
-        call: what tells this call from all others; before its last `/` stands the name of the event
-            that stops the campaign.
-        known: its finished runs that the command knows: one that is not among them is not made
-            again, whatever command had asked for it.
+        campaign: its name.
+        directory: its directory.
+        known: its finished runs that the command knows, by their paths there. Another one is not
+            made again: a worker has made it that was lost then, or whose command was killed.
 
     Returns:
-        The fields of the `JobRecord`.
+        `record`: the fields of the `JobRecord`; `host`: who has made it; `packed`: its files.
     """
-    from distributed import get_worker
-
-    worker = get_worker().id
-    if is_stopped(campaign_of(call)):  # this was sent when the command was about to end
-        return asdict(replace(NOT_BEGUN, worker=worker))
-    record = _record(_job(fields), store, call, worker, known)
-    return asdict(replace(record, worker=record.worker or worker))
+    packed = None
+    try:
+        job = _job(fields)
+        require_sound(job)
+        if (Path(directory) / f"{OF_START}{campaign}").is_file() and os.access(directory, os.W_OK):
+            record = _made(job, campaign, Path(directory), known)
+        else:
+            with scratch("testbed-runs-") as place:
+                record = _made(job, campaign, place)
+                record, packed = _packed(record, job, place)
+    except Exception as error:  # noqa: BLE001 - the command reports it
+        reason = shortage(error, Path(directory)) or f"{type(error).__name__}: {error}"
+        message = f"{platform.node()}: {reason}"
+        record = JobRecord(ExitStatus.MACHINE_CANNOT, 0.0, message=message)
+    return {"record": asdict(record), "host": platform.node(), "packed": packed}
 
 
 def _job(fields: Mapping[str, Any]) -> Job:
@@ -192,11 +223,7 @@ def _job(fields: Mapping[str, Any]) -> Job:
 
 
 def require_sound(job: Job) -> None:
-    """Check what a job asks for, which root may make.
-
-    Raises:
-        ValueError: it is no form, or a folder outside of the campaign's.
-    """
+    """Check what a job asks for, which root may make: a form, and a folder of the campaign's."""
     if job.form not in FORMS:
         raise ValueError(f"a job's form is {job.form!r}, expected one of {', '.join(FORMS)}")
     folder = PurePosixPath(job.folder)
@@ -204,75 +231,81 @@ def require_sound(job: Job) -> None:
         raise ValueError(f"a job's folder is {job.folder!r}, expected one of the campaign's")
 
 
-def _record(job: Job, store: str, call: str, worker: str, known: Collection[str] = ()) -> JobRecord:
-    """What became of a job that was made here."""
-    try:
-        require_sound(job)
-        files = StoreFiles(store)
-        earlier = attempts_at(job, files)
-        lost = lost_in(earlier, call)
-        made = next((a for a in earlier if a.call == call and a.ended is not None), None)
-        made = made or finish_lost(job, files, earlier, call)  # before it handed that on
-        made = made or made_meanwhile(job, files, earlier, known)
-        if made is not None:
-            return _record_of(made, lost)
-        if len(lost) >= MOST_LOSSES:
-            seconds, message = time.time() - lost[0].began, f"{job.name}: {lost_times(len(lost))}"
-            record = JobRecord(ExitStatus.MACHINE_CANNOT, seconds, message=message)
-            return replace(record, lost=len(lost), lost_s=seconds)
-        attempt = begin(job, files, earlier, call, worker)
+def _made(job: Job, campaign: str, directory: Path, known: Collection[str] = ()) -> JobRecord:
+    """What became of a job that is made below a directory, or is there already."""
+    if (ours := _campaign(campaign)) is None:
+        return NOT_BEGUN
+    if (there := _made_before(job, directory, known)) is not None:
+        return there
+    executor = LocalExecutor(directory, as_root=_as_root())
 
-        def is_wanted() -> bool:
-            nonlocal made
-            if job.form == "emulated":  # it may have waited for its turn
-                made = made_meanwhile(job, files, attempts_at(job, files), known)
-            return made is None
+    def is_wanted() -> bool:
+        nonlocal there
+        if job.form == "emulated":  # it may have waited for its turn
+            there = _made_before(job, directory, known)
+        return there is None
 
-        try:
-            record, verdict = _made(job, files, call, is_wanted)
-        except Exception as error:  # noqa: BLE001 - as below
-            record, verdict = _cannot(error, store), None
-        ended = {"ended": time.time(), "verdict": verdict}
-        ended |= {name: getattr(record, name) for name in ("status", "run", "message")}
-        write(job, files, attempt.model_copy(update=ended))
-        return _counting_losses(record, attempt, lost) if made is None else _record_of(made, lost)
-    except Exception as error:  # noqa: BLE001 - each file system of a store has errors of its own
-        return _cannot(error, store)
+    with ours.ended_by(executor.stop):
+        if _campaign(campaign) is None:  # it has ended just now
+            return NOT_BEGUN
+        record = executor.run(job, is_wanted)
+    return there or record
 
 
-def _record_of(made: Attempt, lost: Sequence[Attempt]) -> JobRecord:
-    """The record of a job that another call of this function has made, by its attempt."""
-    seconds = (made.ended or made.began) - made.began
-    record = JobRecord(made.status or 0, seconds, made.run, made.message)
-    return _counting_losses(record, made, [a for a in lost if a.began != made.began])
+def finished_runs(directory: Path, job: Job) -> list[str]:
+    """The finished runs with a job's folder and seed, oldest first, relative to the directory."""
+    return sorted(
+        f"{job.folder}/{file.parent.name}"
+        for file in (directory / job.folder).glob(f"[0-9]*-{job.seed}*/{SUMMARY}")
+        if file.parent.name.split("-")[1] == str(job.seed)  # TIME-SEED, or TIME-SEED-NUMBER
+    )
 
 
-def _made(
-    job: Job, files: StoreFiles, call: str, is_wanted: Callable[[], bool]
-) -> tuple[JobRecord, State | None]:
-    """Make a run and keep it in the store; its record, and whether it can be trusted."""
-    with files.workplace() as directory:
-        executor = LocalExecutor(directory, as_root=_as_root())
-        with stopped_by(campaign_of(call), executor.stop):
-            record = executor.run(job, is_wanted)
-        for path in (job.file, job.log):
-            files.keep(directory / path, str(path))
-        if record.run is None:
-            return record, None
-        summary = (directory / record.run / SUMMARY).read_text(encoding="utf-8")
-        run = files.keep_run(directory / record.run, record.run)
-        return replace(record, run=run), Summary.model_validate_json(summary).verdict
+def _made_before(job: Job, directory: Path, known: Collection[str]) -> JobRecord | None:
+    """The newest finished run that is just this job's, and not known."""
+    wanted = identity(job.form, job.scenario, code_version())
+    for run in reversed(finished_runs(directory, job)):
+        if run not in known and identity_of(manifest_of(directory / run)) == wanted:
+            made = Result(directory / run)
+            status = made.summary.exit_status(require_trusted=job.how.require_trusted)
+            return JobRecord(status, made.seconds, run)
+    return None
 
 
-def _cannot(error: Exception, store: str) -> JobRecord:
-    """The record of a run that this machine cannot make, or not keep."""
-    reason = shortage_for(error, store)
-    message = f"{platform.node()}: {reason or f'{type(error).__name__}: {error}'}"
-    return JobRecord(ExitStatus.MACHINE_CANNOT, 0.0, message=message)
+def _packed(record: JobRecord, job: Job, directory: Path) -> tuple[JobRecord, bytes | None]:
+    """A record, and its files in an archive; without a run if that is too large to come back."""
+    places = [directory / path for path in (job.file, job.log, record.run) if path is not None]
+    files = [
+        file for place in places for file in (place, *sorted(place.rglob("*"))) if file.exists()
+    ]
+    with TemporaryFile(dir=directory) as packed:
+        with ZipFile(packed, "w", ZIP_DEFLATED) as archive:
+            for file in files:
+                archive.write(file, file.relative_to(directory))
+        if (size := packed.tell()) > MOST_PACKED_BYTES:
+            message = (
+                f"{platform.node()}: the run takes {size >> 20} MiB, and no more than "
+                f"{MOST_PACKED_BYTES >> 20} come back by Dask; give all machines the directory"
+            )
+            return replace(
+                record, status=ExitStatus.MACHINE_CANNOT, run=None, message=message
+            ), None
+        packed.seek(0)
+        return record, packed.read()
 
 
-def _counting_losses(record: JobRecord, attempt: Attempt, lost: Sequence[Attempt]) -> JobRecord:
-    """A record with how many workers were lost before this attempt, and how much time with them."""
-    lost_s = attempt.began - min((each.began for each in lost), default=attempt.began)
-    lost_s = max(lost_s, 0.0)  # an earlier command's may have begun before
-    return replace(record, lost=len(lost), lost_s=lost_s, worker=attempt.worker)
+def call_until_ended(campaign: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function whose work is done by processes; they are ended with the campaign."""
+    thread, ours = threading.get_native_id(), _campaign(campaign)
+    if ours is None:
+        return None
+    with ours.ended_by(lambda: _end_children(thread)):
+        return function(*arguments)
+
+
+def _end_children(thread: int) -> None:
+    """End the processes that a thread of this process has started."""
+    children = Path(f"/proc/self/task/{thread}/children")
+    for pid in children.read_text(encoding="ascii").split() if children.exists() else ():
+        with suppress(ProcessLookupError):
+            os.kill(int(pid), signal.SIGTERM)

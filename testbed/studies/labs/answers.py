@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.model.errors import InputError, Problem, RefusedValueError, did_you_mean, raise_any
 from testbed.model.files.reading import Document, read_document
+from testbed.rights import reading_for
 from testbed.studies.labs.assignment import Assignment
 from testbed.studies.labs.lab import (
     AddressAnswer,
@@ -116,7 +117,8 @@ def read_answers(file: Path, assignment: Assignment) -> Document:
         remedy = f"rename {similar[0]} to {ANSWERS}" if similar else _NEW
         found = "a directory" if file.is_dir() else "no such file"
         raise InputError.of(str(file), found, "your answers", remedy)
-    document = read_document(file, as_text=True, remedy=_NEW)
+    with reading_for(file.parent):
+        document = read_document(file, as_text=True, remedy=_NEW)
     raise_any(document.problems)
     lab = assignment.directory.lab
     known = tuple(task.id for task in lab.questions if not task.is_score)

@@ -14,9 +14,10 @@ from testbed.model.files.catalog import find_scenario
 from testbed.model.files.reading import Document, read_document
 from testbed.model.files.scenarios import nominal, scenario_of
 from testbed.model.scenario import Scenario
+from testbed.rights import reading_for
 from testbed.studies.labs.lab import Task
 from testbed.studies.labs.library import START, LabDirectory
-from testbed.studies.labs.students import draw, filled, seed_of
+from testbed.studies.labs.students import draw, filled, may_read, seed_of
 
 _SPACES = re.compile(r"\s+")
 
@@ -65,10 +66,15 @@ class Assignment:
         return self._scenario(run, self.drawn, self.files or self.directory.path / START)
 
     def code_digest(self, run: str) -> str:
-        """A digest of the student's code that a run uses, as it is now; empty if it uses none."""
+        """A digest of the student's code that a run uses, as it is now; empty if it uses none.
+
+        Raises:
+            InputError: a file cannot be read.
+        """
         files = self.directory.lab.runs[run].code_files
         place = self.files or self.directory.path / START
-        contents = [p.read_bytes() if (p := place / f).is_file() else b"" for f in files]
+        with reading_for(place), may_read():
+            contents = [p.read_bytes() if (p := place / f).is_file() else b"" for f in files]
         return hashlib.sha256(b"\0".join(contents)).hexdigest() if files else ""
 
     def _scenario(self, run: str, drawn: Mapping[str, Any], files: Path) -> Scenario:
@@ -83,7 +89,9 @@ class Assignment:
                 raise InputError.of(str(file), found, "your code", remedy)
             settings[key] = str(files / code)
         try:
-            scenario = scenario_of(self._document(planned.scenario), nominal, settings)
+            document = self._document(planned.scenario)
+            with reading_for(files), may_read():
+                scenario = scenario_of(document, nominal, settings)
         except InputError as error:  # in the student's terms: the file, not the key that names it
             located = [
                 replace(problem, where=str(places.get(problem.where, problem.where)))

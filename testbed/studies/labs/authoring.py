@@ -76,7 +76,7 @@ def new_lab(name: str, labs: Path) -> Path:
         InputError: the name is not of the form NN-slug, or the lab exists or cannot be made.
     """
     if not _NAME.fullmatch(name):
-        raise InputError.of("NAME", name, "a number of two digits and a short name: 11-my-lab")
+        raise InputError.of("NAME", name, "a number of two digits and a short name: 12-my-lab")
     path = labs / name
     if path.exists():
         raise InputError.of("NAME", str(path), "a lab that does not exist")

@@ -14,9 +14,11 @@ from testbed.model.summary.metric import MetricGroup, Quantity
 from testbed.model.summary.scopes import SCOPES
 from testbed.results.ev_paths import with_paths
 from testbed.results.records import TABLE_OF_NAME
+from testbed.rights import reading_for
 from testbed.studies.labs.assignment import Assignment
 from testbed.studies.labs.lab import StudentFigure
 from testbed.studies.labs.quantities import factor, show_quantity
+from testbed.studies.labs.students import may_read
 
 if TYPE_CHECKING:
     import polars as pl
@@ -53,7 +55,8 @@ class Evidence:
 
         if run not in self._data:
             try:
-                self._data[run] = load_run(self.runs[run])
+                with reading_for(self.runs[run]), may_read():
+                    self._data[run] = load_run(self.runs[run])
             except InputError as error:
                 raise InputError([replace(p, remedy=_again(run)) for p in error.problems]) from None
         return self._data[run]
@@ -69,7 +72,8 @@ class Evidence:
         if run not in self._summaries:
             file = self.runs[run] / SUMMARY
             try:
-                text = file.read_text(encoding="utf-8")
+                with reading_for(file.parent):
+                    text = file.read_text(encoding="utf-8")
                 self._summaries[run] = Summary.model_validate_json(text)
             except (OSError, ValueError):  # pydantic's error is one, too
                 expected = "the metrics of a run"
@@ -163,8 +167,8 @@ def _groups(summary: Summary, scope: str) -> list[MetricGroup]:
             return [*summary.flows]
         case "faults":
             return [fault for fault in summary.faults if fault.flows_affected]
-        case "operations":
-            return [*summary.operations]
+        case "operations" | "jobs":
+            return [*getattr(summary, scope)]
         case "clustermapper" if summary.localisation is not None:
             return [summary.localisation]
         case _:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from testbed.model.errors import InputError
-from testbed.rights import acting_for
+from testbed.rights import reading_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,8 @@ class Journal:
             InputError: a line is no entry.
         """
         try:
-            text = self.path.read_text(encoding="utf-8")
+            with reading_for(self.path.parent):
+                text = self.path.read_text(encoding="utf-8")
         except FileNotFoundError:
             return ()
         except (OSError, UnicodeDecodeError) as error:
@@ -64,7 +65,7 @@ class Journal:
         self.entries()  # raises if a line is no entry
         entry = Entry(kind, in_utc(datetime.now(UTC)), content)
         try:
-            with acting_for(self.path.parent):
+            with reading_for(self.path.parent):
                 self._write(f"{entry.to_line()}\n".encode())
         except OSError as error:
             found = (error.strerror or str(error)).lower()

@@ -31,13 +31,14 @@ from testbed.results.records import (
 )
 from testbed.results.run_directory import LATEST, RunDirectory
 from testbed.results.scratch import scratch
-from testbed.rights import acting_for
+from testbed.rights import acting_for, reading_for
 from testbed.runs.job import How, planned_run, slowed
 from testbed.runs.making import make
 from testbed.runs.many import made_here
 from testbed.runs.store import Store
 from testbed.studies.labs.grading.limits import CPU_S, slowness
 from testbed.studies.labs.grading.records import differing_tables
+from testbed.studies.labs.students import may_read
 from testbed.studies.labs.work import EMULATED, RESULTS, SEALED, STATE, Work
 
 if TYPE_CHECKING:
@@ -315,10 +316,11 @@ def unseal(work: Work) -> list[Path]:
 
 def _shows(sealed: Path, shown: Path) -> bool:
     """Whether a student's copy has the tables of a run, and not those of an earlier one."""
-    return all(
-        (shown / file.name).is_file() and filecmp.cmp(file, shown / file.name)
-        for file in _unsealed(sealed)
-    )
+    with reading_for(shown.parent), may_read():
+        return all(
+            (shown / file.name).is_file() and filecmp.cmp(file, shown / file.name)
+            for file in _unsealed(sealed)
+        )
 
 
 def _unsealed(sealed: Path) -> list[Path]:
@@ -328,7 +330,7 @@ def _unsealed(sealed: Path) -> list[Path]:
 
 def _show(sealed: Path, shown: Path, *, whole: bool) -> None:
     """Replace a student's copy of a run, such that a crash leaves no part of one."""
-    with acting_for(shown.parent):
+    with reading_for(shown.parent), may_read():
         _replace(sealed, shown, whole=whole)
 
 

@@ -4,7 +4,8 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from types import ModuleType
@@ -82,6 +83,20 @@ def checked_name(where: str, name: str) -> str:
     long = len(name) > MAX_NAME
     found = f"{name[:20]}..., {len(name)} characters" if long else name or "nothing"
     raise InputError.of(where, found, f"a name of 1 to {MAX_NAME} printable characters")
+
+
+@contextmanager
+def may_read() -> Iterator[None]:
+    """Read files of a student in a block.
+
+    Raises:
+        InputError: one cannot be read, such as a link to a file that the student may not read.
+    """
+    try:
+        yield
+    except OSError as error:
+        found = (error.strerror or str(error)).lower()
+        raise InputError.of(str(error.filename), found, "a file that you may read") from None
 
 
 def seed_of(key: str, lab: str) -> int:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from testbed.model.errors import InputError, did_you_mean
 from testbed.model.run_files.layout import table_file
 from testbed.results.ev_paths import with_paths
+from testbed.rights import reading_for
 from testbed.studies.labs.runs import shown_directory
 from testbed.studies.labs.work import Work
 
@@ -67,7 +68,10 @@ def read_table(
     if begin_s > end_s:
         raise InputError.of("--from", f"{begin_s:g} s", f"a time before that of --to, {end_s:g} s")
     try:
-        frame = pl.read_parquet(files[table])
+        with reading_for(work.path):
+            content = files[table].open("rb")
+        with content:
+            frame = pl.read_parquet(content)
     except (OSError, pl.exceptions.PolarsError):
         remedy, file = f"make it again: testbed lab run {run}", str(files[table])
         raise InputError.of(file, "a damaged file", "a table of the run", remedy) from None

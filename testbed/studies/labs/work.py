@@ -16,7 +16,7 @@ from testbed.model.errors import InputError, did_you_mean
 from testbed.model.files.catalog import relative_to_here
 from testbed.model.run_files.layout import SUMMARY
 from testbed.results.code_version import code_version
-from testbed.rights import acting_for
+from testbed.rights import acting_for, reading_for
 from testbed.studies.labs.answers import ANSWERS, questions_digest, read_answers, template
 from testbed.studies.labs.assignment import Assignment
 from testbed.studies.labs.evidence import Evidence
@@ -307,7 +307,8 @@ def begun_by(path: Path) -> tuple[str, str] | None:
         path: a work directory, whose journal may be damaged behind its first entry.
     """
     try:
-        text = (path / STATE / JOURNAL).read_text(encoding="utf-8", errors="replace")
+        with reading_for(path):
+            text = (path / STATE / JOURNAL).read_text(encoding="utf-8", errors="replace")
         content = next(parse_entries(text, path)).content
         student = str(content["student"])
         return student, checked_key(str(content["key"]), student)

@@ -1,6 +1,7 @@
 """The rows of the paper as a document: claim, commands, figures, verdict."""
 
-from collections.abc import Collection, Sequence
+import textwrap
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from testbed.studies.paper.outcome import Answer
 
 Row = ReportRow[PublishedOutcome]
+
+WIDTH = 120
+"""Columns of the document's prose; tables are as wide as they are."""
 
 
 def picture_name(number: str, form: Form) -> str:
@@ -63,19 +67,33 @@ def as_document(rows: Sequence[Row], pictures: str, drawn: Collection[str]) -> s
         "seeds": _seeds,
     }
     kept = [outcome for row in rows for outcome in row.existing]
-    return environment.get_template("rows.md.j2").render(
+    document = environment.get_template("rows.md.j2").render(
         rows=rows,
         pictures=pictures,
         drawn=drawn,
         sums=sums_of(rows),
         groups=dict(zip(("row of the paper", "own study"), apart(rows), strict=True)),
-        machines=_each_once([machine for outcome in kept for machine in outcome.machines]),
-        commits=_each_once([commit for outcome in kept for commit in outcome.commits]),
+        machines=tuple(dict.fromkeys(machine for outcome in kept for machine in outcome.machines)),
     )
+    return "".join(f"{line}\n" for line in _wrapped(document.splitlines()))
 
 
-def _each_once(names: Sequence[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(names))
+def _wrapped(lines: Iterable[str]) -> Iterator[str]:
+    """The lines of a document, with none of its prose wider than `WIDTH`."""
+    listing = False
+    for line in lines:
+        listing ^= line.startswith("```")
+        if listing or not line or line.startswith(("|", "#", "!", "```")):
+            yield line
+        else:
+            indent = "  " if line.startswith("- ") else ""
+            yield from textwrap.wrap(
+                line,
+                WIDTH,
+                subsequent_indent=indent,
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
 
 
 def _anchor(row: Row) -> str:

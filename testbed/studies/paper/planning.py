@@ -16,7 +16,7 @@ from testbed.model.scenario import Scenario
 from testbed.runs.job import FIRST_SEED, FORMS, Form, PlannedRun, planned_run, slowed
 from testbed.runs.store import Store
 from testbed.studies.paper.figure import PaperFigure, Variant
-from testbed.studies.paper.registry import FIGURES
+from testbed.studies.paper.registry import BY_NAME, FIGURES
 
 # --------------------------------------------------------------------------------------------------
 # How much an emulated scenario is slowed down so that a machine carries it.
@@ -75,14 +75,15 @@ def select_figures(numbers: Sequence[str], *, large: bool = False) -> tuple[Pape
     Raises:
         InputError: there is no such figure.
     """
-    names = [name for figure in FIGURES for name in figure.names]
+    known = (*FIGURES, *BY_NAME)
+    names = [name for figure in known for name in figure.names]
     unknown = [number for number in numbers if number not in names]
     if unknown:
         expected = f"one of {', '.join(names)}"
         raise InputError.of("FIG", unknown[0], expected, did_you_mean(unknown[0], names))
     if not numbers:
         return tuple(figure for figure in FIGURES if large or not figure.large)
-    return tuple(figure for figure in FIGURES if {*figure.names} & {*numbers})
+    return tuple(figure for figure in known if {*figure.names} & {*numbers})
 
 
 def forms_of(figure: PaperFigure, requested: Sequence[Form]) -> tuple[Form, ...]:

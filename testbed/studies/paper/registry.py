@@ -19,6 +19,7 @@ from testbed.studies.paper.experiments.paths import PATHS
 from testbed.studies.paper.experiments.permutation import PERMUTATION
 from testbed.studies.paper.experiments.rates import SEND_RECEIVE, TABLE
 from testbed.studies.paper.experiments.scale import SCALE
+from testbed.studies.paper.experiments.training import TRAINING
 from testbed.studies.paper.experiments.uplinks import UNEQUAL_LINKS, UPLINKS
 from testbed.studies.paper.figure import PaperFigure
 
@@ -45,3 +46,6 @@ FIGURES: tuple[PaperFigure, ...] = (
     UNEQUAL_LINKS,
     *SCALE,
 )
+
+BY_NAME: tuple[PaperFigure, ...] = (TRAINING,)
+"""Those that are made only if they are named, as they need what the testbed does not bring."""

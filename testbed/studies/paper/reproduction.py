@@ -11,7 +11,7 @@ from testbed.studies.paper.figure import PaperFigure
 from testbed.studies.paper.judging import judge
 from testbed.studies.paper.outcome import FigureOutcome, OutcomeStore
 from testbed.studies.paper.planning import Plan
-from testbed.studies.paper.registry import FIGURES
+from testbed.studies.paper.registry import BY_NAME, FIGURES
 from testbed.studies.paper.report import ReportRow, as_json, as_markdown, render
 
 
@@ -47,9 +47,10 @@ def reproduce(
             if (runs := plan.runs.get((figure.number, form))) is not None:
                 outcomes.append(judge(figure, runs, failures, plan.store, outcome_store))
     rows = []
-    for figure in FIGURES:
+    for figure in (*FIGURES, *BY_NAME):
         last = {form: store.load(figure) for form, store in outcome_stores.items()}
-        rows.append(ReportRow(figure, last, outcome_stores))
+        if figure in FIGURES or any(last.values()):
+            rows.append(ReportRow(figure, last, outcome_stores))
     place = RunDirectory(directory)
     place.write("report.html", render(rows))
     place.write("table.json", json.dumps(as_json(rows), indent=1) + "\n")

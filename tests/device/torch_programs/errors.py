@@ -64,6 +64,8 @@ def main() -> None:
     refused("quantized", lambda: dist.broadcast(torch.empty(2, dtype=torch.qint8), 0))
     refused("sparse", lambda: dist.all_reduce(ones(2).to_sparse()))
     refused("reduction", lambda: dist.all_reduce(ones(2), dist.ReduceOp.BAND))
+    lists = [[torch.empty(2) for _ in range(size)]]
+    refused("operation", lambda: dist.all_gather_coalesced(lists, [ones(2)]))
     refused("no source", lambda: dist.recv(ones(2)))
     pair = dist.new_group([0, 1])
     group = dist.new_group([*range(size)])

@@ -15,11 +15,12 @@ import polars as pl
 from testbed.model.fabric.names import link_of
 from testbed.model.faults.record import OPENFLOW
 from testbed.model.faults.targets import CONTROLLER
+from testbed.model.jobs import Job
 from testbed.model.run_files.health import HealthSample, mean_busy, mean_stolen
 from testbed.model.summary import FlowSummary, Integrity, State
 from testbed.model.summary.unit import SECONDS
 from testbed.model.units import NS_PER_S, show_duration, show_number, show_share
-from testbed.model.workload import Connections, Program
+from testbed.model.workload import Connections
 from testbed.results.analysis.trust.lateness import (
     Level,
     Reason,
@@ -400,17 +401,28 @@ def _early_end(data: RunData) -> Reasons:
     Programs send when they like, or not at all. Transfers without end are no operations: if there
     are no others, the workload is as one of WRITEs back to back.
     """
-    workload = data.scenario.workload
-    if isinstance(workload, Program):
+    if data.scenario.programs:
         return
+    arrivals = data.tables[ARRIVALS]
+    for job, flows in zip(data.scenario.job_list, data.flows_of_jobs, strict=True):
+        of_job = arrivals
+        if data.scenario.jobs:
+            of_job = arrivals.filter(pl.col("flow").is_in([*(flows or ())]))
+        for level, sentence in _early_end_of(data, job, of_job):
+            yield level, f"job {job.name}: {sentence}" if job.name else sentence
+
+
+def _early_end_of(data: RunData, job: Job, arrivals: pl.DataFrame) -> Reasons:
+    workload = job.workload
     has_operations = workload.operation is not None
     if isinstance(workload, Connections):
         has_operations = bool(workload.with_end)
-    last = data.tables[ARRIVALS]["t"].max()
+    last = arrivals["t"].max()
     if not isinstance(last, float):
         yield Level.INVALID, "no data arrived"
     elif has_operations:
-        if not data.tables[OPERATIONS].height:
+        kind = job.label(str(workload.operation))
+        if kind not in data.tables[OPERATIONS]["kind"]:
             yield Level.INVALID, NOTHING_FINISHED
     else:
         early_s, duration_s = data.run.duration_s - last, data.run.duration_s

@@ -29,8 +29,10 @@ LABELLED_LEFT = 0.6
 """Share of the axis from which on a label stands left of its mark, for lack of room."""
 
 
-def draw(data: RunData, tables: Sequence[FlowTables], summary: Summary) -> Drawing:
-    """Draw `goodput`: a row for each flow."""
+def draw(data: RunData, tables: Sequence[FlowTables], summary: Summary) -> Drawing | None:
+    """Draw `goodput`: a row for each flow; none where programs have opened no queue pair."""
+    if not tables:
+        return None
     shown = tables[:MAX_FLOWS]
     fault = next(iter(fault_rows.measured(summary)), None)
     many = fault_rows.rows(summary)

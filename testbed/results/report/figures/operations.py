@@ -5,7 +5,7 @@ import polars as pl
 
 from testbed.model.summary import Summary
 from testbed.model.summary.unit import MS, NEVER, US
-from testbed.results.analysis.metrics import completed
+from testbed.results.analysis.operations import completed
 from testbed.results.records import OPERATIONS
 from testbed.results.report.figures import fault_rows, style
 from testbed.results.report.figures.style import Drawing
@@ -25,7 +25,8 @@ def draw(data: RunData, summary: Summary) -> Drawing | None:
         lasted_s = ends - of_kind["start"].to_numpy()
         unit = style.time_unit(lasted_s.max())
         lasted = lasted_s * unit.per_s
-        line = "" if kind.kind == "transfer" else "-"  # transfers of a matrix go side by side
+        side_by_side = kind.kind.endswith("transfer")  # those of a matrix
+        line = "" if side_by_side else "-"
         over_time.plot(ends, lasted, f"o{line}", color=style.BLUE, markersize=3, linewidth=0.8)
         for fault in fault_rows.measured(summary):
             style.shade(over_time, *fault_rows.in_force(fault, data.run.duration_s))

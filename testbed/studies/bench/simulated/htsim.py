@@ -206,7 +206,7 @@ def run(program: Path, scenario: Scenario) -> Sample:
         arguments += ["-sender_cc_only", "-sender_cc_algo", "nscc", "-end", "10000"]
         cost = cost_of([program, *arguments, "-o", place / "log"], place)
     done = sorted(float(us) for us in _FINISHED.findall(cost.output))
-    pairs = len(scenario.workload.directions(scenario.topology))
+    pairs = len(scenario.flows)
     if cost.status or len(done) != pairs:
         last = cost.output[-300:].strip()
         raise RuntimeError(
@@ -237,8 +237,8 @@ def topology_text(scenario: Scenario) -> str:
 def matrix_text(scenario: Scenario) -> str:
     """The pairs in htsim's format of connection matrices."""
     topology = scenario.topology
-    pairs = scenario.workload.directions(topology)
-    size = scenario.workload.longest_bytes(topology, 1)
+    pairs = [(src, dst) for src, dst, _ in scenario.flows]
+    size = scenario.longest_bytes
     number = {host.name: i for i, host in enumerate(topology.hosts)}
     lines = [
         f"{number[src]}->{number[dst]} id {i} start 0 size {size}"

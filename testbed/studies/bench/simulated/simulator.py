@@ -91,7 +91,7 @@ def permutation(leaves: int, hosts_per_leaf: int, seed: int) -> Scenario:
 def ideal_ns(scenario: Scenario) -> float:
     """How long the message takes alone: its packets at line rate, and one packet's way."""
     topology = scenario.topology
-    packets = -(-scenario.workload.longest_bytes(topology, 1) // PAYLOAD_MTU)
+    packets = -(-scenario.longest_bytes // PAYLOAD_MTU)
     packet_ns = topology.wire_bytes * 8 * NS_PER_S / (topology.planes * topology.port_rate_bps)
     return packets * packet_ns + topology.one_way_ns(3) + 3 * packet_ns
 

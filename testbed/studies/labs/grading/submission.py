@@ -13,12 +13,12 @@ from testbed.model.errors import InputError, Problem, printable
 from testbed.model.run_files.layout import MANIFEST
 from testbed.results.code_version import code_version
 from testbed.results.whole_file import whole_file
-from testbed.rights import acting_for
+from testbed.rights import acting_for, reading_for
 from testbed.studies.labs.answers import ANSWERS
 from testbed.studies.labs.journal import Entry, parse_entries
 from testbed.studies.labs.lab import FORMAT_VERSION
 from testbed.studies.labs.library import START
-from testbed.studies.labs.students import MAX_NAME, checked_name
+from testbed.studies.labs.students import MAX_NAME, checked_name, may_read
 from testbed.studies.labs.work import JOURNAL, STATE, Work
 
 SUBMISSION = "submission.json"
@@ -105,12 +105,12 @@ def submit(work: Work, into: Path) -> Path:
         into: the directory of the file; it is called after the lab and the student.
 
     Raises:
-        InputError: it cannot be written.
+        InputError: it cannot be written, or a file of the work cannot be read.
     """
     if not work.answers.is_file():
         work.read_answers()  # says what is missing
-    directory = work.assignment.directory
-    name = f"{directory.name}-{_in_file_name(work.student or 'alone')}.zip"
+    content = _content(work)
+    name = f"{work.assignment.directory.name}-{_in_file_name(work.student or 'alone')}.zip"
     begun = work.start.content
     facts = {key: begun.get(key, "") for key in ("lab", "student", "key", "questions")}
     facts |= {"code": code_version(), "testbed": describe_version()}
@@ -122,22 +122,32 @@ def submit(work: Work, into: Path) -> Path:
             zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive,
         ):
             archive.writestr(SUBMISSION, json.dumps({"format_version": FORMAT_VERSION, **facts}))
-            archive.write(work.path / STATE / JOURNAL, JOURNAL)
-            archive.write(work.answers, ANSWERS)
-            for brought in _files_from_start(work):
-                archive.write(work.path / brought, f"{FILES}/{brought.as_posix()}")
-            for run in directory.lab.runs:
-                entry = work.counted_run(run)
-                if entry is None:
-                    continue
-                for record in sorted((work.path / str(entry.content["directory"])).iterdir()):
-                    if record.suffix in _SUFFIXES:
-                        archive.write(record, f"{RUNS}/{run}/{record.name}")
+            for place, of_file in content.items():
+                archive.writestr(place, of_file)
     except OSError as error:
         found = (error.strerror or str(error)).lower()
         remedy = "name a directory that exists: --into DIR"
         raise InputError.of(str(path), found, "a file that can be written", remedy) from None
     return path
+
+
+def _content(work: Work) -> dict[str, bytes]:
+    """The files that a student hands in, each by its place in the submission.
+
+    Raises:
+        InputError: one cannot be read, such as a link to a file that the student may not read.
+    """
+    files = {JOURNAL: work.path / STATE / JOURNAL, ANSWERS: work.answers}
+    files |= {f"{FILES}/{path.as_posix()}": work.path / path for path in _files_from_start(work)}
+    counted = {run: work.counted_run(run) for run in work.assignment.directory.lab.runs}
+    with reading_for(work.path), may_read():
+        for run, entry in counted.items():
+            if entry is None:
+                continue
+            for record in sorted((work.path / str(entry.content["directory"])).iterdir()):
+                if record.suffix in _SUFFIXES:
+                    files[f"{RUNS}/{run}/{record.name}"] = record
+        return {place: file.read_bytes() for place, file in files.items()}
 
 
 def notes(work: Work) -> list[str]:

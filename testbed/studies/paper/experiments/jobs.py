@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from testbed.model.errors import RunFailedError
-from testbed.results.analysis.metrics import completed
+from testbed.results.analysis.operations import completed
 from testbed.results.records import OPERATIONS
 from testbed.results.report.figures import style
 from testbed.runs.result import Result

@@ -11,6 +11,13 @@
  * behind the queue: a lost packet has used its share of the link, and packets in the queue when a
  * blackhole begins are swallowed as they leave.
  *
+ * The queue is two numbers. `served` is how many bytes the port could have sent since it began: its
+ * rate times the time, in epochs of one rate each. `finish` is the count at which the last byte that
+ * was accepted will have left; a packet adds its length to whichever of both is greater. So the
+ * backlog is `finish - served`, and it shrinks with time although nothing runs. The priority class
+ * has a `finish` of its own, and its bytes are part of the other one's too, so that the others wait
+ * for them, as under HTB behind it. CPUs change a `finish` by compare and swap; there are no locks.
+ *
  * One pair of programs serves all links: the interface's index, which is unique in the fabric,
  * selects the record. The two ports of a link have the indexes 2n and 2n + 1.
  */
@@ -323,6 +330,11 @@ int port(struct __sk_buff *skb)
 	priority = d->priority_classes >> p.dscp & 1;
 	queued = ahead(d, served, priority);
 
+	/*
+	 * Trimming first, as in UET switches: what would wait too long is cut to its headers, which
+	 * travel in the priority class and overtake the queue, so that the receiver can ask again
+	 * within a round trip. It is dropped only if even that queue is full.
+	 */
 	if ((d->trimmable_classes >> p.dscp & 1) && queued + len > d->trim_bytes &&
 	    (left = trimmed_length(skb, d, &p, len))) {
 		if (ahead(d, served, 1) + left > d->limit_bytes) {
@@ -339,6 +351,7 @@ int port(struct __sk_buff *skb)
 		add(priority ? &d->full_priority_packets : &d->full_packets, 1);
 		return TC_ACT_SHOT;
 	}
+	/* Marked on arrival, by the queue that it finds: what leaves later was marked earlier. */
 	if (p.ecn && p.ecn != ECN_CE && marks(d, queued)) {
 		set_class_of_both(skb, &p, ECN_MASK, ECN_CE);
 		add(&d->marked_packets, 1);

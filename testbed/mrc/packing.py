@@ -2,7 +2,7 @@
 
 from testbed.mrc.config import QpConfig
 from testbed.mrc.constants import ECT0
-from testbed.mrc.recovery.scoreboard import Transmission
+from testbed.mrc.transmission import Transmission
 from testbed.mrc.wire.codec import encode_write
 from testbed.mrc.wire.control import Nack, Sack
 from testbed.mrc.wire.datagram import Datagram, new

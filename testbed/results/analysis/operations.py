@@ -1,0 +1,187 @@
+"""Completion times of operations: collectives, training steps, transfers, what programs report.
+
+An operation lasts from when the first of its hosts began it until the last of them is done. The bus
+bandwidth is that of nccl-tests (doc/PERFORMANCE.md there): the algorithm's bandwidth, size over
+time, times a factor that makes it comparable to the rate of a host's ports.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import numpy as np
+import polars as pl
+
+from testbed.model.jobs import Job
+from testbed.model.summary import OperationSummary
+from testbed.model.summary.unit import NEVER
+from testbed.model.units import NS_PER_S
+from testbed.model.workload import BUS_FACTORS, Collective, Connections, Program, members
+from testbed.results.analysis.estimates import Percentiles
+from testbed.results.records import OPERATIONS
+from testbed.results.run_data import RunData
+
+
+def completed(table: pl.DataFrame) -> pl.DataFrame:
+    """The operations that all of their hosts finished, in order of their end.
+
+    Columns: kind, number, bytes, hosts, `start` and `end` in seconds of the run.
+    """
+    return (
+        table.group_by("kind", "number", "bytes", "hosts")
+        .agg(start=pl.col("start_t").min(), end=pl.col("t").max(), done=pl.len())
+        .filter(pl.col("done") == pl.col("hosts"))
+        .drop("done")
+        .sort("end", "number")
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a workload asked for.
+
+    Attributes:
+        kind: what its operations are called.
+        hosts: how many hosts take part in each.
+        bytes: the size of an operation; of transfers the median.
+        planned: how many it has in all; None if it repeats them until the run ends.
+        begun: how many were begun.
+        unfinished: how many should have finished and did not.
+    """
+
+    kind: str
+    hosts: int
+    bytes: int
+    planned: int | None
+    begun: int
+    unfinished: int
+
+
+def operations_of(data: RunData, job: Job) -> pl.DataFrame:
+    """The operations of a job that all of their hosts finished, as `completed` gives them."""
+    if isinstance(job.workload, Program):
+        reported = [rows for _, rows in _reported_rows(data, job)]
+        return completed(pl.concat([_rows(data), *reported]))
+    return completed(_rows(data, job.label(str(job.workload.operation))))
+
+
+def summarise_operations(data: RunData) -> tuple[OperationSummary, ...]:
+    """The operations of all jobs that have any: what was asked for, and what finished."""
+    return tuple(each for job in data.scenario.job_list for each in summaries_of(data, job))
+
+
+def summaries_of(data: RunData, job: Job) -> Iterator[OperationSummary]:
+    """The operations of a job, kind by kind."""
+    workload = job.workload
+    if isinstance(workload, Program):
+        yield from _reported(data, job)
+        return
+    table = _rows(data, job.label(str(workload.operation)))
+    if isinstance(workload, Connections) and workload.with_end:
+        yield _summary(data, _transfers(data, job, workload, table), completed(table))
+    elif isinstance(workload, Collective):
+        yield _summary(data, _rounds(data, job, workload, table), completed(table))
+
+
+def _rows(data: RunData, kind: str = "") -> pl.DataFrame:
+    """What the hosts have recorded of a kind of operation."""
+    return data.tables[OPERATIONS].filter(pl.col("kind") == kind)
+
+
+def _reported_rows(data: RunData, job: Job) -> Iterator[tuple[str, pl.DataFrame]]:
+    """What the programs of a job have recorded of each kind, in order of the first end.
+
+    All hosts that report a kind take part in each of its operations.
+    """
+    still_open = data.run.open_operations
+    kinds = dict.fromkeys([*data.tables[OPERATIONS]["kind"], *(each.kind for each in still_open)])
+    for kind in kinds:
+        if not job.name or kind.startswith(job.label("")):
+            rows = _rows(data, kind)
+            begun = (each.host for each in still_open if each.kind == kind)
+            hosts = pl.lit(len({*rows["host"], *begun})).cast(pl.Int32).alias("hosts")
+            yield kind, rows.with_columns(hosts, pl.col("bytes").max().over("number"))
+
+
+def _reported(data: RunData, job: Job) -> Iterator[OperationSummary]:
+    for kind, rows in _reported_rows(data, job):
+        begun = [each for each in data.run.open_operations if each.kind == kind]
+        whole = completed(rows)
+        longest = max(whole["end"] - whole["start"], default=0.0)
+        starts = {each.number: each.start_s for each in begun}
+        asked = _Asked(
+            kind=kind,
+            hosts=len({*rows["host"], *(each.host for each in begun)}),
+            bytes=int(np.median(rows["bytes"])) if rows.height else 0,
+            planned=None,
+            begun=len({*rows["number"], *starts}),
+            unfinished=sum(data.run.duration_s - start > longest for start in starts.values()),
+        )
+        yield _summary(data, asked, whole)
+
+
+def _transfers(data: RunData, job: Job, workload: Connections, table: pl.DataFrame) -> _Asked:
+    done = set(table["number"])
+    planned = workload.with_end
+    kind = job.label(workload.operation)
+    begun = sum(host.begun.get(kind, 0) for host in data.run.hosts.values())
+    return _Asked(
+        kind=kind,
+        hosts=1,
+        bytes=int(np.median([transfer.size for transfer in planned.values()])),
+        planned=len(planned),
+        begun=max(len(done), begun),
+        unfinished=len(planned) - len(done),
+    )
+
+
+def _rounds(data: RunData, job: Job, workload: Collective, table: pl.DataFrame) -> _Asked:
+    """A host begins a round when it has finished the one before, the first when the job starts."""
+    hosts = members(workload.hosts, data.topology)
+    whole = completed(table)
+    running = dict.fromkeys(hosts, (0, job.start / NS_PER_S))  # by host: its round, and its begin
+    for host, number, end in table.select("host", "number", "t").iter_rows():
+        running[host] = max(running[host], (number + 1, end))
+    begun = 1 + max(number for number, _ in running.values())
+    starts: dict[int, float] = dict(
+        table.group_by("number").agg(pl.col("start_t").min()).iter_rows()
+    )
+    for number, start in running.values():
+        starts[number] = min(starts.get(number, start), start)
+    longest = max(whole["end"] - whole["start"], default=0.0)
+    finished = set(whole["number"])
+    return _Asked(
+        kind=job.label(workload.operation),
+        hosts=len(hosts),
+        bytes=workload.sent_bytes(data.topology, data.scenario.transport.qps),
+        planned=None,
+        begun=begun,
+        unfinished=sum(
+            number not in finished and data.run.duration_s - start > longest
+            for number, start in starts.items()
+        ),
+    )
+
+
+_LEAST_S = 1e-9
+
+
+def _summary(data: RunData, asked: _Asked, operations: pl.DataFrame) -> OperationSummary:
+    """The metrics of operations: what was asked for, and these that were completed."""
+    never = np.full(asked.unfinished, NEVER)
+    finished_s = (operations["end"] - operations["start"]).clip(_LEAST_S).to_numpy()
+    seconds = np.concatenate([finished_s, never])
+    bits = np.concatenate([operations["bytes"].to_numpy() * 8.0, np.zeros(asked.unfinished)])
+    algorithm_bps = float(np.median(bits / seconds))
+    factor = BUS_FACTORS.get(asked.kind.rpartition("/")[2])
+    metrics = SimpleNamespace(
+        **{**vars(Percentiles(seconds)), "count": operations.height},
+        hosts=asked.hosts,
+        bytes=asked.bytes,
+        planned=asked.planned,
+        begun=asked.begun,
+        unfinished=asked.unfinished,
+        algbw_bps=algorithm_bps,
+        busbw_bps=algorithm_bps * factor(asked.hosts) if factor is not None else None,
+    )
+    return OperationSummary.measured(metrics, data.scale, kind=asked.kind)
