@@ -167,6 +167,46 @@ def test_shells_complete_it(base: Environment, shell: str) -> None:
     assert "incast" not in printed
 
 
+DEAD_LINK = """
+name: dead-link
+topology: clos-4plane
+duration: 5 min
+workload: {kind: program, command: [unused]}
+timeline:
+  - {kind: blackhole, target: h0--p0_t0_0, at: 4 s, for: 4 s}
+expect:
+  run: {bytes_lost: 0, qps_in_error: 0}
+"""
+
+
+@pytest.mark.skipif(shutil.which("ib_write_bw") is None, reason="needs perftest")
+def test_the_base_runs_programs_through_a_dead_link_without_root(base: Environment) -> None:
+    """As nobody, who may get no rights, where root tests it."""
+    script = (
+        "if [ $RANK = 0 ]; then exec ib_write_bw -d mrc0 -n 600; fi; "
+        "sleep 2; exec ib_write_bw -d mrc0 -n 600 h0"
+    )
+    place = base.directory / "nobodys"
+    place.mkdir()
+    file = place / "dead-link.yaml"
+    file.write_text(DEAD_LINK, encoding="utf-8")
+    command: list[str | Path] = [base.path / "bin/testbed", "device", "-n", "2"]
+    command += ["--scenario", file, "--no-figures", "--", "sh", "-c", script]
+    if os.geteuid() == 0:
+        shutil.chown(place, "nobody")
+        for parent in base.directory.parents:
+            parent.chmod(parent.stat().st_mode | 0o011)
+        rights = "--reuid=nobody", "--regid=nogroup", "--clear-groups", "--no-new-privs"
+        command = ["setpriv", *rights, "env", f"HOME={place}", f"TMPDIR={place}", *command]
+    status, printed = _run(*command, cwd=place)
+    assert status in (ExitStatus.AS_EXPECTED, ExitStatus.UNTRUSTED), printed
+    (run,) = (place / "results/dead-link").glob("2*")
+    summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
+    assert summary["faults"][0]["packets_lost"] > 0
+    assert [bound["holds"] for bound in summary["expectations"]] == [True, True]
+    assert not any(program["failed"] for program in summary["programs"])
+
+
 def test_the_base_simulates_reports_and_checks(base: Environment) -> None:
     status, printed = base.testbed("simulate", "link-failure", "--results", "results")
     assert status == ExitStatus.AS_EXPECTED, printed
