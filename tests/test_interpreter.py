@@ -28,6 +28,7 @@ SOURCES = {
 """The text of each file, by its name."""
 
 BY_THEMSELVES = {
+    "examples/train.py": "names the Python that lacks torch, and starts none",
     "testbed/host/own_worker.py": "has Python's own library alone, and starts itself with -I",
     "scripts/hatch_build.py": "builds the package, which it cannot import",
     "testbed/interpreter.py": "is the one place",

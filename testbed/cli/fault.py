@@ -181,7 +181,7 @@ def _show(records: list[dict[str, Any]], *, as_json: bool) -> None:
 
     console = stdout()
     for record in records:
-        requested_ns, effective_ns = record["asked_ns"], record["effective_ns"]
+        requested_ns, effective_ns = record["requested_ns"], record["effective_ns"]
         if record["error"]:
             state = f"failed: {record['error']}"
         elif record["healed_ns"]:

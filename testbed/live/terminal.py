@@ -58,7 +58,7 @@ def _flows(run_state: RunState, snapshot: Snapshot) -> Table:
         state = run_state.flows.get(flow.flow)
         if state is not None:
             table.add_row(
-                flow.name,
+                f"{flow.name} ({flow.job})" if flow.job else flow.name,
                 show_rate(state.goodput_bps or 0),
                 show_size(state.cwnd_bytes or 0),
                 show_size(state.inflight_bytes or 0),

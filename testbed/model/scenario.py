@@ -79,7 +79,7 @@ class Scenario(Part):
         default=None,
         strict=True,
         description="whether each job is also run alone, to see how much the others slow it down; "
-        f"default: in simulated runs of at most {ALONE_AT_MOST} jobs",
+        f"default: in simulated runs of at most {ALONE_AT_MOST} jobs, and where it is bounded",
     )
     transport: Transport = Field(default=Mrc(), description="how they send it")
     timeline: tuple[Fault, ...] = Field(default=(), description="the faults, in any order")
@@ -145,7 +145,10 @@ class Scenario(Part):
 
     def run_alone(self, *, simulated: bool) -> tuple[Job, ...]:
         """The jobs that a run of it also makes alone."""
-        usual = simulated and len(self.jobs) <= ALONE_AT_MOST
+        bounded = [self.expect.jobs, *(job.expect.job for job in self.jobs)]
+        usual = (simulated and len(self.jobs) <= ALONE_AT_MOST) or any(
+            "interference" in bounds for bounds in bounded
+        )
         wanted = usual if self.interference is None else self.interference
         return self.jobs if wanted and len(self.jobs) > 1 else ()
 

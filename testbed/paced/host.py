@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from testbed.device.server import NicServer
 from testbed.emulation.endpoint.base_device import BaseDevice
@@ -19,15 +19,14 @@ from testbed.mrc.wire.kinds import WireOptions
 from testbed.sim.egress import Egress
 from testbed.sim.engine import Engine, Event
 from testbed.sim.fabric import Fabric
+from testbed.sim.host import SIMULATED_ROUNDS_PER_RTT
 from testbed.sim.packet import Packet
-
-ROUNDS_PER_RTT: Final = 40
-"""Rounds of a host in a base RTT, at most, as of the emulation's endpoints. What a program posts
-does not wait for the next."""
 
 
 class PacedHost(Event):
     """One host. As an event it is the host's next round. Times in ns, of the fabric.
+
+    It has as many rounds as a simulated host, but what a program posts does not wait for one.
 
     Attributes:
         node: which one it is.
@@ -69,7 +68,7 @@ class PacedHost(Event):
         self._raw = raw
         self._engine = engine
         self._worked = worked
-        self._round_ns = max(topology.propagation_rtt_ns // ROUNDS_PER_RTT, 1)
+        self._round_ns = max(topology.propagation_rtt_ns // SIMULATED_ROUNDS_PER_RTT, 1)
         self._egress = Egress(topology, node, engine, fabric, hosts, self._round_ns)
         self._rounds: Rounds | None = None
         self._dark: set[int] = set()

@@ -198,7 +198,7 @@ class RunData:
         """When each fault was in force: from its request to its healing or the end, in seconds."""
         end = self.run.duration_s
         return tuple(
-            (self.seconds(fault.asked_ns) or 0.0, self.seconds(fault.healed_ns) or end)
+            (self.seconds(fault.requested_ns) or 0.0, self.seconds(fault.healed_ns) or end)
             for fault in self.faults
         )
 
@@ -250,7 +250,7 @@ def load_run(directory: Path) -> RunData:
         scenario=scenario,
         manifest=manifest,
         run=run,
-        faults=tuple(sorted(faults, key=lambda fault: fault.asked_ns)),
+        faults=tuple(sorted(faults, key=lambda fault: fault.requested_ns)),
         health=tuple(health),
         tables={table: _table(directory, table) for table in TABLES},
     )

@@ -1,13 +1,17 @@
-"""Many runs: those that are missing are made, and those again that cannot be trusted."""
+"""Many runs: those that are missing are made, those again that cannot be trusted; how far it is."""
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import inf
 
 from testbed.model.errors import ExitStatus
 from testbed.model.progress import Progress
+from testbed.model.summary import State
+from testbed.model.units import show_wait
 from testbed.rights import acting_for
 from testbed.runs.job import (
     FORMS,
@@ -21,7 +25,6 @@ from testbed.runs.job import (
     error_of,
 )
 from testbed.runs.process import LocalExecutor
-from testbed.runs.progress import CampaignProgress
 from testbed.runs.result import Result
 from testbed.runs.store import Store
 
@@ -33,6 +36,9 @@ REPEAT_S = 30 * 60.0
 
 _REPORT_S = 1.0
 """How often progress is reported."""
+
+_MOST = 0.99
+"""The share of a campaign that time alone can complete."""
 
 
 @dataclass(frozen=True)
@@ -220,7 +226,7 @@ class _Making:
     ) -> Iterator[tuple[JobKey, bool]]:
         """Make each of some runs of one form; yield its key, and whether it may be made again."""
         form = runs[0].job.form
-        progress = CampaignProgress(runs, self.pool.slots(form), self.progress, what, made_before)
+        progress = _CampaignProgress(runs, self.pool.slots(form), self.progress, what, made_before)
         pending: dict[Future[JobRecord], tuple[PlannedRun, bool]] = {}
         waiting = iter(runs)
         try:
@@ -302,6 +308,89 @@ class _Budget:
             self._remaining_s += planned.expected_s(self._factor)
         if stop_if_late and record.run is None and record.status == ExitStatus.UNTRUSTED:
             self.cut_short.add(planned.job.key)
+
+
+@dataclass
+class _CampaignProgress:
+    """Reports the progress of some runs of one form, with an estimate of the time left.
+
+    Attributes:
+        runs: those that are to be made.
+        slots: how many are made at a time now.
+        progress: called with the run that was started last, and the share of time passed.
+        what: what they are called: `simulated run`.
+        made_before: how many others of the campaign are there already; they are counted.
+    """
+
+    runs: Sequence[PlannedRun]
+    slots: int
+    progress: Progress
+    what: str
+    made_before: int = 0
+    _started: int = 0
+    _done_s: float = 0.0
+    _ended: int = 0
+    _trusted: int = 0
+    _failed: int = 0
+    _cut_short: int = 0
+    _name: str = ""
+    _share: float = 0.0
+    _began: float = field(default_factory=time.monotonic)
+    _last_end: float = 0.0
+
+    def note_start(self, planned: PlannedRun) -> None:
+        """Take note of a run that is started."""
+        self._started += 1
+        self._name = planned.job.name
+        self.report()
+
+    def note_end(self, planned: PlannedRun, state: State | None, cut_short: int) -> None:
+        """Take note of a run that has ended.
+
+        Args:
+            planned: the run.
+            state: whether it can be trusted; None if it was not finished.
+            cut_short: how many so far were ended early, as they were too late.
+        """
+        self._ended += 1
+        self._trusted += state == "trusted"
+        self._failed += state is None
+        self._cut_short = cut_short
+        self._done_s += planned.expected_s()
+        self._last_end = time.monotonic()
+
+    def report(self) -> None:
+        """Report how far it is."""
+        left_s, passed_s = self._left_s(), time.monotonic() - self._began
+        late = left_s <= 0  # the machine is slower than estimated
+        state = "longer than estimated" if late else f"about {show_wait(left_s)} left"
+        if self._ended:
+            state += f"; {self._ended} done, {self._trusted} trusted"
+        if failed := self._failed - self._cut_short:
+            state += f", {failed} failed"
+        if self._cut_short:
+            state += f"; {self._cut_short} ended early, too late"
+        number, count = (self.made_before + runs for runs in (self._started, len(self.runs)))
+        text = f"{self.what} {number}/{count} ({state}): {self._name}"
+        share = min(passed_s / (passed_s + left_s + 1e-9), _MOST)
+        self._share = max(self._share, share, self._done_s / self._expected_s)
+        self.progress(text, self._share)
+
+    @cached_property
+    def _expected_s(self) -> float:
+        return sum(run.expected_s() for run in self.runs)
+
+    def _left_s(self) -> float:
+        return max(self._total_s() - (time.monotonic() - self._began), 0.0)
+
+    def _total_s(self) -> float:
+        """How long all of it takes: as estimated first, then more and more at the pace so far."""
+        share, estimate_s = self._done_s / self._expected_s, self._expected_s / self.slots
+        if not share:
+            return estimate_s
+        pace_s = (self._last_end - self._began) / share
+        trust = math.sqrt(share)
+        return trust * pace_s + (1 - trust) * estimate_s
 
 
 def estimate_s(runs: Sequence[PlannedRun], pool: Executor) -> dict[Form, float]:

@@ -98,11 +98,9 @@ def machines_of(executor: Executor, here: Machines, *, unmeasured: bool = False)
             if worker.calibration is not None:
                 capacities.append(Capacity(**worker.calibration))
             elif not unmeasured:
+                what = f"{worker.host}: it is not known what this machine carries"
                 why = f" ({worker.unmeasured})" if worker.unmeasured else ""
-                raise MachineError(
-                    f"{worker.host}: it is not known what this machine carries{why}",
-                    "there, as root: testbed doctor --measure",
-                )
+                raise MachineError(what + why, "there, as root: testbed doctor --measure")
         return tuple(capacities)
 
     return Machines(find, here.force, here.warn)

@@ -17,8 +17,9 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +30,10 @@ from testbed.limits import simulations_at_once
 from testbed.model.errors import SIGNALLED, CrashError, ExitStatus, InputError, TestbedError
 from testbed.model.files.scenarios import recorded_scenario
 from testbed.model.units import show_wait
+from testbed.results.run_directory import lock_if_free
 from testbed.runs.fitting import Machines
 from testbed.runs.job import Form, How, Job, JobRecord
 from testbed.runs.making import Stopped, make, require_makeable, signals_stop
-from testbed.runs.turns import turn
 from testbed.sandbox.channel import encode_error
 
 JOB = "--job"
@@ -43,6 +44,19 @@ COMMANDS: dict[str, Form] = {"run": "emulated", "simulate": "simulated"}
 
 NOT_BEGUN = JobRecord(SIGNALLED + signal.SIGTERM, 0.0, message="stopped before it began")
 """The record of a run that was stopped before it began."""
+
+EMULATION_LOCK = Path("/proc/sys/kernel")
+"""The directory that an emulation locks: one at a time on a machine.
+
+Every user can open it, and all network namespaces see the same; a container has one of its own.
+"""
+
+QUEUE_LOCK = Path("/proc/sys/vm")
+"""The directory that a campaign locks while it waits for the other: so campaigns get the machine in
+turn, also if the one that has just ended its run asks again at once."""
+
+_TRY_S = 0.2
+"""How long a try to lock comes after the one before it."""
 
 _STOP_S = 30.0
 """How long a run may take to end when it is asked to."""
@@ -282,3 +296,36 @@ class _Process:
     def _give_up(self) -> None:
         self._is_late = True
         self.stop()
+
+
+@contextmanager
+def turn(stopped: threading.Event, on_wait: Callable[[], object]) -> Iterator[bool]:
+    """Wait until no other campaign emulates on this machine, and keep others waiting for the block.
+
+    Args:
+        stopped: ends the wait.
+        on_wait: called once if there is something to wait for.
+
+    Yields:
+        Whether it is this one's turn; False: it was stopped.
+    """
+    note_wait = cache(on_wait)  # so it is called once
+    with ExitStack() as machine:
+        with _lock(QUEUE_LOCK, stopped, note_wait):
+            is_ours = machine.enter_context(_lock(EMULATION_LOCK, stopped, note_wait))
+        yield is_ours
+
+
+@contextmanager
+def _lock(
+    directory: Path, stopped: threading.Event, on_wait: Callable[[], object]
+) -> Iterator[bool]:
+    """Lock a directory for a block, as soon as it is free; yields False if that is stopped."""
+    while not stopped.is_set():
+        with lock_if_free(directory) as is_ours:
+            if is_ours:
+                yield True
+                return
+        on_wait()
+        stopped.wait(_TRY_S)
+    yield False

@@ -139,7 +139,7 @@ class FaultInjection:
                 fault.target,
                 fault.places,
                 "simulator",
-                asked_ns=now_ns,
+                requested_ns=now_ns,
                 effective_after_ns=now_ns,
                 effective_ns=now_ns,
                 entry=self._entries.get(index, {}),
@@ -157,7 +157,7 @@ class FaultInjection:
         if heals or step is fault.steps[-1]:
             record = replace(
                 record,
-                heal_asked_ns=now_ns,
+                heal_requested_ns=now_ns,
                 heal_after_ns=now_ns,
                 healed_ns=now_ns,
                 proof=self._proof(fault),

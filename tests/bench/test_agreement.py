@@ -2,15 +2,21 @@
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from testbed.emulation.experiment.capacity import Capacity
 from testbed.model.faults.kinds import Blackhole
+from testbed.model.scenario import Scenario
 from testbed.studies.bench.measure import Setting
 from testbed.studies.bench.runs import at_fitting_dilation
 from testbed.studies.bench.simulated import agreement
 from testbed.studies.bench.simulated.agreement import Compared, RunFigures, scenarios, table
+
+if TYPE_CHECKING:
+    from testbed.runs.result import Result
 
 US = 1_000
 
@@ -83,9 +89,23 @@ def test_every_round_is_a_sample_of_its_scenario(
         return [Compared("one", 1, next(emulated), RunFigures(1.0, 2.0, "trusted"), 1)]
 
     monkeypatch.setattr(agreement, "_compare", compare)
-    valid, goodput, recovery = agreement.agreement(Setting(3, tmp_path, lambda _: None))
+    monkeypatch.setattr("shutil.which", lambda _: "/usr/bin/ib_write_bw")
+    monkeypatch.setattr(agreement, "_compare_programs", lambda _: {"ib_write_bw": 0.2})
+    valid, goodput, recovery, *programs = agreement.agreement(Setting(3, tmp_path, lambda _: None))
+    assert [figure.samples for figure in programs] == [(0.2, 0.2, 0.2), (), (), (), ()]
     assert valid.samples == (1, 0, 1)
     assert goodput.samples == (0.25, 0.0)
     assert recovery.samples == (0.5, 0.0)
     rows = (tmp_path / "bench" / agreement.TABLE).read_text().splitlines()[2:]
     assert len(rows) == len(figures)
+
+
+@pytest.mark.parametrize("scenario", list(agreement.programs()), ids=lambda each: each.name)
+def test_the_programs_figure_is_found_in_what_it_prints(scenario: Scenario, tmp_path: Path) -> None:
+    (tmp_path / "programs").mkdir()
+    row = " 65536      800              4.37               4.36               4.35\n"
+    (tmp_path / "programs" / "h0.log").write_text(row, encoding="utf-8")
+    summary = SimpleNamespace(scenario=scenario.name, faults=())
+    run = SimpleNamespace(summary=summary, directory=tmp_path)
+    (found,) = agreement.figures_of(cast("Result", run)).items()
+    assert found in (("ib_write_bw", 4.36), ("ib_write_lat", 4.35))

@@ -100,8 +100,8 @@ def running(
 def assert_silence(run: Running, record: dict[str, Any]) -> None:
     """Nothing sent while the fault held arrived; everything sent well outside it did."""
     assert record["error"] is None
-    assert record["asked_ns"] <= record["effective_after_ns"] <= record["effective_ns"]
-    assert record["heal_asked_ns"] <= record["heal_after_ns"]
+    assert record["requested_ns"] <= record["effective_after_ns"] <= record["effective_ns"]
+    assert record["heal_requested_ns"] <= record["heal_after_ns"]
     # A frame that waits in the switch's socket when the fault heals is forwarded after all.
     start, end = record["effective_ns"], record["heal_after_ns"] - 20 * MS
     assert run.traffic.arrived_between(start, end) == (0, 0)

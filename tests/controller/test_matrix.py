@@ -168,7 +168,7 @@ def check(cases: list[tuple[str, str, dict[str, Any]]], outcome: Outcome) -> Non
     for (kind, words, _), record in zip(cases, records, strict=True):
         assert record["error"] is None, (kind, words, record)
         assert record["kind"] == kind
-        assert record["asked_ns"] <= record["effective_after_ns"] <= record["effective_ns"]
+        assert record["requested_ns"] <= record["effective_after_ns"] <= record["effective_ns"]
         assert record["effective_ns"] < record["heal_after_ns"] <= record["healed_ns"]
         _check_proof(kind, record)
     fates = {record["index"]: Counter[str]() for record in records}

@@ -80,7 +80,10 @@ def test_a_fault_waits_for_the_operation_whose_start_it_follows(tmp_path: Path) 
     clock.sleep(0)
     player.await_healing(begun_ns + 150 * MS)
     (record,) = player.records().values()
-    assert (record.asked_ns, record.heal_asked_ns) == (begun_ns + 50 * MS, begun_ns + 150 * MS)
+    assert (record.requested_ns, record.heal_requested_ns) == (
+        begun_ns + 50 * MS,
+        begun_ns + 150 * MS,
+    )
     assert record.healed_ns is not None
     player.conclude()
     assert player.records()[1].error == "the run ended before step 11 began"

@@ -7,7 +7,7 @@ from pathlib import Path
 from testbed.emulation.controller.player import FaultLog
 from testbed.model.faults.record import FaultRecord
 
-RECORD = FaultRecord(1, "cut", "h0--p0_t0_0", ("h0>p0_t0_0",), "link", asked_ns=10)
+RECORD = FaultRecord(1, "cut", "h0--p0_t0_0", ("h0>p0_t0_0",), "link", requested_ns=10)
 
 
 def test_a_fault_has_one_line_which_is_its_newest_state(tmp_path: Path) -> None:

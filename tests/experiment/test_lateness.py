@@ -41,7 +41,7 @@ def struck(directory: Path, kind: str, *places: str, effective_s: float) -> None
     """Write down a fault."""
     at = T0 + round(effective_s * S)
     fault: dict[str, Any] = {"index": 0, "kind": kind, "target": "it", "places": places}
-    times = {"asked_ns": at, "effective_after_ns": at, "effective_ns": at}
+    times = {"requested_ns": at, "effective_after_ns": at, "effective_ns": at}
     line = json.dumps({**fault, "actuator": "link", **times})
     (directory / "faults.jsonl").write_text(line + "\n")
 

@@ -65,6 +65,9 @@ def test_which_jobs_a_run_also_makes_alone() -> None:
     assert scenario(RING).run_alone(simulated=True) == ()
     asked = scenario(RING, ONE_WAY, interference=True)
     assert asked.run_alone(simulated=False) == asked.jobs
+    bounded = scenario(*[RING] * 9, expect={"jobs": {"interference": {"at_most": 2}}})
+    assert len(bounded.run_alone(simulated=False)) == 9
+    assert bounded.model_copy(update={"interference": False}).run_alone(simulated=True) == ()
     alone = asked.alone(asked.jobs[1])
     assert [(src, dst) for src, dst, _ in alone.flows] == [("h0", "h4"), ("h0", "h5")]
     assert alone.jobs[0].start == 10**9

@@ -24,7 +24,7 @@ def record(entry: Mapping[str, object], asked_s: float, healed_s: float | None) 
         (),
         "link",
         T0_NS + round(asked_s * S),
-        heal_asked_ns=None if healed_s is None else T0_NS + round(healed_s * S),
+        heal_requested_ns=None if healed_s is None else T0_NS + round(healed_s * S),
         entry=dict(entry),
     )
 

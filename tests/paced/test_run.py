@@ -56,8 +56,8 @@ def mark(tmp_path: Path) -> str:
 
 
 def command(*arguments: str) -> list[str]:
-    """The command line; nothing is measured, and any machine keeps up that is not busy."""
-    usual = "--no-figures", "--set", "topology.dilation=10000"
+    """The command line; the machine is not measured, and any machine keeps up that is not busy."""
+    usual = "--set", "topology.dilation=10000"
     return [sys.executable, "-P", "-m", "testbed", "device", *usual, *arguments]
 
 
@@ -116,7 +116,6 @@ def test_a_silent_link_is_noticed_and_left_as_in_every_run(tmp_path: Path) -> No
     (fault,) = summary["faults"]
     assert 0 < fault["detection_rtt"] < 5
     assert fault["packets_lost"] > 0
-    assert fault["packets_lost_after_detection"] == 0
     assert summary["integrity"]["bytes_lost"] == 0
     assert [bound["holds"] for bound in summary["expectations"]] == [True, True]
     assert "silent.programs" in (directory / "junit.xml").read_text(encoding="utf-8")
@@ -158,8 +157,9 @@ def test_programs_that_fork_or_close_descriptors_do_no_harm(tmp_path: Path, what
 
 
 def test_a_program_that_ends_at_once_is_what_came_of_the_run(tmp_path: Path) -> None:
-    summary, _, _ = run(tmp_path, "-n", "2", program=["true"], status=(0,))
+    summary, directory, _ = run(tmp_path, "-n", "2", program=["true"], status=(0,))
     assert summary["verdict"] == "trusted"
+    assert (directory / "report.html").exists()
     shutil.rmtree(tmp_path / "device")
     summary, _, printed = run(tmp_path, "-n", "2", program=["false"], status=(1,))
     assert all(program["failed"] for program in summary["programs"])
@@ -179,9 +179,12 @@ def of_test(mark: str) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_whatever_ends_it_nothing_is_left(tmp_path: Path, mark: str, number: int) -> None:
-    """Not even what a program has started in a session of its own."""
+    """Not even what a program has started in a session of its own.
+
+    A terminal sends Ctrl-C to all processes of the command; what kills it hits one of them.
+    """
     started = subprocess.Popen(
         [*command("-n", "2", "--results", str(tmp_path)), "--", *of_program("wait")],
         cwd=tmp_path,
@@ -189,6 +192,7 @@ def test_whatever_ends_it_nothing_is_left(tmp_path: Path, mark: str, number: int
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,
+        start_new_session=True,
     )
     with started as process:
         assert process.stderr is not None
@@ -197,7 +201,7 @@ def test_whatever_ends_it_nothing_is_left(tmp_path: Path, mark: str, number: int
             line = process.stderr.readline()
             assert line
             here += "here" in line
-        process.send_signal(number)
+        (os.kill if number == signal.SIGKILL else os.killpg)(process.pid, number)
         process.stderr.read()
         assert process.wait() == (-number if number == signal.SIGKILL else 128 + number)
     wait_until(lambda: not of_test(mark), "all processes end")

@@ -28,6 +28,19 @@ def test_the_median_of_the_seeds_is_judged(values: tuple[float, ...]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("values", "measured"),
+    [
+        ((1.31, 1.32, 1.33), "1.3 RTT"),
+        ((1.3, 1.3, 1.5), "1.3 RTT (1.3 to 1.5 RTT)"),
+        ((1.3, 1.4, inf), "1.4 RTT (1.3 RTT to never), 2 of 3 seeds within"),
+    ],
+)
+def test_a_range_is_shown_only_where_it_says_more(values: tuple[float, ...], measured: str) -> None:
+    (check,) = repeated([(at_most("stall", value, 2.0, "{:.1f} RTT"),) for value in values])
+    assert check.measured == measured
+
+
+@pytest.mark.parametrize(
     ("ratios", "measured"),
     [
         ((0.97, 1.05, 1.1), "1.05 (0.97 to 1.10), undecided"),

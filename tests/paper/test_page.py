@@ -70,9 +70,9 @@ def test_a_row_has_claim_commands_figures_and_verdict() -> None:
     assert "### 10: A T0 goes down" in lines
     assert "sudo testbed figures 9a --seeds 1    # not made here" in lines
     assert "testbed figures 9a --simulate --seeds 2" in lines
-    assert "| share / of it | ≥ 90.0% | 95.0% (95.0% to 95.0%) | - |" in lines
-    assert "| share / of it | ≥ 90.0% | 50.0% (50.0% to 50.0%) **no** | - |" in lines
-    assert "- share / of it: 50.0% (50.0% to 50.0%) simulated. Why: unknown" in lines
+    assert "| share / of it | ≥ 90.0% | 95.0% | - |" in lines
+    assert "| share / of it | ≥ 90.0% | 50.0% **no** | - |" in lines
+    assert "- share / of it: 50.0% simulated. Why: unknown" in lines
     assert "![9a, simulated](images/paper/9a-simulated.png)" in lines
     assert "![10, simulated](images/paper/10-simulated.png)" not in lines
 
@@ -84,7 +84,7 @@ def test_bounds_that_differ_between_the_forms_are_both_named() -> None:
         emulated = _published("ablation", "emulated", 0.85, at_least=least)
         row = ReportRow(figure, {"simulated": simulated.outcome, "emulated": emulated.outcome}, {})
         document = as_document([row], "images/paper", set())
-        assert f"| share / of it | {bound} | 95.0% (95.0% to 95.0%) | 85.0%" in document
+        assert f"| share / of it | {bound} | 95.0% | 85.0%" in document
 
 
 def test_a_row_that_cannot_be_emulated_has_no_command_that_does() -> None:

@@ -272,7 +272,7 @@ def _swallowed(plan: Plan, truth: Truth, src: str, dst: str) -> set[tuple[float,
 
 
 def _step(second: float, **state: object) -> dict[str, object]:
-    return {"asked_ns": ns(second), "after_ns": ns(second), "by_ns": ns(second), "state": state}
+    return {"requested_ns": ns(second), "after_ns": ns(second), "by_ns": ns(second), "state": state}
 
 
 def _steps(failure: Failure) -> list[dict[str, object]]:
@@ -343,10 +343,10 @@ def _write_description(directory: Path, plan: Plan, truths: dict[int, Truth]) ->
             "target": f.target,
             "places": directions_of(f.target),
             "actuator": "openflow",
-            "asked_ns": ns(f.at - 0.004),
+            "requested_ns": ns(f.at - 0.004),
             "effective_after_ns": ns(f.at - 0.0012) if f.effective else None,
             "effective_ns": ns(f.at) if f.effective else None,
-            "heal_asked_ns": None if f.until is None else ns(f.until - 0.004),
+            "heal_requested_ns": None if f.until is None else ns(f.until - 0.004),
             "healed_ns": None if f.until is None else ns(f.until),
             "steps": _steps(f),
             "proof": {"table": "priority drop installed, barrier reply", "last_packet": 48121},

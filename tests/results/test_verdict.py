@@ -208,7 +208,7 @@ def test_what_open_vswitch_or_a_port_without_carrier_dropped_is_in_no_account(
     path = tmp_path / "run" / "faults.jsonl"
     fault = json.loads(path.read_text())
     assert set(fault["places"]) == {"p0_t0_0>p0_t1_1", "p0_t1_1>p0_t0_0"}
-    times = dict.fromkeys(("asked_ns", "after_ns", "by_ns"), fault["effective_ns"])
+    times = dict.fromkeys(("requested_ns", "after_ns", "by_ns"), fault["effective_ns"])
     steps = [{**times, "state": step}]
     path.write_text(json.dumps(fault | {"actuator": actuator, "steps": steps}) + "\n")
     assert verdict_of(_with_accounts(tmp_path / "run", packets=8899)).verdict == state

@@ -36,9 +36,8 @@ from testbed.runs.cluster.place import Place
 from testbed.runs.cluster.worker import _made_before, make
 from testbed.runs.job import Form, Job, JobRecord, PlannedRun, as_recorded, planned_run
 from testbed.runs.many import many
-from testbed.runs.process import NOT_BEGUN, LocalExecutor
+from testbed.runs.process import EMULATION_LOCK, NOT_BEGUN, LocalExecutor
 from testbed.runs.store import Store, manifest_of
-from testbed.runs.turns import EMULATION_LOCK
 from testbed.studies.labs.grading.records import differing_tables
 from tests.runs.programs import program, scheduler, worker_options
 from tests.runs.test_engine import _made as finished_run

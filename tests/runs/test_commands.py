@@ -10,7 +10,7 @@ import pytest
 
 from testbed.model.errors import ExitStatus
 from testbed.results.run_directory import locked
-from testbed.runs.turns import EMULATION_LOCK
+from testbed.runs.process import EMULATION_LOCK
 from tests.waiting import WATCHDOG_S, wait_until
 
 pytestmark = pytest.mark.long

@@ -24,7 +24,7 @@ from testbed.model.summary import State
 from testbed.results.analyse import analyse
 from testbed.results.code_version import code_version
 from testbed.results.run_directory import RunDirectory, locked
-from testbed.runs import process, turns
+from testbed.runs import process
 from testbed.runs.job import SLOWED, UNDRAWN, Form, Job, JobKey, JobRecord, PlannedRun, planned_run
 from testbed.runs.many import RetryPolicy, SeriesPolicy, estimate_s, many
 from testbed.runs.process import LocalExecutor
@@ -443,8 +443,8 @@ def test_emulations_take_turns_and_what_is_stopped_while_it_waits_is_not_begun(
     code = f"open({str(tmp_path / 'begun')!r}, 'w')"
     monkeypatch.setattr(interpreter, "TESTBED", _program(code))
     (tmp_path / "next").mkdir()
-    monkeypatch.setattr(turns, "QUEUE_LOCK", tmp_path / "next")
-    monkeypatch.setattr(turns, "EMULATION_LOCK", tmp_path)
+    monkeypatch.setattr(process, "QUEUE_LOCK", tmp_path / "next")
+    monkeypatch.setattr(process, "EMULATION_LOCK", tmp_path)
     log = tmp_path / job.log
     stopped, waiting = LocalExecutor(tmp_path), LocalExecutor(tmp_path)
     with locked(tmp_path):

@@ -15,7 +15,7 @@ from testbed.model.errors import MachineError
 from testbed.model.files.scenarios import Dilation, load_scenario
 from testbed.model.scenario import Scenario
 from testbed.runs.cluster import worker
-from testbed.runs.cluster.calls import EMULATION, Worker, WorkerCalls
+from testbed.runs.cluster.calls import Worker, WorkerCalls
 from testbed.runs.cluster.executor import ClusterExecutor
 from testbed.runs.fitting import Machines, with_fitting_dilation
 from testbed.runs.job import Form, planned_run
@@ -146,9 +146,9 @@ def test_a_worker_says_why_it_could_not_measure(
 
     monkeypatch.setattr(interpreter, "run", doctor)
     monkeypatch.setattr(worker, "turn", lambda *_: nullcontext(enter_result=True))
-    said = {"host": "a", **worker._description("tcp://127.0.0.1:1", emulates=True)}
-    info = {"resources": {EMULATION: 1}, "nthreads": 1}
-    described = Worker.of("tcp://127.0.0.1:1", info, said)
+    info = {"resources": {"emulation": 1}, "nthreads": 1}
+    said = {"host": "a", **worker._description("tls://a:1", emulates=True)}
+    described = Worker.of("a", info, said)
     machines = machines_of(ClusterExecutor(_Calls(described), tmp_path), _machines())
     if measures_on:
         assert machines.capacities == (QUICK,)

@@ -16,7 +16,7 @@ from testbed.runs.cluster.launch import _ssh_cluster
 from testbed.runs.cluster.place import Place, hosts_in, place_of
 from testbed.runs.cluster.worker import _description, _doctor, _measured, require_sound
 from testbed.runs.job import FORMS, How, Job
-from testbed.runs.turns import EMULATION_LOCK
+from testbed.runs.process import EMULATION_LOCK
 
 
 @pytest.mark.parametrize(

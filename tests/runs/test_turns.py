@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.runs import turns
-from testbed.runs.turns import turn
+from testbed.runs import process
+from testbed.runs.process import turn
 from tests.waiting import WATCHDOG_S
 
 
@@ -15,7 +15,7 @@ from tests.waiting import WATCHDOG_S
 def _machine_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("EMULATION_LOCK", "QUEUE_LOCK"):
         (tmp_path / name).mkdir()
-        monkeypatch.setattr(turns, name, tmp_path / name)
+        monkeypatch.setattr(process, name, tmp_path / name)
 
 
 class _NoTime(threading.Event):

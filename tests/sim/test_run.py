@@ -124,7 +124,7 @@ def test_faults_take_effect_to_the_ns() -> None:
     _check(simulation, outcome)
     hole, cut = outcome.faults
     t0_ns = outcome.t0_ns
-    assert (hole.asked_ns, hole.effective_ns, hole.healed_ns) == (
+    assert (hole.requested_ns, hole.effective_ns, hole.healed_ns) == (
         t0_ns + S,
         t0_ns + S,
         t0_ns + 2 * S,

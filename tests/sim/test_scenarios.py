@@ -8,9 +8,7 @@ import pytest
 from testbed.model.files.scenarios import load_scenario
 from testbed.model.scenario import Scenario
 from testbed.model.summary import Summary
-from testbed.results.analysis.metrics import flow_tables, summarise
-from testbed.results.run_data import load_run
-from testbed.sim import simulate
+from testbed.runs.making import simulate_into
 
 pytestmark = [pytest.mark.simulated, pytest.mark.long]
 
@@ -69,9 +67,7 @@ def _shortened(name: str) -> Scenario:
 
 
 def _simulated(name: str, directory: Path) -> Summary:
-    simulate(_shortened(name), directory)
-    data = load_run(directory)
-    return summarise(data, flow_tables(data))
+    return simulate_into(directory, _shortened(name))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -299,7 +299,7 @@ class FaultPlayer:
 
     def _heal(self, record: FaultRecord, due_ns: int) -> FaultRecord:
         """Heal a fault, after a last proof that it has held until now."""
-        record = replace(self._with_proof(record, "until_end"), heal_asked_ns=due_ns)
+        record = replace(self._with_proof(record, "until_end"), heal_requested_ns=due_ns)
         record = self._with_step(record, HEALTHY, due_ns)
         self._publish(record)
         return record
@@ -330,7 +330,7 @@ class FaultPlayer:
                 effective_ns=effect.by_ns,
                 proof={**record.proof, "injected": proof},
             )
-        if record.heal_asked_ns is None:
+        if record.heal_requested_ns is None:
             return record
         return replace(
             record,

@@ -257,7 +257,7 @@ def _with_death(record: FaultRecord, seen_ns: int, error: str | None) -> FaultRe
         return record
     if error is not None:
         return replace(record, error=error)
-    step = StepRecord(record.asked_ns, began_ns, seen_ns, Kill.full.as_record)
+    step = StepRecord(record.requested_ns, began_ns, seen_ns, Kill.full.as_record)
     proof = {"injected": {"ended": True, "signal": int(signal.SIGKILL)}}
     return replace(record, effective_ns=seen_ns, steps=(step,), proof=proof)
 

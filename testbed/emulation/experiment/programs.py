@@ -335,6 +335,7 @@ class _Programs:
     def __enter__(self) -> Self:
         """Be ready to start programs, and say so."""
         become_subreaper()
+        os.setsid()  # the terminal's Ctrl-C goes to the command, which ends this in order
         for ending in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(ending, lambda *_: sys.exit(1))  # by way of `__exit__`
         die_with_parent(os.getppid(), signal.SIGTERM)

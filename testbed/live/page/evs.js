@@ -114,8 +114,9 @@ export class Evs {
     const rows = this._rows ?? [];
     const states = rows.map(({ ev }) => run.evs[`${ev.flow}:${ev.ev}`] ?? ev);
     const sent = states.reduce((sum, { sent_bps = 0 }) => sum + sent_bps, 0);
-    this.snapshot.flows.forEach(({ name }, flow) => {
-      setText(this._select.options[flow], run.ended[flow] ? `${name} (ended)` : name);
+    this.snapshot.flows.forEach(({ name, job }, flow) => {
+      const label = job ? `${job}: ${name}` : name;
+      setText(this._select.options[flow], run.ended[flow] ? `${label} (ended)` : label);
     });
     rows.forEach(({ ev, row, cells, bar }, index) => {
       const state = states[index];

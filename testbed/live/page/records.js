@@ -3,7 +3,8 @@
 /**
  * @typedef {{name: string, tier: "host" | "t0" | "t1", plane: number, x: number, y: number}} NodePlace
  * @typedef {{name: string, plane: number, lower: string, upper: string, rate_bps: number}} LinkEnds
- * @typedef {{flow: number, name: string, src: string, dst: string, transport: string}} FlowEnds
+ * @typedef {{flow: number, name: string, src: string, dst: string, transport: string,
+ *   job: string}} FlowEnds
  * @typedef {{flow: number, ev: number, path: string, plane: number, crosses: string[],
  *   addresses: string[], usids: string[], state: string, active: boolean}} EvPath
  *

@@ -27,7 +27,7 @@ export class Report {
 
   /** @param {any} record as in faults.jsonl */
   injected(record) {
-    const after = this.times.passed((record.effective_ns - record.asked_ns) / 1e9);
+    const after = this.times.passed((record.effective_ns - record.requested_ns) / 1e9);
     const how = record.actuator === "simulator" ? "in effect at once, as simulated faults are"
       : `in effect after ${after}, proven by ${proofWords(record.proof.injected ?? {})}`;
     this.say(`${record.kind} of ${record.target}: ${how}`);
@@ -36,7 +36,7 @@ export class Report {
 
   /** @param {any} record as in faults.jsonl */
   healed(record) {
-    const after = this.times.passed((record.healed_ns - record.heal_asked_ns) / 1e9);
+    const after = this.times.passed((record.healed_ns - record.heal_requested_ns) / 1e9);
     const proof = proofWords(record.proof.healed ?? {});
     this.say(`${record.kind} of ${record.target}: healed after ${after}${proof ? `, proven by ${proof}` : ""}`);
   }

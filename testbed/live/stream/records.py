@@ -64,6 +64,8 @@ class FlowEnds(_Part):
     src: str
     dst: str
     transport: str
+    job: str = ""
+    """The name of its job, of several."""
 
 
 class EvPath(_Part):

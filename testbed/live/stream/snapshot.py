@@ -106,7 +106,7 @@ def snapshot_of(beginning: Beginning, evs: Iterable[FirstState], t: float) -> Sn
         slow_motion=beginning.slow_motion,
         nodes=tuple(_nodes(topology)),
         links=tuple(_links(topology)),
-        flows=tuple(flow_ends(flow, transport_of(beginning)) for flow in flows.values()),
+        flows=tuple(flow_ends(flow, beginning) for flow in flows.values()),
         evs=tuple(ev_path(topology, flows, first) for first in evs),
     )
 
@@ -141,12 +141,16 @@ def _links(topology: Topology) -> Iterator[LinkEnds]:
         )
 
 
-def flow_ends(flow: Flow, transport: str) -> FlowEnds:
-    """A flow as the stream has it."""
+def flow_ends(flow: Flow, beginning: Beginning) -> FlowEnds:
+    """A flow as the stream has it; nobody knows the job of a program's."""
+    scenario = beginning.scenario
+    jobs = () if scenario is None or scenario.programs else scenario.jobs
+    job = jobs[flow.job].name if jobs else ""
+    transport = transport_of(beginning)
     lane = f" #{flow.lane}" if flow.lane else ""
     name = f"{flow.src.name} → {flow.dst.name}{lane}"
     src, dst = flow.src.name, flow.dst.name
-    return FlowEnds(flow=flow.number, name=name, src=src, dst=dst, transport=transport)
+    return FlowEnds(flow=flow.number, name=name, src=src, dst=dst, transport=transport, job=job)
 
 
 def ev_path(topology: Topology, flows: Mapping[int, Flow], first: FirstState) -> EvPath:

@@ -32,7 +32,6 @@ from testbed.live.stream.snapshot import (
     flow_ends,
     flows_of_beginning,
     snapshot_of,
-    transport_of,
 )
 from testbed.model.faults.impairment import PPM
 from testbed.model.faults.record import FaultRecord
@@ -110,7 +109,7 @@ class FaultEvents:
 
     def _course(self, record: FaultRecord) -> Iterator[FaultChange]:
         """All that is known of a fault, in order of time."""
-        yield self._change(record, "requested", record.asked_ns)
+        yield self._change(record, "requested", record.requested_ns)
         for number, step in enumerate(record.steps):
             healed = record.healed_ns is not None and step is record.steps[-1]
             first_phase = "in effect" if number == 0 else "changed"
@@ -118,13 +117,13 @@ class FaultEvents:
                 record,
                 "healed" if healed else first_phase,
                 step.by_ns,
-                after_s=(step.by_ns - step.asked_ns) / NS_PER_S,
+                after_s=(step.by_ns - step.requested_ns) / NS_PER_S,
                 within_s=(step.by_ns - step.after_ns) / NS_PER_S,
                 impairment=dict(step.state),
                 proof=_proof(record.proof, healed=healed, first=number == 0),
             )
         if record.error is not None:
-            last_ns = record.steps[-1].by_ns if record.steps else record.asked_ns
+            last_ns = record.steps[-1].by_ns if record.steps else record.requested_ns
             yield self._change(record, "failed", last_ns, error=record.error)
 
     def _change(self, record: FaultRecord, phase: str, time_ns: int, **more: object) -> FaultChange:
@@ -244,7 +243,7 @@ class Stream:
             return
         self._first = [state for state in self._first if state.flow not in self._flows]
         self._known |= {(state.flow, state.ev) for state in first}
-        flows = tuple(flow_ends(flow, transport_of(beginning)) for flow in new)
+        flows = tuple(flow_ends(flow, beginning) for flow in new)
         evs = tuple(ev_path(beginning.topology, self._flows, state) for state in first)
         self._faults.add(flows, evs)
         yield self._numbered(Opened(t=t, flows=flows, evs=evs))

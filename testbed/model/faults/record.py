@@ -29,13 +29,13 @@ class StepRecord:
     """One step of a fault's course.
 
     Attributes:
-        asked_ns: when it was requested: the time at which the timeline has it.
+        requested_ns: when it was requested: the time at which the timeline has it.
         after_ns: until then the state before it held.
         by_ns: from then on the new state held for every packet.
         state: the impairment from then on, as `Impairment.as_record`; empty if healthy.
     """
 
-    asked_ns: int
+    requested_ns: int
     after_ns: int
     by_ns: int
     state: Mapping[str, Any]
@@ -56,10 +56,10 @@ class FaultRecord:
         target: the names of what it struck, joined by commas.
         places: the directions of links, or the hosts, that it struck.
         actuator: `openflow`, `link`, `endpoint` or `simulator`; several are joined by +.
-        asked_ns: when it was requested, by the timeline or by hand.
+        requested_ns: when it was requested, by the timeline or by hand.
         effective_after_ns: until then it had no effect.
         effective_ns: from then on it affected every packet.
-        heal_asked_ns: when its healing was requested.
+        heal_requested_ns: when its healing was requested.
         heal_after_ns: until then, at least, it affected every packet.
         healed_ns: from then on the places were healthy, apart from other faults.
         steps: every step of its course so far.
@@ -73,10 +73,10 @@ class FaultRecord:
     target: str
     places: tuple[str, ...]
     actuator: str
-    asked_ns: int
+    requested_ns: int
     effective_after_ns: int | None = None
     effective_ns: int | None = None
-    heal_asked_ns: int | None = None
+    heal_requested_ns: int | None = None
     heal_after_ns: int | None = None
     healed_ns: int | None = None
     steps: tuple[StepRecord, ...] = ()
@@ -141,17 +141,17 @@ def replayed_timeline(
         (fault.at, fault.model_dump(mode="json", by_alias=True, exclude_none=True))
         for fault in scenario.timeline
     ]
-    by_hand = [(r.asked_ns - t0_ns, _entry(r, t0_ns, until_ns)) for r in records if r.entry]
+    by_hand = [(r.requested_ns - t0_ns, _entry(r, t0_ns, until_ns)) for r in records if r.entry]
     entries = sorted([*planned, *by_hand], key=lambda entry: entry[0])
     return [entry for at_ns, entry in entries if until_ns is None or at_ns < until_ns]
 
 
 def _entry(record: FaultRecord, t0_ns: int, until_ns: int | None) -> dict[str, Any]:
     """The entry of a fault by hand; if it was healed before `until_ns`, it lasts until then."""
-    entry = {**record.entry, "at": exact_duration(record.asked_ns - t0_ns)}
-    heal_ns = record.heal_asked_ns
+    entry = {**record.entry, "at": exact_duration(record.requested_ns - t0_ns)}
+    heal_ns = record.heal_requested_ns
     if "for" in entry and heal_ns is not None and (until_ns is None or heal_ns < t0_ns + until_ns):
-        lasted_ns = heal_ns - record.asked_ns
+        lasted_ns = heal_ns - record.requested_ns
         if lasted_ns < parse_duration(entry["for"]):
             entry.pop("count", None)  # a flap that was healed early lost carrier less often
         entry["for"] = exact_duration(lasted_ns)

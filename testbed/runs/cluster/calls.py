@@ -46,7 +46,7 @@ class Worker:
         offers: how many jobs of each form it makes at a time.
         unfit: why it makes no runs of a form; empty for those that it makes.
         calibration: what its machine carries (`Capacity`); None if that is not known.
-        unmeasured: why not, where measuring has failed.
+        unmeasured: why it is not, if it could not be measured.
     """
 
     host: str
@@ -73,8 +73,7 @@ class Worker:
         offers: dict[Form, int] = {"emulated": emulations, "simulated": info["nthreads"]}
         said = said or {"host": address, "error": _SILENT}
         unfit = said.get("unfit") or dict.fromkeys(FORMS, said.get("error", ""))
-        unmeasured = said.get("unmeasured", "")
-        return cls(said["host"], offers, unfit, said.get("calibration"), unmeasured)
+        return cls(said["host"], offers, unfit, said.get("calibration"), said.get("unmeasured", ""))
 
 
 @dataclass(slots=True, eq=False)
@@ -315,7 +314,7 @@ def _lost(name: str, losses: int) -> RunFailedError:
 
 
 def _in_background(function: Callable[..., object], *arguments: object) -> threading.Thread:
-    """Call a function that waits for all workers in a thread: one of them may hang, or go."""
+    """Call a function that waits for all workers, of which one may hang, or go."""
 
     def call() -> None:
         with suppress(Exception):  # what a worker could not do it says itself

@@ -63,9 +63,8 @@ class WorkerPool(Executor):
         """Call a function on a worker, as soon as one has room; it takes no keywords."""
         if kwargs:
             raise TypeError(f"{fn.__name__}: call it without keywords")
-        arguments = self._calls.name, fn, *args
-        name = fn.__name__.strip("_")
-        return self._calls.call(call_until_ended, *arguments, name=name, form="simulated")
+        call, name = self._calls.call, fn.__name__.strip("_")
+        return call(call_until_ended, self._calls.name, fn, *args, name=name, form="simulated")
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002 - as in the standard library
         """Send nothing more, and end the processes of the calls that are under way."""
@@ -92,10 +91,7 @@ class ClusterExecutor:
         return self.calls.slots(form)
 
     def know_finished(self, jobs: Iterable[Job]) -> None:
-        """Take those runs of jobs for known that are finished now: the command looks at them next.
-
-        One that ends later, for a command that was killed, is taken when its job is submitted.
-        """
+        """Take for known what is finished of jobs now: the command looks at it next."""
         for job in jobs:
             self._known_of(job)
 

@@ -33,9 +33,8 @@ _INFO = "127.0.0.1:0"
 
 _DASK_REMEDY = "start one: dask scheduler --host 127.0.0.1 (docs/campaigns.md)"
 _TLS_REMEDY = (
-    "start one, and name the files of its certificate in Dask's configuration: "
-    "DASK_DISTRIBUTED__COMM__TLS__CA_FILE, ..._TLS__CLIENT__CERT and ..._TLS__CLIENT__KEY "
-    "(docs/campaigns.md)"
+    "start one, with a certificate that Dask's configuration names here as well: "
+    "DASK_DISTRIBUTED__COMM__TLS__CA_FILE and others (docs/campaigns.md)"
 )
 
 _CONNECT_S = 15.0
@@ -111,8 +110,7 @@ _RESTART = "60s"
 def _local_cluster(stack: ExitStack) -> Any:
     """Start a scheduler and a worker here; if it dies, it is started again.
 
-    They speak TLS with a certificate that is made for them: else other users of this machine could
-    have the worker execute what they like.
+    They speak TLS: else other users of this machine could have the worker execute what they like.
     """
     import dask
     from distributed import LocalCluster, Security
@@ -247,15 +245,14 @@ def _slurm_cluster(jobs: str, directory: Path, stack: ExitStack) -> Any:
         remedy = "run this where jobs are submitted, with Slurm's commands on PATH"
         raise MachineError(f"slurm: no {' and no '.join(missing)} here", remedy)
     keys = TemporaryDirectory(prefix=OF_START, dir=directory.resolve())
-    logs = directory.resolve() / SLURM
-    health = ["--no-dashboard", "--dashboard-address", _INFO]
+    logs, further = directory.resolve() / SLURM, _setting("jobqueue.slurm.worker-extra-args", [])
     try:
         cluster = dask_jobqueue.SLURMCluster(
             **{key: _setting(f"jobqueue.slurm.{key}", usual) for key, usual in _USUAL.items()},
             processes=1,
             python=shlex.join(interpreter.python()),
             job_name="testbed",
-            worker_extra_args=[*health, *_setting("jobqueue.slurm.worker-extra-args", ())],
+            worker_extra_args=["--no-dashboard", "--dashboard-address", _INFO, *further],
             log_directory=str(logs),
             security=Security.temporary(),
             shared_temp_directory=stack.enter_context(keys),

@@ -26,14 +26,13 @@ from testbed.results.scratch import scratch
 from testbed.results.shortage import shortage
 from testbed.runs.cluster.place import EXECUTES, is_protected
 from testbed.runs.job import FORMS, How, Job, JobRecord, identity, identity_of
-from testbed.runs.process import NOT_BEGUN, LocalExecutor
+from testbed.runs.process import NOT_BEGUN, LocalExecutor, turn
 from testbed.runs.result import Result
 from testbed.runs.store import manifest_of
-from testbed.runs.turns import turn
 
 OF_START = ".cluster-"
-"""How the names of files begin that a command has in a campaign's directory while it uses a
-cluster: certificates, and one by which workers see that the directory is theirs as well."""
+"""How the names of a command's files begin in its directory while it uses a cluster: certificates,
+and one by which workers see that the directory is theirs as well."""
 
 MOST_PACKED_BYTES = 64 << 20
 """The largest run that comes back by Dask, from a worker that does not have the directory."""
@@ -46,8 +45,6 @@ _MEASURING_S = 40.0
 
 _TURN_S = 20.0
 """How long a worker waits for its turn to measure what its machine carries."""
-
-_TAKEN = "another campaign emulates there, so what the machine carries cannot be measured now"
 
 
 def dask_setup(_worker: object) -> None:
@@ -112,8 +109,7 @@ def _description(listens: str, *, emulates: bool) -> dict[str, Any]:
     if doctor["able"] and "capacity" not in doctor:
         doctor = _measured(doctor, as_root)
     if doctor["able"]:
-        unmeasured = doctor.get("unmeasured", "")
-        return {"calibration": doctor.get("capacity"), "unmeasured": unmeasured}
+        return {"calibration": doctor.get("capacity"), "unmeasured": doctor.get("unmeasured", "")}
     findings = doctor.get("findings", ())
     missing = [each["name"] for each in findings if each["required"] and not each["ok"]]
     failed = f"testbed doctor fails there: {doctor.get('error', 'no reason given')}"
@@ -130,14 +126,14 @@ def _measured(doctor: dict[str, Any], as_root: Sequence[str]) -> dict[str, Any]:
         if has_waited.is_set() and "capacity" in (found := _doctor(*as_root)):
             return found  # another worker of this machine has measured it
         if not is_ours:
-            return doctor | {"able": False, "error": _TAKEN}
+            taken = "another campaign emulates there, so what it carries cannot be measured now"
+            return doctor | {"able": False, "error": taken}
         measured = _doctor(*as_root, options=("--measure",), limit_s=_MEASURING_S)
-    if measured["able"]:
-        return measured
-    # A worker that is not root cannot end what sudo has started, which then measures to its end.
-    found = _doctor(*as_root)
-    why = measured.get("error", "testbed doctor --measure fails there")
-    return found if "capacity" in found else doctor | {"unmeasured": why}
+    if not measured["able"]:
+        # A worker that is not root cannot end what sudo has started: that measures to its end.
+        why = measured.get("error", "testbed doctor --measure fails there")
+        measured = _doctor(*as_root) | {"unmeasured": why}
+    return measured
 
 
 def _doctor(
@@ -151,11 +147,11 @@ def _doctor(
             command, capture_output=True, timeout=limit_s, encoding="utf-8", errors="replace"
         )
     except (OSError, subprocess.TimeoutExpired) as error:
+        why = f"{type(error).__name__}: {error}{remedy}"
         cause = error.__context__ or error  # it cannot be killed where sudo has started it
         if isinstance(cause, subprocess.TimeoutExpired):
-            did = " ".join(("testbed doctor", *options))
-            return {"able": False, "error": f"{did} took longer than {limit_s:g} s there"}
-        return {"able": False, "error": f"{type(error).__name__}: {error}{remedy}"}
+            why = f"{' '.join(('testbed doctor', *options))} took longer than {limit_s:g} s there"
+        return {"able": False, "error": why}
     try:
         return dict(json.loads(done.stdout))
     except ValueError:  # it has printed no JSON

@@ -39,22 +39,24 @@ class Check:
     def measured(self) -> str:
         """The median with its unit; with several seeds also the least and the greatest value.
 
-        What never happened is "never". Two things whose ratio is above 1 with some seeds and below
-        with others are "undecided". A check that holds, but not with each seed, says with how many.
+        These are left out where all three are shown alike, and their unit stands once. What never
+        happened is "never". Two things whose ratio is above 1 with some seeds and below with others
+        are "undecided". A check that holds, but not with each seed, says with how many.
         """
         numbers = self.value, min(self.values), max(self.values)
-        middle, *ends = (
+        middle, low, high = (
             "never" if value == NEVER else self.form.format(value) for value in numbers
         )
-        if len(self.values) == 1:
-            return middle
         within, count = sum(map(self._is_within, self.values)), len(self.values)
         note = ""
         if self.undecided:
             note = ", undecided"
         elif self.holds and within < count:
             note = f", {within} of {count} seeds within"
-        return f"{middle} ({' to '.join(ends)}){note}"
+        if low == middle == high:
+            return f"{middle}{note}"
+        number, _, unit = low.partition(" ")
+        return f"{middle} ({number if high.endswith(f' {unit}') else low} to {high}){note}"
 
     @property
     def undecided(self) -> bool:

@@ -38,7 +38,7 @@ def draw_all(data: RunData, tables: Sequence[FlowTables], summary: Summary) -> t
     worst.sort(key=lambda item: item[0].index)
     with style.style():
         drawings = (
-            goodput.draw(data, tables, summary),
+            goodput.draw(data, tables, summary) if tables else None,
             operations.draw(data, summary),
             *(failover.draw(data, by_flow[f.flow], fault, f, summary) for fault, f in worst),
             *(ev_states.draw(data, flow, summary) for flow in _for_ev_states(tables, effective)),

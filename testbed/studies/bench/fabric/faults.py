@@ -98,6 +98,6 @@ def _play(faults: list[tuple[str, str]], *, wires: bool) -> Iterator[tuple[float
         for line in (directory / FAULTS).read_text(encoding="utf-8").splitlines():
             record = json.loads(line)
             yield (
-                (record["effective_ns"] - record["asked_ns"]) / 1e6,
-                (record["healed_ns"] - record["heal_asked_ns"]) / 1e6,
+                (record["effective_ns"] - record["requested_ns"]) / 1e6,
+                (record["healed_ns"] - record["heal_requested_ns"]) / 1e6,
             )
