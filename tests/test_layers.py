@@ -70,13 +70,13 @@ MAY_IMPORT: dict[str, set[str]] = {
         "limits",
         "model",
         "model/files",
-        "paced",
+        "device/paced",
         "results",
         "rights",
         "sandbox",
         "sim",
     },
-    "paced": {
+    "device/paced": {
         "device",
         "emulation/endpoint",
         "emulation/experiment",

@@ -21,11 +21,11 @@ from testbed.model.errors import InputError, printable
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from testbed.device.paced.run import Observer
     from testbed.model.fabric.topology import Topology
     from testbed.model.files.reading import Document
     from testbed.model.files.scenarios import Dilation
     from testbed.model.scenario import Scenario
-    from testbed.paced.run import Observer
     from testbed.results.run_directory import RunDirectory
     from testbed.runs.fitting import Machines
 

@@ -59,7 +59,7 @@ class Machines:
         """This machine where programs send on a simulated fabric; it is measured each time."""
 
         def find() -> "tuple[Capacity, ...]":
-            from testbed.paced.fitting import measured
+            from testbed.device.paced.fitting import measured
 
             with showing() as progress:
                 progress("measuring what this machine carries", 0.0)

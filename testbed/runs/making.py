@@ -114,7 +114,7 @@ def make(
                     _analysed(place, UNDRAWN, progress)
                 summary = _analysed(directory.path, how, progress)
         elif form == "paced":
-            from testbed.paced.run import pace
+            from testbed.device.paced.run import pace
 
             pace(scenario, directory.path, progress, onlooker, screen)
             with _collecting_seldom():
@@ -193,8 +193,8 @@ def require_makeable(
         room.require_room_to_simulate(scenario)
         return
     if form == "paced":
+        from testbed.device.paced.run import require_paced
         from testbed.emulation.experiment.programs import require_programs
-        from testbed.paced.run import require_paced
 
         if (elsewhere := not_linux()) is not None:
             raise MachineError(*elsewhere)

@@ -1,4 +1,4 @@
-"""What a host runs in the tests: `python -P -m tests.paced.program WHAT`, as a program in C would.
+"""A host's program in the tests: `python -P -m tests.device.paced.program WHAT`, as one in C.
 
 It opens the device by the library that NCCL would load, and meets its peer by name.
 """

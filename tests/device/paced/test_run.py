@@ -15,14 +15,14 @@ import polars as pl
 import pytest
 
 from testbed.device.library import put_into
+from testbed.device.paced.loopback import Loopback
 from testbed.emulation.experiment.programs import MASTER_PORT
 from testbed.model.errors import MachineError
 from testbed.model.fabric.topology import Topology
-from testbed.paced.loopback import Loopback
 from tests.waiting import WATCHDOG_S, wait_until
 
-ROOT = Path(__file__).parents[2]
-PROGRAM = [sys.executable, "-P", "-m", "tests.paced.program"]
+ROOT = Path(__file__).parents[3]
+PROGRAM = [sys.executable, "-P", "-m", "tests.device.paced.program"]
 MARK = "TESTBED_TEST_MARK"
 DECIDED = (0, 4)
 """Exit statuses of a run whose programs did what they should: 4 where the machine is busy."""

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from testbed import fast
 from testbed.device import library
+from testbed.device.paced.host import PacedHost
+from testbed.device.paced.loopback import Loopback
 from testbed.emulation.endpoint.clock import now_ns
 from testbed.emulation.endpoint.health import HealthLog
 from testbed.emulation.experiment.machine import cpu_model
@@ -43,8 +45,6 @@ from testbed.model.run_files.run import RunRecord, bin_width_s
 from testbed.model.scenario import Scenario
 from testbed.model.units import NEVER_NS, NS_PER_S
 from testbed.model.workload import Program, WriteBw
-from testbed.paced.host import PacedHost
-from testbed.paced.loopback import Loopback
 from testbed.results import records
 from testbed.results.code_version import code_version
 from testbed.results.scratch import scratch
