@@ -13,7 +13,6 @@ from testbed.model.faults.kinds import Fault, OperationStart
 from testbed.model.faults.record import FaultRecord, StepRecord, entry_of
 from testbed.model.faults.schedule import ScheduledFault, Step, schedule_fault
 from testbed.model.scenario import Scenario
-from testbed.model.workload import Program
 from testbed.sim.engine import Engine
 from testbed.sim.fabric import Fabric
 
@@ -93,7 +92,7 @@ class FaultInjection:
             expected = "another fault: this one strikes a process, and the simulator has none"
             return Problem("request", fault.kind, expected, "testbed run, on the emulated fabric")
         transport = self._scenario.transport.kind
-        flows = () if isinstance(self._scenario.workload, Program) else self._scenario.flows
+        flows = () if self._scenario.programs else self._scenario.flows
         problem = next(busy_problems(self._topology, transport, flows, fault, "request"), None)
         if problem is not None:
             return problem
