@@ -14,11 +14,8 @@ ARCH ?= amd64
 ANYWHERE := not install and not vm
 # What make check leaves out.
 SLOW := root or simulated or programs or long
-CPUS := $(shell nproc)
-# Whole files, in the order of tests/conftest.py.
-BY_FILE := --dist loadfile --no-loadscope-reorder
-# One process more than CPUs, because many tests wait.
-PROCESSES := -n $(shell expr $(CPUS) + 1) $(BY_FILE)
+# Whole files, in the order of tests/conftest.py, which also says how many processes there are.
+PROCESSES := -n auto --dist loadfile --no-loadscope-reorder
 
 OWNED := scripts/owned.sh
 # Matplotlib's font cache: in the home directory root's would stay behind.
@@ -59,7 +56,7 @@ test-wheel: setup ## install the wheel into empty environments, and test it ther
 .PHONY: check
 check: lint ## lint, types, prose, commits, and the tests that need neither root, a fabric nor other programs
 	@.venv/bin/python scripts/commits.py
-	@$(OWNED) . -- .venv/bin/python -P -m pytest -q -n $(CPUS) $(BY_FILE) -m "not ($(SLOW)) and $(ANYWHERE)" $(ARGS)
+	@$(OWNED) . -- .venv/bin/python -P -m pytest -q $(PROCESSES) -m "not ($(SLOW)) and $(ANYWHERE)" $(ARGS)
 
 .PHONY: soak
 soak: setup ## every fault for a second, then every scenario, and a table of how it went (root)

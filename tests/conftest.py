@@ -16,6 +16,7 @@ import pytest
 from hypothesis import settings
 
 from testbed import fast
+from testbed.limits import simulations_at_once
 from testbed.model.errors import MachineError
 from tests import turns
 from tests.judging import (  # noqa: F401 - hooks
@@ -76,6 +77,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
         if (missing := link_model.missing()) is not None:
             raise pytest.UsageError(f"--require-link-model: {missing}")
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Processes for `-n auto`: one more than this machine grants us, because many tests wait."""
+    return simulations_at_once() + 1
 
 
 def pytest_report_header() -> str:

@@ -3,10 +3,12 @@
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from tempfile import gettempdir
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -126,12 +128,21 @@ def test_a_directory_that_only_others_may_enter_is_named(here: Path, command: st
     assert f"error: {here}" in done.stderr
 
 
+@pytest.fixture
+def open_place() -> Iterator[Path]:
+    """A directory that everybody may enter; pytest closes its own whenever a session begins."""
+    with TemporaryDirectory() as directory:
+        place = Path(directory)
+        place.chmod(0o755)
+        yield place
+
+
 @pytest.mark.root
-def test_a_run_that_only_others_may_change_can_be_looked_at(here: Path) -> None:
+def test_a_run_that_only_others_may_change_can_be_looked_at(here: Path, open_place: Path) -> None:
     assert shell(here, "testbed simulate umlaut.yaml --no-figures").returncode == 0
     run = runs(here / "results")[0].path
-    for place in (here, *here.parents[: len(here.relative_to(gettempdir()).parts) - 1]):
-        place.chmod(0o755)
+    run = Path(shutil.copytree(run, open_place / run.name))
+    here = open_place
     (here / "fonts").mkdir()
     (here / "fonts").chmod(0o777)
     nobody = f"env MPLCONFIGDIR={here}/fonts {NOBODY} {TESTBED}"

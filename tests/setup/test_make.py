@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from testbed import limits
 from tests.waiting import WATCHDOG_S
 
 ROOT = Path(__file__).parents[2]
@@ -47,6 +48,18 @@ def test_run_scenario_sets_up_first_and_passes_its_variables_on() -> None:
 def test_run_scenario_without_variables_runs_the_link_failure() -> None:
     last = make("-n", "run-scenario").splitlines()[-1]
     assert last.rstrip().endswith('testbed run "link-failure" --results "results"')
+
+
+@pytest.mark.parametrize("target", ["test", "test-long", "check"])
+def test_tests_have_as_many_processes_as_the_machine_grants(
+    target: str, pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not one for each of the CPUs that a container sees, but may not use."""
+    assert " -n auto " in make("-n", target).splitlines()[-1]
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: range(64))
+    monkeypatch.setattr(limits, "available_memory", lambda: 1 << 40)
+    monkeypatch.setattr(limits, "cpus", lambda: 2.0)
+    assert pytestconfig.hook.pytest_xdist_auto_num_workers(config=pytestconfig) == 3
 
 
 @pytest.mark.parametrize("script", ["scripts/setup.sh", "scripts/owned.sh", ".ci/run"])
