@@ -1,5 +1,6 @@
 """Comparisons of many groups: figures that tell them apart, tables that fit a page, notes."""
 
+import re
 from io import StringIO
 from itertools import combinations
 from pathlib import Path
@@ -16,7 +17,15 @@ from testbed.results.analyse import analyse
 from testbed.results.analysis.estimates import difference
 from testbed.results.comparison import Group, compare, group_of
 from testbed.results.report.comparison_report import format_estimate, notes_on_never
-from testbed.results.report.figures.comparison import COLOURS, LINES, _colour, _curve, _look
+from testbed.results.report.figures.comparison import (
+    COLOURS,
+    GROUPS_A_FIGURE,
+    LINES,
+    _colour,
+    _curve,
+    _look,
+    draw,
+)
 from tests.results.synthetic import Plan, generate
 
 
@@ -34,6 +43,19 @@ def test_twelve_groups_have_colours_that_stay_apart() -> None:
         assert np.linalg.norm(np.subtract(to_rgb(one), to_rgb(other))) > 0.15, (one, other)
     looks = {(_colour(i), LINES[_look(i)]) for i in range(24)}
     assert len(looks) == 24
+
+
+def test_more_groups_than_looks_have_further_figures(run: Path, tmp_path: Path) -> None:
+    """A figure of all would be as high as there are groups, and its lines could not be told."""
+    groups = [group_of(f"g{i}", [run]) for i in range(GROUPS_A_FIGURE + 2)]
+    drawings = draw(groups, compare(groups), tmp_path)
+    stems = [drawing.stem for drawing in drawings]
+    kinds = ["comparison-goodput", "comparison-figures", "comparison-faults"]
+    assert stems == kinds + [f"{kind}-groups-{GROUPS_A_FIGURE + 1}" for kind in kinds]
+    for stem in stems:
+        names = {*re.findall(r">(g\d+)\b", (tmp_path / f"{stem}.svg").read_text())}
+        shown = range(24, 26) if "groups" in stem else range(24)
+        assert names == {f"g{i}" for i in shown}, stem
 
 
 def test_a_curve_goes_on_until_the_fault_is_healed(run: Path) -> None:

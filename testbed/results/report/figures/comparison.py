@@ -1,11 +1,12 @@
 """Figures that compare groups of runs: goodput over time, and every metric with its interval."""
 
 import textwrap
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 from math import isfinite
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -126,6 +127,8 @@ BANDS = 6
 """Of more groups, the bands of their intervals would hide each other's lines."""
 
 FAULTS_A_FIGURE = 12
+GROUPS_A_FIGURE = _A_LOOK * len(LINES)
+"""So many have a look of their own; more have further figures."""
 
 _MARKS = (
     "Dots: the median of each group{with_meaning}. An arrow at the right edge: it never happened. "
@@ -136,12 +139,32 @@ _MARKS = (
 def draw(groups: Sequence[Group], rows: Sequence[Row], directory: Path) -> tuple[Drawing, ...]:
     """Draw all figures into a directory."""
     with style.style():
-        faults = [list(same) for _, same in groupby(rows, key=lambda row: row.fault)]
-        return (
-            _goodput(groups, directory),
-            _of_runs(groups, [row for row in rows if not row.fault], directory),
-            *_of_faults(groups, [same for same in faults if same[0].fault], directory),
+        return tuple(
+            drawing
+            for first in range(0, len(groups), GROUPS_A_FIGURE)
+            for drawing in _of_groups(groups, rows, directory, first)
         )
+
+
+def _of_groups(
+    groups: Sequence[Group], rows: Sequence[Row], directory: Path, first: int
+) -> Iterator[Drawing]:
+    """The figures of the groups from one on, as many as a figure has."""
+    some = slice(first, first + GROUPS_A_FIGURE)
+    groups = groups[some]
+    rows = [replace(row, cells=row.cells[some]) for row in rows]
+    place = _Place(directory, f"-groups-{first + 1}" if first else "")
+    faults = [list(same) for _, same in groupby(rows, key=lambda row: row.fault)]
+    yield _goodput(groups, place)
+    yield _of_runs(groups, [row for row in rows if not row.fault], place)
+    yield from _of_faults(groups, [same for same in faults if same[0].fault], place)
+
+
+class _Place(NamedTuple):
+    """The directory of figures, and the end of their names."""
+
+    directory: Path
+    suffix: str
 
 
 def _colour(index: int) -> str:
@@ -164,10 +187,13 @@ def _legend(figure: Figure, names: Sequence[str]) -> None:
     figure.legend(loc="outside lower center", ncols=columns)
 
 
-def _save(figure: Figure, groups: Sequence[Group], directory: Path, stem: str) -> None:
+def _save(figure: Figure, groups: Sequence[Group], place: _Place, name: str) -> str:
+    """Write a figure; returns the name of its files."""
+    stem = name + place.suffix
     style.mark(figure, [summary for group in groups for summary in group.summaries])
     for suffix in ("svg", "png"):
-        style.write(figure, directory / f"{stem}.{suffix}", stem)
+        style.write(figure, place.directory / f"{stem}.{suffix}", stem)
+    return stem
 
 
 def _meaning(groups: Sequence[Group]) -> str:
@@ -179,7 +205,7 @@ def _marks(groups: Sequence[Group]) -> str:
     return _MARKS.format(with_meaning=f", with its {meaning}" if meaning else "")
 
 
-def _goodput(groups: Sequence[Group], directory: Path) -> Drawing:
+def _goodput(groups: Sequence[Group], place: _Place) -> Drawing:
     figure = style.new_figure(2.8)
     axes = figure.subplots()
     with_faults, names = False, list[str]()
@@ -201,14 +227,14 @@ def _goodput(groups: Sequence[Group], directory: Path) -> Drawing:
     axes.set_xlabel(f"time from {origin} (base RTTs)")
     axes.set_ylabel("goodput of all flows\n(% of the undamaged fabric)")
     _legend(figure, names)
-    _save(figure, groups, directory, "comparison-goodput")
+    stem = _save(figure, groups, place, "comparison-goodput")
     meaning = _meaning(groups) if len(groups) <= BANDS else ""
     caption = (
         f"Payload newly placed at the receivers, all flows together, in bins of {BIN_RTTS:g} base "
         "RTT, as a share of what the fabric allows without faults. Lines: the median of a group's "
         f"runs{f'; bands: its {meaning}' if meaning else ''}."
     )
-    return Drawing("comparison-goodput", "Goodput over time", caption)
+    return Drawing(stem, "Goodput over time", caption)
 
 
 def _first_fault_s(summary: Summary) -> float:
@@ -232,7 +258,7 @@ def _curve(run: Path, summary: Summary) -> tuple[Floats, Floats]:
     return (edges[:-1] + edges[1:]) / 2, share
 
 
-def _of_runs(groups: Sequence[Group], rows: Sequence[Row], directory: Path) -> Drawing:
+def _of_runs(groups: Sequence[Group], rows: Sequence[Row], place: _Place) -> Drawing:
     """Every metric of the whole run: a panel each, a line for each group."""
     names = [_wrapped(group.name) for group in groups]
     figure, panels = _panels(len(rows), sum(name.count("\n") + 1 for name in names))
@@ -240,12 +266,12 @@ def _of_runs(groups: Sequence[Group], rows: Sequence[Row], directory: Path) -> D
         draw_values(axes, row.heading, _values(row, 0.0, 1.0))
     panels[0].set_yticks(range(len(groups)), names)
     panels[0].set_ylim(len(groups) - 0.4, -0.6)
-    _save(figure, groups, directory, "comparison-figures")
-    return Drawing("comparison-figures", "The whole run", _marks(groups))
+    stem = _save(figure, groups, place, "comparison-figures")
+    return Drawing(stem, "The whole run", _marks(groups))
 
 
 def _of_faults(
-    groups: Sequence[Group], faults: Sequence[Sequence[Row]], directory: Path
+    groups: Sequence[Group], faults: Sequence[Sequence[Row]], place: _Place
 ) -> list[Drawing]:
     """Every metric of every fault: a panel for each metric, a line for each fault and group."""
     drawings = []
@@ -267,8 +293,8 @@ def _of_faults(
                 label = _wrapped(group.name)
                 panels[0].plot([], [], look, color=_colour(i), markersize=4, label=label)
             _legend(figure, [group.name for group in groups])
-        stem = f"comparison-faults{f'-{number + 1}' if number else ''}"
-        _save(figure, groups, directory, stem)
+        name = f"comparison-faults{f'-{number + 1}' if number else ''}"
+        stem = _save(figure, groups, place, name)
         drawings.append(Drawing(stem, "What the faults did", _marks(groups)))
     return drawings
 
