@@ -9,8 +9,9 @@ import os
 import signal
 import subprocess
 from collections import defaultdict
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import settings
@@ -153,3 +154,12 @@ def _obstacle() -> str | None:
     if tried.returncode != 0:
         return f"needs namespaces (a container must be privileged): {tried.stderr.strip()}"
     return None
+
+
+@pytest.fixture
+def open_place() -> Iterator[Path]:
+    """A directory that everybody may enter; pytest closes its own whenever a session begins."""
+    with TemporaryDirectory() as directory:
+        place = Path(directory)
+        place.chmod(0o755)
+        yield place

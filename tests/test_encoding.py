@@ -17,7 +17,17 @@ FILES = [
 
 TEXT = {"read_text", "write_text"}
 OPENERS = {"open", "fdopen", "TextIOWrapper", "NamedTemporaryFile"}
-NO_FILES = {"LinkModel", "_links", "_recorders", "cls", "control", "links", "os", "self"}
+NO_FILES = {
+    "LinkModel",
+    "_links",
+    "_recorders",
+    "cls",
+    "control",
+    "links",
+    "os",
+    "recorders",
+    "self",
+}
 NO_TEXTS = {"Image", "content"}
 """What else has a method `open`: here, and of libraries (a picture, a zip file)."""
 

@@ -30,15 +30,13 @@ OWNER, CALLER = 12345, 23456
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def home(open_place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A directory of another user, in places of root that all may enter."""
     monkeypatch.delenv("SUDO_UID", raising=False)
-    for place in (tmp_path, *tmp_path.parents[:2]):
-        place.chmod(0o755)
-    home = tmp_path / "home"
+    home = open_place / "home"
     home.mkdir()
     os.chown(home, OWNER, OWNER)
-    secret = tmp_path / "secret"
+    secret = open_place / "secret"
     secret.mkdir()
     (secret / "file").write_text("root's", encoding="utf-8")
     yield home
@@ -127,7 +125,7 @@ def test_the_capacity_is_not_written_through_links(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     (home / link).parent.mkdir(exist_ok=True)
     os.chown((home / link).parent, OWNER, OWNER)
-    (home / link).symlink_to(tmp_path / "secret")
+    (home / link).symlink_to(home.parent / "secret")
     saved = save_capacity(Capacity(1.0, 2.0, 3.0))
     assert saved.parent.parent == tmp_path
     assert load_capacity() == Capacity(1.0, 2.0, 3.0)

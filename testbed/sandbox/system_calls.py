@@ -76,17 +76,18 @@ OUTSIDE = 0
 """The PID of a parent that is outside this process's PID namespace."""
 
 
-def die_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
+def die_with_parent(parent: int, number: int | None = None) -> None:
     """Have the kernel signal this process when its parent ends; exit if the parent already has.
 
     Only Linux does that; elsewhere, where nothing is emulated, the process lives on.
 
     Args:
         parent: the parent's PID, or OUTSIDE.
-        number: the signal.
+        number: the signal; by default SIGKILL.
     """
     if sys.platform != "linux":
         return
+    number = signal.SIGKILL if number is None else number
     system_call("prctl", PR_SET_PDEATHSIG, number, 0, 0, 0)
     if os.getppid() != parent:
         sys.exit(1)

@@ -6,9 +6,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -126,15 +124,6 @@ def test_a_directory_that_only_others_may_enter_is_named(here: Path, command: st
     assert done.returncode == ExitStatus.WRONG_INPUT
     assert "found permission denied, expected a path that may be entered" in done.stderr
     assert f"error: {here}" in done.stderr
-
-
-@pytest.fixture
-def open_place() -> Iterator[Path]:
-    """A directory that everybody may enter; pytest closes its own whenever a session begins."""
-    with TemporaryDirectory() as directory:
-        place = Path(directory)
-        place.chmod(0o755)
-        yield place
 
 
 @pytest.mark.root

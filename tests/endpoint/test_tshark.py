@@ -3,12 +3,15 @@
 import subprocess
 import time
 from collections import Counter
+from contextlib import AbstractContextManager
 from pathlib import Path as FilePath
+from unittest.mock import patch
 
 import pytest
 
 from testbed.emulation.endpoint.clock import now_ns
 from testbed.emulation.endpoint.device import Device
+from testbed.emulation.endpoint.nic import Nic
 from testbed.emulation.fabric.capture import LinkCaptures
 from testbed.emulation.fabric.fabric import Fabric
 from testbed.model.fabric.topology import PAYLOAD_MTU, Topology
@@ -35,29 +38,27 @@ PacketCounts = Counter[tuple[int, int, int]]
 """How often a packet of this opcode, PSN and QPN was seen."""
 
 
-def watched(device: Device, sent: PacketCounts) -> Device:
-    """Have a device tell what it hands to the kernel."""
-    nic = device._nic
-    send = nic.send
+def telling(sent: PacketCounts) -> AbstractContextManager[object]:
+    """Have all NICs tell what they hand to the kernel."""
+    send = Nic.send
 
-    def told(datagram: Datagram, peer: bytes, now: int) -> int:
+    def told(nic: Nic, datagram: Datagram, peer: bytes, now: int) -> int:
         bth = datagram.header[48:60]
         sent[bth[0], int.from_bytes(bth[9:]), int.from_bytes(bth[5:8])] += 1
-        return send(datagram, peer, now)
+        return send(nic, datagram, peer, now)
 
-    nic.send = told  # type: ignore[method-assign]
-    return device
+    return patch.object(Nic, "send", told)
 
 
 def converse(directory: FilePath) -> tuple[PacketCounts, int]:
     """Let two devices send packets of every opcode; what they sent, and what captures lost."""
     sent: PacketCounts = Counter()
-    with Fabric(TOPOLOGY) as fabric:
+    with Fabric(TOPOLOGY) as fabric, telling(sent):
         fabric.verify()
         devices = []
         for host in (A, B):
             with in_node(host):
-                devices.append(watched(Device(TOPOLOGY, host), sent))
+                devices.append(Device(TOPOLOGY, host))
         captures = LinkCaptures({link: directory / f"{link.name}.pcapng" for link in LINKS}, 0)
         a, b = devices
         cqs = [device.context.create_cq() for device in devices]

@@ -304,17 +304,15 @@ def test_a_run_is_waited_for_only_so_long_in_all() -> None:
 
 @pytest.mark.root
 @pytest.mark.parametrize("escape", ["removes a file", "signals others", "forks"])
-def test_without_root_it_reaches_nothing_either(escape: str, tmp_path: Path) -> None:
+def test_without_root_it_reaches_nothing_either(escape: str, open_place: Path) -> None:
     """As an instructor's own user, whose files and processes are within reach otherwise."""
     user = 12345
-    worker = tmp_path / WORKER.name
+    worker = open_place / WORKER.name
     for file in (WORKER, WORKER.with_name("own_class.py")):
-        shutil.copyfile(file, tmp_path / file.name)
-    for path in (tmp_path, *tmp_path.parents[:3]):
-        path.chmod(0o755)
-    victim = tmp_path / "victim"
+        shutil.copyfile(file, open_place / file.name)
+    victim = open_place / "victim"
     victim.write_text("here")
-    for path in (tmp_path, victim):
+    for path in (open_place, victim):
         os.chown(path, user, user)
     action = ESCAPES[escape].format(victim=str(victim))
     with _as_user(user, worker, _code(action, "import os")) as said:

@@ -344,15 +344,15 @@ def test_a_lab_elsewhere_is_worked_on(
     tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert "testbed lab test own/11-my-lab" in call("lab", "new", "11-my-lab", "--into", "own").out
-    assert "a lab elsewhere, its directory: DIR/NAME" in call("lab", "test", "11").err
-    assert call("lab", "start", "own/11-my-lab").status == 0
-    assert "testbed lab start own/11-my-lab --reset" in call("lab", "start", "own/11-my-lab").err
-    monkeypatch.chdir("11-my-lab")
+    assert "testbed lab test own/12-my-lab" in call("lab", "new", "12-my-lab", "--into", "own").out
+    assert "a lab elsewhere, its directory: DIR/NAME" in call("lab", "test", "12").err
+    assert call("lab", "start", "own/12-my-lab").status == 0
+    assert "testbed lab start own/12-my-lab --reset" in call("lab", "start", "own/12-my-lab").err
+    monkeypatch.chdir("12-my-lab")
     assert call("lab", "status").status == 0
     monkeypatch.chdir(tmp_path)
     Path("own").rename("moved")
-    monkeypatch.chdir("11-my-lab")
+    monkeypatch.chdir("12-my-lab")
     said = call("lab", "status").err
-    assert "own/11-my-lab/lab.yaml: found no such file, expected the lab of this work" in said
+    assert "own/12-my-lab/lab.yaml: found no such file, expected the lab of this work" in said
     assert "testbed lab start DIR/NAME --reset" in said

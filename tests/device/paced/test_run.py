@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -208,10 +207,9 @@ def test_whatever_ends_it_nothing_is_left(tmp_path: Path, mark: str, number: int
 
 
 @pytest.mark.root
-def test_a_user_without_any_right_can_do_it(request: pytest.FixtureRequest) -> None:
+def test_a_user_without_any_right_can_do_it(open_place: Path) -> None:
     """Nobody, without capabilities, and without the right to get some."""
-    place = tempfile.mkdtemp()  # pytest closes its own to others
-    request.addfinalizer(lambda: shutil.rmtree(place))
+    place = str(open_place)
     shutil.chown(place, "nobody")
     done = subprocess.run(
         [
