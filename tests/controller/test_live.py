@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -358,3 +359,22 @@ def test_a_fault_by_hand_needs_neither_time_nor_length() -> None:
     for wrong in ({"at": "3 s"}, {"for": "1 s", "every": "2 s"}, {"for": 3}, {"choose": 2}):
         with pytest.raises(InputError):
             load_fault(json.dumps(CUT | wrong), TINY)
+
+
+def test_an_answer_that_comes_before_the_whole_request_is_read(tmp_path: Path) -> None:
+    """It needs no body: the server answers and closes while the client still sends one."""
+
+    def answer_at_once(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(100)
+            connection.sendall(b'HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n{"index": 3}')
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "socket"))
+        listener.listen()
+        server = threading.Thread(target=answer_at_once, args=(listener,))
+        server.start()
+        with Client(tmp_path / "socket") as client:
+            assert client.ask("DELETE", "/faults/3", "x" * 10_000_000) == (200, {"index": 3})
+        server.join()

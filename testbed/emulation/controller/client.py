@@ -103,8 +103,16 @@ class Client(Closeable):
         """
         if path == OPERATOR:
             self._wait_as_long_as_the_controller()
+        return self._answer(method, path, body.encode() or None)
+
+    def _answer(self, method: str, path: str, body: bytes | None) -> tuple[int, Any]:
+        """The status and the content of the controller's answer.
+
+        Where that needs no body, it may have answered, and closed, before the body is sent.
+        """
         try:
-            self._http.request(method, path, body.encode() or None)
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                self._http.request(method, path, body)
             response = self._http.getresponse()
             return response.status, json.loads(response.read())
         except (OSError, HTTPException, ValueError) as error:
@@ -123,16 +131,11 @@ class Client(Closeable):
 
         Raises what the public methods raise.
         """
-        body = None if content is None else json.dumps(content)
-        try:
-            self._http.request(method, path, body)
-            response = self._http.getresponse()
-            reply = json.loads(response.read())
-        except (OSError, HTTPException) as error:
-            raise RunFailedError(f"the controller of the run does not reply: {error}") from error
-        if response.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        body = None if content is None else json.dumps(content).encode()
+        status, reply = self._answer(method, path, body)
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             raise RunFailedError(str(reply.get("error", reply)))
-        if response.status >= HTTPStatus.BAD_REQUEST:
+        if status >= HTTPStatus.BAD_REQUEST:
             raise InputError([Problem(**problem) for problem in reply["errors"]])
         return reply if isinstance(reply, list) else [reply]
 
