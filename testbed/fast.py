@@ -10,10 +10,12 @@ from testbed.model.errors import MachineError
 
 _PACKAGE = Path(__file__).parent
 _AROUND_THE_CORE = (
+    "device/process_memory",
     "host/baselines/roce/wire",
     "emulation/endpoint/carriers",
     "emulation/endpoint/mmsg",
     "emulation/endpoint/nic",
+    "emulation/endpoint/plain_nic",
     "emulation/endpoint/sockets",
     "host/port_scheduler",
     "host/recording/qp_records",
@@ -29,7 +31,8 @@ _AROUND_THE_CORE = (
 )
 """Modules outside the core that handle each packet: of the endpoint, and of the simulator.
 
-RoCE's packets have a base class in the core, and Python classes cannot inherit from compiled ones.
+RoCE's packets, the regions of programs and the NIC without an outer header are here for their base
+classes: Python classes cannot inherit from compiled ones.
 """
 
 

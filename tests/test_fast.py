@@ -76,3 +76,27 @@ def test_the_name_of_a_caught_error_has_no_other_use(source: Path) -> None:
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
         }
         assert not caught & set_too, f"{source}:{function.lineno}"
+
+
+def test_no_python_class_inherits_from_a_compiled_one() -> None:
+    """It could not be defined: interpreted classes cannot inherit from compiled ones."""
+    root = Path(fast.__file__).parent
+    compiled = {
+        ".".join(path.relative_to(root.parent).with_suffix("").parts) for path in fast.sources()
+    }
+    found = set[str]()
+    for path in {*root.rglob("*.py")} - {*fast.sources()}:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        imported = {
+            alias.asname or alias.name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom) and node.module in compiled
+            for alias in node.names
+        }
+        found |= {
+            f"{path.relative_to(root)}: {node.name}"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ClassDef)
+            and any(isinstance(base, ast.Name) and base.id in imported for base in node.bases)
+        }
+    assert not found

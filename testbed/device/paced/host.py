@@ -17,14 +17,14 @@ from testbed.mrc import NEVER, Arrival
 from testbed.mrc.wire.datagram import new
 from testbed.mrc.wire.kinds import WireOptions
 from testbed.sim.egress import Egress
-from testbed.sim.engine import Engine, Event
+from testbed.sim.engine import Engine
 from testbed.sim.fabric import Fabric
 from testbed.sim.host import SIMULATED_ROUNDS_PER_RTT
 from testbed.sim.packet import Packet
 
 
-class PacedHost(Event):
-    """One host. As an event it is the host's next round. Times in ns, of the fabric.
+class PacedHost:
+    """One host. Times in ns, of the fabric.
 
     It has as many rounds as a simulated host, but what a program posts does not wait for one.
 
@@ -133,9 +133,9 @@ class PacedHost(Event):
     def _wake_at(self, at_ns: int) -> None:
         if at_ns < self._wake_ns:
             self._wake_ns = at_ns
-            self._engine.schedule(at_ns, self)
+            self._engine.at(at_ns, self._round)
 
-    def happen(self, now_ns: int) -> None:
+    def _round(self, now_ns: int, _: object) -> None:
         """Have a round: send what is due, record."""
         if now_ns != self._wake_ns:
             return  # an earlier round has been scheduled since this one was
