@@ -216,7 +216,7 @@ def test_a_cable_is_pulled_under_an_unmodified_program(tmp_path: Path) -> None:
     assert [program["status"] for program in summary["programs"]] == [0, 0]
     (flow,) = summary["flows"]
     assert (flow["src"], flow["dst"], len(flow["evs"])) == ("h1", "h0", 4)
-    assert flow["packets_lost"] == flow["packets_retransmitted"] > 0
+    assert 0 < flow["packets_lost"] <= flow["packets_retransmitted"]  # a busy CPU sends some again
     integrity = summary["integrity"]
     assert integrity["bytes_verified"] == integrity["bytes_sent"] >= 200 * 65_536
     (fault,) = summary["faults"]

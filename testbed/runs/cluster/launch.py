@@ -98,6 +98,7 @@ def _started(place: Place, directory: Path, stack: ExitStack) -> Any:
             stack.enter_context(_certificates(directory))
             return stack.enter_context(_ssh_cluster(Path(place.target)))
         case "slurm":
+            stack.enter_context(_certificates(directory))
             return _slurm_cluster(place.target, directory, stack)
 
 
@@ -191,7 +192,7 @@ async def _failure(host: str) -> str:
 def _certificates(directory: Path) -> Iterator[None]:
     """Have all speak TLS during a block, by a certificate that is made for it, and nothing else.
 
-    SSHCluster hands the names of its files on. They are in the campaign's directory, which all
+    Workers are told the names of its files. They are in the campaign's directory, which all
     machines have under one path then, and where only its owner can read them.
     """
     import dask
@@ -244,7 +245,6 @@ def _slurm_cluster(jobs: str, directory: Path, stack: ExitStack) -> Any:
     if missing := [name for name in commands if shutil.which(name) is None]:
         remedy = "run this where jobs are submitted, with Slurm's commands on PATH"
         raise MachineError(f"slurm: no {' and no '.join(missing)} here", remedy)
-    keys = TemporaryDirectory(prefix=OF_START, dir=directory.resolve())
     logs, further = directory.resolve() / SLURM, _setting("jobqueue.slurm.worker-extra-args", [])
     try:
         cluster = dask_jobqueue.SLURMCluster(
@@ -254,8 +254,7 @@ def _slurm_cluster(jobs: str, directory: Path, stack: ExitStack) -> Any:
             job_name="testbed",
             worker_extra_args=["--no-dashboard", "--dashboard-address", _INFO, *further],
             log_directory=str(logs),
-            security=Security.temporary(),
-            shared_temp_directory=stack.enter_context(keys),
+            security=Security(),
             scheduler_options={"dashboard": False, "dashboard_address": _INFO},
         )
     except (RuntimeError, ValueError) as error:  # it says itself that the cluster failed to start
