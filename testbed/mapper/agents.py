@@ -6,21 +6,31 @@ that the fabric's queues never drop it, and no EV has its flow label. It has no 
 RFC 6935 allows), since the destination address changes on the way; it carries a CRC of its own.
 """
 
+import gc
+import os
+import select
 import socket
 import struct
 import zlib
 from collections.abc import Iterator
 from functools import partial
 from ipaddress import IPv6Address
-from typing import TYPE_CHECKING
+from pathlib import Path
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Any
 
+from testbed.mapper.clustermapper import Clustermapper, MapperPlan
 from testbed.mapper.prober import Probe
 from testbed.model.fabric.addressing import nic_address
 from testbed.model.fabric.topology import Topology
+from testbed.model.units import NS_PER_S
 from testbed.mrc import DscpClasses
 from testbed.mrc.constants import HOP_LIMIT
 from testbed.mrc.wire.headers import IPV6
+from testbed.results import records
+from testbed.results.records import Recorder, raw_path
 from testbed.sandbox import namespaces
+from testbed.sandbox.channel import Channel
 from testbed.sandbox.system_calls import until_blocked
 
 if TYPE_CHECKING:
@@ -106,3 +116,57 @@ def _received(receiver: socket.socket) -> Iterator[int]:
 
 def _checksum(number: int) -> int:
     return zlib.crc32(number.to_bytes(8, "big"))
+
+
+TICK_NS = 10_000_000
+"""The loop wakes at most this often, and then sends all probes that have become due."""
+
+
+def run_mapper(plan: MapperPlan, raw_directory: Path, channel: Channel) -> int:
+    """Probe the fabric until the parent sends `finish`; returns the exit status.
+
+    Sends `{"denied": [link directions]}` to the parent whenever the accused directions change.
+    """
+    gc.freeze()
+    gc.disable()  # nothing here makes reference cycles
+    agents = Agents(plan.topology)
+    channel.send({"ready": True})
+    commands = channel.messages()
+    with (
+        Recorder(raw_path(raw_directory, "mapper", records.PROBES), records.PROBES) as probes,
+        Recorder(raw_path(raw_directory, "mapper", records.FINDINGS), records.FINDINGS) as findings,
+    ):
+        start_ns: int = next(commands)["start_ns"]
+        mapper = Clustermapper(plan, start_ns, probes.append, findings.append)
+        while not select.select([channel], [], [], _wait_s(mapper))[0]:
+            if _work(mapper, agents, channel):
+                probes.flush()  # for those who watch the run
+                findings.flush()
+    _expect_finish(next(commands, None))
+    channel.send({"finished": {"send_errors": agents.send_errors}})
+    agents.close()
+    return os.EX_OK
+
+
+def _wait_s(mapper: Clustermapper) -> float:
+    return max(mapper.prober.due_ns - monotonic_ns(), TICK_NS) / NS_PER_S
+
+
+def _work(mapper: Clustermapper, agents: Agents, channel: Channel) -> bool:
+    """Take in arrivals, judge, send what is due; returns whether a round has been judged."""
+    for number in agents.arrivals():
+        mapper.prober.arrived(number)
+    now_ns = monotonic_ns()
+    is_judged = mapper.judges_at(now_ns)
+    if mapper.judge(now_ns):
+        channel.send({"denied": sorted(mapper.denied_directions)})
+    for probe in mapper.prober.take_due(monotonic_ns()):
+        agents.send(probe)
+    return is_judged
+
+
+def _expect_finish(command: dict[str, Any] | None) -> None:
+    if command is None:
+        raise ConnectionError("the run that this Clustermapper belongs to has ended")
+    if command != {"finish": True}:
+        raise ValueError(f"unknown command {command}")
