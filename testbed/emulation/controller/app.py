@@ -15,7 +15,7 @@ from testbed.emulation.controller.plan import ControllerPlan
 from testbed.emulation.controller.player import FaultPlayer
 from testbed.emulation.controller.session import Session, SwitchError
 from testbed.emulation.fabric.link_model.link_control import LinkControl
-from testbed.emulation.fabric.openvswitch.flow_cache import FlowCache
+from testbed.emulation.fabric.openvswitch.switch import FlowCache
 from testbed.model.errors import ExitStatus, TestbedError
 from testbed.model.faults.kinds import OperationStart
 from testbed.model.faults.record import FaultRecord

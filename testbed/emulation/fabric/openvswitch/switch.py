@@ -5,26 +5,93 @@ secure: without a controller it keeps its flows, and without flows it forwards n
 
 The daemons are started here, with a run directory of their own; no service is started and no
 database of the machine is changed. The datapath is the kernel's if it has one, which is found out
-by trying, and otherwise Open vSwitch's own in user space, with larger packet buffers.
+by trying, and otherwise Open vSwitch's own in user space. With the kernel's default buffers its
+packet sockets lose packets, and only a socket's own drop counter shows it; they are reached with
+pidfd_getfd(2).
 """
 
 import contextlib
 import json
 import os
+import re
 import shutil
+import socket
+import struct
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from testbed.emulation.fabric.interfaces import SENT_PACKETS, read_counters
 from testbed.emulation.fabric.layout import Layout
-from testbed.emulation.fabric.openvswitch import packet_sockets
 from testbed.model.errors import MachineError, RunFailedError
 from testbed.model.fabric.nodes import Link
-from testbed.sandbox.system_calls import die_with_parent, raise_priority
+from testbed.rights import as_root
+from testbed.sandbox.system_calls import (
+    SO_RCVBUFFORCE,
+    SO_SNDBUFFORCE,
+    die_with_parent,
+    raise_priority,
+    system_call,
+)
+
+BUFFER_BYTES = 16 << 20
+
+_SO_MEMINFO = 55
+_SK_MEMINFO_DROPS = 8
+_SK_MEMINFO_WORDS = 9
+_SYS_PIDFD_GETFD = 438
+_BUFFERS = ((SO_RCVBUFFORCE, socket.SO_RCVBUF), (SO_SNDBUFFORCE, socket.SO_SNDBUF))
+
+
+def enlarge_buffers(pid: int) -> None:
+    """Give every packet socket of a process 16 MiB in each direction.
+
+    Raises:
+        RunFailedError: the kernel granted less.
+    """
+    for sock, _ in _packet_sockets(pid):
+        for option, effect in _BUFFERS:
+            sock.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
+            size = sock.getsockopt(socket.SOL_SOCKET, effect)
+            if size < BUFFER_BYTES:
+                raise RunFailedError(f"a packet socket's buffer is {size} bytes")
+
+
+def dropped_packets(pid: int) -> dict[str, int]:
+    """Packets that a process's packet sockets had no room for so far, by interface."""
+    drops: dict[str, int] = {}
+    for sock, interface in _packet_sockets(pid):
+        if interface:
+            words = sock.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, 4 * _SK_MEMINFO_WORDS)
+            name = socket.if_indextoname(interface)
+            drops[name] = drops.get(name, 0) + struct.unpack("9I", words)[_SK_MEMINFO_DROPS]
+    return drops
+
+
+def _packet_sockets(pid: int) -> Iterator[tuple[socket.socket, int]]:
+    """Yield a process's packet sockets in this namespace, with the indexes of their interfaces."""
+    interfaces: dict[str, int] = {}
+    for line in Path("/proc/net/packet").read_text(encoding="utf-8").splitlines()[1:]:
+        _, _, _, _, interface, _, _, _, inode = line.split()
+        interfaces[f"socket:[{inode}]"] = int(interface)
+    pidfd = os.pidfd_open(pid)
+    try:
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            try:
+                target = str(entry.readlink())
+            except FileNotFoundError:
+                continue  # it has been closed
+            if target in interfaces:
+                number = int(entry.name)
+                copy = system_call("pidfd_getfd", pidfd, number, 0, number=_SYS_PIDFD_GETFD)
+                with socket.socket(fileno=copy) as sock:
+                    yield sock, interfaces[target]
+    finally:
+        os.close(pidfd)
+
 
 # --------------------------------------------------------------------------------------------------
 # OpenFlow wires: the links that run through Open vSwitch.
@@ -159,7 +226,7 @@ class OpenVSwitch:
             switch._start_database()
             switch.start_vswitchd()
             switch._make_bridge(wires)
-            packet_sockets.enlarge_buffers(switch.pid)
+            enlarge_buffers(switch.pid)
         except BaseException:
             switch.stop()
             raise
@@ -324,10 +391,80 @@ class OpenVSwitch:
 
         No fault causes them. Empty with the kernel's datapath.
         """
-        return packet_sockets.dropped_packets(self.pid)
+        return dropped_packets(self.pid)
 
 
 def _prepare_daemon(parent: int) -> None:
     die_with_parent(parent)
     with contextlib.suppress(PermissionError):
         raise_priority()  # the same as for endpoints, so that wires and faults are not late
+
+
+_TIMEOUT_S = 2.0
+
+
+class FlowCache:
+    """The decisions that the datapath has derived from the flow tables and still uses.
+
+    OpenFlow's barrier confirms that the flow tables have changed. A datapath that caches decisions
+    revalidates them only milliseconds later.
+
+    Attributes:
+        is_used: whether the datapath caches any; assumed until `query`.
+    """
+
+    def __init__(self, run_directory: Path = RUN_DIRECTORY) -> None:
+        """Take Open vSwitch's run directory; nothing is queried yet."""
+        self._control = control_socket(run_directory, "ovs-vswitchd")
+        self.is_used = True
+
+    def query(self) -> None:
+        """Ask ovs-vswitchd, which has just started or connected, whether it caches decisions.
+
+        Raises:
+            RunFailedError: it did not answer in time, or its answer has no limit of flows.
+        """
+        answer = self._command("upcall/show")
+        limits = re.findall(r"\(limit (\d+)\)", answer)
+        if not limits:
+            raise RunFailedError(f"ovs-vswitchd did not report its limit of flows: {answer}")
+        self.is_used = any(int(limit) for limit in limits)
+
+    def purge(self) -> bool:
+        """Make the flow tables hold for every later packet; returns whether that took a purge.
+
+        Raises:
+            RunFailedError: ovs-vswitchd refused or did not answer in time.
+        """
+        if self.is_used:
+            self._command("revalidator/purge")
+        return self.is_used
+
+    def _command(self, method: str) -> str:
+        """Send a command to ovs-vswitchd; returns its answer, as `ovs-appctl` prints it."""
+        request = {"id": 0, "method": method, "params": []}
+        try:
+            with socket.socket(socket.AF_UNIX) as sock:
+                sock.settimeout(_TIMEOUT_S)
+                with as_root():  # whose socket it is
+                    sock.connect(str(self._control))
+                sock.sendall(json.dumps(request).encode())
+                answer = _receive_json(sock)
+        except OSError as error:
+            raise RunFailedError(
+                f"ovs-vswitchd does not answer on {self._control}: {error}"
+            ) from error
+        if answer.get("error") is not None:
+            raise RunFailedError(f"ovs-vswitchd: {answer['error']}")
+        return str(answer.get("result"))
+
+
+def _receive_json(sock: socket.socket) -> dict[str, object]:
+    received = b""
+    while chunk := sock.recv(4096):
+        received += chunk
+        with contextlib.suppress(json.JSONDecodeError):
+            answer = json.loads(received)
+            if isinstance(answer, dict):
+                return answer
+    raise ConnectionError("closed before the answer was complete")
