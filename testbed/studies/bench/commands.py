@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from testbed.studies.bench.parts import BenchPart
 
 
+def register(command_line: typer.Typer) -> None:
+    """Add `bench`."""
+    command_line.command(rich_help_panel="Judge")(bench)
+
+
 def bench(
     parts: Annotated[
         list[str] | None,

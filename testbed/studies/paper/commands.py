@@ -32,6 +32,11 @@ FULL_SEEDS: "Mapping[Form, int]" = {"emulated": 3, "simulated": 6}
 are the fewest with a confidence interval of the median (`estimates.MIN_SAMPLES`)."""
 
 
+def register(command_line: typer.Typer) -> None:
+    """Add `figures`."""
+    command_line.command(rich_help_panel="Judge")(figures)
+
+
 def figures(
     numbers: Annotated[
         list[str] | None,
