@@ -89,7 +89,7 @@ def bench(
 def _look_for_htsim(checkout: Path | None, *, named: bool, usual: bool) -> None:
     """Look for it before anything is measured; say so where the usual parts are without it."""
     if named:
-        from testbed.studies.bench.simulated.htsim import find
+        from testbed.studies.bench.htsim import find
 
         find(checkout)
     elif usual:

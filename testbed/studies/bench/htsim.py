@@ -24,10 +24,14 @@ from testbed import interpreter
 from testbed.limits import usable_cpus
 from testbed.model.errors import InputError, MachineError
 from testbed.model.scenario import Scenario
+from testbed.studies.bench.cost import (
+    ProgramCost,
+    cost_of,
+    in_new_process,
+    peak_megabytes,
+)
 from testbed.studies.bench.measure import Measurement, Setting, at_most, no_target
-from testbed.studies.bench.simulated.cost import in_new_process
-from testbed.studies.bench.simulated.program_cost import ProgramCost, cost_of, peak_megabytes
-from testbed.studies.bench.simulated.simulator import completions, ideal_ns, permutation
+from testbed.studies.bench.simulator import completions, ideal_ns, permutation
 
 PROGRAM = "htsim_uec"
 FABRICS = {128: (8, 16), 1024: (32, 32)}
