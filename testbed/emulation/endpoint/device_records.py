@@ -37,7 +37,7 @@ from testbed.model.operator.commands import (
     parse_command,
 )
 from testbed.model.run_files.layout import START
-from testbed.model.run_files.raw import (
+from testbed.model.run_files.run import (
     FLOWS,
     OUTCOMES,
     DeviceOutcome,

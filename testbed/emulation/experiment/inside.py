@@ -52,15 +52,17 @@ from testbed.model.flows import base_rtt_flow, flows_of
 from testbed.model.progress import Progress
 from testbed.model.run_files.health import LinkSample
 from testbed.model.run_files.layout import HEALTH, LOGS, RAW, RUN, START, capture_file
-from testbed.model.run_files.raw import (
+from testbed.model.run_files.run import (
     FLOWS,
     OUTCOMES,
     DeviceOutcome,
+    MissingPart,
     OpenedFlow,
+    RunRecord,
     RunStart,
+    bin_width_s,
     lines_of,
 )
-from testbed.model.run_files.run import MissingPart, RunRecord, bin_width_s
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
 from testbed.model.units import NS_PER_S

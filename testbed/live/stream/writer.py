@@ -17,7 +17,7 @@ from testbed.model.closeable import Closeable
 from testbed.model.faults.record import FaultRecord
 from testbed.model.run_files.health import HealthSample
 from testbed.model.run_files.layout import HEALTH, MANIFEST, RAW, SUMMARY
-from testbed.model.run_files.raw import FLOWS, OpenedFlow
+from testbed.model.run_files.run import FLOWS, OpenedFlow
 from testbed.model.summary import Summary
 from testbed.model.units import NS_PER_S
 from testbed.results.records import RAW_SUFFIX, TABLE_OF_NAME, TABLES, WORDS_SUFFIX, Kind, Table
