@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from testbed.emulation.experiment.experiment import Hold
-    from testbed.live.observing import SimulatedRun
+    from testbed.live.observing import SimulationWatcher
     from testbed.model.progress import Progress
     from testbed.model.scenario import Scenario
     from testbed.results.run_directory import RunDirectory
@@ -185,12 +185,12 @@ def simulate(*, options: RunOptions, watch: Watch) -> None:
 @contextmanager
 def watching_simulated(
     watch: Watch, scenario: "Scenario", directory: "RunDirectory"
-) -> "Iterator[SimulatedRun | None]":
+) -> "Iterator[SimulationWatcher | None]":
     """Watch a run on a simulated fabric during a block, if the options say so."""
     if watch.where is None:
         yield None
         return
-    from testbed.live.observing import SimulatedRun
+    from testbed.live.observing import SimulationWatcher
     from testbed.live.serving import serving
     from testbed.live.stream.packets import flow_in_slow_motion
     from testbed.live.stream.writer import STREAM
@@ -200,7 +200,7 @@ def watching_simulated(
     with serving(stream, watch.where) as site:
         print_address(site.address, site.port)
         slow_flow = flow_in_slow_motion(scenario, watch.packets, live=True)
-        observer = SimulatedRun(scenario, directory.path, site, slow_flow)
+        observer = SimulationWatcher(scenario, directory.path, site, slow_flow)
         try:
             with ending_on_ctrl_c(observer.end):
                 yield observer

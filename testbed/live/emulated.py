@@ -39,7 +39,7 @@ LAG_NS = 200_000_000
 
 
 @dataclass(slots=True)
-class EmulatedRun:
+class EmulationWatcher:
     """Watches one run, in a process that was started before it.
 
     Attributes:

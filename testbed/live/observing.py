@@ -67,7 +67,7 @@ class SimulatedFaults:
         return self._faults.heal(index)
 
 
-class SimulatedRun:
+class SimulationWatcher:
     """Lets a simulation go on as fast as the wall clock, until the page or its user ends it.
 
     Attributes:

@@ -75,7 +75,7 @@ class Control(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class ServedRun:
+class Site:
     """What one server serves.
 
     Attributes:
@@ -91,7 +91,7 @@ class ServedRun:
     offer: PageOffer = "control"
 
 
-def application(site: ServedRun) -> Starlette:
+def application(site: Site) -> Starlette:
     """The ASGI application of a server."""
     names = ["style.css", *(f"vendor/{name}" for name in ("uPlot.min.css", "uPlot.iife.min.js"))]
     files = {name: (PAGE / name).read_bytes() for name in (*names, *modules())}
@@ -133,7 +133,7 @@ def guarded_by(access: Access) -> Middleware:
 
 
 class _Pages:
-    def __init__(self, site: ServedRun, files: Mapping[str, bytes]) -> None:
+    def __init__(self, site: Site, files: Mapping[str, bytes]) -> None:
         self._site = site
         self._files = files
 

@@ -303,10 +303,10 @@ def _page(files: tuple[int, int], access: Access, where: Listening) -> "MadeFor"
     """The application of a page; `files`: the stream, the forks."""
 
     def made_for(control: _ChannelControl) -> Any:
-        from testbed.live.server import ServedRun, application  # noqa: PLC0415 - only there
+        from testbed.live.server import Site, application  # noqa: PLC0415 - only there
 
         sent_on = None if where.read_only else control
-        return application(ServedRun(files, access, sent_on, where.offer))
+        return application(Site(files, access, sent_on, where.offer))
 
     return made_for
 
