@@ -18,8 +18,7 @@ from testbed.cli.live import (
     watch_options,
     watching_emulated,
 )
-from testbed.cli.options import Pcap
-from testbed.cli.run_options import RunOptions, run_options
+from testbed.cli.options import Pcap, RunOptions, run_options
 from testbed.cli.screen import (
     ending_in_words,
     print_error,

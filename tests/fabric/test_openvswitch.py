@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.emulation.fabric.openvswitch.availability import available
-from testbed.emulation.fabric.openvswitch.switch import FlowCache, OpenVSwitch
+from testbed.emulation.fabric.openvswitch import FlowCache, OpenVSwitch, available
 from testbed.model.errors import RunFailedError
 from tests.sandbox import run_in_sandbox
 

@@ -2,7 +2,7 @@
 
 Propagation delay is modelled here. Each arrival waits until its kernel receive timestamp plus the
 delay of its path (the hop limit gives the number of switches) plus what faults add
-(fabric/link_model/slow_links.py). So the event loop waits for times only, not for packets, and
+(`SlowLinks`). So the event loop waits for times only, not for packets, and
 wakes a few hundred times a second.
 """
 

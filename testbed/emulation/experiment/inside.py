@@ -36,9 +36,8 @@ from testbed.emulation.fabric.fabric import Fabric
 from testbed.emulation.fabric.link_model.counters import LinkCounters
 from testbed.emulation.fabric.link_model.link_model import LinkModel
 from testbed.emulation.fabric.netlink.socket import NetlinkError
-from testbed.emulation.fabric.openvswitch.switch import OpenVSwitch
-from testbed.emulation.fabric.ordinary.propagation import DelayProcess
-from testbed.emulation.fabric.ordinary.routes import OrdinaryTraffic
+from testbed.emulation.fabric.openvswitch import OpenVSwitch
+from testbed.emulation.fabric.ordinary import DelayProcess, OrdinaryTraffic
 from testbed.host.outcome import TrafficProgress, flow_outcomes, host_record, program_outcomes
 from testbed.host.plan import plan_endpoints, rtt_timeout_s
 from testbed.host.traffic import SAMPLES_PER_RTT

@@ -12,10 +12,10 @@ from testbed.emulation.endpoint.kernel.stack import require_kernel_support
 from testbed.emulation.experiment.capacity import load_capacity
 from testbed.emulation.experiment.experiment import Experiment
 from testbed.emulation.experiment.machine import cpu_model, cpus_awake
+from testbed.emulation.fabric import openvswitch
 from testbed.emulation.fabric.capabilities import require
 from testbed.emulation.fabric.link_model import link_model
-from testbed.emulation.fabric.openvswitch import availability
-from testbed.emulation.fabric.openvswitch.availability import Availability
+from testbed.emulation.fabric.openvswitch import Availability
 from testbed.installation import commit
 from testbed.model.errors import CrashError, RunFailedError
 from testbed.model.progress import Progress
@@ -114,7 +114,7 @@ def record_experiment(experiment: Experiment, progress: Progress) -> None:
     """
     scenario, directory = experiment.scenario, experiment.directory
     _raise_file_limit()
-    with availability.trial() as result:
+    with openvswitch.trial() as result:
         require()
         require_kernel_support(scenario.transport)
         # Mininet loads slowly, and here Open vSwitch is being tried meanwhile.

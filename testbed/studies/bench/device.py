@@ -17,7 +17,7 @@ from testbed.device.hosts import devices
 from testbed.emulation.endpoint.device import open_device
 from testbed.emulation.fabric import management
 from testbed.emulation.fabric.fabric import Fabric
-from testbed.emulation.fabric.ordinary.routes import OrdinaryTraffic
+from testbed.emulation.fabric.ordinary import OrdinaryTraffic
 from testbed.emulation.perftest.ends import call, serve
 from testbed.emulation.perftest.parameters import Parameters, Tool
 from testbed.emulation.perftest.results import Bandwidth, LatencyRow

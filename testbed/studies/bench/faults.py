@@ -13,8 +13,7 @@ from pydantic import TypeAdapter
 from testbed.emulation.controller.plan import ControllerPlan, choose_wires
 from testbed.emulation.controller.process import ControllerProcess
 from testbed.emulation.fabric.fabric import Fabric
-from testbed.emulation.fabric.openvswitch.availability import available
-from testbed.emulation.fabric.openvswitch.switch import OpenVSwitch
+from testbed.emulation.fabric.openvswitch import OpenVSwitch, available
 from testbed.model.faults.kinds import Fault
 from testbed.model.faults.record import FAULTS
 from testbed.model.faults.schedule import scheduled_faults

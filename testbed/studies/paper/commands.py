@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from testbed.cli import screen
-from testbed.cli.options import Json, On, Results
-from testbed.cli.run_options import SetKeys, settings_of
+from testbed.cli.options import Json, On, Results, SetKeys, settings_of
 from testbed.cli.summary import print_status
 from testbed.model.errors import ExitStatus, InputError
 from testbed.rights import acting_for

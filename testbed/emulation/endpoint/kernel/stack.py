@@ -23,7 +23,7 @@ from testbed.emulation.fabric.link_model import shaping
 from testbed.emulation.fabric.netlink import requests
 from testbed.emulation.fabric.netlink.generic import GenericNetlink
 from testbed.emulation.fabric.netlink.socket import Netlink, Request
-from testbed.emulation.fabric.ordinary.routes import inner_mtu
+from testbed.emulation.fabric.ordinary import inner_mtu
 from testbed.host.plan import EndpointPlan, QpPlan
 from testbed.host.queue_pairs import Stack
 from testbed.model.closeable import Closeable
