@@ -55,7 +55,7 @@ def shell(
     from testbed.emulation.fabric.mininet.shell import run_shell
     from testbed.model.files.topologies import load_topology
     from testbed.rights import acting_for
-    from testbed.runs.fitting import require_room_for_fabric
+    from testbed.runs.room import require_room_for_fabric
 
     fabric = load_topology(topology)
     pcaps = pcap_files(fabric, pcap or [], directory)

@@ -490,18 +490,14 @@ def _run_timeline(run: _Run, t0_ns: int, base_rtt_ns: int) -> int:
 
 def _begin(run: _Run, t0_ns: int, end_ns: int, base_rtt_ns: int) -> None:
     """Tell every process when the run starts."""
-    _announce_start(run.directory / RAW, RunStart(t0_ns=t0_ns, base_rtt_ns=base_rtt_ns))
+    start = RunStart(t0_ns=t0_ns, base_rtt_ns=base_rtt_ns)
+    write_file(run.directory / RAW / START, start.model_dump_json())  # for who watches the run
     run.send_to_endpoints({"start_ns": t0_ns})
     run.send_to_endpoints({"stop_ns": end_ns})
     for other in (run.mapper, run.programs):
         if other is not None:
             other.send({"start_ns": t0_ns})
     run.controller.begin(t0_ns, {host: endpoint.pid for host, endpoint in run.endpoints.items()})
-
-
-def _announce_start(raw: Path, start: RunStart) -> None:
-    """Write `start.json` in one step, for programs that watch the run."""
-    write_file(raw / START, start.model_dump_json())
 
 
 def _sleep(run: _Run, seconds: float) -> int:

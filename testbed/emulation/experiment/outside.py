@@ -55,7 +55,7 @@ def write_manifest(
         kernel=platform.release(),
         cpu=cpu_model(),
         cpus=os.cpu_count(),
-        idle_cpus=_idle_cpus(asleep),
+        idle_cpus="kept awake" if asleep is None else f"sleep, and may wake up late ({asleep})",
         openvswitch={"datapath": switch.datapath, "reason": switch.reason},
         propagation_delay="held by the endpoints from the kernel's receive timestamp on",
         link_model=_link_model(),
@@ -72,10 +72,6 @@ def _capacity(scenario: Scenario) -> CarriedLoad | None:
     if capacity is None:
         return None
     return CarriedLoad(**asdict(capacity), load=capacity.load(scenario))
-
-
-def _idle_cpus(asleep: str | None) -> str:
-    return "kept awake" if asleep is None else f"sleep, and may wake up late ({asleep})"
 
 
 def _link_model() -> str:

@@ -116,17 +116,16 @@ def _port_differences(layout: Layout, node: Node, netlink: Netlink, deadline_ns:
     """How a node's ports differ from the model; they may come up until the deadline."""
     ports = [near for near, _, _ in layout.topology.adjacency[node]]
     names = {port.name for port in ports}
-    expected = [_port_line(port) for port in ports]
+    expected = [
+        f"port {port.name} index {port.ifindex} address {port.mac} mtu {LINK_MTU} state UP"
+        for port in ports
+    ]
     while True:
         actual = [line for line in _read_ports(netlink) if line.split()[1] in names]
         differences = _difference(expected, actual)
         if not differences or time.monotonic_ns() > deadline_ns:
             return differences
         time.sleep(UP_POLL_S)
-
-
-def _port_line(port: Port) -> str:
-    return f"port {port.name} index {port.ifindex} address {port.mac} mtu {LINK_MTU} state UP"
 
 
 def _read_ports(netlink: Netlink) -> list[str]:

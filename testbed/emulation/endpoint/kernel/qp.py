@@ -331,7 +331,9 @@ class StreamQp:
         payload = packet[segment.header_bytes :]
         number, again = None, False
         if payload:
-            subflow = self._subflow(segment.src_port, segment.dst_port)
+            subflow = self._subflows.setdefault(
+                (segment.src_port, segment.dst_port), SentSegments()
+            )
             transmission = subflow.sent(segment, self._segments, now_ns)
             number, again = transmission.number, transmission.before_ns is not None
             if transmission.before_ns is None:
@@ -389,9 +391,6 @@ class StreamQp:
                 mrc.EvChanged(*path, good, good, "routing converged", active, now_ns)
             )
         self._paths[address_plane] = after
-
-    def _subflow(self, src_port: int, dst_port: int) -> SentSegments:
-        return self._subflows.setdefault((src_port, dst_port), SentSegments())
 
     # --- the socket ---------------------------------------------------------------------------
 
