@@ -15,6 +15,11 @@ from testbed.model.errors import InputError, Problem, printable, raise_any
 if TYPE_CHECKING:
     from testbed.model.fabric.nodes import Node
     from testbed.model.fabric.topology import Topology
+    from testbed.model.files.reading import Document
+    from testbed.model.files.scenarios import Dilation
+    from testbed.model.scenario import Scenario
+    from testbed.runs.job import Form, How
+    from testbed.runs.series import SeriesPlan, Settings
 
 
 def _shipped_scenarios() -> list[str]:
@@ -123,13 +128,6 @@ def require_labels(labels: Sequence[str], count: int, things: str) -> None:
         remedy = "give each another one, or leave --label out"
         raise InputError.of("--label", ", ".join(labels), "different names", remedy)
 
-
-if TYPE_CHECKING:
-    from testbed.model.files.reading import Document
-    from testbed.model.files.scenarios import Dilation
-    from testbed.model.scenario import Scenario
-    from testbed.runs.job import Form, How
-    from testbed.runs.series import SeriesPlan, Settings
 
 MAX_RUNS = 10_000
 """Most runs of a series."""

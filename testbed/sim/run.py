@@ -36,6 +36,9 @@ from testbed.sim.faults import FaultInjection
 from testbed.sim.host import Host
 from testbed.sim.mapper import SimulatedAgents
 
+if TYPE_CHECKING:
+    from testbed.model.fabric.nodes import Node
+
 
 @dataclass(frozen=True, slots=True)
 class SimulationOutcome:
@@ -59,9 +62,6 @@ class SimulationOutcome:
     counts: Mapping[str, LinkCounts]
     packet_hops: int
 
-
-if TYPE_CHECKING:
-    from testbed.model.fabric.nodes import Node
 
 SETTLE_RTTS = 2
 """Round trips between the measurement of the base RTT and the start."""

@@ -28,6 +28,12 @@ from testbed.studies.bench.measure import (
 )
 from testbed.studies.bench.runs import BenchRun, at_carried_dilation, make_runs, seeded
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from testbed.results.run_data import RunData
+
+
 MOST_BUSY_PERCENT = 70.0
 """Of all CPUs: what is left keeps a machine that does a little else trustworthy."""
 
@@ -102,9 +108,6 @@ def times(faults: Sequence[FaultSummary], metric: str, unit: str = "rtt") -> lis
     values = (getattr(fault, metric) for fault in faults)
     return [getattr(time, unit) for time in values if time is not None]
 
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 DILATIONS = (NOMINAL_DILATION // 2, NOMINAL_DILATION, NOMINAL_DILATION * 2)
 MEASURES = {
@@ -206,9 +209,6 @@ def _goodput(axes: "Axes", run: Result, colour: str, label: str) -> None:
     share = placed * 8 / width / flow.attainable.undamaged_bps
     axes.plot((moments - effect_s) / rtt, share, color=colour, label=label)
 
-
-if TYPE_CHECKING:
-    from testbed.results.run_data import RunData
 
 DELAY_PAIRS = (("h0", "h4"), ("h1", "h2"))
 """One pair over a T1 and one below the same T0s: the two possible delays."""

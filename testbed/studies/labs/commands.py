@@ -489,10 +489,6 @@ def _next_for_score(work: "Work", task: "Task") -> str:
     return f"change {', '.join(files)}, {', '.join(steps)}, then: testbed lab check {task.id}"
 
 
-if TYPE_CHECKING:
-    from testbed.studies.labs.work import Work
-
-
 def table(
     run: Annotated[str | None, typer.Argument(metavar="RUN", help="The run's name.")] = None,
     name: Annotated[

@@ -31,6 +31,10 @@ from testbed.studies.paper.planning import scenario_as_written
 from testbed.studies.paper.registry import FIGURES
 from testbed.studies.paper.report import ReportRow, apart, commits_of, counts_of, machines_of
 
+if TYPE_CHECKING:
+    from testbed.studies.paper.outcome import Answer
+
+
 _FIGURES = {figure.number: figure for figure in FIGURES}
 _DIGITS = 6
 """Of a value in the file: more than documents show."""
@@ -301,9 +305,6 @@ def _lines(figure: PublishedFigure) -> str:
     )
     return f"\n{{ {head},\n  {lists} }}"
 
-
-if TYPE_CHECKING:
-    from testbed.studies.paper.outcome import Answer
 
 Row = ReportRow[PublishedOutcome]
 
