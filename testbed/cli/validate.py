@@ -68,8 +68,11 @@ def validate(
 def _kind(name: str) -> str:
     """Whether a name or file is that of a scenario or of a topology."""
     from testbed.model.files.catalog import SCENARIOS, TOPOLOGIES, files_in, is_path
+    from testbed.model.files.htsim_topologies import SUFFIX
     from testbed.model.files.reading import read_document
 
+    if name.endswith(SUFFIX):
+        return "topology"
     if not is_path(name):
         only_topologies = files_in(TOPOLOGIES).keys() - files_in(SCENARIOS)
         return "topology" if name in only_topologies else "scenario"

@@ -149,6 +149,16 @@ def host_of_nic(topology: Topology, nic: IPv6Address) -> Node | None:
     return host if nic_address(topology, host) == nic else None
 
 
+LINK_PREFIX = IPv6Network("fd4d:5243:ffff::/64")
+"""Addresses of ports on real switches, the two of a link in one /127 (RFC 6164). The emulation has
+none: there a permanent neighbour entry stands for them."""
+
+
+def link_address(port: Port) -> IPv6Address:
+    """The address of one end of a link: its interface index, of which a link has two in a row."""
+    return LINK_PREFIX[port.ifindex]
+
+
 # --- paths and carriers -----------------------------------------------------------------------
 
 
