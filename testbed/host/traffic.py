@@ -343,6 +343,7 @@ class Traffic:
 
     def report(self) -> dict[str, Any]:
         """The counts of every flow that begins or ends here, and of the host."""
+        self._stack.record_counts()
         checkers = (connection.checker for connection in self.connections.values())
         refused = self._demux.refused()
         return {
@@ -355,6 +356,7 @@ class Traffic:
 
     def sample(self, now_ns: int) -> None:
         """Record the state of every queue pair that sends."""
+        self._stack.record_counts()
         for connection in self._turns:
             flow = connection.plan.sends
             if flow is not None:

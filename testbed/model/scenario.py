@@ -157,7 +157,7 @@ class Scenario(Part):
     @property
     def executes(self) -> dict[str, str]:
         """The code of others that it executes, by the keys that name it: classes, and a command."""
-        code = {key: str(own) for key, own in self.own_code.items()}
+        code = {key: ", ".join((str(own), *own.files)) for key, own in self.own_code.items()}
         for key, program in self.programs.items():
             code[f"{key}.command"] = shlex.join(program.command)
         return code
