@@ -27,6 +27,7 @@ from testbed.cli.replay import replay
 from testbed.cli.run import run, simulate
 from testbed.cli.screen import print_error, print_failure, stdout
 from testbed.cli.shell import shell
+from testbed.cli.study import study
 from testbed.cli.summary import report
 from testbed.cli.topo import paths, topo
 from testbed.cli.trace import trace
@@ -173,7 +174,7 @@ def command_line() -> typer.Typer:
     )
     app.callback()(_callback)
     commands: dict[str, tuple[Callable[..., None], ...]] = {
-        "Run": (run, simulate, device, shell, write_bw, write_lat),
+        "Run": (run, simulate, study, device, shell, write_bw, write_lat),
         "Look at runs": (watch, replay, report, compare),
         "Look at a fabric": (list_, validate, schema, topo, paths, trace),
         "Judge": (figures, bench),
