@@ -69,8 +69,7 @@ def _setting(
     mode: str, profile: Path | None, planes: int, t1s: int, dead: str | None, seed: int
 ) -> "Setting":
     from testbed.emulation.ev_modes.trial import Setting, default_profile
-    from testbed.model.fabric.addressing import path_named, path_remedy
-    from testbed.model.fabric.ev_mode import EvMode
+    from testbed.model.fabric.addressing import EvMode, path_named, path_remedy
 
     if mode not in _MODES:
         remedy = "testbed run runs srv6, the default" if mode == "srv6" else ""

@@ -11,7 +11,7 @@ import typer
 
 from testbed.cli.options import Json
 from testbed.cli.screen import plain_table, print_json, print_table, stderr, stdout
-from testbed.model.operator.answers import EvRow
+from testbed.model.operator.commands import EvRow
 
 _FOLLOW_S = 0.5
 """Seconds between two looks for events, in real time."""

@@ -23,17 +23,15 @@ from testbed.emulation.fabric.sweep import IPV6_HEADER
 from testbed.model.closeable import Closeable
 from testbed.model.errors import InputError, Problem, RunFailedError, raise_any
 from testbed.model.fabric.addressing import (
-    Path,
-    flow_label_of_ev,
-    nic_address,
-    source_port_of_ev,
-)
-from testbed.model.fabric.ev_mode import (
     MOST_UPLINKS,
     PLANE_BITS,
     UPLINK_BITS,
     EvMode,
+    Path,
     core_ev,
+    flow_label_of_ev,
+    nic_address,
+    source_port_of_ev,
     structured_path,
 )
 from testbed.model.fabric.ev_set import EvField, GeneratedProfile, ListedProfile

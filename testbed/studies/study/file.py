@@ -10,10 +10,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from testbed.model.checks import require_no_code
+from testbed.model.checks import require_no_code, unknown_metric
 from testbed.model.errors import InputError, Problem, RefusedValueError, did_you_mean, raise_any
 from testbed.model.expect import Bound, Number
-from testbed.model.expect_checks import unknown_metric
 from testbed.model.fabric.topology import NAME_PATTERN
 from testbed.model.files.catalog import find_scenario, is_path
 from testbed.model.files.reading import Document, read_document

@@ -11,11 +11,11 @@ from testbed.model.run_files.layout import JUNIT
 from testbed.results.comparison import group_of
 from testbed.results.report.junit import junit_of_series, suite_of, suite_of_failed
 from testbed.results.run_directory import RunDirectory
-from testbed.runs.campaign import Front, MadeSeries, Place, series_made
 from testbed.runs.fitting import Machines
 from testbed.runs.job import UNDRAWN
 from testbed.runs.python import RESULTS, until_trusted
 from testbed.runs.result import Result
+from testbed.runs.series import Front, MadeSeries, Place, series_made
 from testbed.studies.study.file import LoadedStudy, StudyFile, load_study
 from testbed.studies.study.inputs import inputs_of
 from testbed.studies.study.judging import Cells, Judgement, judged, suite_of_hypotheses
