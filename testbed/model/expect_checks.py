@@ -6,11 +6,11 @@ from typing import get_args
 from testbed.model.errors import Problem, did_you_mean, few
 from testbed.model.scenario import Scenario
 from testbed.model.summary.scopes import JOB_SCOPES, SCOPES
-from testbed.model.workload import Collective, Connections, Incast, Program
+from testbed.model.workload import Collective, Graphed, Incast, Program
 
-_WITH_OPERATIONS = (*get_args(Collective), Connections, Program)
+_WITH_OPERATIONS = (*get_args(Collective), Graphed, Program)
 
-_HAVE_OPERATIONS = "collectives, training and connection matrices have operations"
+_HAVE_OPERATIONS = "collectives, training, and workloads of files have operations"
 
 _NONE = "no such key"
 _SHOWN = 12
