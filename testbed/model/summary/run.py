@@ -160,8 +160,8 @@ class OperationSummary(MetricGroup):
     transfers, the median size of all."""
 
     planned: Annotated[int | None, Metric(views=View.USUAL, compared=Comparison())] = None
-    """Transfers in the connection matrix. Null for collectives and training, which repeat until the
-    run ends."""
+    """Operations in the file: transfers of a connection matrix, sends, receipts and computations of
+    a GOAL schedule. Null for collectives and training, which repeat until the run ends."""
 
     begun: Annotated[int, Metric(views=View.USUAL, compared=Comparison())]
     """Operations that a host has begun; transfers of which something was posted."""
@@ -268,8 +268,8 @@ class JobSummary(MetricGroup):
     programs of several jobs are on its hosts, and nobody knows whose flows they are."""
 
     time: Annotated[Time | None, Metric(views=View.USUAL, compared=Comparison("time"))] = None
-    """What the job takes: the median of its operations; of a connection matrix, from its start
-    until its last transfer is done; of programs, from its start until the last has ended. Never: it
+    """What the job takes: the median of its operations; of a file's traffic, from its start
+    until all of it is done; of programs, from its start until the last has ended. Never: it
     did not come to that. Null for WRITEs back to back, and for programs that are endless."""
 
     slowdown: Annotated[
