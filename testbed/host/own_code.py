@@ -26,7 +26,7 @@ from testbed.host.own_class import (
     describe_error,
     make,
 )
-from testbed.host.port_scheduler import PortScheduler
+from testbed.host.rounds import PortScheduler
 from testbed.model.errors import few
 from testbed.model.own_code import OwnCode
 from testbed.mrc import EvInfo, EvState, LossReport, SackReport

@@ -15,8 +15,8 @@ from testbed.host.baselines import roce
 from testbed.host.own_class import Record
 from testbed.host.own_code import CcPath, OwnController, OwnSelector
 from testbed.host.plan import EndpointPlan, QpPlan, ev_entries, port_attributes
-from testbed.host.port_scheduler import PortScheduler
 from testbed.host.recording import Tables
+from testbed.host.rounds import PortScheduler
 from testbed.host.workloads.messages import Poster
 from testbed.model.fabric.addressing import Path, ev_for_path, nic_address
 from testbed.model.fabric.nodes import Node
