@@ -43,6 +43,7 @@ SECTIONS = {
             "ev-modes",
             "python",
             "algorithms",
+            "studies",
             "simulator",
             "campaigns",
             "live",
