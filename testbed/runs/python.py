@@ -22,7 +22,7 @@ from testbed.runs.finding import run_meant
 from testbed.runs.job import SLOWED, UNDRAWN, error_of, planned_run
 from testbed.runs.making import make, require_makeable
 from testbed.runs.many import RetryPolicy, made_here
-from testbed.runs.result import Result
+from testbed.runs.result import Result, number_of
 from testbed.runs.scenarios import checked, plain
 from testbed.runs.series import SeriesPlan, plan_series
 from testbed.runs.store import Store
@@ -106,9 +106,6 @@ def _with_seed(scenario: Scenario, seed: int | None) -> Scenario:
 
 def _until_trusted(attempts: int) -> RetryPolicy:
     return RetryPolicy(factors=SLOWED[:attempts], stop_if_late=False)
-
-
-_SCOPES = ("flows", "faults", "operations", "jobs")
 
 
 @dataclass(frozen=True)
@@ -288,14 +285,11 @@ def sweep(
 
 def _metrics(run: Result) -> dict[str, float | None]:
     """The metrics of a run, one number each."""
-    values: dict[str, float | None] = {}
-    for scope in _SCOPES:
-        groups = getattr(run.summary, scope)
-        for key, quantity in SCOPES[scope].quantities.items():
-            numbers = [n for group in groups if (n := quantity.of(group)) is not None]
-            number = quantity.metric.combine(numbers)
-            values[f"{scope}.{key}"] = None if number is None or not numbers else float(number)
-    return values
+    return {
+        f"{key}.{name}": number_of(scope.number(run.summary, name))
+        for key, scope in SCOPES.items()
+        for name in scope.quantities
+    }
 
 
 def _scalar(value: Any) -> Any:
