@@ -150,7 +150,7 @@ class Result:
         import polars as pl
 
         rows = [
-            (key, of, quantity.key, quantity.unit.symbol, number_of(quantity.of(group)))
+            (key, of, quantity.key, quantity.unit.symbol, _number(quantity.of(group)))
             for key, scope in SCOPES.items()
             for of, group in scope.found(self.summary)
             for quantity in type(group).quantities()
@@ -236,6 +236,5 @@ def _inline(svg: Path) -> str:
     return text[text.index("<svg") :]
 
 
-def number_of(value: float | None) -> float | None:
-    """A number of a summary as a column of numbers has it."""
+def _number(value: float | None) -> float | None:
     return None if value is None else float(value)

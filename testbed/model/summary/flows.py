@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated
 
-from testbed.model.summary.combine import least, total
-from testbed.model.summary.metric import Comparison, Metric, MetricGroup, View
+from testbed.model.summary.metric import Comparison, Metric, MetricGroup, View, least, total
 from testbed.model.summary.unit import BYTES, IN_MS, IN_RTT, RATE, SHARE, Time
 
 _FORMS = (IN_MS, IN_RTT)

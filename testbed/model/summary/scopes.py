@@ -4,15 +4,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from testbed.model.summary.combine import Value
 from testbed.model.summary.faults import FaultEffect, FaultSummary
 from testbed.model.summary.flows import FlowSummary, Latency
-from testbed.model.summary.localisation import Localisation
-from testbed.model.summary.metric import MetricGroup, Quantity
+from testbed.model.summary.metric import MetricGroup, Quantity, Value
 from testbed.model.summary.run import (
     Expectation,
     Integrity,
     JobSummary,
+    Localisation,
     OperationSummary,
     ProcessMemory,
     Summary,
@@ -154,6 +153,21 @@ SCOPES = {
 
 JOB_SCOPES = {"job": "jobs", "flows": "flows", "operations": "operations"}
 """The keys of a job's own `expect:`, and the scopes whose metrics they bound."""
+
+
+def number_of(summary: Summary, metric: str) -> float | None:
+    """The number that a metric has in a run: of several flows or faults the worst, or the sum.
+
+    Args:
+        summary: the run's.
+        metric: scope and key, such as `faults.stall_rtt`.
+
+    Returns:
+        NEVER for what never happened; None where it was not measured.
+    """
+    scope, _, key = metric.partition(".")
+    number = SCOPES[scope].number(summary, key)
+    return None if number is None else float(number)
 
 
 def outcome(expectation: Expectation) -> str:

@@ -25,7 +25,7 @@ from testbed.model.summary import (
     PairFault,
     Summary,
 )
-from testbed.model.summary.combine import Value, total
+from testbed.model.summary.metric import Value, total
 from testbed.model.summary.scopes import JOB_SCOPES, SCOPES
 from testbed.model.summary.spread import spreads
 from testbed.model.summary.unit import Time
