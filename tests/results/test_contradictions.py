@@ -81,7 +81,7 @@ def test_a_recovery_is_not_shorter_than_the_outage(
 
 
 def test_capacity_lost_and_deficit_add_up(data: RunData, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fault_metrics, "shortfall", lambda *_: Shortfall(0.01, 0.0, 1e6))
+    monkeypatch.setattr(fault_metrics, "shortfall", lambda *_: Shortfall(0.01, 0.0, 0.0, 1e6))
     assert _breaks(_summary(data), SUM)
 
 
@@ -114,7 +114,7 @@ def test_short_transfers_on_several_queue_pairs_contradict_nothing(
     assert (summary.verdict, summary.reasons) == ("trusted", ())
     idle = [flow for flow in summary.flows if flow.idle]
     assert len(idle) == max(qps - count, 0)
-    assert all(flow.run_fraction is None and flow.goodput_run_bps == 0 for flow in idle)
+    assert all(flow.ideal_fraction is None and flow.goodput_run_bps == 0 for flow in idle)
     assert summary.over_flows == {} or summary.over_flows["goodput_run_bps"].median > 0
 
 
