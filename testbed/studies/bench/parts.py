@@ -62,6 +62,13 @@ PARTS: Mapping[str, BenchPart] = {
         root=False,
         only_if_named=True,
     ),
+    "htsim-validate": BenchPart(
+        "uet-htsim's own cases, in both (--htsim); a table",
+        "simulated.htsim_validate",
+        1,
+        root=False,
+        only_if_named=True,
+    ),
     "agreement": BenchPart(
         "ten scenarios, emulated and simulated; a table", "simulated.agreement", 3
     ),
