@@ -44,11 +44,12 @@ SECTIONS = {
             "ev-modes",
             "python",
             "algorithms",
+            "studies",
             "simulator",
             "campaigns",
             "live",
         ),
-        *("clustermapper", "baselines", "ordinary-traffic", "device", "programs"),
+        *("clustermapper", "baselines", "ordinary-traffic", "export", "device", "programs"),
         *("rdma", "torch", "wireshark", "ci"),
     ),
     "Judge": (

@@ -175,7 +175,11 @@ def _write_scenario(file: Path, text: str, code: dict[str, str]) -> None:
                 expected = f"a directory without it: the scenario comes with its {name}"
                 raise InputError.of("--scenario", f"{place}, which differs", expected, remedy)
     for name, source in code.items():
-        _write("--scenario", file.parent / name, source)
+        place = file.parent / name
+        if place.parent != file.parent:  # a folder for code of which another file has the name
+            with writing("--scenario", place.parent):
+                place.parent.mkdir(exist_ok=True)
+        _write("--scenario", place, source)
     _write("--scenario", file, text)
 
 
@@ -242,7 +246,7 @@ def _over() -> tuple[int, Any]:
     """The answer to whoever wants to break a run that is over, as of `testbed fault`."""
     from http import HTTPStatus
 
-    from testbed.control_api.faults import refused_request
+    from testbed.control_api import refused_request
 
     expected = "a run that goes on"
     return refused_request(HTTPStatus.CONFLICT, "a run that is over", expected)

@@ -17,8 +17,7 @@ from testbed.model.summary import (
     OperationSummary,
     Summary,
 )
-from testbed.model.summary.combine import Combine, Value
-from testbed.model.summary.metric import MetricGroup, Quantity
+from testbed.model.summary.metric import Combine, MetricGroup, Quantity, Value
 from testbed.model.summary.unit import NEVER, Unit
 from testbed.results.analysis.estimates import Estimate, difference, estimate
 
@@ -180,36 +179,46 @@ def group_of(name: str, runs: Sequence[Path], failed: int = 0) -> Group:
     return Group(name, tuple(runs), tuple(summaries), failed)
 
 
-_Read = Callable[[Summary], Value]
+Read = Callable[[Summary], Value]
 """Takes one number of a run's summary."""
 
 
 def compare(groups: Sequence[Group]) -> tuple[Row, ...]:
     """Every compared metric of every group, with its difference from the first group's."""
-    rows = []
     sources = (
         *_rows_of_run(),
         *_rows_of_operations(groups),
         *_rows_of_jobs(groups),
         *_rows_of_faults(groups),
     )
-    for fault, metric, unit, read in sources:
-        samples = [_samples(group, read, unit.compared[1]) for group in groups]
-        cells = [
-            Cell(
-                estimate(values) if values else None,
-                difference(values, samples[0]) if values and samples[0] and i else None,
-                len(values),
-                values.count(NEVER),
-                group.planned,
-            )
-            for i, (group, values) in enumerate(zip(groups, samples, strict=True))
-        ]
-        rows.append(Row(fault, metric, unit.compared[0], tuple(cells)))
-    return tuple(rows)
+    return tuple(row_of(groups, *source) for source in sources)
 
 
-def _samples(group: Group, read: _Read, divisor: float) -> list[float]:
+def row_of(groups: Sequence[Group], fault: str, metric: str, unit: Unit, read: Read) -> Row:
+    """One metric of every group, with its difference from the first group's.
+
+    Args:
+        groups: they.
+        fault: what it is about; empty: the whole run.
+        metric: its name.
+        unit: the unit of its numbers; the row is in that of comparisons.
+        read: takes its number from a run's summary.
+    """
+    samples = [_samples(group, read, unit.compared[1]) for group in groups]
+    cells = [
+        Cell(
+            estimate(values) if values else None,
+            difference(values, samples[0]) if values and samples[0] and i else None,
+            len(values),
+            values.count(NEVER),
+            group.planned,
+        )
+        for i, (group, values) in enumerate(zip(groups, samples, strict=True))
+    ]
+    return Row(fault, metric, unit.compared[0], tuple(cells))
+
+
+def _samples(group: Group, read: Read, divisor: float) -> list[float]:
     values = (read(summary) for summary in group.summaries)
     return [_without_noise(value / divisor) for value in values if value is not None]
 
@@ -231,7 +240,7 @@ _PARTS: Mapping[type[MetricGroup], Callable[[Summary], Sequence[MetricGroup]]] =
 """Where the metrics of a run are found, in the order in which they are compared."""
 
 
-_RowSource = tuple[str, str, Unit, _Read]
+_RowSource = tuple[str, str, Unit, Read]
 """Fault, metric, unit, and how to read the number."""
 
 

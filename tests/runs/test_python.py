@@ -52,6 +52,11 @@ SIGNATURES = {
         "(scenario: Scenario | str | Path, *, seed: int | None = None, results: str | Path = "
         "PosixPath('results')) -> Result"
     ),
+    "study": (
+        "(given: str | Path | Mapping[str, Any], *, into: str | Path | None = None, "
+        "results: str | Path = PosixPath('results'), on: str | None = None, "
+        "archive: str | Path | None = None) -> Study"
+    ),
     "sweep": (
         "(scenario: Scenario | str | Path, values: Mapping[str, Sequence[Any]], *, "
         "seeds: int | Sequence[int] = 1, emulated: bool = False, results: str | Path = "
@@ -71,9 +76,9 @@ def test_the_interface_is_what_was_promised() -> None:
             found = found.replace(prefix, "")
         for prefix in ("testbed.model.fabric.topology.", "collections.abc.", "typing."):
             found = found.replace(prefix, "")
-        assert found.replace("testbed.runs.python.", "").replace("PurePosix", "Posix") == (
-            signature
-        ), name
+        for prefix in ("testbed.runs.python.", "testbed.studies.study.study.", "Pure"):
+            found = found.replace(prefix, "")
+        assert found == signature, name
 
 
 def test_every_name_is_documented_and_there() -> None:

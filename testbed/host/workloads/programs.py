@@ -25,8 +25,7 @@ from testbed.model.graph import (
     Event,
     Graph,
 )
-from testbed.model.jobs import Job
-from testbed.model.scenario import Scenario
+from testbed.model.scenario import Job, Scenario
 from testbed.model.transport import Mrc
 from testbed.model.workload import PIECE
 from testbed.mrc import NEVER

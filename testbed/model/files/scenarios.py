@@ -19,7 +19,7 @@ from testbed.model.files.catalog import find_scenario, relative_to_here
 from testbed.model.files.chakra import read_chakra
 from testbed.model.files.goal import read_goal
 from testbed.model.files.matrices import read_matrix
-from testbed.model.files.own_code import with_own_code
+from testbed.model.files.own_code import opened, with_own_code
 from testbed.model.files.reading import Document, parse_request, read_document, with_value
 from testbed.model.files.topologies import BASE, is_auto, topology_of_scenario, with_dilation
 from testbed.model.files.validation import validated
@@ -280,11 +280,11 @@ def _cut(data: dict[str, Any], links: Mapping[str, str]) -> dict[str, str]:
 
 
 def _with_setting(document: Document, path: str, value: Any, option: str) -> Document:
-    """A document with another value; a topology that is only named becomes a mapping first."""
+    """A document with another value; what is only named becomes a mapping first."""
     name = document.data.get("topology")
     if path.startswith("topology.") and isinstance(name, str):
         document = replace(document, data={**document.data, "topology": {BASE: name}})
-    return with_value(document, path, value, option)
+    return with_value(opened(document, path), path, value, option)
 
 
 def _scenario(

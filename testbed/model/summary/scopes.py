@@ -1,20 +1,24 @@
 """The keys of a scenario's `expect:`, and the things whose metrics each of them bounds."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from testbed.model.summary.faults import FaultSummary
 from testbed.model.summary.flows import FlowSummary
-from testbed.model.summary.localisation import Localisation
 from testbed.model.summary.metric import MetricGroup, Quantity
 from testbed.model.summary.run import (
     Expectation,
     Integrity,
     JobSummary,
+    Localisation,
     OperationSummary,
     ProcessMemory,
     Summary,
 )
 from testbed.model.summary.unit import NEVER, NUMBER
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,36 @@ SCOPES = {
 
 JOB_SCOPES = {"job": "jobs", "flows": "flows", "operations": "operations"}
 """The keys of a job's own `expect:`, and the scopes whose metrics they bound."""
+
+
+COMBINED = "run", "flows", "faults", "operations", "jobs", "clustermapper"
+"""The scopes of whose metrics a run has one number each (`number_of`)."""
+
+
+def number_of(summary: Summary, metric: str) -> float | None:
+    """The number that a metric has in a run: of several flows or faults the worst, or the sum.
+
+    Args:
+        summary: the run's.
+        metric: scope and key, such as `faults.stall_rtt`.
+
+    Returns:
+        NEVER for what never happened; None where it was not measured.
+    """
+    scope, _, key = metric.partition(".")
+    quantity = SCOPES[scope].quantities[key]
+    groups: Mapping[str, Sequence[MetricGroup]] = {
+        "run": (summary, summary.integrity),
+        "flows": summary.flows,
+        "faults": summary.faults,
+        "operations": summary.operations,
+        "jobs": summary.jobs,
+        "clustermapper": [summary.localisation] if summary.localisation else (),
+    }
+    having = [g for g in groups[scope] if isinstance(g, quantity.metric.group or MetricGroup)]
+    numbers = [n for group in having if (n := quantity.of(group)) is not None]
+    number = quantity.metric.combine(numbers) if numbers else None
+    return None if number is None else float(number)
 
 
 def outcome(expectation: Expectation) -> str:

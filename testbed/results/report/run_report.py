@@ -17,7 +17,7 @@ from testbed.model.summary.scopes import SCOPES, outcome
 from testbed.model.summary.spread import shown_spreads, worth_showing
 from testbed.model.summary.unit import NEVER, RTT, US
 from testbed.model.units import NS_PER_S, show_duration, show_share, show_size
-from testbed.results.records import EV_EVENTS
+from testbed.results.records import ALGORITHM, EV_EVENTS
 from testbed.results.report.figures import Drawing
 from testbed.results.report.html import DASH, MetricTables, Picture, number, template
 from testbed.results.run_data import RunData
@@ -179,11 +179,30 @@ def render(data: RunData, summary: Summary, drawings: Sequence[Drawing]) -> str:
         worst_flows=_worst_flows,
         evs=evs[:MAX_EVS],
         most_evs=MAX_EVS,
+        own_records=_own_records(data),
         ev_count=sum(len(flow.evs) for flow in summary.flows),
         events=events[:MAX_EV_EVENTS],
         event_count=len(events),
         manifest=data.manifest.as_record(),
         topology=data.topology,
+    )
+
+
+def _own_records(data: RunData) -> list[dict[str, Any]]:
+    """What the user's own classes have recorded: a row for each name."""
+    value, is_count = pl.col("value"), pl.col("kind") == "count"
+    return (
+        data.tables[ALGORITHM]
+        .group_by("key", "kind", "name", "flow")
+        .agg(
+            pl.when(is_count.first()).then(value.last()).otherwise(pl.len()).alias("total"),
+            pl.col("t").first().alias("first"),
+            pl.col("t").last().alias("last"),
+        )
+        .group_by("key", "kind", "name")
+        .agg(pl.len().alias("flows"), pl.col("total").sum(), pl.min("first"), pl.max("last"))
+        .sort("key", "kind", "name")
+        .to_dicts()
     )
 
 
