@@ -248,11 +248,11 @@ class Graph:
 
         Receipts from any sender or of any tag depend on times; if there are some, none is named.
         """
-        kinds, _, peers, _, _, tags, *_ = self._columns
+        kinds, hosts, peers, amounts, _, tags, *_ = self._columns
         ends = zip(kinds, peers, tags, strict=True)
         if any(kind == RECEIVE and ANY in (peer, tag) for kind, peer, tag in ends):
             return []
-        done = _Walk(self).done()
+        done = _Walk(self, kinds, hosts, peers, amounts, tags).done()
         return [i for i, kind in enumerate(kinds) if not done[i] and kind != TRIGGER]
 
     def packed(self) -> str:
@@ -319,8 +319,18 @@ class Graph:
 class _Walk:
     """What of a graph can happen, in any order that waits for nothing else."""
 
-    def __init__(self, graph: Graph) -> None:
-        self._operations = graph
+    def __init__(
+        self,
+        graph: Graph,
+        kinds: Sequence[int],
+        hosts: Sequence[int],
+        peers: Sequence[int],
+        amounts: Sequence[int],
+        tags: Sequence[int],
+    ) -> None:
+        """Begin at the beginning; the columns are those of the graph."""
+        self._kinds, self._hosts, self._peers = kinds, hosts, peers
+        self._amounts, self._tags = amounts, tags
         self._followers: dict[Event, list[int]] = defaultdict(list)
         self._left = array("q", bytes(8 * len(graph)))
         for number in range(len(graph)):
@@ -328,8 +338,8 @@ class _Walk:
                 self._followers[event].append(number)
                 self._left[number] += 1
         self._counted: Counter[int] = Counter()
-        self._arrived: Counter[tuple[str, str, int]] = Counter()
-        self._posted: dict[tuple[str, str, int], deque[int]] = defaultdict(deque)
+        self._arrived: Counter[tuple[int, int, int]] = Counter()
+        self._posted: dict[tuple[int, int, int], deque[int]] = defaultdict(deque)
         self._done = bytearray(len(graph))
 
     def done(self) -> bytearray:
@@ -339,7 +349,7 @@ class _Walk:
             events = [*self._begin(ready.pop())]
             while events:
                 for number in self._followers.pop(events.pop(), ()):
-                    if self._operations[number].kind == TRIGGER:
+                    if self._kinds[number] == TRIGGER:
                         self._counted[number] += 1
                         events.append((number, self._counted[number]))
                         continue
@@ -350,15 +360,15 @@ class _Walk:
 
     def _begin(self, number: int) -> Iterator[Event]:
         """What happens when an operation begins."""
-        operation = self._operations[number]
-        kind, host, peer, amount, _, tag, *_ = operation
+        kind, host, peer = self._kinds[number], self._hosts[number], self._peers[number]
+        tag = self._tags[number]
         yield number, BEGUN
         key = (peer, host, tag) if kind == RECEIVE else (host, peer, tag)
         if kind == RECEIVE:
             self._posted[key].append(number)
         else:
             self._done[number] = 1
-            if kind == COMPUTE or amount:
+            if kind == COMPUTE or self._amounts[number]:
                 yield number, DONE
                 yield number, ARRIVED
             self._arrived[key] += kind == SEND and tag != UNMATCHED
