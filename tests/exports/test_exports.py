@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from testbed.emulation.fabric.verify import wait_until_up
 
 from testbed.emulation.fabric import routes
 from testbed.emulation.fabric.fabric import Fabric, wait_until_up
