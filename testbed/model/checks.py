@@ -35,6 +35,7 @@ from testbed.model.workload import (
     BackToBack,
     Collective,
     Connections,
+    Graphed,
     Incast,
     Program,
     Training,
@@ -378,9 +379,9 @@ def _job_problems(jobs: tuple[Job, ...], duration_ns: int) -> Iterator[Problem]:
         yield Problem(f"jobs[{i}].workload.kind", jobs[i].workload.kind, expected)
 
 
-_WITH_OPERATIONS = (*get_args(Collective), Connections, Program)
+_WITH_OPERATIONS = (*get_args(Collective), Graphed, Program)
 
-_HAVE_OPERATIONS = "collectives, training and connection matrices have operations"
+_HAVE_OPERATIONS = "collectives, training, and workloads of files have operations"
 
 _NONE = "no such key"
 _SHOWN = 12

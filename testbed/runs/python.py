@@ -108,9 +108,6 @@ def until_trusted(attempts: int) -> RetryPolicy:
     return RetryPolicy(factors=SLOWED[:attempts], stop_if_late=False)
 
 
-_SCOPES = ("flows", "faults", "operations", "jobs")
-
-
 @dataclass(frozen=True)
 class Case:
     """One combination of swept values.
@@ -288,7 +285,7 @@ def sweep(
 
 def _metrics(run: Result) -> dict[str, float | None]:
     """The metrics of a run, one number each."""
-    names = (f"{scope}.{key}" for scope in _SCOPES for key in SCOPES[scope].quantities)
+    names = (f"{scope}.{key}" for scope in SCOPES for key in SCOPES[scope].quantities)
     return {name: number_of(run.summary, name) for name in names}
 
 

@@ -122,11 +122,11 @@ def test_what_rounding_has_left_is_no_figure(run: Path) -> None:
     (summary,) = group_of("x", [run]).summaries
     content = summary.model_dump(mode="json")
     for flow in content["flows"]:
-        flow["run_fraction"] = 1.24e-16
+        flow["ideal_fraction"] = 1.24e-16
     row = next(
         row
         for row in compare([Group("x", (run,), (Summary.model_validate(content),))])
-        if row.metric == "slowest flow, of attainable"
+        if row.metric == "slowest flow, of ideal split"
     )
     assert format_estimate(row.cells[0].value) == "0"
     assert difference([NEVER], [1.0]).median == NEVER

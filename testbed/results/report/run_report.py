@@ -4,14 +4,14 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import polars as pl
 
 import testbed.model.summary
 from testbed.model.fabric.names import directions_of, link_of
 from testbed.model.faults.impairment import in_words
-from testbed.model.summary import FaultSummary, FlowFault, LinkSummary, Summary
+from testbed.model.summary import FaultSummary, FlowFault, LinkSummary, PairFault, Summary
 from testbed.model.summary.flows import slowest_flows
 from testbed.model.summary.scopes import SCOPES, outcome
 from testbed.model.summary.spread import shown_spreads, worth_showing
@@ -212,11 +212,14 @@ def _failure_first(drawings: Sequence[Drawing]) -> Sequence[Drawing]:
     return sorted(drawings, key=lambda drawing: drawing is not failure)
 
 
-def _worst_flows(fault: FaultSummary) -> Sequence[FlowFault]:
-    """The flows of a fault to show: all, in their order, or the affected ones first."""
-    if len(fault.flows) <= MAX_FLOWS:
-        return fault.flows
-    return sorted(fault.flows, key=lambda flow: not flow.affected)[:MAX_FLOWS]
+_Effect = TypeVar("_Effect", FlowFault, PairFault)
+
+
+def _worst_flows(effects: Sequence[_Effect]) -> Sequence[_Effect]:
+    """The flows or pairs of a fault to show: all, in their order, or the affected ones first."""
+    if len(effects) <= MAX_FLOWS:
+        return effects
+    return sorted(effects, key=lambda effect: not effect.affected)[:MAX_FLOWS]
 
 
 def busiest_links(links: Sequence[LinkSummary]) -> list[LinkSummary]:
@@ -278,21 +281,27 @@ def _headline(summary: Summary) -> str:
             "every flow that detected it took a path out of service within "
             f"{RTT.show(fault.detection.rtt)} ({US.show(fault.detection.real_us)} at full speed)"
         )
-    never = fault.over_flows.get("recovery_rtt")
+    return (
+        f"{whole} When {fault.target} failed ({fault.kind}), {detected}; {_back(fault)}; "
+        f"{number(fault.packets_lost)} packets were lost to it."
+    )
+
+
+def _back(fault: FaultSummary) -> str:
+    """When goodput was back at its level, and what that is."""
+    never = fault.over_pairs.get("recovery_rtt")
     if fault.recovery is None:
         back = "recovery was not measured"
     elif fault.recovery.rtt == NEVER:
         back = "goodput did not come back"
         if never:
-            back += f" in {never.never} of {never.flows} flows"
+            back += f" between {never.never} of {never.count} pairs of hosts"
     elif fault.recovery.ms == 0:
-        back = "goodput never fell below 95%"
+        back = "goodput never fell below 95% of its level"
     else:
-        back = f"goodput was back after {RTT.show(fault.recovery.rtt)}"
-    return (
-        f"{whole} When {fault.target} failed ({fault.kind}), {detected}; {back}; "
-        f"{number(fault.packets_lost)} packets were lost to it."
-    )
+        back = f"goodput was back at its level after {RTT.show(fault.recovery.rtt)}"
+    level = "" if fault.level is None else f", {show_share(fault.level)} of what the fabric allowed"
+    return back + level
 
 
 def _ev_events(data: RunData) -> list[Mapping[str, Any]]:

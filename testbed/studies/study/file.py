@@ -22,7 +22,7 @@ from testbed.model.own_code import REFERENCE
 from testbed.model.part import Part
 from testbed.model.scenario import MAX_SEED, Scenario
 from testbed.model.summary.metric import Quantity
-from testbed.model.summary.scopes import COMBINED, SCOPES
+from testbed.model.summary.scopes import SCOPES
 from testbed.runs.job import Form
 from testbed.runs.making import require_makeable
 from testbed.runs.scenarios import plain
@@ -332,10 +332,12 @@ def _problems(content: StudyFile) -> Iterator[Problem]:
 
 def _metric_problems(metric: str, where: str) -> Iterator[Problem]:
     scope, dot, key = metric.partition(".")
-    if not dot or scope not in COMBINED:
-        expected = f"a metric of {', '.join(COMBINED)}, such as faults.stall_rtt"
-        scopes: Sequence[str] = [s for s in COMBINED if metric in SCOPES[s].quantities]
-        remedy = f"did you mean {scopes[0]}.{metric}?" if scopes else did_you_mean(scope, COMBINED)
+    if not dot or scope not in SCOPES:
+        expected = f"a metric of {', '.join(SCOPES)}, such as faults.stall_rtt"
+        scopes: Sequence[str] = [s for s in SCOPES if metric in SCOPES[s].quantities]
+        remedy = (
+            f"did you mean {scopes[0]}.{metric}?" if scopes else did_you_mean(scope, list(SCOPES))
+        )
         yield Problem(where, metric, expected, remedy)
     elif (problem := unknown_metric(where, scope, key)) is not None:
         yield problem
