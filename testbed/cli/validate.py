@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from testbed.cli.options import Json
-from testbed.cli.run_options import SetKeys, settings_of
+from testbed.cli.options import Json, SetKeys, settings_of
 from testbed.cli.screen import plain_table, print_json, print_table, print_warning, stdout
 from testbed.model.errors import ExitStatus, InputError, Remark
 from testbed.results.whole_file import writing

@@ -9,10 +9,9 @@ import pytest
 from testbed.model.errors import InputError, RunFailedError
 from testbed.model.faults.kinds import Degrade
 from testbed.model.transport import Mrc
-from testbed.studies.bench.measure import Setting
-from testbed.studies.bench.simulated import htsim_validate
-from testbed.studies.bench.simulated.htsim import PROGRAM
-from testbed.studies.bench.simulated.htsim_validate import (
+from testbed.studies.bench import htsim_validate
+from testbed.studies.bench.htsim import PROGRAM
+from testbed.studies.bench.htsim_validate import (
     Case,
     Compared,
     cases,
@@ -22,6 +21,7 @@ from testbed.studies.bench.simulated.htsim_validate import (
     slowest_us,
     table,
 )
+from testbed.studies.bench.measure import Setting
 
 from .test_htsim import program
 

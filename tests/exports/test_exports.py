@@ -16,10 +16,9 @@ import pytest
 import yaml
 
 from testbed.emulation.fabric import routes
-from testbed.emulation.fabric.fabric import Fabric
+from testbed.emulation.fabric.fabric import Fabric, wait_until_up
 from testbed.emulation.fabric.interfaces import write_sysctl
 from testbed.emulation.fabric.layout import Layout
-from testbed.emulation.fabric.verify import wait_until_up
 from testbed.exports import FORMS
 from testbed.model.fabric.addressing import link_address, paths
 from testbed.model.fabric.nodes import Node, Tier

@@ -36,9 +36,8 @@ from testbed.emulation.fabric.fabric import Fabric
 from testbed.emulation.fabric.link_model.counters import LinkCounters
 from testbed.emulation.fabric.link_model.link_model import LinkModel
 from testbed.emulation.fabric.netlink.socket import NetlinkError
-from testbed.emulation.fabric.openvswitch.switch import OpenVSwitch
-from testbed.emulation.fabric.ordinary.propagation import DelayProcess
-from testbed.emulation.fabric.ordinary.routes import OrdinaryTraffic
+from testbed.emulation.fabric.openvswitch import OpenVSwitch
+from testbed.emulation.fabric.ordinary import DelayProcess, OrdinaryTraffic
 from testbed.host.outcome import TrafficProgress, flow_outcomes, host_record, program_outcomes
 from testbed.host.plan import plan_endpoints, rtt_timeout_s
 from testbed.host.traffic import SAMPLES_PER_RTT
@@ -52,15 +51,17 @@ from testbed.model.flows import base_rtt_flow, flows_of
 from testbed.model.progress import Progress
 from testbed.model.run_files.health import LinkSample
 from testbed.model.run_files.layout import HEALTH, LOGS, RAW, RUN, START, capture_file
-from testbed.model.run_files.raw import (
+from testbed.model.run_files.run import (
     FLOWS,
     OUTCOMES,
     DeviceOutcome,
+    MissingPart,
     OpenedFlow,
+    RunRecord,
     RunStart,
+    bin_width_s,
     lines_of,
 )
-from testbed.model.run_files.run import MissingPart, RunRecord, bin_width_s
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
 from testbed.model.units import NS_PER_S
@@ -383,8 +384,9 @@ def _start_devices(run: _Run, stack: ExitStack) -> None:
         management.install(topology, fabric.namespaces)
     except NetlinkError as error:
         raise MachineError(f"no management network here: {error}", "modprobe bridge") from error
+    delay = None
     with suppress(OSError):  # without TUN ordinary traffic has no propagation delay
-        stack.enter_context(DelayProcess(topology, fabric.namespaces))
+        delay = stack.enter_context(DelayProcess(topology, fabric.namespaces))
     raw, logs = run.directory / RAW, run.directory / LOGS
     RECORDS_FILE.write_text(str(raw.resolve()), encoding="utf-8")
     setting = RunSetting(topology, raw, scenario.transport, scenario.seed)
@@ -393,8 +395,15 @@ def _start_devices(run: _Run, stack: ExitStack) -> None:
     for host in map(topology.host_named, dict.fromkeys(hosts)):
         run.endpoints[host.name] = start_nic(host, logs / f"{host.name}.log", setting)
     receive_from_all(run.endpoints, "ready", REPLY_TIMEOUT_S)
-    log, screen = logs / "programs.log", run.experiment.screen
-    run.programs = start_programs(scenario, run.directory, files, log, screen)
+    log, screen, script = logs / "programs.log", run.experiment.screen, run.experiment.script
+    if script is None:
+        run.programs = start_programs(scenario, run.directory, files, log, screen)
+    else:
+        from testbed.emulation.experiment.script import start_script  # noqa: PLC0415 - Mininet
+
+        run.programs = start_script(
+            script, fabric, ordinary, delay, files, run.directory, log, screen
+        )
     receive_from_all({"programs": run.programs}, "ready", REPLY_TIMEOUT_S)
 
 
@@ -489,18 +498,14 @@ def _run_timeline(run: _Run, t0_ns: int, base_rtt_ns: int) -> int:
 
 def _begin(run: _Run, t0_ns: int, end_ns: int, base_rtt_ns: int) -> None:
     """Tell every process when the run starts."""
-    _announce_start(run.directory / RAW, RunStart(t0_ns=t0_ns, base_rtt_ns=base_rtt_ns))
+    start = RunStart(t0_ns=t0_ns, base_rtt_ns=base_rtt_ns)
+    write_file(run.directory / RAW / START, start.model_dump_json())  # for who watches the run
     run.send_to_endpoints({"start_ns": t0_ns})
     run.send_to_endpoints({"stop_ns": end_ns})
     for other in (run.mapper, run.programs):
         if other is not None:
             other.send({"start_ns": t0_ns})
     run.controller.begin(t0_ns, {host: endpoint.pid for host, endpoint in run.endpoints.items()})
-
-
-def _announce_start(raw: Path, start: RunStart) -> None:
-    """Write `start.json` in one step, for programs that watch the run."""
-    write_file(raw / START, start.model_dump_json())
 
 
 def _sleep(run: _Run, seconds: float) -> int:
