@@ -96,6 +96,7 @@ class Expect(Part):
 
     run: _Bounds = _of("run")
     flows: _Bounds = _of("flows")
+    nodes: _Bounds = _of("nodes")
     victim: _Bounds = _of("victim")
     faults: _Bounds = _of("faults")
     operations: _Bounds = _of("operations")

@@ -108,7 +108,7 @@ def _until_trusted(attempts: int) -> RetryPolicy:
     return RetryPolicy(factors=SLOWED[:attempts], stop_if_late=False)
 
 
-_SCOPES = ("flows", "faults", "operations", "jobs")
+_SCOPES = ("flows", "nodes", "faults", "operations", "jobs")
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _GROUPS = (
     ("flows", "flows"),
+    ("nodes", "nodes"),
     ("faults", "faults"),
     ("operations", "operations"),
     ("jobs", "jobs"),

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from testbed.model.summary.faults import FaultSummary
-from testbed.model.summary.flows import FlowSummary
+from testbed.model.summary.flows import FlowSummary, NodeSummary
 from testbed.model.summary.localisation import Localisation
 from testbed.model.summary.metric import MetricGroup, Quantity
 from testbed.model.summary.run import (
@@ -51,6 +51,12 @@ SCOPES = {
         "every flow",
         "there was no flow",
         "before_fraction: {at_least: 0.97}",
+    ),
+    "nodes": Scope(
+        (NodeSummary,),
+        "every node of several NICs",
+        "each node has one NIC",
+        "run_fraction: {at_least: 0.9}",
     ),
     "victim": Scope(
         (FlowSummary,),

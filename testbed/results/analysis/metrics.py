@@ -32,7 +32,12 @@ from testbed.results.analysis.delivery import (
 )
 from testbed.results.analysis.ev_states import ev_spans
 from testbed.results.analysis.fault_metrics import FaultMetrics, FlowTables, time_in_force
-from testbed.results.analysis.flow_metrics import flow_summary, latencies_s, latency
+from testbed.results.analysis.flow_metrics import (
+    flow_summary,
+    latencies_s,
+    latency,
+    node_summaries,
+)
 from testbed.results.analysis.jobs import summarise_jobs
 from testbed.results.analysis.link_metrics import link_summaries, process_memory
 from testbed.results.analysis.localisation import localisation
@@ -104,6 +109,7 @@ def _measured(summary: Summary, victim: tuple[str, str] | None) -> Iterator[tupl
     """For each scope what was measured."""
     yield "run", [("the run", {**summary.values, **summary.integrity.values})]
     yield "flows", [(flow.name, flow.values) for flow in summary.flows]
+    yield "nodes", [(node.name, node.values) for node in summary.nodes]
     yield "victim", [(f.name, f.values) for f in summary.flows if (f.src, f.dst) == victim]
     yield "faults", [(f.name, f.values) for f in summary.faults if f.flows_affected]
     yield "operations", [(kind.kind, kind.values) for kind in summary.operations]
@@ -216,6 +222,7 @@ def summarise(data: RunData, tables: Sequence[FlowTables]) -> Summary:
         reasons=verdict.reasons,
         integrity=integrity,
         flows=flows,
+        nodes=tuple(node_summaries(data, flows)),
         messages=latency(data, np.concatenate([[], *message_s])),
         over_flows=spreads([(flow.name, flow) for flow in flows if not flow.idle]),
         faults=tuple(map(partial(fault_summary, data), data.faults, effects)),

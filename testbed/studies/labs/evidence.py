@@ -167,7 +167,7 @@ def _groups(summary: Summary, scope: str) -> list[MetricGroup]:
             return [*summary.flows]
         case "faults":
             return [fault for fault in summary.faults if fault.flows_affected]
-        case "operations" | "jobs":
+        case "nodes" | "operations" | "jobs":
             return [*getattr(summary, scope)]
         case "clustermapper" if summary.localisation is not None:
             return [summary.localisation]
