@@ -134,11 +134,11 @@ def test_a_single_node_has_no_collective_on_the_fabric() -> None:
         ({"rails": True}, "rails: false where a node has one NIC.*set nics_per_node"),
         (
             {"nics_per_node": 3},
-            r"hosts_per_t0: a multiple of nics_per_node \(3\), which 4 is not: all NICs.*6, or rails: true",
+            r"hosts_per_t0: a multiple of nics_per_node \(3\), which 4 is not.*6, or rails: true",
         ),
         (
             {"nics_per_node": 3, "rails": True},
-            r"t0_per_plane: a multiple of nics_per_node \(3\), which 4 is not: each rail has T0s of its own.*6",
+            r"t0_per_plane: a multiple of nics_per_node \(3\), which 4 is not: each rail.*6",
         ),
         ({"nics_per_node": 0}, "nics_per_node"),
         ({"nics_per_node": 4.0}, "nics_per_node"),
