@@ -14,7 +14,7 @@ from pathlib import Path
 
 import testbed
 from testbed.model.summary import FaultSummary, Summary
-from testbed.model.summary.combine import Value
+from testbed.model.summary.metric import Value
 from testbed.model.summary.unit import NEVER
 
 DOCS = Path(__file__).parents[1] / "docs"

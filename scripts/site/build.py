@@ -47,7 +47,7 @@ SECTIONS = {
             "campaigns",
             "live",
         ),
-        *("clustermapper", "baselines", "ordinary-traffic", "device", "programs"),
+        *("clustermapper", "baselines", "ordinary-traffic", "export", "device", "programs"),
         *("rdma", "torch", "wireshark", "ci"),
     ),
     "Judge": (

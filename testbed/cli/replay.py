@@ -219,7 +219,7 @@ def _over() -> tuple[int, Any]:
     """The answer to whoever wants to break a run that is over, as of `testbed fault`."""
     from http import HTTPStatus
 
-    from testbed.control_api.faults import refused_request
+    from testbed.control_api import refused_request
 
     expected = "a run that goes on"
     return refused_request(HTTPStatus.CONFLICT, "a run that is over", expected)

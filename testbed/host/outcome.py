@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from testbed.model.flows import fair_shares_bps, flows_of, left_for_data_bps, shares_bps
-from testbed.model.run_files.raw import DeviceOutcome, OpenedFlow, SentFlow
-from testbed.model.run_files.run import FlowRecord, HostRecord
+from testbed.model.run_files.run import DeviceOutcome, FlowRecord, HostRecord, OpenedFlow, SentFlow
 from testbed.model.scenario import Scenario
 from testbed.model.units import NS_PER_S, show_duration, show_rate
 

@@ -5,9 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from testbed.control_api.faults import Answer, FaultRequests
-from testbed.control_api.operator import PATH as OPERATOR
-from testbed.control_api.operator import operate
+from testbed.control_api import OPERATOR, Answer, FaultRequests, operate
 from testbed.live.forks import Forks
 from testbed.live.history import RunHistory, history_of_live_run
 from testbed.live.serving import PageServer
@@ -69,7 +67,7 @@ class SimulatedFaults:
         return self._faults.heal(index)
 
 
-class SimulatedRun:
+class SimulationWatcher:
     """Lets a simulation go on as fast as the wall clock, until the page or its user ends it.
 
     Attributes:

@@ -17,8 +17,7 @@ from testbed.model.summary import (
     OperationSummary,
     Summary,
 )
-from testbed.model.summary.combine import Combine, Value
-from testbed.model.summary.metric import MetricGroup, Quantity
+from testbed.model.summary.metric import Combine, MetricGroup, Quantity, Value
 from testbed.model.summary.unit import NEVER, Unit
 from testbed.results.analysis.estimates import Estimate, difference, estimate
 

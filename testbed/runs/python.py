@@ -17,14 +17,13 @@ from testbed.model.scenario import Scenario
 from testbed.model.summary.scopes import SCOPES
 from testbed.results.comparison import Row, compare, group_of
 from testbed.results.run_directory import TIME_FORMAT, new_directory
-from testbed.runs.campaign import Place, series_made
 from testbed.runs.finding import run_meant
 from testbed.runs.job import SLOWED, UNDRAWN, error_of, planned_run
 from testbed.runs.making import make, require_makeable
 from testbed.runs.many import RetryPolicy, made_here
 from testbed.runs.result import Result
 from testbed.runs.scenarios import checked, plain
-from testbed.runs.series import SeriesPlan, plan_series
+from testbed.runs.series import Place, SeriesPlan, plan_series, series_made
 from testbed.runs.store import Store
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import pytest
 
 from testbed.model.errors import InputError, MachineError
 from testbed.model.files.matrices import read_matrix
-from testbed.studies.bench.simulated import htsim
-from testbed.studies.bench.simulated.simulator import permutation
+from testbed.studies.bench import htsim
+from testbed.studies.bench.simulator import permutation
 
 SCENARIO = permutation(2, 2, seed=1)
 

@@ -151,6 +151,14 @@ def test_paths_between_nodes_are_those_of_each_rail(call: Call) -> None:
     assert "SRC: found n4, expected a host" in call("paths", "clos-rails", "n4", "n0").err
 
 
+def test_rails_are_not_exported_to_htsim_which_has_none(call: Call) -> None:
+    refused = call("topo", "clos-rails", "--export", "htsim", "new")
+    assert refused.status == 2
+    assert "--export: found htsim, expected another form" in refused.err
+    assert not Path("new").exists()
+    assert call("topo", "clos-rails", "--export", "linux", "new").status == 0
+
+
 def test_a_topology_with_nodes_says_how_many(call: Call) -> None:
     facts = json.loads(call("validate", "clos-rails", "--json").out)["facts"]
     assert facts["nodes"] == "4 of 4 NICs, NIC k of all below the same T0s"

@@ -17,8 +17,7 @@ from typing import Any
 
 import pytest
 
-from testbed.control_api.operator import PATH as OPERATOR
-from testbed.control_api.operator import load_command
+from testbed.control_api import OPERATOR, load_command
 from testbed.emulation.controller.client import Client, heal_all, socket_of
 from testbed.emulation.controller.live import SOCKET, LiveControl
 from testbed.emulation.fabric.link_model.link_control import LinkControl

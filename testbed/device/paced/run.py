@@ -33,15 +33,16 @@ from testbed.model.operator.commands import Command, host_of
 from testbed.model.progress import Progress
 from testbed.model.run_files.layout import HEALTH, LOGS, MANIFEST, RAW, RUN, START
 from testbed.model.run_files.manifest import Manifest
-from testbed.model.run_files.raw import (
+from testbed.model.run_files.run import (
     FLOWS,
     OUTCOMES,
     DeviceOutcome,
     OpenedFlow,
+    RunRecord,
     RunStart,
+    bin_width_s,
     lines_of,
 )
-from testbed.model.run_files.run import RunRecord, bin_width_s
 from testbed.model.scenario import Scenario
 from testbed.model.units import NEVER_NS, NS_PER_S
 from testbed.model.workload import Program, WriteBw

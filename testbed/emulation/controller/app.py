@@ -6,16 +6,18 @@ import time
 from typing import Any
 
 from testbed.emulation.controller import _ryu
-from testbed.emulation.controller.actuators.endpoint import EndpointActuator
-from testbed.emulation.controller.actuators.link import LinkActuator
-from testbed.emulation.controller.actuators.openflow import OpenFlowActuator
+from testbed.emulation.controller.actuators import (
+    EndpointActuator,
+    LinkActuator,
+    OpenFlowActuator,
+)
 from testbed.emulation.controller.live import SOCKET, LiveControl, OperatorCommands
 from testbed.emulation.controller.places import Places
 from testbed.emulation.controller.plan import ControllerPlan
 from testbed.emulation.controller.player import FaultPlayer
 from testbed.emulation.controller.session import Session, SwitchError
 from testbed.emulation.fabric.link_model.link_control import LinkControl
-from testbed.emulation.fabric.openvswitch.flow_cache import FlowCache
+from testbed.emulation.fabric.openvswitch import FlowCache
 from testbed.model.errors import ExitStatus, TestbedError
 from testbed.model.faults.kinds import OperationStart
 from testbed.model.faults.record import FaultRecord

@@ -12,7 +12,7 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
 
-from testbed.control_api.operator import PATH as OPERATOR
+from testbed.control_api import OPERATOR
 from testbed.emulation.controller.live import SOCKET
 from testbed.model.closeable import Closeable
 from testbed.model.errors import InputError, Problem, RunFailedError

@@ -1,6 +1,6 @@
 """Faults and operator's commands by hand: HTTP and JSON on a UNIX socket in the run directory.
 
-The requests are those of `testbed/control_api/faults.py` and `operator.py`.
+The requests are those of `testbed/control_api.py`.
 """
 
 import json
@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from typing import Any, Protocol
 
-from testbed.control_api.faults import (
+from testbed.control_api import (
     MAX_BODY,
+    OPERATOR,
     Answer,
     FaultRequests,
     Faults,
+    operate,
     refused_request,
 )
-from testbed.control_api.operator import PATH as OPERATOR
-from testbed.control_api.operator import operate
 from testbed.model.fabric.topology import Topology
 from testbed.model.operator.commands import Command, ProbeEvs, host_of
 from testbed.model.units import NS_PER_S

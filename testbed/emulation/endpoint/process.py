@@ -5,11 +5,10 @@ import os
 from typing import Any
 
 from testbed.emulation.endpoint.clock import now_ns
-from testbed.emulation.endpoint.event_loop import EventLoop
+from testbed.emulation.endpoint.event_loop import EventLoop, PortMonitor
 from testbed.emulation.endpoint.health import HealthLog
 from testbed.emulation.endpoint.kernel.stack import kernel_stack
 from testbed.emulation.endpoint.nic import Nic
-from testbed.emulation.endpoint.port_monitor import PortMonitor
 from testbed.host.plan import ENDPOINT_ROUNDS_PER_RTT, EndpointPlan, rtt_timeout_s
 from testbed.host.queue_pairs import Stack, sans_io_stack
 from testbed.host.recording import Tables

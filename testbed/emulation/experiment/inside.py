@@ -36,9 +36,8 @@ from testbed.emulation.fabric.fabric import Fabric
 from testbed.emulation.fabric.link_model.counters import LinkCounters
 from testbed.emulation.fabric.link_model.link_model import LinkModel
 from testbed.emulation.fabric.netlink.socket import NetlinkError
-from testbed.emulation.fabric.openvswitch.switch import OpenVSwitch
-from testbed.emulation.fabric.ordinary.propagation import DelayProcess
-from testbed.emulation.fabric.ordinary.routes import OrdinaryTraffic
+from testbed.emulation.fabric.openvswitch import OpenVSwitch
+from testbed.emulation.fabric.ordinary import DelayProcess, OrdinaryTraffic
 from testbed.host.outcome import TrafficProgress, flow_outcomes, host_record, program_outcomes
 from testbed.host.plan import plan_endpoints, rtt_timeout_s
 from testbed.host.traffic import SAMPLES_PER_RTT
@@ -52,15 +51,17 @@ from testbed.model.flows import base_rtt_flow, flows_of
 from testbed.model.progress import Progress
 from testbed.model.run_files.health import LinkSample
 from testbed.model.run_files.layout import HEALTH, LOGS, RAW, RUN, START, capture_file
-from testbed.model.run_files.raw import (
+from testbed.model.run_files.run import (
     FLOWS,
     OUTCOMES,
     DeviceOutcome,
+    MissingPart,
     OpenedFlow,
+    RunRecord,
     RunStart,
+    bin_width_s,
     lines_of,
 )
-from testbed.model.run_files.run import MissingPart, RunRecord, bin_width_s
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
 from testbed.model.units import NS_PER_S
@@ -489,18 +490,14 @@ def _run_timeline(run: _Run, t0_ns: int, base_rtt_ns: int) -> int:
 
 def _begin(run: _Run, t0_ns: int, end_ns: int, base_rtt_ns: int) -> None:
     """Tell every process when the run starts."""
-    _announce_start(run.directory / RAW, RunStart(t0_ns=t0_ns, base_rtt_ns=base_rtt_ns))
+    start = RunStart(t0_ns=t0_ns, base_rtt_ns=base_rtt_ns)
+    write_file(run.directory / RAW / START, start.model_dump_json())  # for who watches the run
     run.send_to_endpoints({"start_ns": t0_ns})
     run.send_to_endpoints({"stop_ns": end_ns})
     for other in (run.mapper, run.programs):
         if other is not None:
             other.send({"start_ns": t0_ns})
     run.controller.begin(t0_ns, {host: endpoint.pid for host, endpoint in run.endpoints.items()})
-
-
-def _announce_start(raw: Path, start: RunStart) -> None:
-    """Write `start.json` in one step, for programs that watch the run."""
-    write_file(raw / START, start.model_dump_json())
 
 
 def _sleep(run: _Run, seconds: float) -> int:

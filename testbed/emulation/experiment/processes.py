@@ -10,7 +10,7 @@ from typing import Any
 from testbed.emulation.controller.process import ControllerProcess
 from testbed.emulation.endpoint.process import run_endpoint
 from testbed.host.plan import EndpointPlan
-from testbed.mapper.agents.process import run_mapper
+from testbed.mapper.agents import run_mapper
 from testbed.mapper.clustermapper import MapperPlan
 from testbed.model.errors import Problem, RunFailedError, as_answer
 from testbed.sandbox.channel import Channel

@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 from testbed.model import workload as model
 from testbed.model.fabric.topology import PAYLOAD_MTU, Topology
-from testbed.model.jobs import Job
-from testbed.model.scenario import Scenario
+from testbed.model.scenario import Job, Scenario
 from testbed.model.transport import Mrc
 from testbed.model.workload import PIECE, Connections
 from testbed.mrc import NEVER

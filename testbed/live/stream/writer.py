@@ -17,7 +17,7 @@ from testbed.model.closeable import Closeable
 from testbed.model.faults.record import FaultRecord
 from testbed.model.run_files.health import HealthSample
 from testbed.model.run_files.layout import HEALTH, MANIFEST, RAW, SUMMARY
-from testbed.model.run_files.raw import FLOWS, OpenedFlow
+from testbed.model.run_files.run import FLOWS, OpenedFlow
 from testbed.model.summary import Summary
 from testbed.model.units import NS_PER_S
 from testbed.results.records import RAW_SUFFIX, TABLE_OF_NAME, TABLES, WORDS_SUFFIX, Kind, Table
@@ -201,8 +201,8 @@ class StreamWriter(Closeable):
         if self.next_s <= until_s:
             self._tail.read()
         while (end_s := self.next_s) <= until_s:
-            tables, health = self._tail.rows_before(end_s), self._new_health()
-            times = self.end_s, end_s
+            tables, times = self._tail.rows_before(end_s), (self.end_s, end_s)
+            health = [HealthSample.model_validate_json(line) for line in self._health.new_lines()]
             opened, ended = self._new_flows(), self._ended_flows()
             self._write(self._stream.step(tables, faults, health, *times, opened, ended))
             self._steps += 1
@@ -241,9 +241,6 @@ class StreamWriter(Closeable):
         view = memoryview("".join(map(to_line, records)).encode())
         while view:
             view = view[self._file.write(view) or 0 :]
-
-    def _new_health(self) -> list[HealthSample]:
-        return [HealthSample.model_validate_json(line) for line in self._health.new_lines()]
 
 
 class _Lines(Closeable):

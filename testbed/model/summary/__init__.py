@@ -2,7 +2,6 @@
 
 from testbed.model.summary.faults import FaultEffect, FaultSummary, FlowFault, LossShare
 from testbed.model.summary.flows import EvSummary, FlowSummary, Latency, NodeSummary
-from testbed.model.summary.localisation import Localisation, LocalisedFault
 from testbed.model.summary.metric import Metric, MetricGroup, Quantity, View
 from testbed.model.summary.run import (
     Expectation,
@@ -10,6 +9,8 @@ from testbed.model.summary.run import (
     JobFault,
     JobSummary,
     LinkSummary,
+    Localisation,
+    LocalisedFault,
     OperationSummary,
     ProcessMemory,
     State,

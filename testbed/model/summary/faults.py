@@ -6,9 +6,16 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from testbed.model.summary.combine import greatest, least, total
 from testbed.model.summary.flows import flow_name
-from testbed.model.summary.metric import Comparison, Metric, MetricGroup, View
+from testbed.model.summary.metric import (
+    Comparison,
+    Metric,
+    MetricGroup,
+    View,
+    greatest,
+    least,
+    total,
+)
 from testbed.model.summary.spread import Spread
 from testbed.model.summary.unit import (
     BYTES,

@@ -3,8 +3,15 @@
 from collections.abc import Sequence
 from typing import Annotated
 
-from testbed.model.summary.combine import greatest, least, total
-from testbed.model.summary.metric import Comparison, Metric, MetricGroup, View
+from testbed.model.summary.metric import (
+    Comparison,
+    Metric,
+    MetricGroup,
+    View,
+    greatest,
+    least,
+    total,
+)
 from testbed.model.summary.unit import BYTES, IN_MS, IN_RTT, RATE, SHARE, Time
 
 _FORMS = (IN_MS, IN_RTT)

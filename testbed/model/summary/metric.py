@@ -16,7 +16,7 @@ attribute of the same name of an object that knows the run's records.
 import ast
 import inspect
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Flag, auto
 from functools import cache
@@ -36,7 +36,6 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from testbed.model.summary.combine import Combine, Value, greatest
 from testbed.model.summary.unit import (
     COUNT,
     NEVER,
@@ -51,6 +50,26 @@ from testbed.model.summary.unit import (
     TimeForm,
     Unit,
 )
+
+Value = int | float | None
+
+Combine = Callable[[Sequence[Value]], Value]
+"""Makes one value of the values of several flows."""
+
+
+def total(values: Sequence[Value]) -> Value:
+    """The sum of the values that exist."""
+    return sum(value for value in values if value is not None)
+
+
+def greatest(values: Sequence[Value]) -> Value:
+    """The greatest of the values that exist, NEVER above all; None if none does."""
+    return max((value for value in values if value is not None), default=None)
+
+
+def least(values: Sequence[Value]) -> Value:
+    """The least of the values that exist; None if none does."""
+    return min((value for value in values if value is not None), default=None)
 
 
 class View(Flag):

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 from testbed.model.summary.faults import FaultSummary
 from testbed.model.summary.flows import FlowSummary, NodeSummary
-from testbed.model.summary.localisation import Localisation
 from testbed.model.summary.metric import MetricGroup, Quantity
 from testbed.model.summary.run import (
     Expectation,
     Integrity,
     JobSummary,
+    Localisation,
     OperationSummary,
     ProcessMemory,
     Summary,

@@ -7,8 +7,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict
 
-from testbed.model.summary.combine import least
-from testbed.model.summary.metric import Metric, MetricGroup, View
+from testbed.model.summary.metric import Metric, MetricGroup, View, least
 from testbed.model.summary.unit import MaybeNever
 
 P99 = 0.99

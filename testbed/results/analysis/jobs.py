@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import polars as pl
 from pydantic import ValidationError
 
-from testbed.model.jobs import Job
 from testbed.model.run_files.layout import SUMMARY, alone_directory
+from testbed.model.scenario import Job
 from testbed.model.summary import JobFault, JobSummary, Summary
 from testbed.model.summary.unit import NEVER
 from testbed.model.units import NS_PER_S

@@ -8,8 +8,8 @@ from statistics import median
 
 import numpy as np
 
+from testbed.model.checks import victim_of
 from testbed.model.expect import Bound, Expect
-from testbed.model.expect_checks import victim_of
 from testbed.model.faults.record import FaultRecord
 from testbed.model.run_files.run import FlowRecord
 from testbed.model.summary import (
@@ -21,7 +21,7 @@ from testbed.model.summary import (
     LossShare,
     Summary,
 )
-from testbed.model.summary.combine import Value, total
+from testbed.model.summary.metric import Value, total
 from testbed.model.summary.scopes import JOB_SCOPES, SCOPES
 from testbed.model.summary.spread import spreads
 from testbed.model.summary.unit import Time

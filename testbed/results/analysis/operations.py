@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import polars as pl
 
-from testbed.model.jobs import Job
+from testbed.model.scenario import Job
 from testbed.model.summary import OperationSummary
 from testbed.model.summary.unit import NEVER
 from testbed.model.units import NS_PER_S

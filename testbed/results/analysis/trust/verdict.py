@@ -15,8 +15,8 @@ import polars as pl
 from testbed.model.fabric.names import link_of
 from testbed.model.faults.record import OPENFLOW
 from testbed.model.faults.targets import CONTROLLER
-from testbed.model.jobs import Job
 from testbed.model.run_files.health import HealthSample, mean_busy, mean_stolen
+from testbed.model.scenario import Job
 from testbed.model.summary import FlowSummary, Integrity, State
 from testbed.model.summary.unit import SECONDS
 from testbed.model.units import NS_PER_S, show_duration, show_number, show_share

@@ -24,8 +24,8 @@ from testbed.runs.store import Results
 from testbed.studies.paper.checks import Check, costs_less
 from testbed.studies.paper.experiments.drawing import new_panels
 from testbed.studies.paper.experiments.throughput import measured, stall_rtts
+from testbed.studies.paper.fabrics import paths_in_use
 from testbed.studies.paper.figure import PaperFigure, Variant
-from testbed.studies.paper.targets import paths_in_use
 
 PAIR = ("h0", "h4")
 """The hosts that write to each other in the scenario."""
