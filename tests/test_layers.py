@@ -23,6 +23,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "results": {"model", "rights"},
     "sandbox": {"model", "rights"},
     "drawings": {"model", "results"},
+    "exports": {"model", "mrc"},
     "emulation/fabric": {"model", "mrc", "rights", "sandbox"},
     "host": {"host/baselines", "host/workloads", "interpreter", "model", "mrc", "results"},
     "emulation/endpoint": {
@@ -102,6 +103,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "runs",
         "sim",
     },
+    "studies/study": {"installation", "model", "model/files", "results", "runs"},
     "studies/paper": {"model", "model/files", "results", "runs"},
     "emulation/experiment": {
         "device",
@@ -177,13 +179,13 @@ def test_imports_point_down(folder: str) -> None:
 
 
 def test_nothing_below_imports_what_is_studied() -> None:
-    """Not even the command line: it finds their commands."""
+    """Not even the command line: it finds their commands; but Python's interface has studies."""
     importers = {
         str(file.relative_to(ROOT))
         for file in ROOT.rglob("*.py")
         if not file.is_relative_to(ROOT / "studies")
         for name in imported(file)
-        if name.startswith("studies")
+        if name.startswith("studies") and (file, name) != (ROOT / "__init__.py", "studies/study")
     }
     assert not importers
 

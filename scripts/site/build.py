@@ -38,11 +38,13 @@ SECTIONS = {
         *(
             "install",
             "scenarios",
+            "bring-your-own",
             "faults",
             "operator",
             "ev-modes",
             "python",
             "algorithms",
+            "studies",
             "simulator",
             "campaigns",
             "live",

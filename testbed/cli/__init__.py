@@ -20,6 +20,7 @@ from testbed.cli.device import device
 from testbed.cli.doctor import doctor
 from testbed.cli.ev_modes import run_mode
 from testbed.cli.fault import commands as fault_commands
+from testbed.cli.new import new
 from testbed.cli.operating import ev_commands, port_commands
 from testbed.cli.perftest import write_bw, write_lat
 from testbed.cli.replay import replay
@@ -172,7 +173,7 @@ def command_line() -> typer.Typer:
     )
     app.callback()(_callback)
     commands: dict[str, tuple[Callable[..., None], ...]] = {
-        "Run": (run, simulate, device, shell, write_bw, write_lat),
+        "Run": (new, run, simulate, device, shell, write_bw, write_lat),
         "Look at runs": (watch, replay, report, compare),
         "Look at a fabric": (list_, validate, schema, topo, paths, trace),
         "Machine": (doctor, clean),

@@ -50,6 +50,20 @@ class PortScheduler:
             spare += lead_ns - wait if wait > 0 else lead_ns
         return int(spare / self._packet_ns) if spare > 0 else 0
 
+    def state(self, now_ns: int, picked: dict[int, int]) -> tuple[list[bool], list[int]]:
+        """Which ports have room for one more full packet, and the bytes that each has yet to send.
+
+        Args:
+            now_ns: the time.
+            picked: full packets by port that are about to be handed over.
+        """
+        room, queued = list[bool](), list[int]()
+        for port, free in enumerate(self._free_ns):
+            wait = max(free - now_ns, 0.0) + picked.get(port, 0) * self._packet_ns
+            room.append(wait + self._packet_ns <= self._lead_ns)
+            queued.append(round(wait / self._ns_per_byte))
+        return room, queued
+
     def next_room_ns(self, now_ns: int) -> int:
         """When each port will have sent one more packet than now."""
         return now_ns + int(self._packet_ns)

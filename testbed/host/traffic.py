@@ -209,7 +209,7 @@ class Traffic:
         if checker is not None:
             for received in qp.poll_recv_cq():
                 if received.status is CompletionStatus.SUCCESS:
-                    self._program.received_immediate(checker.flow)
+                    self._program.received_immediate(checker.flow, received.immediate, now_ns)
                     if connection.mrc is not None:
                         connection.mrc.post_receive(received.wr_id)
 
@@ -343,6 +343,7 @@ class Traffic:
 
     def report(self) -> dict[str, Any]:
         """The counts of every flow that begins or ends here, and of the host."""
+        self._stack.record_counts()
         checkers = (connection.checker for connection in self.connections.values())
         refused = self._demux.refused()
         return {
@@ -355,6 +356,7 @@ class Traffic:
 
     def sample(self, now_ns: int) -> None:
         """Record the state of every queue pair that sends."""
+        self._stack.record_counts()
         for connection in self._turns:
             flow = connection.plan.sends
             if flow is not None:
@@ -398,5 +400,4 @@ def _parts(plan: EndpointPlan) -> Iterator[Part]:
         if number in sends or number in receives:
             ends = sends[number], receives[number]
             program = program_of(scenario, job, plan.host.name, *ends, plan.meetings.get(number))
-            kind = job.label(job.workload.operation or "")
-            yield Part(job.start, kind, program, {end.flow for end in chain(*ends)})
+            yield Part(job.start, program, {end.flow for end in chain(*ends)})

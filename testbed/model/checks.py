@@ -35,6 +35,7 @@ from testbed.model.workload import (
     BackToBack,
     Collective,
     Connections,
+    Graphed,
     Incast,
     Program,
     Training,
@@ -378,9 +379,9 @@ def _job_problems(jobs: tuple[Job, ...], duration_ns: int) -> Iterator[Problem]:
         yield Problem(f"jobs[{i}].workload.kind", jobs[i].workload.kind, expected)
 
 
-_WITH_OPERATIONS = (*get_args(Collective), Connections, Program)
+_WITH_OPERATIONS = (*get_args(Collective), Graphed, Program)
 
-_HAVE_OPERATIONS = "collectives, training and connection matrices have operations"
+_HAVE_OPERATIONS = "collectives, training, and workloads of files have operations"
 
 _NONE = "no such key"
 _SHOWN = 12
@@ -420,13 +421,18 @@ def expectation_problems(scenario: Scenario) -> Iterator[Problem]:
 
 
 def _unknown_metrics(where: str, scope: str, bounds: Iterable[str]) -> Iterator[Problem]:
+    problems = (unknown_metric(f"{where}.{name}", scope, name) for name in bounds)
+    yield from filter(None, problems)
+
+
+def unknown_metric(where: str, scope: str, name: str) -> Problem | None:
+    """What is wrong with the name of a metric at a place; None if the scope has the metric."""
     names = list(SCOPES[scope].quantities)
-    for name in bounds:
-        if name not in names:
-            expected, remedy = _existing(name, names)
-            elsewhere = _in_other_scope(scope, name)
-            found = f"the unknown metric {name}"
-            yield Problem(f"{where}.{name}", found, expected, elsewhere or remedy)
+    if name in names:
+        return None
+    expected, remedy = _existing(name, names)
+    elsewhere = _in_other_scope(scope, name)
+    return Problem(where, f"the unknown metric {name}", expected, elsewhere or remedy)
 
 
 def _in_other_scope(key: str, name: str) -> str:

@@ -95,10 +95,12 @@ class Expect(Part):
     """Bounds by the names that metrics have in `summary.json`."""
 
     run: _Bounds = _of("run")
+    messages: _Bounds = _of("messages")
     flows: _Bounds = _of("flows")
     nodes: _Bounds = _of("nodes")
     victim: _Bounds = _of("victim")
     faults: _Bounds = _of("faults")
+    run_faults: _Bounds = _of("run_faults")
     operations: _Bounds = _of("operations")
     jobs: _Bounds = _of("jobs")
     processes: _Bounds = _of("processes")

@@ -18,7 +18,7 @@ from testbed.model.own_code import OwnCode, recorded_code
 from testbed.model.part import Part
 from testbed.model.transport import Mrc, Transport
 from testbed.model.units import RealTime, RunTime, parse_duration
-from testbed.model.workload import Connections, Program, Training, Workload, outstanding
+from testbed.model.workload import Connections, Graphed, Program, Training, Workload, outstanding
 
 MAX_JOBS = 1_000
 """Most jobs of a scenario. Ours."""
@@ -157,7 +157,7 @@ class Scenario(Part):
     @property
     def executes(self) -> dict[str, str]:
         """The code of others that it executes, by the keys that name it: classes, and a command."""
-        code = {key: str(own) for key, own in self.own_code.items()}
+        code = {key: ", ".join((str(own), *own.files)) for key, own in self.own_code.items()}
         for key, program in self.programs.items():
             code[f"{key}.command"] = shlex.join(program.command)
         return code
@@ -234,10 +234,10 @@ class Scenario(Part):
 
     @property
     def signals(self) -> frozenset[int]:
-        """The numbers of the flows that carry a barrier's signals only, and no data."""
+        """The numbers of the flows that carry signals only, such as a barrier's, and no data."""
         first, signals = 0, set[int]()
         for job, flows in zip(self.job_list, self.flows_of_jobs, strict=True):
-            if isinstance(job.workload, Training):
+            if isinstance(job.workload, Training | Graphed):
                 pairs = job.workload.signals(self.topology)
                 signals |= {first + i for i, (*ends, _) in enumerate(flows) if (*ends,) in pairs}
             first += len(flows)

@@ -411,11 +411,14 @@ class Place:
         results: the directory of all results.
         into: that of the series; None for one that is named after the time.
         on: the value of `--on`; None: on this machine.
+        grows: whether the series in the directory may have changed since it was begun: it then
+            needs only the same name. What it has made of the runs that it has now is used.
     """
 
     results: Path
     into: Path | None = None
     on: str | None = None
+    grows: bool = False
 
     @property
     def begun(self) -> Series | None:
@@ -525,7 +528,7 @@ def series_made(
                 known = machines_of(executor, judged, unmeasured=how.force)
                 plan, scenarios = _fitted(planned, of_all, known, place)
             front.begins()
-            _begin_or_continue(plan, directory)
+            _begin_or_continue(plan, directory, grows=place.grows)
             runs = planned_runs(plan, scenarios, how)
             keep_slower_out(executor, runs, force=how.force)
             know_finished(executor, runs)
@@ -594,15 +597,21 @@ def _fitted(
     return plan.model_copy(update={"dilation": dilation}), scenarios
 
 
-def _begin_or_continue(plan: SeriesPlan, directory: Path) -> None:
+def _begin_or_continue(plan: SeriesPlan, directory: Path, *, grows: bool) -> None:
     """Write the index of a new series; require that one that is there is the same.
+
+    One that grows is the same if it has the same name.
 
     Raises:
         InputError: it is another one.
     """
     if not (directory / INDEX).is_file():
         Series(plan=plan).write(directory)
-    elif different := plan.differences(load_series(directory).plan):
+        return
+    begun = load_series(directory).plan
+    if grows and plan.name != begun.name:
+        raise InputError.of("--into", str(directory), f"that of {plan.name}, not of {begun.name}")
+    if not grows and (different := plan.differences(begun)):
         expected = f"the series that it holds (different here: {', '.join(different)})"
         raise InputError.of("--into", str(directory), expected, "another directory")
 

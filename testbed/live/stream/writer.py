@@ -19,6 +19,7 @@ from testbed.model.run_files.health import HealthSample
 from testbed.model.run_files.layout import HEALTH, MANIFEST, RAW, SUMMARY
 from testbed.model.run_files.run import FLOWS, OpenedFlow
 from testbed.model.summary import Summary
+from testbed.model.summary.unit import SHARE
 from testbed.model.units import NS_PER_S
 from testbed.results.records import RAW_SUFFIX, TABLE_OF_NAME, TABLES, WORDS_SUFFIX, Kind, Table
 from testbed.results.run_directory import is_locked
@@ -266,8 +267,19 @@ class _Lines(Closeable):
         return lines
 
 
+_MOST_LEVELS = 3
+"""Of so many faults the level is told."""
+
+
 def outcome_of(summary: Summary) -> str:
     """How a run ended, in words."""
     missed = sum(not expectation.holds for expectation in summary.expectations)
     met = f"{missed} expectations not met" if missed else "as expected"
-    return "; ".join((met, *(f"{each.kind}: {each.finished}" for each in summary.operations)))
+    faults = (
+        f"{fault.name}: level {SHARE.show(fault.level)} of the ideal split, "
+        f"{SHARE.show(fault.level_even)} of an even one"
+        for fault in summary.faults[:_MOST_LEVELS]
+        if fault.level is not None and fault.level_even is not None
+    )
+    operations = (f"{each.kind}: {each.finished}" for each in summary.operations)
+    return "; ".join((met, *faults, *operations))

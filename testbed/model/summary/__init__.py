@@ -1,6 +1,6 @@
 """The results of a run, as `summary.json` has them, and the metrics that they consist of."""
 
-from testbed.model.summary.faults import FaultEffect, FaultSummary, FlowFault, LossShare
+from testbed.model.summary.faults import FaultEffect, FaultSummary, FlowFault, LossShare, PairFault
 from testbed.model.summary.flows import EvSummary, FlowSummary, Latency, NodeSummary
 from testbed.model.summary.metric import Metric, MetricGroup, Quantity, View
 from testbed.model.summary.run import (
@@ -38,6 +38,7 @@ __all__ = [
     "MetricGroup",
     "NodeSummary",
     "OperationSummary",
+    "PairFault",
     "ProcessMemory",
     "Quantity",
     "Scale",
