@@ -7,6 +7,7 @@ time, times a factor that makes it comparable to the rate of a host's ports.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,7 +17,7 @@ from testbed.model.scenario import Job
 from testbed.model.summary import OperationSummary
 from testbed.model.summary.unit import NEVER
 from testbed.model.units import NS_PER_S
-from testbed.model.workload import BUS_FACTORS, Collective, Graphed, Program, members
+from testbed.model.workload import BUS_FACTORS, Collective, Graphed, Program
 from testbed.results.analysis.estimates import Percentiles
 from testbed.results.records import OPERATIONS
 from testbed.results.run_data import RunData
@@ -144,7 +145,7 @@ def _of_graph(data: RunData, kind: str, sizes: list[int], table: pl.DataFrame) -
 
 def _rounds(data: RunData, job: Job, workload: Collective, table: pl.DataFrame) -> _Asked:
     """A host begins a round when it has finished the one before, the first when the job starts."""
-    hosts = members(workload.hosts, data.topology)
+    hosts = tuple(chain.from_iterable(workload.rails(data.topology)))
     whole = completed(table)
     running = dict.fromkeys(hosts, (0, job.start / NS_PER_S))  # by host: its round, and its begin
     for host, number, end in table.select("host", "number", "t").iter_rows():
