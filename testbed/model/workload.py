@@ -592,7 +592,10 @@ class FromFile(Graphed):
     """What the ranks of a program do, as a file of a tool says; a rank is a host."""
 
     hosts: Members | None = None
-    file: str = Field(min_length=1, description="the file, relative to the scenario")
+    file: str = Field(
+        min_length=1,
+        description="the file, relative to the scenario; of traces what is before .0.et",
+    )
     operations: Annotated[
         Graph, PlainValidator(_as_graph), PlainSerializer(Graph.packed), WithJsonSchema({})
     ] = Field(description="what the file has, in the record of a run")
@@ -625,6 +628,25 @@ class Goal(FromFile):
     def unit_ns(self) -> float:
         """How long a computation of 1 takes, in real ns."""
         return self.calc_unit
+
+
+class Chakra(FromFile):
+    """Chakra execution traces, a file for each rank."""
+
+    operation: ClassVar[str] = "send"
+
+    kind: Literal["chakra"] = "chakra"
+    groups: str | None = Field(
+        default=None, min_length=1, description="the file of groups, as ASTRA-sim reads one"
+    )
+    duration_scale: float = Field(
+        default=1.0, gt=0, le=1e6, description="what durations of nodes are multiplied by"
+    )
+
+    @property
+    def unit_ns(self) -> float:
+        """The scale: durations are in ns."""
+        return self.duration_scale
 
 
 def _variable(value: object) -> object:
@@ -717,6 +739,7 @@ Workload = Annotated[
     | Training
     | Connections
     | Goal
+    | Chakra
     | Program,
     ByKind(),
 ]

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from testbed.emulation.fabric.verify import wait_until_up
 
 from testbed.emulation.fabric import routes
 from testbed.emulation.fabric.fabric import Fabric, wait_until_up
@@ -224,20 +223,17 @@ def has_from_frr(node: Node, count: int) -> bool:
     return len(json.loads(shown or "[]")) == count
 
 
-def vtysh_version() -> str:
-    """The version of the vtysh here; empty if there is none."""
-    vtysh = shutil.which("vtysh")
-    if vtysh is None:
-        return ""
-    shown = subprocess.run([vtysh, "--version"], capture_output=True, text=True, check=False).stdout
+def frr_version() -> tuple[int, int]:
+    """The version of the FRR here; zeros if there is none."""
+    if not (DAEMONS / "staticd").exists():
+        return 0, 0
+    command = [f"{DAEMONS}/staticd", "--version"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=False).stdout
     found = re.search(r"version (\d+)\.(\d+)", shown)
-    return f"{found[1]}.{found[2]}" if found else ""
+    return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
-@pytest.mark.skipif(
-    tuple(map(int, (vtysh_version() or "0.0").split("."))) < (10, 3),
-    reason="vtysh of FRR 10.3 or newer is not installed",
-)
+@pytest.mark.skipif(frr_version() < (10, 3), reason="FRR 10.3 or newer is not installed")
 def test_frr_knows_every_line(tmp_path: Path) -> None:
     for name, text in written(WHOLE, "frr").items():
         file = tmp_path / "frr.conf"

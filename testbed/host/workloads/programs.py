@@ -17,6 +17,8 @@ from testbed.model.graph import (
     BEGUN,
     COMPUTE,
     DONE,
+    NO_PART,
+    NO_STREAM,
     SEND,
     TRIGGER,
     UNMATCHED,
@@ -199,6 +201,8 @@ class Operations(Program):
         super().__init__()
         self._graph = graph
         self._names = {kind: label(name) for kind, name in graph.names.items()}
+        self._label = label
+        self._taking_part: dict[int, int] = {}  # in collectives: since when
         self._depth = depth
         self._compute_ns = unit_ns * dilation
         self._given_bytes: dict[str, dict[int, int]] = defaultdict(dict)  # by receiver and flow
@@ -283,7 +287,8 @@ class Operations(Program):
             return
         self._count_begun(number)
         if operation.kind == COMPUTE:
-            start_ns = max(now_ns, self._free_ns[operation.stream])
+            waits = operation.stream != NO_STREAM
+            start_ns = max(now_ns, self._free_ns[operation.stream]) if waits else now_ns
             end_ns = start_ns + round(operation.amount * self._compute_ns)
             self._free_ns[operation.stream] = end_ns
             heappush(self._due, (end_ns, number, start_ns))
@@ -302,10 +307,21 @@ class Operations(Program):
         """Record that an operation is done, and let others begin."""
         operation = self._graph[number]
         name = self._names.get(operation.kind)
-        if operation.counted and name is not None:
+        if operation.part != NO_PART:
+            self._take_part(operation.part, now_ns, ends=operation.counted)
+        elif operation.counted and name is not None:
             size = 0 if operation.kind == COMPUTE else operation.amount
             self.finished.append(Operation(name, number, start_ns, now_ns, size, hosts=1))
         self._happen((number, DONE), now_ns)
+
+    def _take_part(self, part: int, now_ns: int, *, ends: bool) -> None:
+        """Note that this host begins or ends its part in a collective."""
+        if not ends:
+            self._taking_part[part] = now_ns
+            return
+        name, size, hosts, _ = self._graph.collectives[part]
+        begun_ns = self._taking_part.pop(part)
+        self.finished.append(Operation(self._label(name), part, begun_ns, now_ns, size, hosts))
 
     def _happen(self, event: Event, now_ns: int) -> None:
         """Let those begin that have waited for an event only; triggers count it."""
@@ -323,7 +339,11 @@ class Operations(Program):
 
     def _count_begun(self, number: int) -> None:
         operation = self._graph[number]
-        if operation.counted and operation.kind in self._names:
+        if operation.part != NO_PART:
+            collective = self._graph.collectives[operation.part]
+            if collective.begin == number:
+                self.begun[self._label(collective.name)] += 1
+        elif operation.counted and operation.kind in self._names:
             self.begun[self._names[operation.kind]] += 1
 
     def _set_wake(self) -> None:

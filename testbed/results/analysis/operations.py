@@ -6,7 +6,7 @@ time, times a factor that makes it comparable to the rate of a host's ports.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -82,7 +82,10 @@ def summaries_of(data: RunData, job: Job) -> Iterator[OperationSummary]:
     if isinstance(workload, Graphed):
         for name, sizes in workload.planned.items():
             table = _rows(data, job.label(name))
-            yield _summary(data, _of_graph(data, job.label(name), sizes, table), completed(table))
+            whole = completed(table)
+            asked = _of_graph(data, job.label(name), sizes, whole)
+            hosts = workload.graph.hosts_of(name)
+            yield _summary(data, replace(asked, hosts=hosts), whole)
     elif isinstance(workload, Collective):
         table = _rows(data, job.label(workload.operation))
         yield _summary(data, _rounds(data, job, workload, table), completed(table))
