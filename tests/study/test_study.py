@@ -55,13 +55,20 @@ expect:
 """
 
 OWN = """\
+from aside import turned
+
 class Mine:
     def __init__(self, evs, seed):
         self.evs = [info.ev for info in evs]
 
     def pick(self, now_ns, flight, avoid):
-        self.evs.append(self.evs.pop(0))
-        return self.evs[0]
+        return turned(self.evs)[0]
+"""
+
+ASIDE = """\
+def turned(evs):
+    evs.append(evs.pop(0))
+    return evs
 """
 
 
@@ -73,6 +80,7 @@ def files(tmp_path: Path) -> Path:
     (place / "tiny.yaml").write_text(TINY)
     (place / "study.yaml").write_text(STUDY)
     (place / "code/mine.py").write_text(OWN)
+    (place / "code/aside.py").write_text(ASIDE)
     return place / "study.yaml"
 
 
@@ -134,7 +142,12 @@ def test_a_study_from_its_file_to_its_archive(call: Call, tmp_path: Path) -> Non
             assert str(tmp_path).encode() not in content.read()
             assert (member.uname, member.uid, member.mtime) == ("", 0, 0)
         packed.extractall(tmp_path / "stranger")  # noqa: S202 - our own
-    for name in ("inputs/study.yaml", "inputs/tiny.yaml", "inputs/code/mine.py", "README.md"):
+    for name in (
+        "inputs/study.yaml",
+        "inputs/tiny.yaml",
+        "inputs/code/mine.py",
+        "inputs/code/aside.py",
+    ):
         assert f"sprays/{name}" in names
     assert sum(name.endswith("/summary.json") for name in names) == 8
 
@@ -322,29 +335,36 @@ def test_tables_escape_what_latex_and_markdown_read() -> None:
 
 def test_the_example_is_the_one_of_the_document_and_can_be_made() -> None:
     page = (ROOT / "docs/studies.md").read_text()
-    shown = re.search(r"```yaml\n(name: spraying.*?)```", page, re.DOTALL)
+    shown = re.search(r"```yaml\n(name: reps.*?)```", page, re.DOTALL)
     assert shown is not None
-    assert (ROOT / "examples/spraying.yaml").read_text() == shown[1]
-    loaded = load_study(ROOT / "examples/spraying.yaml")
+    assert (ROOT / "examples/reps.yaml").read_text() == shown[1]
+    loaded = load_study(ROOT / "examples/reps.yaml")
     plan, _ = loaded.plan(lambda scenario: scenario.topology.dilation)
     assert len(plan.runs) == 6 * len(loaded.content.cells)
 
 
 @pytest.mark.simulated
-def test_a_study_from_python(tmp_path: Path) -> None:
+def test_a_study_from_python_grows_and_uses_what_is_there(tmp_path: Path) -> None:
     (tmp_path / "tiny.yaml").write_text(TINY)
-    made = testbed.study(
-        {
-            "name": "python",
-            "seeds": [7],
-            "scenarios": {"s": f"{tmp_path}/tiny.yaml"},
-            "cases": {"MRC": {}, "few": {"transport.evs": 4}},
-            "metrics": ["flows.run_fraction"],
-        },
-        results=tmp_path / "results",
-    )
+    content = {
+        "name": "python",
+        "seeds": [7],
+        "scenarios": {"s": f"{tmp_path}/tiny.yaml"},
+        "cases": {"MRC": {}, "few": {"transport.evs": 4}},
+        "metrics": ["flows.run_fraction"],
+    }
+    made = testbed.study(content, results=tmp_path / "results")
     assert made.exit_status is ExitStatus.AS_EXPECTED
     assert made.frame["case"].to_list() == ["MRC", "few"]
     assert [run.seed for run in made.results("s", "few")] == [7]
     with pytest.raises(InputError, match="metrics"):
         load_study({"name": "x", "scenarios": {"s": "healthy"}, "cases": {"a": {}}})
+
+    cases = {"two": {"transport.evs": 2}, "few": {"transport.evs": 4}}
+    more = testbed.study(content | {"cases": cases}, results=tmp_path / "results")
+    assert more.directory == made.directory
+    assert more.frame["case"].to_list() == ["two", "few"]
+    assert more.cells["s", "few"].runs == made.cells["s", "few"].runs  # none was made again
+    changed = {"few": {"transport.evs": 3}}
+    other = testbed.study(content | {"cases": changed}, results=tmp_path / "results")
+    assert other.cells["s", "few"].runs != made.cells["s", "few"].runs  # it is another run now

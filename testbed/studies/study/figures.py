@@ -2,7 +2,7 @@
 
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +81,9 @@ def draw(
 
 
 def _of_metric(content: StudyFile, table: Table) -> Figure:
-    """A metric: a line for each case, below each other, scenario by scenario."""
+    """A metric: a line for each case, below each other, in each scenario that measures it."""
+    measured = [row for row in table.rows if any(cell.value for cell in row.cells)]
+    table = replace(table, rows=tuple(measured) or table.rows)
     count = len(table.cases)
     rows, step = len(table.rows), 1 / (count + 1)
     alone = rows == 1

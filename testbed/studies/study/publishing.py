@@ -157,7 +157,7 @@ def archive(file: Path, directory: Path, content: StudyFile, runs: Iterable[Path
     """Write an archive for an artifact evaluation: all but the records of the runs.
 
     It names neither this machine nor its directories and users, nor values of environment
-    variables of programs. Equal studies give equal archives.
+    variables of programs.
 
     Args:
         file: the archive, a `.tar.gz`.
