@@ -23,6 +23,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "results": {"model", "rights"},
     "sandbox": {"model", "rights"},
     "drawings": {"model", "results"},
+    "exports": {"model", "mrc"},
     "emulation/fabric": {"model", "mrc", "rights", "sandbox"},
     "host": {"host/baselines", "host/workloads", "interpreter", "model", "mrc", "results"},
     "emulation/endpoint": {

@@ -38,6 +38,7 @@ SECTIONS = {
         *(
             "install",
             "scenarios",
+            "bring-your-own",
             "faults",
             "operator",
             "ev-modes",

@@ -209,7 +209,7 @@ class Traffic:
         if checker is not None:
             for received in qp.poll_recv_cq():
                 if received.status is CompletionStatus.SUCCESS:
-                    self._program.received_immediate(checker.flow)
+                    self._program.received_immediate(checker.flow, received.immediate, now_ns)
                     if connection.mrc is not None:
                         connection.mrc.post_receive(received.wr_id)
 
@@ -399,6 +399,5 @@ def _parts(plan: EndpointPlan) -> Iterator[Part]:
     for number, job in enumerate(scenario.job_list):
         if number in sends or number in receives:
             ends = sends[number], receives[number]
-            program = program_of(scenario, job, plan.host.name, *ends)
-            kind = job.label(job.workload.operation or "")
-            yield Part(job.start, kind, program, {end.flow for end in chain(*ends)})
+            program = program_of(scenario, job, plan.host.name, *ends, plan.meetings.get(number))
+            yield Part(job.start, program, {end.flow for end in chain(*ends)})

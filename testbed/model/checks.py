@@ -35,6 +35,7 @@ from testbed.model.workload import (
     BackToBack,
     Collective,
     Connections,
+    Graphed,
     Incast,
     Program,
     Training,
@@ -378,9 +379,9 @@ def _job_problems(jobs: tuple[Job, ...], duration_ns: int) -> Iterator[Problem]:
         yield Problem(f"jobs[{i}].workload.kind", jobs[i].workload.kind, expected)
 
 
-_WITH_OPERATIONS = (*get_args(Collective), Connections, Program)
+_WITH_OPERATIONS = (*get_args(Collective), Graphed, Program)
 
-_HAVE_OPERATIONS = "collectives, training and connection matrices have operations"
+_HAVE_OPERATIONS = "collectives, training, and workloads of files have operations"
 
 _NONE = "no such key"
 _SHOWN = 12
@@ -405,6 +406,9 @@ def expectation_problems(scenario: Scenario) -> Iterator[Problem]:
     if expect.jobs and not scenario.jobs:
         found = "metrics of jobs, where there is a single workload"
         yield Problem("expect.jobs", found, _NONE, "make it one of jobs")
+    if expect.nodes and scenario.topology.nics_per_node == 1:
+        found = "metrics of nodes, each of which has one NIC"
+        yield Problem("expect.nodes", found, _NONE, "topology.nics_per_node, or expect.flows")
     for key in SCOPES:
         yield from _unknown_metrics(f"expect.{key}", key, getattr(expect, key))
     for i, job in enumerate(scenario.jobs):

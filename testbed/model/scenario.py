@@ -18,7 +18,7 @@ from testbed.model.own_code import OwnCode, recorded_code
 from testbed.model.part import Part
 from testbed.model.transport import Mrc, Transport
 from testbed.model.units import RealTime, RunTime, parse_duration
-from testbed.model.workload import Connections, Program, Training, Workload
+from testbed.model.workload import Connections, Graphed, Program, Training, Workload, outstanding
 
 MAX_JOBS = 1_000
 """Most jobs of a scenario. Ours."""
@@ -234,10 +234,10 @@ class Scenario(Part):
 
     @property
     def signals(self) -> frozenset[int]:
-        """The numbers of the flows that carry a barrier's signals only, and no data."""
+        """The numbers of the flows that carry signals only, such as a barrier's, and no data."""
         first, signals = 0, set[int]()
         for job, flows in zip(self.job_list, self.flows_of_jobs, strict=True):
-            if isinstance(job.workload, Training):
+            if isinstance(job.workload, Training | Graphed):
                 pairs = job.workload.signals(self.topology)
                 signals |= {first + i for i, (*ends, _) in enumerate(flows) if (*ends,) in pairs}
             first += len(flows)
@@ -257,7 +257,7 @@ class Scenario(Part):
     @property
     def depth(self) -> int:
         """The most messages that any flow has outstanding."""
-        return max(workload.depth for workload in self.workloads.values())
+        return max(outstanding(workload, self.topology) for workload in self.workloads.values())
 
     @property
     def remap_delay_ns(self) -> int:

@@ -13,17 +13,29 @@ A workload is a class here, which declares its keys and its pairs of hosts, and 
 """
 
 import re
+from abc import abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import permutations
 from math import ceil
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    WithJsonSchema,
+    model_validator,
+)
 
 from testbed.model.errors import Problem, RefusedValueError
 from testbed.model.fabric.names import unknown_host
 from testbed.model.fabric.topology import Topology
+from testbed.model.graph import ARRIVED, DONE, MAX_AMOUNT, SEND, TRIGGER, Graph, Operation
 from testbed.model.part import ByKind, Part
 from testbed.model.units import SIZE_PATTERN, RealTime, RunTime, Size, parse_size, show_size
 
@@ -38,7 +50,12 @@ def _message_size(size: int) -> int:
 
 
 MessageSize = Annotated[Size, AfterValidator(_message_size), Field(description="size of one WRITE")]
-Depth = Annotated[int, Field(ge=1, le=64, strict=True, description="WRITEs outstanding per flow")]
+MAX_DEPTH = 64
+"""Most messages that a flow has outstanding. Ours."""
+
+Depth = Annotated[
+    int, Field(ge=1, le=MAX_DEPTH, strict=True, description="WRITEs outstanding per flow")
+]
 Members = Annotated[
     tuple[str, ...],
     Field(min_length=2, description="the hosts that take part, in order; default: all"),
@@ -180,20 +197,39 @@ class Incast(BackToBack):
 
 
 class InStep(Part):
-    """A collective: hosts that have a buffer each and wait for one another, in a ring."""
+    """A collective: hosts that have a buffer each and wait for one another, in a ring.
+
+    Of nodes with several NICs each NIC is a rank, and the ranks of a node are neighbours in the
+    ring. What they send each other takes no link of the fabric and no time. There is a ring for
+    each rail, with its share of the buffer: it enters and leaves every node by the NIC of its rail.
+    So NCCL does it (NCCL_CROSS_NIC; `ncclTopoSearchRecGpu` in its src/graph/search.cc).
+    """
 
     kind: str
     hosts: Members | None = None
     size: BufferSize = _ONE_MIB
 
     def problems(self, topology: Topology) -> Iterator[Problem]:
-        """Hosts that do not exist, a second time or too few."""
-        return _member_problems(topology, self.hosts)
+        """Hosts that do not exist, a second time or too few, or nodes with different NICs."""
+        problems = [*_member_problems(topology, self.hosts)]
+        yield from problems or _node_problems(topology, self.hosts)
+
+    def rails(self, topology: Topology) -> tuple[tuple[str, ...], ...]:
+        """The hosts that send, rail by rail: one NIC of each node, in the order of the ring."""
+        names = members(self.hosts, topology)
+        if topology.nics_per_node == 1:
+            return (names,)
+        nodes = _by_node(topology, names)
+        nics = sorted(next(iter(nodes.values())))
+        return tuple(tuple(has[nic] for has in nodes.values() if nic in has) for nic in nics)
 
     def directions(self, topology: Topology) -> tuple[tuple[str, str], ...]:
-        """Around the ring."""
-        hosts = members(self.hosts, topology)
-        return tuple(zip(hosts, (*hosts[1:], hosts[0]), strict=True))
+        """Around the ring of each rail."""
+        return tuple(
+            pair
+            for hosts in self.rails(topology)
+            for pair in zip(hosts, (*hosts[1:], hosts[0]), strict=True)
+        )
 
     @property
     def operation(self) -> str:
@@ -212,13 +248,16 @@ class InStep(Part):
         """A host's buffer as it is sent: `size`, rounded up to whole messages."""
         return self.longest_bytes(topology, lanes) * self.parts(topology) * lanes
 
-    def outgoing_bytes(self, topology: Topology, lanes: int) -> float:
-        """What a host sends in one operation."""
-        factor = BUS_FACTORS.get(self.kind, BUS_FACTORS["allreduce"])  # training reduces as well
-        return self.sent_bytes(topology, lanes) * factor(len(members(self.hosts, topology)))
+    def outgoing_bytes(self, topology: Topology, lanes: int) -> int:
+        """What a host sends into the fabric in one operation."""
+        return self.longest_bytes(topology, lanes) * self.messages(topology) * lanes
 
     def parts(self, _topology: Topology) -> int:
         """The number of parts in which a host sends its buffer."""
+        return 1
+
+    def messages(self, _topology: Topology) -> int:
+        """The number of messages that a host sends on each of its lanes in one operation."""
         return 1
 
     @property
@@ -228,9 +267,17 @@ class InStep(Part):
 
 
 class SendRecv(InStep):
-    """Each host sends its buffer to the next and receives another's, again and again (NCCL)."""
+    """Each host sends its buffer to the next and receives another's, again and again (NCCL).
+
+    Of nodes with several NICs only the last rank has its next one in another node: the first rank
+    there. NCCL sends on the rail of the receiver (PXN, NCCL_P2P_PXN_LEVEL).
+    """
 
     kind: Literal["sendrecv"] = "sendrecv"
+
+    def rails(self, topology: Topology) -> tuple[tuple[str, ...], ...]:
+        """The first one only."""
+        return super().rails(topology)[:1]
 
 
 class _Reducing(InStep):
@@ -244,8 +291,13 @@ class _Reducing(InStep):
         return 2 * self.slices
 
     def parts(self, topology: Topology) -> int:
-        """The slices of all chunks; the buffer has as many chunks as there are hosts."""
-        return member_count(self.hosts, topology) * self.slices
+        """The slices of all chunks of all rails; a ring has as many chunks as there are hosts."""
+        hosts = member_count(self.hosts, topology)
+        return hosts * rail_count(self.hosts, topology) * self.slices
+
+    def messages(self, topology: Topology) -> int:
+        """The slices of all chunks, twice around the ring less one hop each time."""
+        return 2 * (member_count(self.hosts, topology) - 1) * self.slices
 
 
 class AllReduce(_Reducing):
@@ -255,27 +307,35 @@ class AllReduce(_Reducing):
 
 
 class AllToAll(InStep):
-    """Each host sends a part of its buffer to each other host, again and again."""
+    """Each host sends a part of its buffer to each other host, again and again.
+
+    Of nodes with several NICs a part goes to the NIC of the receiver's rail within the sender's
+    node, and from there to the receiver, in one message with those of the other ranks of the node
+    (PXN, NCCL 2.12).
+    """
 
     kind: Literal["alltoall"] = "alltoall"
 
     def directions(self, topology: Topology) -> tuple[tuple[str, str], ...]:
-        """All pairs; each host begins with its successor, so that all begin with different ones."""
-        hosts = members(self.hosts, topology)
+        """All pairs of a rail; each host begins with its successor, so all with different ones."""
         return tuple(
             (host, hosts[(i + step) % len(hosts)])
+            for hosts in self.rails(topology)
             for i, host in enumerate(hosts)
             for step in range(1, len(hosts))
         )
 
     def direction_count(self, topology: Topology) -> int:
-        """One for each pair of hosts, each way."""
-        count = member_count(self.hosts, topology)
-        return count * (count - 1)
+        """One for each pair of hosts of a rail, each way."""
+        return member_count(self.hosts, topology) * self.messages(topology)
 
     def parts(self, topology: Topology) -> int:
-        """One for each host."""
-        return member_count(self.hosts, topology)
+        """One for each node."""
+        return member_count(self.hosts, topology) // rail_count(self.hosts, topology)
+
+    def messages(self, topology: Topology) -> int:
+        """One to each other node."""
+        return self.parts(topology) - 1
 
 
 class Training(_Reducing):
@@ -292,7 +352,7 @@ class Training(_Reducing):
         return "step"
 
     def directions(self, topology: Topology) -> tuple[tuple[str, str], ...]:
-        """Around the ring, and for the barrier to the first host and back."""
+        """Around the rings, and for the barrier to the first host of each rail and back."""
         return tuple(dict.fromkeys((*super().directions(topology), *self._barrier(topology))))
 
     def direction_count(self, topology: Topology) -> int:
@@ -304,12 +364,16 @@ class Training(_Reducing):
         return frozenset(self._barrier(topology)) - {*super().directions(topology)}
 
     def _barrier(self, topology: Topology) -> tuple[tuple[str, str], ...]:
-        first, *others = members(self.hosts, topology)
-        return tuple(pair for other in others for pair in ((other, first), (first, other)))
+        return tuple(
+            pair
+            for first, *others in self.rails(topology)
+            for other in others
+            for pair in ((other, first), (first, other))
+        )
 
 
-MAX_TRANSFER = 1 << 40
-"""Most bytes of one transfer. Ours: over 800 Gbit/s it takes 11 s, a million times a round trip."""
+MAX_TRANSFER = MAX_AMOUNT
+"""Most bytes of one transfer."""
 
 MAX_TRANSFERS = 200_000
 """Most transfers of a connection matrix. Ours: each takes about a kilobyte of memory."""
@@ -328,6 +392,9 @@ def _transfer_size(value: object) -> int:
     if not 0 <= size <= MAX_TRANSFER:
         raise RefusedValueError(expected)
     return size
+
+
+TriggerNumber = Annotated[int, Field(ge=1, lt=1 << 32, strict=True)]
 
 
 class Transfer(Part):
@@ -349,18 +416,98 @@ class Transfer(Part):
         ),
         Field(description="size in bytes, or with a unit; 0: it has no end"),
     ]
+    trigger: TriggerNumber | None = Field(
+        default=None, description="the trigger that begins it, in place of a start"
+    )
+    send_done_trigger: TriggerNumber | None = Field(
+        default=None, description="the trigger that counts it when all of it is acknowledged"
+    )
+    recv_done_trigger: TriggerNumber | None = Field(
+        default=None, description="the trigger that counts it when all of it has arrived"
+    )
+
+    @model_validator(mode="after")
+    def _one_beginning(self) -> Self:
+        if self.trigger is not None and self.start:
+            raise RefusedValueError("a start or a trigger, not both", key="trigger")
+        return self
 
     def start_ns(self, topology: Topology) -> int:
         """When it begins, in emulated ns from the start of the run."""
         return round(self.start * topology.dilation)
 
+    @property
+    def activates(self) -> dict[int, int]:
+        """The events of it that triggers count, with the number of each one's trigger."""
+        ends = ((DONE, self.send_done_trigger), (ARRIVED, self.recv_done_trigger))
+        return {event: number for event, number in ends if number is not None}
 
-class Connections(Part):
+
+class Trigger(Part):
+    """What begins transfers when others are done, as htsim's triggers."""
+
+    id: TriggerNumber = Field(description="its number")
+    kind: Literal["oneshot", "multishot", "barrier"] = Field(
+        description="oneshot: the first transfer that is done begins all; multishot: each begins "
+        "the next one; barrier: the last of `count` begins all"
+    )
+    count: int = Field(default=0, ge=0, lt=1 << 32, strict=True, description="of a barrier")
+
+    def needed(self, place: int) -> int:
+        """How many transfers have to be done for the one at a place among those that it begins."""
+        return {"oneshot": 1, "multishot": place + 1, "barrier": max(self.count, 1)}[self.kind]
+
+
+class Graphed(Part):
+    """A workload whose hosts follow a graph of operations, once."""
+
+    operation: ClassVar[str]
+    depth: ClassVar[int] = _DEFAULT_DEPTH
+    """The number of pieces of a message longer than `PIECE` that are outstanding."""
+
+    kind: str
+
+    @property
+    @abstractmethod
+    def graph(self) -> Graph:
+        """What its hosts do."""
+
+    @property
+    def unit_ns(self) -> float:
+        """How long a computation of 1 takes, in real ns."""
+        return 1.0
+
+    def directions(self, _topology: Topology) -> tuple[tuple[str, str], ...]:
+        """In order of first mention."""
+        return self.pairs
+
+    @cached_property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        """Who sends to whom, each pair once."""
+        return self.graph.pairs()
+
+    def direction_count(self, _topology: Topology) -> int:
+        """One for each pair that the graph names."""
+        return len(self.pairs)
+
+    def signals(self, _topology: Topology) -> frozenset[tuple[str, str]]:
+        """The directions that carry only signals."""
+        return frozenset(self.pairs) - {*self.graph.pairs(counted=True)}
+
+    @cached_property
+    def planned(self) -> dict[str, list[int]]:
+        """The bytes of each operation that ends, by what its kind is called."""
+        return self.graph.planned()
+
+    def longest_bytes(self, _topology: Topology, _lanes: int) -> int:
+        """A piece of the longest message; one without end is the longest of all."""
+        return min(self.graph.longest_bytes or PIECE, PIECE)
+
+
+class Connections(Graphed):
     """The transfers of a connection matrix, in the format of htsim."""
 
     operation: ClassVar[str] = "transfer"
-    depth: ClassVar[int] = _DEFAULT_DEPTH
-    """The number of pieces of a transfer longer than `PIECE` that are outstanding."""
 
     kind: Literal["connections"] = "connections"
     matrix: tuple[Transfer, ...] = Field(
@@ -368,6 +515,46 @@ class Connections(Part):
         max_length=MAX_TRANSFERS,
         description="file of a connection matrix, or its transfers",
     )
+    triggers: tuple[Trigger, ...] = Field(
+        default=(),
+        max_length=MAX_TRANSFERS,
+        description="the triggers of these transfers; a file has its own",
+    )
+
+    @cached_property
+    def graph(self) -> Graph:
+        """Its transfers, numbered as they are listed, then triggers and signals."""
+        graph = Graph({SEND: self.operation})
+        for row in self.matrix:
+            graph.add(Operation(SEND, row.src, row.dst, row.size, row.start))
+        counted, begun = self._triggered
+        for trigger in self.triggers:
+            events, targets = counted.get(trigger.id, []), begun.get(trigger.id, [])
+            if not targets:
+                continue
+            if len(events) == trigger.needed(0) == 1 and trigger.kind != "multishot":
+                for target in targets:
+                    graph.after(target, *events[0])
+                continue
+            home = self.matrix[targets[0]].src
+            number = graph.add(Operation(TRIGGER, home, "", 0, counted=False))
+            for event in events:
+                graph.after(number, *event)
+            for place, target in enumerate(targets):
+                graph.after(target, number, trigger.needed(place))
+        return graph
+
+    @property
+    def _triggered(self) -> tuple[dict[int, list[tuple[int, int]]], dict[int, list[int]]]:
+        """By trigger: the events that it counts, and the transfers that it begins."""
+        counted: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        begun: dict[int, list[int]] = defaultdict(list)
+        for i, row in enumerate(self.matrix):
+            for event, trigger in row.activates.items():
+                counted[trigger].append((i, event))
+            if row.trigger is not None:
+                begun[row.trigger].append(i)
+        return counted, begun
 
     def problems(self, topology: Topology) -> Iterator[Problem]:
         """Transfers from or to hosts that do not exist, or within one host; the first of each."""
@@ -387,19 +574,45 @@ class Connections(Part):
             others = f" (and {len(inside) - 1:,} more transfers)" if len(inside) > 1 else ""
             found = f"{self.matrix[inside[0]].src} to itself{others}"
             yield Problem(f"workload.matrix[{inside[0]}]", found, "two different hosts")
+        elif not lost:
+            yield from self._trigger_problems()
 
-    def directions(self, _topology: Topology) -> tuple[tuple[str, str], ...]:
-        """In order of first mention."""
-        return tuple(dict.fromkeys((transfer.src, transfer.dst) for transfer in self.matrix))
-
-    def direction_count(self, topology: Topology) -> int:
-        """One for each pair that the matrix names."""
-        return len(self.directions(topology))
-
-    @property
-    def with_end(self) -> Mapping[int, Transfer]:
-        """The transfers that are operations, by their numbers; those of size 0 never end."""
-        return {number: each for number, each in enumerate(self.matrix) if each.size}
+    def _trigger_problems(self) -> Iterator[Problem]:
+        """Triggers that do not exist or a second time, and transfers that nothing begins."""
+        counted, begun = self._triggered
+        known: dict[int, int] = {}
+        for i, trigger in enumerate(self.triggers):
+            where = f"workload.triggers[{i}]"
+            if trigger.id in known:
+                expected = f"each trigger once (the first is triggers[{known[trigger.id]}])"
+                yield Problem(f"{where}.id", f"trigger {trigger.id} a second time", expected)
+            known.setdefault(trigger.id, i)
+        for i, row in enumerate(self.matrix):
+            for key in ("trigger", "send_done_trigger", "recv_done_trigger"):
+                number = getattr(row, key)
+                if number is not None and number not in known:
+                    found = f"trigger {number}, which is not described"
+                    expected = "a trigger of the matrix, oneshot, multishot or barrier"
+                    yield Problem(f"workload.matrix[{i}].{key}", found, expected)
+                    return
+        if not known:
+            return
+        stuck = [i for i in self.graph.stuck() if i < len(self.matrix)]
+        if not stuck:
+            return
+        i, others = stuck[0], f" (and {len(stuck) - 1:,} more)" if len(stuck) > 1 else ""
+        row = self.matrix[i]
+        found = f"{row.src} to {row.dst}, which never begins{others}"
+        needed, remedy = "", "give one of those that wait for one another a start"
+        if row.trigger is not None:
+            trigger = self.triggers[known[row.trigger]]
+            events = len(counted[row.trigger])
+            wanted = trigger.needed(begun[row.trigger].index(i))
+            if events < wanted:
+                needed = f", which needs {wanted:,} transfers that are done, and has {events:,}"
+                remedy = "more transfers with that send_done_trigger or recv_done_trigger"
+            found = f"{found}: it waits for trigger {row.trigger}{needed}"
+        yield Problem(f"workload.matrix[{i}]", found, "transfers that begin in the end", remedy)
 
     def longer(self, factor: float) -> Self:
         """The same load for longer: all starts and sizes multiplied."""
@@ -412,11 +625,80 @@ class Connections(Part):
             )
             for transfer in self.matrix
         )
-        return self.model_copy(update={"matrix": matrix})
+        longer = self.model_copy(update={"matrix": matrix})
+        for derived in ("graph", "pairs", "planned"):
+            vars(longer).pop(derived, None)
+        return longer
 
-    def longest_bytes(self, _topology: Topology, _lanes: int) -> int:
-        """A piece of the longest transfer; one of size 0 is the longest of all."""
-        return min(max(transfer.size or PIECE for transfer in self.matrix), PIECE)
+
+def _as_graph(value: object) -> Graph:
+    """The operations that a reader has read, or a run has recorded."""
+    if isinstance(value, Graph):
+        return value
+    if not isinstance(value, str):
+        raise RefusedValueError("no such key: a file has the operations", remedy="name it in file")
+    return Graph.unpacked(value)
+
+
+class FromFile(Graphed):
+    """What the ranks of a program do, as a file of a tool says; a rank is a host."""
+
+    hosts: Members | None = None
+    file: str = Field(
+        min_length=1,
+        description="the file, relative to the scenario; of traces what is before .0.et",
+    )
+    operations: Annotated[
+        Graph, PlainValidator(_as_graph), PlainSerializer(Graph.packed), WithJsonSchema({})
+    ] = Field(description="what the file has, in the record of a run")
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The operations of the hosts that take part."""
+        return self.operations if self.hosts is None else self.operations.at(self.hosts)
+
+    def problems(self, topology: Topology) -> Iterator[Problem]:
+        """Hosts that do not exist or a second time, or fewer than there are ranks."""
+        yield from _named_once(topology, "workload.hosts", self.hosts or ())
+        ranks, count = len(self.operations.hosts), member_count(self.hosts, topology)
+        if ranks > count:
+            found, expected = f"{ranks:,} ranks", f"{count:,} at most: each is a host"
+            yield Problem("workload.file", found, expected, "use a topology with more hosts")
+
+
+class Goal(FromFile):
+    """A GOAL schedule, as LogGOPSim runs."""
+
+    operation: ClassVar[str] = "send"
+
+    kind: Literal["goal"] = "goal"
+    calc_unit: RealTime = Field(
+        default=1, gt=0, description="how long `calc 1` takes; GOAL has no unit"
+    )
+
+    @property
+    def unit_ns(self) -> float:
+        """How long a computation of 1 takes, in real ns."""
+        return self.calc_unit
+
+
+class Chakra(FromFile):
+    """Chakra execution traces, a file for each rank."""
+
+    operation: ClassVar[str] = "send"
+
+    kind: Literal["chakra"] = "chakra"
+    groups: str | None = Field(
+        default=None, min_length=1, description="the file of groups, as ASTRA-sim reads one"
+    )
+    duration_scale: float = Field(
+        default=1.0, gt=0, le=1e6, description="what durations of nodes are multiplied by"
+    )
+
+    @property
+    def unit_ns(self) -> float:
+        """The scale: durations are in ns."""
+        return self.duration_scale
 
 
 def _variable(value: object) -> object:
@@ -508,6 +790,8 @@ Workload = Annotated[
     | AllToAll
     | Training
     | Connections
+    | Goal
+    | Chakra
     | Program,
     ByKind(),
 ]
@@ -517,12 +801,62 @@ def members(hosts: tuple[str, ...] | None, topology: Topology) -> tuple[str, ...
     """The hosts that take part: those named, or all hosts of the fabric."""
     if hosts is not None:
         return hosts
-    return tuple(f"h{i}" for i in range(topology.t0_per_plane * topology.hosts_per_t0))
+    return tuple(f"h{i}" for i in range(topology.host_count))
 
 
 def member_count(hosts: tuple[str, ...] | None, topology: Topology) -> int:
     """How many hosts take part."""
-    return topology.t0_per_plane * topology.hosts_per_t0 if hosts is None else len(hosts)
+    return topology.host_count if hosts is None else len(hosts)
+
+
+def rail_count(hosts: tuple[str, ...] | None, topology: Topology) -> int:
+    """How many NICs of each node take part."""
+    if hosts is None or topology.nics_per_node == 1:
+        return topology.nics_per_node
+    return len({nic for nics in _by_node(topology, hosts).values() for nic in nics})
+
+
+def outstanding(workload: Workload, topology: Topology) -> int:
+    """The most messages that a flow of a workload has outstanding: `depth`, of a ring on each rail.
+
+    A chunk is smaller by the number of rails, and a node may be ahead by as many more.
+    """
+    if not isinstance(workload, _Reducing):
+        return workload.depth
+    return min(workload.depth * rail_count(workload.hosts, topology), MAX_DEPTH)
+
+
+def _by_node(topology: Topology, names: tuple[str, ...]) -> dict[int, dict[int, str]]:
+    """Hosts by their nodes, in the order of the nodes' first hosts, and by their rails.
+
+    The names may be wrong: checks list flows before they are known to be right.
+    """
+    nodes: dict[int, dict[int, str]] = {}
+    for name in names:
+        number = name.removeprefix("h")
+        host = topology.host(int(number) if number.isascii() and number.isdecimal() else 0)
+        node, nic = topology.node_of(host)
+        nodes.setdefault(node, {})[nic] = name
+    return nodes
+
+
+def _node_problems(topology: Topology, hosts: tuple[str, ...] | None) -> Iterator[Problem]:
+    """A group with a single node, or with different NICs of its nodes."""
+    if topology.nics_per_node == 1:
+        return
+    nodes = _by_node(topology, members(hosts, topology))
+    first, *others = nodes
+    if not others:
+        where = "workload" if hosts is None else "workload.hosts"
+        expected = "hosts of two nodes or more: what stays within a node does not use the fabric"
+        yield Problem(where, f"NICs of n{first} only", expected)
+    for node in others:
+        if nodes[node].keys() != nodes[first].keys():
+            same = ", ".join(topology.nics(node)[nic].name for nic in sorted(nodes[first]))
+            expected = f"the same NICs of each node: {same} of n{node}, as of n{first}"
+            found = f"{', '.join(nodes[node].values())} of n{node}"
+            yield Problem("workload.hosts", found, expected)
+            return
 
 
 def _member_problems(topology: Topology, hosts: tuple[str, ...] | None) -> Iterator[Problem]:

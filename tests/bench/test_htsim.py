@@ -31,13 +31,6 @@ def test_the_matrix_is_one_that_the_testbed_reads_too(tmp_path: Path) -> None:
     assert {src for src, _ in pairs} == set(hosts)
 
 
-def test_the_fabric_has_the_rate_and_the_delay_of_the_topology() -> None:
-    text = htsim.topology_text(SCENARIO)
-    assert "Nodes 4\nTiers 2\nPodsize 4\n" in text
-    assert text.count("Downlink_speed_Gbps 100\n") == 2
-    assert text.count(f"Downlink_Latency_ns {SCENARIO.topology.one_way_ns(3) // 4}\n") == 2
-
-
 def test_the_ends_of_all_flows_are_read(tmp_path: Path) -> None:
     lines = [f"Flow Uec_{i}_0 flowId {i} uecSrc 0 finished at {200 - i}.5 total" for i in range(4)]
     script = "\n".join(["sleep 0.1", *(f"echo '{line}'" for line in lines)])  # its memory is seen

@@ -3,14 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 
 from testbed.host.workloads import programs
-from testbed.host.workloads.programs import FlowEnd, Transfer, Transfers
+from testbed.host.workloads.programs import FlowEnd, Operations
 from testbed.model.files.topologies import load_topology
+from testbed.model.graph import Graph
 from testbed.model.scenario import Scenario
 from testbed.model.summary import Summary
 from testbed.results.analyse import analyse
@@ -127,18 +129,11 @@ def test_flows_that_are_done_within_a_round_trip_leave_the_rest_to_one_that_is_n
 def test_a_queue_pair_without_messages_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class OnTheFirst(Transfers):
-        def __init__(
-            self,
-            transfers: Sequence[Transfer],
-            ends: Sequence[FlowEnd],
-            depth: int,
-            piece: int,
-            kind: str,
-        ) -> None:
-            super().__init__(transfers, [end for end in ends if not end.lane], depth, piece, kind)
+    class OnTheFirst(Operations):
+        def __init__(self, graph: Graph, host: str, ends: Sequence[FlowEnd], **of: Any) -> None:
+            super().__init__(graph, host, [end for end in ends if not end.lane], **of)
 
-    monkeypatch.setattr(programs, "Transfers", OnTheFirst)
+    monkeypatch.setattr(programs, "Operations", OnTheFirst)
     summary = _simulated(tmp_path, [10_000] * 4, 3)
     assert _breaks(summary, QUEUE_PAIRS)
     assert "h0 → h4: 4 messages, none on #1, #2" in "".join(summary.reasons)

@@ -3,10 +3,13 @@
 from collections import Counter, defaultdict
 from heapq import heappop, heappush
 from itertools import count
+from pathlib import Path
 from random import Random
 from typing import Any
 
+from testbed.host.plan import plan_endpoints
 from testbed.host.workloads.programs import FlowEnd, Operation, Post, Program, program_of
+from testbed.model.fabric.topology import Topology
 from testbed.model.files.topologies import load_topology
 from testbed.model.flows import flows_of
 from testbed.model.scenario import Scenario
@@ -24,12 +27,19 @@ class Crew:
         finished: the operations of every host.
     """
 
-    def __init__(self, workload: dict[str, Any], *, lanes: int = 1, seed: int = 0) -> None:
+    def __init__(
+        self,
+        workload: dict[str, Any],
+        *,
+        lanes: int = 1,
+        seed: int = 0,
+        topology: Topology = TOPOLOGY,
+    ) -> None:
         """Prepare the programs; delays of messages are drawn from 1 to 100 ns."""
         self.scenario = Scenario.model_validate(
             {
                 "name": "crew",
-                "topology": TOPOLOGY,
+                "topology": topology,
                 "workload": workload,
                 "transport": {"qps": lanes},
             }
@@ -39,13 +49,15 @@ class Crew:
         self.finished: dict[str, list[Operation]] = defaultdict(list)
         self._random = Random(seed)
         self._order = count()
-        self._events: list[tuple[int, int, str, int | None, str]] = []
+        self._events: list[tuple[int, int, str, int | None, str, int]] = []
         self._free_ns: Counter[int] = Counter()
         self._outstanding: Counter[int] = Counter()
         self._flows = flows_of(self.scenario)
         depth = self.scenario.depth
         self._depth = depth
         hosts = {flow.src.name for flow in self._flows} | {flow.dst.name for flow in self._flows}
+        plans = plan_endpoints(self.scenario, Path())
+        self._meetings = {host.name: plan.meetings.get(0) for host, plan in plans.items()}
         self._programs: dict[str, Program] = {host: self._program(host) for host in sorted(hosts)}
 
     def _program(self, host: str) -> Program:
@@ -54,7 +66,7 @@ class Crew:
             FlowEnd(f.number, f.src.name, f.lane) for f in self._flows if f.dst.name == host
         ]
         (job,) = self.scenario.job_list
-        return program_of(self.scenario, job, host, sends, receives)
+        return program_of(self.scenario, job, host, sends, receives, self._meetings[host])
 
     def run(self, until_ns: int) -> None:
         """Let time pass."""
@@ -62,11 +74,11 @@ class Crew:
             program.begin(0)
             self._poll(host, 0)
         while self._events and self._events[0][0] <= until_ns:
-            now_ns, _, host, flow, what = heappop(self._events)
+            now_ns, _, host, flow, what, data = heappop(self._events)
             program = self._programs[host]
             if what == "arrives" and flow is not None:
                 self.arrived.append((now_ns, flow))
-                program.received_immediate(flow)
+                program.received_immediate(flow, data, now_ns)
             elif what == "completes" and flow is not None:
                 self._outstanding[flow] -= 1
                 program.completed(flow, now_ns)
@@ -91,10 +103,10 @@ class Crew:
         there_ns = max(self._free_ns[post.flow], now_ns + self._random.randint(1, 100))
         back_ns = there_ns + self._random.randint(1, 100)
         self._free_ns[post.flow] = there_ns
-        if post.immediate:
-            self._at(there_ns, flow.dst.name, post.flow, "arrives")
+        if post.immediate is not None:
+            self._at(there_ns, flow.dst.name, post.flow, "arrives", post.immediate)
         self._at(max(back_ns, self._free_ns[-1 - post.flow]), host, post.flow, "completes")
         self._free_ns[-1 - post.flow] = back_ns
 
-    def _at(self, time_ns: int, host: str, flow: int | None, what: str) -> None:
-        heappush(self._events, (time_ns, next(self._order), host, flow, what))
+    def _at(self, time_ns: int, host: str, flow: int | None, what: str, data: int = 0) -> None:
+        heappush(self._events, (time_ns, next(self._order), host, flow, what, data))

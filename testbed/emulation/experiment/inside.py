@@ -384,8 +384,9 @@ def _start_devices(run: _Run, stack: ExitStack) -> None:
         management.install(topology, fabric.namespaces)
     except NetlinkError as error:
         raise MachineError(f"no management network here: {error}", "modprobe bridge") from error
+    delay = None
     with suppress(OSError):  # without TUN ordinary traffic has no propagation delay
-        stack.enter_context(DelayProcess(topology, fabric.namespaces))
+        delay = stack.enter_context(DelayProcess(topology, fabric.namespaces))
     raw, logs = run.directory / RAW, run.directory / LOGS
     RECORDS_FILE.write_text(str(raw.resolve()), encoding="utf-8")
     setting = RunSetting(topology, raw, scenario.transport, scenario.seed)
@@ -394,8 +395,15 @@ def _start_devices(run: _Run, stack: ExitStack) -> None:
     for host in map(topology.host_named, dict.fromkeys(hosts)):
         run.endpoints[host.name] = start_nic(host, logs / f"{host.name}.log", setting)
     receive_from_all(run.endpoints, "ready", REPLY_TIMEOUT_S)
-    log, screen = logs / "programs.log", run.experiment.screen
-    run.programs = start_programs(scenario, run.directory, files, log, screen)
+    log, screen, script = logs / "programs.log", run.experiment.screen, run.experiment.script
+    if script is None:
+        run.programs = start_programs(scenario, run.directory, files, log, screen)
+    else:
+        from testbed.emulation.experiment.script import start_script  # noqa: PLC0415 - Mininet
+
+        run.programs = start_script(
+            script, fabric, ordinary, delay, files, run.directory, log, screen
+        )
     receive_from_all({"programs": run.programs}, "ready", REPLY_TIMEOUT_S)
 
 

@@ -38,7 +38,7 @@ def bench(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="A checkout of uet-htsim (built if needed), for the part htsim.",
+            help="A checkout of uet-htsim (built if needed), for the parts htsim*.",
         ),
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the parts and exit.")] = False,
@@ -54,14 +54,15 @@ def bench(
 
     if list_:
         for name, part in PARTS.items():
-            stdout().print(f"{name:12} {part.what}")
+            stdout().print(f"{name:14} {part.what}")
         return
     unknown = [name for name in parts or () if name not in PARTS]
     if unknown:
         raise InputError.of("PART", unknown[0], f"one of {', '.join(PARTS)}")
     usual = [name for name, part in PARTS.items() if htsim is not None or not part.only_if_named]
     chosen = {name: PARTS[name] for name in PARTS if name in (parts or usual)}
-    _look_for_htsim(htsim, named="htsim" in chosen, usual=not parts)
+    named = any(part.only_if_named for part in chosen.values())
+    _look_for_htsim(htsim, named=named, usual=not parts)
     if any(part.root for part in chosen.values()):
         from testbed.emulation.fabric.capabilities import require
 

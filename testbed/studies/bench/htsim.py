@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from testbed import interpreter
+from testbed import exports, interpreter
 from testbed.limits import usable_cpus
 from testbed.model.errors import InputError, MachineError
 from testbed.model.scenario import Scenario
@@ -50,7 +50,7 @@ _BY_HAND = "build it as its README says, then give the command again"
 _SHOWN_LINES = 10
 """Of the output of a build that failed."""
 
-_FINISHED = re.compile(r"^Flow .* finished at ([\d.]+) ", re.MULTILINE)
+FINISHED = re.compile(r"^Flow .* finished at ([\d.]+) ", re.MULTILINE)
 """A line that htsim prints for each flow: its end in us."""
 
 
@@ -204,12 +204,13 @@ def run(program: Path, scenario: Scenario) -> Sample:
     with tempfile.TemporaryDirectory() as directory:
         place = Path(directory)
         topology, matrix = place / "fabric.topo", place / "pairs.cm"
-        topology.write_text(topology_text(scenario), encoding="ascii")
+        ((_, text),) = exports.htsim(scenario.topology)
+        topology.write_text(text, encoding="ascii")
         matrix.write_text(matrix_text(scenario), encoding="ascii")
         arguments: list[str | Path] = ["-topo", topology, "-tm", matrix]
         arguments += ["-sender_cc_only", "-sender_cc_algo", "nscc", "-end", "10000"]
         cost = cost_of([program, *arguments, "-o", place / "log"], place)
-    done = sorted(float(us) for us in _FINISHED.findall(cost.output))
+    done = sorted(float(us) for us in FINISHED.findall(cost.output))
     pairs = len(scenario.flows)
     if cost.status or len(done) != pairs:
         last = cost.output[-300:].strip()
@@ -217,25 +218,6 @@ def run(program: Path, scenario: Scenario) -> Sample:
             f"htsim ended with {cost.status}, {len(done)} of {pairs} flows finished: {last}"
         )
     return Sample(done, cost.seconds, cost.megabytes)
-
-
-def topology_text(scenario: Scenario) -> str:
-    """The fabric in htsim's format: two tiers, every link with a quarter of the propagation delay.
-
-    The delay is that from NIC to NIC over a T1, which crosses four links.
-    """
-    topology = scenario.topology
-    down, up = topology.hosts_per_t0, topology.t1_per_plane
-    link = (
-        f"Downlink_speed_Gbps {topology.port_rate_bps * topology.dilation / 1e9:g}\n"
-        f"Downlink_Latency_ns {topology.one_way_ns(3) // 4}\n"
-        "Switch_Latency_ns 0\n"
-    )
-    return (
-        f"Nodes {len(topology.hosts)}\nTiers 2\nPodsize {len(topology.hosts)}\n\n"
-        f"Tier 0\nRadix_Down {down}\nRadix_Up {up}\n{link}\n"
-        f"Tier 1\nRadix_Down {topology.t0_per_plane}\n{link}"
-    )
 
 
 def matrix_text(scenario: Scenario) -> str:

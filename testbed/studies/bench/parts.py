@@ -57,6 +57,13 @@ PARTS: Mapping[str, BenchPart] = {
         root=False,
         only_if_named=True,
     ),
+    "htsim-validate": BenchPart(
+        "uet-htsim's own cases, in both (--htsim); a table",
+        "htsim_validate",
+        1,
+        root=False,
+        only_if_named=True,
+    ),
     "agreement": BenchPart("ten scenarios, emulated and simulated; a table", "agreement", 3),
     "leaf-spine": BenchPart("a permutation of 1024 hosts, simulated", "simulator", 3, root=False),
 }

@@ -6,7 +6,7 @@ import json
 import os
 import shlex
 import tarfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,13 +51,17 @@ def provenance(content: StudyFile, cells: Cells, command: str) -> str:
         written = f"seeds {seeds[0]} to {seeds[-1]}"
     else:
         written = f"seed{'s' if seeds[1:] else ''} {', '.join(map(str, seeds))}"
-    size = f"{len(content.cases)} cases in {len(content.scenarios)} scenarios"
+    size = f"{_count(content.cases, 'case')} in {_count(content.scenarios, 'scenario')}"
     machines = {machine_of(run) for group in cells.values() for run in group.runs} - {""}
     where = f"; on {'; on '.join(sorted(machines))}" if machines else ""
     return (
         f"{made} {content.form} runs{also}: {size}, {written}{where}. "
         f"mrc-testbed {describe_version()}: {command}"
     )
+
+
+def _count(things: Sized, what: str) -> str:
+    return f"{len(things)} {what}{'' if len(things) == 1 else 's'}"
 
 
 def publish(
