@@ -55,7 +55,7 @@ def shown(value: Value) -> str:
     """A number with three significant digits, *never*, or a dash."""
     if value is None or value == NEVER:
         return "-" if value is None else "never"
-    rounded = float(f"{value:.3g}")
+    rounded = float(f"{value:.3g}") if abs(value) > 1e-9 else 0.0  # noqa: PLR2004 - rounding
     return f"{rounded:.2f}" if 1 <= abs(rounded) < 10 else f"{rounded:g}"  # noqa: PLR2004
 
 
