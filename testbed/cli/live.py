@@ -208,7 +208,7 @@ _ENDS_S = 10.0
 
 def ask_controller(directory: Path, method: str, path: str, body: str) -> tuple[int, Any]:
     """Pass a request on to the controller of a run."""
-    from testbed.emulation.controller.client import Client, socket_of
+    from testbed.control_api.client import Client, socket_of
 
     try:
         with Client(socket_of(directory)) as client:

@@ -10,7 +10,7 @@ from testbed.model.expect import JobExpect
 from testbed.model.fabric.topology import MAX_NAME, NAME_PATTERN, Topology
 from testbed.model.part import Part
 from testbed.model.units import RunTime, exact_duration
-from testbed.model.workload import Program, Workload
+from testbed.model.workload import Workload
 
 MAX_JOBS = 1_000
 """Most jobs of a scenario. Ours."""
@@ -49,7 +49,7 @@ class Job(Part):
 
 
 def job_problems(jobs: tuple[Job, ...], duration_ns: int) -> Iterator[Problem]:
-    """Jobs of one name, those that begin when the run is over, and programs beside others."""
+    """Jobs of one name, and those that begin when the run is over."""
     first: dict[str, int] = {}
     for i, job in enumerate(jobs):
         if job.name in first:
@@ -59,8 +59,3 @@ def job_problems(jobs: tuple[Job, ...], duration_ns: int) -> Iterator[Problem]:
         if job.start >= duration_ns:
             expected = f"a time before the run ends at {exact_duration(duration_ns)}"
             yield Problem(f"jobs[{i}].start", exact_duration(job.start), expected)
-    are_programs = [isinstance(job.workload, Program) for job in jobs]
-    if any(are_programs) and not all(are_programs):
-        i = are_programs.index(False)
-        expected = "program: programs share a fabric with other programs only"
-        yield Problem(f"jobs[{i}].workload.kind", jobs[i].workload.kind, expected)

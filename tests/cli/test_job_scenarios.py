@@ -58,10 +58,10 @@ WRONG = {
         "jobs[0].workload.matrix: found no.cm",
         "a file, relative",
     ),
-    "programs beside others": (
+    "a workload of a program's hosts": (
         f"jobs: [{{name: p, workload: {{kind: program, command: [sh]}}}}, {A}]",
-        "jobs[1].workload.kind: found write_bw",
-        "programs share a fabric with other programs only",
+        "jobs[1].workload: found h0, h4",
+        "hosts in which no program runs",
     ),
     "a program that is not there": (
         "jobs: [{name: p, workload: {kind: program, command: [no-such]}}]",

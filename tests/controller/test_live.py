@@ -17,10 +17,11 @@ from typing import Any
 
 import pytest
 
+from testbed.control_api.client import Client, heal_all, socket_of
 from testbed.control_api.operator import PATH as OPERATOR
 from testbed.control_api.operator import load_command
-from testbed.emulation.controller.client import Client, heal_all, socket_of
-from testbed.emulation.controller.live import SOCKET, LiveControl
+from testbed.control_api.run import RunRequests
+from testbed.control_api.wsgi import SOCKET, LiveControl
 from testbed.emulation.fabric.link_model.link_control import LinkControl
 from testbed.emulation.fabric.netlink.socket import NodeNamespaces
 from testbed.model.errors import ExitStatus, InputError, Problem
@@ -290,7 +291,7 @@ def test_a_controller_that_fails_says_so_in_json(caplog: pytest.LogCaptureFixtur
 def _answered(request: Mapping[str, Any]) -> tuple[int, Any]:
     """The status and the content that one request gets where the controller fails."""
     begun: list[str] = []
-    body = LiveControl(TINY, Failing(), _no_operator)(
+    body = LiveControl(RunRequests(TINY, Failing(), _no_operator).answer)(
         request, lambda status, _headers: begun.append(status)
     )
     (status,) = begun
@@ -318,7 +319,7 @@ def test_probes_may_take_longer_than_a_client_waits_for_other_answers(
     by_page: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     timeout_s = 0.1
-    monkeypatch.setattr("testbed.emulation.controller.client.TIMEOUT_S", timeout_s)
+    monkeypatch.setattr("testbed.control_api.client.TIMEOUT_S", timeout_s)
     command = {"kind": "probe", "flow": "h0->h1", "within": "12 s"}
     with socket.socket(socket.AF_UNIX) as controller, ThreadPoolExecutor() as pool:
         controller.bind(str(tmp_path / SOCKET))

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from testbed.control_api.wsgi import SOCKET
 from testbed.emulation.controller import ControllerPlan, ControllerProcess
-from testbed.emulation.controller.live import SOCKET
 from testbed.emulation.controller.player import FaultLog
 from testbed.model.errors import RunFailedError
 from testbed.model.faults.record import FAULTS, FaultRecord

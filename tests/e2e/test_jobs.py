@@ -13,6 +13,37 @@ from tests.e2e.test_programs import run
 pytestmark = [pytest.mark.root, pytest.mark.e2e]
 
 
+def test_a_program_runs_beside_a_ring_on_other_hosts(tmp_path: Path) -> None:
+    steps = (
+        "for i in 0 1 2; do echo begin step $i >&$TESTBED_REPORTS; sleep 0.5; "
+        "echo end step $i >&$TESTBED_REPORTS; done"
+    )
+    program = {"kind": "program", "hosts": ["h0", "h2"], "command": ["sh", "-c", steps]}
+    ring = {"kind": "allreduce", "hosts": ["h1", "h3"], "size": "64 KiB"}
+    content = {
+        "name": "beside",
+        "topology": {"base": "clos-tiny", "hosts_per_t0": 2},
+        "duration": "5 s",
+        "interference": True,
+        "jobs": [{"name": "mine", "workload": program}, {"name": "ring", "workload": ring}],
+    }
+    file = tmp_path / "beside.yaml"
+    file.write_text(yaml.safe_dump(content))
+    status, summary, directory = run(file)
+    assert status in {ExitStatus.AS_EXPECTED, ExitStatus.UNTRUSTED}, summary["reasons"]
+    assert summary["duration_s"] >= 5, "the ring goes on when the programs have ended"
+    assert summary["integrity"]["bytes_lost"] == 0
+    assert [(flow["src"], flow["dst"]) for flow in summary["flows"]] == [("h1", "h3"), ("h3", "h1")]
+    assert summary["integrity"]["bytes_verified"] > 0
+    counts = {each["kind"]: each["count"] for each in summary["operations"]}
+    assert counts["mine/step"] == 3
+    assert counts["ring/allreduce"] > 0
+    for job in summary["jobs"]:
+        alone = json.loads((directory / "alone" / job["job"] / "summary.json").read_text())
+        assert [each["job"] for each in alone["jobs"]] == [job["job"]]
+        assert (job["interference"] is None) == bool(job["interference_unknown"])
+
+
 def test_a_job_that_starts_later_is_beside_the_other_and_alone(tmp_path: Path) -> None:
     writes = {"kind": "write_bw", "pairs": [["h0", "h1"]], "message_size": "64 KiB"}
     ring = {"kind": "allreduce", "hosts": ["h0", "h1"], "size": "64 KiB"}

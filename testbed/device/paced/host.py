@@ -16,7 +16,7 @@ from testbed.model.transport import Mrc
 from testbed.mrc import NEVER, Arrival
 from testbed.mrc.wire.datagram import new
 from testbed.mrc.wire.kinds import WireOptions
-from testbed.sim.egress import Egress
+from testbed.sim.egress import Egress, Receiver
 from testbed.sim.engine import Engine
 from testbed.sim.fabric import Fabric
 from testbed.sim.host import SIMULATED_ROUNDS_PER_RTT
@@ -43,7 +43,7 @@ class PacedHost:
         raw: Path,
         engine: Engine,
         fabric: Fabric,
-        hosts: "Mapping[bytes, PacedHost]",
+        hosts: Mapping[bytes, Receiver],
         worked: "Callable[[PacedHost], object]",
         name: str,
         user: int,

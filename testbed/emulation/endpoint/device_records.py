@@ -154,7 +154,7 @@ class DeviceRecords(Closeable):
         self._operated = _Flows(topology)
         self._operator = HostOperator(self._operated, host, self._tables)
         start = RunStart.model_validate_json((raw / START).read_text(encoding="utf-8"))
-        self._t0_ns = start.t0_ns
+        self._t0_ns, self._planned = start.t0_ns, start.planned
         self._lock = (raw / f"{name}.lock").open("wb")
         fcntl.flock(self._lock, fcntl.LOCK_EX)  # until the program ends, however it does
         self._socket_file = raw / f"{name}{SOCKET_SUFFIX}"
@@ -372,9 +372,10 @@ class DeviceRecords(Closeable):
             fcntl.flock(file, fcntl.LOCK_EX)
             known = _read(file)
             ends = self._host.name, peer
-            lane = sum((flow.src, flow.dst) == ends for flow in known)
+            others = *self._planned, *((flow.src, flow.dst) for flow in known)
+            lane = others.count(ends)
             new = OpenedFlow(
-                flow=len(known),
+                flow=len(self._planned) + len(known),
                 src=ends[0],
                 dst=ends[1],
                 lane=lane,

@@ -39,7 +39,7 @@ from testbed.emulation.fabric.netlink.socket import NetlinkError
 from testbed.emulation.fabric.openvswitch.switch import OpenVSwitch
 from testbed.emulation.fabric.ordinary.propagation import DelayProcess
 from testbed.emulation.fabric.ordinary.routes import OrdinaryTraffic
-from testbed.host.outcome import TrafficProgress, flow_outcomes, host_record, program_outcomes
+from testbed.host.outcome import TrafficProgress, outcomes
 from testbed.host.plan import plan_endpoints, rtt_timeout_s
 from testbed.host.traffic import SAMPLES_PER_RTT
 from testbed.mapper.clustermapper import MapperPlan
@@ -52,14 +52,7 @@ from testbed.model.flows import base_rtt_flow, flows_of
 from testbed.model.progress import Progress
 from testbed.model.run_files.health import LinkSample
 from testbed.model.run_files.layout import HEALTH, LOGS, RAW, RUN, START, capture_file
-from testbed.model.run_files.raw import (
-    FLOWS,
-    OUTCOMES,
-    DeviceOutcome,
-    OpenedFlow,
-    RunStart,
-    lines_of,
-)
+from testbed.model.run_files.raw import RunStart
 from testbed.model.run_files.run import MissingPart, RunRecord, bin_width_s
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
@@ -178,7 +171,8 @@ class _Run:
     """What the phases of a run share.
 
     Attributes:
-        endpoints: the processes of the hosts; where programs send, their NICs.
+        endpoints: the processes of the hosts; where programs run, their NICs.
+        nics: these NICs.
         programs: the process that runs the programs, if the workload is one.
         programs_over: whether all of them have ended.
     """
@@ -189,6 +183,7 @@ class _Run:
     switch: OpenVSwitch | None
     progress: Progress
     endpoints: dict[str, Child] = field(default_factory=dict)
+    nics: dict[str, Child] = field(default_factory=dict)
     programs: Child | None = None
     programs_over: bool = False
     mapper: Child | None = None
@@ -208,6 +203,11 @@ class _Run:
     def directory(self) -> Path:
         """The run directory."""
         return self.experiment.directory
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has nothing more to do: all programs have ended, and they are all it has."""
+        return self.programs_over and not self.scenario.planned.jobs
 
     @property
     def pids(self) -> dict[str, int]:
@@ -296,6 +296,7 @@ def run_in_sandbox(
         if scenario.programs:
             base_rtt_ns = _measure_before_programs(run)
             _start_devices(run, stack)
+            _start_endpoints(run, scenario.planned, raw)
             _start_mapper(run)
         else:
             _start_endpoints(run, scenario, raw)
@@ -343,10 +344,12 @@ def _build(
 
 def _start_endpoints(run: _Run, scenario: Scenario, raw: Path) -> None:
     """Start the endpoints of a scenario, which record in a directory."""
-    for host, plan in plan_endpoints(scenario, raw).items():
-        log = run.directory / LOGS / f"{host.name}.log"
-        run.endpoints[host.name] = start_endpoint(plan, log)
-    receive_from_all(run.endpoints, "ready", REPLY_TIMEOUT_S)
+    started = {
+        host.name: start_endpoint(plan, run.directory / LOGS / f"{host.name}.log")
+        for host, plan in plan_endpoints(scenario, raw).items()
+    }
+    run.endpoints.update(started)
+    receive_from_all(started, "ready", REPLY_TIMEOUT_S)
 
 
 def _measure_before_programs(run: _Run) -> int:
@@ -391,8 +394,9 @@ def _start_devices(run: _Run, stack: ExitStack) -> None:
     programs = scenario.programs.values()
     hosts = chain.from_iterable(members(program.hosts, topology) for program in programs)
     for host in map(topology.host_named, dict.fromkeys(hosts)):
-        run.endpoints[host.name] = start_nic(host, logs / f"{host.name}.log", setting)
-    receive_from_all(run.endpoints, "ready", REPLY_TIMEOUT_S)
+        run.nics[host.name] = start_nic(host, logs / f"{host.name}.log", setting)
+    receive_from_all(run.nics, "ready", REPLY_TIMEOUT_S)
+    run.endpoints.update(run.nics)
     log, screen = logs / "programs.log", run.experiment.screen
     run.programs = start_programs(scenario, run.directory, files, log, screen)
     receive_from_all({"programs": run.programs}, "ready", REPLY_TIMEOUT_S)
@@ -478,7 +482,7 @@ def _run_timeline(run: _Run, t0_ns: int, base_rtt_ns: int) -> int:
                 sample_machine()
             remaining_s = (end_ns - now_ns()) / NS_PER_S
             machine.record_timer_delay(_sleep(run, max(min(step_s, LINK_SAMPLE_S, remaining_s), 0)))
-            if run.programs_over if hold is None else hold.has_ended:
+            if run.is_over if hold is None else hold.has_ended:
                 run.check_alive()
                 end_ns = now_ns()
                 run.send_to_endpoints({"stop_ns": end_ns})
@@ -489,7 +493,10 @@ def _run_timeline(run: _Run, t0_ns: int, base_rtt_ns: int) -> int:
 
 def _begin(run: _Run, t0_ns: int, end_ns: int, base_rtt_ns: int) -> None:
     """Tell every process when the run starts."""
-    _announce_start(run.directory / RAW, RunStart(t0_ns=t0_ns, base_rtt_ns=base_rtt_ns))
+    beside = run.scenario.planned.flows if run.programs else ()
+    planned = tuple((src, dst) for src, dst, _ in beside)
+    start = RunStart(t0_ns=t0_ns, base_rtt_ns=base_rtt_ns, planned=planned)
+    _announce_start(run.directory / RAW, start)
     run.send_to_endpoints({"start_ns": t0_ns})
     run.send_to_endpoints({"stop_ns": end_ns})
     for other in (run.mapper, run.programs):
@@ -562,10 +569,9 @@ def _drain(run: _Run, base_rtt_ns: int) -> dict[str, Any]:
     run.progress("draining", 0.9)
     run.check_alive()
     run.send_to_endpoints({"killed": sorted(run.controller.killed)})
-    if not run.scenario.programs:  # theirs have ended
-        sending = run.endpoints.keys() - run.operator.drained
-        undrained = {host: run.endpoints[host] for host in sending}
-        receive_within(undrained, "drained", run.scenario.drain_ns(base_rtt_ns) / NS_PER_S)
+    sending = run.endpoints.keys() - run.nics.keys() - run.operator.drained  # programs have ended
+    undrained = {host: run.endpoints[host] for host in sending}
+    receive_within(undrained, "drained", run.scenario.drain_ns(base_rtt_ns) / NS_PER_S)
     reports = finish(run.endpoints, REPLY_TIMEOUT_S)
     if run.mapper is not None:
         finish({"mapper": run.mapper}, REPLY_TIMEOUT_S)
@@ -594,14 +600,7 @@ def _write_run(
     duration_ns: int,
     base_rtt_ns: int,
 ) -> None:
-    if programs:
-        raw = run.directory / RAW
-        opened = [OpenedFlow.model_validate_json(line) for line in lines_of(raw / FLOWS)]
-        closed = [DeviceOutcome.model_validate_json(line) for line in lines_of(raw / OUTCOMES)]
-        flows, hosts = program_outcomes(run.scenario, opened, closed)
-    else:
-        flows = flow_outcomes(run.scenario, reports, duration_ns)
-        hosts = {host: host_record(report) for host, report in reports.items()}
+    flows, hosts = outcomes(run.scenario, reports, duration_ns, run.directory / RAW)
     missing = run.fabric.link_model_missing
     lost_frames = run.captures.stop() if run.captures is not None else {}
     model = run.fabric.link_model

@@ -1,87 +1,19 @@
-"""Faults and operator's commands by hand: HTTP and JSON on a UNIX socket in the run directory.
+"""The operator's commands by hand: checked here, carried out by the endpoint of their host.
 
-The requests are those of `testbed/control_api/faults.py` and `operator.py`.
+The experiment takes a command to the endpoint and its answer back, as endpoints and controller
+share no channel.
 """
 
-import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any, Protocol
 
-from testbed.control_api.faults import (
-    MAX_BODY,
-    Answer,
-    FaultRequests,
-    Faults,
-    refused_request,
-)
-from testbed.control_api.operator import PATH as OPERATOR
+from testbed.control_api.faults import Answer, refused_request
 from testbed.control_api.operator import operate
 from testbed.model.fabric.topology import Topology
 from testbed.model.operator.commands import Command, ProbeEvs, host_of
 from testbed.model.units import NS_PER_S
-
-SOCKET = "control.sock"
-"""The name of the socket in the run's directory."""
-
-_DIGITS = 18
-"""Of a length that is looked at."""
-
-StartResponse = Callable[[str, list[tuple[str, str]]], object]
-
-
-class LiveControl:
-    """The WSGI application."""
-
-    def __init__(
-        self, topology: Topology, faults: Faults, operate: Callable[[str], Answer]
-    ) -> None:
-        """Serve one fabric; `operate` carries out the operator's command of a request's body."""
-        self._requests = FaultRequests(topology, faults)
-        self._operate = operate
-
-    def __call__(self, request: Mapping[str, Any], start: StartResponse) -> Iterable[bytes]:
-        """Answer one request."""
-        status, content = self._answer(request)
-        start(f"{status.value} {status.phrase}", [("Content-Type", "application/json")])
-        return [json.dumps(content).encode() + b"\n"]
-
-    def _answer(self, request: Mapping[str, Any]) -> Answer:
-        method, path = request["REQUEST_METHOD"], request["PATH_INFO"]
-        place = path.rstrip("/")
-        if method != "POST" or place not in {"/faults", OPERATOR}:
-            return self._requests.answer(method, path)
-        body = _body(request)
-        if not isinstance(body, str):
-            return body
-        if place == OPERATOR:
-            return self._operate(body)
-        return self._requests.answer(method, path, body)
-
-
-def _body(request: Mapping[str, Any]) -> str | Answer:
-    """The body of a request, or the answer to one that has none that can be read."""
-    expected = f"a body with its length, up to {MAX_BODY} B"
-    length = request.get("CONTENT_LENGTH") or "none"
-    if not length.isdecimal():
-        status = HTTPStatus.LENGTH_REQUIRED if length == "none" else HTTPStatus.BAD_REQUEST
-        return refused_request(status, f"Content-Length: {length}", expected)
-    if len(length) > _DIGITS or int(length) > MAX_BODY:
-        return refused_request(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{length} B", expected)
-    try:
-        text: str = request["wsgi.input"].read(int(length)).decode()
-    except UnicodeDecodeError as error:
-        return refused_request(HTTPStatus.BAD_REQUEST, str(error), "JSON in UTF-8")
-    return text
-
-
-# --------------------------------------------------------------------------------------------------
-# The operator's commands by hand: checked here, carried out by the endpoint of their host.
-#
-# The experiment takes a command to the endpoint and its answer back, as endpoints and controller
-# share no channel.
-
 
 REPLY_TIMEOUT_S = 10.0
 """How long an endpoint may take to answer, beside the deadline of the command itself."""
