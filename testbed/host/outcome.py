@@ -39,7 +39,11 @@ def outcomes(
     full = {host: report for host, report in reports.items() if report}
     flows = flow_outcomes(scenario.planned, full, duration_ns, opened)
     of_programs, hosts = program_outcomes(scenario, opened, closed)
-    return flows + of_programs, {host: host_record(full[host]) for host in full} | hosts
+    for host, report in full.items():
+        record, control_bytes = host_record(report), hosts.get(host, HostRecord()).control_bytes
+        both = record.control_bytes + control_bytes
+        hosts[host] = record.model_copy(update={"control_bytes": both})
+    return flows + of_programs, hosts
 
 
 def flow_outcomes(

@@ -35,9 +35,7 @@ from testbed.model.workload import (
     BackToBack,
     Collective,
     Connections,
-    Program,
     Training,
-    members,
 )
 
 MIN_MESSAGES = 10
@@ -123,17 +121,6 @@ def _program_problems(scenario: Scenario) -> Iterator[Problem]:
     for i, fault in enumerate(scenario.timeline):
         if fault.kind == "busy":
             yield Problem(f"timeline[{i}].kind", fault.kind, "another fault where programs run")
-    yield from _shared_host_problems(scenario)
-
-
-def _shared_host_problems(scenario: Scenario) -> Iterator[Problem]:
-    topology, programs = scenario.topology, scenario.programs.values()
-    of_programs = {host for program in programs for host in members(program.hosts, topology)}
-    for i, job in enumerate(scenario.jobs):
-        both = [host for host in job.hosts(topology) if host in of_programs]
-        if both and not isinstance(job.workload, Program):
-            expected = "hosts in which no program runs: there the NIC is the programs' own"
-            yield Problem(f"jobs[{i}].workload", few(both), expected)
 
 
 def _keys_of(transport: Mrc) -> dict[str, object]:

@@ -18,7 +18,7 @@ from testbed.model.own_code import OwnCode, recorded_code
 from testbed.model.part import Part
 from testbed.model.transport import Mrc, Transport
 from testbed.model.units import RealTime, RunTime, parse_duration
-from testbed.model.workload import Connections, Program, Training, Workload
+from testbed.model.workload import Connections, Program, Training, Workload, members
 
 MAX_SEED = (1 << 31) - 1
 
@@ -142,6 +142,12 @@ class Scenario(Part):
     def programs(self) -> dict[str, Program]:
         """Those of them that are programs of the user's own."""
         return {key: each for key, each in self.workloads.items() if isinstance(each, Program)}
+
+    @property
+    def hosts_of_programs(self) -> frozenset[str]:
+        """The hosts in which programs run."""
+        each = (members(program.hosts, self.topology) for program in self.programs.values())
+        return frozenset(chain.from_iterable(each))
 
     @property
     def planned(self) -> Self:

@@ -58,11 +58,6 @@ WRONG = {
         "jobs[0].workload.matrix: found no.cm",
         "a file, relative",
     ),
-    "a workload of a program's hosts": (
-        f"jobs: [{{name: p, workload: {{kind: program, command: [sh]}}}}, {A}]",
-        "jobs[1].workload: found h0, h4",
-        "hosts in which no program runs",
-    ),
     "a program that is not there": (
         "jobs: [{name: p, workload: {kind: program, command: [no-such]}}]",
         "jobs[0].workload.command[0]: found no-such",

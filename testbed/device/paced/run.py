@@ -11,7 +11,6 @@ import select
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from http import HTTPStatus
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -43,7 +42,7 @@ from testbed.model.run_files.raw import RunStart
 from testbed.model.run_files.run import RunRecord, bin_width_s
 from testbed.model.scenario import Scenario
 from testbed.model.units import NEVER_NS, NS_PER_S
-from testbed.model.workload import WriteBw, members
+from testbed.model.workload import WriteBw
 from testbed.results import records
 from testbed.results.code_version import code_version
 from testbed.results.scratch import scratch
@@ -120,8 +119,7 @@ class PacedRun:
             MachineError: there is no library for programs, or no place on the loopback.
         """
         topology = scenario.topology
-        of_each = (members(program.hosts, topology) for program in scenario.programs.values())
-        names = {*chain.from_iterable(of_each)}
+        names = scenario.hosts_of_programs
         nodes = [node for node in topology.hosts if node.name in names]
         self._scenario = scenario
         self._directory = directory
@@ -157,7 +155,9 @@ class PacedRun:
                 self._worked.add,
                 loopback.nic_of(node),
                 os.getuid(),
+                self._workloads.parts.get(node),
             )
+            self._workloads.add(host)
             stack.callback(host.close)
             self._hosts[node] = by_address[nic_address(topology, node).packed] = host
         self._all_hosts: dict[Node, PacedHost | Host] = {**self._hosts, **self._workloads.hosts}

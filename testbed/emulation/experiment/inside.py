@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -57,7 +56,7 @@ from testbed.model.run_files.run import MissingPart, RunRecord, bin_width_s
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
 from testbed.model.units import NS_PER_S
-from testbed.model.workload import WriteBw, members
+from testbed.model.workload import WriteBw
 from testbed.results import records
 from testbed.results.records import Recorder, raw_path
 from testbed.results.whole_file import write_file
@@ -172,7 +171,7 @@ class _Run:
 
     Attributes:
         endpoints: the processes of the hosts; where programs run, their NICs.
-        nics: these NICs.
+        nics: these NICs, where nothing but programs sends.
         programs: the process that runs the programs, if the workload is one.
         programs_over: whether all of them have ended.
     """
@@ -296,7 +295,7 @@ def run_in_sandbox(
         if scenario.programs:
             base_rtt_ns = _measure_before_programs(run)
             _start_devices(run, stack)
-            _start_endpoints(run, scenario.planned, raw)
+            _start_endpoints(run, scenario, raw)
             _start_mapper(run)
         else:
             _start_endpoints(run, scenario, raw)
@@ -344,9 +343,12 @@ def _build(
 
 def _start_endpoints(run: _Run, scenario: Scenario, raw: Path) -> None:
     """Start the endpoints of a scenario, which record in a directory."""
+    of_programs, logs = scenario.hosts_of_programs, run.directory / LOGS
     started = {
-        host.name: start_endpoint(plan, run.directory / LOGS / f"{host.name}.log")
-        for host, plan in plan_endpoints(scenario, raw).items()
+        host.name: start_endpoint(
+            plan, logs / f"{host.name}.log", serves_programs=host.name in of_programs
+        )
+        for host, plan in plan_endpoints(scenario.planned, raw).items()
     }
     run.endpoints.update(started)
     receive_from_all(started, "ready", REPLY_TIMEOUT_S)
@@ -391,9 +393,8 @@ def _start_devices(run: _Run, stack: ExitStack) -> None:
     raw, logs = run.directory / RAW, run.directory / LOGS
     RECORDS_FILE.write_text(str(raw.resolve()), encoding="utf-8")
     setting = RunSetting(topology, raw, scenario.transport, scenario.seed)
-    programs = scenario.programs.values()
-    hosts = chain.from_iterable(members(program.hosts, topology) for program in programs)
-    for host in map(topology.host_named, dict.fromkeys(hosts)):
+    others = {end for src, dst, _ in scenario.planned.flows for end in (src, dst)}
+    for host in map(topology.host_named, sorted(scenario.hosts_of_programs - others)):
         run.nics[host.name] = start_nic(host, logs / f"{host.name}.log", setting)
     receive_from_all(run.nics, "ready", REPLY_TIMEOUT_S)
     run.endpoints.update(run.nics)
