@@ -47,12 +47,15 @@ from testbed.model.errors import ExitStatus, InputError, TestbedError, is_crash
 from testbed.model.files.catalog import find_scenario
 from testbed.model.files.reading import read_document
 from testbed.model.run_files.layout import JUNIT, REPORT, SUMMARY
-from testbed.model.summary import Summary
+from testbed.model.summary import Expectation, Summary
 from testbed.model.summary.scopes import outcome
 from testbed.runs.series import INDEX
 
 MAX_SUMMARY_BYTES = 890_000
 """GitHub drops a summary of more than 1 MiB as a whole. Words on what is left out come on top."""
+
+NEAR = 0.2
+"""A figure is near its bound within this share of the bound."""
 
 MAX_ANNOTATIONS = 10
 """GitHub shows ten errors of a step, and no more."""
@@ -175,6 +178,7 @@ def run() -> int:
         # What cannot be trusted has missed nothing.
         if summary.usable(require_trusted=inputs.untrusted_fails):
             annotate_missed(inputs.scenario, summary, run_directory)
+    notes += map(cell, warn_of_near(runs) if simulated > inputs.simulate else ())
     means = ExitStatus.CRASHED if is_crash(status) else status
     meaning = MEANINGS.get(means, f"exit status {status}")
     forgiven = status == ExitStatus.UNTRUSTED and not inputs.untrusted_fails
@@ -266,6 +270,26 @@ def annotate_missed(scenario: str, summary: Summary, directory: Path) -> None:
         annotate(
             "error", f"seed {summary.seed}: bytes were lost or corrupted ({directory})", file, 1
         )
+
+
+def is_near(expected: Expectation) -> bool:
+    """Whether a figure meets its bound, but only just; a count that must be exact is never near."""
+    value, ends = expected.value, re.findall(r"at (?:least|most) (\S+)", expected.bound)
+    return expected.holds and any(
+        abs((value or 0.0) - float(end)) <= NEAR * abs(float(end)) for end in ends if float(end)
+    )
+
+
+def warn_of_near(runs: Sequence[tuple[Path, Summary]]) -> Iterator[str]:
+    """Warn of the figures of simulations that took the place of emulated runs."""
+    for _, summary in runs:
+        for near in filter(is_near, summary.expectations):
+            told = (
+                f"{near.whose}: {near.figure} is near its bound ({near.bound}: {outcome(near)}): "
+                "an emulated run may miss it"
+            )
+            annotate("warning", told)
+            yield told
 
 
 def annotate(level: str, message: str, file: Path | None = None, line: int | None = None) -> None:

@@ -18,11 +18,14 @@ from PIL import Image
 from testbed.model.errors import InputError
 from testbed.runs.job import FORMS
 from testbed.studies.paper.outcome import OutcomeStore
-from testbed.studies.paper.page import Row, as_document, picture_name, sums_of
 from testbed.studies.paper.published import (
     PublishedResults,
+    Row,
+    as_document,
+    picture_name,
     published_figure,
     read_results,
+    sums_of,
     write_results,
 )
 from testbed.studies.paper.registry import FIGURES

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import testbed
 from testbed.model.summary import FaultSummary, Summary
-from testbed.model.summary.combine import Value
+from testbed.model.summary.metric import Value
 from testbed.model.summary.unit import NEVER
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -72,20 +72,21 @@ def fault_row(name: str, summary: Summary) -> str:
     (fault,) = summary.faults
     values = fault.values
     recovery = shown(values["recovery_rtt"])
-    if recovery == "0" and (fault.surviving_fraction or 1.0) < 1:
-        recovery += f" (of {fault.surviving_fraction:.0%})"
     lost = str(fault.packets_lost)
     if spurious := sum(flow.packets_spurious for flow in summary.flows):
         lost += f" ({spurious} more sent again needlessly)"
     residual = "-" if fault.residual_loss is None else f"{shown(100 * fault.residual_loss)}%"
-    cells = (shown(values["detection_rtt"]), shown(values["stall_rtt"]), recovery, lost, residual)
+    levels = _percent(fault.level), _percent(fault.level_even)
+    times = shown(values["detection_rtt"]), shown(values["stall_rtt"]), recovery
+    cells = (*levels, *times, lost, residual)
     return f"| `{name}` | {' | '.join(cells)} |"
 
 
 def faults() -> Iterator[str]:
     """The effect of each kind of fault."""
-    yield "| kind | scenario | first EV out, RTT | stall, RTT | recovery, RTT | packets lost |"
-    yield " lost after detection |\n| --- | --- | ---: | ---: | ---: | ---: | ---: |\n"
+    yield "| kind | scenario | level, of ideal split | of even split | first EV out, RTT |"
+    yield " stall, RTT | recovery, RTT | packets lost | lost after detection |\n"
+    yield "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
     for kind, names in KINDS.items():
         for name in names:
             first = f"`{kind}` " if name == names[0] else ""
@@ -96,8 +97,11 @@ def transport_row(transport: str, summary: Summary) -> str:
     """What a silent link did to a transport."""
     (fault,) = summary.faults
     cells = [
-        shown(fault.values[f"{name}_rtt"])
-        for name in ("stall", "capacity_lost", "deficit", "recovery")
+        *map(_percent, (fault.level, fault.level_even)),
+        *(
+            shown(fault.values[f"{name}_rtt"])
+            for name in ("stall", "capacity_lost", "deficit", "recovery")
+        ),
     ]
     again = sum(flow.packets_retransmitted for flow in summary.flows)
     return f"| {transport} | {' | '.join(cells)} | {again:,} |"
@@ -105,8 +109,9 @@ def transport_row(transport: str, summary: Summary) -> str:
 
 def transports() -> Iterator[str]:
     """The same failure, by each transport."""
-    yield "| transport | stall | capacity lost | deficit | recovery | packets sent again |\n"
-    yield "| --- | ---: | ---: | ---: | ---: | ---: |\n"
+    yield "| transport | level, of ideal split | of even split | stall | capacity lost | deficit |"
+    yield " recovery | packets sent again |\n"
+    yield "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
     for transport, (name, settings) in TRANSPORTS.items():
         yield f"{transport_row(transport, simulated(name, settings))}\n"
 
@@ -119,7 +124,7 @@ def examples(summary: Summary) -> tuple[str, ...]:
     if messages is None:
         raise ValueError("no message was completed")
     attainable = f"{(fault.attainable_bps or 0) / 1e6:.3g} Mbit/s"
-    goodput = f"{flow.goodput_run_bps / 1e6:.3g} Mbit/s over the run, {flow.run_fraction:.1%}"
+    goodput = f"{flow.goodput_run_bps / 1e6:.3g} Mbit/s over the run, {flow.ideal_fraction:.1%}"
     missing = f"{_rtt(fault, 'capacity_lost')} and {_rtt(fault, 'deficit')} RTT"
     detected = (
         f"{_rtt(fault, 'ev_detection_median')} RTT (median), "
@@ -132,7 +137,8 @@ def examples(summary: Summary) -> tuple[str, ...]:
     )
     return (
         f"{attainable} before, during and after the fault",
-        f"{goodput}; in force {fault.attainable_fraction:.1%}",
+        f"{goodput}; in force {fault.ideal_fraction:.1%}",
+        f"{fault.level:.1%} in force, {fault.level_healed:.1%} afterwards",
         missing,
         f'{detected}, "{fault.affected_in_words}"',
         f"{_rtt(fault, 'stall')} and {_rtt(fault, 'in_order_delay')} RTT",
@@ -140,6 +146,10 @@ def examples(summary: Summary) -> tuple[str, ...]:
         f"{lost}; residual loss {shown(fault.residual_loss)}",
         f"{messages.messages} messages in {took}",
     )
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{share:.1%}"
 
 
 def _rtt(fault: FaultSummary, name: str) -> str:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         scenario,
         topology,
     )
+    from testbed.studies.study.study import Study, study
 
     __version__: str
 
@@ -42,6 +43,7 @@ _PLACES = {
     ),
     "testbed.runs.result": ("Figure", "Figures", "Result"),
     "testbed.runs.python": ("Case", "Sweep", "emulate", "load_result", "simulate", "sweep"),
+    "testbed.studies.study.study": ("Study", "study"),
     "testbed.model.errors": ("InputError", "MachineError", "RunFailedError", "TestbedError"),
     "testbed.model.fabric.topology": ("Topology",),
     "testbed.model.scenario": ("Scenario",),
@@ -65,6 +67,7 @@ __all__ = [
     "Result",
     "RunFailedError",
     "Scenario",
+    "Study",
     "Summary",
     "Sweep",
     "TestbedError",
@@ -77,6 +80,7 @@ __all__ = [
     "load_topology",
     "scenario",
     "simulate",
+    "study",
     "sweep",
     "topology",
 ]

@@ -17,17 +17,14 @@ _AROUND_THE_CORE = (
     "emulation/endpoint/nic",
     "emulation/endpoint/plain_nic",
     "emulation/endpoint/sockets",
-    "host/port_scheduler",
     "host/recording/qp_records",
     "host/rounds",
     "host/traffic",
-    "sim/egress",
     "sim/egress",
     "sim/engine",
     "sim/host",
     "sim/link",
     "sim/packet",
-    "sim/wire",
 )
 """Modules outside the core that handle each packet: of the endpoint, and of the simulator.
 

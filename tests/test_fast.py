@@ -100,3 +100,8 @@ def test_no_python_class_inherits_from_a_compiled_one() -> None:
             and any(isinstance(base, ast.Name) and base.id in imported for base in node.bases)
         }
     assert not found
+
+
+def test_each_source_is_named_once() -> None:
+    """Mypyc refuses a module that it is given twice."""
+    assert len(fast.sources()) == len(set(fast.sources()))

@@ -13,7 +13,7 @@ import pytest
 
 import testbed
 from testbed import interpreter
-from testbed.studies.bench.simulated.cost import in_new_process
+from testbed.studies.bench.cost import in_new_process
 from testbed.studies.labs.grading.course import Course, grade_all
 from tests.planted import NAMES, Planted
 

@@ -3,8 +3,10 @@
 import gc
 import io
 import os
+import pkgutil
 import sys
 import traceback
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -12,15 +14,13 @@ import typer
 from typer.core import TyperGroup
 
 from testbed import fast, installation
-from testbed.cli.bench import bench
 from testbed.cli.clean import clean
 from testbed.cli.compare import compare
 from testbed.cli.device import device
 from testbed.cli.doctor import doctor
 from testbed.cli.ev_modes import run_mode
 from testbed.cli.fault import commands as fault_commands
-from testbed.cli.figures import figures
-from testbed.cli.lab import commands as lab_commands
+from testbed.cli.new import new
 from testbed.cli.operating import ev_commands, port_commands
 from testbed.cli.perftest import write_bw, write_lat
 from testbed.cli.replay import replay
@@ -163,7 +163,7 @@ class _ByPurpose(TyperGroup):
 
 
 def command_line() -> typer.Typer:
-    """Build the command line."""
+    """Build the command line; each folder of `studies/` adds its own commands."""
     app = typer.Typer(
         help="Run MRC over SRv6 on an emulated multi-plane Clos fabric, and measure what happens.",
         cls=_ByPurpose,
@@ -173,10 +173,9 @@ def command_line() -> typer.Typer:
     )
     app.callback()(_callback)
     commands: dict[str, tuple[Callable[..., None], ...]] = {
-        "Run": (run, simulate, device, shell, write_bw, write_lat),
+        "Run": (new, run, simulate, device, shell, write_bw, write_lat),
         "Look at runs": (watch, replay, report, compare),
         "Look at a fabric": (list_, validate, schema, topo, paths, trace),
-        "Judge": (figures, bench),
         "Machine": (doctor, clean),
     }
     for purpose, functions in commands.items():
@@ -188,7 +187,8 @@ def command_line() -> typer.Typer:
     by_hand = {"fault": fault_commands(), "port": port_commands(), "ev": evs}
     for name, group in by_hand.items():
         app.add_typer(group, name=name, rich_help_panel="Break by hand")
-    app.add_typer(lab_commands(), name="lab", rich_help_panel="Learn")
+    for study in pkgutil.iter_modules([str(Path(__file__).parents[1] / "studies")]):
+        import_module(f"testbed.studies.{study.name}.commands").register(app)
     return app
 
 

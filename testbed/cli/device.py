@@ -11,9 +11,8 @@ import typer
 
 from testbed.cli.fault import print_fault_help
 from testbed.cli.live import Watch, watch_options
-from testbed.cli.options import Json, NoFigures, RequireTrusted, Results
+from testbed.cli.options import Json, NoFigures, RequireTrusted, Results, SetKeys, settings_of
 from testbed.cli.run import watching_simulated
-from testbed.cli.run_options import SetKeys, settings_of
 from testbed.cli.screen import ending_in_words, print_warning, showing_progress, stderr
 from testbed.cli.summary import end_with
 from testbed.command_options import with_options

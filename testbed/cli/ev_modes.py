@@ -10,7 +10,7 @@ from testbed.cli.screen import plain_table, print_error, print_json, print_table
 from testbed.model.errors import ExitStatus, InputError
 
 if TYPE_CHECKING:
-    from testbed.emulation.ev_modes.trial import Setting, TrialOutcome
+    from testbed.emulation.ev_modes import Setting, TrialOutcome
     from testbed.model.fabric.ev_set import ListedProfile
 
 _MODES = ("ecmp", "structured")
@@ -48,7 +48,7 @@ def run_mode(
     Exit status: 0 all is as expected, 1 something is not.
     """
     setting = _setting(mode, profile, planes, t1s, dead, seed)
-    from testbed.emulation.ev_modes.trial import run
+    from testbed.emulation.ev_modes import run
     from testbed.emulation.fabric.capabilities import require
 
     require()
@@ -68,9 +68,8 @@ def run_mode(
 def _setting(
     mode: str, profile: Path | None, planes: int, t1s: int, dead: str | None, seed: int
 ) -> "Setting":
-    from testbed.emulation.ev_modes.trial import Setting, default_profile
-    from testbed.model.fabric.addressing import path_named, path_remedy
-    from testbed.model.fabric.ev_mode import EvMode
+    from testbed.emulation.ev_modes import Setting, default_profile
+    from testbed.model.fabric.addressing import EvMode, path_named, path_remedy
 
     if mode not in _MODES:
         remedy = "testbed run runs srv6, the default" if mode == "srv6" else ""

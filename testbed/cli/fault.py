@@ -10,7 +10,7 @@ from testbed.cli.options import Json
 from testbed.cli.screen import print_json, stderr, stdout
 
 if TYPE_CHECKING:
-    from testbed.control_api.client import Client
+    from testbed.emulation.controller.client import Client
     from testbed.model.fabric.topology import Topology
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a run in progress.")]
@@ -31,7 +31,7 @@ def commands() -> typer.Typer:
 
 def print_fault_help(directory: Path, topology: "Topology") -> None:
     """Say how faults are injected into a fabric that is about to run."""
-    from testbed.control_api.wsgi import SOCKET
+    from testbed.emulation.controller.live import SOCKET
 
     link = topology.fabric_link(0, 0, 0).name
     stderr().print(
@@ -67,7 +67,7 @@ def heal(
     as_json: Json = False,
 ) -> None:
     """Heal one fault, or all that are in force."""
-    from testbed.control_api.client import heal_all, socket_of
+    from testbed.emulation.controller.client import heal_all, socket_of
     from testbed.model.errors import InputError
 
     if number != _ALL and not number.isdecimal():
@@ -99,7 +99,7 @@ def publish(
     from functools import partial
 
     from testbed.cli.live import ask_controller
-    from testbed.control_api.client import socket_of
+    from testbed.emulation.controller.client import socket_of
     from testbed.model.errors import MachineError
 
     socket_of(run)  # a run that is over is said at once
@@ -117,7 +117,7 @@ def publish(
 
 
 def _connect(run: Path) -> "Client":
-    from testbed.control_api.client import Client, socket_of
+    from testbed.emulation.controller.client import Client, socket_of
 
     return Client(socket_of(run))
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from testbed.emulation.experiment.experiment import Hold
-    from testbed.live.emulated import EmulatedRun
+    from testbed.live.emulated import EmulationWatcher
     from testbed.live.serving import Listening
     from testbed.model.fabric.topology import Topology
     from testbed.model.scenario import Scenario
@@ -146,10 +146,10 @@ def watching_prompt(
     topology: "Topology", directory: "RunDirectory", where: "Listening"
 ) -> Iterator[None]:
     """Watch a fabric with a prompt, which is built within the block."""
-    from testbed.live.emulated import EmulatedRun
+    from testbed.live.emulated import EmulationWatcher
 
     ask = partial(ask_controller, directory.path)
-    with _watching(EmulatedRun(topology, directory.path, where, ask, _ignore), directory):
+    with _watching(EmulationWatcher(topology, directory.path, where, ask, _ignore), directory):
         yield
 
 
@@ -174,18 +174,18 @@ def watching_emulated(
         hold: ends the run.
         packets: the flow whose packets are shown.
     """
-    from testbed.live.emulated import EmulatedRun
+    from testbed.live.emulated import EmulationWatcher
     from testbed.live.stream.packets import flow_in_slow_motion
 
     ask = partial(ask_controller, directory.path)
     slow_flow = flow_in_slow_motion(scenario, packets, live=True)
-    watched = EmulatedRun(scenario, directory.path, where, ask, hold.end, slow_flow=slow_flow)
+    watched = EmulationWatcher(scenario, directory.path, where, ask, hold.end, slow_flow=slow_flow)
     with _watching(watched, directory):
         yield
 
 
 @contextmanager
-def _watching(watched: "EmulatedRun", directory: "RunDirectory") -> Iterator[None]:
+def _watching(watched: "EmulationWatcher", directory: "RunDirectory") -> Iterator[None]:
     """Watch from a process of its own while the block runs."""
     process = watched.start(directory.logs)
     try:
@@ -208,7 +208,7 @@ _ENDS_S = 10.0
 
 def ask_controller(directory: Path, method: str, path: str, body: str) -> tuple[int, Any]:
     """Pass a request on to the controller of a run."""
-    from testbed.control_api.client import Client, socket_of
+    from testbed.emulation.controller.client import Client, socket_of
 
     try:
         with Client(socket_of(directory)) as client:

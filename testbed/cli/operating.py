@@ -5,13 +5,15 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from testbed.cli.options import Json
 from testbed.cli.screen import plain_table, print_json, print_table, stderr, stdout
-from testbed.model.operator.answers import EvRow
+
+if TYPE_CHECKING:
+    from testbed.model.operator.commands import EvRow
 
 _FOLLOW_S = 0.5
 """Seconds between two looks for events, in real time."""
@@ -180,7 +182,7 @@ def enable(run: Run, host: Host, plane: Plane, as_json: Json = False) -> None:
 
 
 def _operate(run: Path, kind: str, **keys: Any) -> dict[str, Any]:
-    from testbed.control_api.client import Client, socket_of
+    from testbed.emulation.controller.client import Client, socket_of
 
     with Client(socket_of(run)) as client:
         return client.operate({"kind": kind, **keys})
@@ -192,6 +194,8 @@ def _flow(name: str) -> str:
 
 
 def _show_evs(reply: dict[str, Any], *, as_json: bool) -> None:
+    from testbed.model.operator.commands import EvRow
+
     if as_json:
         print_json(reply["evs"])
         return
@@ -211,7 +215,7 @@ def _show_evs(reply: dict[str, Any], *, as_json: bool) -> None:
     print_table(table)
 
 
-def _last_change(ev: EvRow) -> str:
+def _last_change(ev: "EvRow") -> str:
     ago = ev.changed_rtts_ago
     return ev.reason if ago is None else f"{ev.reason}, {ago:g} RTT ago"
 

@@ -6,7 +6,7 @@ import typer
 
 from testbed.cli.options import TopologyName, hosts_named
 from testbed.command_options import with_options
-from testbed.emulation.perftest import options
+from testbed.emulation.perftest import parameters
 from testbed.model.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,13 +17,13 @@ Src = Annotated[str | None, typer.Option("--src", metavar="HOST", help="The clie
 Dst = Annotated[str | None, typer.Option("--dst", metavar="HOST", help="The server.")]
 
 
-@with_options(options.bandwidth, "measurement")
+@with_options(parameters.bandwidth, "measurement")
 def write_bw(
     topology: TopologyName = "clos-4plane",
     src: Src = None,
     dst: Dst = None,
     *,
-    measurement: options.Request,
+    measurement: parameters.Request,
 ) -> None:
     """Measure the bandwidth of WRITEs, as ib_write_bw does (root).
 
@@ -33,13 +33,13 @@ def write_bw(
     _measure(topology, src, dst, measurement)
 
 
-@with_options(options.latency, "measurement")
+@with_options(parameters.latency, "measurement")
 def write_lat(
     topology: TopologyName = "clos-4plane",
     src: Src = None,
     dst: Dst = None,
     *,
-    measurement: options.Request,
+    measurement: parameters.Request,
 ) -> None:
     """Measure the latency of a WRITE, as ib_write_lat does (root).
 
@@ -49,7 +49,9 @@ def write_lat(
     _measure(topology, src, dst, measurement)
 
 
-def _measure(topology: str, src: str | None, dst: str | None, measurement: options.Request) -> None:
+def _measure(
+    topology: str, src: str | None, dst: str | None, measurement: parameters.Request
+) -> None:
     from testbed.emulation.fabric.capabilities import require
     from testbed.emulation.perftest.pair import measure
     from testbed.model.files.topologies import load_topology

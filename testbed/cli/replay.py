@@ -49,6 +49,13 @@ def replay(
             metavar="TIME", help="In that scenario, leave out what began at TIME or later."
         ),
     ] = None,
+    matrix: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write its transfers or collectives as htsim's matrix."),
+    ] = None,
+    csv: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write all that was sent as CSV.")
+    ] = None,
     allow_code: Annotated[
         bool, typer.Option("--allow-code", help="Let forks execute the run's own classes.")
     ] = False,
@@ -59,7 +66,8 @@ def replay(
 
     prompt = _prompt(run_directory)
     if prompt is not None:
-        for option, value in (("--scenario", scenario), ("--until", until), ("--packets", packets)):
+        given = {"--scenario": scenario, "--until": until, "--packets": packets}
+        for option, value in (given | {"--matrix": matrix, "--csv": csv}).items():
             if value is not None:
                 raise InputError.of(option, str(value), "a run of a scenario, not of a prompt")
         _replay_prompt(prompt, export, stream, port)
@@ -67,8 +75,9 @@ def replay(
     run = run_meant(run_directory).path
     if scenario is not None:
         _write_scenario(scenario, *_scenario_of(run, until))
+    _write_traffic(run, matrix, csv)
     if export is None and stream is None:
-        if scenario is not None:
+        if scenario is not None or matrix is not None or csv is not None:
             return
         _serve(run, packets, port, allow_code=allow_code)
         return
@@ -166,8 +175,26 @@ def _write_scenario(file: Path, text: str, code: dict[str, str]) -> None:
                 expected = f"a directory without it: the scenario comes with its {name}"
                 raise InputError.of("--scenario", f"{place}, which differs", expected, remedy)
     for name, source in code.items():
-        _write("--scenario", file.parent / name, source)
+        place = file.parent / name
+        if place.parent != file.parent:  # a folder for code of which another file has the name
+            with writing("--scenario", place.parent):
+                place.parent.mkdir(exist_ok=True)
+        _write("--scenario", place, source)
     _write("--scenario", file, text)
+
+
+def _write_traffic(run: Path, matrix: Path | None, csv: Path | None) -> None:
+    """Write what the hosts of a run sent, in the forms that are asked for."""
+    if matrix is None and csv is None:
+        return
+    from testbed.results.run_data import load_run
+    from testbed.results.traffic import matrix_of_run, transfers_of_run
+
+    data = load_run(run)
+    if matrix is not None:
+        _write("--matrix", matrix, matrix_of_run(data))
+    if csv is not None:
+        _write("--csv", csv, transfers_of_run(data).write_csv())
 
 
 def _write(option: str, file: Path, content: str) -> None:
@@ -219,7 +246,7 @@ def _over() -> tuple[int, Any]:
     """The answer to whoever wants to break a run that is over, as of `testbed fault`."""
     from http import HTTPStatus
 
-    from testbed.control_api.faults import refused_request
+    from testbed.control_api import refused_request
 
     expected = "a run that goes on"
     return refused_request(HTTPStatus.CONFLICT, "a run that is over", expected)

@@ -1,19 +1,21 @@
 """`testbed shell`: Mininet's prompt in a live fabric."""
 
+import os
+import re
 import shlex
 import sys
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from testbed.cli import fault, operating
 from testbed.cli.fault import print_fault_help
 from testbed.cli.live import Live, Port, ReadOnly, listening, watching_prompt
-from testbed.cli.options import Pcap, TopologyName
+from testbed.cli.options import Json, NoFigures, Pcap, RequireTrusted, TopologyName
 from testbed.cli.screen import stderr
 from testbed.model.errors import InputError, MachineError
 from testbed.model.run_files.layout import PCAP_SUFFIX
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from testbed.live.serving import Listening
     from testbed.model.fabric.nodes import Link
     from testbed.model.fabric.topology import Topology
+    from testbed.runs.job import How
 
 
 def shell(
@@ -39,15 +42,29 @@ def shell(
     port: Port = "0",
     read_only: ReadOnly = False,
     results: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where --live keeps its records.")
+        Path, typer.Option(metavar="DIR", help="Where --live and --script keep their records.")
     ] = Path("results"),
+    script: Annotated[
+        Path | None,
+        typer.Option(
+            "--script",
+            metavar="FILE",
+            help="Carry out the commands of a file as a run: with report, verdict and JUnit.",
+        ),
+    ] = None,
+    limit: Annotated[
+        str | None, typer.Option(metavar="TIME", help="The longest time of --script; 10 min.")
+    ] = None,
+    require_trusted: RequireTrusted = False,
+    no_figures: NoFigures = False,
+    as_json: Json = False,
 ) -> None:
     """Open Mininet's prompt in a live fabric (root).
 
     A command after a host's name runs in that host; its ping, TCP and MPTCP cross the fabric, such
     as h0 ping h4. Commands may also be piped in. The fabric ends with the prompt. With --live a
     browser shows it: what RDMA programs such as write_bw send, faults, EVs and ports; ev and port
-    are commands of the prompt then; fault is one with and without --live.
+    are commands of the prompt then, and with --script; fault is one in any case.
     """
     from testbed.device.hosts import devices
     from testbed.emulation.endpoint.clock import realtime_offset_ns
@@ -55,8 +72,14 @@ def shell(
     from testbed.emulation.fabric.mininet.shell import run_shell
     from testbed.model.files.topologies import load_topology
     from testbed.rights import acting_for
+    from testbed.runs.job import How
     from testbed.runs.room import require_room_for_fabric
 
+    if script is not None:
+        if live:
+            raise InputError.of("--live", "--script", "one of the two: testbed replay shows a run")
+        how = How(not no_figures, require_trusted, pcap=tuple(pcap or ()))
+        _run_script(load_topology(topology), script, limit or _LIMIT, results, how, as_json=as_json)
     fabric = load_topology(topology)
     pcaps = pcap_files(fabric, pcap or [], directory)
     where = listening(port, read_only=read_only) if live else None
@@ -73,6 +96,49 @@ def shell(
             fabric, pcaps, realtime_offset_ns(), console.print, beside_prompt, further
         )
     raise typer.Exit(status)
+
+
+_LIMIT = "10 min"
+
+
+def _run_script(
+    fabric: "Topology", file: Path, limit: str, results: Path, how: "How", *, as_json: bool
+) -> NoReturn:
+    """Carry out commands of the prompt as a run, whose programs they are; ends the command."""
+    from testbed.cli.screen import ending_in_words, print_warning, showing_progress
+    from testbed.cli.summary import end_with
+    from testbed.emulation.experiment.script import Script
+    from testbed.model.file_names import is_there
+    from testbed.results.run_directory import RunDirectory
+    from testbed.runs.making import make, require_makeable, signals_stop
+    from testbed.runs.scenarios import scenario
+
+    if not is_there(file, Path.is_file):
+        raise InputError.of("--script", str(file), "a file with commands of the prompt")
+    name = re.sub(r"[^A-Za-z0-9._-]+|^[^A-Za-z0-9]+", "-", file.stem).strip("-") or "script"
+    content = {"name": name, "topology": fabric, "duration": limit}
+    command = ["testbed", "shell", "--script", str(file)]
+    run = scenario(content | {"workload": {"kind": "program", "command": command}})
+    require_makeable(run, "emulated", how)
+    screen = os.dup(sys.stderr.fileno() if as_json else sys.stdout.fileno())
+    with ending_in_words(), signals_stop(), showing_progress() as progress:
+        result = make(
+            run,
+            "emulated",
+            results,
+            how=how,
+            progress=progress,
+            warn=print_warning,
+            screen=screen,
+            script=Script(file, partial(_commands_of_run, fabric)),
+        )
+    end_with(
+        result.summary,
+        RunDirectory(result.directory),
+        drawn=how.drawn,
+        as_json=as_json,
+        require_trusted=how.require_trusted,
+    )
 
 
 @contextmanager
@@ -113,16 +179,21 @@ def _watched(
         making_run(results, PROMPT, 1) as run,
         watching_prompt(fabric, run, replace(where, has_prompt=True)),
     ):
-        further = {
-            name: partial(run_command, commands, name, run.path)
-            for name, commands in (
-                ("fault", fault.commands),
-                ("ev", operating.ev_commands),
-                ("port", operating.port_commands),
-            )
-        } | {"link": partial(_link, fabric, run.path)}
+        further = _commands_of_run(fabric, run.path)
         yield lambda built: watched_fabric(built, run.path), further
         run.make_latest()
+
+
+def _commands_of_run(fabric: "Topology", run: Path) -> "Commands":
+    """The commands of a prompt whose fabric is recorded in a run directory."""
+    return {
+        name: partial(run_command, commands, name, run)
+        for name, commands in (
+            ("fault", fault.commands),
+            ("ev", operating.ev_commands),
+            ("port", operating.port_commands),
+        )
+    } | {"link": partial(_link, fabric, run)}
 
 
 def _without_queue_pairs(_: str) -> int:
@@ -177,7 +248,7 @@ _LINK_WORDS = 3
 
 def _link(topology: "Topology", run: Path, line: str) -> int:
     """Mininet's `link A B down` and `link A B up`, as a fault that is recorded."""
-    from testbed.control_api.client import Client, socket_of
+    from testbed.emulation.controller.client import Client, socket_of
     from testbed.model.errors import ExitStatus
     from testbed.model.fabric.names import link_between
 

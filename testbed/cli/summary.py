@@ -133,7 +133,7 @@ def _flows(summary: "Summary") -> "Iterator[RenderableType]":
     count = len(summary.flows)
     yield _table("flow" if len(flows) == count else f"slowest of {count}", FlowSummary, flows)
     if worth_showing(summary.over_flows):
-        yield _over_flows(FlowSummary, {f"{count} flows": summary.over_flows})
+        yield _distribution(FlowSummary, {f"{count} flows": summary.over_flows})
     if summary.messages and count > 1:
         yield f"messages: {summary.messages.completion}"
     if summary.more_than_share:
@@ -216,7 +216,7 @@ def _faults(summary: "Summary") -> "Iterator[RenderableType]":
     if not summary.faults:
         return
     duration = "simulated" if summary.simulated else "emulated"
-    whose = "of the worst flow" if summary.flows[1:] else ""
+    whose = "of the worst pair" if summary.flows[1:] else ""
     table = ruled_table("fault", whose, numbers=(duration, "base RTTs", "at full speed"))
     for fault in summary.faults:
         name = f"{fault.kind} {fault.target}"
@@ -227,10 +227,10 @@ def _faults(summary: "Summary") -> "Iterator[RenderableType]":
     if table.rows:
         yield table
     rows = {
-        fault.name: fault.over_flows for fault in summary.faults if worth_showing(fault.over_flows)
+        fault.name: fault.over_pairs for fault in summary.faults if worth_showing(fault.over_pairs)
     }
     if rows:
-        yield _over_flows(FaultSummary, rows)
+        yield _distribution(FaultSummary, rows)
     for fault in summary.faults:
         yield f"{fault.name}: {fault.affected_in_words}"
         for remark in summary.remarks_on(fault):
@@ -259,15 +259,17 @@ def _located(summary: "Summary") -> "Iterator[RenderableType]":
     yield ""
 
 
-def _over_flows(group_type: "type[MetricGroup]", rows: "Mapping[str, Spreads]") -> "RenderableType":
-    """How metrics are distributed over flows, of each subject by its name."""
+def _distribution(
+    group_type: "type[MetricGroup]", rows: "Mapping[str, Spreads]"
+) -> "RenderableType":
+    """How metrics are distributed over flows or pairs, of each subject by its name."""
     from testbed.model.summary.spread import shown_spreads
 
     table = ruled_table("over", "", numbers=("median", "p99", "worst"))
     table.add_column("of")
-    for subject, over_flows in rows.items():
+    for subject, found in rows.items():
         name = subject
-        for metric, numbers, remark in shown_spreads(group_type, over_flows):
+        for metric, numbers, remark in shown_spreads(group_type, found):
             table.add_row(name, metric.title, *numbers, remark)
             name = ""
         table.add_section()

@@ -1,5 +1,6 @@
-"""`testbed topo` and `testbed paths`: draw a fabric, and show the paths between two hosts."""
+"""`testbed topo` and `testbed paths`: draw or export a fabric, show the paths between two hosts."""
 
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +21,9 @@ _SUFFIXES = (".png", ".svg", ".dot", ".mmd")
 MAX_LINKS = 20_000
 """Most links of a fabric that is drawn: a picture of more shows only lines."""
 
+MAX_EXPORTED_LINKS = 100_000
+"""Most links of a fabric that is exported. SONiC's form has a kilobyte for each end of one."""
+
 
 def topo(
     topology: TopologyName = "clos-4plane",
@@ -32,28 +36,62 @@ def topo(
             help="Write a picture: .png, .svg, .dot (Graphviz) or .mmd (Mermaid).",
         ),
     ] = None,
+    export: Annotated[
+        tuple[str, Path] | None,
+        typer.Option(
+            metavar="FORM DIRECTORY",
+            help="Write it for containerlab, frr, sonic, linux or htsim (docs/export.md).",
+        ),
+    ] = None,
 ) -> None:
-    """Draw a fabric: planes side by side, T1s above T0s above hosts."""
+    """Draw a fabric: planes side by side, T1s above T0s above hosts. Or export it."""
     from testbed.drawings import compact
     from testbed.model.files.topologies import load_topology
 
     fabric = load_topology(topology)
-    _require_drawable(fabric, topology)
-    if output is None:
+    if export is not None:
+        _export(fabric, topology, *export)
+    if output is not None:
+        _require_few_links(fabric, topology, MAX_LINKS, "in a picture")
+        _write(fabric, output)
+        stdout().print(f"wrote {output}")
+    if export is None and output is None:
+        _require_few_links(fabric, topology, MAX_LINKS, "in a picture")
         stdout().print(compact(fabric))
-        return
-    _write(fabric, output)
-    stdout().print(f"wrote {output}")
 
 
-def _require_drawable(topology: "Topology", where: str) -> None:
+def _require_few_links(topology: "Topology", where: str, most: int, what: str) -> None:
+    if topology.link_count > most:
+        expected = f"at most {most} links {what}"
+        remedy = "take a smaller fabric of the same shape"
+        raise InputError.of(where, f"{topology.link_count} links", expected, remedy)
 
-    links_of_t0 = topology.t1_per_plane + topology.hosts_per_t0
-    links = topology.planes * topology.t0_per_plane * links_of_t0
-    if links > MAX_LINKS:
-        expected = f"at most {MAX_LINKS} links in a picture"
-        remedy = "draw a smaller fabric of the same shape"
-        raise InputError.of(where, f"{links} links", expected, remedy)
+
+def _export(topology: "Topology", where: str, form: str, directory: Path) -> None:
+    """Write the files of a form: all of them, or none and no directory.
+
+    Raises:
+        InputError: the form is unknown, the fabric is too large, or something is in the directory.
+    """
+    from testbed.exports import FORMS
+
+    if form not in FORMS:
+        raise InputError.of("--export", form, f"one of {', '.join(FORMS)}")
+    _require_few_links(topology, where, MAX_EXPORTED_LINKS, "to export")
+    written = 0
+    with (
+        writing("--export", directory, "a new or empty directory in one that is there"),
+        tempfile.TemporaryDirectory(dir=directory.parent, prefix=".export-") as place,
+    ):
+        made = Path(place) / "made"
+        for name, text in FORMS[form](topology):
+            file = made / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+            file.chmod(0o755 if file.suffix == ".sh" else 0o644)
+            written += 1
+        made.replace(directory)
+    stdout().print(f"wrote {written} file{'s' * (written > 1)} to {directory}")
 
 
 def _write(topology: "Topology", output: Path) -> None:

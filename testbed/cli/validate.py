@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from testbed.cli.options import Json
-from testbed.cli.run_options import SetKeys, settings_of
+from testbed.cli.options import Json, SetKeys, settings_of
 from testbed.cli.screen import plain_table, print_json, print_table, print_warning, stdout
 from testbed.model.errors import ExitStatus, InputError, Remark
 from testbed.results.whole_file import writing
@@ -69,8 +68,11 @@ def validate(
 def _kind(name: str) -> str:
     """Whether a name or file is that of a scenario or of a topology."""
     from testbed.model.files.catalog import SCENARIOS, TOPOLOGIES, files_in, is_path
+    from testbed.model.files.htsim_topologies import SUFFIX
     from testbed.model.files.reading import read_document
 
+    if name.endswith(SUFFIX):
+        return "topology"
     if not is_path(name):
         only_topologies = files_in(TOPOLOGIES).keys() - files_in(SCENARIOS)
         return "topology" if name in only_topologies else "scenario"

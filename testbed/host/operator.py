@@ -16,7 +16,6 @@ from testbed.model.errors import Problem, as_answer
 from testbed.model.fabric.addressing import directions_of_path, path_of_ev
 from testbed.model.fabric.ev_set import EvChoice
 from testbed.model.fabric.nodes import Node
-from testbed.model.operator.answers import EvRow
 from testbed.model.operator.checks import CommandScope, OnFlow, command_problems, replacement
 from testbed.model.operator.commands import (
     OVER,
@@ -25,6 +24,7 @@ from testbed.model.operator.commands import (
     DenyEvs,
     DisablePort,
     EnablePort,
+    EvRow,
     ListEvents,
     ListEvs,
     ListPorts,

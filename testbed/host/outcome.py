@@ -6,15 +6,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from testbed.model.flows import fair_shares_bps, flows_of, left_for_data_bps
-from testbed.model.run_files.raw import (
+from testbed.model.run_files.run import (
     FLOWS,
     OUTCOMES,
     DeviceOutcome,
+    FlowRecord,
+    HostRecord,
     OpenedFlow,
     SentFlow,
     lines_of,
 )
-from testbed.model.run_files.run import FlowRecord, HostRecord
 from testbed.model.scenario import Scenario
 from testbed.model.units import NS_PER_S, show_duration, show_rate
 

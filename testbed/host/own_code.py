@@ -6,24 +6,27 @@ begin with `on_` may be missing.
 """
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NoReturn, Protocol, TypeVar
+from types import MappingProxyType
+from typing import Any, Final, NoReturn, Protocol
 
 from testbed.host.own_class import (
     CONTROLLER,
     NO_ERROR,
     SELECTOR,
+    Code,
     Interface,
-    InterfaceProblem,
+    Ports,
+    Record,
     describe_error,
-    examine,
-    load,
-    missing,
+    make,
 )
+from testbed.host.rounds import PortScheduler
 from testbed.model.errors import few
 from testbed.model.own_code import OwnCode
 from testbed.mrc import EvInfo, EvState, LossReport, SackReport
@@ -34,7 +37,7 @@ _MOST_NOTHING = 3
 MOST_BYTES = 1 << 50
 """No window may be larger."""
 
-_Result = TypeVar("_Result")
+_NONE: Final[Mapping[str, object]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,35 +62,42 @@ class CcPath:
 class _OwnObject:
     """An object of the user's class. An error in its code is an `InputError` with its line."""
 
-    def __init__(self, code: OwnCode, interface: Interface, *arguments: object) -> None:
+    def __init__(
+        self,
+        code: OwnCode,
+        interface: Interface,
+        *arguments: object,
+        parameters: Mapping[str, object] = _NONE,
+        record: Record | None = None,
+    ) -> None:
         self._code: Final = code
-        self._object: Any = None
-        lines, mistake = self._run(code.name, lambda: self._make(interface, arguments))
-        self._lines: Final[dict[str, int]] = lines
-        if mistake is not None:
-            self.refuse(*mistake)
-
-    def _make(
-        self, interface: Interface, arguments: tuple[object, ...]
-    ) -> tuple[dict[str, int], InterfaceProblem | None]:
-        code = self._code
-        own_class = load(code.name, code.file, code.source)
-        lines, mistake = examine(own_class, interface)
-        if mistake is None:
-            self._object = own_class(*arguments)
-            mistake = missing(self._object, interface)
-        return lines, mistake
+        self._text: Final = Code(code.name, code.file, code.source, code.files)
+        try:
+            made = make(self._text, interface, arguments, parameters, record or Record())
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the user's code does
+            self._refuse_error(code.name, error)
+        self._object: Final = made.object
+        self._lines: Final = made.lines
+        self.takes: Final = frozenset(made.takes)
+        if made.mistake is not None:
+            self.refuse(*made.mistake)
 
     def call(self, method: str, *arguments: object, **named: object) -> Any:
         """Call a method; returns None where the class does not have it."""
         function = getattr(self._object, method, None)
         if function is None:
             return None
-        return self._run(method, lambda: function(*arguments, **named))
+        try:
+            return function(*arguments, **named)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the user's code does
+            self._refuse_error(method, error)
 
     def read(self, name: str) -> Any:
         """Read an attribute or a property."""
-        return self._run(name, lambda: getattr(self._object, name))
+        try:
+            return getattr(self._object, name)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
+            self._refuse_error(name, error)
 
     def refuse(
         self, what: str, found: str, expected: str, remedy: str = "", line: int | None = None
@@ -95,16 +105,20 @@ class _OwnObject:
         """Raise the error of something in the user's code; its line is that of the method."""
         raise self._code.error(what, found, expected, line or self._lines.get(what), remedy)
 
-    def _run(self, what: str, action: Callable[[], _Result]) -> _Result:
-        try:
-            return action()
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the user's code does
-            text, line, remedy = describe_error(error, self._code.file)
-            raise self._code.error(what, text, NO_ERROR, line, remedy) from None
+    def _refuse_error(self, what: str, error: BaseException) -> NoReturn:
+        text, line, remedy = describe_error(error, self._code.file, self._text.files)
+        raise self._code.error(what, text, NO_ERROR, line, remedy) from None
 
 
 class _Running(Protocol):
-    """An object of the user's class, here or in another process."""
+    """An object of the user's class, here or in another process.
+
+    Attributes:
+        takes: the methods that have the parameter that they may have besides.
+    """
+
+    @property
+    def takes(self) -> Collection[str]: ...
 
     def call(self, method: str, *arguments: object, **named: object) -> Any:
         """Call a method."""
@@ -150,14 +164,39 @@ def run_apart(slowness: float = 1.0) -> Iterator[dict[str, None] | None]:
 class OwnSelector:
     """A path selector of the user's own, with the methods of `mrc.PathSelector`."""
 
-    def __init__(self, code: OwnCode, evs: Sequence[EvInfo], seed: int) -> None:
+    def __init__(
+        self,
+        code: OwnCode,
+        evs: Sequence[EvInfo],
+        seed: int,
+        *,
+        parameters: Mapping[str, object] = _NONE,
+        ports: PortScheduler | None = None,
+        record: Record | None = None,
+    ) -> None:
         """Make the user's object.
+
+        Args:
+            code: the class.
+            evs: its EVs.
+            seed: for its random choices.
+            parameters: what the scenario gives it by name.
+            ports: the ports of the host; None: they are idle.
+            record: takes what it records.
 
         Raises:
             InputError: the code raises an error or lacks what is needed.
         """
-        self._own: Final = _making.get()(code, SELECTOR, evs, seed)
-        self._evs: Final = {info.ev for info in evs}
+        record = record or Record()
+        making = _making.get()
+        self._own: Final = making(code, SELECTOR, evs, seed, parameters=parameters, record=record)
+        self._record: Final = record
+        self._evs: Final = {info.ev: info.plane for info in evs}
+        planes = 1 + max(self._evs.values(), default=0)
+        self._ports: Final = ports or PortScheduler(planes, rate_bps=1, packet_bytes=1, round_ns=0)
+        self._asks_for_ports: Final = "pick" in self._own.takes
+        self._picked: Final = Counter[int]()  # in the round under way, by plane
+        self._round_ns = 0
         self._denied: Final = set[int]()
         self._nothing = 0  # picks in a row of nothing, with nothing in flight
 
@@ -167,7 +206,15 @@ class OwnSelector:
         Raises:
             InputError: it is no EV that may be used, or the method raises an error.
         """
-        ev = self._own.call("pick", now_ns, flight, avoid)
+        self._record.now_ns = now_ns
+        if self._asks_for_ports:
+            if now_ns != self._round_ns:  # those of the round before have been handed over
+                self._round_ns = now_ns
+                self._picked.clear()
+            ports = Ports(*self._ports.state(now_ns, self._picked))
+            ev = self._own.call("pick", now_ns, flight, avoid, ports=ports)
+        else:
+            ev = self._own.call("pick", now_ns, flight, avoid)
         if ev is None:
             self._nothing = 0 if flight else self._nothing + 1
             if self._nothing >= _MOST_NOTHING:
@@ -185,23 +232,29 @@ class OwnSelector:
         if ev in self._denied:
             remedy = "keep the state of each EV in on_state, and pass over those in DENIED"
             self._own.refuse("pick", f"{ev}, which is denied", "an EV that is not", remedy)
+        if self._asks_for_ports:
+            self._picked[self._evs[ev]] += 1
         return ev
 
     def on_sack(self, ev: int, acked: int, rtt_ns: int | None, *, ecn: bool, now_ns: int) -> None:
         """Call the user's method."""
+        self._record.now_ns = now_ns
         self._own.call("on_sack", ev, acked, rtt_ns, ecn=ecn, now_ns=now_ns)
 
     def on_nack(self, ev: int, reason: str, now_ns: int) -> None:
         """Call the user's method."""
+        self._record.now_ns = now_ns
         self._own.call("on_nack", ev, reason, now_ns)
 
     def on_loss(self, ev: int, reason: str, now_ns: int) -> None:
         """Call the user's method."""
+        self._record.now_ns = now_ns
         self._own.call("on_loss", ev, reason, now_ns)
 
     def on_state(self, ev: int, state: EvState, *, active: bool, now_ns: int) -> None:
         """Call the user's method; the state is its name."""
-        self._evs.add(ev)  # an operator may add one
+        self._evs.setdefault(ev, -1)  # an operator may add one, in a plane that is not told
+        self._record.now_ns = now_ns
         (self._denied.add if state is EvState.DENIED else self._denied.discard)(ev)
         self._own.call("on_state", ev, state.value, active=active, now_ns=now_ns)
 
@@ -213,14 +266,25 @@ class OwnController:
         window: the window of the user's object in bytes, but never less than a packet.
     """
 
-    def __init__(self, code: OwnCode, path: CcPath) -> None:
-        """Make the user's object.
+    def __init__(
+        self,
+        code: OwnCode,
+        path: CcPath,
+        *,
+        parameters: Mapping[str, object] = _NONE,
+        record: Record | None = None,
+    ) -> None:
+        """Make the user's object; the arguments are those of `OwnSelector`.
 
         Raises:
             InputError: the code raises an error, lacks what is needed, or its window is no number.
         """
         self._path: Final = path
-        self._own: Final = _making.get()(code, CONTROLLER, path)
+        self._record: Final = record or Record()
+        making = _making.get()
+        self._own: Final = making(
+            code, CONTROLLER, path, parameters=parameters, record=self._record
+        )
         self._read_window("__init__")
 
     def _read_window(self, method: str) -> None:
@@ -246,5 +310,6 @@ class OwnController:
         self._report("on_loss", loss)
 
     def _report(self, method: str, report: SackReport | LossReport) -> None:
+        self._record.now_ns = report.now_ns
         self._own.call(method, report)
         self._read_window(method)

@@ -12,12 +12,14 @@ import select
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, NoReturn
 
 from testbed import interpreter
-from testbed.host.own_class import NO_ERROR, Interface
+from testbed.host.own_class import NO_ERROR, Code, Interface, Ports
 from testbed.model.errors import MachineError
 from testbed.model.own_code import OwnCode
 from testbed.model.units import NS_PER_S
@@ -129,6 +131,8 @@ class OwnProcess:
         code: OwnCode,
         interface: Interface,
         *arguments: object,
+        parameters: Mapping[str, object] = MappingProxyType({}),
+        record: object = None,  # noqa: ARG002 - what the class records stays in its process
         restrictions: dict[str, None],
         patience: Patience,
         slowness: float = 1.0,
@@ -139,6 +143,8 @@ class OwnProcess:
             code: the class.
             interface: what it has to have.
             arguments: of its constructor.
+            parameters: what its constructor is given by name.
+            record: not used: what the class records stays in its process.
             restrictions: takes up the restrictions that are in force in the process.
             patience: what is left for the run that the object is of.
             slowness: how many times more CPU time it may take than on the reference machine.
@@ -166,11 +172,10 @@ class OwnProcess:
         self._cpu_s: Final = math.ceil(CPU_S * slowness)
         self._patience = Patience(slowness)  # for the start
         first = {
-            "name": code.name,
-            "file": code.file,
-            "source": code.source,
+            "code": Code(code.name, code.file, code.source, code.files),
             "interface": asdict(interface),
             "arguments": [_plain(argument) for argument in arguments],
+            "parameters": dict(parameters),
             "cpu_s": self._cpu_s,
             "memory_bytes": MEMORY_BYTES,
         }
@@ -180,13 +185,16 @@ class OwnProcess:
         patience.add(self._process.pid)
         reply = self._reply(code.name)
         self._lines = _lines_of(reply.get("lines"))
+        takes = reply.get("takes")
+        self.takes: Final = frozenset(map(str, takes if isinstance(takes, list) else ()))
         if isinstance(mistake := reply.get("mistake"), list):
             what, found, expected, remedy = map(str, [*mistake, "", "", "", ""][:4])
             self.refuse(what, found, expected, remedy)
 
     def call(self, method: str, *arguments: object, **named: object) -> Any:
         """Call a method: at once if it returns something, else before the next that does."""
-        self._calls.append(("call", method, tuple(map(_plain, arguments)), named))
+        given = {name: _plain(value) for name, value in named.items()}
+        self._calls.append(("call", method, tuple(map(_plain, arguments)), given))
         return None if method.startswith("on_") else self._flush(method)
 
     def read(self, name: str) -> Any:
@@ -331,6 +339,6 @@ def _plain(value: object) -> Any:
     name = type(value).__name__
     if is_dataclass(value) and not isinstance(value, type):
         return {"name": name, "kind": "dataclass", "fields": asdict(value)}
-    if isinstance(value, LossReport | SackReport):
+    if isinstance(value, LossReport | SackReport | Ports):
         return {"name": name, "kind": "named tuple", "fields": value._asdict()}
     return [_plain(part) for part in value] if isinstance(value, list | tuple) else value

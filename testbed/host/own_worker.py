@@ -302,18 +302,18 @@ def _type(name: str, kind: str, fields: tuple[str, ...]) -> Any:
     return make_dataclass(name, fields, frozen=True, slots=True)
 
 
-def _answer(action: Callable[[], dict[str, Any]], file: str, called: list[str]) -> bytes:
+def _answer(action: Callable[[], dict[str, Any]], code: Any, called: list[str]) -> bytes:
     """What an action returns, or the error that it raised with its line, as a line of JSON.
 
     Args:
         action: calls the class.
-        file: the file of the class.
+        code: the class, as text.
         called: the methods that were called, of which the last raised the error.
     """
     try:
         reply = action()
     except BaseException as error:  # noqa: BLE001 - whatever the user's code does
-        text, line, remedy = OWN_CLASS.describe_error(error, file)
+        text, line, remedy = OWN_CLASS.describe_error(error, code.file, code.files)
         reply = {"error": text, "line": line, "what": called[-1], "remedy": remedy}
         reply["late"] = isinstance(error, OutOfTimeError)
     return json.dumps(reply).encode() + b"\n"
@@ -364,21 +364,23 @@ def serve(held: list[str]) -> None:
         os.dup2(silence, stream)
     first = json.loads(requests.readline())
     interface = OWN_CLASS.Interface(**first["interface"])
-    _import_ahead(first["source"])
+    code = OWN_CLASS.Code(*first["code"])
+    for source in (code.source, *code.files.values()):
+        _import_ahead(source)
     sys.meta_path.insert(0, _OwnLibraryOnly())
     held += confine(first["cpu_s"], first["memory_bytes"])
     replies.write(json.dumps({"held": held}).encode() + b"\n")
     made: list[Any] = []
+    record = OWN_CLASS.Record()  # of which nothing leaves this process
 
     def make() -> dict[str, Any]:
-        own_class = OWN_CLASS.load(first["name"], first["file"], first["source"])
-        lines, mistake = OWN_CLASS.examine(own_class, interface)
-        if mistake is None:
-            made.append(own_class(*_objects(first["arguments"])))
-            mistake = OWN_CLASS.missing(made[0], interface)
-        return {"lines": lines, "mistake": mistake}
+        given = _objects(first["arguments"]), first["parameters"], record
+        new = OWN_CLASS.make(code, interface, *given)
+        made.append(new.object)
+        record.now_ns = 0
+        return {"lines": new.lines, "mistake": new.mistake, "takes": new.takes}
 
-    replies.write(_answer(make, first["file"], [first["name"]]))
+    replies.write(_answer(make, code, [code.name]))
     for line in requests:
         calls = json.loads(line)
         called: list[str] = []
@@ -389,10 +391,11 @@ def serve(held: list[str]) -> None:
                 called.append(name)
                 value = getattr(made[0], name, None)
                 if kind == "call" and value is not None:
-                    value = value(*_objects(arguments), **named)
+                    given = {key: _object(each) for key, each in named.items()}
+                    value = value(*_objects(arguments), **given)
             return {"value": _plain(value)}
 
-        replies.write(_answer(work, first["file"], called))
+        replies.write(_answer(work, code, called))
 
 
 if __name__ == "__main__":

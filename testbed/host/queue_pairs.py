@@ -8,16 +8,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 from testbed import mrc
 from testbed.host.baselines import roce
+from testbed.host.own_class import Record
 from testbed.host.own_code import CcPath, OwnController, OwnSelector
 from testbed.host.plan import EndpointPlan, QpPlan, ev_entries, port_attributes
+from testbed.host.recording import Tables
+from testbed.host.rounds import PortScheduler
 from testbed.host.workloads.messages import Poster
 from testbed.model.fabric.addressing import Path, ev_for_path, nic_address
 from testbed.model.fabric.nodes import Node
-from testbed.model.fabric.topology import PAYLOAD_MTU
+from testbed.model.fabric.topology import PAYLOAD_MTU, Topology
 from testbed.model.own_code import OwnCode
 from testbed.model.transport import Mrc, Roce
 from testbed.mrc.config import Capabilities
@@ -82,14 +85,61 @@ class Stack:
         demux: hands arriving packets to the queue pairs.
         open_qp: makes a queue pair of the plan that receives into a memory table; the caller adds
             it to `demux`.
+        record_counts: records what classes of the user's own have counted.
     """
 
     demux: Demux
     open_qp: Callable[[QpPlan, mrc.MemoryTable], ReliableQp]
+    record_counts: Callable[[], None] = lambda: None
 
 
-def sans_io_stack(plan: EndpointPlan) -> Stack:
+class _Own:
+    """What the user's own classes of a host are given, and what they record."""
+
+    def __init__(self, topology: Topology, ports: PortScheduler, tables: Tables) -> None:
+        self.ports: Final = ports
+        self._topology = topology
+        self._tables = tables
+        self._append: Callable[..., None] | None = None
+        self._records: list[tuple[int, str, Record]] = []
+
+    def given(self, code: OwnCode, key: str, flow: int | None) -> dict[str, Any]:
+        """What a class is made with that stands at a key of the transport.
+
+        Args:
+            code: the class.
+            key: the key.
+            flow: what its queue pair sends; None: nothing, and nothing is recorded of it.
+        """
+        parameters = code.arguments(key, self._topology.round_trip, self._topology.dilation)
+        record = Record()
+        if flow is not None:
+            record = Record(partial(self._row, flow, key, "event"))
+            self._records.append((flow, key, record))
+        return {"parameters": parameters, "record": record}
+
+    def record_counts(self) -> None:
+        """Record every counter that has changed, at the time of the last call of its class."""
+        for flow, key, record in self._records:
+            for name in sorted(record.changed):
+                now_ns = record.now_ns
+                if now_ns is not None:
+                    self._row(flow, key, "count", now_ns, name, record.counts[name])
+            record.changed.clear()
+
+    def _row(self, flow: int, key: str, kind: str, now_ns: int, name: str, value: float) -> None:
+        if self._append is None:  # most runs have no such rows
+            self._append = self._tables.algorithm()
+        self._append(now_ns, flow, key, kind, name, value)
+
+
+def sans_io_stack(plan: EndpointPlan, ports: PortScheduler, tables: Tables) -> Stack:
     """The stack of MRC or RoCE, which run in the process that drives them.
+
+    Args:
+        plan: the host's part in the run.
+        ports: the schedule of its ports.
+        tables: its recorders.
 
     Raises:
         ValueError: the transport of the plan runs in the kernel.
@@ -100,7 +150,9 @@ def sans_io_stack(plan: EndpointPlan) -> Stack:
             address = nic_address(scenario.topology, plan.host).packed
             demux = mrc.Demux(address, mrc.DscpClasses(), WireOptions(sealed=plan.sealed))
             controllers: Controllers = {}
-            return Stack(demux, partial(_open_mrc, plan, transport, controllers))
+            own = _Own(scenario.topology, ports, tables)
+            open_qp = partial(_open_mrc, plan, transport, controllers, own)
+            return Stack(demux, open_qp, own.record_counts)
         case Roce():
             return Stack(roce.Demux(), partial(_open_roce, plan, scenario.transport))
         case _:
@@ -141,6 +193,7 @@ def _open_mrc(
     plan: EndpointPlan,
     parameters: Mrc,
     controllers: Controllers,
+    own: _Own,
     qp: QpPlan,
     memory: mrc.MemoryTable,
 ) -> mrc.QueuePair:
@@ -169,13 +222,16 @@ def _open_mrc(
         peer_capabilities=capabilities,
         wire=WireOptions(sealed=plan.sealed),
     )
-    own = parameters.spray if isinstance(parameters.spray, OwnCode) else None
-    select = partial(OwnSelector, own) if own is not None else None
+    select = None
+    if isinstance(code := parameters.spray, OwnCode):
+        given = own.given(code, "spray", qp.sends)
+        select = partial(OwnSelector, code, ports=own.ports, **given)
     path_rtt_ns = topology.path_rtt_ns(plan.host, qp.peer, serialised=plan.serialised)
     shared = parameters.dialect.congestion_scope == "destination"
     congestion = controllers.get(qp.peer) if shared else None
     if congestion is None:
-        congestion = _congestion(parameters, port, config, path_rtt_ns)
+        given_own = partial(own.given, key="congestion", flow=qp.sends)
+        congestion = _congestion(parameters, port, config, path_rtt_ns, given_own)
         controllers[qp.peer] = congestion
     else:
         congestion.share()
@@ -183,14 +239,21 @@ def _open_mrc(
 
 
 def _congestion(
-    parameters: Mrc, port: mrc.PortAttributes, config: mrc.QpConfig, path_rtt_ns: int
+    parameters: Mrc,
+    port: mrc.PortAttributes,
+    config: mrc.QpConfig,
+    path_rtt_ns: int,
+    given: Callable[[OwnCode], dict[str, Any]],
 ) -> mrc.Window:
-    """The window of a queue pair, or of all to its destination."""
+    """The window of a queue pair, or of all to its destination.
+
+    `given` says what a class of the user's own is made with.
+    """
     match parameters.congestion:
         case OwnCode() as code:
             bdp_bytes = port.rate_bps * port.base_rtt_ns // (8 * NS_PER_S)
             path = CcPath(path_rtt_ns, bdp_bytes, port.mtu, port.trimming, config.seed)
-            return mrc.Window(partial(OwnController, code, path))
+            return mrc.Window(partial(OwnController, code, path, **given(code)))
         case "nscc" if parameters.nscc == "uec":
             return mrc.ReceiverWindow(partial(mrc.UecNscc, port.uec_profile(path_rtt_ns)))
         case "nscc":

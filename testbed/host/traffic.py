@@ -13,11 +13,11 @@ from typing import Any, Final
 from testbed.host.busy import PortRemap, refused_busy, set_busy
 from testbed.host.operator import HostOperator
 from testbed.host.plan import EndpointPlan, QpPlan
-from testbed.host.port_scheduler import OUTER_BYTES
 from testbed.host.queue_pairs import ReliableQp, Stack, mrc_of, reroute
 from testbed.host.recording import Tables
 from testbed.host.recording.qp_records import QpRecords
 from testbed.host.recording.tables import control_log
+from testbed.host.rounds import OUTER_BYTES
 from testbed.host.workloads.messages import Block, Checker, Pattern, Sender, Slots
 from testbed.host.workloads.programs import FlowEnd, Jobs, Part, program_of
 from testbed.model.fabric.addressing import Path, nic_address
@@ -210,7 +210,7 @@ class Traffic:
         if checker is not None:
             for received in qp.poll_recv_cq():
                 if received.status is CompletionStatus.SUCCESS:
-                    self._program.received_immediate(checker.flow)
+                    self._program.received_immediate(checker.flow, received.immediate, now_ns)
                     if connection.mrc is not None:
                         connection.mrc.post_receive(received.wr_id)
 
@@ -344,6 +344,7 @@ class Traffic:
 
     def report(self) -> dict[str, Any]:
         """The counts of every flow that begins or ends here, and of the host."""
+        self._stack.record_counts()
         checkers = (connection.checker for connection in self.connections.values())
         refused = self.demux.refused()
         return {
@@ -356,6 +357,7 @@ class Traffic:
 
     def sample(self, now_ns: int) -> None:
         """Record the state of every queue pair that sends."""
+        self._stack.record_counts()
         for connection in self._turns:
             flow = connection.plan.sends
             if flow is not None:
@@ -399,5 +401,4 @@ def _parts(plan: EndpointPlan) -> Iterator[Part]:
         if number in sends or number in receives:
             ends = sends[number], receives[number]
             program = program_of(scenario, job, plan.host.name, *ends)
-            kind = job.label(job.workload.operation or "")
-            yield Part(job.start, kind, program, {end.flow for end in chain(*ends)})
+            yield Part(job.start, program, {end.flow for end in chain(*ends)})

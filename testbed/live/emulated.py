@@ -21,8 +21,7 @@ from testbed.live.stream.writer import STREAM, StreamWriter
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.record import FAULTS, FaultRecord
 from testbed.model.run_files.layout import HEALTH, RAW, RUN, START
-from testbed.model.run_files.raw import RunStart
-from testbed.model.run_files.run import RunRecord
+from testbed.model.run_files.run import RunRecord, RunStart
 from testbed.model.scenario import Scenario
 from testbed.model.units import NS_PER_S
 from testbed.sandbox.channel import Channel
@@ -40,7 +39,7 @@ LAG_NS = 200_000_000
 
 
 @dataclass(slots=True)
-class EmulatedRun:
+class EmulationWatcher:
     """Watches one run, in a process that was started before it.
 
     Attributes:

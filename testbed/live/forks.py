@@ -23,8 +23,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from testbed import interpreter
-from testbed.control_api.faults import Answer, refused
-from testbed.control_api.operator import load_command
+from testbed.control_api import Answer, load_command, refused
 from testbed.live.fork import (
     CODE,
     DIFFERENCE,

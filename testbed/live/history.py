@@ -11,7 +11,7 @@ import yaml
 from testbed.live.stream.writer import RawTail
 from testbed.model.faults.record import FaultRecord, replayed_timeline
 from testbed.model.operator.replayed import replayed_operator
-from testbed.model.own_code import OwnCode, recorded_code
+from testbed.model.own_code import CLASS, OwnCode, recorded_code
 from testbed.model.run_files.layout import MANIFEST, RAW
 from testbed.model.run_files.manifest import Manifest
 from testbed.model.scenario import Scenario
@@ -107,14 +107,26 @@ def as_files(scenario: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
     transport = recorded_code(scenario["transport"])
     for key, own in transport.items():
         if isinstance(own, OwnCode):
-            transport[key] = f"{_file_of(own, code)}:{own.name}"
+            named = f"{_file_of(own, code)}:{own.name}"
+            transport[key] = {CLASS: named, **own.parameters} if own.parameters else named
     content = {**scenario, "transport": transport}
     text: str = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
     return text, code
 
 
 def _file_of(own: OwnCode, code: dict[str, str]) -> str:
-    """The name of the file of a class, which is added if it is not there."""
-    stem = Path(own.file).stem
-    names = (f"{stem}.py" if number == 1 else f"{stem}-{number}.py" for number in count(1))
-    return next(name for name in names if code.setdefault(name, own.source) == own.source)
+    """The path of the file of a class, which is added with those that it imports.
+
+    Where other content has its name, it gets another one; with those that it imports, which keep
+    their names, it is in a folder of its own then.
+    """
+    stem, imported = Path(own.file).stem, own.modules.items()
+    for number in count(1):
+        after = "" if number == 1 else f"-{number}"
+        folder = f"code{after}/" if after and imported else ""
+        name = f"{folder}{stem}.py" if folder else f"{stem}{after}.py"
+        files = {f"{folder}{module}.py": text for module, text in imported} | {name: own.source}
+        if all(code.get(file, text) == text for file, text in files.items()):
+            break
+    code |= files
+    return name

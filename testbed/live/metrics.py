@@ -14,8 +14,7 @@ from prometheus_client import CollectorRegistry, make_asgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from testbed.live.http import server_of
-from testbed.live.server import Guarded
+from testbed.live.server import Guarded, server_of
 from testbed.live.serving import LOOPBACK, access_to
 from testbed.live.stream.run_state import RunState
 from testbed.model.run_files.health import PAGE_SERVER, WATCHER, HealthSample

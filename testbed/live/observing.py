@@ -3,8 +3,7 @@
 import time
 from pathlib import Path
 
-from testbed.control_api.faults import Answer
-from testbed.control_api.run import RunRequests, Simulated
+from testbed.control_api import Answer, RunRequests, Simulated
 from testbed.live.forks import Forks
 from testbed.live.history import RunHistory, history_of_live_run
 from testbed.live.serving import PageServer
@@ -17,7 +16,7 @@ _PARTS = 4
 """The run is interrupted so many times in a step of its stream, for requests."""
 
 
-class SimulatedRun:
+class SimulationWatcher:
     """Lets a simulation go on as fast as the wall clock, until the page or its user ends it.
 
     Attributes:

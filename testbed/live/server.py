@@ -3,10 +3,14 @@
 It has no access to files or to the run: it reads the stream from an open file, and passes requests
 for faults on to the process that started it, which checks them.
 
+Nobody needs a token to connect. A connection that has not made a request in time is closed, and so
+is the oldest of them when there are many: who has the token is answered, however many others hold
+connections open.
+
     GET    /TOKEN/            the page, and its files below page/
     GET    /TOKEN/events      the event stream as server-sent events, from `Last-Event-ID` on
-    POST   /TOKEN/faults      as in testbed/control_api/faults.py; so is DELETE of /TOKEN/faults/N
-    POST   /TOKEN/operator    a command for EVs or ports, as in testbed/control_api/operator.py
+    POST   /TOKEN/faults      as in testbed/control_api.py; so is DELETE of /TOKEN/faults/N
+    POST   /TOKEN/operator    a command for EVs or ports, as in testbed/control_api.py
     POST   /TOKEN/end         end the run
     GET    /TOKEN/scenario    as in testbed/live/forks.py; so are GET and POST of /TOKEN/forks
     GET    /TOKEN/forks/N/    the page of a fork, with its files and its event stream, as above
@@ -18,11 +22,13 @@ import mimetypes
 import os
 import re
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Protocol
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -33,9 +39,10 @@ from starlette.responses import (
     StreamingResponse,
 )
 from starlette.routing import Route
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from testbed.control_api.access import Access
-from testbed.control_api.faults import MAX_BODY, refused_request
+from testbed.control_api import MAX_BODY, refused_request
+from testbed.live.access import Access
 from testbed.live.page import PAGE, PageOffer, modules, served
 from testbed.live.stream.writer import STREAM
 
@@ -68,7 +75,7 @@ class Control(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class ServedRun:
+class Site:
     """What one server serves.
 
     Attributes:
@@ -84,7 +91,7 @@ class ServedRun:
     offer: PageOffer = "control"
 
 
-def application(site: ServedRun) -> Starlette:
+def application(site: Site) -> Starlette:
     """The ASGI application of a server."""
     names = ["style.css", *(f"vendor/{name}" for name in ("uPlot.min.css", "uPlot.iife.min.js"))]
     files = {name: (PAGE / name).read_bytes() for name in (*names, *modules())}
@@ -126,7 +133,7 @@ def guarded_by(access: Access) -> Middleware:
 
 
 class _Pages:
-    def __init__(self, site: ServedRun, files: Mapping[str, bytes]) -> None:
+    def __init__(self, site: Site, files: Mapping[str, bytes]) -> None:
         self._site = site
         self._files = files
 
@@ -255,3 +262,67 @@ class Guarded:
             await send(message)
 
         await self._app(scope, receive, send_with_headers)
+
+
+REQUEST_S = 10.0
+"""How long a connection may take for its first request."""
+
+MOST_WAITING = 200
+"""Connections without a request that are kept, far fewer than a process may have files open."""
+
+
+class Server(uvicorn.Server):
+    """Leaves signals alone: Ctrl-C is for the command, which ends this process."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield
+
+
+def server_of(application: Any) -> Server:
+    """A server of an ASGI application."""
+    config = uvicorn.Config(
+        application,
+        http=_impatient(),
+        log_level="warning",
+        lifespan="off",
+        ws="none",
+        timeout_graceful_shutdown=1,
+    )
+    config.load()
+    return Server(config)
+
+
+def _impatient() -> type[H11Protocol]:
+    """The protocol of one server's connections."""
+    waiting: dict[Any, Any] = {}  # the timers of connections, the oldest first
+
+    class Impatient(H11Protocol):
+        """A connection that is closed if it makes no request."""
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            waiting[self] = self.loop.call_later(REQUEST_S, transport.abort)
+            if len(waiting) > MOST_WAITING:
+                next(iter(waiting)).give_up()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            if self.cycle is not None:
+                self._forget()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._forget()
+            super().connection_lost(exc)
+
+        def give_up(self) -> None:
+            self._forget()
+            self.transport.abort()
+
+        def _forget(self) -> None:
+            timer = waiting.pop(self, None)
+            if timer is not None:
+                timer.cancel()
+
+    return Impatient

@@ -18,7 +18,7 @@ from pathlib import Path
 from select import select
 from typing import TYPE_CHECKING, Any
 
-from testbed.control_api.access import Access
+from testbed.live.access import Access
 from testbed.live.forks import FORKS
 from testbed.model.errors import InputError, RunFailedError
 from testbed.model.run_files.layout import LOGS
@@ -303,10 +303,10 @@ def _page(files: tuple[int, int], access: Access, where: Listening) -> "MadeFor"
     """The application of a page; `files`: the stream, the forks."""
 
     def made_for(control: _ChannelControl) -> Any:
-        from testbed.live.server import ServedRun, application  # noqa: PLC0415 - only there
+        from testbed.live.server import Site, application  # noqa: PLC0415 - only there
 
         sent_on = None if where.read_only else control
-        return application(ServedRun(files, access, sent_on, where.offer))
+        return application(Site(files, access, sent_on, where.offer))
 
     return made_for
 
@@ -317,7 +317,7 @@ MadeFor = Callable[[_ChannelControl], Any]
 
 def _serve(channel: Channel, listener: socket.socket, made_for: MadeFor) -> None:
     """Serve until the other end of the channel closes."""
-    from testbed.live.http import server_of  # noqa: PLC0415 - only here
+    from testbed.live.server import server_of  # noqa: PLC0415 - only here
 
     control = _ChannelControl(channel)
     server = server_of(made_for(control))

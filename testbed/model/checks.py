@@ -6,21 +6,21 @@ check of a fabric of the real size is as fast as that of a small one.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cache
+from typing import get_args
 
-from testbed.model.errors import InputError, Problem, Remark, few
-from testbed.model.expect_checks import expectation_problems
+from testbed.model.errors import InputError, Problem, Remark, did_you_mean, few
 from testbed.model.fabric.addressing import path_count
 from testbed.model.fabric.ev_set import AutoProfile, backups_per_plane, ev_count
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.checks import fault_problems, fault_remarks
 from testbed.model.flows import SIMULATED_HOPS_PER_S, packet_hops
-from testbed.model.jobs import job_problems
 from testbed.model.limits import size_problems, too_many_evs
 from testbed.model.operator.checks import operator_problems
 from testbed.model.own_code import OwnCode
-from testbed.model.scenario import Scenario
+from testbed.model.scenario import Job, Scenario
+from testbed.model.summary.scopes import JOB_SCOPES, SCOPES
 from testbed.model.transport import Mrc, Roce, Tcp
 from testbed.model.units import (
     NS_PER_S,
@@ -35,6 +35,9 @@ from testbed.model.workload import (
     BackToBack,
     Collective,
     Connections,
+    Graphed,
+    Incast,
+    Program,
     Training,
 )
 
@@ -73,7 +76,7 @@ def require_no_code(scenario: Scenario, name: str = "", *, but: Collection[str] 
 def problems(scenario: Scenario) -> tuple[Problem, ...]:
     """All that makes a scenario impossible; if it is too large, only that."""
     return (*size_problems(scenario),) or (
-        *job_problems(scenario.jobs, scenario.duration),
+        *_job_problems(scenario.jobs, scenario.duration),
         *(
             problem
             for i, job in enumerate(scenario.job_list)
@@ -356,3 +359,94 @@ def _duration_remarks(scenario: Scenario) -> Iterator[Remark]:
         f"{emulated}, a simulated one up to about {simulated}. A time in seconds lasts as long at "
         "every dilation; a time in RTT, such as 80 RTT, has as many round trips at every dilation",
     )
+
+
+def _job_problems(jobs: tuple[Job, ...], duration_ns: int) -> Iterator[Problem]:
+    """Jobs of one name, and those that begin when the run is over."""
+    first: dict[str, int] = {}
+    for i, job in enumerate(jobs):
+        if job.name in first:
+            expected = f"each name once (the first is jobs[{first[job.name]}])"
+            yield Problem(f"jobs[{i}].name", f"{job.name} a second time", expected)
+        first.setdefault(job.name, i)
+        if job.start >= duration_ns:
+            expected = f"a time before the run ends at {exact_duration(duration_ns)}"
+            yield Problem(f"jobs[{i}].start", exact_duration(job.start), expected)
+
+
+_WITH_OPERATIONS = (*get_args(Collective), Graphed, Program)
+
+_HAVE_OPERATIONS = "collectives, training, and workloads of files have operations"
+
+_NONE = "no such key"
+_SHOWN = 12
+"""Metrics that a message about an unknown one names."""
+
+
+def expectation_problems(scenario: Scenario) -> Iterator[Problem]:
+    """Bounds for metrics that no summary has, or not the summary of such a run."""
+    expect = scenario.expect
+    if expect.clustermapper and scenario.clustermapper is None:
+        found = "metrics of the Clustermapper, which does not run"
+        yield Problem("expect.clustermapper", found, _NONE, "clustermapper: {} starts it")
+    if expect.victim and victim_of(scenario) is None:
+        found = "metrics of a victim, which the workload does not have"
+        remedy = "an incast has one: workload: {kind: incast, victim: [h4, h1], ...}"
+        yield Problem("expect.victim", found, _NONE, remedy)
+    kinds = [workload.kind for workload in scenario.workloads.values()]
+    has_any = any(isinstance(each, _WITH_OPERATIONS) for each in scenario.workloads.values())
+    if expect.operations and not has_any:
+        found = f"metrics of operations, which the workload {few(kinds)} does not have"
+        yield Problem("expect.operations", found, _NONE, _HAVE_OPERATIONS)
+    if expect.jobs and not scenario.jobs:
+        found = "metrics of jobs, where there is a single workload"
+        yield Problem("expect.jobs", found, _NONE, "make it one of jobs")
+    for key in SCOPES:
+        yield from _unknown_metrics(f"expect.{key}", key, getattr(expect, key))
+    for i, job in enumerate(scenario.jobs):
+        where = f"jobs[{i}].expect"
+        if job.expect.operations and not isinstance(job.workload, _WITH_OPERATIONS):
+            found = f"metrics of operations, which the workload {job.workload.kind} does not have"
+            yield Problem(f"{where}.operations", found, _NONE, _HAVE_OPERATIONS)
+        for key, scope in JOB_SCOPES.items():
+            yield from _unknown_metrics(f"{where}.{key}", scope, getattr(job.expect, key))
+
+
+def _unknown_metrics(where: str, scope: str, bounds: Iterable[str]) -> Iterator[Problem]:
+    problems = (unknown_metric(f"{where}.{name}", scope, name) for name in bounds)
+    yield from filter(None, problems)
+
+
+def unknown_metric(where: str, scope: str, name: str) -> Problem | None:
+    """What is wrong with the name of a metric at a place; None if the scope has the metric."""
+    names = list(SCOPES[scope].quantities)
+    if name in names:
+        return None
+    expected, remedy = _existing(name, names)
+    elsewhere = _in_other_scope(scope, name)
+    return Problem(where, f"the unknown metric {name}", expected, elsewhere or remedy)
+
+
+def _in_other_scope(key: str, name: str) -> str:
+    """Where a metric stands that has these words, in any order; empty if nowhere else."""
+    words = sorted(name.split("_"))
+    for other, scope in SCOPES.items():
+        for metric in scope.quantities:
+            if other != key and sorted(metric.split("_")) == words:
+                return f"did you mean expect.{other}.{metric}?"
+    return ""
+
+
+def _existing(name: str, names: Sequence[str]) -> tuple[str, str]:
+    """What is expected in place of an unknown metric, and the metrics that may be meant."""
+    forms = [existing for existing in names if existing.startswith(f"{name}_")]
+    remedy = f"did you mean {' or '.join(forms)}?" if forms else did_you_mean(name, names)
+    shown = names[:_SHOWN]
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"one of {', '.join(shown)}{more} (docs/metrics.md)", remedy
+
+
+def victim_of(scenario: Scenario) -> tuple[str, str] | None:
+    """Source and destination of the flow beside an incast; None if there is none."""
+    victims = (each.victim for each in scenario.workloads.values() if isinstance(each, Incast))
+    return next(filter(None, victims), None)

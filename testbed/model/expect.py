@@ -95,9 +95,11 @@ class Expect(Part):
     """Bounds by the names that metrics have in `summary.json`."""
 
     run: _Bounds = _of("run")
+    messages: _Bounds = _of("messages")
     flows: _Bounds = _of("flows")
     victim: _Bounds = _of("victim")
     faults: _Bounds = _of("faults")
+    run_faults: _Bounds = _of("run_faults")
     operations: _Bounds = _of("operations")
     jobs: _Bounds = _of("jobs")
     processes: _Bounds = _of("processes")

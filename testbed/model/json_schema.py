@@ -60,6 +60,9 @@ def scenario_schema() -> dict[str, Any]:
         "description": matrix.pop("description"),
         "anyOf": [{"type": "string"}, matrix],
     }
+    for part in ("Goal",):
+        del schema["$defs"][part]["properties"]["operations"]
+        schema["$defs"][part]["required"].remove("operations")
     for part, scopes in (("Expect", {key: key for key in SCOPES}), ("JobExpect", JOB_SCOPES)):
         bounds = schema["$defs"][part]["properties"]
         for key, scope in scopes.items():

@@ -3,7 +3,7 @@
 A few words of a file can ask for more than any machine holds: all pairs of 262,144 hosts, a fault
 every 2 ns. What is counted here is arithmetic; nothing is listed. The numbers are ours: what a
 machine of 16 GB can check and analyse. What fits a machine that simulates or emulates is checked
-there, before a run (`runs/room.py`).
+there, before a run (`runs/fitting.py`).
 """
 
 from collections.abc import Iterator

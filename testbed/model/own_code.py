@@ -1,21 +1,39 @@
-"""A class of the user's own that takes the place of an algorithm of the transport."""
+"""A class of the user's own that takes the place of an algorithm of the transport.
 
+Its parameters are read from its source: nothing of a file is executed before a run begins.
+"""
+
+import ast
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 from testbed.model.errors import InputError, RefusedValueError
 from testbed.model.part import Part
+from testbed.model.units import BaseRtt, parse_real_time
 
 _PATTERN: Final = r"(.+\.py):([A-Za-z_]\w*)"
 
 REFERENCE: Final = re.compile(_PATTERN)
 """How a scenario names such a class: `./mine.py:Selector`."""
+
+
+CLASS: Final = "class"
+"""The key of the class where it has parameters beside it: `{class: ./mine.py:Selector, evs: 8}`."""
+
+GIVEN: Final = {"spray": ("evs", "seed"), "congestion": ("path",)}
+"""What the testbed gives to `__init__` of a class, in this order, by the key of the transport."""
+
+ALSO_GIVEN: Final = frozenset({"record"})
+"""What it gives by name to a class that has a parameter of that name."""
 
 
 class OwnCode(Part):
@@ -27,15 +45,41 @@ class OwnCode(Part):
         file: the file's path, as messages and tracebacks name it.
         name: the name of the class.
         source: the content of the file.
+        modules: the content of the files in its folder that it imports, by the module's name.
+        parameters: what the scenario gives to `__init__` by name, as it is written there.
     """
 
     file: str
     name: str
     source: str
+    modules: dict[str, str] = Field(default={})
+    parameters: dict[str, Any] = Field(default={})
 
     def __str__(self) -> str:
         """As a scenario names it."""
         return f"{self.file}:{self.name}"
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The files in its folder that it imports, by their paths."""
+        folder = Path(self.file).parent
+        return {str(folder / f"{name}.py"): text for name, text in self.modules.items()}
+
+    def arguments(self, key: str, rtt: BaseRtt, dilation: float) -> dict[str, Any]:
+        """What is given to `__init__` by name; times in ns of the clock of the run.
+
+        Args:
+            key: the key of the transport that it stands at.
+            rtt: the base RTT, in which times may be written.
+            dilation: that of the run.
+        """
+        values = dict(self.parameters)
+        for name, parameter in parameters_of(self.source, self.name, len(GIVEN[key])).items():
+            if parameter.is_time and isinstance(parameter.default, str):
+                values.setdefault(name, parameter.default)
+            if parameter.is_time and isinstance(values.get(name), str):
+                values[name] = round(parse_real_time(values[name], rtt) * dilation)
+        return values
 
     def error(
         self, what: str, found: str, expected: str, line: int | None = None, remedy: str = ""
@@ -61,13 +105,176 @@ def recorded_code(transport: Any) -> Any:
     """A transport as a run's record has it, in which each class with its source is an object."""
     if not isinstance(transport, Mapping):
         return transport
-    keys = OwnCode.model_fields.keys()
+    fields = OwnCode.model_fields
+    needed = {name for name, field in fields.items() if field.is_required()}
     return {
         key: OwnCode.model_validate(value)
-        if isinstance(value, Mapping) and value.keys() == keys
+        if isinstance(value, Mapping) and needed <= value.keys() <= fields.keys()
         else value
         for key, value in transport.items()
     }
+
+
+# --------------------------------------------------------------------------------------------------
+# The parameters of a class, by its source.
+
+
+_TIME: Final = "Duration"
+"""The type of a parameter that is a time: `testbed.algorithms.Duration`."""
+
+_ANY_RTT: Final = BaseRtt(1, 1)
+"""To check how a time is written, before the fabric is known."""
+
+_EXPECTED: Final = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "text",
+    "None": "null",
+}
+
+
+_TYPES: Final = {"int": int, "float": int | float, "str": str, "None": type(None)}
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of a class.
+
+    Attributes:
+        text: how its source declares it, such as `cache: int = 8`.
+        line: the line where it does.
+        types: the names of the types that it may have, of those that are checked, and the values of
+            a `Literal`; empty: any.
+        required: whether it has no default.
+        default: its default, if that is a literal; else None.
+    """
+
+    text: str
+    line: int
+    types: tuple[str, ...]
+    required: bool
+    default: Any
+
+    @property
+    def is_time(self) -> bool:
+        """Whether it is written as a time with its unit, and given in ns."""
+        return _TIME in self.types
+
+    def check(self, value: object) -> None:
+        """Check a value that a scenario gives.
+
+        Raises:
+            RefusedValueError: it has another type.
+        """
+        if not self.types or any(_is_of(value, name) for name in self.types):
+            return
+        if self.is_time:
+            parse_real_time(value, _ANY_RTT)
+            return
+        raise RefusedValueError(" or ".join(_EXPECTED.get(name, name) for name in self.types))
+
+
+def _is_of(value: object, name: str) -> bool:
+    """Whether a value has a type, or is the value of a `Literal`."""
+    if name == repr(value):
+        return True
+    if isinstance(value, bool) or (isinstance(value, float) and not math.isfinite(value)):
+        return name == "bool" and isinstance(value, bool)
+    return isinstance(value, _TYPES.get(name, ()))
+
+
+@cache
+def parameters_of(source: str, name: str, given: int) -> dict[str, Parameter]:
+    """The parameters of a class that a scenario may set, by name.
+
+    They are those of `__init__`, or the fields of a dataclass, behind what the testbed gives. A
+    class without either has those of its first base in the same file.
+
+    Args:
+        source: the content of its file.
+        name: its name.
+        given: how many parameters the testbed gives by position.
+    """
+    classes = {node.name: node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)}
+    declared: list[tuple[ast.arg | ast.AnnAssign, ast.expr | None]] = []
+    seen = set[str]()
+    while name in classes and name not in seen and not declared:
+        seen.add(name)
+        declared = [*_declared(classes[name], given)]
+        bases = classes[name].bases
+        name = bases[0].id if bases and isinstance(bases[0], ast.Name) else ""
+    return {
+        called: _parameter(node, default)
+        for node, default in declared
+        if (called := _name_of(node)) not in ALSO_GIVEN
+    }
+
+
+def _declared(
+    node: ast.ClassDef, given: int
+) -> Iterator[tuple[ast.arg | ast.AnnAssign, ast.expr | None]]:
+    """Each parameter of the constructor of a class, with its default."""
+    for part in node.body:
+        if isinstance(part, ast.FunctionDef) and part.name == "__init__":
+            usual, keywords = part.args.posonlyargs + part.args.args, part.args.kwonlyargs
+            without = [None] * (len(usual) - len(part.args.defaults))
+            defaults = [*without, *part.args.defaults]
+            yield from [*zip(usual, defaults, strict=True)][1 + given :]
+            yield from zip(keywords, part.args.kw_defaults, strict=True)
+            return
+    if any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list):
+        fields = [part for part in node.body if isinstance(part, ast.AnnAssign)]
+        yield from [(field, field.value) for field in fields][given:]
+
+
+def _name_of(node: ast.arg | ast.AnnAssign) -> str:
+    return node.arg if isinstance(node, ast.arg) else ast.unparse(node.target)
+
+
+def _parameter(node: ast.arg | ast.AnnAssign, default: ast.expr | None) -> Parameter:
+    try:
+        value = None if default is None else ast.literal_eval(default)
+        is_literal = default is not None
+    except ValueError:
+        value, is_literal = None, False
+    text = ast.unparse(node)
+    if isinstance(node, ast.arg) and default is not None:
+        text += f" = {ast.unparse(default)}" if node.annotation else f"={ast.unparse(default)}"
+    types = () if node.annotation is None else tuple(_types(node.annotation))
+    if node.annotation is None and is_literal and type(value).__name__ in _EXPECTED:
+        types = (type(value).__name__,)
+    types = () if "" in types else types
+    return Parameter(text, node.lineno, types, default is None, value)
+
+
+def _types(annotation: ast.expr) -> Iterator[str]:
+    """The names of the types of an annotation; empty for each that is not checked."""
+    match annotation:
+        case ast.BinOp(op=ast.BitOr()):
+            yield from _types(annotation.left)
+            yield from _types(annotation.right)
+        case ast.Subscript(value=ast.Name(id="Literal") | ast.Attribute(attr="Literal")):
+            inner = annotation.slice
+            yield from map(ast.unparse, inner.elts if isinstance(inner, ast.Tuple) else [inner])
+        case ast.Constant(value=str() as text):
+            try:
+                yield from _types(ast.parse(text, mode="eval").body)
+            except SyntaxError:
+                yield ""
+        case ast.Constant(value=None):
+            yield "None"
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            yield name if name in {*_EXPECTED, _TIME} else ""
+        case _:
+            yield ""
+
+
+# --------------------------------------------------------------------------------------------------
+# A field of the transport that may hold one.
+
+
+_WITH_PARAMETERS: Final = "name its file beside its parameters: {class: ./mine.py:MyClass, ...}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +293,7 @@ class OrOwnCode:
         if not isinstance(value, OwnCode) and value not in self.names:
             raise RefusedValueError(
                 f"{', '.join(self.names)}, or a class of your own such as ./mine.py:MyClass",
-                remedy="put the code into a file, and name it" if isinstance(value, dict) else "",
+                remedy=_WITH_PARAMETERS if isinstance(value, dict) else "",
             )
         return value
 
@@ -96,4 +303,5 @@ class OrOwnCode:
         """Write what stands in a file: a name, or a reference."""
         handler(schema)
         own = {"type": "string", "pattern": f"^{_PATTERN}$"}
-        return {"anyOf": [{"enum": list(self.names)}, own]}
+        with_parameters = {"type": "object", "properties": {CLASS: own}, "required": [CLASS]}
+        return {"anyOf": [{"enum": list(self.names)}, own, with_parameters]}

@@ -1,24 +1,60 @@
 """An experiment as data: its fabric, workload, transport and faults."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import chain
 from typing import Any, Self
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from testbed.model.errors import RefusedValueError
+from testbed.model.errors import Problem, RefusedValueError
 from testbed.model.expect import Expect, JobExpect
 from testbed.model.fabric.topology import MAX_NAME, NAME_PATTERN, Topology
 from testbed.model.faults.kinds import Fault
 from testbed.model.faults.schedule import ScheduledFault, scheduled_faults
-from testbed.model.jobs import MAX_JOBS, Job
 from testbed.model.operator.commands import TimedCommand
 from testbed.model.own_code import OwnCode, recorded_code
 from testbed.model.part import Part
 from testbed.model.transport import Mrc, Transport
 from testbed.model.units import RealTime, RunTime, parse_duration
-from testbed.model.workload import Connections, Program, Training, Workload, members
+from testbed.model.workload import Connections, Graphed, Program, Training, Workload, members
+
+MAX_JOBS = 1_000
+"""Most jobs of a scenario. Ours."""
+
+
+class Job(Part):
+    """One of several workloads that run on the same fabric at once."""
+
+    name: str = Field(
+        pattern=NAME_PATTERN, max_length=MAX_NAME, description="what its results are called"
+    )
+    start: RunTime = Field(default=0, ge=0, description="when it begins")
+    workload: Workload = Field(description="what its hosts send")
+    expect: JobExpect = Field(
+        default=JobExpect(), description="bounds of its figures, checked after the run"
+    )
+
+    @classmethod
+    def only(cls, workload: Workload) -> "Job":
+        """The job of a scenario that has a single workload: it has no name."""
+        return cls.model_construct(name="", start=0, workload=workload, expect=JobExpect())
+
+    def label(self, operation: str) -> str:
+        """What an operation of this job is called in a run's records: `left/allreduce`."""
+        return f"{self.name}/{operation}" if self.name else operation
+
+    def hosts(self, topology: Topology) -> tuple[str, ...]:
+        """The hosts that take part, each once."""
+        ends = (host for pair in self.workload.directions(topology) for host in pair)
+        return tuple(dict.fromkeys(ends))
+
+    def problems(self, topology: Topology, where: str) -> Iterator[Problem]:
+        """What makes its workload impossible; `where` is its key path, empty if it is the only."""
+        for problem in self.workload.problems(topology):
+            yield replace(problem, where=f"{where}.{problem.where}" if where else problem.where)
+
 
 MAX_SEED = (1 << 31) - 1
 
@@ -121,7 +157,7 @@ class Scenario(Part):
     @property
     def executes(self) -> dict[str, str]:
         """The code of others that it executes, by the keys that name it: classes, and a command."""
-        code = {key: str(own) for key, own in self.own_code.items()}
+        code = {key: ", ".join((str(own), *own.files)) for key, own in self.own_code.items()}
         for key, program in self.programs.items():
             code[f"{key}.command"] = shlex.join(program.command)
         return code
@@ -212,10 +248,10 @@ class Scenario(Part):
 
     @property
     def signals(self) -> frozenset[int]:
-        """The numbers of the flows that carry a barrier's signals only, and no data."""
+        """The numbers of the flows that carry signals only, such as a barrier's, and no data."""
         first, signals = 0, set[int]()
         for job, flows in zip(self.job_list, self.flows_of_jobs, strict=True):
-            if isinstance(job.workload, Training):
+            if isinstance(job.workload, Training | Graphed):
                 pairs = job.workload.signals(self.topology)
                 signals |= {first + i for i, (*ends, _) in enumerate(flows) if (*ends,) in pairs}
             first += len(flows)

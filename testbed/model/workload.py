@@ -13,17 +13,29 @@ A workload is a class here, which declares its keys and its pairs of hosts, and 
 """
 
 import re
+from abc import abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import permutations
 from math import ceil
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    WithJsonSchema,
+    model_validator,
+)
 
 from testbed.model.errors import Problem, RefusedValueError
 from testbed.model.fabric.names import unknown_host
 from testbed.model.fabric.topology import Topology
+from testbed.model.graph import ARRIVED, DONE, MAX_AMOUNT, SEND, TRIGGER, Graph, Operation
 from testbed.model.part import ByKind, Part
 from testbed.model.units import SIZE_PATTERN, RealTime, RunTime, Size, parse_size, show_size
 
@@ -308,8 +320,8 @@ class Training(_Reducing):
         return tuple(pair for other in others for pair in ((other, first), (first, other)))
 
 
-MAX_TRANSFER = 1 << 40
-"""Most bytes of one transfer. Ours: over 800 Gbit/s it takes 11 s, a million times a round trip."""
+MAX_TRANSFER = MAX_AMOUNT
+"""Most bytes of one transfer."""
 
 MAX_TRANSFERS = 200_000
 """Most transfers of a connection matrix. Ours: each takes about a kilobyte of memory."""
@@ -328,6 +340,9 @@ def _transfer_size(value: object) -> int:
     if not 0 <= size <= MAX_TRANSFER:
         raise RefusedValueError(expected)
     return size
+
+
+TriggerNumber = Annotated[int, Field(ge=1, lt=1 << 32, strict=True)]
 
 
 class Transfer(Part):
@@ -349,18 +364,98 @@ class Transfer(Part):
         ),
         Field(description="size in bytes, or with a unit; 0: it has no end"),
     ]
+    trigger: TriggerNumber | None = Field(
+        default=None, description="the trigger that begins it, in place of a start"
+    )
+    send_done_trigger: TriggerNumber | None = Field(
+        default=None, description="the trigger that counts it when all of it is acknowledged"
+    )
+    recv_done_trigger: TriggerNumber | None = Field(
+        default=None, description="the trigger that counts it when all of it has arrived"
+    )
+
+    @model_validator(mode="after")
+    def _one_beginning(self) -> Self:
+        if self.trigger is not None and self.start:
+            raise RefusedValueError("a start or a trigger, not both", key="trigger")
+        return self
 
     def start_ns(self, topology: Topology) -> int:
         """When it begins, in emulated ns from the start of the run."""
         return round(self.start * topology.dilation)
 
+    @property
+    def activates(self) -> dict[int, int]:
+        """The events of it that triggers count, with the number of each one's trigger."""
+        ends = ((DONE, self.send_done_trigger), (ARRIVED, self.recv_done_trigger))
+        return {event: number for event, number in ends if number is not None}
 
-class Connections(Part):
+
+class Trigger(Part):
+    """What begins transfers when others are done, as htsim's triggers."""
+
+    id: TriggerNumber = Field(description="its number")
+    kind: Literal["oneshot", "multishot", "barrier"] = Field(
+        description="oneshot: the first transfer that is done begins all; multishot: each begins "
+        "the next one; barrier: the last of `count` begins all"
+    )
+    count: int = Field(default=0, ge=0, lt=1 << 32, strict=True, description="of a barrier")
+
+    def needed(self, place: int) -> int:
+        """How many transfers have to be done for the one at a place among those that it begins."""
+        return {"oneshot": 1, "multishot": place + 1, "barrier": max(self.count, 1)}[self.kind]
+
+
+class Graphed(Part):
+    """A workload whose hosts follow a graph of operations, once."""
+
+    operation: ClassVar[str]
+    depth: ClassVar[int] = _DEFAULT_DEPTH
+    """The number of pieces of a message longer than `PIECE` that are outstanding."""
+
+    kind: str
+
+    @property
+    @abstractmethod
+    def graph(self) -> Graph:
+        """What its hosts do."""
+
+    @property
+    def unit_ns(self) -> float:
+        """How long a computation of 1 takes, in real ns."""
+        return 1.0
+
+    def directions(self, _topology: Topology) -> tuple[tuple[str, str], ...]:
+        """In order of first mention."""
+        return self.pairs
+
+    @cached_property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        """Who sends to whom, each pair once."""
+        return self.graph.pairs()
+
+    def direction_count(self, _topology: Topology) -> int:
+        """One for each pair that the graph names."""
+        return len(self.pairs)
+
+    def signals(self, _topology: Topology) -> frozenset[tuple[str, str]]:
+        """The directions that carry only signals."""
+        return frozenset(self.pairs) - {*self.graph.pairs(counted=True)}
+
+    @cached_property
+    def planned(self) -> dict[str, list[int]]:
+        """The bytes of each operation that ends, by what its kind is called."""
+        return self.graph.planned()
+
+    def longest_bytes(self, _topology: Topology, _lanes: int) -> int:
+        """A piece of the longest message; one without end is the longest of all."""
+        return min(self.graph.longest_bytes or PIECE, PIECE)
+
+
+class Connections(Graphed):
     """The transfers of a connection matrix, in the format of htsim."""
 
     operation: ClassVar[str] = "transfer"
-    depth: ClassVar[int] = _DEFAULT_DEPTH
-    """The number of pieces of a transfer longer than `PIECE` that are outstanding."""
 
     kind: Literal["connections"] = "connections"
     matrix: tuple[Transfer, ...] = Field(
@@ -368,6 +463,46 @@ class Connections(Part):
         max_length=MAX_TRANSFERS,
         description="file of a connection matrix, or its transfers",
     )
+    triggers: tuple[Trigger, ...] = Field(
+        default=(),
+        max_length=MAX_TRANSFERS,
+        description="the triggers of these transfers; a file has its own",
+    )
+
+    @cached_property
+    def graph(self) -> Graph:
+        """Its transfers, numbered as they are listed, then triggers and signals."""
+        graph = Graph({SEND: self.operation})
+        for row in self.matrix:
+            graph.add(Operation(SEND, row.src, row.dst, row.size, row.start))
+        counted, begun = self._triggered
+        for trigger in self.triggers:
+            events, targets = counted.get(trigger.id, []), begun.get(trigger.id, [])
+            if not targets:
+                continue
+            if len(events) == trigger.needed(0) == 1 and trigger.kind != "multishot":
+                for target in targets:
+                    graph.after(target, *events[0])
+                continue
+            home = self.matrix[targets[0]].src
+            number = graph.add(Operation(TRIGGER, home, "", 0, counted=False))
+            for event in events:
+                graph.after(number, *event)
+            for place, target in enumerate(targets):
+                graph.after(target, number, trigger.needed(place))
+        return graph
+
+    @property
+    def _triggered(self) -> tuple[dict[int, list[tuple[int, int]]], dict[int, list[int]]]:
+        """By trigger: the events that it counts, and the transfers that it begins."""
+        counted: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        begun: dict[int, list[int]] = defaultdict(list)
+        for i, row in enumerate(self.matrix):
+            for event, trigger in row.activates.items():
+                counted[trigger].append((i, event))
+            if row.trigger is not None:
+                begun[row.trigger].append(i)
+        return counted, begun
 
     def problems(self, topology: Topology) -> Iterator[Problem]:
         """Transfers from or to hosts that do not exist, or within one host; the first of each."""
@@ -387,19 +522,45 @@ class Connections(Part):
             others = f" (and {len(inside) - 1:,} more transfers)" if len(inside) > 1 else ""
             found = f"{self.matrix[inside[0]].src} to itself{others}"
             yield Problem(f"workload.matrix[{inside[0]}]", found, "two different hosts")
+        elif not lost:
+            yield from self._trigger_problems()
 
-    def directions(self, _topology: Topology) -> tuple[tuple[str, str], ...]:
-        """In order of first mention."""
-        return tuple(dict.fromkeys((transfer.src, transfer.dst) for transfer in self.matrix))
-
-    def direction_count(self, topology: Topology) -> int:
-        """One for each pair that the matrix names."""
-        return len(self.directions(topology))
-
-    @property
-    def with_end(self) -> Mapping[int, Transfer]:
-        """The transfers that are operations, by their numbers; those of size 0 never end."""
-        return {number: each for number, each in enumerate(self.matrix) if each.size}
+    def _trigger_problems(self) -> Iterator[Problem]:
+        """Triggers that do not exist or a second time, and transfers that nothing begins."""
+        counted, begun = self._triggered
+        known: dict[int, int] = {}
+        for i, trigger in enumerate(self.triggers):
+            where = f"workload.triggers[{i}]"
+            if trigger.id in known:
+                expected = f"each trigger once (the first is triggers[{known[trigger.id]}])"
+                yield Problem(f"{where}.id", f"trigger {trigger.id} a second time", expected)
+            known.setdefault(trigger.id, i)
+        for i, row in enumerate(self.matrix):
+            for key in ("trigger", "send_done_trigger", "recv_done_trigger"):
+                number = getattr(row, key)
+                if number is not None and number not in known:
+                    found = f"trigger {number}, which is not described"
+                    expected = "a trigger of the matrix, oneshot, multishot or barrier"
+                    yield Problem(f"workload.matrix[{i}].{key}", found, expected)
+                    return
+        if not known:
+            return
+        stuck = [i for i in self.graph.stuck() if i < len(self.matrix)]
+        if not stuck:
+            return
+        i, others = stuck[0], f" (and {len(stuck) - 1:,} more)" if len(stuck) > 1 else ""
+        row = self.matrix[i]
+        found = f"{row.src} to {row.dst}, which never begins{others}"
+        needed, remedy = "", "give one of those that wait for one another a start"
+        if row.trigger is not None:
+            trigger = self.triggers[known[row.trigger]]
+            events = len(counted[row.trigger])
+            wanted = trigger.needed(begun[row.trigger].index(i))
+            if events < wanted:
+                needed = f", which needs {wanted:,} transfers that are done, and has {events:,}"
+                remedy = "more transfers with that send_done_trigger or recv_done_trigger"
+            found = f"{found}: it waits for trigger {row.trigger}{needed}"
+        yield Problem(f"workload.matrix[{i}]", found, "transfers that begin in the end", remedy)
 
     def longer(self, factor: float) -> Self:
         """The same load for longer: all starts and sizes multiplied."""
@@ -412,11 +573,58 @@ class Connections(Part):
             )
             for transfer in self.matrix
         )
-        return self.model_copy(update={"matrix": matrix})
+        longer = self.model_copy(update={"matrix": matrix})
+        for derived in ("graph", "pairs", "planned"):
+            vars(longer).pop(derived, None)
+        return longer
 
-    def longest_bytes(self, _topology: Topology, _lanes: int) -> int:
-        """A piece of the longest transfer; one of size 0 is the longest of all."""
-        return min(max(transfer.size or PIECE for transfer in self.matrix), PIECE)
+
+def _as_graph(value: object) -> Graph:
+    """The operations that a reader has read, or a run has recorded."""
+    if isinstance(value, Graph):
+        return value
+    if not isinstance(value, str):
+        raise RefusedValueError("no such key: a file has the operations", remedy="name it in file")
+    return Graph.unpacked(value)
+
+
+class FromFile(Graphed):
+    """What the ranks of a program do, as a file of a tool says; a rank is a host."""
+
+    hosts: Members | None = None
+    file: str = Field(min_length=1, description="the file, relative to the scenario")
+    operations: Annotated[
+        Graph, PlainValidator(_as_graph), PlainSerializer(Graph.packed), WithJsonSchema({})
+    ] = Field(description="what the file has, in the record of a run")
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The operations of the hosts that take part."""
+        return self.operations if self.hosts is None else self.operations.at(self.hosts)
+
+    def problems(self, topology: Topology) -> Iterator[Problem]:
+        """Hosts that do not exist or a second time, or fewer than there are ranks."""
+        yield from _named_once(topology, "workload.hosts", self.hosts or ())
+        ranks, count = len(self.operations.hosts), member_count(self.hosts, topology)
+        if ranks > count:
+            found, expected = f"{ranks:,} ranks", f"{count:,} at most: each is a host"
+            yield Problem("workload.file", found, expected, "use a topology with more hosts")
+
+
+class Goal(FromFile):
+    """A GOAL schedule, as LogGOPSim runs."""
+
+    operation: ClassVar[str] = "send"
+
+    kind: Literal["goal"] = "goal"
+    calc_unit: RealTime = Field(
+        default=1, gt=0, description="how long `calc 1` takes; GOAL has no unit"
+    )
+
+    @property
+    def unit_ns(self) -> float:
+        """How long a computation of 1 takes, in real ns."""
+        return self.calc_unit
 
 
 def _variable(value: object) -> object:
@@ -508,6 +716,7 @@ Workload = Annotated[
     | AllToAll
     | Training
     | Connections
+    | Goal
     | Program,
     ByKind(),
 ]

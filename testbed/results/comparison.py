@@ -1,24 +1,17 @@
 """Comparison of runs: medians of metrics, their confidence intervals, and their differences."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 from testbed.model.errors import InputError, few
 from testbed.model.run_files.layout import SUMMARY
-from testbed.model.summary import (
-    FaultSummary,
-    FlowSummary,
-    Integrity,
-    JobSummary,
-    Latency,
-    OperationSummary,
-    Summary,
-)
-from testbed.model.summary.combine import Combine, Value
-from testbed.model.summary.metric import MetricGroup, Quantity
+from testbed.model.summary import FaultEffect, FaultSummary, Summary
+from testbed.model.summary.metric import Quantity, Value
+from testbed.model.summary.scopes import SCOPES
 from testbed.model.summary.unit import NEVER, Unit
 from testbed.results.analysis.estimates import Estimate, difference, estimate
 
@@ -180,36 +173,41 @@ def group_of(name: str, runs: Sequence[Path], failed: int = 0) -> Group:
     return Group(name, tuple(runs), tuple(summaries), failed)
 
 
-_Read = Callable[[Summary], Value]
+Read = Callable[[Summary], Value]
 """Takes one number of a run's summary."""
 
 
 def compare(groups: Sequence[Group]) -> tuple[Row, ...]:
     """Every compared metric of every group, with its difference from the first group's."""
-    rows = []
-    sources = (
-        *_rows_of_run(),
-        *_rows_of_operations(groups),
-        *_rows_of_jobs(groups),
-        *_rows_of_faults(groups),
-    )
-    for fault, metric, unit, read in sources:
-        samples = [_samples(group, read, unit.compared[1]) for group in groups]
-        cells = [
-            Cell(
-                estimate(values) if values else None,
-                difference(values, samples[0]) if values and samples[0] and i else None,
-                len(values),
-                values.count(NEVER),
-                group.planned,
-            )
-            for i, (group, values) in enumerate(zip(groups, samples, strict=True))
-        ]
-        rows.append(Row(fault, metric, unit.compared[0], tuple(cells)))
-    return tuple(rows)
+    sources = (*_rows_of_run(groups), *_rows_of_faults(groups))
+    return tuple(row_of(groups, *source) for source in sources)
 
 
-def _samples(group: Group, read: _Read, divisor: float) -> list[float]:
+def row_of(groups: Sequence[Group], fault: str, metric: str, unit: Unit, read: Read) -> Row:
+    """One metric of every group, with its difference from the first group's.
+
+    Args:
+        groups: they.
+        fault: what it is about; empty: the whole run.
+        metric: its name.
+        unit: the unit of its numbers; the row is in that of comparisons.
+        read: takes its number from a run's summary.
+    """
+    samples = [_samples(group, read, unit.compared[1]) for group in groups]
+    cells = [
+        Cell(
+            estimate(values) if values else None,
+            difference(values, samples[0]) if values and samples[0] and i else None,
+            len(values),
+            values.count(NEVER),
+            group.planned,
+        )
+        for i, (group, values) in enumerate(zip(groups, samples, strict=True))
+    ]
+    return Row(fault, metric, unit.compared[0], tuple(cells))
+
+
+def _samples(group: Group, read: Read, divisor: float) -> list[float]:
     values = (read(summary) for summary in group.summaries)
     return [_without_noise(value / divisor) for value in values if value is not None]
 
@@ -222,68 +220,32 @@ def _without_noise(value: float) -> float:
     return 0.0 if abs(value) < _NOISE else value
 
 
-_PARTS: Mapping[type[MetricGroup], Callable[[Summary], Sequence[MetricGroup]]] = {
-    FlowSummary: lambda summary: summary.flows,
-    Latency: lambda summary: [flow.latency for flow in summary.flows if flow.latency],
-    Integrity: lambda summary: [summary.integrity],
-    Summary: lambda summary: [summary],
-}
-"""Where the metrics of a run are found, in the order in which they are compared."""
-
-
-_RowSource = tuple[str, str, Unit, _Read]
+_RowSource = tuple[str, str, Unit, Read]
 """Fault, metric, unit, and how to read the number."""
 
-
-def _rows_of_run() -> Iterator[_RowSource]:
-    for group, parts in _PARTS.items():
-        for metric in group.metrics():
-            if metric.compared is not None:
-                quantity = metric.compared_quantity
-                read = partial(_combined, parts, quantity, metric.compared.combine)
-                yield "", metric.compared.name or metric.label, quantity.unit, read
+_OF_FAULTS = {"faults", "run_faults"}
 
 
-def _combined(
-    parts: Callable[[Summary], Sequence[MetricGroup]],
-    quantity: Quantity,
-    combine: Combine,
-    summary: Summary,
-) -> Value:
-    return combine([quantity.of(part) for part in parts(summary)])
+def _rows_of_run(groups: Sequence[Group]) -> Iterator[_RowSource]:
+    """The compared metrics of everything but faults, in the order of the scopes.
 
-
-def _rows_of_operations(groups: Sequence[Group]) -> Iterator[_RowSource]:
-    """How many operations of each kind finished, and how long they took."""
-    of_runs = [op for group in groups for summary in group.summaries for op in summary.operations]
-    for kind in dict.fromkeys(operation.kind for operation in of_runs):
-        planned = any(op.planned is not None for op in of_runs if op.kind == kind)
-        for metric in OperationSummary.metrics():
-            if metric.compared is None or (metric.name == "planned" and not planned):
-                continue
-            quantity = metric.compared_quantity
-            read = partial(_combined, partial(_of_kind, kind), quantity, metric.compared.combine)
-            yield "", f"{kind}: {metric.compared.name or metric.label}", quantity.unit, read
-
-
-def _rows_of_jobs(groups: Sequence[Group]) -> Iterator[_RowSource]:
-    """What each job took, and how much the others slowed it down."""
-    of_runs = [job for group in groups for summary in group.summaries for job in summary.jobs]
-    for name in dict.fromkeys(job.job for job in of_runs):
-        for metric in JobSummary.metrics():
-            if metric.compared is not None:
-                quantity = metric.compared_quantity
-                read = partial(_combined, partial(_of_job, name), quantity, metric.compared.combine)
-                label = metric.compared.name or metric.title
-                yield "", f"{name}: {label}", quantity.unit, read
-
-
-def _of_job(name: str, summary: Summary) -> Sequence[MetricGroup]:
-    return [job for job in summary.jobs if job.job == name]
-
-
-def _of_kind(kind: str, summary: Summary) -> Sequence[MetricGroup]:
-    return [operation for operation in summary.operations if operation.kind == kind]
+    Of operations and jobs each kind has its rows; of flows and processes there is one for all.
+    """
+    summaries = [summary for group in groups for summary in group.summaries]
+    for key, scope in SCOPES.items():
+        if key in _OF_FAULTS:
+            continue
+        names = dict.fromkeys(name for summary in summaries for name, _ in scope.found(summary))
+        each = list(names) if key in {"operations", "jobs"} else [""][: len(names)]
+        for name, of in product(each, scope.groups):
+            for metric in of.metrics():
+                if metric.compared is not None:
+                    quantity = metric.compared_quantity
+                    read = partial(scope.number, key=quantity.key, of=name)
+                    label = metric.compared.name or metric.title
+                    prefix = name or ("victim" if key == "victim" else "")
+                    if any(read(summary) is not None for summary in summaries):
+                        yield "", f"{prefix}: {label}" if prefix else label, quantity.unit, read
 
 
 def _rows_of_faults(groups: Sequence[Group]) -> Iterator[_RowSource]:
@@ -292,9 +254,21 @@ def _rows_of_faults(groups: Sequence[Group]) -> Iterator[_RowSource]:
             if metric.compared is not None:
                 quantity = metric.compared_quantity
                 yield name, metric.title, quantity.unit, partial(_of_fault, find, quantity)
+        for metric in FaultEffect.metrics():
+            if metric.compared is not None and metric.compared.of_run:
+                quantity = metric.compared_quantity
+                title = f"all flows: {metric.title}"
+                yield name, title, quantity.unit, partial(_of_all_flows, find, quantity)
 
 
 def _of_fault(find: FindFault, quantity: Quantity, summary: Summary) -> Value:
     """The number of a fault; None if the run does not have the fault, or if it affected no flow."""
     fault = find(summary)
     return None if fault is None or not fault.flows_affected else quantity.of(fault)
+
+
+def _of_all_flows(find: FindFault, quantity: Quantity, summary: Summary) -> Value:
+    """The same of the fault's effect on all flows together."""
+    fault = find(summary)
+    whole = fault.run if fault is not None and fault.flows_affected else None
+    return None if whole is None else quantity.of(whole)

@@ -46,6 +46,7 @@ class Kind(Enum):
     I32 = ("i", "<i4", "Int32")
     I64 = ("q", "<i8", "Int64")
     U32 = ("I", "<u4", "UInt32")
+    F64 = ("d", "<f8", "Float64")
     BOOL = ("?", "?", "Boolean")
     WORD = ("H", "<u2", "String")
 
@@ -67,7 +68,7 @@ class Table:
         columns: its columns in order.
     """
 
-    def __init__(self, name: str, **columns: Kind) -> None:
+    def __init__(self, name: str, /, **columns: Kind) -> None:
         """Declare a table; its first column is `t`, the time of what a row records."""
         self.name = name
         self.columns = {"t": Kind.TIME, **columns}
@@ -210,6 +211,15 @@ CONTROL_DILATION = 100_000
 """From this dilation on control packets are recorded: a person can follow them, and they are few
 enough in a second."""
 
+ALGORITHM = Table(
+    "algorithm", flow=Kind.I32, key=Kind.WORD, kind=Kind.WORD, name=Kind.WORD, value=Kind.F64
+)
+"""What a class of the user's own records (docs/algorithms.md); only of runs with such a class.
+
+`key`: that of the transport, `spray` or `congestion`. `kind`: `event`, or `count`, whose value is
+the sum so far: a row when it has changed since the last sample.
+"""
+
 QUEUES = Table(
     "queues",
     direction=Kind.WORD,
@@ -225,6 +235,9 @@ The counters are cumulative; `dropped` counts the drops of the full queue.
 
 TABLES = tuple(declared for declared in vars().values() if isinstance(declared, Table))
 """Every table above."""
+
+OF_SOME_RUNS = frozenset({CONTROL, ALGORITHM})
+"""Tables that most runs do not have: a run without such rows has no file."""
 
 TABLE_OF_NAME = {table.name: table for table in TABLES}
 
@@ -383,7 +396,7 @@ def write_tables(raw_directory: Path, run_directory: Path, t0_ns: int) -> None:
     """Write every table's Parquet file from the raw files of all processes.
 
     A table that nobody recorded becomes a file without rows, so that readers find all of them; but
-    for `CONTROL`, which most runs do not have.
+    for those that most runs do not have.
     """
     from testbed.results.analysis.delivery import with_starts  # noqa: PLC0415 - as Polars
 
@@ -391,7 +404,7 @@ def write_tables(raw_directory: Path, run_directory: Path, t0_ns: int) -> None:
     frames = {}
     for table in TABLES:
         paths = sorted(raw_directory.glob(f"*.{table.name}{RAW_SUFFIX}"))
-        if table is CONTROL and not paths:
+        if table in OF_SOME_RUNS and not paths:
             continue
         frames[table] = to_frame(paths, table, t0_ns)
     frames[COMPLETIONS] = with_starts(frames[COMPLETIONS], frames[TRANSMISSIONS])

@@ -30,7 +30,14 @@ from testbed.model.units import NS_PER_S
 from testbed.model.workload import Program, members
 from testbed.results.analysis.delivery import by_flow
 from testbed.results.forked import require_threads
-from testbed.results.records import ARRIVALS, COMPLETIONS, CONTROL, TABLES, TRANSMISSIONS, Table
+from testbed.results.records import (
+    ARRIVALS,
+    COMPLETIONS,
+    OF_SOME_RUNS,
+    TABLES,
+    TRANSMISSIONS,
+    Table,
+)
 
 
 @dataclass(frozen=True)
@@ -283,8 +290,8 @@ def _lines(path: Path) -> list[str]:
 def _table(directory: Path, table: Table) -> pl.DataFrame:
     """Read a table of a run, in order of time.
 
-    Runs of earlier versions have no table of control packets, or one with fewer columns. It has no
-    rows then, as nothing is measured of it.
+    One that most runs do not have, or that an earlier version has with fewer columns, has no rows
+    then, as nothing is measured of it.
     """
     path = directory / table.file
     found, expected, remedy = "", "a table of the run", ""
@@ -299,6 +306,6 @@ def _table(directory: Path, table: Table) -> pl.DataFrame:
             return frame
         found = f"no column {few(sorted(missing))}"
         expected, remedy = "a table of this version", "make the run again"
-    if table is CONTROL:
+    if table in OF_SOME_RUNS:
         return pl.DataFrame(schema=table.frame_schema())
     raise InputError.of(str(path), found, expected, remedy)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from testbed.model.errors import InputError, similar_word
 from testbed.model.run_files.layout import FIGURES, LOGS, MANIFEST, RAW, RUN, SUMMARY
-from testbed.results.records import CONTROL, TABLES
+from testbed.results.records import OF_SOME_RUNS, TABLES
 from testbed.results.whole_file import write_file
 from testbed.rights import acting_for
 
@@ -96,7 +96,7 @@ class RunDirectory:
         """Whether the run's records are whole, so that they can be analysed (again)."""
         if self.finished or not (self.path / RUN).is_file():
             return self.finished
-        tables = (self.path / table.file for table in TABLES if table is not CONTROL)
+        tables = (self.path / table.file for table in TABLES if table not in OF_SOME_RUNS)
         return (self.path / RAW).is_dir() or all(table.is_file() for table in tables)
 
     def remove(self) -> None:

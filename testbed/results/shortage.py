@@ -61,11 +61,6 @@ def _names(text: str, *numbers: int) -> bool:
     return any(os.strerror(number) in text for number in numbers)
 
 
-def has_no_space(error: BaseException) -> bool:
-    """Whether an error says that a file system is full, here or on another machine."""
-    return _names(str(error), *_NO_SPACE)
-
-
 def is_full(directory: Path) -> bool:
     """Whether the file system of a directory is full."""
     try:

@@ -28,6 +28,7 @@ from testbed.runs.job import DRAWN, UNDRAWN, Form, How
 from testbed.sandbox.processes import ENDING_SIGNALS, signals_handled
 
 if TYPE_CHECKING:
+    from testbed.emulation.experiment.script import Script
     from testbed.model.fabric.topology import Topology
     from testbed.model.progress import Progress
     from testbed.model.scenario import Scenario
@@ -68,6 +69,7 @@ def make(
     watch: Watch | None = None,
     warn: Warn = to_stderr,
     screen: int | None = None,
+    script: "Script | None" = None,
 ) -> "Result":
     """Make a run, in this process, and analyse it.
 
@@ -81,6 +83,7 @@ def make(
         watch: goes on meanwhile.
         warn: called with what may spoil it.
         screen: a descriptor to which what programs of an emulated run print goes, too.
+        script: commands of the prompt, in place of the programs of an emulated run.
 
     Raises:
         InputError: `results` cannot be written to, or code of the user's own is wrong.
@@ -105,7 +108,8 @@ def make(
             captured, late = links_named(scenario.topology, how.pcap), how.stop_if_late
             with _telling_of_another(warn):
                 outside.run_experiment(
-                    Experiment(scenario, directory.path, captured, onlooker, late, screen), progress
+                    Experiment(scenario, directory.path, captured, onlooker, late, screen, script),
+                    progress,
                 )
                 for alone, place, told in _runs_alone(directory.path, scenario, form, progress):
                     outside.run_experiment(Experiment(alone, place, stop_if_late=late), told)

@@ -14,17 +14,16 @@ from typing import TYPE_CHECKING, Any
 from testbed.model.errors import InputError
 from testbed.model.files.scenarios import Dilation
 from testbed.model.scenario import Scenario
-from testbed.model.summary.scopes import SCOPES
+from testbed.model.summary.scopes import SCOPES, number_of
 from testbed.results.comparison import Row, compare, group_of
 from testbed.results.run_directory import TIME_FORMAT, new_directory
-from testbed.runs.campaign import Place, series_made
 from testbed.runs.finding import run_meant
 from testbed.runs.job import SLOWED, UNDRAWN, error_of, planned_run
 from testbed.runs.making import make, require_makeable
 from testbed.runs.many import RetryPolicy, made_here
 from testbed.runs.result import Result
 from testbed.runs.scenarios import checked, plain
-from testbed.runs.series import SeriesPlan, plan_series
+from testbed.runs.series import Place, SeriesPlan, plan_series, series_made
 from testbed.runs.store import Store
 
 if TYPE_CHECKING:
@@ -84,7 +83,7 @@ def emulate(
     run = planned_run(emulated, "emulated", "run", name=emulated.name)
     stamp = datetime.now().astimezone().strftime(TIME_FORMAT)
     directory = new_directory(Path(results) / emulated.name, f"{PREFIX}{stamp}")
-    (result,) = made_here([run], Store(directory), retry=_until_trusted(attempts))
+    (result,) = made_here([run], Store(directory), retry=until_trusted(attempts))
     return result
 
 
@@ -104,11 +103,9 @@ def _with_seed(scenario: Scenario, seed: int | None) -> Scenario:
     return scenario if seed is None else checked(scenario, {"seed": seed})
 
 
-def _until_trusted(attempts: int) -> RetryPolicy:
+def until_trusted(attempts: int) -> RetryPolicy:
+    """Make an emulated run again, slower, until it can be trusted, so often at most in all."""
     return RetryPolicy(factors=SLOWED[:attempts], stop_if_late=False)
-
-
-_SCOPES = ("flows", "faults", "operations", "jobs")
 
 
 @dataclass(frozen=True)
@@ -270,7 +267,7 @@ def sweep(
         "emulated" if emulated else "simulated",
         Place(Path(results)),
         how=UNDRAWN,
-        retry=_until_trusted(attempts),
+        retry=until_trusted(attempts),
     ) as made:
         pass
     runs = dict[int, list[Result]]()
@@ -288,14 +285,8 @@ def sweep(
 
 def _metrics(run: Result) -> dict[str, float | None]:
     """The metrics of a run, one number each."""
-    values: dict[str, float | None] = {}
-    for scope in _SCOPES:
-        groups = getattr(run.summary, scope)
-        for key, quantity in SCOPES[scope].quantities.items():
-            numbers = [n for group in groups if (n := quantity.of(group)) is not None]
-            number = quantity.metric.combine(numbers)
-            values[f"{scope}.{key}"] = None if number is None or not numbers else float(number)
-    return values
+    names = (f"{scope}.{key}" for scope in SCOPES for key in SCOPES[scope].quantities)
+    return {name: number_of(run.summary, name) for name in names}
 
 
 def _scalar(value: Any) -> Any:

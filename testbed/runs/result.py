@@ -10,20 +10,13 @@ from typing import TYPE_CHECKING, Self
 from testbed.model.run_files.layout import MANIFEST, REPORT, SUMMARY
 from testbed.model.scenario import Scenario
 from testbed.model.summary import State, Summary
-from testbed.model.summary.metric import MetricGroup
+from testbed.model.summary.scopes import SCOPES
 
 if TYPE_CHECKING:
     import polars as pl
 
     from testbed.results.analysis.fault_metrics import FlowTables
     from testbed.results.run_data import RunData
-
-_GROUPS = (
-    ("flows", "flows"),
-    ("faults", "faults"),
-    ("operations", "operations"),
-    ("jobs", "jobs"),
-)
 
 
 @dataclass(frozen=True)
@@ -151,14 +144,15 @@ class Result:
     def metrics(self) -> "pl.DataFrame":
         """Every number of the summary, a row each.
 
-        Columns: `scope` (run, flows, faults, operations, jobs), `of` (which one),
+        Columns: `scope` (a key of `expect:`, such as run, flows or faults), `of` (which one),
         `metric`, `unit`, `value` (null: not measured; inf: it never happened).
         """
         import polars as pl
 
         rows = [
-            (scope, of, quantity.key, quantity.unit.symbol, _number(quantity.of(group)))
-            for scope, of, group in self._groups()
+            (key, of, quantity.key, quantity.unit.symbol, _number(quantity.of(group)))
+            for key, scope in SCOPES.items()
+            for of, group in scope.found(self.summary)
             for quantity in type(group).quantities()
         ]
         columns = {
@@ -209,14 +203,6 @@ class Result:
 
         analyse(self.directory, drawn=True)
         return self.directory / REPORT
-
-    def _groups(self) -> Iterator[tuple[str, str, MetricGroup]]:
-        summary = self.summary
-        yield "run", "", summary
-        yield "run", "", summary.integrity
-        for scope, attribute in _GROUPS:
-            for group in getattr(summary, attribute):
-                yield scope, str(getattr(group, "name", "")), group
 
     def __repr__(self) -> str:
         """The run's name and verdict."""

@@ -3,7 +3,6 @@
 engine    a heap of events
 packet    what crosses the fabric
 link      one direction of a link: a port with its queues, and the wire behind it
-wire      what faults do to the packets on a wire
 fabric    the directions of a topology, and the routes over them
 host      the rounds of one host's queue pairs
 faults    the faults of the timeline, and their records
@@ -14,8 +13,7 @@ run       a scenario from beginning to end, into a run directory
 from testbed.sim.engine import Engine
 from testbed.sim.fabric import Fabric, Timing
 from testbed.sim.link import LinkDirection
-from testbed.sim.outcome import SimulationOutcome
-from testbed.sim.run import Simulation, simulate
+from testbed.sim.run import Simulation, SimulationOutcome, simulate
 
 __all__ = [
     "Engine",

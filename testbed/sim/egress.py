@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from testbed.host.port_scheduler import PortScheduler
+from testbed.host.rounds import PortScheduler
 from testbed.model.fabric.addressing import path_of_ev
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology

@@ -50,9 +50,9 @@ class Host(Event):
         topology = plan.scenario.topology
         self.plan = plan
         self.deliver: Deliver = self.receive
-        stack = sans_io_stack(plan)
         round_ns = max(topology.propagation_rtt_ns // SIMULATED_ROUNDS_PER_RTT, 1)
         self.egress = Egress(topology, plan.host, engine, fabric, hosts, round_ns)
+        stack = sans_io_stack(plan, self.egress.ports, tables)
         self.traffic = Traffic(plan, stack, block, tables, self.egress.send, engine.now_ns)
         self._sealed = plan.sealed
         self._engine = engine

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
-from testbed.host.port_scheduler import OUTER_BYTES
+from testbed.host.rounds import OUTER_BYTES
 from testbed.mrc import Datagram
 from testbed.mrc.constants import ECT0
 from testbed.mrc.wire.codec import sealed_trailer

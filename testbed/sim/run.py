@@ -1,8 +1,9 @@
 """A scenario in virtual time, from beginning to end."""
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,13 +16,13 @@ from testbed.model.errors import InputError, Problem
 from testbed.model.fabric.addressing import nic_address
 from testbed.model.fabric.names import ends_at_host
 from testbed.model.fabric.topology import PAYLOAD_MTU
-from testbed.model.faults.record import FAULTS
+from testbed.model.faults.record import FAULTS, FaultRecord
 from testbed.model.flows import base_rtt_flow, flows_of
 from testbed.model.operator.commands import Command, host_of
 from testbed.model.progress import Progress
 from testbed.model.run_files.layout import MANIFEST, RAW, RUN
 from testbed.model.run_files.manifest import Manifest
-from testbed.model.run_files.run import RunRecord, bin_width_s
+from testbed.model.run_files.run import FlowRecord, LinkCounts, RunRecord, bin_width_s
 from testbed.model.scenario import Scenario
 from testbed.model.transport import KernelTransport
 from testbed.model.units import NEVER_NS, NS_PER_S
@@ -34,10 +35,33 @@ from testbed.sim.fabric import Fabric, Timing
 from testbed.sim.faults import FaultInjection
 from testbed.sim.host import Host
 from testbed.sim.mapper import SimulatedAgents
-from testbed.sim.outcome import SimulationOutcome
 
 if TYPE_CHECKING:
     from testbed.model.fabric.nodes import Node
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationOutcome:
+    """The outcome of a simulated run.
+
+    Attributes:
+        t0_ns: when the workload started, in virtual time.
+        base_rtt_ns: from handing a full packet to a port to processing its SACK, idle fabric.
+        duration_ns: the duration of the workload.
+        flows: the record of every flow.
+        faults: the record of every fault that took effect.
+        counts: the counters of every link direction in use, by its name.
+        packet_hops: the number of packets times the link directions that they crossed.
+    """
+
+    t0_ns: int
+    base_rtt_ns: int
+    duration_ns: int
+    flows: tuple[FlowRecord, ...]
+    faults: tuple[FaultRecord, ...]
+    counts: Mapping[str, LinkCounts]
+    packet_hops: int
+
 
 SETTLE_RTTS = 2
 """Round trips between the measurement of the base RTT and the start."""

@@ -10,10 +10,10 @@ import pytest
 from testbed.emulation.experiment.capacity import Capacity
 from testbed.model.faults.kinds import Blackhole
 from testbed.model.scenario import Scenario
+from testbed.studies.bench import agreement
+from testbed.studies.bench.agreement import Compared, RunFigures, scenarios, table
 from testbed.studies.bench.measure import Setting
 from testbed.studies.bench.runs import at_fitting_dilation
-from testbed.studies.bench.simulated import agreement
-from testbed.studies.bench.simulated.agreement import Compared, RunFigures, scenarios, table
 
 if TYPE_CHECKING:
     from testbed.runs.result import Result

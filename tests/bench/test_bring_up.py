@@ -12,8 +12,8 @@ from testbed.emulation.fabric.netlink import requests
 from testbed.emulation.fabric.netlink.requests import Interface
 from testbed.emulation.fabric.netlink.socket import Netlink
 from testbed.sandbox import namespaces
-from testbed.studies.bench.fabric import bring_up, stock
-from testbed.studies.bench.fabric.bring_up import Built, per_link
+from testbed.studies.bench import bring_up
+from testbed.studies.bench.bring_up import Built, per_link
 from testbed.studies.bench.measure import Measurement, Setting
 from tests.sandbox import run_in_sandbox
 
@@ -27,8 +27,8 @@ def _builds_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return measure()
 
     monkeypatch.setattr(bring_up, "in_sandbox", call)
-    monkeypatch.setattr(stock, "batches_up_s", lambda _: 0.1)
-    monkeypatch.setattr(stock, "mininet_up_s", lambda _: 2.2)
+    monkeypatch.setattr(bring_up, "batches_up_s", lambda _: 0.1)
+    monkeypatch.setattr(bring_up, "mininet_up_s", lambda _: 2.2)
 
 
 def _measured(tmp_path: Path) -> dict[str, Measurement]:

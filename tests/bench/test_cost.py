@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from testbed.studies.bench.cost import costs
 from testbed.studies.bench.measure import Setting
-from testbed.studies.bench.simulated.cost import costs
-from testbed.studies.bench.simulated.simulator import permutation
+from testbed.studies.bench.simulator import permutation
 
 pytestmark = pytest.mark.simulated
 

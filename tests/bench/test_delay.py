@@ -8,8 +8,7 @@ import pytest
 
 from testbed.emulation.experiment.capacity import Capacity
 from testbed.model.scenario import Scenario
-from testbed.studies.bench import runs
-from testbed.studies.bench.fabric import delay
+from testbed.studies.bench import emulated, runs
 from testbed.studies.bench.measure import Setting
 
 QUICK = Capacity(endpoint_ns=20_000, link_ns=2_000, cpus=8, lag_ns=100_000)
@@ -27,14 +26,14 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[Scenario]:
         run = SimpleNamespace(data=None)
         return [SimpleNamespace(run=run, trusted=scenario.seed != 2) for scenario in requested]
 
-    monkeypatch.setattr(delay, "make_runs", make_runs)
-    monkeypatch.setattr(delay, "_errors", lambda _data: (0.0, 0.0))
+    monkeypatch.setattr(emulated, "make_runs", make_runs)
+    monkeypatch.setattr(emulated, "_errors", lambda _data: (0.0, 0.0))
     return scenarios
 
 
 def _measure(tmp_path: Path, repeats: int = 1) -> dict[str, tuple[float, ...]]:
     setting = Setting(repeats, tmp_path, lambda _what: None)
-    return {figure.name: figure.samples for figure in delay.delay(setting)}
+    return {figure.name: figure.samples for figure in emulated.delay(setting)}
 
 
 @pytest.mark.parametrize(("capacity", "dilation"), [(QUICK, 10_000), (LATE, 20_000)])

@@ -6,8 +6,8 @@ import pytest
 
 from testbed.model.errors import InputError, MachineError
 from testbed.model.files.matrices import read_matrix
-from testbed.studies.bench.simulated import htsim
-from testbed.studies.bench.simulated.simulator import permutation
+from testbed.studies.bench import htsim
+from testbed.studies.bench.simulator import permutation
 
 SCENARIO = permutation(2, 2, seed=1)
 
@@ -29,13 +29,6 @@ def test_the_matrix_is_one_that_the_testbed_reads_too(tmp_path: Path) -> None:
     pairs = [(src, dst) for src, dst, _ in SCENARIO.flows]
     assert read == pairs
     assert {src for src, _ in pairs} == set(hosts)
-
-
-def test_the_fabric_has_the_rate_and_the_delay_of_the_topology() -> None:
-    text = htsim.topology_text(SCENARIO)
-    assert "Nodes 4\nTiers 2\nPodsize 4\n" in text
-    assert text.count("Downlink_speed_Gbps 100\n") == 2
-    assert text.count(f"Downlink_Latency_ns {SCENARIO.topology.one_way_ns(3) // 4}\n") == 2
 
 
 def test_the_ends_of_all_flows_are_read(tmp_path: Path) -> None:

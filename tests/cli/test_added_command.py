@@ -27,7 +27,7 @@ def test_a_subcommand_is_a_module_and_a_line(tmp_path: Path) -> None:
     (package / "cli/heartbeat.py").write_text(HEARTBEAT)
     command_line = package / "cli/__init__.py"
     text = command_line.read_text()
-    before = "from testbed.cli.lab import"
+    before = "from testbed.cli.operating import"
     text = text.replace(before, f"from testbed.cli.heartbeat import heartbeat\n{before}")
     command_line.write_text(text.replace("(doctor, clean),", "(doctor, clean, heartbeat),"))
 

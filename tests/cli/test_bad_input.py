@@ -748,22 +748,66 @@ def test_wrong_workloads(call: Call, workload: str, messages: list[str]) -> None
         ),
         ("Nodes 8\nConnections 1\n0->4 start 1e99 size 9\n", ["bad.cm:3:", "a start before"]),
         ("Connections 1\n0->4 start 0 size 9\n", ["bad.cm: expected a line Nodes with"]),
-        ("Nodes 8\nConnections 1\n0->4 trigger 1 size 5\n", ["triggers are not supported"]),
         (
-            (
-                "Nodes 8\nConnections 1\nTriggers 1\n"
-                "0->4 id 1 start 0 size 5 send_done_trigger 1\ntrigger id 1 oneshot\n"
-            ),
+            "Nodes 8\nConnections 1\n0->4 trigger 1 size 5\n",
+            ["bad.cm:3: workload.matrix[0].trigger: found trigger 1, which is not described"],
+        ),
+        (
+            "Nodes 8\nConnections 1\nTriggers 1\n0->4 trigger 1 size 5\ntrigger id 1 oneshot\n",
             [
                 (
-                    "error: bad.cm:3: found Triggers 1 (and 2 more such lines), expected transfers "
-                    "that all begin at a time (start): triggers are not supported\n"
+                    "bad.cm:4: workload.matrix[0]: found h0 to h4, which never begins: it waits "
+                    "for trigger 1, which needs 1 transfers that are done, and has 0"
                 )
             ],
         ),
         (
-            "Nodes 8\nConnections 0\nfailure switch_type TOR switch_id 1 link_id 1\n",
-            ["bad.cm:3:", "no failures: faults are set in the scenario, in timeline"],
+            (
+                "Nodes 8\nConnections 2\nTriggers 2\n0->4 trigger 1 size 5 send_done_trigger 2\n"
+                "0->5 trigger 2 size 5 send_done_trigger 1\n"
+                "trigger id 1 oneshot\ntrigger id 2 oneshot\n"
+            ),
+            [
+                (
+                    "bad.cm:4: workload.matrix[0]: found h0 to h4, which never begins (and 1 "
+                    "more): it waits for trigger 1, expected transfers that begin in the end"
+                ),
+                "remedy: give one of those that wait for one another a start",
+            ],
+        ),
+        (
+            "Nodes 8\nConnections 1\n0->4 start 5 trigger 1 size 5\n",
+            ["bad.cm:3: found 0->4 start 5 trigger 1 size 5, expected a start or a trigger, not "],
+        ),
+        (
+            "Nodes 8\nConnections 0\nTriggers 1\ntrigger id 1 oneshot barrier\n",
+            ["bad.cm:4:", "expected an id and one of oneshot, multishot, barrier"],
+        ),
+        (
+            "Nodes 8\nConnections 1\nTriggers 2\n0->4 start 0 size 5\ntrigger id 1 oneshot\n",
+            ["bad.cm: found Triggers 2, expected the number of triggers, 1"],
+        ),
+        (
+            (
+                "Nodes 8\nConnections 1\nTriggers 2\n0->4 start 0 size 5\n"
+                "trigger id 1 oneshot\ntrigger id 1 barrier\n"
+            ),
+            ["bad.cm:6: workload.triggers[1].id: found trigger 1 a second time"],
+        ),
+        (
+            "Nodes 8\nConnections 0\nFailures 1\nfailure switch_type CORE switch_id 1 link_id 1\n",
+            ["bad.cm:4: found CORE in failure", "expected TOR or AGG: the fabric has two tiers"],
+        ),
+        (
+            "Nodes 8\nConnections 0\nFailures 1\nfailure switch_type TOR switch_id 1\n",
+            ["bad.cm:4:", "a line such as failure switch_type TOR switch_id 0 link_id 1"],
+        ),
+        (
+            (
+                "Nodes 8\nConnections 1\nFailures 1\n0->4 start 0 size 9\n"
+                "failure switch_type TOR switch_id 1 link_id 99\n"
+            ),
+            ["bad.cm:5: timeline[0].target: found p0_t0_1--p0_t1_99"],
         ),
         ("Nodes 8\nConnections 1\n0->4 start -1 size 5\n", ["bad.cm:3:", "a line such as"]),
         ("Nodes 8\nConnections 1\n0->4 start 0 size 5.5\n", ["bad.cm:3:", "a line such as"]),
@@ -791,7 +835,10 @@ def test_wrong_workloads(call: Call, workload: str, messages: list[str]) -> None
             "Nodes 8\nConnections 5000\n"
             + "".join(f"0->1 start 0 size 9 w{i} 1\n" for i in range(5000)),
             [
-                "(and 4,999 more such lines), expected one of start, size, id, prio, msg\n",
+                (
+                    "(and 4,999 more such lines), expected one of start, size, id, prio, msg, "
+                    "trigger, send_done_trigger, recv_done_trigger\n"
+                ),
             ],
         ),
         ("\N{GREEK SMALL LETTER ALPHA}", ["bad.cm:1: found \N{GREEK SMALL LETTER ALPHA}, expe"]),
@@ -825,7 +872,8 @@ def test_what_is_wrong_with_a_matrix_is_one_message_for_each_cause(call: Call) -
     Path("big.cm").write_text(f"Nodes 8\nConnections 100\n{words}")
     assert call("validate", "./x.yaml").err == (
         "error: big.cm:3: found speed in 0->1 start 0 size 9 speed 1 (and 49 more such lines), "
-        "expected one of start, size, id, prio, msg\n"
+        "expected one of start, size, id, prio, msg, trigger, send_done_trigger, "
+        "recv_done_trigger\n"
         "error: big.cm:4: found id x in 0->1 id x start 0 size 1 (and 49 more such lines), "
         "expected a line such as 0->4 start 0 size 2000000\n"
     )

@@ -86,7 +86,7 @@ def test_a_part_is_added_by_a_module_and_a_row(call: Call, monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, module.__name__, module)
     row = BenchPart("how fast it beats", "heart_beat", most_repeats=3, root=False)
     monkeypatch.setattr(parts, "PARTS", {**PARTS, "heart-beat": row})
-    assert "heart-beat   how fast it beats" in call("bench", "--list").out
+    assert "heart-beat     how fast it beats" in call("bench", "--list").out
     done = call("bench", "heart-beat", "--json")
     assert done.status == ExitStatus.AS_EXPECTED
     (figure,) = json.loads(done.out)

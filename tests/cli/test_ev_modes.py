@@ -20,7 +20,7 @@ def _nothing_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
     def build(*_: object) -> int:
         raise AssertionError("it was built")
 
-    monkeypatch.setattr("testbed.emulation.ev_modes.trial.run", build)
+    monkeypatch.setattr("testbed.emulation.ev_modes.run", build)
 
 
 @pytest.mark.parametrize(

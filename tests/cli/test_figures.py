@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.cli.figures import seed_counts
 from testbed.runs.job import FORMS, Form
+from testbed.studies.paper.commands import seed_counts
 from testbed.studies.paper.figure import Overrides
 from testbed.studies.paper.planning import plan, select_figures, setup_of
 

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from testbed import scenario as scenario_of_python
+from testbed.cli.replay import _write_scenario
 from testbed.live.history import as_files
 from testbed.model.errors import InputError
 from testbed.model.file_names import NOT_USABLE
@@ -155,6 +156,31 @@ def test_two_files_of_one_name_are_saved_apart() -> None:
     text, code = as_files(content)
     assert code == {"mine.py": "1", "mine-2.py": "2"}
     assert yaml.safe_load(text)["transport"] == {"spray": "mine.py:A", "congestion": "mine-2.py:B"}
+
+
+def test_a_class_is_saved_with_its_parameters_and_what_it_imports(call: Call) -> None:
+    codes = {
+        key: OwnCode(
+            file=f"{key}/mine.py",
+            name="Mine",
+            source=f"import near  # {key}\n{SOURCE.replace('seed', 'seed, a=1')}",
+            modules={"near": key},
+            parameters={"a": 2},
+        ).model_dump()
+        for key in ("spray", "congestion")
+    }
+    text, code = as_files({"transport": codes})
+    assert yaml.safe_load(text)["transport"] == {
+        "spray": {"class": "mine.py:Mine", "a": 2},
+        "congestion": {"class": "code-2/mine.py:Mine", "a": 2},
+    }
+    assert {*code} == {"mine.py", "near.py", "code-2/mine.py", "code-2/near.py"}
+    _write_scenario(Path("saved.yaml"), BASE, code)
+    Path("saved.yaml").write_text(f"{BASE}transport: {{spray: {{class: mine.py:Mine, a: 2}}}}\n")
+    called = call("validate", "./saved.yaml")
+    assert called.status == 0, called.err
+    assert "transport.spray: mine.py:Mine, near.py" in called.out
+    assert Path("code-2/near.py").read_text() == "congestion"
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"name": "x"}', "\xff"])

@@ -45,9 +45,11 @@ def _summary(**changes: Any) -> Summary:
         transport="mrc",
         goodput_run_bps=37_416_000,
         undamaged_bps=38e6,
+        ideal_run_bps=38e6,
         attainable_run_bps=38e6,
         ports_bps=38e6,
         ports_fraction=0.985,
+        ideal_fraction=0.985,
         run_fraction=0.985,
         packets_sent=11_000,
         packets_lost=17,
@@ -133,9 +135,10 @@ def test_a_run_shows_its_figures_and_where_the_rest_is(call: Call, play: Play) -
     assert directory.name.endswith("-1")
     rows = [line[1:-1].split("│") for line in called.out.splitlines()]
     cells = [[cell.strip() for cell in row] for row in rows]
-    assert ["h0 -> h4", "37.42 Mbit/s", "98.5%", "17", "19"] in cells
+    assert ["h0 -> h4", "37.42 Mbit/s", "98.5%", "98.5%", "17", "19"] in cells
     name = "blackhole p0_t0_0--p0_t1_1"
-    assert [name, "detection, first EV", "196 ms", "1.5", "19.6 us"] in cells
+    assert [name, "level in force, of ideal split", "-", "", ""] in cells
+    assert ["", "detection, first EV", "196 ms", "1.5", "19.6 us"] in cells
     assert ["", "stall", "262 ms", "2", "26.2 us"] in cells
     assert ["", "recovery", "-", "-", "-"] in cells
     assert ["", "deficit", "", "0.25", ""] in cells
@@ -292,7 +295,7 @@ def test_more_messages_than_memory_holds(
     call: Call, play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     play()
-    monkeypatch.setattr("testbed.runs.room.buffer_bytes", lambda _: 1 << 60)
+    monkeypatch.setattr("testbed.runs.fitting.buffer_bytes", lambda _: 1 << 60)
     called = call("run", "link-failure")
     assert called.status == 3
     assert "or a smaller message_size or depth" in called.err

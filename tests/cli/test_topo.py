@@ -1,10 +1,13 @@
 """`testbed topo`: what it writes, and what it refuses."""
 
+import errno
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from testbed.exports import FORMS
 from testbed.model.files.topologies import load_topology
 
 from .conftest import Call
@@ -73,3 +76,38 @@ def test_what_cannot_be_written_or_drawn(call: Call) -> None:
     called = call("topo", "x.yaml")
     assert called.status == 2
     assert "found 2097152 links, expected at most 20000 links" in called.err
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_export_is_a_directory_of_files(call: Call, form: str) -> None:
+    called = call("topo", "clos-tiny", "--export", form, "out")
+    written = [path for path in Path("out").rglob("*") if path.is_file()]
+    things = "files" if len(written) > 1 else "file"
+    assert (called.status, called.out) == (0, f"wrote {len(written)} {things} to out\n")
+    assert not any(path.name.startswith(".") for path in Path().iterdir())
+
+
+def test_an_export_that_is_refused_leaves_nothing(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def disk_full(_: object) -> Iterator[tuple[str, str]]:
+        yield "a.sh", "true\n"
+        raise OSError(errno.ENOSPC, "full")
+
+    Path("there").mkdir()
+    Path("there/file").touch()
+    text = "name: x\nplanes: 8\nt0_per_plane: 512\nt1_per_plane: 256\nhosts_per_t0: 256\n"
+    Path("x.yaml").write_text(text)
+    for arguments, message in (
+        (("clos-tiny", "--export", "linx", "out"), "--export: found linx, expected one of contain"),
+        (("clos-tiny", "--export", "linux", "there"), "expected a new or empty directory"),
+        (("clos-tiny", "--export", "linux", "nowhere/out"), "expected a new or empty directory"),
+        (("x.yaml", "--export", "linux", "out"), "found 2097152 links, expected at most 100000"),
+    ):
+        called = call("topo", *arguments)
+        assert called.status == 2
+        assert message in called.err
+    monkeypatch.setitem(FORMS, "linux", disk_full)
+    assert call("topo", "clos-tiny", "--export", "linux", "out").status == 3
+    assert {path.name for path in Path().iterdir()} == {"there", "x.yaml"}
+    assert [path.name for path in Path("there").iterdir()] == ["file"]

@@ -5,13 +5,16 @@ from typing import Any
 
 import pytest
 
-from testbed.emulation.controller.actuators import openflow
-from testbed.emulation.controller.actuators.openflow import OpenFlowActuator
-from testbed.emulation.controller.actuators.state import FaultError, LinkImpairments
+from testbed.emulation.controller import actuators
+from testbed.emulation.controller.actuators import (
+    FaultError,
+    LinkImpairments,
+    OpenFlowActuator,
+)
 from testbed.emulation.controller.places import Places
 from testbed.emulation.controller.plan import DROP_PRIORITY, WIRE_PRIORITY
 from testbed.emulation.fabric.layout import Layout
-from testbed.emulation.fabric.openvswitch.switch import wires_of
+from testbed.emulation.fabric.openvswitch import wires_of
 from testbed.model.faults.impairment import Impairment
 from tests.controller.test_plan import FABRIC_LINK, TINY
 from tests.controller.test_timeline import VirtualClock
@@ -98,7 +101,7 @@ def switch(monkeypatch: pytest.MonkeyPatch) -> FakeSwitch:
         fake.calls.append("count")
         return fake.forwarded[0], fake.forwarded[1]
 
-    monkeypatch.setattr(openflow, "forwarded_packets", forwarded)
+    monkeypatch.setattr(actuators, "forwarded_packets", forwarded)
     return fake
 
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from testbed.emulation.controller import ControllerPlan, ControllerProcess
+from testbed.emulation.controller.plan import ControllerPlan
+from testbed.emulation.controller.process import ControllerProcess
+from testbed.emulation.fabric import openvswitch
 from testbed.emulation.fabric.fabric import Fabric
-from testbed.emulation.fabric.openvswitch import availability
-from testbed.emulation.fabric.openvswitch.availability import available
-from testbed.emulation.fabric.openvswitch.switch import OpenVSwitch
+from testbed.emulation.fabric.openvswitch import OpenVSwitch, available
 from testbed.model.errors import RunFailedError
 from testbed.model.faults.kinds import Fault
 from tests.controller.test_plan import FABRIC_LINK, TINY, fault, struck
@@ -224,7 +224,7 @@ def test_a_fault_that_does_not_take_effect_fails_the_run(tmp_path: Path) -> None
 
 def test_open_vswitch_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """With what to install."""
-    monkeypatch.setattr(availability, "find_programs", lambda: ({}, ["ovs-vswitchd"]))
+    monkeypatch.setattr(openvswitch, "find_programs", lambda: ({}, ["ovs-vswitchd"]))
     open_vswitch = available()
     assert open_vswitch.datapath is None
     assert "ovs-vswitchd" in open_vswitch.reason

@@ -22,7 +22,7 @@ from pydantic import TypeAdapter
 from testbed.emulation.controller.plan import choose_wires
 from testbed.emulation.fabric.link_model import link_model
 from testbed.emulation.fabric.link_model.link_model import LinkModel
-from testbed.emulation.fabric.openvswitch.availability import available
+from testbed.emulation.fabric.openvswitch import available
 from testbed.model.fabric import addressing
 from testbed.model.fabric.names import link_of
 from testbed.model.faults.impairment import HEALTHY, Impairment, combined

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from testbed.emulation.controller.operator import REPLY_TIMEOUT_S, OperatorCommands
+from testbed.emulation.controller.live import REPLY_TIMEOUT_S, OperatorCommands
 from testbed.model.errors import Problem
 from testbed.model.files.topologies import load_topology
 from testbed.model.units import NS_PER_S

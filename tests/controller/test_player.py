@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from testbed.emulation.controller._ryu import HubClock, hub
-from testbed.emulation.controller.actuators.state import Effect
+from testbed.emulation.controller.actuators import Effect
 from testbed.emulation.controller.plan import ControllerPlan
 from testbed.emulation.controller.player import FaultPlayer
 from testbed.model.faults.impairment import Impairment

@@ -1,6 +1,6 @@
 """Waiting for a time, on a clock that only we move."""
 
-from testbed.emulation.controller.actuators.state import SPIN_NS, wait_until
+from testbed.emulation.controller.actuators import SPIN_NS, wait_until
 
 MS = 1_000_000
 

@@ -9,8 +9,8 @@ import pytest
 
 from testbed.emulation.experiment.experiment import Experiment
 from testbed.emulation.experiment.outside import run_experiment
-from testbed.emulation.fabric.openvswitch import availability
-from testbed.emulation.fabric.openvswitch.availability import Availability
+from testbed.emulation.fabric import openvswitch
+from testbed.emulation.fabric.openvswitch import Availability
 from testbed.model.files.scenarios import load_scenario
 from testbed.results.analyse import analyse
 from tests.e2e.conftest import CommandLine
@@ -124,7 +124,7 @@ def _gaps(summary: dict[str, Any]) -> dict[str, int]:
 def _no_open_vswitch(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that seems to have none."""
     hidden = nullcontext(lambda: Availability(None, "hidden"))
-    monkeypatch.setattr(availability, "trial", lambda: hidden)
+    monkeypatch.setattr(openvswitch, "trial", lambda: hidden)
 
 
 @pytest.mark.alone

@@ -14,7 +14,7 @@ from testbed.host.traffic import Connection
 from testbed.model.fabric.nodes import Node
 from testbed.model.files.scenarios import load_scenario
 from testbed.model.run_files.layout import START
-from testbed.model.run_files.raw import OUTCOMES, DeviceOutcome, RunStart
+from testbed.model.run_files.run import OUTCOMES, DeviceOutcome, RunStart
 from testbed.mrc import EvChanged, EvState, Placed, QueuePair
 from testbed.results.records import EV_EVENTS, read_raw
 from testbed.sandbox.channel import Channel

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from testbed.emulation.endpoint.port_monitor import PortMonitor
+from testbed.emulation.endpoint.event_loop import PortMonitor
 from tests.sandbox import run_in_sandbox
 
 pytestmark = [pytest.mark.root, pytest.mark.kernel]

@@ -1,6 +1,6 @@
 """A port is given no more than it can nearly send."""
 
-from testbed.host.port_scheduler import PortScheduler
+from testbed.host.rounds import PortScheduler
 
 RATE_BPS = 8_000_000  # 1 byte a microsecond
 PACKET = 4000

@@ -1,1 +1,1 @@
-"""Tests of `testbed/emulation/ev_modes`."""
+"""Tests of `testbed/emulation/ev_modes.py`."""

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from testbed.emulation.ev_modes.trial import PathRow, Setting, TrialOutcome, default_profile, run
+from testbed.emulation.ev_modes import PathRow, Setting, TrialOutcome, default_profile, run
 from testbed.model.errors import InputError
 from testbed.model.fabric import addressing
-from testbed.model.fabric.ev_mode import EvMode, core_ev
+from testbed.model.fabric.addressing import EvMode, core_ev
 from testbed.model.fabric.ev_set import ExplicitProfile
 from tests.pcapng import read_capture
 

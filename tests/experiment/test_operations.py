@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from testbed.emulation.experiment.operations import ReportedOperations
-from testbed.model.jobs import Job
+from testbed.model.scenario import Job
 from testbed.model.workload import Program
 from testbed.results.records import OPERATIONS, Recorder, raw_path, read_raw
 

@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.emulation.fabric.openvswitch.availability import available
-from testbed.emulation.fabric.openvswitch.flow_cache import FlowCache
-from testbed.emulation.fabric.openvswitch.switch import OpenVSwitch
+from testbed.emulation.fabric.openvswitch import FlowCache, OpenVSwitch, available
 from testbed.model.errors import RunFailedError
 from tests.sandbox import run_in_sandbox
 

@@ -21,7 +21,7 @@ from testbed.emulation.fabric.link_model import link_model
 from testbed.emulation.fabric.link_model.counters import read_sid
 from testbed.emulation.fabric.link_model.link_control import LinkControl
 from testbed.emulation.fabric.netlink.socket import NodeNamespaces
-from testbed.emulation.fabric.ordinary.routes import (
+from testbed.emulation.fabric.ordinary import (
     OrdinaryTraffic,
     dt6_route,
     encap_route,

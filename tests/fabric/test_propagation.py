@@ -10,8 +10,7 @@ import pytest
 from testbed.emulation.fabric.fabric import Fabric
 from testbed.emulation.fabric.link_model import link_model
 from testbed.emulation.fabric.link_model.link_control import LinkControl
-from testbed.emulation.fabric.ordinary.propagation import DelayProcess
-from testbed.emulation.fabric.ordinary.routes import OrdinaryTraffic
+from testbed.emulation.fabric.ordinary import DelayProcess, OrdinaryTraffic
 from testbed.model.fabric.addressing import (
     Path,
     directions_of_path,

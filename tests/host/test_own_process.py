@@ -325,11 +325,10 @@ def test_without_root_it_reaches_nothing_either(escape: str, open_place: Path) -
 def _first(code: OwnCode) -> dict[str, object]:
     """What a worker reads first."""
     return {
-        "name": code.name,
-        "file": code.file,
-        "source": code.source,
+        "code": [code.name, code.file, code.source, {}],
         "interface": asdict(SELECTOR),
         "arguments": [[], 1],
+        "parameters": {},
         "cpu_s": 5,
         "memory_bytes": 1 << 30,
     }

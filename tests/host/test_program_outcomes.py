@@ -2,8 +2,14 @@
 
 from testbed.host.outcome import program_outcomes
 from testbed.model.files.scenarios import load_scenario
-from testbed.model.run_files.raw import DeviceOutcome, OpenedFlow, ReceivedFlow, SentFlow
-from testbed.model.run_files.run import FlowRecord, HostRecord
+from testbed.model.run_files.run import (
+    DeviceOutcome,
+    FlowRecord,
+    HostRecord,
+    OpenedFlow,
+    ReceivedFlow,
+    SentFlow,
+)
 
 
 def outcome(

@@ -48,7 +48,7 @@ def test_a_lab_needs_nothing_that_only_linux_has(system: str, tmp_path: Path) ->
 GRADE = """
 import testbed.host.own_code
 from pathlib import Path
-from testbed.cli.lab_grading import _print_grades
+from testbed.studies.labs.grading.commands import _print_grades
 from testbed.studies.labs.grading.grade import grade
 from testbed.studies.labs.library import LABS
 

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from testbed.cli.lab_grading import _print_grades
 from testbed.cli.screen import print_error
 from testbed.model.errors import InputError, printable
+from testbed.studies.labs.grading.commands import _print_grades
 from testbed.studies.labs.grading.formats import to_csv, to_gradescope
 from testbed.studies.labs.grading.grades import Grade, TaskGrade
 

@@ -14,6 +14,7 @@ from testbed.model.errors import InputError
 from testbed.model.files.reading import Document, parse_document
 from testbed.results.code_version import code_version
 from testbed.studies.labs.answers import parse_answer, parsed
+from testbed.studies.labs.assignment import Assignment
 from testbed.studies.labs.authoring import trial_key
 from testbed.studies.labs.checking import (
     _names_difference,
@@ -24,6 +25,8 @@ from testbed.studies.labs.checking import (
     check,
 )
 from testbed.studies.labs.evidence import Evidence
+from testbed.studies.labs.grading.identity import prints_of
+from testbed.studies.labs.grading.submission import FILES, submit, unpack
 from testbed.studies.labs.journal import Journal
 from testbed.studies.labs.lab import NamesAnswer
 from testbed.studies.labs.library import LABS, find_lab, load_lab
@@ -233,6 +236,25 @@ def test_a_run_counts_with_the_code_that_made_it(tmp_path: Path) -> None:
     assert work.counted_run("practice") is not None
     shutil.rmtree(directory)
     assert work.counted_run("practice") is None
+
+
+def test_what_a_students_class_imports_is_handed_in(tmp_path: Path) -> None:
+    work = start(load_lab(LABS / "09-path-selector"), tmp_path, "", trial_key(1))
+    alone = work.assignment.code_digest("practice")
+    selector, beside = work.path / "selector.py", work.path / "planes.py"
+    beside.write_text("FIRST = 0\n")
+    (work.path / "unused.py").write_text("")
+    assert work.assignment.code_digest("practice") == alone
+    selector.write_text(f"import planes\n{selector.read_text()}")
+    made = work.assignment.code_digest("practice")
+    beside.write_text("FIRST = 1\n")
+    assert len({alone, made, work.assignment.code_digest("practice")}) == 3
+    submission = unpack(submit(work, tmp_path), tmp_path / "unpacked")
+    handed_in = Assignment(work.assignment.directory, trial_key(1), submission.directory / FILES)
+    assert handed_in.code_digest("practice") == work.assignment.code_digest("practice")
+    (code,) = handed_in.scenario("practice").own_code.values()
+    assert code.modules == {"planes": "FIRST = 1\n"}
+    assert "planes.py" in prints_of(submission, work.assignment.directory)
 
 
 def test_a_run_outside_the_lab_is_not_taken_for_one_of_the_lab(work: Work) -> None:

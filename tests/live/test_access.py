@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from testbed import interpreter
-from testbed.live import http as limits
+from testbed.live import server as limits
 from testbed.live.metrics import serve_metrics
 from testbed.live.serving import Listening, PageServer, publishing, serving
 from testbed.live.stream.run_state import RunState

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from testbed.live.emulated import CPU_SHARE, LAG_NS, MOST_POLL_S, SLOW_POLL_S, EmulatedRun
+from testbed.live.emulated import CPU_SHARE, LAG_NS, MOST_POLL_S, SLOW_POLL_S, EmulationWatcher
 from testbed.live.serving import Listening
 from testbed.live.stream.recorded import recorded_stream
 from testbed.live.stream.records import RECORD, Detection, EvChange, FaultChange, StreamRecord
@@ -16,7 +16,7 @@ from testbed.model.faults.record import FAULTS
 from testbed.model.files.scenarios import load_scenario
 from testbed.model.files.topologies import load_topology
 from testbed.model.run_files.layout import RAW, START
-from testbed.model.run_files.raw import RunStart
+from testbed.model.run_files.run import RunStart
 from testbed.results.analyse import analyse
 from testbed.results.records import RAW_SUFFIX, TABLE_OF_NAME
 from testbed.sim import simulate
@@ -82,7 +82,7 @@ def test_the_stream_of_growing_records_is_that_of_the_finished_run(
     directory, start, pieces = recorded
     now_ns = [start.t0_ns - 1]
     scenario = load_scenario(str(tmp_path / "failure.yaml"))
-    run = EmulatedRun(
+    run = EmulationWatcher(
         scenario, directory, Listening(), lambda *_: (404, {}), lambda: None, lambda: now_ns[0]
     )
     site: Any = NobodyAsks()
@@ -122,7 +122,7 @@ def test_the_more_cpu_time_a_look_takes_the_longer_it_waits(
 
     monkeypatch.setattr("testbed.live.emulated.time.process_time", process_time)
     scenario = load_scenario(str(tmp_path / "failure.yaml"))
-    run = EmulatedRun(
+    run = EmulationWatcher(
         scenario, directory, Listening(), lambda *_: (404, {}), lambda: None, lambda: start.t0_ns
     )
     site: Any = NobodyAsks()
@@ -146,7 +146,9 @@ def test_the_end_of_the_run_is_asked_for_once(tmp_path: Path) -> None:
     def end() -> None:
         ended.append(True)
 
-    run = EmulatedRun(load_scenario(str(file)), tmp_path, Listening(), lambda *_: (404, {}), end)
+    run = EmulationWatcher(
+        load_scenario(str(file)), tmp_path, Listening(), lambda *_: (404, {}), end
+    )
     site: Any = NobodyAsks()
     site.wants_end = True
     run.look(site)
@@ -157,7 +159,7 @@ def test_the_end_of_the_run_is_asked_for_once(tmp_path: Path) -> None:
 
 def test_the_fabric_of_a_prompt_has_no_forks(tmp_path: Path) -> None:
     topology = load_topology("clos-tiny")
-    run = EmulatedRun(topology, tmp_path, Listening(), lambda *_: (404, {}), lambda: None)
+    run = EmulationWatcher(topology, tmp_path, Listening(), lambda *_: (404, {}), lambda: None)
     site: Any = NobodyAsks()
     run.look(site)
     assert not [*tmp_path.glob("forks")]

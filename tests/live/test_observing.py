@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from testbed.live.observing import SimulatedRun
+from testbed.live.observing import SimulationWatcher
 from testbed.live.serving import Answering
 from testbed.live.stream.recorded import recorded_stream
 from testbed.live.stream.records import RECORD, Detection, EvChange, FaultChange, StreamRecord
@@ -54,7 +54,7 @@ def _watched(
     scenario: Scenario, directory: Path, site: Any, seconds: float = 3.0
 ) -> list[StreamRecord]:
     directory.mkdir()
-    run = SimulatedRun(scenario, directory, site, longest_ns=round(seconds * 1e9))
+    run = SimulationWatcher(scenario, directory, site, longest_ns=round(seconds * 1e9))
     simulate(scenario, directory, observer=run)
     analyse(directory, drawn=False)
     run.finish()
@@ -171,7 +171,7 @@ def test_the_packets_of_the_chosen_flow_are_in_the_stream(
     directory = tmp_path / "run"
     directory.mkdir()
     site: Any = Asking(lambda *_: None)
-    run = SimulatedRun(scenario, directory, site, slow_flow=1, longest_ns=500_000_000)
+    run = SimulationWatcher(scenario, directory, site, slow_flow=1, longest_ns=500_000_000)
     simulate(scenario, directory, observer=run)
     run.finish()
     records = [RECORD.validate_json(line) for line in (directory / STREAM).open()]

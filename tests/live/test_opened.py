@@ -10,7 +10,7 @@ from testbed.live.stream.run_state import RunState
 from testbed.live.stream.snapshot import Beginning
 from testbed.live.stream.stream import Stream
 from testbed.model.files.topologies import load_topology
-from testbed.model.run_files.raw import OpenedFlow
+from testbed.model.run_files.run import OpenedFlow
 from testbed.results.records import EV_EVENTS
 
 TINY = load_topology("clos-tiny")

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from testbed.control_api.access import Access
-from testbed.control_api.faults import MAX_BODY
+from testbed.control_api import MAX_BODY
+from testbed.live.access import Access
 from testbed.live.page import modules
-from testbed.live.server import ServedRun, application
+from testbed.live.server import Site, application
 from testbed.live.stream.recorded import recorded_stream
 from testbed.live.stream.records import to_line
 
@@ -48,7 +48,7 @@ def asked() -> Asked:
 @pytest.fixture
 def client(stream: Path, asked: Asked) -> Iterator[TestClient]:
     with stream.open("rb") as file:
-        site = ServedRun((file.fileno(), -1), ACCESS, asked)
+        site = Site((file.fileno(), -1), ACCESS, asked)
         yield TestClient(application(site), base_url=f"http://{HOST}")
 
 
@@ -145,7 +145,7 @@ def test_content_that_is_no_unicode_is_refused(client: TestClient, asked: Asked)
 
 def test_a_page_that_only_shows_changes_nothing(stream: Path) -> None:
     with stream.open("rb") as file:
-        site = ServedRun((file.fileno(), -1), ACCESS, None, "watch")
+        site = Site((file.fileno(), -1), ACCESS, None, "watch")
         client = TestClient(application(site), base_url=f"http://{HOST}")
         assert client.post("/secret/faults", json=FAULT, headers=ORIGIN).status_code == 403
         assert 'data-offer="watch"' in client.get("/secret/").text

@@ -8,7 +8,7 @@ from testbed.emulation.endpoint.clock import now_ns
 from testbed.emulation.fabric.fabric import Fabric
 from testbed.emulation.fabric.link_model import link_model
 from testbed.emulation.fabric.link_model.link_control import LinkControl
-from testbed.mapper.agents.sockets import Agents
+from testbed.mapper.agents import Agents
 from testbed.mapper.clustermapper import Clustermapper, MapperPlan
 from testbed.model.fabric.names import directions_of
 from testbed.model.fabric.topology import Topology

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from testbed.mapper.diagnosis import Diagnosis, Finding
+from testbed.mapper.clustermapper import Diagnosis, Finding
 from testbed.mapper.inference import (
     BACKGROUND,
     Suspect,

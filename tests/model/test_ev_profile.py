@@ -7,8 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from testbed.model.fabric.addressing import Path, ev_for_path
-from testbed.model.fabric.ev_mode import EvMode, core_ev, source_ports, structured_path
+from testbed.model.fabric.addressing import (
+    EvMode,
+    Path,
+    core_ev,
+    ev_for_path,
+    source_ports,
+    structured_path,
+)
 from testbed.model.fabric.ev_set import EvField, ExplicitProfile, GeneratedProfile
 from testbed.model.fabric.topology import Topology
 from testbed.model.transport import Mrc

@@ -21,7 +21,6 @@ from testbed.runs.store import Store
 from testbed.studies.paper.checks import Check, at_least, at_most, costs_less, shown
 from testbed.studies.paper.experiments.failover import FAILOVER
 from testbed.studies.paper.figure import PaperFigure, Variant
-from testbed.studies.paper.judging import judge
 from testbed.studies.paper.outcome import CheckOutcome, FigureOutcome, FigureRun, OutcomeStore
 from testbed.studies.paper.planning import (
     PAPER_SCENARIOS,
@@ -32,7 +31,7 @@ from testbed.studies.paper.planning import (
 )
 from testbed.studies.paper.registry import BY_NAME, FIGURES
 from testbed.studies.paper.report import ReportRow, as_markdown, render
-from testbed.studies.paper.reproduction import reproduce
+from testbed.studies.paper.reproduction import judge, reproduce
 from tests.runs.test_engine import _made as made
 
 from .made_up import VARIANTS

@@ -6,17 +6,18 @@ from types import ModuleType
 
 import pytest
 
-from testbed.cli.figures import FULL_SEEDS
 from testbed.model.errors import InputError
 from testbed.runs.job import FORMS, Form
 from testbed.studies.paper.checks import at_least
+from testbed.studies.paper.commands import FULL_SEEDS
 from testbed.studies.paper.outcome import CheckOutcome, FigureOutcome, OutcomeStore
-from testbed.studies.paper.page import Row, as_document
 from testbed.studies.paper.planning import select_figures
 from testbed.studies.paper.published import (
     PublishedCheck,
     PublishedFigure,
     PublishedSeeds,
+    Row,
+    as_document,
     read_results,
 )
 from testbed.studies.paper.registry import FIGURES

@@ -80,7 +80,7 @@ def test_long_tables_of_the_report_say_where_all_rows_are(
     monkeypatch.setattr("testbed.results.report.run_report.MAX_FLOWS", 1)
     monkeypatch.setattr("testbed.results.report.run_report.MAX_EVS", 3)
     text = Page(render(data, summary, ())).text
-    slowest = min(summary.flows, key=lambda flow: flow.run_fraction or 0.0)
+    slowest = min(summary.flows, key=lambda flow: flow.ideal_fraction or 0.0)
     used = sum(len(flow.evs) for flow in summary.flows)
     assert "1 of 2 flows, the slowest first; summary.json has them all." in text
     assert "1 of 2 flows, those that the fault affected first; summary.json has them all." in text
@@ -140,7 +140,7 @@ def test_the_report_shows_expectations_of_every_scope(
 def test_figures_keep_their_text_and_show_the_run(analysed: tuple[Path, Summary]) -> None:
     figures = analysed[0] / "figures"
     expected = {
-        "goodput": ["h0 → h4", "goodput (Mbit/s)", "attainable", "plane 3", "first EV out"],
+        "goodput": ["h0 → h4", "goodput (Mbit/s)", "ideal split allows", "plane 3", "first EV out"],
         "failover_fault0": ["sent and lost", "delivered in order", "base RTTs from the fault"],
         "ev_states_flow0": ["ASSUMED_BAD", "▶ p0/t1_1", "p3/t1_3", "healed"],
     }

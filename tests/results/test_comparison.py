@@ -20,11 +20,9 @@ from testbed.results.report.comparison_report import format_estimate, notes_on_n
 from testbed.results.report.figures.comparison import (
     COLOURS,
     GROUPS_A_FIGURE,
-    LINES,
-    _colour,
     _curve,
-    _look,
     draw,
+    look,
 )
 from tests.results.synthetic import Plan, generate
 
@@ -37,12 +35,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def test_twelve_groups_have_colours_that_stay_apart() -> None:
+def test_groups_stay_apart_in_colour_and_in_print() -> None:
     assert len(COLOURS) >= 12
     for one, other in combinations(COLOURS, 2):
         assert np.linalg.norm(np.subtract(to_rgb(one), to_rgb(other))) > 0.15, (one, other)
-    looks = {(_colour(i), LINES[_look(i)]) for i in range(24)}
-    assert len(looks) == 24
+    looks = [look(i) for i in range(24)]
+    for kinds in (("colour", "line"), ("colour", "mark"), ("line", "mark")):  # the last: in print
+        assert len({tuple(getattr(each, kind) for kind in kinds) for each in looks}) == 24
 
 
 def test_more_groups_than_looks_have_further_figures(run: Path, tmp_path: Path) -> None:
@@ -123,11 +122,11 @@ def test_what_rounding_has_left_is_no_figure(run: Path) -> None:
     (summary,) = group_of("x", [run]).summaries
     content = summary.model_dump(mode="json")
     for flow in content["flows"]:
-        flow["run_fraction"] = 1.24e-16
+        flow["ideal_fraction"] = 1.24e-16
     row = next(
         row
         for row in compare([Group("x", (run,), (Summary.model_validate(content),))])
-        if row.metric == "slowest flow, of attainable"
+        if row.metric == "slowest flow, of ideal split"
     )
     assert format_estimate(row.cells[0].value) == "0"
     assert difference([NEVER], [1.0]).median == NEVER

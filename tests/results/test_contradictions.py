@@ -3,14 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 
 from testbed.host.workloads import programs
-from testbed.host.workloads.programs import FlowEnd, Transfer, Transfers
+from testbed.host.workloads.programs import FlowEnd, Operations
 from testbed.model.files.topologies import load_topology
+from testbed.model.graph import Graph
 from testbed.model.scenario import Scenario
 from testbed.model.summary import Summary
 from testbed.results.analyse import analyse
@@ -79,7 +81,7 @@ def test_a_recovery_is_not_shorter_than_the_outage(
 
 
 def test_capacity_lost_and_deficit_add_up(data: RunData, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fault_metrics, "shortfall", lambda *_: Shortfall(0.01, 0.0, 1e6))
+    monkeypatch.setattr(fault_metrics, "shortfall", lambda *_: Shortfall(0.01, 0.0, 0.0, 1e6))
     assert _breaks(_summary(data), SUM)
 
 
@@ -112,7 +114,7 @@ def test_short_transfers_on_several_queue_pairs_contradict_nothing(
     assert (summary.verdict, summary.reasons) == ("trusted", ())
     idle = [flow for flow in summary.flows if flow.idle]
     assert len(idle) == max(qps - count, 0)
-    assert all(flow.run_fraction is None and flow.goodput_run_bps == 0 for flow in idle)
+    assert all(flow.ideal_fraction is None and flow.goodput_run_bps == 0 for flow in idle)
     assert summary.over_flows == {} or summary.over_flows["goodput_run_bps"].median > 0
 
 
@@ -127,18 +129,11 @@ def test_flows_that_are_done_within_a_round_trip_leave_the_rest_to_one_that_is_n
 def test_a_queue_pair_without_messages_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class OnTheFirst(Transfers):
-        def __init__(
-            self,
-            transfers: Sequence[Transfer],
-            ends: Sequence[FlowEnd],
-            depth: int,
-            piece: int,
-            kind: str,
-        ) -> None:
-            super().__init__(transfers, [end for end in ends if not end.lane], depth, piece, kind)
+    class OnTheFirst(Operations):
+        def __init__(self, graph: Graph, host: str, ends: Sequence[FlowEnd], **of: Any) -> None:
+            super().__init__(graph, host, [end for end in ends if not end.lane], **of)
 
-    monkeypatch.setattr(programs, "Transfers", OnTheFirst)
+    monkeypatch.setattr(programs, "Operations", OnTheFirst)
     summary = _simulated(tmp_path, [10_000] * 4, 3)
     assert _breaks(summary, QUEUE_PAIRS)
     assert "h0 → h4: 4 messages, none on #1, #2" in "".join(summary.reasons)

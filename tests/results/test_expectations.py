@@ -76,9 +76,20 @@ def test_the_worst_flow_counts(summary: Summary) -> None:
 def test_the_victim_is_looked_at_by_itself(summary: Summary) -> None:
     first, second = summary.flows
     fine = second.model_copy(update={"before_fraction": 1.0})
-    run = summary.model_copy(update={"flows": (first, fine)})
     expect = Expect.model_validate({"victim": {"before_fraction": {"at_least": 0.995}}})
-    ((other,), (victim,)) = (evaluate(run, expect, (flow.src, flow.dst)) for flow in (first, fine))
+    ((other,), (victim,)) = (
+        evaluate(
+            summary.model_copy(
+                update={
+                    "flows": [
+                        each.model_copy(update={"victim": each is beside}) for each in (first, fine)
+                    ]
+                }
+            ),
+            expect,
+        )
+        for beside in (first, fine)
+    )
     assert (other.holds, other.value) == (False, first.before_fraction)
     assert (victim.holds, victim.where) == (True, f"{second.src} -> {second.dst}")
 
@@ -109,9 +120,11 @@ def test_a_fault_that_no_flow_met_is_not_looked_at(summary: Summary) -> None:
 
 def test_what_was_not_measured_is_not_met(summary: Summary) -> None:
     fault = summary.faults[0].model_copy(update={"recovery": Time(rtt=0.0), "flows_affected": 0})
-    unseen = summary.model_copy(update={"faults": (fault,), "flows": ()})
+    unseen = summary.model_copy(update={"faults": (fault,), "flows": (), "messages": None})
     for scope, figure, why in (
         ("faults", "recovery_rtt", "not measured: no flow had an active EV through a fault"),
+        ("run_faults", "level", "not measured: no flow had an active EV through a fault"),
+        ("messages", "p99_rtt", "not measured: no message was completed"),
         ("flows", "packets_lost", "not measured: there was no flow"),
         ("victim", "packets_lost", "not measured: there was no victim"),
         ("operations", "count", "not measured: the workload has no operations"),

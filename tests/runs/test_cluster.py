@@ -38,7 +38,7 @@ from testbed.runs.job import Form, Job, JobRecord, PlannedRun, as_recorded, plan
 from testbed.runs.many import many
 from testbed.runs.process import EMULATION_LOCK, NOT_BEGUN, LocalExecutor
 from testbed.runs.store import Store, manifest_of
-from testbed.studies.labs.grading.records import differing_tables
+from testbed.studies.labs.runs import differing_tables
 from tests.runs.programs import program, scheduler, worker_options
 from tests.runs.test_engine import _made as finished_run
 from tests.waiting import WATCHDOG_S, wait_until

@@ -16,6 +16,7 @@ import testbed
 from testbed import InputError, Result, RunFailedError, Sweep
 from testbed.model.errors import ExitStatus, MachineError
 from testbed.model.faults.kinds import Cut
+from testbed.model.summary.scopes import SCOPES
 from testbed.model.workload import Permutation
 from testbed.runs.finding import groups_of
 from testbed.runs.job import JobRecord, error_of
@@ -52,6 +53,11 @@ SIGNATURES = {
         "(scenario: Scenario | str | Path, *, seed: int | None = None, results: str | Path = "
         "PosixPath('results')) -> Result"
     ),
+    "study": (
+        "(given: str | Path | Mapping[str, Any], *, into: str | Path | None = None, "
+        "results: str | Path = PosixPath('results'), on: str | None = None, "
+        "archive: str | Path | None = None) -> Study"
+    ),
     "sweep": (
         "(scenario: Scenario | str | Path, values: Mapping[str, Sequence[Any]], *, "
         "seeds: int | Sequence[int] = 1, emulated: bool = False, results: str | Path = "
@@ -71,9 +77,9 @@ def test_the_interface_is_what_was_promised() -> None:
             found = found.replace(prefix, "")
         for prefix in ("testbed.model.fabric.topology.", "collections.abc.", "typing."):
             found = found.replace(prefix, "")
-        assert found.replace("testbed.runs.python.", "").replace("PurePosix", "Posix") == (
-            signature
-        ), name
+        for prefix in ("testbed.runs.python.", "testbed.studies.study.study.", "Pure"):
+            found = found.replace(prefix, "")
+        assert found == signature, name
 
 
 def test_every_name_is_documented_and_there() -> None:
@@ -235,6 +241,14 @@ def test_a_sweep_compares_its_cases(tmp_path: Path) -> None:
     fraction = frame.group_by("transport.spray").agg(pl.col("flows.run_fraction").min())
     by_spray = dict(fraction.iter_rows())
     assert by_spray["adaptive"] > by_spray["blind"]
+    keys = [f"{key}.{name}" for key, scope in SCOPES.items() for name in scope.quantities]
+    assert frame.columns == ["transport.spray", "seed", "verdict", *keys]
+    first = made.cases[0].runs[0]
+    assert {*first.metrics["scope"]} == {
+        key for key, scope in SCOPES.items() if scope.found(first.summary)
+    }
+    compared = {*made.comparison["metric"]}
+    assert {"goodput of all flows", "message latency, p99", "recovery"} <= compared
     row = made.comparison.filter(metric="packets lost")
     assert row["case"].to_list() == ["transport.spray=adaptive", "transport.spray=blind"]
     assert (row["low"] <= row["median"]).all()

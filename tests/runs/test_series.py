@@ -90,6 +90,7 @@ def _summary(seed: int, goodput_bps: float, recovery_rtt: float | None) -> Summa
             "reasons": (),
             "base_rtt_us": 1,
             "base_rtt_real_us": 1,
+            "goodput_bps": goodput_bps,
             "integrity": dict.fromkeys((quantity.key for quantity in Integrity.quantities()), 0),
             "flows": (flow,),
             "faults": (fault,),

@@ -174,6 +174,16 @@ def test_a_run_as_expected_sets_every_output(runner: Runner, tmp_path: Path) -> 
     assert "xychart-beta" in job.summary
 
 
+def test_a_fall_back_to_simulation_warns_of_bounds_that_are_near(runner: Runner) -> None:
+    near = SCENARIO.replace("qps_in_error: {at_least: 3}", "duration_s: {at_least: 1.9}")
+    job = runner(near)
+    assert job.status == 0, job.printed
+    fallen_back, warning = job.annotations
+    assert fallen_back.startswith("::warning::This machine cannot emulate")
+    assert warning.startswith("::warning::run: duration_s is near its bound (at least 1.9: 2 ")
+    assert "an emulated run may miss it" in job.summary
+
+
 def test_a_missed_expectation_is_annotated_on_its_line(runner: Runner) -> None:
     job = runner(simulate="true")
     assert (job.status, job.outputs["exit-status"]) == (1, "1")

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from testbed.host.port_scheduler import OUTER_BYTES
+from testbed.host.rounds import OUTER_BYTES
 from testbed.model.fabric.shape import Shape
 from testbed.model.faults.impairment import Impairment
 from testbed.mrc import Datagram, DscpClasses

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from testbed.model.files.scenarios import load_scenario
 from testbed.studies.bench.measure import Setting
-from testbed.studies.bench.simulated.simulator import speeds
+from testbed.studies.bench.simulator import speeds
 
 _LOAD_ALL = """
 import importlib, pkgutil, sys, testbed.mapper, testbed.sim

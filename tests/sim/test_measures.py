@@ -50,7 +50,8 @@ def test_an_outage_of_a_flow_with_a_small_share_is_no_shorter_than_it_was() -> N
     assert rtts(fault, "capacity_lost") == pytest.approx(outage, abs=0.2)
     assert (fault.flows_lossy, fault.flows_noticed) == (4, 0)
     assert fault.values["detection_ms"] == NEVER
-    assert fault.over_flows["stall_rtt"].flows == 4
+    assert fault.over_pairs == {}, "four queue pairs of one pair of hosts"
+    assert [pair.queue_pairs for pair in fault.pairs] == [4]
     assert "0 of the 4 flows that lost packets detected it" in fault.affected_in_words
     assert {flow.name for flow in fault.flows} == {
         "h0 -> h4",
@@ -77,24 +78,66 @@ def test_goodput_is_that_of_the_whole_run_and_of_the_time_in_force() -> None:
     for fault in adaptive.faults:
         assert fault.attainable_fraction == pytest.approx(0.5, abs=0.05)
         assert fault.below_share is not None
-        assert fault.below_share > 0.9
+        assert fault.below_share > 0.85
         assert rtts(fault, "recovery") > 0.95 * 36e6 / adaptive.base_rtt_us
         assert fault.loss_share is not None
         assert 0 < fault.loss_share <= 1
+
+
+def test_level_of_transports_is_against_the_same_ideal() -> None:
+    """A permutation of four hosts and a silent link: an even split has 75%, the fabric 94%."""
+    hole = {"kind": "blackhole", "target": "p0_t0_0--p0_t1_1", "at": "3 s", "for": "6 s"}
+    pairs = [(f"h{i}", f"h{i + 4}") for i in range(4)]
+    runs = {
+        spray: measured(
+            writes(
+                topology("clos-4plane"),
+                pairs,
+                [hole],
+                duration="12 s",
+                transport={"kind": "mrc", "spray": spray},
+            )
+        )
+        for spray in ("adaptive", "blind")
+    }
+    (mrc,), (blind,) = (runs[spray].faults for spray in ("adaptive", "blind"))
+    lost = [rtts(fault, "capacity_lost") for fault in (mrc, blind)]
+    assert lost[0] == pytest.approx(lost[1], rel=1e-3)
+    for fault in (mrc, blind):
+        assert fault.run is not None
+        assert fault.run.level is not None
+        assert fault.run.level_even is not None
+        assert fault.run.level <= 1.005, "no more than the fabric allows"
+        assert fault.run.level_even / fault.run.level == pytest.approx(15 / 12, rel=0.01)
+    assert any("an even split" in remark for remark in runs["adaptive"].remarks_on(mrc))
+
+
+def test_recovery_of_a_pair_does_not_measure_its_number_of_queue_pairs() -> None:
+    hole = {"kind": "blackhole", "target": "p0_t0_0--p0_t1_1", "at": "3 s", "for": "3 s"}
+    recovered = {}
+    for qps in (1, 8):
+        summary = measured(
+            writes(
+                topology("clos-4plane"),
+                [("h0", "h4")],
+                [hole],
+                duration="8 s",
+                transport={"kind": "mrc", "qps": qps},
+            )
+        )
+        (fault,) = summary.faults
+        assert len(fault.of_pairs) == 1
+        assert len(fault.flows) == qps
+        assert fault.run is not None
+        assert rtts(fault, "recovery") == fault.run.values["recovery_rtt"]
+        recovered[qps] = rtts(fault, "recovery")
+    assert recovered[8] == pytest.approx(recovered[1], abs=2)
 
 
 def test_evs_that_are_compared_keep_their_rate_where_all_lose() -> None:
     summary = trusted(measured(_loss_everywhere("adaptive", judgement="relative")))
     for flow in summary.flows:
         assert flow.run_fraction == pytest.approx(0.99, abs=0.01)
-
-
-def test_a_path_that_routing_leaves_is_not_said_to_allow_nothing_for_good() -> None:
-    summary = measured(load_scenario("link-failure-roce"))
-    (fault,) = summary.faults
-    remarks = summary.remarks_on(fault)
-    assert any("until routing moves the flow" in remark for remark in remarks)
-    assert not any("0% of the rate" in remark for remark in remarks)
 
 
 def test_roce_alone_on_its_path_gets_all_of_it_and_no_more() -> None:
@@ -119,8 +162,6 @@ def test_a_barrier_takes_no_share_of_a_port() -> None:
     assert min(rates) == pytest.approx(max(rates), rel=0.01)
     (fault,) = summary.faults
     assert len(fault.flows) == 8
-    remarks = summary.remarks_on(fault)
-    assert any("8 of 8 flows had less than 95%" in remark for remark in remarks)
 
 
 def test_what_was_under_way_explains_more_than_is_attainable() -> None:
@@ -130,8 +171,8 @@ def test_what_was_under_way_explains_more_than_is_attainable() -> None:
     )
     summary = measured(pair)
     (fault,) = summary.faults
-    assert (fault.attainable_fraction or 0) > 1.005
-    assert any("more than is attainable" in remark for remark in summary.remarks_on(fault))
+    assert (fault.ideal_fraction or 0) > 1.005
+    assert any("more than the ideal split allows" in remark for remark in summary.remarks_on(fault))
 
 
 def _loss_everywhere(spray: str, *, judgement: str = "absolute") -> Scenario:
@@ -189,7 +230,7 @@ def test_flows_that_take_more_than_their_share_are_named() -> None:
     def words(*shares: tuple[float, float]) -> str:
         """What is said of flows with these shares of the whole run and of the time in force."""
         flows = tuple(
-            flow.model_copy(update={"run_fraction": run, "in_force_fraction": in_force})
+            flow.model_copy(update={"ideal_fraction": run, "ideal_in_force_fraction": in_force})
             for flow, (run, in_force) in zip(summary.flows, shares, strict=True)
         )
         return summary.model_copy(update={"flows": flows}).more_than_share
@@ -199,7 +240,6 @@ def test_flows_that_take_more_than_their_share_are_named() -> None:
     in_force = words((0.7, 0.6), (0.97, 1.1))
     assert in_force.startswith(f"{ahead} takes more than its share during faults (110%)")
     assert "2 of 2 flows take more than their share" in words((1.3, 1.3), (1.3, 1.3))
-    assert "others do not use theirs" not in words((1.3, 1.3), (1.3, 1.3))
     assert words((0.97, 0.9), (0.97, 0.9)) == ""
 
 
@@ -219,17 +259,17 @@ def test_the_worst_of_many_flows_does_not_hide_the_others() -> None:
     (fault,) = summary.faults
     assert len(summary.over_flows) > 0
     goodput = summary.over_flows["goodput_run_bps"]
-    assert goodput.flows == 64
+    assert goodput.count == 64
     assert goodput.worst <= goodput.p99 <= goodput.median
-    assert goodput.worst_flow in {flow.name for flow in summary.flows}
+    assert goodput.worst_of in {flow.name for flow in summary.flows}
     assert 0 < fault.flows_lossy <= fault.flows_affected <= 16
-    recovered = fault.over_flows["recovery_rtt"]
+    recovered = fault.over_pairs["recovery_rtt"]
     values = [flow.values["recovery_rtt"] for flow in fault.flows if flow.affected]
-    assert recovered.flows == fault.flows_affected
+    assert recovered.count == fault.flows_affected
     assert recovered.never == values.count(NEVER)
     assert recovered.worst == max(value for value in values if value is not None)
-    noticed = fault.over_flows["detection_rtt"]
-    assert noticed.flows == fault.flows_lossy
+    noticed = fault.over_pairs["detection_rtt"]
+    assert noticed.count == fault.flows_lossy
     assert noticed.never == fault.flows_lossy - fault.flows_noticed
     assert summary.messages is not None
     assert summary.messages.messages == sum(f.latency.messages for f in summary.flows if f.latency)

@@ -4,14 +4,17 @@ from pathlib import Path
 
 import pytest
 
+from testbed.host.own_code import OwnSelector
 from testbed.model.errors import ExitStatus, InputError
 from testbed.model.files.scenarios import load_scenario
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
+from testbed.mrc import EvInfo, EvState
 from testbed.sim import Simulation
 
 EXAMPLES = Path(__file__).parents[2] / "examples/algorithms.py"
 LEAVE_MARKED = EXAMPLES.with_name("leave_marked.py")
+REPS = EXAMPLES.with_name("reps.py")
 FORCED_EV = EXAMPLES.parents[1] / "scenarios/paper/forced-ev.yaml"
 
 FIRST = """
@@ -44,9 +47,43 @@ def _verified(scenario: Scenario) -> Simulation:
 
 
 @pytest.mark.simulated
-@pytest.mark.parametrize(("key", "name"), [("spray", "RandomEv"), ("congestion", "Aimd")])
-def test_the_examples_deliver_everything(key: str, name: str) -> None:
-    _verified(_scenario(key, f"{EXAMPLES}:{name}"))
+@pytest.mark.parametrize(
+    ("key", "file", "name"),
+    [
+        ("spray", EXAMPLES, "RandomEv"),
+        ("congestion", EXAMPLES, "Aimd"),
+        ("spray", REPS, "Reps"),
+    ],
+)
+def test_the_examples_deliver_everything(key: str, file: Path, name: str) -> None:
+    _verified(_scenario(key, f"{file}:{name}"))
+
+
+@pytest.mark.simulated
+def test_who_looks_at_ports_uses_more_of_a_healthy_fabric() -> None:
+    """A packet on a port that is busy takes the room of those on idle ports."""
+    arrived = []
+    for spray in (f"{EXAMPLES}:RandomEv", f"{REPS}:Reps"):
+        settings = {"duration": "12 RTT", "expect": {}, "transport.spray": spray}
+        outcome = Simulation(load_scenario("permutation", settings=settings)).run()
+        arrived.append(sum(flow.bytes_verified for flow in outcome.flows))
+    assert arrived[1] > 1.05 * arrived[0]
+
+
+def test_reps_freezes_after_a_loss_and_follows_denials() -> None:
+    """EVs that worked are taken again, in turn, and no other is drawn."""
+    code = load_scenario("healthy", settings={"transport.spray": f"{REPS}:Reps"}).own_code
+    evs = [EvInfo(ev=ev, plane=ev % 2, path=ev, active=True) for ev in range(64)]
+    parameters = {"cache": 2, "freeze": 100, "explore": 1}
+    selector = OwnSelector(code["transport.spray"], evs, 1, parameters=parameters)
+    for ev in (7, 8, 9):
+        selector.on_sack(ev, 4096, None, ecn=ev == 8, now_ns=1)
+    assert [selector.pick(2, 0, None), selector.pick(3, 0, None)] == [7, 9]
+    selector.on_loss(3, "late", 4)
+    assert [selector.pick(now_ns, 0, None) for now_ns in (5, 6, 7)] == [7, 9, 7]
+    selector.on_state(7, EvState.DENIED, active=False, now_ns=8)
+    assert {selector.pick(now_ns, 0, None) for now_ns in (9, 10)} == {9}
+    assert {selector.pick(now_ns, 0, None) for now_ns in (105, 106, 107)} > {9}  # drawn again
 
 
 @pytest.mark.simulated

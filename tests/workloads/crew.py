@@ -39,7 +39,7 @@ class Crew:
         self.finished: dict[str, list[Operation]] = defaultdict(list)
         self._random = Random(seed)
         self._order = count()
-        self._events: list[tuple[int, int, str, int | None, str]] = []
+        self._events: list[tuple[int, int, str, int | None, str, int]] = []
         self._free_ns: Counter[int] = Counter()
         self._outstanding: Counter[int] = Counter()
         self._flows = flows_of(self.scenario)
@@ -62,11 +62,11 @@ class Crew:
             program.begin(0)
             self._poll(host, 0)
         while self._events and self._events[0][0] <= until_ns:
-            now_ns, _, host, flow, what = heappop(self._events)
+            now_ns, _, host, flow, what, data = heappop(self._events)
             program = self._programs[host]
             if what == "arrives" and flow is not None:
                 self.arrived.append((now_ns, flow))
-                program.received_immediate(flow)
+                program.received_immediate(flow, data, now_ns)
             elif what == "completes" and flow is not None:
                 self._outstanding[flow] -= 1
                 program.completed(flow, now_ns)
@@ -91,10 +91,10 @@ class Crew:
         there_ns = max(self._free_ns[post.flow], now_ns + self._random.randint(1, 100))
         back_ns = there_ns + self._random.randint(1, 100)
         self._free_ns[post.flow] = there_ns
-        if post.immediate:
-            self._at(there_ns, flow.dst.name, post.flow, "arrives")
+        if post.immediate is not None:
+            self._at(there_ns, flow.dst.name, post.flow, "arrives", post.immediate)
         self._at(max(back_ns, self._free_ns[-1 - post.flow]), host, post.flow, "completes")
         self._free_ns[-1 - post.flow] = back_ns
 
-    def _at(self, time_ns: int, host: str, flow: int | None, what: str) -> None:
-        heappush(self._events, (time_ns, next(self._order), host, flow, what))
+    def _at(self, time_ns: int, host: str, flow: int | None, what: str, data: int = 0) -> None:
+        heappush(self._events, (time_ns, next(self._order), host, flow, what, data))

@@ -79,13 +79,13 @@ def test_no_slot_is_used_that_is_not_free(setup: tuple[_Wire, Sender, Checker]) 
     sender.post(SIZE)
 
 
-def test_the_immediate_is_the_number_of_the_message(
+def test_a_message_has_the_immediate_that_it_was_given(
     setup: tuple[_Wire, Sender, Checker],
 ) -> None:
     wire, sender, _ = setup
     sender.post(SIZE)
-    sender.post(SIZE, immediate=True)
-    assert (len(wire.posted), wire.immediates) == (2, [1])
+    sender.post(SIZE, immediate=7)
+    assert (len(wire.posted), wire.immediates) == (2, [7])
 
 
 def test_slots_are_used_in_turn_and_one_does_not_reach_into_the_next(

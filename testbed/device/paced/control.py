@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from testbed.control_api.faults import Answer
-from testbed.control_api.wsgi import SOCKET, LiveControl
+from testbed.control_api import Answer
+from testbed.emulation.controller.live import SOCKET, LiveControl
 from testbed.model.run_files.layout import LOGS
 from testbed.sandbox.channel import Channel
 from testbed.sandbox.processes import Child, spawn

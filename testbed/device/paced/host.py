@@ -12,7 +12,7 @@ from testbed.emulation.endpoint.base_device import (
     VerbsTransport,
 )
 from testbed.host.operator import Answer
-from testbed.host.rounds import Rounds
+from testbed.host.rounds import PortScheduler, Rounds
 from testbed.host.traffic import Traffic
 from testbed.model.errors import Problem, as_answer
 from testbed.model.fabric.nodes import Node
@@ -28,8 +28,8 @@ from testbed.sim.fabric import Fabric
 from testbed.sim.host import SIMULATED_ROUNDS_PER_RTT
 from testbed.sim.packet import Packet
 
-Workload = Callable[[Send], Traffic]
-"""Makes a host's part in a workload, given what sends its packets."""
+Workload = Callable[[PortScheduler, Send], Traffic]
+"""Makes a host's part in a workload, given its ports and what sends its packets."""
 
 
 class PacedHost:
@@ -71,7 +71,7 @@ class PacedHost:
             worked: told that programs may have something to learn: a completion, a port.
             name: of the socket at which its programs find the device.
             user: whose programs these are.
-            workload: makes its part in a workload, given what sends; None: it has none.
+            workload: makes its part in a workload; None: it has none.
         """
         topology = scenario.topology
         self.node = node
@@ -84,7 +84,7 @@ class PacedHost:
         self._egress = Egress(topology, node, engine, fabric, hosts, self._round_ns)
         self._rounds: Rounds | None = None
         self._dark: set[int] = set()
-        self.traffic = None if workload is None else workload(self._egress.send)
+        self.traffic = None if workload is None else workload(self._egress.ports, self._egress.send)
         self._both: BesideWorkload | None = None
         if self.traffic is not None:
             self._both = BesideWorkload(self.traffic)

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from testbed import fast
-from testbed.control_api.faults import refused_request
-from testbed.control_api.run import RunRequests
+from testbed.control_api import RunRequests, refused_request
 from testbed.device import library
 from testbed.device.paced.control import taking_commands
 from testbed.device.paced.host import PacedHost
@@ -38,8 +37,7 @@ from testbed.model.operator.commands import Command, host_of
 from testbed.model.progress import Progress
 from testbed.model.run_files.layout import HEALTH, LOGS, MANIFEST, RAW, RUN, START
 from testbed.model.run_files.manifest import Manifest
-from testbed.model.run_files.raw import RunStart
-from testbed.model.run_files.run import RunRecord, bin_width_s
+from testbed.model.run_files.run import RunRecord, RunStart, bin_width_s
 from testbed.model.scenario import Scenario
 from testbed.model.units import NEVER_NS, NS_PER_S
 from testbed.model.workload import WriteBw

@@ -15,6 +15,7 @@ from testbed.emulation.endpoint.base_device import Send
 from testbed.host.plan import EndpointPlan, plan_endpoints
 from testbed.host.queue_pairs import sans_io_stack
 from testbed.host.recording import Tables
+from testbed.host.rounds import PortScheduler
 from testbed.host.traffic import SAMPLES_PER_RTT, Traffic, slot_bytes
 from testbed.host.workloads.messages import Block
 from testbed.model.fabric.addressing import nic_address
@@ -118,6 +119,11 @@ class Workloads:
 
 
 def _part_of(
-    plan: EndpointPlan, block: Block, tables: Tables, engine: Engine, launch: Send
+    plan: EndpointPlan,
+    block: Block,
+    tables: Tables,
+    engine: Engine,
+    ports: PortScheduler,
+    launch: Send,
 ) -> Traffic:
-    return Traffic(plan, sans_io_stack(plan), block, tables, launch, engine.now_ns)
+    return Traffic(plan, sans_io_stack(plan, ports, tables), block, tables, launch, engine.now_ns)

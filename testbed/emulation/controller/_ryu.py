@@ -85,7 +85,7 @@ def serve(path: Path, application: Callable[..., Any]) -> None:
     """Serve a WSGI application on a UNIX socket without end, while other green threads run."""
     with socket_name(path) as name:
         listener = eventlet.listen(name, socket.AF_UNIX)
-    log = logging.getLogger("testbed.control_api")
+    log = logging.getLogger("testbed.emulation.controller.live")
     eventlet.wsgi.server(listener, application, log=log, keepalive=False)
 
 

@@ -5,19 +5,20 @@ import os
 import time
 from typing import Any
 
-from testbed.control_api.run import RunRequests
-from testbed.control_api.wsgi import SOCKET, LiveControl
+from testbed.control_api import RunRequests
 from testbed.emulation.controller import _ryu
-from testbed.emulation.controller.actuators.endpoint import EndpointActuator
-from testbed.emulation.controller.actuators.link import LinkActuator
-from testbed.emulation.controller.actuators.openflow import OpenFlowActuator
-from testbed.emulation.controller.operator import OperatorCommands
+from testbed.emulation.controller.actuators import (
+    EndpointActuator,
+    LinkActuator,
+    OpenFlowActuator,
+)
+from testbed.emulation.controller.live import SOCKET, LiveControl, OperatorCommands
 from testbed.emulation.controller.places import Places
 from testbed.emulation.controller.plan import ControllerPlan
 from testbed.emulation.controller.player import FaultPlayer
 from testbed.emulation.controller.session import Session, SwitchError
 from testbed.emulation.fabric.link_model.link_control import LinkControl
-from testbed.emulation.fabric.openvswitch.flow_cache import FlowCache
+from testbed.emulation.fabric.openvswitch import FlowCache
 from testbed.model.errors import ExitStatus, TestbedError
 from testbed.model.faults.kinds import OperationStart
 from testbed.model.faults.record import FaultRecord
@@ -122,8 +123,9 @@ class Controller(_ryu.RyuApp):
 
     def _get_ready(self) -> None:
         """Prepare for the faults of a fabric that is built; listen to the user and the switch."""
-        requests = RunRequests(self._plan.topology, self._player, self._operator.answer)
-        control = LiveControl(requests.answer)
+        control = LiveControl(
+            RunRequests(self._plan.topology, self._player, self._operator.answer).answer
+        )
         _ryu.hub.spawn(_ryu.serve, self._socket, control)
         self._player.open_links()
         if self._plan.wires:

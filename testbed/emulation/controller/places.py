@@ -7,10 +7,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
-from testbed.emulation.controller.actuators.endpoint import EndpointActuator
-from testbed.emulation.controller.actuators.link import LinkActuator
-from testbed.emulation.controller.actuators.openflow import OpenFlowActuator
-from testbed.emulation.controller.actuators.state import Effect, LinkImpairments
+from testbed.emulation.controller.actuators import (
+    Effect,
+    EndpointActuator,
+    LinkActuator,
+    LinkImpairments,
+    OpenFlowActuator,
+)
 from testbed.model.fabric.names import directions_of, link_of
 from testbed.model.faults.impairment import HEALTHY, ActiveFaults, Impairment
 

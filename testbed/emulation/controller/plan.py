@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from testbed.emulation.fabric.layout import Layout
-from testbed.emulation.fabric.openvswitch.switch import (
+from testbed.emulation.fabric.openvswitch import (
     MAX_USERSPACE_WIRES,
     RUN_DIRECTORY,
     OpenFlowWire,

@@ -36,7 +36,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
-from testbed.control_api.wsgi import SOCKET
+from testbed.emulation.controller.live import SOCKET
 from testbed.emulation.controller.plan import OPENFLOW_PORT, ControllerPlan
 from testbed.emulation.controller.player import amend
 from testbed.emulation.fabric.link_model.link_control import LinkControl

@@ -13,7 +13,7 @@ from typing import Any
 
 from testbed.emulation.controller._ryu import hub, ofproto, parser
 from testbed.emulation.controller.plan import DROP_PRIORITY, WIRE_PRIORITY
-from testbed.emulation.fabric.openvswitch.switch import OpenFlowWire
+from testbed.emulation.fabric.openvswitch import OpenFlowWire
 from testbed.model.errors import RunFailedError
 
 REPLY_TIMEOUT_S = 2.0

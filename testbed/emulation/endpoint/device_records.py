@@ -18,10 +18,10 @@ from typing import Any
 from testbed.emulation.endpoint.clock import now_ns
 from testbed.host.operator import Answer, HostOperator
 from testbed.host.plan import QpPlan
-from testbed.host.port_scheduler import OUTER_BYTES
 from testbed.host.recording import Tables
 from testbed.host.recording.qp_records import QpRecords
 from testbed.host.recording.tables import control_log
+from testbed.host.rounds import OUTER_BYTES
 from testbed.host.traffic import SAMPLES_PER_RTT
 from testbed.model.closeable import Closeable
 from testbed.model.fabric.addressing import host_of_nic, path_of_ev
@@ -37,7 +37,7 @@ from testbed.model.operator.commands import (
     parse_command,
 )
 from testbed.model.run_files.layout import START
-from testbed.model.run_files.raw import (
+from testbed.model.run_files.run import (
     FLOWS,
     OUTCOMES,
     DeviceOutcome,

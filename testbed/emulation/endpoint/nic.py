@@ -2,7 +2,7 @@
 
 Propagation delay is modelled here. Each arrival waits until its kernel receive timestamp plus the
 delay of its path (the hop limit gives the number of switches) plus what faults add
-(fabric/link_model/slow_links.py). So the event loop waits for times only, not for packets, and
+(`SlowLinks`). So the event loop waits for times only, not for packets, and
 wakes a few hundred times a second.
 """
 
@@ -16,7 +16,7 @@ from testbed.emulation.endpoint.carriers import Carriers
 from testbed.emulation.endpoint.clock import STEP_NS, is_stepped, now_ns, realtime_offset_ns
 from testbed.emulation.endpoint.sockets import HostSockets, Received
 from testbed.emulation.fabric.link_model.link_control import SlowLinks
-from testbed.host.port_scheduler import OUTER_BYTES, PortScheduler
+from testbed.host.rounds import OUTER_BYTES, PortScheduler
 from testbed.model.closeable import Closeable
 from testbed.model.fabric.addressing import nic_address
 from testbed.model.fabric.nodes import Node

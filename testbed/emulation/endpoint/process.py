@@ -5,16 +5,15 @@ import os
 from typing import Any
 
 from testbed.emulation.endpoint.clock import now_ns
-from testbed.emulation.endpoint.event_loop import EventLoop
+from testbed.emulation.endpoint.event_loop import EventLoop, PortMonitor
 from testbed.emulation.endpoint.health import HealthLog
 from testbed.emulation.endpoint.kernel.stack import kernel_stack
 from testbed.emulation.endpoint.nic import Nic
-from testbed.emulation.endpoint.port_monitor import PortMonitor
 from testbed.host.operator import Answer
 from testbed.host.plan import ENDPOINT_ROUNDS_PER_RTT, EndpointPlan, rtt_timeout_s
 from testbed.host.queue_pairs import Stack, sans_io_stack
 from testbed.host.recording import Tables
-from testbed.host.rounds import HostTransport
+from testbed.host.rounds import HostTransport, PortScheduler
 from testbed.host.traffic import SAMPLES_PER_RTT, Traffic, slot_bytes
 from testbed.host.workloads.messages import Block
 from testbed.model.fabric.topology import PAYLOAD_MTU
@@ -46,7 +45,8 @@ class Endpoint:
         start = now_ns()
         self._tables = Tables(plan.raw_directory, plan.host.name)
         block = Block(plan.scenario.seed, slot_bytes(plan.scenario.longest_bytes))
-        self._traffic = Traffic(plan, _stack(plan), block, self._tables, self._nic.send, start)
+        stack = _stack(plan, self._nic.ports, self._tables)
+        self._traffic = Traffic(plan, stack, block, self._tables, self._nic.send, start)
         monitor = PortMonitor.of(topology, plan.host)
         self._loop = EventLoop(self._nic, monitor, self._transport())
         self._health = HealthLog(plan.raw_directory.parent / HEALTH, plan.host.name, start)
@@ -191,11 +191,11 @@ class Endpoint:
         self._loop.close()
 
 
-def _stack(plan: EndpointPlan) -> Stack:
+def _stack(plan: EndpointPlan, ports: PortScheduler, tables: Tables) -> Stack:
     """The stack of the plan's transport: the kernel's or this process's."""
     if isinstance(plan.scenario.transport, KernelTransport):
         return kernel_stack(plan, plan.scenario.transport)
-    return sans_io_stack(plan)
+    return sans_io_stack(plan, ports, tables)
 
 
 def run_endpoint(plan: EndpointPlan, channel: Channel, kind: type[Endpoint] = Endpoint) -> int:

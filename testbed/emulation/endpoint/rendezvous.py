@@ -65,7 +65,7 @@ class Rendezvous(Closeable):
             RunFailedError: it has sent something else than a message.
         """
         self._connection.sendall(json.dumps(message).encode() + b"\n")
-        self.work(self._has_line)
+        self.work(lambda: b"\n" in self._received)
         line, _, self._received = self._received.partition(b"\n")
         try:
             answer: dict[str, Any] = dict(json.loads(line))
@@ -118,9 +118,6 @@ class Rendezvous(Closeable):
             qp.connect(end)
         self.exchange({"state": "RTS"})
         return memory
-
-    def _has_line(self) -> bool:
-        return b"\n" in self._received
 
     def _peer_ended(self) -> bool:
         """Read what has arrived; returns whether the peer has closed the connection."""

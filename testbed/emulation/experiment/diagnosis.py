@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Iterator
 
 from testbed.emulation.controller.process import try_ryu
+from testbed.emulation.fabric import openvswitch
 from testbed.emulation.fabric.capabilities import (
     KernelCapabilities,
     Requirement,
@@ -15,7 +16,6 @@ from testbed.emulation.fabric.capabilities import (
     examine,
 )
 from testbed.emulation.fabric.interfaces import TUN_REMEDY
-from testbed.emulation.fabric.openvswitch import availability
 from testbed.installation import INSTALL_EMULATION
 from testbed.limits import available_memory, usable_cpus
 from testbed.model.units import NS_PER_S, show_duration, show_size
@@ -86,9 +86,9 @@ def apt_command(results: Iterable[RequirementResult]) -> str:
 def _open_vswitch() -> Iterator[RequirementResult]:
     root = os.geteuid() == 0
     for datapath, name, general, needed_for in _DATAPATHS:
-        result = availability.Availability(None, "not tried: it needs root", "run as root")
+        result = openvswitch.Availability(None, "not tried: it needs root", "run as root")
         if root:
-            result = availability.available((datapath,))
+            result = openvswitch.available((datapath,))
         ok = result.datapath == datapath
         detail, remedy = result.reason, result.remedy
         if root and "not installed" not in result.reason:

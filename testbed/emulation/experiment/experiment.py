@@ -5,9 +5,13 @@ import select
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from testbed.model.scenario import Scenario
 from testbed.model.units import NEVER_NS
+
+if TYPE_CHECKING:
+    from testbed.emulation.experiment.script import Script
 
 HELD = "held"
 """The step that a run reports as its progress during the hold."""
@@ -53,6 +57,7 @@ class Experiment:
         hold: how long the run goes on after its timeline; None: it ends with the timeline.
         stop_if_late: whether the run ends once the machine was too late for it to be trusted.
         screen: a descriptor to which what programs print goes, too.
+        script: commands of the prompt, which take the place of the scenario's programs.
     """
 
     scenario: Scenario
@@ -61,3 +66,4 @@ class Experiment:
     hold: Hold | None = None
     stop_if_late: bool = False
     screen: int | None = None
+    script: "Script | None" = None

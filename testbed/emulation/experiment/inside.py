@@ -35,9 +35,8 @@ from testbed.emulation.fabric.fabric import Fabric
 from testbed.emulation.fabric.link_model.counters import LinkCounters
 from testbed.emulation.fabric.link_model.link_model import LinkModel
 from testbed.emulation.fabric.netlink.socket import NetlinkError
-from testbed.emulation.fabric.openvswitch.switch import OpenVSwitch
-from testbed.emulation.fabric.ordinary.propagation import DelayProcess
-from testbed.emulation.fabric.ordinary.routes import OrdinaryTraffic
+from testbed.emulation.fabric.openvswitch import OpenVSwitch
+from testbed.emulation.fabric.ordinary import DelayProcess, OrdinaryTraffic
 from testbed.host.outcome import TrafficProgress, outcomes
 from testbed.host.plan import plan_endpoints, rtt_timeout_s
 from testbed.host.traffic import SAMPLES_PER_RTT
@@ -51,8 +50,7 @@ from testbed.model.flows import base_rtt_flow, flows_of
 from testbed.model.progress import Progress
 from testbed.model.run_files.health import LinkSample
 from testbed.model.run_files.layout import HEALTH, LOGS, RAW, RUN, START, capture_file
-from testbed.model.run_files.raw import RunStart
-from testbed.model.run_files.run import MissingPart, RunRecord, bin_width_s
+from testbed.model.run_files.run import MissingPart, RunRecord, RunStart, bin_width_s
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
 from testbed.model.units import NS_PER_S
@@ -388,8 +386,9 @@ def _start_devices(run: _Run, stack: ExitStack) -> None:
         management.install(topology, fabric.namespaces)
     except NetlinkError as error:
         raise MachineError(f"no management network here: {error}", "modprobe bridge") from error
+    delay = None
     with suppress(OSError):  # without TUN ordinary traffic has no propagation delay
-        stack.enter_context(DelayProcess(topology, fabric.namespaces))
+        delay = stack.enter_context(DelayProcess(topology, fabric.namespaces))
     raw, logs = run.directory / RAW, run.directory / LOGS
     RECORDS_FILE.write_text(str(raw.resolve()), encoding="utf-8")
     setting = RunSetting(topology, raw, scenario.transport, scenario.seed)
@@ -398,8 +397,15 @@ def _start_devices(run: _Run, stack: ExitStack) -> None:
         run.nics[host.name] = start_nic(host, logs / f"{host.name}.log", setting)
     receive_from_all(run.nics, "ready", REPLY_TIMEOUT_S)
     run.endpoints.update(run.nics)
-    log, screen = logs / "programs.log", run.experiment.screen
-    run.programs = start_programs(scenario, run.directory, files, log, screen)
+    log, screen, script = logs / "programs.log", run.experiment.screen, run.experiment.script
+    if script is None:
+        run.programs = start_programs(scenario, run.directory, files, log, screen)
+    else:
+        from testbed.emulation.experiment.script import start_script  # noqa: PLC0415 - Mininet
+
+        run.programs = start_script(
+            script, fabric, ordinary, delay, files, run.directory, log, screen
+        )
     receive_from_all({"programs": run.programs}, "ready", REPLY_TIMEOUT_S)
 
 
@@ -497,18 +503,13 @@ def _begin(run: _Run, t0_ns: int, end_ns: int, base_rtt_ns: int) -> None:
     beside = run.scenario.planned.flows if run.programs else ()
     planned = tuple((src, dst) for src, dst, _ in beside)
     start = RunStart(t0_ns=t0_ns, base_rtt_ns=base_rtt_ns, planned=planned)
-    _announce_start(run.directory / RAW, start)
+    write_file(run.directory / RAW / START, start.model_dump_json())  # for who watches the run
     run.send_to_endpoints({"start_ns": t0_ns})
     run.send_to_endpoints({"stop_ns": end_ns})
     for other in (run.mapper, run.programs):
         if other is not None:
             other.send({"start_ns": t0_ns})
     run.controller.begin(t0_ns, {host: endpoint.pid for host, endpoint in run.endpoints.items()})
-
-
-def _announce_start(raw: Path, start: RunStart) -> None:
-    """Write `start.json` in one step, for programs that watch the run."""
-    write_file(raw / START, start.model_dump_json())
 
 
 def _sleep(run: _Run, seconds: float) -> int:

@@ -9,7 +9,7 @@ An operation lasts from its first line to its second, as they are read here.
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from testbed.model.jobs import Job
+from testbed.model.scenario import Job
 from testbed.model.units import NS_PER_S
 from testbed.results.records import Recorder
 

@@ -11,7 +11,7 @@ from testbed.device.nic import EndpointWithPrograms
 from testbed.emulation.controller.process import ControllerProcess
 from testbed.emulation.endpoint.process import Endpoint, run_endpoint
 from testbed.host.plan import EndpointPlan
-from testbed.mapper.agents.process import run_mapper
+from testbed.mapper.agents import run_mapper
 from testbed.mapper.clustermapper import MapperPlan
 from testbed.model.errors import Problem, RunFailedError, as_answer
 from testbed.sandbox.channel import Channel

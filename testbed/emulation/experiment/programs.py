@@ -30,10 +30,9 @@ from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.kinds import OperationStart
 from testbed.model.file_names import is_there
-from testbed.model.jobs import Job
 from testbed.model.run_files.layout import PROGRAMS, RAW
 from testbed.model.run_files.run import ProgramRecord
-from testbed.model.scenario import Scenario
+from testbed.model.scenario import Job, Scenario
 from testbed.model.units import NS_PER_S
 from testbed.model.workload import Program, members
 from testbed.results.records import OPERATIONS, Recorder, raw_path

@@ -22,7 +22,7 @@ from testbed.emulation.fabric.fabric import Fabric
 from testbed.model.errors import Problem, as_answer
 from testbed.model.fabric.names import link_of
 from testbed.model.run_files.layout import LOGS, RAW, START
-from testbed.model.run_files.raw import RunStart
+from testbed.model.run_files.run import RunStart
 from testbed.model.units import NS_PER_S
 from testbed.results import records
 from testbed.results.records import Recorder, raw_path

@@ -14,8 +14,7 @@ from testbed.emulation.fabric.interfaces import write_sysctl
 from testbed.emulation.fabric.layout import Layout
 from testbed.emulation.fabric.netlink.requests import add_next_hop, source_port_rule
 from testbed.emulation.fabric.netlink.socket import NodeNamespaces, Request
-from testbed.model.fabric.addressing import LINK_LOCAL, Path, nic_address
-from testbed.model.fabric.ev_mode import EvMode, source_ports
+from testbed.model.fabric.addressing import LINK_LOCAL, EvMode, Path, nic_address, source_ports
 from testbed.model.fabric.nodes import Node, Port, Tier
 from testbed.model.fabric.topology import Topology
 

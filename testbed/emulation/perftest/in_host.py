@@ -10,7 +10,7 @@ import typer
 from testbed.command_options import Command, with_options
 from testbed.emulation.endpoint.device import open_device, plain_errors
 from testbed.emulation.endpoint.rendezvous import PORT, find_host
-from testbed.emulation.perftest import options
+from testbed.emulation.perftest import parameters
 from testbed.emulation.perftest.ends import call, serve
 from testbed.emulation.perftest.parameters import Parameters, Show
 from testbed.emulation.perftest.results import as_text, heading, lateness
@@ -32,14 +32,16 @@ def write_lat() -> None:
     _main(_latency)
 
 
-@with_options(options.bandwidth, "measurement")
-def _bandwidth(server: Server = None, *, measurement: options.Request, port: Port = PORT) -> None:
+@with_options(parameters.bandwidth, "measurement")
+def _bandwidth(
+    server: Server = None, *, measurement: parameters.Request, port: Port = PORT
+) -> None:
     """RDMA WRITEs one after another: bandwidth. The server follows the client."""
     _measure(server, *measurement, port)
 
 
-@with_options(options.latency, "measurement")
-def _latency(server: Server = None, *, measurement: options.Request, port: Port = PORT) -> None:
+@with_options(parameters.latency, "measurement")
+def _latency(server: Server = None, *, measurement: parameters.Request, port: Port = PORT) -> None:
     """Half the round trip of an RDMA WRITE there and back. The server follows the client."""
     _measure(server, *measurement, port)
 

@@ -4,9 +4,9 @@ import os
 from collections.abc import Sequence
 
 from testbed.emulation.fabric.fabric import Fabric
-from testbed.emulation.fabric.ordinary.routes import OrdinaryTraffic
+from testbed.emulation.fabric.ordinary import OrdinaryTraffic
 from testbed.emulation.perftest import in_host
-from testbed.emulation.perftest.options import Request
+from testbed.emulation.perftest.parameters import Request
 from testbed.limits import available_memory
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology

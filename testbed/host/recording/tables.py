@@ -81,6 +81,10 @@ class Tables(Recorders):
         """A function that records a control packet; its raw file is created now."""
         return self.open(self.host, records.CONTROL).append
 
+    def algorithm(self) -> Callable[..., None]:
+        """A function that records what a class of the user's own does; its file is created now."""
+        return self.open(self.host, records.ALGORITHM).append
+
 
 # --------------------------------------------------------------------------------------------------
 # Records the control packets of a host, for a person who follows single packets.

@@ -203,8 +203,8 @@ class Sender:
         """Whether no message is outstanding."""
         return self._outstanding == 0
 
-    def post(self, size: int, *, immediate: bool = False) -> None:
-        """Post one message of `size` bytes; with `immediate`, its number is the immediate data.
+    def post(self, size: int, *, immediate: int | None = None) -> None:
+        """Post one message of `size` bytes, with 32 bits of immediate data or without.
 
         Raises:
             ValueError: no slot is free, or the message does not fit into one.
@@ -214,8 +214,7 @@ class Sender:
         message = self._posted
         payload = self._pattern.message(message, size)
         va, rkey = self._slots.va(message), rkey_of(self.flow)
-        data = message & IMMEDIATE_MASK if immediate else None
-        self._qp.post_write(message, payload, va, rkey, data)
+        self._qp.post_write(message, payload, va, rkey, immediate)
         self._posted += 1
         self._outstanding += 1
         self.counts.bytes_sent += size

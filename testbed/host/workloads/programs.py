@@ -1,19 +1,31 @@
 """The choice of the program that a host runs for a workload."""
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import repeat
+from heapq import heapify, heappop, heappush
+from itertools import count, repeat
 from math import ceil, inf
 from typing import NamedTuple
 
 from testbed.model import workload as model
 from testbed.model.fabric.topology import PAYLOAD_MTU, Topology
-from testbed.model.jobs import Job
-from testbed.model.scenario import Scenario
+from testbed.model.graph import (
+    ANY,
+    ARRIVED,
+    BEGUN,
+    COMPUTE,
+    DONE,
+    SEND,
+    TRIGGER,
+    UNMATCHED,
+    Event,
+    Graph,
+)
+from testbed.model.scenario import Job, Scenario
 from testbed.model.transport import Mrc
-from testbed.model.workload import PIECE, Connections
+from testbed.model.workload import PIECE
 from testbed.mrc import NEVER
 
 # --------------------------------------------------------------------------------------------------
@@ -40,24 +52,24 @@ class Post(NamedTuple):
     Attributes:
         flow: the flow to post it on.
         size: its length in bytes.
-        immediate: whether it is a WRITE with immediate, which the receiver's program learns of.
+        immediate: the data with which the receiver's program learns of it, if it does.
     """
 
     flow: int
     size: int
-    immediate: bool = False
+    immediate: int | None = None
 
 
 class Operation(NamedTuple):
-    """An operation that a host has finished: a collective, a training step, a transfer.
+    """An operation that a host has finished: a collective, a training step, a message.
 
     Attributes:
         kind: the name of the operation, such as `allreduce`.
         number: its index among those of its kind, from 0; equal at all hosts that take part.
-        start_ns: when this host began it; a transfer from its start on, also while it waits for
+        start_ns: when this host began it; a message from when it was due, also while it waits for
             its turn.
         end_ns: when this host finished it.
-        size: the host's buffer in bytes, as it is sent; of a transfer, its size.
+        size: the host's buffer in bytes, as it is sent; of a message, its size.
         hosts: the number of hosts that take part.
     """
 
@@ -77,13 +89,14 @@ class Program:
 
     Attributes:
         wake_ns: when `posts` must be called even if nothing happens; `NEVER` if not at all.
-        begun: how many transfers with an end it has posted something of.
+        begun: how many operations with an end it has begun, by their kind; of messages, how many it
+            has posted something of.
         finished: the operations finished so far; the driver clears the list as it records them.
     """
 
     def __init__(self) -> None:
         self.wake_ns = NEVER
-        self.begun = 0
+        self.begun: Counter[str] = Counter()
         self.finished: list[Operation] = []
 
     def begin(self, now_ns: int) -> None:
@@ -92,8 +105,8 @@ class Program:
     def completed(self, flow: int, now_ns: int) -> None:
         """Handle the completion of the oldest outstanding message of a flow from this host."""
 
-    def received_immediate(self, flow: int) -> None:
-        """Handle the next WRITE with immediate of a flow to this host.
+    def received_immediate(self, flow: int, immediate: int, now_ns: int) -> None:
+        """Handle the next WRITE with immediate of a flow to this host, given its data.
 
         It and all messages of the flow before it are in this host's memory.
         """
@@ -104,7 +117,7 @@ class Program:
 
 
 # --------------------------------------------------------------------------------------------------
-# Programs whose flows are independent of each other: WRITEs back to back, and timed transfers.
+# WRITEs back to back, and the operations of a graph.
 
 
 class WriteBw(Program):
@@ -132,156 +145,274 @@ class WriteBw(Program):
         return due
 
 
-class Transfer:
-    """One transfer from this host. Times in ns from the start of the workload."""
+class _Message:
+    """A message of this host that has begun."""
 
-    __slots__ = ("dst", "due_ns", "is_begun", "number", "outstanding", "size", "start_ns")
+    __slots__ = ("due_ns", "immediate", "is_begun", "number", "outstanding", "size")
 
-    def __init__(self, number: int, dst: str, start_ns: int, size: int) -> None:
-        """Describe it: its row in the connection matrix, its receiver, start time and bytes."""
+    def __init__(self, number: int, size: int, due_ns: int, immediate: int | None) -> None:
         self.number = number
-        self.dst = dst
-        self.start_ns = start_ns
         self.size = size
-        self.due_ns = 0
+        self.due_ns = due_ns
+        self.immediate = immediate
         self.is_begun = False
-        self.outstanding: float = 0
+        self.outstanding = _pieces(size)
 
 
-class Transfers(Program):
-    """Sends the transfers of one host, each from its start time on, as a connection matrix says.
+class Operations(Program):
+    """One host's part in a graph of operations: each begins when what it waits for has happened.
 
-    A transfer goes in pieces of at most `PIECE` bytes, which the flows to its receiver take in
-    turn, first those that have been given the fewest bytes so far: so short transfers share the
-    flows as well. On one flow pieces are sent in the order in which their transfers begin; those
-    of transfers without end take turns with them, piece by piece, so that none waits for ever. They
+    A message goes in pieces of at most `PIECE` bytes, which the flows to its receiver take in
+    turn, first those that have been given the fewest bytes so far: so short messages share the
+    flows as well. On one flow pieces are sent in the order in which their messages begin; those
+    of messages without end take turns with them, piece by piece, so that none waits for ever. They
     are shorter: what has been posted cannot be overtaken.
+
+    A message is done when all of it is acknowledged. It has arrived when all of its pieces have,
+    each with the message's number as immediate data; those that nobody waits for have none.
     """
 
     def __init__(
         self,
-        transfers: Sequence[Transfer],
+        graph: Graph,
+        host: str,
         ends: Sequence[FlowEnd],
+        *,
         depth: int,
         endless_piece: int,
-        kind: str = Connections.operation,
+        dilation: float,
+        unit_ns: float,
+        label: Callable[[str], str],
     ) -> None:
-        """Queue the transfers.
+        """Find the host's operations, and what they wait for.
 
         Args:
-            transfers: all transfers of this host.
+            graph: the operations of all hosts.
+            host: the host.
             ends: the flows from this host.
             depth: the most outstanding messages per flow.
-            endless_piece: bytes of a piece of a transfer without end.
-            kind: the name of a transfer, for the record.
+            endless_piece: bytes of a piece of a message without end.
+            dilation: ns here for each real ns.
+            unit_ns: real ns of a computation of 1.
+            label: what the records call an operation, given the name of its kind.
         """
         super().__init__()
-        self._kind = kind
-        self._waiting = deque(sorted(transfers, key=lambda transfer: transfer.start_ns))
+        self._graph = graph
+        self._names = {kind: label(name) for kind, name in graph.names.items()}
+        self._depth = depth
+        self._compute_ns = unit_ns * dilation
         self._given_bytes: dict[str, dict[int, int]] = defaultdict(dict)  # by receiver and flow
         for end in ends:
             self._given_bytes[end.peer][end.flow] = 0
-        self._depth = depth
         self._queued: dict[int, _Turns] = defaultdict(partial(_Turns, endless_piece))
-        self._posted: dict[int, deque[Transfer]] = defaultdict(deque)
-        self._start_ns = 0
+        self._posted: dict[int, deque[_Message]] = defaultdict(deque)
         self._ready_flows: set[int] = set()
+        self._followers: dict[Event, list[int]] = defaultdict(list)
+        self._left: Counter[int] = Counter()  # what they wait for; of triggers, what has happened
+        self._due: list[tuple[int, int, int | None]] = []  # when, which; of a computation, its end
+        for number in graph.of_host(host):
+            operation, events = graph[number], [*graph.waits_for(number)]
+            for event in events:
+                self._followers[event].append(number)
+            if operation.kind != TRIGGER:
+                self._left[number] = len(events)
+                if not events:
+                    self._due.append((round(operation.start_ns * dilation), number, None))
+        self._arriving: dict[int, int] = {}  # messages: the pieces that are still to come
+        self._free_ns: Counter[int] = Counter()  # by stream
+        self._receipts = _Receipts()
 
     def begin(self, now_ns: int) -> None:
-        """Count start times from now on."""
-        self._start_ns = now_ns
+        """Count times from now on."""
+        self._due = [(now_ns + due_ns, number, end) for due_ns, number, end in self._due]
+        heapify(self._due)
         self._set_wake()
 
     def completed(self, flow: int, now_ns: int) -> None:
-        """Note that a piece has arrived; the last piece finishes its transfer."""
-        transfer = self._posted[flow].popleft()
-        transfer.outstanding -= 1
+        """Note that a piece has arrived; the last piece finishes its message."""
+        message = self._posted[flow].popleft()
+        message.outstanding -= 1
         self._ready_flows.add(flow)
-        if not transfer.outstanding:
-            self.finished.append(
-                Operation(
-                    self._kind,
-                    transfer.number,
-                    transfer.due_ns,
-                    now_ns,
-                    transfer.size,
-                    hosts=1,
-                )
-            )
+        if not message.outstanding:
+            self._finish(message.number, message.due_ns, now_ns)
+
+    def received_immediate(self, _flow: int, immediate: int, now_ns: int) -> None:
+        """Note that a piece of a message to this host has arrived."""
+        left = self._arriving.pop(immediate, None)
+        if left is None:
+            left = ceil(self._graph[immediate].amount / PIECE)
+        if left > 1:
+            self._arriving[immediate] = left - 1
+            return
+        self._happen((immediate, ARRIVED), now_ns)
+        message = self._graph[immediate]
+        if message.tag != UNMATCHED:
+            receipt = self._receipts.arrived(message.host, message.tag)
+            if receipt is not None:
+                self._finish(*receipt, now_ns)
 
     def posts(self, now_ns: int) -> list[Post]:
-        """Return pieces of the transfers that have begun, as many as the depth allows."""
-        while self._waiting and self._start_ns + self._waiting[0].start_ns <= now_ns:
-            self._enqueue(self._waiting.popleft(), now_ns)
-            self._set_wake()
+        """Begin what is due; return pieces of the messages that have begun, as the depth allows."""
+        while self._due and self._due[0][0] <= now_ns:
+            _, number, start_ns = heappop(self._due)
+            if start_ns is None:
+                self._begin(number, now_ns)
+            else:
+                self._finish(number, start_ns, now_ns)
         posts = []
         for flow in sorted(self._ready_flows):
             queued, posted = self._queued[flow], self._posted[flow]
             while len(posted) < self._depth and (piece := queued.next_piece()) is not None:
-                transfer, size = piece
-                if transfer.size and not transfer.is_begun:
-                    transfer.is_begun = True
-                    self.begun += 1
-                posted.append(transfer)
-                posts.append(Post(flow, size))
+                message, size = piece
+                if message.size and not message.is_begun:
+                    message.is_begun = True
+                    self._count_begun(message.number)
+                posted.append(message)
+                posts.append(Post(flow, size, message.immediate))
         self._ready_flows.clear()
+        self._set_wake()
         return posts
 
-    def _enqueue(self, transfer: Transfer, now_ns: int) -> None:
-        transfer.due_ns = now_ns
-        given = self._given_bytes[transfer.dst]
-        pieces = ceil(transfer.size / PIECE) if transfer.size else inf
-        transfer.outstanding = pieces
+    def _begin(self, number: int, now_ns: int) -> None:
+        operation = self._graph[number]
+        self._happen((number, BEGUN), now_ns)
+        if operation.kind == SEND:
+            announced = operation.amount and self._graph.is_announced(number)
+            immediate = number if announced else None
+            self._enqueue(_Message(number, operation.amount, now_ns, immediate), operation.peer)
+            return
+        self._count_begun(number)
+        if operation.kind == COMPUTE:
+            start_ns = max(now_ns, self._free_ns[operation.stream])
+            end_ns = start_ns + round(operation.amount * self._compute_ns)
+            self._free_ns[operation.stream] = end_ns
+            heappush(self._due, (end_ns, number, start_ns))
+        elif self._receipts.posted(number, operation.peer, operation.tag, now_ns):
+            self._finish(number, now_ns, now_ns)
+
+    def _enqueue(self, message: _Message, peer: str) -> None:
+        given = self._given_bytes[peer]
         for lane, flow in enumerate(sorted(given, key=given.__getitem__)):
-            if lane < pieces:
-                given[flow] += _total(transfer.size, lane, len(given))
-                self._queued[flow].add(transfer, lane, len(given))
+            if lane < message.outstanding:
+                given[flow] += _total(message.size, lane, len(given))
+                self._queued[flow].add(message, lane, len(given))
                 self._ready_flows.add(flow)
 
+    def _finish(self, number: int, start_ns: int, now_ns: int) -> None:
+        """Record that an operation is done, and let others begin."""
+        operation = self._graph[number]
+        name = self._names.get(operation.kind)
+        if operation.counted and name is not None:
+            size = 0 if operation.kind == COMPUTE else operation.amount
+            self.finished.append(Operation(name, number, start_ns, now_ns, size, hosts=1))
+        self._happen((number, DONE), now_ns)
+
+    def _happen(self, event: Event, now_ns: int) -> None:
+        """Let those begin that have waited for an event only; triggers count it."""
+        events = [event]
+        while events:
+            for number in self._followers.pop(events.pop(), ()):
+                if self._graph[number].kind == TRIGGER:
+                    self._left[number] += 1
+                    events.append((number, self._left[number]))
+                    continue
+                self._left[number] -= 1
+                if not self._left[number]:
+                    heappush(self._due, (now_ns, number, None))
+                    self._set_wake()
+
+    def _count_begun(self, number: int) -> None:
+        operation = self._graph[number]
+        if operation.counted and operation.kind in self._names:
+            self.begun[self._names[operation.kind]] += 1
+
     def _set_wake(self) -> None:
-        self.wake_ns = self._start_ns + self._waiting[0].start_ns if self._waiting else NEVER
+        self.wake_ns = self._due[0][0] if self._due else NEVER
+
+
+class _Receipts:
+    """Matches the messages that arrive at a host with the receipts that it has posted (MPI).
+
+    Each message goes to the oldest receipt that takes it, each receipt to the oldest message.
+    """
+
+    def __init__(self) -> None:
+        self._order = count()
+        self._arrived: dict[tuple[str, int], deque[int]] = defaultdict(deque)
+        self._posted: dict[tuple[str, int], deque[tuple[int, int, int]]] = defaultdict(deque)
+
+    def arrived(self, source: str, tag: int) -> tuple[int, int] | None:
+        """The receipt of a message, with when it was posted; None: the message waits for one."""
+        keys = ((source, tag), ("", tag), (source, ANY), ("", ANY))
+        taking = [self._posted[key] for key in keys if self._posted.get(key)]
+        if not taking:
+            self._arrived[source, tag].append(next(self._order))
+            return None
+        _, number, posted_ns = min(taking, key=lambda receipts: receipts[0]).popleft()
+        return number, posted_ns
+
+    def posted(self, number: int, source: str, tag: int, now_ns: int) -> bool:
+        """Post a receipt; returns whether a message for it has arrived before."""
+        keys: Iterable[tuple[str, int]] = ((source, tag),)
+        if not source or tag == ANY:
+            keys = self._arrived
+        waiting = [
+            messages
+            for key in keys
+            if source in ("", key[0]) and tag in (ANY, key[1]) and (messages := self._arrived[key])
+        ]
+        if waiting:
+            min(waiting, key=lambda messages: messages[0]).popleft()
+            return True
+        self._posted[source, tag].append((next(self._order), number, now_ns))
+        return False
+
+
+def _pieces(size: int) -> float:
+    """The number of pieces of a message."""
+    return ceil(size / PIECE) if size else inf
 
 
 class _Turns:
-    """What a flow has to send: transfers that end, in order, and in turn with them each without."""
+    """What a flow has to send: messages that end, in order, and in turn with them each without."""
 
     def __init__(self, endless_piece: int) -> None:
         self._endless_piece = endless_piece
-        self._with_end: deque[tuple[Transfer, Iterator[int]]] = deque()
-        self._lines = deque([self._with_end])  # a transfer without end has one of its own
+        self._with_end: deque[tuple[_Message, Iterator[int]]] = deque()
+        self._lines = deque([self._with_end])  # a message without end has one of its own
 
-    def add(self, transfer: Transfer, first: int, step: int) -> None:
-        """Queue every `step`th piece of a transfer from the `first` on."""
-        if transfer.size:
-            self._with_end.append((transfer, _sizes(transfer.size, first, step)))
+    def add(self, message: _Message, first: int, step: int) -> None:
+        """Queue every `step`th piece of a message from the `first` on."""
+        if message.size:
+            self._with_end.append((message, _sizes(message.size, first, step)))
         else:
-            self._lines.append(deque([(transfer, repeat(self._endless_piece))]))
+            self._lines.append(deque([(message, repeat(self._endless_piece))]))
 
-    def next_piece(self) -> tuple[Transfer, int] | None:
-        """The transfer and the size of the next piece; None: there is none."""
+    def next_piece(self) -> tuple[_Message, int] | None:
+        """The message and the size of the next piece; None: there is none."""
         for _ in range(len(self._lines)):
             line = self._lines[0]
             self._lines.rotate(-1)
             while line:
-                transfer, sizes = line[0]
+                message, sizes = line[0]
                 size = next(sizes, None)
                 if size is not None:
-                    return transfer, size
+                    return message, size
                 line.popleft()
         return None
 
 
 def _sizes(size: int, first: int, step: int) -> Iterator[int]:
-    """The sizes of every `step`th piece of a transfer from the `first` on.
+    """The sizes of every `step`th piece of a message from the `first` on.
 
-    They are made when they are due: a transfer may have millions of pieces.
+    They are made when they are due: a message may have millions of pieces.
     """
     offsets = range(first * PIECE, size, step * PIECE)
     return (min(PIECE, size - offset) for offset in offsets)
 
 
 def _total(size: int, first: int, step: int) -> int:
-    """The bytes of the pieces of `_sizes`; 0 of a transfer without end, which all flows share."""
+    """The bytes of the pieces of `_sizes`; 0 of a message without end, which all flows share."""
     if not size:
         return 0
     pieces = len(range(first * PIECE, size, step * PIECE))
@@ -355,7 +486,7 @@ class Phases(Program):
         self._outstanding[flow] -= 1
         self._changed = True
 
-    def received_immediate(self, flow: int) -> None:
+    def received_immediate(self, flow: int, _immediate: int, _now_ns: int) -> None:
         """Count a message of this phase, or of the next one if the sender is ahead."""
         self._received[flow] += 1
         self._changed = True
@@ -387,7 +518,7 @@ class Phases(Program):
                 phase.messages, phase.lead + passed_on, sent + self._depth - self._outstanding[flow]
             )
             if until > sent:
-                posts += [Post(flow, phase.size, immediate=True)] * (until - sent)
+                posts += [Post(flow, phase.size, immediate=0)] * (until - sent)
                 self._sent[flow] = until
                 self._outstanding[flow] += until - sent
         return posts
@@ -417,7 +548,7 @@ class Phases(Program):
 
 
 def _endless_piece(scenario: Scenario, depth: int) -> int:
-    """Bytes of a piece of a transfer without end: all but one of those outstanding fill the window.
+    """Bytes of a piece of a message without end: all but one of those outstanding fill the window.
 
     So the sender never waits for the next piece, and others do not wait longer than they must.
     """
@@ -439,14 +570,17 @@ def program_of(
     match workload:
         case model.WriteBw() | model.Permutation() | model.Incast():
             return WriteBw([end.flow for end in sends], workload.message_size, workload.depth)
-        case model.Connections():
-            transfers = [
-                Transfer(i, row.dst, row.start_ns(topology), row.size)
-                for i, row in enumerate(workload.matrix)
-                if row.src == host
-            ]
-            piece, kind = _endless_piece(scenario, workload.depth), job.label(workload.operation)
-            return Transfers(transfers, sends, workload.depth, piece, kind)
+        case model.Graphed():
+            return Operations(
+                workload.graph,
+                host,
+                sends,
+                depth=workload.depth,
+                endless_piece=_endless_piece(scenario, workload.depth),
+                dilation=topology.dilation,
+                unit_ns=workload.unit_ns,
+                label=job.label,
+            )
         case model.Program():
             raise ValueError("programs of the user's own run in processes of their own")
         case _:
@@ -466,13 +600,11 @@ class Part(NamedTuple):
 
     Attributes:
         start_ns: when the job begins, from the start of the run.
-        kind: what its operations are called.
         program: what the host does in it.
         flows: the job's flows from and to the host.
     """
 
     start_ns: int
-    kind: str
     program: Program
     flows: Collection[int]
 
@@ -500,9 +632,9 @@ class Jobs(Program):
         """Tell the program whose flow it is."""
         self._of_flow[flow].completed(flow, now_ns)
 
-    def received_immediate(self, flow: int) -> None:
+    def received_immediate(self, flow: int, immediate: int, now_ns: int) -> None:
         """Tell the program whose flow it is."""
-        self._of_flow[flow].received_immediate(flow)
+        self._of_flow[flow].received_immediate(flow, immediate, now_ns)
 
     def posts(self, now_ns: int) -> list[Post]:
         """Return what all programs that have begun post now, in the order of the jobs."""
@@ -515,8 +647,8 @@ class Jobs(Program):
 
     @property
     def begun_by_kind(self) -> dict[str, int]:
-        """How many transfers with an end it has posted something of, by what they are called."""
-        return {part.kind: part.program.begun for part in self._parts if part.program.begun}
+        """How many operations with an end it has begun, by what they are called."""
+        return dict(sum((program.begun for program in self._programs), Counter()))
 
     def _begin_due(self, now_ns: int) -> None:
         while self._waiting and self._start_ns + self._waiting[0].start_ns <= now_ns:

@@ -37,7 +37,7 @@ from testbed.model.faults.impairment import PPM
 from testbed.model.faults.record import FaultRecord
 from testbed.model.flows import Flow
 from testbed.model.run_files.health import HealthSample
-from testbed.model.run_files.raw import OpenedFlow
+from testbed.model.run_files.run import OpenedFlow
 from testbed.model.units import NS_PER_S
 from testbed.results.analysis.trust.lateness import Level, lasting_lateness
 from testbed.results.records import EV_EVENTS, FINDINGS, OPERATOR

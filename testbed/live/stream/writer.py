@@ -17,8 +17,9 @@ from testbed.model.closeable import Closeable
 from testbed.model.faults.record import FaultRecord
 from testbed.model.run_files.health import HealthSample
 from testbed.model.run_files.layout import HEALTH, MANIFEST, RAW, SUMMARY
-from testbed.model.run_files.raw import FLOWS, OpenedFlow
+from testbed.model.run_files.run import FLOWS, OpenedFlow
 from testbed.model.summary import Summary
+from testbed.model.summary.unit import SHARE
 from testbed.model.units import NS_PER_S
 from testbed.results.records import RAW_SUFFIX, TABLE_OF_NAME, TABLES, WORDS_SUFFIX, Kind, Table
 from testbed.results.run_directory import is_locked
@@ -201,8 +202,8 @@ class StreamWriter(Closeable):
         if self.next_s <= until_s:
             self._tail.read()
         while (end_s := self.next_s) <= until_s:
-            tables, health = self._tail.rows_before(end_s), self._new_health()
-            times = self.end_s, end_s
+            tables, times = self._tail.rows_before(end_s), (self.end_s, end_s)
+            health = [HealthSample.model_validate_json(line) for line in self._health.new_lines()]
             opened, ended = self._new_flows(), self._ended_flows()
             self._write(self._stream.step(tables, faults, health, *times, opened, ended))
             self._steps += 1
@@ -242,9 +243,6 @@ class StreamWriter(Closeable):
         while view:
             view = view[self._file.write(view) or 0 :]
 
-    def _new_health(self) -> list[HealthSample]:
-        return [HealthSample.model_validate_json(line) for line in self._health.new_lines()]
-
 
 class _Lines(Closeable):
     """The lines of a file that may not exist yet, and that others add to."""
@@ -269,8 +267,19 @@ class _Lines(Closeable):
         return lines
 
 
+_MOST_LEVELS = 3
+"""Of so many faults the level is told."""
+
+
 def outcome_of(summary: Summary) -> str:
     """How a run ended, in words."""
     missed = sum(not expectation.holds for expectation in summary.expectations)
     met = f"{missed} expectations not met" if missed else "as expected"
-    return "; ".join((met, *(f"{each.kind}: {each.finished}" for each in summary.operations)))
+    faults = (
+        f"{fault.name}: level {SHARE.show(fault.level)} of the ideal split, "
+        f"{SHARE.show(fault.level_even)} of an even one"
+        for fault in summary.faults[:_MOST_LEVELS]
+        if fault.level is not None and fault.level_even is not None
+    )
+    operations = (f"{each.kind}: {each.finished}" for each in summary.operations)
+    return "; ".join((met, *faults, *operations))

@@ -20,7 +20,7 @@ here; `EV_LABEL_SHIFT` in `mrc/constants.py` defines where the halves are in the
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from hashlib import blake2s
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
@@ -147,6 +147,16 @@ def host_of_nic(topology: Topology, nic: IPv6Address) -> Node | None:
         return None
     host = topology.host(rack * topology.hosts_per_t0 + downlink)
     return host if nic_address(topology, host) == nic else None
+
+
+LINK_PREFIX = IPv6Network("fd4d:5243:ffff::/64")
+"""Addresses of ports on real switches, the two of a link in one /127 (RFC 6164). The emulation has
+none: there a permanent neighbour entry stands for them."""
+
+
+def link_address(port: Port) -> IPv6Address:
+    """The address of one end of a link: its interface index, of which a link has two in a row."""
+    return LINK_PREFIX[port.ifindex]
 
 
 # --- paths and carriers -----------------------------------------------------------------------
@@ -335,3 +345,53 @@ def node_routes(topology: Topology, node: Node) -> NodeRoutes:
         own = tuple(address(node_usid(topology, node, p)) for p in range(topology.planes))
         return NodeRoutes(None, (*own, nic_address(topology, node)), neighbours)
     return NodeRoutes(locator(node_usid(topology, node, node.plane)), (), neighbours)
+
+
+PLANE_BITS = 3
+UPLINK_BITS = 9
+MOST_UPLINKS = 128
+"""Most uplinks of a T0 that reads structured EVs. Each has a routing table of its own, and the
+kernel has few free numbers for tables (`fabric/plain_routes.py`)."""
+
+_REST_BITS = 16 - PLANE_BITS - UPLINK_BITS
+
+
+class EvMode(StrEnum):
+    """How the fabric finds the path of a packet: by SRv6 uSIDs, a hash, or fields of its EV.
+
+    With SRv6 the host writes the path into an outer header. Without an outer header switches
+    forward by the destination, and where several links lead there they use the EV, which every
+    packet carries in its UDP source port and its flow label:
+
+    - ECMP: a switch hashes addresses, ports and flow label. The host cannot know which path an EV
+      has.
+    - Structured EV: each tier reads its own field of the EV. The NIC's port and the T0's uplink are
+      fields of the half in the UDP source port, from the most significant bit on.
+    """
+
+    SRV6 = "srv6"
+    ECMP = "ecmp"
+    STRUCTURED = "structured"
+
+
+def core_ev(mode: EvMode, ev: int) -> int:
+    """Convert an EV of a mode into the form that the protocol core has, or back.
+
+    The core has the half in the flow label first, as two sources write EVs. A structured EV has the
+    half in the UDP source port first (one source), so its halves are swapped.
+    """
+    if mode is not EvMode.STRUCTURED:
+        return ev
+    return ev_of_halves(source_port_of_ev(ev), flow_label_of_ev(ev))
+
+
+def structured_path(ev: int) -> Path:
+    """What the tiers read in a structured EV: the NIC its port, the T0 its uplink."""
+    port = flow_label_of_ev(ev)  # the upper half
+    return Path(port >> UPLINK_BITS + _REST_BITS, port >> _REST_BITS & (1 << UPLINK_BITS) - 1)
+
+
+def source_ports(path: Path) -> range:
+    """The UDP source ports of the structured EVs of a path."""
+    first = (path.plane << UPLINK_BITS | (path.t1 or 0)) << _REST_BITS
+    return range(first, first + (1 << _REST_BITS))

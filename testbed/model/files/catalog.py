@@ -10,6 +10,9 @@ TOPOLOGIES = PROJECT / "topologies"
 SCENARIOS = PROJECT / "scenarios"
 
 _SUFFIXES = (".yaml", ".yml")
+_PATHS = (*_SUFFIXES, ".topo")
+"""How a path may end without a slash in it: also as htsim's topologies do."""
+
 _FEW = 10
 """So many names a message can list."""
 
@@ -22,7 +25,7 @@ def files_in(directory: Path) -> dict[str, Path]:
 
 def is_path(name_or_path: str) -> bool:
     """Whether an argument is a path rather than a name."""
-    return "/" in name_or_path or name_or_path.endswith(_SUFFIXES)
+    return "/" in name_or_path or name_or_path.endswith(_PATHS)
 
 
 def find_topology(name_or_path: str, base: Path = Path()) -> Path:

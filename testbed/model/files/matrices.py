@@ -2,49 +2,77 @@
 
     Nodes 8
     Connections 2
-    0->4 id 1 start 0 size 2000000
-    1->5 id 2 start 1000000 size 2000000
+    Triggers 1
+    Failures 1
+    0->4 id 1 start 0 size 2000000 send_done_trigger 1
+    0->5 id 2 trigger 1 size 2000000
+    trigger id 1 oneshot
+    failure switch_type TOR switch_id 0 link_id 1
 
 Node n is host n of the fabric, `start` is in picoseconds (also as `2.5e6`), `size` in bytes; a
 transfer of size 0 has no end. What follows `#` is a comment. Ids, priorities and `msg` change
-nothing here. Transfers started by a trigger are refused, and so are failing links: faults belong in
-the scenario. Source: `connection_matrix.cpp` of uet-htsim and csg-htsim.
+nothing here. A failure is a link that is cut from the start to the end of the run: of plane 0, as
+in htsim, between a T0 (TOR) or a T1 (AGG) and the switch of the other tier with the number
+`link_id`. Source: `connection_matrix.cpp` of uet-htsim and csg-htsim.
 """
 
-import io
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from testbed.model.errors import InputError, Problem, raise_any
+from testbed.model.files.reading import text_lines
 from testbed.model.units import NEVER_NS, show_size
 from testbed.model.workload import MAX_TRANSFER, MAX_TRANSFERS
 
-MAX_BYTES = 64 << 20
-"""Most bytes of a file."""
-
 _PS_PER_NS = 1000
-_HEADER = re.compile(r"(Nodes|Connections)\s+(\d{1,9})", re.ASCII)
+_HEADER = re.compile(r"(Nodes|Connections|Triggers|Failures)\s+(\d{1,9})", re.ASCII)
 _ENDS = re.compile(r"(\d{1,9})->(\d{1,9})", re.ASCII)
 _WHOLE = re.compile(r"\d{1,30}", re.ASCII)
 _NUMBER = re.compile(r"\d{1,30}(\.\d{0,30})?([eE][+-]?\d{1,2})?", re.ASCII)
-_NONE_OF = re.compile(r"(Triggers|Failures)\s+0", re.ASCII)
-"""Counts of 0 of what is not supported."""
+_TRIGGER = re.compile(r"[1-9]\d{0,8}", re.ASCII)
+_SMALL = re.compile(r"\d{1,9}", re.ASCII)
+_FLAG = re.compile("")
 
-_VALUES = {"start": _NUMBER, "size": _WHOLE, "id": _WHOLE, "prio": _WHOLE, "msg": _WHOLE}
-"""The form of what follows each word of a transfer; `msg` may be without."""
 
-_KNOWN = f"one of {', '.join(_VALUES)}"
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """A kind of line: the form of what follows each of its words, and an example."""
 
-_TRIGGER = "transfers that all begin at a time (start): triggers are not supported"
-_FAILURE = "no failures: faults are set in the scenario, in timeline"
-_REFUSED = {"trigger": _TRIGGER, "addon": _TRIGGER, "failure": _FAILURE}
-"""What is expected instead of what htsim supports and this does not, by a part of its word."""
+    words: Mapping[str, re.Pattern[str]]
+    example: str
 
-_EXPECTED = "a line such as 0->4 start 0 size 2000000"
+    @property
+    def expected(self) -> str:
+        return f"a line such as {self.example}"
+
+
+_ENDS_OF_TRANSFERS = ("send_done_trigger", "recv_done_trigger")
+_TRANSFER_LINE = _Form(
+    {
+        "start": _NUMBER,
+        **dict.fromkeys(("size", "id", "prio", "msg"), _WHOLE),
+        **dict.fromkeys(("trigger", *_ENDS_OF_TRANSFERS), _TRIGGER),
+    },
+    "0->4 start 0 size 2000000",
+)
+_KINDS = ("oneshot", "multishot", "barrier")
+_TRIGGER_LINE = _Form(
+    {"id": _TRIGGER, "count": _SMALL, **dict.fromkeys(_KINDS, _FLAG)}, "trigger id 1 oneshot"
+)
+_FAILURE_LINE = _Form(
+    {"switch_type": re.compile(r"\w+"), "switch_id": _SMALL, "link_id": _SMALL},
+    "failure switch_type TOR switch_id 0 link_id 1",
+)
+
+_OF_TWO_TIERS = {
+    "TOR": "p0_t0_{switch_id}--p0_t1_{link_id}",
+    "AGG": "p0_t0_{link_id}--p0_t1_{switch_id}",
+}
+"""The link of a failure, by the type of its switch."""
 _LONGEST = 80
 """Characters of a line that a message shows."""
 
@@ -55,11 +83,15 @@ class ConnectionMatrix:
 
     Attributes:
         transfers: each as a mapping as in a scenario's `workload.matrix`.
-        places: the file and the line of each.
+        triggers: each as in `workload.triggers`.
+        places: the file and the line of each of them, by its key below `workload`.
+        cut: the links that have failed, by file and line.
     """
 
-    transfers: list[dict[str, Any]]
-    places: list[str]
+    transfers: list[dict[str, Any]] = field(default_factory=list)
+    triggers: list[dict[str, Any]] = field(default_factory=list)
+    places: dict[str, str] = field(default_factory=dict)
+    cut: dict[str, str] = field(default_factory=dict)
 
 
 class _Refusal(Exception):  # noqa: N818 - it is no error of the program
@@ -105,18 +137,16 @@ def read_matrix(file: Path) -> ConnectionMatrix:
         InputError: it cannot be read, or is not a connection matrix.
     """
     counts: dict[str, int] = {}
-    transfers: list[dict[str, Any]] = []
-    places: list[str] = []
+    matrix = ConnectionMatrix()
     causes = _Causes(file)
-    for number, line in enumerate(_lines(file), 1):
+    for number, line in enumerate(text_lines(file, "a connection matrix"), 1):
         text = line.partition("#")[0].strip()
         try:
             if header := _HEADER.fullmatch(text):
-                _require_new(header[1], counts, has_transfers=bool(transfers))
+                _require_new(header[1], counts, has_transfers=bool(matrix.transfers))
                 counts[header[1]] = int(header[2])
-            elif text and not _NONE_OF.fullmatch(text):
-                transfers.append(_transfer(text.split(), counts.get("Nodes")))
-                places.append(f"{file}:{number}")
+            elif text:
+                _add(matrix, text.split(), f"{file}:{number}", counts.get("Nodes"))
         except _Refusal as refusal:
             causes.add(number, text, refusal)
     problems = causes.problems() or [
@@ -124,29 +154,40 @@ def read_matrix(file: Path) -> ConnectionMatrix:
         for name in ("Nodes", "Connections")
         if name not in counts
     ]
-    if not problems and counts["Connections"] != len(transfers):
-        found = f"Connections {counts['Connections']}"
-        expected = f"the number of transfers, {len(transfers)}"
-        problems.append(Problem(str(file), found, expected))
-    if not problems and len(transfers) > MAX_TRANSFERS:
+    for name, what, count in (
+        ("Connections", "transfers", len(matrix.transfers)),
+        ("Triggers", "triggers", len(matrix.triggers)),
+        ("Failures", "failures", len(matrix.cut)),
+    ):
+        if not problems and counts.get(name, 0) != count:
+            expected = f"the number of {what}, {count}"
+            problems.append(Problem(str(file), f"{name} {counts.get(name, 0)}", expected))
+    if not problems and len(matrix.transfers) > MAX_TRANSFERS:
         expected = f"{MAX_TRANSFERS:,} transfers at most"
-        problems.append(Problem(str(file), f"{len(transfers):,}", expected))
+        problems.append(Problem(str(file), f"{len(matrix.transfers):,}", expected))
     raise_any(problems)
-    return ConnectionMatrix(transfers, places)
+    return matrix
 
 
-def _lines(file: Path) -> Iterable[str]:
-    """The lines of a file; bytes that are no UTF-8 may stand in comments."""
-    try:
-        with file.open("rb") as stream:
-            content = stream.read(MAX_BYTES + 1)
-    except OSError as error:
-        found = (error.strerror or str(error)).lower()
-        raise InputError.of(str(file), found, "a connection matrix") from None
-    if len(content) > MAX_BYTES:
-        expected = f"a connection matrix of {show_size(MAX_BYTES)} at most"
-        raise InputError.of(str(file), "a larger file", expected)
-    return io.StringIO(content.decode("utf-8-sig", "replace"), newline=None)
+def _add(matrix: ConnectionMatrix, words: list[str], place: str, nodes: int | None) -> None:
+    """Add what a line has to a matrix.
+
+    Raises:
+        _Refusal: it is none of the lines of a matrix.
+        InputError: it is one too many.
+    """
+    if words[0] == "failure":
+        matrix.cut[place] = _cut_link(_values(words[1:], _FAILURE_LINE))
+    elif words[0] == "trigger":
+        trigger = _trigger(_values(words[1:], _TRIGGER_LINE))
+        matrix.places[f"triggers[{len(matrix.triggers)}]"] = place
+        matrix.triggers.append(trigger)
+    else:
+        transfer = _transfer(words, nodes)
+        matrix.places[f"matrix[{len(matrix.transfers)}]"] = place
+        matrix.transfers.append(transfer)
+    if len(matrix.places) + len(matrix.cut) > 2 * MAX_TRANSFERS:
+        raise InputError.of(place, "one line more", f"{2 * MAX_TRANSFERS:,} lines at most")
 
 
 def _require_new(name: str, counts: dict[str, int], *, has_transfers: bool) -> None:
@@ -169,44 +210,76 @@ def _transfer(words: list[str], nodes: int | None) -> dict[str, Any]:
     """
     ends = _ENDS.fullmatch(words[0])
     if ends is None:
-        first = words[0].lower()
-        raise _Refusal(next((_REFUSED[key] for key in _REFUSED if key in first), _EXPECTED))
+        known = f"{_TRANSFER_LINE.expected}, {_TRIGGER_LINE.example} or {_FAILURE_LINE.example}"
+        raise _Refusal(known)
     if nodes is not None and max(int(ends[1]), int(ends[2])) >= nodes:
         raise _Refusal(f"nodes below {nodes}, the number of the line Nodes")
-    values = _values(words[1:])
-    size = int(values.get("size", 0))
+    values = _values(words[1:], _TRANSFER_LINE)
     if "size" not in values:
-        raise _Refusal(_EXPECTED)
+        raise _Refusal(_TRANSFER_LINE.expected)
+    size = int(values["size"])
     if size > MAX_TRANSFER:
         raise _Refusal(f"a size of {show_size(MAX_TRANSFER)} at most")
     start_ns = round(Decimal(values.get("start", "0")) / _PS_PER_NS)
     if start_ns >= NEVER_NS:
         raise _Refusal(f"a start before {NEVER_NS * _PS_PER_NS:.1e} ps")
-    ends_named = {"src": f"h{int(ends[1])}", "dst": f"h{int(ends[2])}"}
-    return {**ends_named, "start": f"{start_ns} ns", "size": size}
+    if "trigger" in values and "start" in values:
+        raise _Refusal("a start or a trigger, not both")
+    transfer = {"src": f"h{int(ends[1])}", "dst": f"h{int(ends[2])}", "size": size}
+    for key in ("trigger", *_ENDS_OF_TRANSFERS):
+        if key in values:
+            transfer[key] = int(values[key])
+    return transfer if "trigger" in values else {**transfer, "start": f"{start_ns} ns"}
 
 
-def _values(words: list[str]) -> dict[str, str]:
-    """What follows each word of a transfer.
+def _trigger(values: Mapping[str, str]) -> dict[str, Any]:
+    """The trigger of a line.
 
     Raises:
-        _Refusal: a word is unknown or there twice, or what follows it is no number.
+        _Refusal: it has no number, or not one kind.
+    """
+    kinds = [kind for kind in _KINDS if kind in values]
+    if "id" not in values or len(kinds) != 1:
+        raise _Refusal(f"an id and one of {', '.join(_KINDS)}, as in {_TRIGGER_LINE.example}")
+    return {"id": int(values["id"]), "kind": kinds[0], "count": int(values.get("count", 0))}
+
+
+def _cut_link(values: Mapping[str, str]) -> str:
+    """The link of a failure.
+
+    Raises:
+        _Refusal: a word is missing, or it is a link of a third tier.
+    """
+    if len(values) < len(_FAILURE_LINE.words):
+        raise _Refusal(_FAILURE_LINE.expected)
+    link = _OF_TWO_TIERS.get(values["switch_type"])
+    if link is None:
+        expected = f"{' or '.join(_OF_TWO_TIERS)}: the fabric has two tiers of switches"
+        raise _Refusal(expected, values["switch_type"])
+    numbers = {key: int(values[key]) for key in ("switch_id", "link_id")}
+    return link.format(**numbers)
+
+
+def _values(words: list[str], line: _Form) -> dict[str, str]:
+    """What follows each word of a line.
+
+    Raises:
+        _Refusal: a word is unknown or there twice, or what follows it has another form.
     """
     values: dict[str, str] = {}
-    found = set[str]()
     left = iter(words)
     word = next(left, None)
     while word is not None:
-        form, value = _VALUES.get(word), next(left, None)
+        form, value = line.words.get(word), next(left, None)
         if form is None:
-            raise _Refusal(next((_REFUSED[key] for key in _REFUSED if key in word), _KNOWN), word)
-        if word in found:
+            raise _Refusal(f"one of {', '.join(line.words)}", word)
+        if word in values:
             raise _Refusal("each word once", word)
-        found.add(word)
-        if value is not None and form.fullmatch(value):
+        values[word] = ""
+        if value is not None and form is not _FLAG and form.fullmatch(value):
             values[word] = value
             value = next(left, None)
-        elif word != "msg":
-            raise _Refusal(_EXPECTED, f"{word} {value or ''}".strip())
+        elif word != "msg" and form is not _FLAG:
+            raise _Refusal(line.expected, f"{word} {value or ''}".strip())
         word = value
     return values

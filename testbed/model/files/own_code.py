@@ -1,17 +1,33 @@
-"""Classes of the user's own that a scenario names: `spray: ./mine.py:Selector`."""
+"""Classes of the user's own that a scenario names, with or without parameters.
+
+    spray: ./mine.py:Selector
+    spray: {class: ./mine.py:Selector, cache: 8}
+
+Nothing of their files is executed here: what they import and which parameters they have is read
+from their source.
+"""
 
 import ast
+import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from testbed.model.errors import InputError, few, similar_word
+from testbed.model.errors import (
+    InputError,
+    Problem,
+    RefusedValueError,
+    did_you_mean,
+    few,
+    raise_any,
+    similar_word,
+)
 from testbed.model.file_names import is_there
 from testbed.model.files.catalog import relative_to_here
 from testbed.model.files.reading import Document
-from testbed.model.own_code import REFERENCE, OwnCode
+from testbed.model.own_code import CLASS, GIVEN, REFERENCE, OwnCode, parameters_of
 from testbed.model.transport import Mrc
-
-_KEYS = ("spray", "congestion")
 
 
 def with_own_code(document: Document) -> Document:
@@ -20,35 +36,128 @@ def with_own_code(document: Document) -> Document:
     A path is relative to the scenario's file, or, in an option, to the current directory.
 
     Raises:
-        InputError: there is no such file or class, or it is not Python.
+        InputError: there is no such file or class, it is not Python, or has other parameters.
     """
     transport = document.data.get("transport")
     if not isinstance(transport, dict) or transport.get("kind", Mrc().kind) != Mrc().kind:
         return document
-    changed = {
-        key: _own_code(document, f"transport.{key}", reference.group(1), reference.group(2))
-        for key in _KEYS
-        if isinstance(named := transport.get(key), str)
-        and (reference := REFERENCE.fullmatch(named)) is not None
-    }
+    changed = {}
+    for key in GIVEN:
+        named = transport.get(key)
+        path = f"transport.{key}"
+        if isinstance(named, str) and REFERENCE.fullmatch(named):
+            changed[key] = _own_code(document, path, named, key, {})
+        elif isinstance(named, dict) and CLASS in named:
+            given = {name: value for name, value in named.items() if name != CLASS}
+            changed[key] = _own_code(document, f"{path}.{CLASS}", named[CLASS], key, given)
     return replace(document, data={**document.data, "transport": transport | changed})
+
+
+def opened(document: Document, path: str) -> Document:
+    """A document in which a parameter can be set: a class that is only named becomes a mapping.
+
+    Args:
+        document: the document.
+        path: the key path of what will be set.
+    """
+    transport = document.data.get("transport")
+    if not isinstance(transport, dict):
+        return document
+    changed: dict[str, Any] = {}
+    for key in GIVEN:
+        named = transport.get(key)
+        if not path.startswith(f"transport.{key}."):
+            continue
+        if isinstance(named, OwnCode):
+            changed[key] = {CLASS: named, **named.parameters}
+        elif isinstance(named, str) and REFERENCE.fullmatch(named):
+            changed[key] = {CLASS: named}
+    return replace(document, data={**document.data, "transport": transport | changed})
+
+
+def _own_code(
+    document: Document, path: str, named: object, key: str, given: Mapping[str, Any]
+) -> OwnCode:
+    """A class with its files and parameters.
+
+    Args:
+        document: for messages.
+        path: the key path that names the class.
+        named: what stands there: `FILE.py:CLASS`, or the class of a scenario that is changed.
+        key: the key of the transport.
+        given: the values of its parameters.
+    """
+    if not isinstance(named, OwnCode):
+        reference = REFERENCE.fullmatch(named) if isinstance(named, str) else None
+        if reference is None:
+            expected = "a class of your own such as ./mine.py:MyClass"
+            raise InputError.of(document.where(path), str(named), expected)
+        named = _read(document, path, *reference.groups())
+    raise_any(_parameter_problems(document, f"transport.{key}", named, key, given))
+    return named.model_copy(update={"parameters": dict(given)})
+
+
+def _parameter_problems(
+    document: Document, path: str, code: OwnCode, key: str, given: Mapping[str, Any]
+) -> Iterator[Problem]:
+    """What is wrong with the values of a class's parameters."""
+    known = parameters_of(code.source, code.name, len(GIVEN[key]))
+    for name, value in given.items():
+        where, parameter = f"{path}.{name}", known.get(name)
+        if parameter is None:
+            others = f"one of {', '.join(known)}" if known else "none: it has no parameters"
+            expected = f"a parameter of {code.name} in {code.file}, {others}"
+            remedy = did_you_mean(name, tuple(known)) or f"add it to {code.name}.__init__"
+            yield Problem(document.where(where), f"the parameter {name}", expected, remedy)
+            continue
+        try:
+            parameter.check(value)
+        except RefusedValueError as refused:
+            found = document.texts.get(where, str(value))
+            expected = f"{refused.expected}, as {code.file}:{parameter.line} has {parameter.text}"
+            yield Problem(document.where(where), found, expected, refused.remedy)
+    for name, parameter in known.items():
+        if parameter.required and name not in given:
+            expected = f"a value for {parameter.text}, which {code.file}:{parameter.line} requires"
+            remedy = f"add {name} beside {CLASS}, or a default to {code.name}.__init__"
+            yield Problem(document.where(f"{path}.{name}"), "", expected, remedy)
 
 
 _PYTHON = "a file that is valid Python"
 
 
-def _own_code(document: Document, path: str, name: str, wanted: str) -> OwnCode:
-    """The class with its file, after a check that it has the class."""
-    is_on_command_line = path in document.origins or "transport" in document.origins
+def _read(document: Document, path: str, name: str, wanted: str) -> OwnCode:
+    """The class with its file and those that this imports, after a check that it has the class."""
+    parts = ("transport", path.removesuffix(f".{CLASS}"), path)
+    is_on_command_line = any(part in document.origins for part in parts)
     file = Path(name) if is_on_command_line else document.directory / name
     where = document.where(path)
     if not is_there(file):
         expected = f"a Python file, relative to {'here' if is_on_command_line else 'the scenario'}"
         raise InputError.of(where, f"{file}, which does not exist", expected)
-    shown = str(relative_to_here(file))
+    file = relative_to_here(file)
+    source, tree = _parsed(file)
+    classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
+    if wanted not in classes:
+        similar = similar_word(wanted, classes) or (classes[0] if len(classes) == 1 else None)
+        remedy = f"add class {wanted}: to {file}"
+        if similar is not None:
+            remedy = f"did you mean {similar}? Or rename that class to {wanted}"
+        expected = f"a class of {file}" + (f": {few(classes)}" if classes else ", which has none")
+        raise InputError.of(where, wanted, expected, remedy)
+    return OwnCode(file=str(file), name=wanted, source=source, modules=_modules(file, tree))
+
+
+def _parsed(file: Path) -> tuple[str, ast.Module]:
+    """The content of a Python file.
+
+    Raises:
+        InputError: it cannot be read, or is not Python.
+    """
+    shown = str(file)
     try:
         source = file.read_text(encoding="utf-8")
-        tree = ast.parse(source, shown)
+        return source, ast.parse(source, shown)
     except SyntaxError as error:
         place = f"{shown}:{error.lineno}"
         raise InputError.of(place, f"no Python: {error.msg}", _PYTHON) from None
@@ -60,12 +169,42 @@ def _own_code(document: Document, path: str, name: str, wanted: str) -> OwnCode:
     except OSError as error:
         found = (error.strerror or str(error)).lower()
         raise InputError.of(shown, found, "a file that you may read") from None
-    classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
-    if wanted not in classes:
-        similar = similar_word(wanted, classes) or (classes[0] if len(classes) == 1 else None)
-        remedy = f"add class {wanted}: to {shown}"
-        if similar is not None:
-            remedy = f"did you mean {similar}? Or rename that class to {wanted}"
-        expected = f"a class of {shown}" + (f": {few(classes)}" if classes else ", which has none")
-        raise InputError.of(where, wanted, expected, remedy)
-    return OwnCode(file=shown, name=wanted, source=source)
+
+
+def files_of(file: Path) -> list[Path]:
+    """A file, and those in its folder that it imports, as far as they can be read."""
+    try:
+        _, tree = _parsed(file)
+        return [file, *(file.with_name(f"{name}.py") for name in _modules(file, tree))]
+    except InputError:  # whoever uses the code is told
+        return [file]
+
+
+def _modules(file: Path, tree: ast.Module) -> dict[str, str]:
+    """The content of the modules in a file's folder that it imports, also by way of others.
+
+    A module of Python's own library, or of the testbed, is never one in the folder.
+
+    Raises:
+        InputError: one cannot be read, or is not Python.
+    """
+    modules: dict[str, str] = {}
+    trees = [tree]
+    while trees:
+        for name in sorted(_imported(trees.pop()) - modules.keys()):
+            neighbour = file.with_name(f"{name}.py")
+            if is_there(neighbour, Path.is_file):
+                modules[name], tree = _parsed(neighbour)
+                trees.append(tree)
+    return dict(sorted(modules.items()))
+
+
+def _imported(tree: ast.Module) -> set[str]:
+    """The first names of the modules that a file imports, but Python's own and the testbed."""
+    names = set[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module.partition(".")[0])
+    return names - {"testbed", *sys.stdlib_module_names}

@@ -22,6 +22,44 @@ from testbed.model.files.syntax import entry_remedy, syntax_problem
 from testbed.model.units import is_in_rtts
 
 # --------------------------------------------------------------------------------------------------
+# Files of lines, which are too long to be read at once.
+
+
+MAX_TEXT = 100 << 20
+"""Most characters of a file of lines. Ours."""
+
+MAX_LINE = 10_000
+"""Most characters of a line of it. Ours."""
+
+
+def text_lines(file: Path, what: str) -> Iterator[str]:
+    """The lines of a file, one after another; bytes that are no UTF-8 may stand in comments.
+
+    Args:
+        file: the file.
+        what: what it has to be, for messages.
+
+    Raises:
+        InputError: it cannot be read, or is too large.
+    """
+    characters = number = 0
+    try:
+        with file.open(encoding="utf-8-sig", errors="replace") as stream:
+            while line := stream.readline(MAX_LINE + 1):
+                number, characters = number + 1, characters + len(line)
+                if len(line) > MAX_LINE:
+                    found, expected = "a longer line", f"lines of {MAX_LINE:,} characters at most"
+                    raise InputError.of(f"{file}:{number}", found, expected)
+                if characters > MAX_TEXT:
+                    expected = f"{what} of {MAX_TEXT >> 20} MiB at most"
+                    raise InputError.of(str(file), "a larger file", expected)
+                yield line
+    except OSError as error:
+        found = (error.strerror or str(error)).lower()
+        raise InputError.of(str(file), found, what) from None
+
+
+# --------------------------------------------------------------------------------------------------
 # Which words of a YAML file are numbers, truth values or text, as YAML 1.2 has it.
 #
 # PyYAML follows YAML 1.1, where `4:8` is 248 (base 60), `010` is 8 (base 8), `no` is false, and

@@ -16,8 +16,9 @@ from testbed.model.faults.checks import single_fault_problems
 from testbed.model.faults.kinds import Fault, TemporaryFault
 from testbed.model.file_names import is_there
 from testbed.model.files.catalog import find_scenario, relative_to_here
-from testbed.model.files.matrices import ConnectionMatrix, read_matrix
-from testbed.model.files.own_code import with_own_code
+from testbed.model.files.goal import read_goal
+from testbed.model.files.matrices import read_matrix
+from testbed.model.files.own_code import opened, with_own_code
 from testbed.model.files.reading import Document, parse_request, read_document, with_value
 from testbed.model.files.topologies import BASE, is_auto, topology_of_scenario, with_dilation
 from testbed.model.files.validation import validated
@@ -25,7 +26,15 @@ from testbed.model.own_code import recorded_code
 from testbed.model.part import Part, kinds_of, times_in
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc, Transport
-from testbed.model.units import EMULATED, BaseRtt, TimeBase, exact_duration, is_in_rtts, show_number
+from testbed.model.units import (
+    EMULATED,
+    NS_PER_S,
+    BaseRtt,
+    TimeBase,
+    exact_duration,
+    is_in_rtts,
+    show_number,
+)
 
 # --------------------------------------------------------------------------------------------------
 # The keys of a transport whose kind an option changes: each kind takes those that it knows.
@@ -109,6 +118,9 @@ def _declared_alike(key: str, kind: type[BaseModel], other: type[BaseModel]) -> 
 
 Dilation = Callable[[Scenario], float]
 """Finds the dilation for `auto`, given the scenario at the nominal dilation."""
+
+_DURATION = str(Scenario.model_fields["duration"].default // NS_PER_S) + " s"
+"""Of a scenario that does not say how long it is."""
 
 _STAND_IN = Topology(name="none", planes=1, t0_per_plane=1, t1_per_plane=1, hosts_per_t0=1)
 """In place of a topology that is wrong, so that the scenario's other keys are checked as well."""
@@ -208,19 +220,7 @@ def _loaded(
     except InputError as error:
         topology_problems += error.problems
         data["topology"] = _STAND_IN
-    for where, parent in _places_of_workloads(data):
-        workload = parent.get("workload")
-        if not isinstance(workload, dict):
-            continue
-        if isinstance(workload.get("matrix"), str):
-            matrix = _matrix_of_scenario(document, workload["matrix"], f"{where}.matrix")
-            workload = {**workload, "matrix": matrix.transfers}
-            places = {f"{where}.matrix[{i}]": place for i, place in enumerate(matrix.places)}
-            document = replace(document, origins=document.origins | places)
-        if isinstance(workload.get("directory"), str):
-            directory = _directory_of_programs(document, workload["directory"], where)
-            workload = {**workload, "directory": directory}
-        parent["workload"] = workload
+    document = _with_files(document, data)
     scenario = _scenario(document, data, topology_problems)
     if is_auto(data["topology"]):
         data["topology"] = with_dilation(data["topology"], dilation(scenario))
@@ -228,12 +228,52 @@ def _loaded(
     return scenario, document
 
 
+_READERS = {"goal": read_goal}
+"""What reads the file of a kind of workload."""
+
+
+def _with_files(document: Document, data: dict[str, Any]) -> Document:
+    """Read the files that workloads name into `data`; the document says where what comes from."""
+    for where, parent in _places_of_workloads(data):
+        workload = parent.get("workload")
+        if not isinstance(workload, dict):
+            continue
+        if isinstance(workload.get("matrix"), str):
+            matrix = read_matrix(_file_of_scenario(document, workload["matrix"], f"{where}.matrix"))
+            places = {f"{where}.{key}": place for key, place in matrix.places.items()}
+            places |= _cut(data, matrix.cut)
+            document = replace(document, origins=document.origins | places)
+            workload = {**workload, "matrix": matrix.transfers}
+            if matrix.triggers:
+                workload["triggers"] = matrix.triggers
+        reader = _READERS.get(str(workload.get("kind")))
+        if reader and isinstance(workload.get("file"), str) and "operations" not in workload:
+            file = _file_of_scenario(document, workload["file"], f"{where}.file")
+            workload = {**workload, "operations": reader(file)}
+        if isinstance(workload.get("directory"), str):
+            directory = _directory_of_programs(document, workload["directory"], where)
+            workload = {**workload, "directory": directory}
+        parent["workload"] = workload
+    return document
+
+
+def _cut(data: dict[str, Any], links: Mapping[str, str]) -> dict[str, str]:
+    """Cut links for as long as the run takes; returns the key path of each fault, and its place."""
+    lasting = {"at": "0 s", "for": data.get("duration", _DURATION)}
+    timeline = data.get("timeline", [])
+    if not links or not isinstance(timeline, list):
+        return {}
+    cuts = [{"kind": "cut", "target": link, **lasting} for link in links.values()]
+    data["timeline"] = [*timeline, *cuts]
+    return {f"timeline[{i}]": place for i, place in enumerate(links, len(timeline))}
+
+
 def _with_setting(document: Document, path: str, value: Any, option: str) -> Document:
-    """A document with another value; a topology that is only named becomes a mapping first."""
+    """A document with another value; what is only named becomes a mapping first."""
     name = document.data.get("topology")
     if path.startswith("topology.") and isinstance(name, str):
         document = replace(document, data={**document.data, "topology": {BASE: name}})
-    return with_value(document, path, value, option)
+    return with_value(opened(document, path), path, value, option)
 
 
 def _scenario(
@@ -277,13 +317,13 @@ def _directory_of_programs(document: Document, named: str, where: str) -> str:
     return str((Path() if given_here else document.directory).joinpath(named).absolute())
 
 
-def _matrix_of_scenario(document: Document, named: str, key: str) -> ConnectionMatrix:
+def _file_of_scenario(document: Document, named: str, key: str) -> Path:
     file = document.directory / named
     if not is_there(file, Path.is_file):
         where = document.where(key)
         expected = "a file, relative to the scenario's directory"
         raise InputError.of(where, f"{file}, which does not exist", expected)
-    return read_matrix(relative_to_here(file))
+    return relative_to_here(file)
 
 
 # --------------------------------------------------------------------------------------------------

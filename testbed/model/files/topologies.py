@@ -1,12 +1,14 @@
-"""Topologies from YAML files, and the topology of a scenario's file."""
+"""Topologies from YAML files and htsim's, and the topology of a scenario's file."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from testbed.model.errors import InputError
 from testbed.model.fabric.topology import AUTO, NOMINAL_DILATION, Topology
 from testbed.model.file_names import is_there
 from testbed.model.files.catalog import find_topology
+from testbed.model.files.htsim_topologies import SUFFIX, read_htsim_topology
 from testbed.model.files.reading import Document, read_document
 from testbed.model.files.validation import validated
 
@@ -15,14 +17,18 @@ BASE = "base"
 
 
 def load_topology(name_or_path: str) -> Topology:
-    """Load a topology: one that ships, by name, or a YAML file by path.
+    """Load a topology: one that ships, by name, or a file by path: YAML, or htsim's `.topo`.
 
     `dilation: auto` depends on a scenario: without one it is the nominal dilation.
 
     Raises:
         InputError: there is no such topology, or the file is wrong.
     """
-    return _topology(read_document(find_topology(name_or_path)))
+    return _topology(_document(find_topology(name_or_path)))
+
+
+def _document(file: Path) -> Document:
+    return read_htsim_topology(file) if file.suffix == SUFFIX else read_document(file)
 
 
 def _topology(document: Document) -> Topology:
@@ -55,7 +61,7 @@ def topology_of_scenario(scenario: Document) -> object:
         return _merged(base, {key: value for key, value in topology.items() if key != BASE})
     if "topology" in scenario.data and not isinstance(topology, dict):
         where, found = scenario.where("topology"), scenario.texts["topology"]
-        expected = "a name such as clos-4plane, the path of a YAML file, or a mapping of its keys"
+        expected = "a name such as clos-4plane, the path of a file, or a mapping of its keys"
         raise InputError.of(where, found, expected, "testbed list shows which ship")
     return topology
 
@@ -70,7 +76,7 @@ def _named_topology(scenario: Document, key: str, name_or_path: str) -> dict[str
     if not is_there(file):
         expected = "a file, relative to the scenario's directory"
         raise InputError.of(where, f"{file}, which does not exist", expected)
-    document = read_document(file)
+    document = _document(file)
     _topology(document)
     return dict(document.data)
 

@@ -7,6 +7,7 @@ with their times. `testbed ev` and `testbed port` give commands to a run that is
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field
@@ -207,3 +208,32 @@ def flow_ends(name: str) -> tuple[str, str, int] | None:
     """Source, destination and lane of the name of a flow; None if it is no such name."""
     match = _FLOW.fullmatch(name.strip())
     return match and (match[1], match[2], int(match[3] or 0))
+
+
+@dataclass(frozen=True, slots=True)
+class EvRow:
+    """An EV of a queue pair.
+
+    Attributes:
+        ev: its value.
+        path: its path, such as `p2/t1_3`.
+        port: the number of its port, which is its plane.
+        state: its state.
+        active: whether it is in the active set.
+        losses: packets lost on it since it was last good.
+        condemnations: how often it has been taken out of use.
+        denied_by: who denies it.
+        changed_rtts_ago: how long ago its state changed, in base RTTs; None if it never did.
+        reason: why its state changed last.
+    """
+
+    ev: int
+    path: str
+    port: int
+    state: str
+    active: bool
+    losses: int
+    condemnations: int
+    denied_by: list[str]
+    changed_rtts_ago: float | None
+    reason: str

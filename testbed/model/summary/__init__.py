@@ -1,8 +1,7 @@
 """The results of a run, as `summary.json` has them, and the metrics that they consist of."""
 
-from testbed.model.summary.faults import FaultEffect, FaultSummary, FlowFault, LossShare
+from testbed.model.summary.faults import FaultEffect, FaultSummary, FlowFault, LossShare, PairFault
 from testbed.model.summary.flows import EvSummary, FlowSummary, Latency
-from testbed.model.summary.localisation import Localisation, LocalisedFault
 from testbed.model.summary.metric import Metric, MetricGroup, Quantity, View
 from testbed.model.summary.run import (
     Expectation,
@@ -10,6 +9,8 @@ from testbed.model.summary.run import (
     JobFault,
     JobSummary,
     LinkSummary,
+    Localisation,
+    LocalisedFault,
     OperationSummary,
     ProcessMemory,
     State,
@@ -36,6 +37,7 @@ __all__ = [
     "Metric",
     "MetricGroup",
     "OperationSummary",
+    "PairFault",
     "ProcessMemory",
     "Quantity",
     "Scale",

@@ -6,9 +6,16 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from testbed.model.summary.combine import greatest, least, total
 from testbed.model.summary.flows import flow_name
-from testbed.model.summary.metric import Comparison, Metric, MetricGroup, View
+from testbed.model.summary.metric import (
+    Comparison,
+    Metric,
+    MetricGroup,
+    View,
+    greatest,
+    least,
+    total,
+)
 from testbed.model.summary.spread import Spread
 from testbed.model.summary.unit import (
     BYTES,
@@ -22,7 +29,7 @@ from testbed.model.summary.unit import (
 )
 
 RECOVERED_SHARE = 0.95
-"""Goodput is back at this share of what is attainable."""
+"""Goodput is back at this share of the level at which it settles."""
 
 _SHOWN = View.USUAL | View.FLOWS_OF_FAULT | View.OVER_FLOWS
 
@@ -50,11 +57,65 @@ class LossShare(Metric):
 
 
 class FaultEffect(MetricGroup):
-    """What a fault did to one flow, or the worst of what it did to any.
+    """What a fault did to a flow, to two hosts or to all flows together, or the worst of it.
 
-    Times count from when the fault took effect, or from healing. An EV is *concerned* if its path
-    crosses the faulty link. A fault is *in force* from its effect to its healing, or to the end.
+    Goodput is that of all flows in question together. Of what is measured of EVs and of data in
+    order several flows have their worst, and packets are summed. Times count from when the fault
+    took effect, or from healing. An EV is *concerned* if its path crosses the faulty link. A fault
+    is *in force* from its effect to its healing, or to the end.
     """
+
+    level: Annotated[
+        float | None,
+        Metric(
+            SHARE,
+            title="level in force, of ideal split",
+            views=_SHOWN,
+            combine=least,
+            compared=Comparison(of_run=True),
+        ),
+    ] = None
+    """The level at which goodput settles while the fault is in force: goodput over what the ideal
+    split allows, in the second half of that time (up to the next fault, if that is earlier). Null:
+    nothing was allowed."""
+
+    level_even: Annotated[
+        float | None,
+        Metric(
+            SHARE,
+            title="level in force, of even split",
+            views=_SHOWN,
+            combine=least,
+            compared=Comparison(of_run=True),
+        ),
+    ] = None
+    """The same goodput over what an even split allows, at which MRC aims."""
+
+    level_healed: Annotated[
+        float | None,
+        Metric(
+            SHARE,
+            title="level afterwards, of ideal split",
+            views=View.USUAL,
+            combine=least,
+            compared=Comparison(),
+        ),
+    ] = None
+    """The level at which goodput settles afterwards: goodput over what the ideal split allows, in
+    the second half of the time from healing to the next fault, or the end. Null: the fault did not
+    heal before."""
+
+    level_healed_even: Annotated[
+        float | None,
+        Metric(
+            SHARE,
+            title="level afterwards, of even split",
+            views=View.REPORT,
+            combine=least,
+            compared=Comparison(),
+        ),
+    ] = None
+    """The same goodput over what an even split allows."""
 
     detection: Annotated[
         Time | None,
@@ -97,17 +158,18 @@ class FaultEffect(MetricGroup):
 
     recovery: Annotated[
         Time | None,
-        Metric(views=_SHOWN, compared=Comparison(), never="did not recover"),
+        Metric(views=_SHOWN, compared=Comparison(of_run=True), never="did not recover"),
     ] = None
-    """Until goodput, averaged over 200 packets (1 to 3 base RTTs), is back at 95% of what is
-    attainable and stays there until the fault heals; if it never does, until it is back and stays
-    after healing, up to the next fault or the end. 0 if it never fell below. Never: it did not come
-    back."""
+    """Until goodput, averaged over one base RTT, is back at 95% of the level at which it settles
+    (`level`) and stays there until the fault heals; if it never does, until it is back at 95% of
+    `level_healed` and stays there up to the next fault or the end. 0 if it never fell below. Never:
+    it did not come back."""
 
     below_share: Annotated[
         float | None, Metric(SHARE, title="time below 95%", views=View.REPORT)
     ] = None
-    """The share of the time in force in which goodput was below 95% of what is attainable."""
+    """The share of the time in force in which goodput was below 95% of what the ideal split
+    allows."""
 
     goodput_bps: Annotated[
         float | None,
@@ -115,18 +177,22 @@ class FaultEffect(MetricGroup):
     ] = None
     """Newly placed payload per second, while the fault was in force."""
 
+    ideal_bps: Annotated[float | None, Metric(RATE, combine=least)] = None
+    """Payload rate that the ideal split allows while the fault is in force, the mean."""
+
+    ideal_fraction: Annotated[
+        float | None,
+        Metric(SHARE, title="goodput in force, of ideal split", views=View.REPORT, combine=least),
+    ] = None
+    """`goodput_bps` / `ideal_bps`: over the whole time in force, the fall included. Null: nothing
+    was allowed."""
+
     attainable_bps: Annotated[float | None, Metric(RATE, combine=least)] = None
-    """Attainable payload rate while the fault was in force, the mean."""
+    """Payload rate that an even split allows while the fault is in force, the mean."""
 
     attainable_fraction: Annotated[
         float | None,
-        Metric(
-            SHARE,
-            title="goodput in force, of attainable",
-            views=_SHOWN,
-            combine=least,
-            compared=Comparison(),
-        ),
+        Metric(SHARE, title="goodput in force, of even split", views=View.REPORT, combine=least),
     ] = None
     """`goodput_bps` / `attainable_bps`. Null: nothing was attainable."""
 
@@ -145,9 +211,10 @@ class FaultEffect(MetricGroup):
         Time | None,
         Metric(forms=(IN_RTT,), views=View.USUAL, compared=Comparison()),
     ] = None
-    """What the fabric no longer offered: the integral of (undamaged - attainable) / undamaged from
-    the fault until 10 base RTTs after recovery (after healing, if there was none), but not beyond
-    the next fault or the end. 1 RTT: as much as if nothing could be sent for one RTT."""
+    """What the fabric no longer offered, whatever the transport: the integral of (undamaged -
+    ideal) / undamaged from the fault until 10 base RTTs after its healing, but not beyond the next
+    fault or the end. `ideal` is what the ideal split allows, `undamaged` the same before any fault.
+    1 RTT: as much as if nothing could be sent for one RTT."""
 
     capacity_lost_bytes: Annotated[int, Metric(BYTES, combine=total)] = 0
     """The same in bytes of payload."""
@@ -155,8 +222,14 @@ class FaultEffect(MetricGroup):
     deficit: Annotated[
         Time | None, Metric(forms=(IN_RTT,), views=_SHOWN, compared=Comparison())
     ] = None
-    """What the transport did not use of what was left: the integral of (attainable - goodput) /
-    undamaged over the same time. 1 RTT: as much as if nothing had been sent for one RTT."""
+    """What the transport adds to that, over the same time: the integral of (ideal - goodput) /
+    undamaged. 1 RTT: as much as if nothing had been sent for one RTT."""
+
+    deficit_even: Annotated[
+        Time | None, Metric(forms=(IN_RTT,), title="deficit, of even split", views=View.REPORT)
+    ] = None
+    """The same against what an even split allows. The rest of the deficit is what the even split
+    costs."""
 
     deficit_bytes: Annotated[int, Metric(BYTES, combine=total)] = 0
     """The same in bytes of payload."""
@@ -164,11 +237,11 @@ class FaultEffect(MetricGroup):
     deficit_baseline: Annotated[
         Time | None, Metric(forms=(IN_RTT,), title="deficit, own baseline", views=View.REPORT)
     ] = None
-    """The deficit against the flow's own goodput in the 10 base RTTs before the fault. Null:
-    nothing was sent before it."""
+    """The deficit against the own goodput in the 10 base RTTs before the fault. Null: nothing was
+    sent before it."""
 
     surviving_fraction: Annotated[float | None, Metric(SHARE, combine=least)] = None
-    """The share of the undamaged attainable rate that the links left in service allow."""
+    """The share of the undamaged rate that the ideal split allows as the fault takes effect."""
 
     packets_exposed: Annotated[
         int, Metric(title="packets sent into it", views=View.FLOWS_OF_FAULT, combine=total)
@@ -238,10 +311,26 @@ class FlowFault(FaultEffect):
         return flow_name(self.src, self.dst, self.lane)
 
 
-class FaultSummary(FaultEffect):
-    """One fault: what was requested, when it took effect, and its worst effect on any flow.
+class PairFault(FaultEffect):
+    """What a fault did to all queue pairs from one host to another; `affected`: to any of them."""
 
-    `places` are the directions of links, or the hosts, that it struck.
+    src: str
+    dst: str
+    queue_pairs: int
+    affected: bool
+
+    @property
+    def name(self) -> str:
+        """`h0 -> h4`."""
+        return flow_name(self.src, self.dst, 0)
+
+
+class FaultSummary(FaultEffect):
+    """One fault: what was requested, when it took effect, and its worst effect on any two hosts.
+
+    `places` are the directions of links, or the hosts, that it struck. `pairs` is empty where hosts
+    have one queue pair each way: then `flows` are the pairs. `run` is its effect on all flows
+    together; null: there was none.
     """
 
     index: int
@@ -291,8 +380,15 @@ class FaultSummary(FaultEffect):
     ] = None
     """The same for the last of these EVs. Never: not all of them left."""
 
-    over_flows: dict[str, Spread] = Field(default_factory=dict)
+    over_pairs: dict[str, Spread] = Field(default_factory=dict)
+    run: FaultEffect | None = None
+    pairs: tuple[PairFault, ...] = ()
     flows: tuple[FlowFault, ...]
+
+    @property
+    def of_pairs(self) -> Sequence[PairFault | FlowFault]:
+        """Its effect on each two hosts: on all their queue pairs together."""
+        return self.pairs or self.flows
 
     @property
     def affected_in_words(self) -> str:

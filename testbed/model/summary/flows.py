@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated
 
-from testbed.model.summary.combine import greatest, least, total
-from testbed.model.summary.metric import Comparison, Metric, MetricGroup, View
+from testbed.model.summary.metric import Comparison, Metric, MetricGroup, View, least, total
 from testbed.model.summary.unit import BYTES, IN_MS, IN_RTT, RATE, SHARE, Time
 
 _FORMS = (IN_MS, IN_RTT)
@@ -12,7 +11,7 @@ _ALL = View.USUAL | View.OVER_FLOWS
 
 
 MORE_THAN_SHARE = 0.005
-"""A flow takes more than its share if it exceeds what is attainable by this."""
+"""A flow takes more than its share if it exceeds what the ideal split allows by this."""
 
 
 def flow_name(src: str, dst: str, lane: int) -> str:
@@ -40,7 +39,7 @@ class Latency(MetricGroup):
             forms=_FORMS,
             title="message latency, p99",
             views=View.REPORT,
-            compared=Comparison("message latency, p99", greatest),
+            compared=Comparison(),
         ),
     ]
     """The 99th percentile."""
@@ -90,47 +89,70 @@ class FlowSummary(MetricGroup):
     dst: str
     lane: int = 0
     transport: str
+    victim: bool = False
+    """Whether it is the flow beside an incast."""
+
     goodput_run_bps: Annotated[
-        float,
-        Metric(
-            RATE,
-            title="goodput, whole run",
-            views=_ALL,
-            combine=least,
-            compared=Comparison("goodput of all flows", total),
-        ),
+        float, Metric(RATE, title="goodput, whole run", views=_ALL, combine=least)
     ]
     """Newly placed payload per second, over the whole run."""
+
+    ideal_fraction: Annotated[
+        float | None,
+        Metric(
+            SHARE,
+            title="of ideal split",
+            views=_ALL,
+            combine=least,
+            compared=Comparison("slowest flow, of ideal split"),
+        ),
+    ] = None
+    """`goodput_run_bps` / `ideal_run_bps`. Above 1: the flow took more than its share, because
+    others did not use theirs. Null, as all fractions of what is allowed: nothing was allowed, or
+    the flow had nothing to send."""
 
     run_fraction: Annotated[
         float | None,
         Metric(
             SHARE,
-            title="of attainable",
+            title="of even split",
             views=_ALL,
             combine=least,
-            compared=Comparison("slowest flow, of attainable", least),
+            compared=Comparison("slowest flow, of even split"),
         ),
     ] = None
-    """`goodput_run_bps` / `attainable_run_bps`. Above 1: the flow took more than its share, because
-    others did not use theirs. Null, as all fractions of what is attainable: nothing was attainable,
-    or the flow had nothing to send."""
+    """`goodput_run_bps` / `attainable_run_bps`: over what an even split allows."""
+
+    ideal_in_force_fraction: Annotated[
+        float | None,
+        Metric(
+            SHARE,
+            title="during faults, of ideal split",
+            views=View.REPORT | View.OVER_FLOWS,
+            combine=least,
+        ),
+    ] = None
+    """Payload newly placed while any fault was in force, over what the ideal split allowed in that
+    time. Null: no fault took effect."""
 
     in_force_fraction: Annotated[
-        float | None, Metric(SHARE, title="of attainable during faults", views=_ALL, combine=least)
+        float | None,
+        Metric(SHARE, title="during faults, of even split", views=View.REPORT, combine=least),
     ] = None
-    """Payload newly placed while any fault was in force, over what was attainable in that time.
-    Null: no fault took effect."""
+    """The same over what an even split allowed."""
 
     goodput_before_bps: Annotated[
         float | None, Metric(RATE, title="before faults", views=View.REPORT)
     ] = None
     """Newly placed payload per second, over the steady window. Null: a fault began at the start."""
 
+    ideal_before_fraction: Annotated[float | None, Metric(SHARE)] = None
+    """`goodput_before_bps` over what the ideal split allowed in the steady window."""
+
     before_fraction: Annotated[
-        float | None, Metric(SHARE, title="before faults, of attainable", views=View.REPORT)
+        float | None, Metric(SHARE, title="before faults, of even split", views=View.REPORT)
     ] = None
-    """`goodput_before_bps` over what was attainable in the steady window."""
+    """`goodput_before_bps` over what an even split allowed in the steady window."""
 
     goodput_healed_bps: Annotated[
         float | None, Metric(RATE, title="after healing", views=View.REPORT)
@@ -138,8 +160,11 @@ class FlowSummary(MetricGroup):
     """Newly placed payload per second, from 10 base RTTs after the last healing to the end of the
     run. Null: a fault did not heal, or the run ended before."""
 
+    ideal_healed_fraction: Annotated[float | None, Metric(SHARE)] = None
+    """`goodput_healed_bps` over what the ideal split allowed in that time."""
+
     healed_fraction: Annotated[float | None, Metric(SHARE)] = None
-    """`goodput_healed_bps` over what was attainable in that time."""
+    """`goodput_healed_bps` over what an even split allowed in that time."""
 
     ports_bps: Annotated[float, Metric(RATE)]
     """Its max-min fair share of the hosts' ports alone: what a transport that uses all paths can
@@ -149,25 +174,23 @@ class FlowSummary(MetricGroup):
     """`goodput_run_bps` / `ports_bps`."""
 
     undamaged_bps: Annotated[float, Metric(RATE)]
-    """Attainable payload rate before any fault."""
+    """Payload rate that the ideal split allows before any fault."""
+
+    ideal_run_bps: Annotated[float, Metric(RATE)]
+    """Payload rate that the fabric allows, the mean over the whole run: the max-min fair share of
+    all links in service at each moment with the ideal split, the one over all paths that gives the
+    smallest flow the most; less the control packets of the sending host, times the payload's share
+    of a full packet (MRC 4096 / 4238, RoCE 4096 / 4214, TCP 4112 / 4238). Flows that had nothing to
+    send in the whole run take no share."""
 
     attainable_run_bps: Annotated[float, Metric(RATE)]
-    """Attainable payload rate, the mean over the whole run: the max-min fair share of all links in
-    service at each moment, less the control packets of the sending host, times the payload's share
-    of a full packet (MRC 4096 / 4238, RoCE 4096 / 4214, TCP 4112 / 4238). Flows that had nothing to
-    send in the whole run take no share. It is assumed that planes
-    carry equal shares, that the active EVs of a plane do so, too, and that what is lost is sent
-    again on the next EV. A transport with one path uses that path."""
-
-    ideal_fraction: Annotated[
-        float | None, Metric(SHARE, title="of ideal split", views=View.REPORT)
-    ] = None
-    """`goodput_run_bps` over the mean rate that would be attainable with the best split over all
-    paths: the one that gives the smallest flow the most."""
+    """The same with an even split, at which MRC aims: planes carry equal shares, the active EVs of
+    a plane do so, too, and what is lost is sent again on the next EV. A transport with one path
+    uses that path."""
 
     capacity_lost: Annotated[Time | None, Metric(forms=(IN_RTT,), views=View.REPORT)] = None
-    """What the fabric no longer offered the flow: the integral of (undamaged - attainable) /
-    undamaged over the whole run."""
+    """What the fabric no longer offered the flow: the integral of (undamaged - ideal) / undamaged
+    over the whole run."""
 
     capacity_lost_bytes: Annotated[int, Metric(BYTES)] = 0
     """The same in bytes of payload."""
@@ -175,7 +198,7 @@ class FlowSummary(MetricGroup):
     deficit: Annotated[
         Time | None, Metric(forms=(IN_RTT,), views=View.REPORT | View.OVER_FLOWS)
     ] = None
-    """What the transport did not use of what was left: the integral of (attainable - goodput) /
+    """What the transport did not use of what was left: the integral of (ideal - goodput) /
     undamaged over the whole run. Negative: it took more than its share."""
 
     deficit_bytes: Annotated[int, Metric(BYTES)] = 0
@@ -194,12 +217,13 @@ class FlowSummary(MetricGroup):
     ] = None
     """The longest in-order delay."""
 
-    packets_sent: Annotated[int, Metric(title="sent", views=View.REPORT)]
+    packets_sent: Annotated[int, Metric(title="sent", views=View.REPORT, combine=total)]
     """Data packets handed to the socket, retransmissions and those that measured the base RTT
     included."""
 
     packets_lost: Annotated[
-        int, Metric(title="lost", views=View.USUAL, compared=Comparison("packets lost", total))
+        int,
+        Metric(title="lost", views=View.USUAL, combine=total, compared=Comparison("packets lost")),
     ]
     """Transmissions declared lost, less those that had arrived."""
 
@@ -208,12 +232,13 @@ class FlowSummary(MetricGroup):
         Metric(
             title="retransmitted",
             views=View.USUAL,
-            compared=Comparison("packets sent again", total),
+            combine=total,
+            compared=Comparison("packets sent again"),
         ),
     ]
     """Data packets sent again."""
 
-    packets_spurious: Annotated[int, Metric(title="spurious", views=View.REPORT)]
+    packets_spurious: Annotated[int, Metric(title="spurious", views=View.REPORT, combine=total)]
     """Transmissions declared lost that had arrived."""
 
     packets_lost_elsewhere: Annotated[int, Metric()]
@@ -243,8 +268,8 @@ class FlowSummary(MetricGroup):
 
     @property
     def reached(self) -> float:
-        """Its `run_fraction`, if it had something to send; 0 if nothing was attainable."""
-        return self.run_fraction or 0.0
+        """Its `ideal_fraction`, if it had something to send; 0 if nothing was allowed."""
+        return self.ideal_fraction or 0.0
 
 
 MAX_FLOWS = 8

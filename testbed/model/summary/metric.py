@@ -16,7 +16,7 @@ attribute of the same name of an object that knows the run's records.
 import ast
 import inspect
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Flag, auto
 from functools import cache
@@ -36,7 +36,6 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from testbed.model.summary.combine import Combine, Value, greatest
 from testbed.model.summary.unit import (
     COUNT,
     NEVER,
@@ -51,6 +50,26 @@ from testbed.model.summary.unit import (
     TimeForm,
     Unit,
 )
+
+Value = int | float | None
+
+Combine = Callable[[Sequence[Value]], Value]
+"""Makes one value of the values of several flows."""
+
+
+def total(values: Sequence[Value]) -> Value:
+    """The sum of the values that exist."""
+    return sum(value for value in values if value is not None)
+
+
+def greatest(values: Sequence[Value]) -> Value:
+    """The greatest of the values that exist, NEVER above all; None if none does."""
+    return max((value for value in values if value is not None), default=None)
+
+
+def least(values: Sequence[Value]) -> Value:
+    """The least of the values that exist; None if none does."""
+    return min((value for value in values if value is not None), default=None)
 
 
 class View(Flag):
@@ -74,12 +93,12 @@ class Comparison:
     """A metric's row in comparisons of runs.
 
     Attributes:
-        name: what the row is called; the metric's label if empty.
-        combine: makes one number of those of a run's flows.
+        name: what the row is called; the metric's title if empty.
+        of_run: whether a fault has a row of all flows together, too.
     """
 
     name: str = ""
-    combine: Combine = greatest
+    of_run: bool = False
 
 
 @dataclass(frozen=True)
@@ -90,7 +109,7 @@ class Metric:
         unit: its unit; None: that of its type. Forms of a time have units of their own.
         title: its heading in tables; empty: its name as words.
         views: the tables that show it.
-        combine: makes a fault's value of those of the flows that it affected: the worst, or a sum.
+        combine: makes one value of those of several flows or faults: the worst, or a sum.
         compared: its row in comparisons, if it has one.
         never: what is said of flows whose value is NEVER, as in "15 of 64 did not recover".
         forms: those in which it is given if it is a time.
@@ -135,11 +154,6 @@ class Metric:
         )
         texts = (_strings_below_fields(group).get(self.name, "") for group in groups)
         return next(filter(None, texts), "")
-
-    @property
-    def label(self) -> str:
-        """Its name as words."""
-        return self.name.replace("_", " ")
 
     @property
     def quantities(self) -> tuple["Quantity", ...]:

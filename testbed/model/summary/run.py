@@ -1,7 +1,6 @@
 """What is measured of a whole run, its operations, links, processes and its Clustermapper."""
 
-from collections.abc import Iterator, Sequence
-from statistics import fmean
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -14,14 +13,14 @@ from pydantic import (
 
 from testbed.model.errors import ExitStatus, few
 from testbed.model.run_files.run import ProgramRecord
-from testbed.model.summary.combine import least
-from testbed.model.summary.faults import RECOVERED_SHARE, FaultSummary
+from testbed.model.summary.faults import FaultSummary
 from testbed.model.summary.flows import MORE_THAN_SHARE, FlowSummary, Latency
-from testbed.model.summary.localisation import Localisation
-from testbed.model.summary.metric import Comparison, Metric, MetricGroup, View
+from testbed.model.summary.metric import Comparison, Metric, MetricGroup, View, least
 from testbed.model.summary.spread import Spread
 from testbed.model.summary.unit import (
     BYTES,
+    IN_RTT,
+    IN_S,
     NEVER,
     NUMBER,
     RATE,
@@ -32,6 +31,76 @@ from testbed.model.summary.unit import (
     MaybeNever,
     Time,
 )
+
+
+class LocalisedFault(MetricGroup):
+    """How the Clustermapper found one fault.
+
+    Attributes:
+        fault: its index.
+        kind: its kind.
+        target: its target.
+        named: the last suspect accused for it; None if there was none.
+    """
+
+    fault: int
+    kind: str
+    target: str
+    named: str | None
+
+    after: Annotated[Time | None, Metric(forms=(IN_S,), views=View.USUAL)] = None
+    """From the fault's effect to the first right accusation. Never: there was none."""
+
+    whole: Annotated[bool, Metric(title="all its links", views=View.USUAL)]
+    """Whether all links of the fault were accused."""
+
+    exact: Annotated[bool, Metric(title="exactly its directions", views=View.USUAL)]
+    """Whether the suspects when it healed, or the last before that, are its directions."""
+
+    loss: Annotated[float | None, Metric(SHARE, title="loss measured", views=View.USUAL)] = None
+    """Share of packets that each direction of `named` lost while the fault was in force, by the
+    probes across it that met no other fault. Null: there were none."""
+
+
+class Localisation(MetricGroup):
+    """The Clustermapper's accusations, compared with the faults of links.
+
+    An accusation is right if it names links of a fault in force, and no others.
+    """
+
+    probes: Annotated[int, Metric()]
+    """Probes that were sent."""
+
+    probes_lost: Annotated[int, Metric()]
+    """Probes that were lost."""
+
+    accusations: Annotated[int, Metric()]
+    """Accusations that were raised."""
+
+    accusations_right: Annotated[int, Metric()]
+    """Accusations that were right."""
+
+    accusations_wrong: Annotated[int, Metric()]
+    """Accusations that were wrong."""
+
+    precision: Annotated[float | None, Metric()] = None
+    """Share of accusations that were right. Null: there were none."""
+
+    recall: Annotated[float | None, Metric()] = None
+    """Share of faults that were named. Null: there were none."""
+
+    exact: Annotated[float | None, Metric()] = None
+    """Share of faults for which exactly their directions were named. Null: there were none."""
+
+    naming: Annotated[Time | None, Metric(forms=(IN_S, IN_RTT))] = None
+    """From a fault's effect until it was named, for the fault that took longest. Never: one was not
+    named. Null: there were none."""
+
+    naming_rounds: Annotated[MaybeNever | None, Metric()] = None
+    """The same in rounds of probes."""
+
+    faults: tuple[LocalisedFault, ...]
+
 
 State = Literal["trusted", "degraded", "invalid"]
 
@@ -90,8 +159,8 @@ class OperationSummary(MetricGroup):
     transfers, the median size of all."""
 
     planned: Annotated[int | None, Metric(views=View.USUAL, compared=Comparison())] = None
-    """Transfers in the connection matrix. Null for collectives and training, which repeat until the
-    run ends."""
+    """Operations in the file: transfers of a connection matrix, sends, receipts and computations of
+    a GOAL schedule. Null for collectives and training, which repeat until the run ends."""
 
     begun: Annotated[int, Metric(views=View.USUAL, compared=Comparison())]
     """Operations that a host has begun; transfers of which something was posted."""
@@ -126,7 +195,8 @@ class OperationSummary(MetricGroup):
             RATE,
             title="bus bandwidth",
             views=View.USUAL,
-            compared=Comparison("bus bandwidth", least),
+            combine=least,
+            compared=Comparison("bus bandwidth"),
         ),
     ] = None
     """`algbw_bps` times 2(n - 1)/n for an all-reduce among n hosts, (n - 1)/n for an all-to-all, 1
@@ -192,14 +262,16 @@ class JobSummary(MetricGroup):
 
     goodput_bps: Annotated[
         float | None,
-        Metric(RATE, title="goodput", views=View.USUAL, compared=Comparison("goodput", least)),
+        Metric(
+            RATE, title="goodput", views=View.USUAL, combine=least, compared=Comparison("goodput")
+        ),
     ] = None
     """Newly placed payload of all its flows per second, from its start to the end of the run. Null:
     programs of several jobs are on its hosts, and nobody knows whose flows they are."""
 
     time: Annotated[Time | None, Metric(views=View.USUAL, compared=Comparison("time"))] = None
-    """What the job takes: the median of its operations; of a connection matrix, from its start
-    until its last transfer is done; of programs, from its start until the last has ended. Never: it
+    """What the job takes: the median of its operations; of a file's traffic, from its start
+    until all of it is done; of programs, from its start until the last has ended. Never: it
     did not come to that. Null for WRITEs back to back, and for programs that are endless."""
 
     slowdown: Annotated[
@@ -330,7 +402,7 @@ class Expectation(_Record):
 
 
 def _in_words(fractions: Sequence[tuple[float, str]], when: str) -> str:
-    """Which of these flows, each with its fraction of what is attainable, took more than that."""
+    """Which of these flows, each with its fraction of the ideal split, took more than that."""
     taking = [(fraction, name) for fraction, name in fractions if fraction > 1 + MORE_THAN_SHARE]
     if not taking:
         return ""
@@ -338,8 +410,6 @@ def _in_words(fractions: Sequence[tuple[float, str]], when: str) -> str:
     text = f"{name} takes more than its share{when} ({SHARE.show(most)})"
     if len(taking) > 1:
         text = f"{len(taking)} of {len(fractions)} flows take more than their share{when}, {text}"
-    if fmean(fraction for fraction, _ in fractions) > 1 + MORE_THAN_SHARE:
-        return f"{text}: marks and trims move load to paths that an even split leaves idle"
     return f"{text}: others do not use theirs"
 
 
@@ -359,8 +429,24 @@ class Summary(MetricGroup):
     qps_in_error: Annotated[int, Metric()] = 0
     """Flows with a failed message."""
 
+    goodput_bps: Annotated[
+        float, Metric(RATE, title="goodput of all flows", compared=Comparison())
+    ] = 0.0
+    """Newly placed payload of all flows per second, over the whole run."""
+
+    ideal_fraction: Annotated[
+        float | None, Metric(SHARE, title="all flows, of ideal split", compared=Comparison())
+    ] = None
+    """`goodput_bps` over what the ideal split allows all flows together. Null: nothing was allowed,
+    or no flow had something to send."""
+
+    attainable_fraction: Annotated[
+        float | None, Metric(SHARE, title="all flows, of even split", compared=Comparison())
+    ] = None
+    """`goodput_bps` over what an even split allows all flows together."""
+
     fairness: Annotated[float | None, Metric()] = None
-    """Jain's index of the flows' `run_fraction`, (Σx)² / (n Σx²): 1 if all have the same,
+    """Jain's index of the flows' `ideal_fraction`, (Σx)² / (n Σx²): 1 if all have the same,
     1/n if one has everything. Null for a single flow. Flows that had nothing to send are left
     out."""
 
@@ -404,7 +490,7 @@ class Summary(MetricGroup):
         """Which flows take more than their fair share, in words; empty if none does."""
         busy = [flow for flow in self.flows if not flow.idle]
         whole = [(flow.reached, flow.name) for flow in busy]
-        in_force = [(flow.in_force_fraction or 0.0, flow.name) for flow in busy]
+        in_force = [(flow.ideal_in_force_fraction or 0.0, flow.name) for flow in busy]
         text = _in_words(whole, "")
         if not text and min(in_force, default=(1.0, ""))[0] < 1 - MORE_THAN_SHARE:
             text = _in_words(in_force, " during faults")
@@ -414,19 +500,19 @@ class Summary(MetricGroup):
         """What helps to read the metrics of a fault, in words."""
         remarks = []
         left = fault.surviving_fraction
-        if left == 0 and fault.attainable_bps:
-            remarks.append(
-                "nothing is attainable until routing moves the flow to another path; recovery is "
-                "to 95% of what is attainable then"
-            )
-        elif left is not None and left < _FULL:
-            what = f"the links in service allow {SHARE.show(left)} of the rate"
-            remarks.append(f"{what} while it is in force; recovery is to 95% of that")
+        if left is not None and left < _FULL:
+            what = f"the links in service allow {SHARE.show(left)} of the rate while it is in force"
+            remarks.append(f"{what}; recovery is to 95% of the level at which goodput settles")
         if fault.recovery is not None and fault.recovery.ms == 0:
-            remarks.append("recovery 0: goodput never fell below 95% of what is attainable")
-        if (fault.attainable_fraction or 0.0) > 1 + MORE_THAN_SHARE:
+            remarks.append("recovery 0: goodput never fell below 95% of its level")
+        run = fault.run
+        if run and run.level and run.level_even and run.level < run.level_even * _FULL:
+            less = SHARE.show(run.level / run.level_even)
+            remarks.append(f"an even split, at which MRC aims, has {less} of the ideal split")
+        if (fault.ideal_fraction or 0.0) > 1 + MORE_THAN_SHARE:
             remarks.append(
-                "more than is attainable: packets that were in flight when it began arrived, too"
+                "more than the ideal split allows: packets that were in flight when it began "
+                "arrived, too"
             )
         remarks += self.remarks_on_never(fault)
         if fault.return_last is not None and fault.return_last.rtt != NEVER:
@@ -440,27 +526,10 @@ class Summary(MetricGroup):
 
     def remarks_on_never(self, fault: FaultSummary) -> list[str]:
         """Why something did not happen after a fault, in words, as far as that is known."""
-        remarks = [*self._remark_on_waiting(fault)]
         returned = fault.return_last
         if returned is not None and returned.rtt == NEVER and fault.healed_s is not None:
-            remarks.append("not all of its EVs were in use again before the run ended")
-        return remarks
-
-    def _remark_on_waiting(self, fault: FaultSummary) -> Iterator[str]:
-        """Flows that could not recover, since they had less than 95% before any fault, too."""
-        slow = {flow.flow for flow in self.flows if (flow.before_fraction or 1.0) < RECOVERED_SHARE}
-        waiting = sum(
-            flow.affected
-            and flow.flow in slow
-            and flow.recovery is not None
-            and flow.recovery.rtt == NEVER
-            for flow in fault.flows
-        )
-        if waiting:
-            yield (
-                f"{waiting} of {fault.flows_affected} flows had less than 95% of what is "
-                "attainable before any fault, too: this one does not keep them from it"
-            )
+            return ["not all of its EVs were in use again before the run ended"]
+        return []
 
     def _has_one_ev(self, number: int) -> bool:
         return any(flow.flow == number and len(flow.evs) == 1 for flow in self.flows)

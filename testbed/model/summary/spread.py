@@ -1,4 +1,4 @@
-"""How a metric is distributed over flows: what the worst of many flows hides."""
+"""How a metric is distributed over flows, or pairs of hosts: what the worst of many hides."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import ceil, isinf
@@ -7,47 +7,46 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict
 
-from testbed.model.summary.combine import least
-from testbed.model.summary.metric import Metric, MetricGroup, View
+from testbed.model.summary.metric import Metric, MetricGroup, View, least
 from testbed.model.summary.unit import MaybeNever
 
 P99 = 0.99
 
 
 class Spread(BaseModel):
-    """How one number is distributed over flows.
+    """How one number is distributed over flows, or pairs of hosts.
 
     Attributes:
-        flows: the number of flows that have a value.
+        count: how many of them have a value.
         never: how many of these values are NEVER.
         median: the median; NEVER is more than any number.
-        p99: 99% of the flows are no worse.
+        p99: 99% are no worse.
         worst: the worst.
-        worst_flow: the flow with the worst, as `h0 -> h4`.
+        worst_of: the one with the worst, as `h0 -> h4`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    flows: int
+    count: int
     never: int
     median: MaybeNever
     p99: MaybeNever
     worst: MaybeNever
-    worst_flow: str
+    worst_of: str
 
     @classmethod
     def of(cls, numbers: Sequence[tuple[float, str]], *, least_is_worst: bool) -> Self:
-        """Of one number or more, each with the name of its flow."""
+        """Of one number or more, each with the name of what it is of."""
         ordered = sorted(numbers, reverse=least_is_worst, key=lambda item: item[0])
         values = [number for number, _ in ordered]
-        worst, flow = ordered[-1]
+        worst, name = ordered[-1]
         return cls(
-            flows=len(values),
+            count=len(values),
             never=sum(map(isinf, values)),
             median=median(values),
             p99=values[ceil(P99 * len(values)) - 1],
             worst=worst,
-            worst_flow=flow,
+            worst_of=name,
         )
 
 
@@ -56,10 +55,10 @@ Spreads = Mapping[str, Spread]
 
 
 def spreads(groups: Sequence[tuple[str, MetricGroup]]) -> dict[str, Spread]:
-    """How the metrics of flows that are shown so are distributed, if there are several flows.
+    """How the metrics that are shown so are distributed over several flows, or pairs of hosts.
 
     Args:
-        groups: the metrics of each flow, with the flow's name.
+        groups: the metrics of each, with its name.
     """
     if not groups[1:]:
         return {}
@@ -77,25 +76,25 @@ def spreads(groups: Sequence[tuple[str, MetricGroup]]) -> dict[str, Spread]:
 
 
 FEW = 2
-"""Up to this number of flows each is shown: a distribution would tell nothing more."""
+"""Up to this number each is shown: a distribution would tell nothing more."""
 
 
-def worth_showing(over_flows: Spreads) -> bool:
-    """Whether people see how metrics are distributed over flows: there are more than a few."""
-    return any(spread.flows > FEW for spread in over_flows.values())
+def worth_showing(found: Spreads) -> bool:
+    """Whether people see how metrics are distributed: there are more than a few flows or pairs."""
+    return any(spread.count > FEW for spread in found.values())
 
 
 def shown_spreads(
-    group: type[MetricGroup], over_flows: Spreads
+    group: type[MetricGroup], found: Spreads
 ) -> Iterator[tuple[Metric, list[str], str]]:
-    """For each metric: median, p99 and worst with their unit; the flow, and how many never did."""
+    """For each metric: median, p99 and worst with their unit; of which, or how many never."""
     for metric in group.shown_in(View.OVER_FLOWS):
         quantity = metric.compared_quantity
-        spread = over_flows.get(quantity.key)
+        spread = found.get(quantity.key)
         if spread is None:
             continue
         numbers = [quantity.unit.show(n) for n in (spread.median, spread.p99, spread.worst)]
-        remark = spread.worst_flow
+        remark = spread.worst_of
         if spread.never:
-            remark = f"{spread.never} of {spread.flows} {metric.never}"
+            remark = f"{spread.never} of {spread.count} {metric.never}"
         yield metric, numbers, remark

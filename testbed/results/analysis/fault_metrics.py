@@ -3,9 +3,10 @@
 Times count from when the fault took effect: from the end of the interval in which it did.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import inf, isfinite
+from math import inf
 
 import numpy as np
 import polars as pl
@@ -20,23 +21,23 @@ from testbed.results.capacity.attainable import AttainableRate
 from testbed.results.run_data import RunData
 
 # --------------------------------------------------------------------------------------------------
-# When a flow was back at what the fabric allowed, after a fault.
+# When goodput was back, after a fault, at the level at which it settled.
 
 
-AVERAGED_PACKETS = 200
-"""Goodput is averaged over the time in which the attainable rate carries this many packets."""
-
-AVERAGED_RTTS = (1.0, 3.0)
-"""The shortest and the longest time of averaging, in base RTTs. In the longest, a flow with a small
-share has fewer packets. One packet is added to them, which is the resolution of the measurement."""
+AVERAGED_RTTS = 1.0
+"""Goodput is averaged over this many base RTTs, whatever is measured: a window in packets would be
+longer for a queue pair among eight than for one alone."""
 
 LEAST_PACKETS = 4
-"""The time of averaging also has at least this many packets: with one packet added, fewer packets
-show no fall."""
+"""The time of averaging has at least this many packets: one packet is added to what arrived, as
+that is the resolution, and with fewer packets no fall would show."""
+
+NOTHING = 0.01
+"""A level of less than this share of what the fabric allows is none."""
 
 CAUSED_RTTS = 3.0
 """A fall of goodput counts if it begins within this time, and that of averaging, after the fault's
-effect or after a loss of the flow; see also `LASTING_RTTS`."""
+effect or after a loss; see also `LASTING_RTTS`."""
 
 LASTING_RTTS = 5.0
 """A fall of goodput counts, whatever its cause, if it lasts as long as this. Short falls without
@@ -52,50 +53,78 @@ samples."""
 
 
 @dataclass(frozen=True, slots=True)
+class Course:
+    """What a flow, a pair of hosts or all flows together were allowed, and what they got.
+
+    Attributes:
+        ideal: what the fabric allows with the ideal split.
+        attainable: what it allows with an even split.
+        delivery: the arrivals.
+        packet_bytes: payload of the largest packet.
+        losses: when packets were declared lost, in seconds, ascending.
+    """
+
+    ideal: AttainableRate
+    attainable: AttainableRate
+    delivery: FlowDelivery
+    packet_bytes: float
+    losses: Floats
+
+    @classmethod
+    def together(cls, flows: Sequence["FlowTables"]) -> "Course":
+        """Of some flows; each counts while it lasts."""
+        if not flows[1:]:
+            return flows[0].course
+        courses = [flow.course for flow in flows]
+        times = np.concatenate([course.delivery.times for course in courses])
+        placed = np.concatenate([np.diff(c.delivery.placed, prepend=0) for c in courses])
+        order = np.argsort(times, kind="stable")
+        return cls(
+            AttainableRate.together([flow.ideal.between(*flow.lasted) for flow in flows]),
+            AttainableRate.together([flow.attainable.between(*flow.lasted) for flow in flows]),
+            FlowDelivery(times[order], np.cumsum(placed[order]), np.empty(0)),
+            max(course.packet_bytes for course in courses),
+            np.sort(np.concatenate([course.losses for course in courses])),
+        )
+
+    def level(self, begin: float, end: float) -> float | None:
+        """Goodput over what the ideal split allows, once it has settled in this time."""
+        return fraction(self.delivery, self.ideal, *settled(begin, end))
+
+
+def settled(begin: float, end: float) -> tuple[float, float]:
+    """The part of a time in which goodput counts as settled: the second half, for everybody."""
+    return (begin + end) / 2, end
+
+
+@dataclass(frozen=True, slots=True)
 class Recovery:
-    """How a flow's goodput came back.
+    """How goodput came back.
 
     Attributes:
         seconds: from the fault's effect until goodput was back for good, that is until the next
             change of the fabric; 0 if it never fell; infinite if it did not come back.
-        below_share: share of the time in force in which goodput was below the mark.
+        below_share: share of the time in force in which goodput was below 95% of what the ideal
+            split allows.
     """
 
     seconds: float
     below_share: float
 
 
-@dataclass(frozen=True, slots=True)
-class FlowGoodput:
-    """What a flow was allowed and what it got.
-
-    Attributes:
-        attainable: what the fabric allowed it.
-        delivery: its arrivals.
-        packet_bytes: payload of its largest packet.
-        losses: when it declared packets lost, in seconds, ascending.
-    """
-
-    attainable: AttainableRate
-    delivery: FlowDelivery
-    packet_bytes: float
-    losses: Floats
-
-
-def recovery(
-    course: FlowGoodput, rtt_s: float, start: float, healed: float, until: float
-) -> Recovery:
+def recovery(course: Course, rtt_s: float, start: float, healed: float, until: float) -> Recovery:
     """How goodput came back after a fault.
 
-    Goodput, averaged over about an RTT, is *below the mark* while it is less than 95% of what was
-    attainable in the same time, or while nothing is attainable. The flow has recovered when it is
-    above the mark and stays there until the fault heals. If it never does, it has recovered when it
-    is above the mark after healing and stays there until the next fault, or the end. The
-    averaging is part of the time, so that it is never too short. If nothing arrives as the fault
-    heals, what follows until something does is part of the fault.
+    Goodput, averaged over one RTT, is *below the mark* while it is less than 95% of the level at
+    which it settles: in the second half of the time in force, and then of the time until the next
+    fault or the end. So it is while nothing is allowed, and where it settles at nothing. It has
+    recovered when it is above the mark and stays there until the fault heals. If it never does, it
+    has recovered when it is above the mark after healing and stays there until the next fault, or
+    the end. The averaging is part of the time, so that it is never too short. If nothing arrives
+    as the fault heals, what follows until something does is part of the fault.
 
     Args:
-        course: the flow's.
+        course: of what is measured.
         rtt_s: the base RTT, in seconds.
         start: when the fault was in force, in seconds of the run.
         healed: when it healed; the end of the run if it did not.
@@ -104,12 +133,14 @@ def recovery(
     # Until half an RTT has passed packets arrive that crossed the link in time.
     step = max(rtt_s / STEPS_PER_RTT, (until - start) / MOST_STEPS)
     times = np.arange(start + rtt_s / 2, until, step)
-    falls = _falls(course, rtt_s, start, times)
-    below = np.zeros(len(times), dtype=bool)
-    for first, last in falls:
-        below[first : last + 1] = True
+    healed = min(healed, until)
     in_force = times <= _outage_end(course, rtt_s, start, healed)
-    share = float(below[in_force].mean()) if in_force.any() else 0.0
+    marks = np.where(
+        in_force, _mark(course.level(start, healed)), _mark(course.level(healed, until))
+    )
+    whole = _falls(course, rtt_s, start, times, np.full(len(times), RECOVERED_SHARE))
+    share = float(whole[in_force].mean()) if in_force.any() else 0.0
+    below = _falls(course, rtt_s, start, times, marks)
     if not below[in_force].any():  # what follows healing is the return to service
         return Recovery(0.0, share)
     for part in (in_force, ~in_force):
@@ -122,36 +153,43 @@ def recovery(
     return Recovery(inf, share)
 
 
-def _falls(course: FlowGoodput, rtt_s: float, start: float, times: Floats) -> list[tuple[int, int]]:
-    """The falls below the mark that count: the first and the last index of each in `times`."""
-    if not times.size:
-        return []
+def _mark(level: float | None) -> float:
+    """The share of what is allowed below which goodput is not back; infinite if it never is.
+
+    A flow that later takes more than its share, as others leave theirs, has not fallen before.
+    """
+    return inf if level is None or level < NOTHING else RECOVERED_SHARE * min(level, 1.0)
+
+
+def _falls(
+    course: Course, rtt_s: float, start: float, times: Floats, marks: Floats
+) -> NDArray[np.bool_]:
+    """Whether each time is in a fall below the mark that counts."""
+    counted = np.zeros(len(times), dtype=bool)
     width = _averaged_s(course, rtt_s, start)
-    below = np.flatnonzero(_below(course, times, width))
+    below = np.flatnonzero(_below(course, times, width, marks))
     if not below.size:
-        return []
+        return counted
     step = times[1] - times[0] if len(times) > 1 else rtt_s
     apart = np.flatnonzero(np.diff(below) * step > HOLD_RTTS * rtt_s)
     firsts = below[np.concatenate(([0], apart + 1))]
     lasts = below[np.concatenate((apart, [below.size - 1]))]
     causes = np.sort(np.append(course.losses, start))
     within = CAUSED_RTTS * rtt_s + width
-    counted = []
     for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
         cause = causes[max(int(np.searchsorted(causes, times[first], side="right")) - 1, 0)]
         lasting = times[last] - times[first] >= LASTING_RTTS * rtt_s
-        if lasting or times[first] - cause <= within:
-            counted.append((first, last))
+        counted[first : last + 1] = lasting or times[first] - cause <= within
     return counted
 
 
 def visible_gaps(
-    course: FlowGoodput, rtt_s: float, start: float, healed: float, until: float
+    course: Course, rtt_s: float, start: float, healed: float, until: float
 ) -> list[tuple[float, float]]:
     """Times without goodput that begin in force, too long for a recovery to leave them out.
 
-    Those are longer than the averaging and a fall that counts whatever its cause, and the fabric
-    allowed several packets in the time of averaging, or nothing at all.
+    Those are longer than the averaging and a fall that counts whatever its cause, and at its level
+    goodput has several packets in the time of averaging, or it settles at nothing.
 
     Returns:
         begin and end of each, in seconds of the run, the end at `until` at the latest.
@@ -163,16 +201,17 @@ def visible_gaps(
     begins = np.concatenate(([start], inside))
     ends = np.append(inside, until)
     long = (begins <= healed) & (ends - begins > shortest)
+    mark = _mark(course.level(start, min(healed, until)))
     gaps = []
     for begin, end in zip(begins[long].tolist(), ends[long].tolist(), strict=True):
-        rate_bps = course.attainable.mean_bps(begin, end)
-        packets = rate_bps * width / 8 / course.packet_bytes
-        if not rate_bps or packets >= LEAST_PACKETS / 2:
+        rate_bps = course.ideal.mean_bps(begin, end)
+        packets = mark * rate_bps * width / 8 / course.packet_bytes if rate_bps else inf
+        if packets >= LEAST_PACKETS / 2:
             gaps.append((begin, end))
     return gaps
 
 
-def _outage_end(course: FlowGoodput, rtt_s: float, start: float, healed: float) -> float:
+def _outage_end(course: Course, rtt_s: float, start: float, healed: float) -> float:
     """When the fault healed, or the first goodput after it if there was none as it healed."""
     arrivals = course.delivery.times
     after = int(np.searchsorted(arrivals, healed, side="right"))
@@ -182,30 +221,27 @@ def _outage_end(course: FlowGoodput, rtt_s: float, start: float, healed: float) 
     return float(first) if out else healed
 
 
-def _averaged_s(course: FlowGoodput, rtt_s: float, start: float) -> float:
+def _averaged_s(course: Course, rtt_s: float, start: float) -> float:
     """The time over which goodput is averaged, in seconds."""
     rate_bps = course.attainable.at(start) or course.attainable.undamaged_bps
-    least, most = (rtts * rtt_s for rtts in AVERAGED_RTTS)
-    packet_s = course.packet_bytes * 8 / rate_bps if rate_bps else most / LEAST_PACKETS
-    return max(min(max(AVERAGED_PACKETS * packet_s, least), most), LEAST_PACKETS * packet_s)
+    packet_s = course.packet_bytes * 8 / rate_bps if rate_bps else 0.0
+    return max(AVERAGED_RTTS * rtt_s, LEAST_PACKETS * packet_s)
 
 
-def _below(course: FlowGoodput, times: Floats, width: float) -> NDArray[np.bool_]:
+def _below(course: Course, times: Floats, width: float, marks: Floats) -> NDArray[np.bool_]:
     """Whether goodput was below the mark at each time."""
-    delivery = course.delivery
+    delivery, ideal = course.delivery, course.ideal
     bits = 8 * (delivery.bytes_until(times) - delivery.bytes_until(times - width))
-    allowed = course.attainable.bits(times - width, times)
-    packet_bits = 8 * course.packet_bytes
-    below: NDArray[np.bool_] = bits + packet_bits < RECOVERED_SHARE * allowed
-    # What is attainable in a part of the window is not what is attainable now.
-    steps = np.searchsorted(course.attainable.starts, times, side="right") - 1
-    out_of_service = np.array(course.attainable.rates_bps)[steps] <= 0
-    return below | out_of_service
+    # What is allowed in a part of the window is not what is allowed now.
+    out_of_service = ideal.rates(times) <= 0
+    allowed = np.where(out_of_service, inf, marks * np.maximum(ideal.bits(times - width, times), 1))
+    below: NDArray[np.bool_] = bits + 8 * course.packet_bytes < allowed
+    return below
 
 
-DEFICIT_TAIL_RTTS = 10.0
-"""The deficit is integrated until this long after recovery: bytes that waited may arrive faster
-than the attainable rate then, which reduces it."""
+TAIL_RTTS = 10.0
+"""What is missing is integrated until this long after healing: bytes that waited may arrive then,
+which reduces the deficit."""
 
 BASELINE_RTTS = 10.0
 """The flow's own steady goodput is taken over this long before the fault."""
@@ -271,6 +307,14 @@ class FlowTables:
     losses: pl.DataFrame
     lasted: tuple[float, float] = (-inf, inf)
 
+    @property
+    def course(self) -> Course:
+        """What it was allowed, and what it got."""
+        largest = self.transmissions["bytes"].max()
+        packet_bytes = float(largest) if isinstance(largest, int) and largest > 0 else 1.0
+        losses = self.losses["t"].sort().to_numpy()
+        return Course(self.ideal, self.attainable, self.delivery, packet_bytes, losses)
+
     def measured(self, base_rtt_s: float, end_s: float) -> tuple[float, float]:
         """The times between which the whole of it is measured, in seconds: see `FlowSummary`."""
         begin, end = self.lasted
@@ -287,13 +331,16 @@ class Shortfall:
     """Payload missing between two times, divided by the undamaged rate: in seconds.
 
     Attributes:
-        capacity_lost_s: what the fabric no longer offered: undamaged less attainable.
-        deficit_s: what the transport did not use of what was left: attainable less goodput.
+        capacity_lost_s: what the fabric no longer offered: undamaged less what the ideal split
+            allows.
+        deficit_s: what the transport did not use of what was left: that less goodput.
+        deficit_even_s: what an even split would allow less goodput.
         undamaged_bps: the undamaged rate, of payload, in bits/s.
     """
 
     capacity_lost_s: float
     deficit_s: float
+    deficit_even_s: float
     undamaged_bps: float
 
     @property
@@ -307,18 +354,21 @@ class Shortfall:
         return round(self.deficit_s * self.undamaged_bps / 8)
 
 
-def shortfall(flow: FlowTables, start: float, end: float, share: float = 1.0) -> Shortfall:
-    """The shortfall of a flow; the deficit is against `share` of what was attainable."""
-    undamaged_bps = flow.attainable.undamaged_bps
-    allowed = flow.attainable.mean_bps(start, end) * (end - start)
-    placed = flow.delivery.goodput_bps(start, end) * (end - start)
+def shortfall(of: Course | FlowTables, start: float, end: float, share: float = 1.0) -> Shortfall:
+    """What is missing; the deficits are against `share` of what was allowed."""
+    undamaged_bps = of.ideal.undamaged_bps
     if not undamaged_bps:
-        return Shortfall(0.0, 0.0, 0.0)
-    return Shortfall(
-        capacity_lost_s=(end - start) - allowed / undamaged_bps,
-        deficit_s=(allowed * share - placed) / undamaged_bps,
-        undamaged_bps=undamaged_bps,
+        return Shortfall(0.0, 0.0, 0.0, 0.0)
+    seconds = end - start
+    ideal, even, placed = (
+        rate_bps * seconds / undamaged_bps
+        for rate_bps in (
+            of.ideal.mean_bps(start, end),
+            of.attainable.mean_bps(start, end),
+            of.delivery.goodput_bps(start, end),
+        )
     )
+    return Shortfall(seconds - ideal, ideal * share - placed, even * share - placed, undamaged_bps)
 
 
 def fraction(
@@ -346,24 +396,94 @@ def time_in_force(data: RunData, fault: FaultRecord) -> TimeInForce | None:
     )
 
 
-class FaultMetrics:
+class GoodputMetrics:
+    """Computes what a fault did to the goodput of a flow, of two hosts, or of all flows together.
+
+    Times are in seconds.
+
+    Attributes:
+        course: of what is measured.
+        during: when the fault was in force.
+        until: the next fault's effect or the end of the run, in seconds: what happens after it is
+            not attributed to this fault.
+    """
+
+    def __init__(self, course: Course, rtt_s: float, during: TimeInForce, until: float) -> None:
+        """Compare what came with what was allowed; `rtt_s` is the base RTT."""
+        self.course, self._rtt_s, self.during, self.until = course, rtt_s, during, until
+        start, end = during.start, during.end
+        ideal, even, came = course.ideal, course.attainable, course.delivery
+        self.placement_gap = longest_gap(came.times, start, end, during.run_end)
+        self.goodput_bps = came.goodput_bps(start, end)
+        self.ideal_bps, self.attainable_bps = ideal.mean_bps(start, end), even.mean_bps(start, end)
+        self.ideal_fraction = fraction(came, ideal, start, end)
+        self.attainable_fraction = fraction(came, even, start, end)
+        in_force, after = settled(start, min(end, until)), settled(end, until)
+        self.level, self.level_even = (fraction(came, rate, *in_force) for rate in (ideal, even))
+        healed = during.healed is not None and end < until
+        self.level_healed, self.level_healed_even = (
+            fraction(came, rate, *after) if healed else None for rate in (ideal, even)
+        )
+        undamaged_bps = ideal.undamaged_bps
+        self.surviving_fraction = ideal.at(start) / undamaged_bps if undamaged_bps else None
+        self.counted = start, min(end + TAIL_RTTS * rtt_s, until)
+        """The time over which capacity lost and deficit are summed, in seconds of the run."""
+        missing = shortfall(course, *self.counted)
+        self.capacity_lost, self.deficit = missing.capacity_lost_s, missing.deficit_s
+        self.deficit_even = missing.deficit_even_s
+        self.capacity_lost_bytes = missing.capacity_lost_bytes
+        self.deficit_bytes = missing.deficit_bytes
+
+    @cached_property
+    def _recovery(self) -> Recovery:
+        during = self.during
+        return recovery(self.course, self._rtt_s, during.start, during.end, self.until)
+
+    @property
+    def recovery(self) -> float:
+        """Until goodput was back for good (see `recovery`)."""
+        return self._recovery.seconds
+
+    @property
+    def below_share(self) -> float:
+        """The share of the time in force in which goodput was low (see `recovery`)."""
+        return self._recovery.below_share
+
+    @property
+    def visible_gaps(self) -> list[tuple[float, float]]:
+        """Times without goodput that a recovery is not shorter than, in seconds of the run."""
+        during = self.during
+        return visible_gaps(self.course, self._rtt_s, during.start, during.end, self.until)
+
+    @property
+    def deficit_baseline(self) -> float | None:
+        """Payload that is missing against the own goodput before the fault, as time.
+
+        A flow that runs steadily at 98% of what the fabric allows gathers a deficit of 0.02 a RTT
+        without any fault; this leaves that out, and may come out slightly negative.
+        """
+        delivery, start = self.course.delivery, self.during.start
+        first = delivery.times[0] if delivery.times.size else start
+        since = max(start - BASELINE_RTTS * self._rtt_s, first)
+        share = fraction(delivery, self.course.ideal, since, start) if since < start else None
+        return shortfall(self.course, *self.counted, share).deficit_s / share if share else None
+
+
+class FaultMetrics(GoodputMetrics):
     """Computes what a fault did to a flow: each metric of `FlowFault`, times in seconds.
 
     Attributes:
         data: the run.
         flow: the flow's tables.
         fault: the fault.
-        during: when the fault was in force.
-        until: the next fault's effect or the end of the run, in seconds: what happens after it is
-            not attributed to this fault.
     """
 
     def __init__(
         self, data: RunData, flow: FlowTables, fault: FaultRecord, during: TimeInForce, until: float
     ) -> None:
         """Select the records on the EVs that the fault concerns, and count them."""
+        super().__init__(flow.course, data.base_rtt_s, during, until)
         self.data, self.flow, self.fault = data, flow, fault
-        self.during, self.until = during, until
         rtt_s, start, end = data.base_rtt_s, during.start, during.end
         self._spans = {
             ev: spans
@@ -393,14 +513,8 @@ class FaultMetrics:
         """Until each EV that lost packets left, in seconds; infinite if it did not."""
         self.affected = self.evs_active > 0
         self.stall = longest_gap(flow.delivery.advances, start, end, during.run_end)
-        self.placement_gap = longest_gap(flow.delivery.times, start, end, during.run_end)
         delays = flow.in_order.delays(start, -inf, end, during.run_end)
         self.in_order_delay = float(delays.max()) if delays.size else None
-        attainable = flow.attainable
-        self.goodput_bps = flow.delivery.goodput_bps(start, end)
-        self.attainable_bps = attainable.mean_bps(start, end)
-        self.attainable_fraction = fraction(flow.delivery, attainable, start, end)
-        self.surviving_fraction = attainable.at(start) / attainable.undamaged_bps
         self.packets_exposed = self._exposed.height
         self.packets_lost = lost.height
         self.packets_sent = sent.height
@@ -465,88 +579,8 @@ class FaultMetrics:
         t = self._sent_into.filter(pl.col("t") >= back)["t"].min()
         return self._since_healing(t) if isinstance(t, float) else inf
 
-    # --- delivery -----------------------------------------------------------------------------
-
-    @cached_property
-    def _course(self) -> FlowGoodput:
-        flow = self.flow
-        losses = flow.losses["t"].sort().to_numpy()
-        return FlowGoodput(flow.attainable, flow.delivery, _packet_bytes(flow), losses)
-
-    @cached_property
-    def _recovery(self) -> Recovery:
-        during, rtt_s = self.during, self.data.base_rtt_s
-        return recovery(self._course, rtt_s, during.start, during.end, self.until)
-
-    @property
-    def visible_gaps(self) -> list[tuple[float, float]]:
-        """Times without goodput that a recovery is not shorter than, in seconds of the run."""
-        during, rtt_s = self.during, self.data.base_rtt_s
-        return visible_gaps(self._course, rtt_s, during.start, during.end, self.until)
-
-    @property
-    def recovery(self) -> float:
-        """Until goodput was back for good (see `recovery`)."""
-        return self._recovery.seconds
-
-    @property
-    def below_share(self) -> float:
-        """The share of the time in force in which goodput was below the mark (see `recovery`)."""
-        return self._recovery.below_share
-
-    @cached_property
-    def counted(self) -> tuple[float, float]:
-        """The time over which capacity lost and deficit are summed, in seconds of the run."""
-        start = self.during.start
-        back = start + self.recovery if isfinite(self.recovery) else self.during.end
-        return start, min(back + DEFICIT_TAIL_RTTS * self.data.base_rtt_s, self.until)
-
-    @cached_property
-    def _shortfall(self) -> Shortfall:
-        return shortfall(self.flow, *self.counted)
-
-    @property
-    def capacity_lost(self) -> float:
-        """What the fabric no longer offered, as time at the undamaged rate."""
-        return self._shortfall.capacity_lost_s
-
-    @property
-    def deficit(self) -> float:
-        """What the transport did not use of what was left, as time at the undamaged rate."""
-        return self._shortfall.deficit_s
-
-    @property
-    def capacity_lost_bytes(self) -> int:
-        """The same in bytes of payload."""
-        return self._shortfall.capacity_lost_bytes
-
-    @property
-    def deficit_bytes(self) -> int:
-        """The same in bytes of payload."""
-        return self._shortfall.deficit_bytes
-
-    @property
-    def deficit_baseline(self) -> float | None:
-        """Payload that is missing against the flow's own goodput before the fault, as time.
-
-        A flow that runs steadily at 98% of what the fabric allows gathers a deficit of 0.02 a RTT
-        without any fault; this leaves that out, and may come out slightly negative.
-        """
-        delivery, start = self.flow.delivery, self.during.start
-        first = delivery.times[0] if delivery.times.size else start
-        since = max(start - BASELINE_RTTS * self.data.base_rtt_s, first)
-        share = delivery.goodput_bps(since, start) / (
-            self.flow.attainable.mean_bps(since, start) or inf
-        )
-        return shortfall(self.flow, *self.counted, share).deficit_s / share if share > 0 else None
-
     @property
     def exposure(self) -> float | None:
         """Until the last data packet was sent into the fault."""
         last = self._exposed.filter(pl.col("t") >= self.during.start)["t"].max()
         return last - self.during.start if isinstance(last, float) else None
-
-
-def _packet_bytes(flow: FlowTables) -> float:
-    largest = flow.transmissions["bytes"].max()
-    return float(largest) if isinstance(largest, int) and largest > 0 else 1.0

@@ -6,10 +6,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from testbed.model.checks import victim_of
 from testbed.model.summary import EvSummary, FlowSummary, Latency
 from testbed.results.analysis.delivery import message_latencies, reordering, union
 from testbed.results.analysis.estimates import Percentiles
 from testbed.results.analysis.fault_metrics import FlowTables, fraction, shortfall, time_in_force
+from testbed.results.capacity.attainable import AttainableRate
 from testbed.results.records import ARRIVALS, COMPLETIONS
 from testbed.results.run_data import RunData
 
@@ -33,26 +35,30 @@ class FlowMetrics:
         """Bits per second for each byte that was placed in the steady window."""
 
         delivery, order = tables.delivery, reordering(self._arrivals)
-        allowed, (begin, finish) = tables.attainable, tables.measured(data.base_rtt_s, data.end_s)
-        self.undamaged_bps = allowed.undamaged_bps
-        fault_free = end > start
-        self.goodput_before_bps = delivery.goodput_bps(start, end) if fault_free else None
-        idle = self.flow.flow in data.idle
-        self.before_fraction = (
-            fraction(delivery, allowed, start, end) if fault_free and not idle else None
-        )
+        ideal, even = tables.ideal, tables.attainable
+        begin, finish = tables.measured(data.base_rtt_s, data.end_s)
+        self.undamaged_bps = ideal.undamaged_bps
         self.goodput_run_bps = delivery.goodput_bps(begin, finish)
-        self.ports_bps = self.flow.ports_bps
-        self.ports_fraction = self.goodput_run_bps / self.ports_bps
-        self.attainable_run_bps = allowed.mean_bps(begin, finish)
-        self.run_fraction = None if idle else fraction(delivery, allowed, begin, finish)
-        self.in_force_fraction = None if idle else self._in_force_fraction()
-        self.ideal_fraction = None if idle else fraction(delivery, tables.ideal, begin, finish)
+        self.goodput_before_bps = delivery.goodput_bps(start, end) if end > start else None
         healed = self._healed()
         self.goodput_healed_bps = None if healed is None else delivery.goodput_bps(healed, finish)
-        self.healed_fraction = (
-            None if idle or healed is None else fraction(delivery, allowed, healed, finish)
-        )
+        self.ports_bps = self.flow.ports_bps
+        self.ports_fraction = self.goodput_run_bps / self.ports_bps
+        self.ideal_run_bps = ideal.mean_bps(begin, finish)
+        self.attainable_run_bps = even.mean_bps(begin, finish)
+
+        def of(rate: AttainableRate, since: float | None, until: float) -> float | None:
+            if self.flow.flow in data.idle or since is None or since >= until:
+                return None
+            return fraction(delivery, rate, since, until)
+
+        self.ideal_fraction, self.run_fraction = of(ideal, begin, finish), of(even, begin, finish)
+        self.ideal_before_fraction = of(ideal, start, end)
+        self.before_fraction = of(even, start, end)
+        self.ideal_healed_fraction = of(ideal, healed, finish)
+        self.healed_fraction = of(even, healed, finish)
+        self.ideal_in_force_fraction = self._in_force_fraction(ideal)
+        self.in_force_fraction = self._in_force_fraction(even)
         missing = shortfall(tables, begin, finish)
         self.capacity_lost, self.deficit = missing.capacity_lost_s, missing.deficit_s
         self.capacity_lost_bytes = missing.capacity_lost_bytes
@@ -68,15 +74,15 @@ class FlowMetrics:
         self.packets_reordered = order.reordered
         self.reorder_depth_max = order.depth_max
 
-    def _in_force_fraction(self) -> float | None:
+    def _in_force_fraction(self, rate: AttainableRate) -> float | None:
         times = [t for fault in self.data.faults if (t := time_in_force(self.data, fault))]
         first, last = self.tables.lasted
         spans = union((max(w.start, first), min(w.end, last)) for w in times)
-        if not spans:
+        if not spans or self.flow.flow in self.data.idle:
             return None
         starts, ends = np.array(spans).T
         placed = self.tables.delivery.bytes_until(ends) - self.tables.delivery.bytes_until(starts)
-        allowed_bits = float(self.tables.attainable.bits(starts, ends).sum())
+        allowed_bits = float(rate.bits(starts, ends).sum())
         return float(placed.sum()) * 8 / allowed_bits if allowed_bits else None
 
     def _healed(self) -> float | None:
@@ -173,6 +179,7 @@ def flow_summary(data: RunData, tables: FlowTables, message_s: NDArray[np.float6
         dst=flow.dst,
         lane=flow.lane,
         transport=flow.transport,
+        victim=victim_of(data.scenario) == (flow.src, flow.dst),
         goodput_by_plane_bps=metrics.goodput_by_plane_bps,
         evs=metrics.evs,
         latency=latency(data, message_s),

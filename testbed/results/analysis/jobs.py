@@ -12,15 +12,15 @@ from types import SimpleNamespace
 import polars as pl
 from pydantic import ValidationError
 
-from testbed.model.jobs import Job
 from testbed.model.run_files.layout import SUMMARY, alone_directory
+from testbed.model.scenario import Job
 from testbed.model.summary import JobFault, JobSummary, Summary
 from testbed.model.summary.unit import NEVER
 from testbed.model.units import NS_PER_S
-from testbed.model.workload import Collective, Connections, Program
+from testbed.model.workload import Collective, Graphed, Program
 from testbed.results.analysis.fault_metrics import time_in_force
 from testbed.results.analysis.operations import operations_of, summaries_of
-from testbed.results.records import ARRIVALS, OPERATIONS
+from testbed.results.records import ARRIVALS
 from testbed.results.run_data import RunData
 
 NOT_MADE = "it was not run alone: --set interference=true"
@@ -68,11 +68,11 @@ def _time_s(data: RunData, job: Job) -> float | None:
     if isinstance(workload, Collective):
         (operation,) = summaries_of(data, job)
         return operation.median.ms / 1e3
-    if isinstance(workload, Connections):
-        done = data.tables[OPERATIONS].filter(pl.col("kind") == job.label(workload.operation))
-        if not workload.with_end:
+    if isinstance(workload, Graphed):
+        if not workload.planned:
             return None
-        all_done = done.height == len(workload.with_end)
+        done = operations_of(data, job).rename({"end": "t"})
+        all_done = done.height == sum(map(len, workload.planned.values()))
         return float(done["t"].max()) - start_s if all_done else NEVER  # type: ignore[arg-type]
     if isinstance(workload, Program) and not workload.endless:
         ends = [each.ended_s for each in data.run.programs if each.job == job.name]

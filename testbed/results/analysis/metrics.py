@@ -1,15 +1,16 @@
 """From the records of a run to its summary."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from math import inf
 from statistics import median
+from typing import Any, TypeVar
 
 import numpy as np
 
 from testbed.model.expect import Bound, Expect
-from testbed.model.expect_checks import victim_of
 from testbed.model.faults.record import FaultRecord
 from testbed.model.run_files.run import FlowRecord
 from testbed.model.summary import (
@@ -17,11 +18,14 @@ from testbed.model.summary import (
     FaultEffect,
     FaultSummary,
     FlowFault,
+    FlowSummary,
     Integrity,
     LossShare,
+    MetricGroup,
+    PairFault,
     Summary,
 )
-from testbed.model.summary.combine import Value, total
+from testbed.model.summary.metric import Value, total
 from testbed.model.summary.scopes import JOB_SCOPES, SCOPES
 from testbed.model.summary.spread import spreads
 from testbed.model.summary.unit import Time
@@ -31,7 +35,13 @@ from testbed.results.analysis.delivery import (
     in_order,
 )
 from testbed.results.analysis.ev_states import ev_spans
-from testbed.results.analysis.fault_metrics import FaultMetrics, FlowTables, time_in_force
+from testbed.results.analysis.fault_metrics import (
+    Course,
+    FaultMetrics,
+    FlowTables,
+    GoodputMetrics,
+    time_in_force,
+)
 from testbed.results.analysis.flow_metrics import flow_summary, latencies_s, latency
 from testbed.results.analysis.jobs import summarise_jobs
 from testbed.results.analysis.link_metrics import link_summaries, process_memory
@@ -47,9 +57,7 @@ from testbed.results.run_data import RunData
 # Compares a run's metrics with the bounds that its scenario sets.
 
 
-def evaluate(
-    summary: Summary, expect: Expect, victim: tuple[str, str] | None = None
-) -> tuple[Expectation, ...]:
+def evaluate(summary: Summary, expect: Expect) -> tuple[Expectation, ...]:
     """Compare every bound with the worst value of its metric.
 
     A value that does not exist, such as the recovery of a fault from which nothing recovered, is
@@ -61,15 +69,13 @@ def evaluate(
     Args:
         summary: the run's.
         expect: the scenario's bounds.
-        victim: source and destination of the flow beside an incast.
     """
-    measured = dict(_measured(summary, victim))
     bounds = {scope: dict(getattr(expect, scope)) for scope in SCOPES}
     planned = any(kind.planned is not None for kind in summary.operations)
     if planned and not expect.says_how_many_finish:
         bounds["operations"]["unfinished"] = Bound(at_least=0, at_most=0)
     return tuple(
-        _worst(scope, key, bound, [(where, numbers[key]) for where, numbers in measured[scope]])
+        _worst(scope, key, bound, SCOPES[scope].numbers(summary, key))
         for scope in SCOPES
         if scope != "processes" or not summary.simulated
         for key, bound in bounds[scope].items()
@@ -80,37 +86,21 @@ def evaluate_jobs(data: RunData, summary: Summary) -> Iterator[Expectation]:
     """Compare the bounds that each job sets for itself with the worst value among its own."""
     jobs = zip(data.scenario.jobs, summary.jobs, data.flows_of_jobs, strict=False)
     for job, of_job, flows in jobs:
-        measured: dict[str, _Subjects] = {
-            "job": [(job.name, of_job.values)],
-            "flows": [(f.name, f.values) for f in summary.flows if f.flow in (flows or ())],
+        own: dict[str, list[tuple[str, MetricGroup]]] = {
+            "job": [(job.name, of_job)],
+            "flows": [(f.name, f) for f in summary.flows if f.flow in (flows or ())],
             "operations": [
-                (each.kind, each.values)
+                (each.kind, each)
                 for each in summary.operations
                 if each.kind.startswith(job.label(""))
             ],
         }
         for key, scope in JOB_SCOPES.items():
             for figure, bound in getattr(job.expect, key).items():
-                values = [(where, numbers[figure]) for where, numbers in measured[key]]
+                quantity = SCOPES[scope].quantities[figure]
+                values = [(name, quantity.of(group)) for name, group in own[key]]
                 worst = _worst(scope, figure, bound, values)
                 yield worst.model_copy(update={"job": job.name})
-
-
-_Subjects = list[tuple[str, Mapping[str, Value]]]
-"""The name of each thing that was measured, and its numbers by key."""
-
-
-def _measured(summary: Summary, victim: tuple[str, str] | None) -> Iterator[tuple[str, _Subjects]]:
-    """For each scope what was measured."""
-    yield "run", [("the run", {**summary.values, **summary.integrity.values})]
-    yield "flows", [(flow.name, flow.values) for flow in summary.flows]
-    yield "victim", [(f.name, f.values) for f in summary.flows if (f.src, f.dst) == victim]
-    yield "faults", [(f.name, f.values) for f in summary.faults if f.flows_affected]
-    yield "operations", [(kind.kind, kind.values) for kind in summary.operations]
-    yield "jobs", [(job.job, job.values) for job in summary.jobs]
-    yield "processes", [(memory.process, memory.values) for memory in summary.memory]
-    mapper = summary.localisation
-    yield "clustermapper", [("the Clustermapper", mapper.values)] if mapper is not None else []
 
 
 def _worst(scope: str, key: str, bound: Bound, values: Sequence[tuple[str, Value]]) -> Expectation:
@@ -156,15 +146,33 @@ def flow_tables(data: RunData) -> tuple[FlowTables, ...]:
 class RunMetrics:
     """Computes the metrics of `Summary` and of `Integrity`."""
 
-    def __init__(self, data: RunData, run_fractions: Sequence[float]) -> None:
-        """Take the run, and the share of the attainable rate that each flow reached."""
+    def __init__(
+        self, data: RunData, tables: Sequence[FlowTables], flows: Sequence[FlowSummary]
+    ) -> None:
+        """Take the run, and the records and the metrics of its flows, in the same order."""
         self.duration_s = data.run.duration_s
         self.base_rtt_us = data.run.base_rtt_ns / 1e3
         self.base_rtt_real_us = self.base_rtt_us / data.topology.dilation
         self.qps_in_error = sum(bool(flow.errors) for flow in data.run.flows)
+        busy = [
+            (flow, end - begin, begin, end)
+            for table, flow in zip(tables, flows, strict=True)
+            for begin, end in [table.measured(data.base_rtt_s, data.end_s)]
+            if not flow.idle
+        ]
         # A single flow cannot be unfair to itself.
-        several = len(run_fractions) > 1 and any(run_fractions)
-        self.fairness = jain(run_fractions) if several else None
+        reached = [flow.reached for flow, *_ in busy]
+        self.fairness = jain(reached) if len(reached) > 1 and any(reached) else None
+        placed, ideal, even = (
+            sum(getattr(flow, key) * seconds for flow, seconds, *_ in busy)
+            for key in ("goodput_run_bps", "ideal_run_bps", "attainable_run_bps")
+        )
+        seconds = max((end for *_, end in busy), default=0.0) - min(
+            (begin for *_, begin, _ in busy), default=0.0
+        )
+        self.goodput_bps = placed / seconds if seconds else 0.0
+        self.ideal_fraction = placed / ideal if ideal else None
+        self.attainable_fraction = placed / even if even else None
 
 
 def jain(shares: Sequence[float]) -> float:
@@ -199,12 +207,20 @@ def summarise(data: RunData, tables: Sequence[FlowTables]) -> Summary:
         flow_summary(data, flow, seconds) for flow, seconds in zip(tables, message_s, strict=True)
     )
     effects = [fault_effects(data, tables, fault) for fault in data.faults]
+    courses = dict[tuple[int, ...], Course]()
+
+    def course_of(of: Sequence[FlowTables]) -> Course:  # faults mostly meet the same flows
+        numbers = tuple(table.flow.flow for table in of)
+        if numbers not in courses:
+            courses[numbers] = Course.together(of)
+        return courses[numbers]
+
     integrity = integrity_of(data.run.flows, data.scenario.expect)
     contradicting = contradictions(data, tables, flows, list(chain.from_iterable(effects)))
     verdict = judge(data, flows, integrity, contradicting)
     scenario = data.scenario
     summary = Summary.measured(
-        RunMetrics(data, [flow.reached for flow in flows if not flow.idle]),
+        RunMetrics(data, tables, flows),
         data.scale,
         scenario=scenario.name,
         description=scenario.description.strip(),
@@ -218,7 +234,7 @@ def summarise(data: RunData, tables: Sequence[FlowTables]) -> Summary:
         flows=flows,
         messages=latency(data, np.concatenate([[], *message_s])),
         over_flows=spreads([(flow.name, flow) for flow in flows if not flow.idle]),
-        faults=tuple(map(partial(fault_summary, data), data.faults, effects)),
+        faults=tuple(map(partial(fault_summary, data, course_of), data.faults, effects)),
         operations=summarise_operations(data),
         jobs=summarise_jobs(data),
         links=link_summaries(data),
@@ -226,15 +242,19 @@ def summarise(data: RunData, tables: Sequence[FlowTables]) -> Summary:
         localisation=localisation(data),
         memory=process_memory(data),
     )
-    expectations = evaluate(summary, scenario.expect, victim_of(scenario))
+    expectations = evaluate(summary, scenario.expect)
     of_jobs = evaluate_jobs(data, summary)
     return summary.model_copy(update={"expectations": (*expectations, *of_jobs)})
 
 
+CourseOf = Callable[[Sequence[FlowTables]], Course]
+"""Makes one course of those of some flows."""
+
+
 def fault_summary(
-    data: RunData, fault: FaultRecord, effects: Sequence[FaultMetrics]
+    data: RunData, course_of: CourseOf, fault: FaultRecord, effects: Sequence[FaultMetrics]
 ) -> FaultSummary:
-    """What one fault did to each flow, the worst of it, and how it is distributed over flows."""
+    """What one fault did to each flow, to each pair of hosts and to all together, and the worst."""
     flows = tuple(
         FlowFault.measured(
             effect,
@@ -247,10 +267,25 @@ def fault_summary(
         )
         for effect in effects
     )
+    members = list(zip(effects, flows, strict=True))
+    of_pair = defaultdict[tuple[str, str], list[tuple[FaultMetrics, FlowFault]]](list)
+    for effect, flow in members:
+        of_pair[flow.src, flow.dst].append((effect, flow))
+    pairs = tuple(
+        PairFault(
+            src=src,
+            dst=dst,
+            queue_pairs=len(members),
+            affected=any(flow.affected for _, flow in members),
+            **together(data, course_of, members),
+        )
+        for (src, dst), members in of_pair.items()
+        if len(of_pair) < len(flows)
+    )
     uncertainty_ns = fault.uncertainty_ns
-    affected = [flow for flow in flows if flow.affected]
-    if fault.kind == "kill":  # a killed sender notices nothing: its flows are left out
-        affected = [flow for flow in affected if flow.src not in fault.places] or affected
+    # A killed sender notices nothing: its flows are left out.
+    killed = fault.places if fault.kind == "kill" else ()
+    affected, of_pairs = _left(flows, killed), _left(pairs or flows, killed)
     paths = [
         seconds
         for effect, flow in zip(effects, flows, strict=True)
@@ -272,10 +307,43 @@ def fault_summary(
         flows_noticed=sum(flow.evs_lossy > 0 and flow.evs_detected > 0 for flow in affected),
         evs_lossy=sum(flow.evs_lossy for flow in affected),
         evs_noticed=sum(flow.evs_noticed for flow in affected),
-        over_flows=spreads([(flow.name, flow) for flow in affected]),
+        over_pairs=spreads([(pair.name, pair) for pair in of_pairs]),
+        run=FaultEffect(**together(data, course_of, members, killed)) if flows else None,
+        pairs=pairs,
         flows=flows,
-        **worst_effect(flows, affected),
+        **worst_effect(pairs or flows, of_pairs),
     )
+
+
+_Effect = TypeVar("_Effect", bound=FlowFault | PairFault)
+
+
+def _left(effects: Sequence[_Effect], killed: Collection[str]) -> list[_Effect]:
+    """Those that a fault affected, without those whose sender it killed, unless all are."""
+    affected = [effect for effect in effects if effect.affected]
+    return [effect for effect in affected if effect.src not in killed] or affected
+
+
+def together(
+    data: RunData,
+    course_of: CourseOf,
+    members: Sequence[tuple[FaultMetrics, FlowFault]],
+    killed: Collection[str] = (),
+) -> dict[str, Any]:
+    """What a fault did to some flows together: to their common goodput; else the worst, or sums."""
+    # Those with nothing to send take no share.
+    members = [member for member in members if member[1].flow not in data.idle] or members
+    effects, flows = [effect for effect, _ in members], [flow for _, flow in members]
+    longest = max(effects, key=lambda effect: effect.during.run_end)
+    course = course_of([effect.flow for effect in effects])
+    goodput = GoodputMetrics(course, data.base_rtt_s, longest.during, longest.until)
+    values: dict[str, Any] = worst_effect(flows, _left(flows, killed))
+    for metric in FaultEffect.metrics():
+        if hasattr(goodput, metric.name):
+            for quantity in metric.quantities:
+                del values[quantity.key]
+            values[metric.name] = metric.measure(goodput, data.scale)
+    return values
 
 
 def fault_effects(
@@ -295,17 +363,19 @@ def fault_effects(
     ]
 
 
-def worst_effect(flows: Sequence[FlowFault], affected: Sequence[FlowFault]) -> dict[str, Value]:
-    """The worst over the flows that a fault affected; nothing of it exists if there are none.
+def worst_effect(
+    effects: Sequence[FaultEffect], affected: Sequence[FaultEffect]
+) -> dict[str, Value]:
+    """The worst over those that a fault affected; nothing of it exists if there are none.
 
-    Packets are summed over all flows; shares of packets are those of the affected flows together.
+    Packets are summed over all; shares of packets are those of the affected ones together.
     """
     numbers: dict[str, Value] = {}
     for metric in FaultEffect.metrics():
         if isinstance(metric, LossShare):
             numbers[metric.name] = metric.share(affected)
         else:
-            counted = flows if metric.combine is total else affected
+            counted = effects if metric.combine is total else affected
             for quantity in metric.quantities:
-                numbers[quantity.key] = metric.combine([quantity.of(flow) for flow in counted])
+                numbers[quantity.key] = metric.combine([quantity.of(effect) for effect in counted])
     return numbers

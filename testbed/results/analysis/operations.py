@@ -12,11 +12,11 @@ from types import SimpleNamespace
 import numpy as np
 import polars as pl
 
-from testbed.model.jobs import Job
+from testbed.model.scenario import Job
 from testbed.model.summary import OperationSummary
 from testbed.model.summary.unit import NEVER
 from testbed.model.units import NS_PER_S
-from testbed.model.workload import BUS_FACTORS, Collective, Connections, Program, members
+from testbed.model.workload import BUS_FACTORS, Collective, Graphed, Program, members
 from testbed.results.analysis.estimates import Percentiles
 from testbed.results.records import OPERATIONS
 from testbed.results.run_data import RunData
@@ -43,7 +43,7 @@ class _Asked:
     Attributes:
         kind: what its operations are called.
         hosts: how many hosts take part in each.
-        bytes: the size of an operation; of transfers the median.
+        bytes: the size of an operation; of messages the median.
         planned: how many it has in all; None if it repeats them until the run ends.
         begun: how many were begun.
         unfinished: how many should have finished and did not.
@@ -62,6 +62,9 @@ def operations_of(data: RunData, job: Job) -> pl.DataFrame:
     if isinstance(job.workload, Program):
         reported = [rows for _, rows in _reported_rows(data, job)]
         return completed(pl.concat([_rows(data), *reported]))
+    if isinstance(job.workload, Graphed):
+        kinds = [job.label(name) for name in job.workload.planned]
+        return completed(pl.concat([_rows(data), *(_rows(data, kind) for kind in kinds)]))
     return completed(_rows(data, job.label(str(job.workload.operation))))
 
 
@@ -76,10 +79,12 @@ def summaries_of(data: RunData, job: Job) -> Iterator[OperationSummary]:
     if isinstance(workload, Program):
         yield from _reported(data, job)
         return
-    table = _rows(data, job.label(str(workload.operation)))
-    if isinstance(workload, Connections) and workload.with_end:
-        yield _summary(data, _transfers(data, job, workload, table), completed(table))
+    if isinstance(workload, Graphed):
+        for name, sizes in workload.planned.items():
+            table = _rows(data, job.label(name))
+            yield _summary(data, _of_graph(data, job.label(name), sizes, table), completed(table))
     elif isinstance(workload, Collective):
+        table = _rows(data, job.label(workload.operation))
         yield _summary(data, _rounds(data, job, workload, table), completed(table))
 
 
@@ -120,18 +125,17 @@ def _reported(data: RunData, job: Job) -> Iterator[OperationSummary]:
         yield _summary(data, asked, whole)
 
 
-def _transfers(data: RunData, job: Job, workload: Connections, table: pl.DataFrame) -> _Asked:
+def _of_graph(data: RunData, kind: str, sizes: list[int], table: pl.DataFrame) -> _Asked:
+    """The operations of one kind, whose sizes are known."""
     done = set(table["number"])
-    planned = workload.with_end
-    kind = job.label(workload.operation)
     begun = sum(host.begun.get(kind, 0) for host in data.run.hosts.values())
     return _Asked(
         kind=kind,
         hosts=1,
-        bytes=int(np.median([transfer.size for transfer in planned.values()])),
-        planned=len(planned),
+        bytes=int(np.median(sizes)),
+        planned=len(sizes),
         begun=max(len(done), begun),
-        unfinished=len(planned) - len(done),
+        unfinished=len(sizes) - len(done),
     )
 
 

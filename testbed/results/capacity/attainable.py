@@ -29,8 +29,7 @@ class AttainableRate:
     Attributes:
         starts: when each step begins, in seconds of the run, ascending; the first is -inf.
         rates_bps: the rate from then on, in emulated bits/s.
-        beside_all_bps: the rate before any fault, beside the flows of all jobs; None if all begin
-            at once.
+        beside_all_bps: the rate before any fault, beside the flows of all jobs; None: the first.
     """
 
     starts: tuple[float, ...]
@@ -60,6 +59,22 @@ class AttainableRate:
         """The payload bits that it allows between two times, elementwise."""
         return self._bits_until(end) - self._bits_until(start)
 
+    def between(self, begin: float, end: float) -> "AttainableRate":
+        """The same rate in a time, and nothing before and after it."""
+        starts = [-np.inf, *(t for t in (begin, *self.starts) if begin <= t < end and t > -np.inf)]
+        rates = [self.at(t) if t >= begin else 0.0 for t in starts]
+        if end < np.inf:
+            starts, rates = [*starts, end], [*rates, 0.0]
+        return AttainableRate(tuple(starts), tuple(rates), self.undamaged_bps)
+
+    @classmethod
+    def together(cls, rates: Sequence["AttainableRate"]) -> "AttainableRate":
+        """What several flows are allowed together."""
+        starts = np.unique(np.concatenate([rate.starts for rate in rates]))
+        sums = np.sum([rate.rates(starts) for rate in rates], axis=0)
+        undamaged = sum(rate.undamaged_bps for rate in rates)
+        return cls(tuple(starts.tolist()), tuple(sums.tolist()), undamaged)
+
     def _bits_until(self, t: NDArray[np.float64]) -> NDArray[np.float64]:
         """Since the first change of the rate, or since 0 if there is none; negative before."""
         rates, changes = np.array(self.rates_bps), np.array(self.starts[1:] or (0.0,))
@@ -75,7 +90,7 @@ class Allowed:
     """What the fabric allows a flow.
 
     Attributes:
-        attainable: its max-min fair share with the split that its endpoint keeps: over the planes
+        attainable: its max-min fair share with an even split, at which MRC aims: over the planes
             and in each over its active EVs alike; of a single path, that path.
         ideal: its share where all flows split over all paths so that the smallest gets the most.
     """

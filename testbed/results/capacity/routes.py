@@ -137,9 +137,7 @@ class Routes:
         In raw bits/s that arrive.
         """
         capacities, passed, usable = self._state(impaired)
-        routes = np.column_stack([self._flow, self._hops])[usable]
-        _, first = np.unique(routes, axis=0, return_index=True)
-        rows = np.flatnonzero(usable)[first]
+        rows = np.flatnonzero(usable)
         loads = self._loads(np.arange(len(rows)), rows, 1.0 / passed[rows])
         return ideal_rates(self._flows, self._flow[rows], loads, capacities)
 

@@ -34,7 +34,7 @@ def suite_of_failed(name: str, error: str) -> ET.Element:
     suite = ET.Element("testsuite", name=name)
     element = ET.SubElement(suite, "testcase", classname=f"{name}.run", name="verdict", time="0")
     ET.SubElement(element, "error", message=f"the run did not finish: {error}")
-    return _counted(suite)
+    return counted(suite)
 
 
 def suite_of(summary: Summary, name: str, *, require_trusted: bool = False) -> ET.Element:
@@ -79,10 +79,11 @@ def suite_of(summary: Summary, name: str, *, require_trusted: bool = False) -> E
         else:
             was = f"; {outcome(expected)}" if not expected.holds else ""
             case(expected.whose, figure, "skipped", f"the run is {summary.verdict}{was}")
-    return _counted(suite)
+    return counted(suite)
 
 
-def _counted(suite: ET.Element) -> ET.Element:
+def counted(suite: ET.Element) -> ET.Element:
+    """A suite with the numbers of its test cases."""
     for attribute, problem in COUNTED.items():
         suite.set(attribute, str(len(suite.findall(f"testcase/{problem}"))))
     suite.set("tests", str(len(suite.findall("testcase"))))

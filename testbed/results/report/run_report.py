@@ -4,20 +4,20 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import polars as pl
 
 import testbed.model.summary
 from testbed.model.fabric.names import directions_of, link_of
 from testbed.model.faults.impairment import in_words
-from testbed.model.summary import FaultSummary, FlowFault, LinkSummary, Summary
+from testbed.model.summary import FaultSummary, FlowFault, LinkSummary, PairFault, Summary
 from testbed.model.summary.flows import slowest_flows
 from testbed.model.summary.scopes import SCOPES, outcome
 from testbed.model.summary.spread import shown_spreads, worth_showing
 from testbed.model.summary.unit import NEVER, RTT, US
 from testbed.model.units import NS_PER_S, show_duration, show_share, show_size
-from testbed.results.records import EV_EVENTS
+from testbed.results.records import ALGORITHM, EV_EVENTS
 from testbed.results.report.figures import Drawing
 from testbed.results.report.html import DASH, MetricTables, Picture, number, template
 from testbed.results.run_data import RunData
@@ -179,11 +179,30 @@ def render(data: RunData, summary: Summary, drawings: Sequence[Drawing]) -> str:
         worst_flows=_worst_flows,
         evs=evs[:MAX_EVS],
         most_evs=MAX_EVS,
+        own_records=_own_records(data),
         ev_count=sum(len(flow.evs) for flow in summary.flows),
         events=events[:MAX_EV_EVENTS],
         event_count=len(events),
         manifest=data.manifest.as_record(),
         topology=data.topology,
+    )
+
+
+def _own_records(data: RunData) -> list[dict[str, Any]]:
+    """What the user's own classes have recorded: a row for each name."""
+    value, is_count = pl.col("value"), pl.col("kind") == "count"
+    return (
+        data.tables[ALGORITHM]
+        .group_by("key", "kind", "name", "flow")
+        .agg(
+            pl.when(is_count.first()).then(value.last()).otherwise(pl.len()).alias("total"),
+            pl.col("t").first().alias("first"),
+            pl.col("t").last().alias("last"),
+        )
+        .group_by("key", "kind", "name")
+        .agg(pl.len().alias("flows"), pl.col("total").sum(), pl.min("first"), pl.max("last"))
+        .sort("key", "kind", "name")
+        .to_dicts()
     )
 
 
@@ -193,11 +212,14 @@ def _failure_first(drawings: Sequence[Drawing]) -> Sequence[Drawing]:
     return sorted(drawings, key=lambda drawing: drawing is not failure)
 
 
-def _worst_flows(fault: FaultSummary) -> Sequence[FlowFault]:
-    """The flows of a fault to show: all, in their order, or the affected ones first."""
-    if len(fault.flows) <= MAX_FLOWS:
-        return fault.flows
-    return sorted(fault.flows, key=lambda flow: not flow.affected)[:MAX_FLOWS]
+_Effect = TypeVar("_Effect", FlowFault, PairFault)
+
+
+def _worst_flows(effects: Sequence[_Effect]) -> Sequence[_Effect]:
+    """The flows or pairs of a fault to show: all, in their order, or the affected ones first."""
+    if len(effects) <= MAX_FLOWS:
+        return effects
+    return sorted(effects, key=lambda effect: not effect.affected)[:MAX_FLOWS]
 
 
 def busiest_links(links: Sequence[LinkSummary]) -> list[LinkSummary]:
@@ -259,21 +281,27 @@ def _headline(summary: Summary) -> str:
             "every flow that detected it took a path out of service within "
             f"{RTT.show(fault.detection.rtt)} ({US.show(fault.detection.real_us)} at full speed)"
         )
-    never = fault.over_flows.get("recovery_rtt")
+    return (
+        f"{whole} When {fault.target} failed ({fault.kind}), {detected}; {_back(fault)}; "
+        f"{number(fault.packets_lost)} packets were lost to it."
+    )
+
+
+def _back(fault: FaultSummary) -> str:
+    """When goodput was back at its level, and what that is."""
+    never = fault.over_pairs.get("recovery_rtt")
     if fault.recovery is None:
         back = "recovery was not measured"
     elif fault.recovery.rtt == NEVER:
         back = "goodput did not come back"
         if never:
-            back += f" in {never.never} of {never.flows} flows"
+            back += f" between {never.never} of {never.count} pairs of hosts"
     elif fault.recovery.ms == 0:
-        back = "goodput never fell below 95%"
+        back = "goodput never fell below 95% of its level"
     else:
-        back = f"goodput was back after {RTT.show(fault.recovery.rtt)}"
-    return (
-        f"{whole} When {fault.target} failed ({fault.kind}), {detected}; {back}; "
-        f"{number(fault.packets_lost)} packets were lost to it."
-    )
+        back = f"goodput was back at its level after {RTT.show(fault.recovery.rtt)}"
+    level = "" if fault.level is None else f", {show_share(fault.level)} of what the fabric allowed"
+    return back + level
 
 
 def _ev_events(data: RunData) -> list[Mapping[str, Any]]:

@@ -17,10 +17,10 @@ from testbed.device.hosts import devices
 from testbed.emulation.endpoint.device import open_device
 from testbed.emulation.fabric import management
 from testbed.emulation.fabric.fabric import Fabric
-from testbed.emulation.fabric.ordinary.routes import OrdinaryTraffic
+from testbed.emulation.fabric.ordinary import OrdinaryTraffic
 from testbed.emulation.perftest.ends import call, serve
 from testbed.emulation.perftest.parameters import Parameters, Tool
-from testbed.emulation.perftest.results import Bandwidth, LatencyRow
+from testbed.emulation.perftest.results import Bandwidth
 from testbed.model.errors import RunFailedError
 from testbed.model.fabric.addressing import management_address
 from testbed.model.fabric.nodes import Node
@@ -156,7 +156,7 @@ class _Path:
             enter_netns(self.src.name)
             with open_device() as opened:
                 (row,) = call(opened, self.dst, PORT, parameters)
-            return row.average_bytes_per_s if isinstance(row, Bandwidth) else _typical_ns(row)
+            return row.average_bytes_per_s if isinstance(row, Bandwidth) else row.typical_ns
 
         def measure() -> float:
             with spawn(be_server, isolated=False) as server:
@@ -173,10 +173,6 @@ class _Path:
 
     def _nics_s(self) -> float:
         return sum(_cpu_s(self.nics[host]) for host in (self.src, self.dst))
-
-
-def _typical_ns(row: LatencyRow) -> float:
-    return row.typical_ns
 
 
 def _children_s() -> float:

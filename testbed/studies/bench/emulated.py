@@ -1,16 +1,23 @@
-"""Emulated runs of two scenarios that ship: all hosts at full rate, and silent link failures."""
+"""Emulated runs: all hosts at full rate, silent link failures, and the delay of single packets."""
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from testbed.host.plan import links_in_use_by_all
+from testbed.model.fabric.topology import NOMINAL_DILATION
 from testbed.model.faults.kinds import Blackhole
 from testbed.model.files.scenarios import load_scenario
+from testbed.model.files.topologies import load_topology
 from testbed.model.run_files.health import mean_busy
 from testbed.model.scenario import Scenario
 from testbed.model.summary import FaultSummary
-from testbed.model.units import parse_duration
+from testbed.model.units import NS_PER_S, parse_duration
+from testbed.model.workload import WriteBw
+from testbed.results.records import ARRIVALS, TRANSMISSIONS
+from testbed.runs.result import Result
 from testbed.studies.bench.measure import (
     Measurement,
     Setting,
@@ -19,7 +26,13 @@ from testbed.studies.bench.measure import (
     no_target,
     not_measured,
 )
-from testbed.studies.bench.runs import at_carried_dilation, make_runs, seeded
+from testbed.studies.bench.runs import BenchRun, at_carried_dilation, make_runs, seeded
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from testbed.results.run_data import RunData
+
 
 MOST_BUSY_PERCENT = 70.0
 """Of all CPUs: what is left keeps a machine that does a little else trustworthy."""
@@ -94,3 +107,161 @@ def times(faults: Sequence[FaultSummary], metric: str, unit: str = "rtt") -> lis
     """A time of each fault that has it, in base RTTs or another unit; perhaps NEVER."""
     values = (getattr(fault, metric) for fault in faults)
     return [getattr(time, unit) for time in values if time is not None]
+
+
+DILATIONS = (NOMINAL_DILATION // 2, NOMINAL_DILATION, NOMINAL_DILATION * 2)
+MEASURES = {
+    "detection": ("first EV out", 0.5),
+    "detection_last": ("last EV out", 0.5),
+    "exposure": ("exposure", 0.5),
+    "stall": ("stall", 0.5),
+    "recovery": ("recovery", 1.0),
+    "deficit": ("deficit", 0.5),
+}
+"""Times of a fault, their labels, and how far apart they may be in base RTTs.
+
+That is what scheduling and the order of the spray leave; recovery is averaged over a round trip.
+"""
+
+BASE_RTT_APART_PERCENT = 5.0
+
+BEFORE_RTT, AFTER_RTT = 2.0, 8.0
+WINDOW_RTT = 0.5
+
+_Runs = Mapping[int, list[BenchRun]]
+
+
+def dilation(setting: Setting) -> list[Measurement]:
+    """Run seeded link failures at three dilations, each as many round trips long; a picture."""
+    scenario = load_scenario("link-failure")
+    scenarios = [
+        with_dead_link(scenario, seed).at_dilation(factor)
+        for seed in range(1, setting.repeats + 1)
+        for factor in DILATIONS
+    ]
+    all_runs = make_runs(scenarios, setting, by_dilation=True)
+    runs = {factor: all_runs[i :: len(DILATIONS)] for i, factor in enumerate(DILATIONS)}
+    _draw(runs, setting.pictures / "dilation.png")
+    rtts_us = [[run.summary.base_rtt_real_us for run in of_one] for of_one in runs.values()]
+    percent = [apart / min(map(min, rtts_us)) * 100 for apart in _apart(rtts_us)]
+    return [
+        at_least("runs trusted", "", [run.trusted for run in all_runs], 1),
+        at_most("base RTT, apart between dilations", "%", percent, BASE_RTT_APART_PERCENT),
+        *(
+            at_most(
+                f"{name}, apart between dilations",
+                "RTT",
+                _apart([_times(of_one, key) for of_one in runs.values()]),
+                apart,
+            )
+            for key, (name, apart) in MEASURES.items()
+        ),
+    ]
+
+
+def _apart(by_dilation: list[list[float]]) -> list[float]:
+    """The largest minus the smallest value of each seed; 0 if all are NEVER."""
+    ends = ((min(seed), max(seed)) for seed in zip(*by_dilation, strict=True))
+    return [0.0 if least == most else most - least for least, most in ends]
+
+
+def _times(runs: Sequence[BenchRun], metric: str) -> list[float]:
+    """A time of each run's fault, in base RTTs."""
+    return times([run.summary.faults[0] for run in runs], metric)
+
+
+# --- the picture ------------------------------------------------------------------------------
+
+
+def _draw(runs: _Runs, place: Path) -> None:
+    from testbed.results.report.figures import style  # noqa: PLC0415 - Polars starts threads
+
+    with style.style():
+        figure = style.new_figure(2.8)
+        left, right = figure.subplots(1, 2, width_ratios=[1, 1.15])
+        for number, (factor, colour) in enumerate(
+            zip(runs, (style.ORANGE, style.BLUE, style.GREEN), strict=True)
+        ):
+            _goodput(left, runs[factor][0].run, colour, f"dilation {factor:,}")
+            for place_, key in enumerate(MEASURES):
+                values = _times(runs[factor], key)
+                x = [place_ + (number - 1) * 0.2] * len(values)
+                right.plot(x, values, "o", color=colour, markersize=3.5, alpha=0.7)
+        left.set(xlabel="base RTTs from the fault", ylabel="goodput / attainable", ylim=(0.6, 1.15))
+        left.axvline(0, color="black", linewidth=0.7, linestyle=":")
+        left.legend(loc="lower right")
+        right.set_xticks(
+            range(len(MEASURES)), [name.replace(" ", "\n", 1) for name, _ in MEASURES.values()]
+        )
+        right.set(ylabel="base RTTs", ylim=(0, None))
+        figure.savefig(place, dpi=style.PNG_DPI)
+
+
+def _goodput(axes: "Axes", run: Result, colour: str, label: str) -> None:
+    """The first flow's goodput over the last half RTT, as a share of what the fabric allows."""
+    import numpy as np  # noqa: PLC0415 - with what draws
+
+    data, flow = run.data, run.flows[0]
+    rtt, effect_s = data.base_rtt_s, data.seconds(data.faults[0].effective_ns) or 0.0
+    moments = effect_s + np.linspace(-BEFORE_RTT, AFTER_RTT, 500) * rtt
+    width = WINDOW_RTT * rtt
+    placed = flow.delivery.bytes_until(moments) - flow.delivery.bytes_until(moments - width)
+    share = placed * 8 / width / flow.attainable.undamaged_bps
+    axes.plot((moments - effect_s) / rtt, share, color=colour, label=label)
+
+
+DELAY_PAIRS = (("h0", "h4"), ("h1", "h2"))
+"""One pair over a T1 and one below the same T0s: the two possible delays."""
+
+MEDIAN_PERCENT, P99_PERCENT = 2.0, 5.0
+DELAY_DURATION = "5 s"
+"""At the default dilation; the number of round trips is the same at any other."""
+
+
+def delay(setting: Setting) -> list[Measurement]:
+    """Compare the delay of single packets on idle paths with the model's."""
+    scenario = at_carried_dilation(_scenario(), setting)
+    runs = make_runs(seeded(scenario, setting), setting)
+    middle, high = zip(*(_errors(bench_run.run.data) for bench_run in runs), strict=True)
+    return [
+        no_target("dilation", "", [scenario.topology.dilation]),
+        at_least("runs trusted", "", [bench_run.trusted for bench_run in runs], 1),
+        at_most("propagation delay off by, median, of a base RTT", "%", middle, MEDIAN_PERCENT),
+        at_most("propagation delay off by, p99, of a base RTT", "%", high, P99_PERCENT),
+    ]
+
+
+def _scenario() -> Scenario:
+    return Scenario(
+        name="delay",
+        topology=load_topology("clos-4plane"),
+        duration=DELAY_DURATION,
+        workload=WriteBw(pairs=DELAY_PAIRS, message_size="4 KiB"),
+    )
+
+
+def _errors(data: "RunData") -> tuple[float, float]:
+    """Median and 99th percentile of the error, in percent of the model's base RTT."""
+    import polars as pl  # noqa: PLC0415 - starts threads, and sandboxes are forked before
+
+    once = pl.col("retransmitted").not_()
+    sent = data.tables[TRANSMISSIONS].filter(once, pl.col("t") > 0)
+    seen = data.tables[ARRIVALS].filter(once).select("flow", "seq", seen="t")
+    should_s = {flow.flow: _one_way_s(data, flow.src, flow.dst) for flow in data.run.flows}
+    error = (
+        sent.join(seen, on=["flow", "seq"])
+        .select(
+            (pl.col("seen") - pl.col("t") - pl.col("flow").replace_strict(should_s)).abs()
+            / (data.topology.propagation_rtt_ns / NS_PER_S)
+            * 100
+        )
+        .to_series()
+    )
+    middle, high = error.median(), error.quantile(0.99)
+    return float(str(middle)), float(str(high))
+
+
+def _one_way_s(data: "RunData", src: str, dst: str) -> float:
+    topology = data.topology
+    same_rack = topology.rack(topology.nodes[src]) == topology.rack(topology.nodes[dst])
+    return topology.one_way_ns(1 if same_rack else 3) / NS_PER_S

@@ -39,7 +39,7 @@ from testbed.model.units import NS_PER_S
 from testbed.model.workload import WriteBw
 from testbed.mrc.constants import DscpClasses
 from testbed.sandbox import namespaces
-from testbed.studies.bench.fabric.traffic import detach, two_host_topology
+from testbed.studies.bench.links import detach, two_host_topology
 from testbed.studies.bench.measure import (
     Measurement,
     Setting,

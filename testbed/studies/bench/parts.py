@@ -30,44 +30,42 @@ class BenchPart:
 
 
 PARTS: Mapping[str, BenchPart] = {
-    "bring-up": BenchPart(
-        "the default fabric, against stock Mininet and iproute2", "fabric.bring_up"
-    ),
-    "link-model": BenchPart("CPU time of a packet on a link", "fabric.link_model"),
-    "rate": BenchPart("links against the rate that they were given", "fabric.rate", 3),
-    "faults": BenchPart("how soon the controller's faults hold, and heal", "fabric.faults", 5),
+    "bring-up": BenchPart("the default fabric, against stock Mininet and iproute2", "bring_up"),
+    "link-model": BenchPart("CPU time of a packet on a link", "links"),
+    "rate": BenchPart("links against the rate that they were given", "links", 3),
+    "faults": BenchPart("how soon the controller's faults hold, and heal", "faults", 5),
     "packet-rate": BenchPart("one queue pair beside a C program", "packet_rate"),
     "device": BenchPart("perftest on the device beside write_bw and write_lat", "device"),
-    "core": BenchPart("CPU time of a packet in the transport core alone", "core", 5, root=False),
-    "delay": BenchPart("packets against the propagation delay of their path", "fabric.delay", 3),
+    "delay": BenchPart("packets against the propagation delay of their path", "emulated", 3),
     "permutation": BenchPart("8 hosts at full rate: load, goodput, trust", "emulated", 3),
     "failover": BenchPart("silent link failures over seeds", "emulated"),
     "dilation": BenchPart(
-        "link failures at three dilations, in round trips; a picture", "dilation", 3
+        "link failures at three dilations, in round trips; a picture", "emulated", 3
     ),
-    "scale": BenchPart("bring-up of five sizes, to 1024 links; a picture", "fabric.bring_up", 3),
-    "simulator": BenchPart(
-        "packet-hops/min of the simulator", "simulated.simulator", 3, root=False
-    ),
+    "scale": BenchPart("bring-up of five sizes, to 1024 links; a picture", "bring_up", 3),
+    "simulator": BenchPart("packet-hops/min of the simulator", "simulator", 3, root=False),
     "simulator-cost": BenchPart(
         "time and memory of a simulated run, by stage, at 8 to 1024 hosts",
-        "simulated.cost",
+        "cost",
         5,
         root=False,
     ),
     "htsim": BenchPart(
         "the simulator beside uet-htsim (--htsim)",
-        "simulated.htsim",
+        "htsim",
         5,
         root=False,
         only_if_named=True,
     ),
-    "agreement": BenchPart(
-        "ten scenarios, emulated and simulated; a table", "simulated.agreement", 3
+    "htsim-validate": BenchPart(
+        "uet-htsim's own cases, in both (--htsim); a table",
+        "htsim_validate",
+        1,
+        root=False,
+        only_if_named=True,
     ),
-    "leaf-spine": BenchPart(
-        "a permutation of 1024 hosts, simulated", "simulated.simulator", 3, root=False
-    ),
+    "agreement": BenchPart("ten scenarios, emulated and simulated; a table", "agreement", 3),
+    "leaf-spine": BenchPart("a permutation of 1024 hosts, simulated", "simulator", 3, root=False),
 }
 
 

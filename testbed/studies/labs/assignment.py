@@ -11,6 +11,7 @@ from typing import Any
 from testbed.model.errors import InputError
 from testbed.model.faults.checks import fault_remarks
 from testbed.model.files.catalog import find_scenario
+from testbed.model.files.own_code import files_of
 from testbed.model.files.reading import Document, read_document
 from testbed.model.files.scenarios import nominal, scenario_of
 from testbed.model.scenario import Scenario
@@ -63,7 +64,7 @@ class Assignment:
         Raises:
             InputError: the lab's scenario is wrong, or the student's code is not Python.
         """
-        return self._scenario(run, self.drawn, self.files or self.directory.path / START)
+        return self._scenario(run, self.drawn, self._place)
 
     def code_digest(self, run: str) -> str:
         """A digest of the student's code that a run uses, as it is now; empty if it uses none.
@@ -71,11 +72,19 @@ class Assignment:
         Raises:
             InputError: a file cannot be read.
         """
-        files = self.directory.lab.runs[run].code_files
-        place = self.files or self.directory.path / START
-        with reading_for(place), may_read():
-            contents = [p.read_bytes() if (p := place / f).is_file() else b"" for f in files]
+        with reading_for(self._place), may_read():
+            files = self.code_files(run)
+            contents = [file.read_bytes() if file.is_file() else b"" for file in files]
         return hashlib.sha256(b"\0".join(contents)).hexdigest() if files else ""
+
+    def code_files(self, run: str) -> list[Path]:
+        """The files of the student's code that a run uses, with those that they import."""
+        named = self.directory.lab.runs[run].code_files
+        return list(dict.fromkeys(file for name in named for file in files_of(self._place / name)))
+
+    @property
+    def _place(self) -> Path:
+        return self.files or self.directory.path / START
 
     def _scenario(self, run: str, drawn: Mapping[str, Any], files: Path) -> Scenario:
         planned = self.directory.lab.runs[run]

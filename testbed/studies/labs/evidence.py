@@ -10,7 +10,7 @@ from testbed.model.errors import InputError, RunFailedError
 from testbed.model.fabric.topology import Topology
 from testbed.model.run_files.layout import SUMMARY
 from testbed.model.summary import Summary
-from testbed.model.summary.metric import MetricGroup, Quantity
+from testbed.model.summary.metric import Quantity
 from testbed.model.summary.scopes import SCOPES
 from testbed.results.ev_paths import with_paths
 from testbed.results.records import TABLE_OF_NAME
@@ -90,16 +90,10 @@ class Evidence:
             result = self._computed(figure.name)
             return tuple(result) if isinstance(result, list | set) else result
         scope, _, key = figure.name.partition(".")
-        quantity = SCOPES[scope].quantities[key]
-        numbers = [
-            number
-            for group in _groups(self.summary(figure.run), scope)
-            if key in group.values and (number := quantity.of(group)) is not None
-        ]
-        if not numbers:
+        number = SCOPES[scope].number(self.summary(figure.run), key)
+        if number is None:
             raise RunFailedError(f"the run {figure.run} has no {figure.name}: make it again")
-        number = quantity.metric.combine([*numbers])
-        return number if number is None else number * _scale(quantity, unit)
+        return number * _scale(SCOPES[scope].quantities[key], unit)
 
     def _computed(self, name: str) -> Any:
         """What a function of `figures.py` returns.
@@ -156,23 +150,6 @@ def canonical(value: Any, *, ordered: bool = True) -> Any:
         names = tuple(str(name) for name in value)
         return names if ordered else tuple(sorted(set(names)))
     return str(value) if isinstance(value, IPv6Address) else value
-
-
-def _groups(summary: Summary, scope: str) -> list[MetricGroup]:
-    """The metrics of a run of one scope, such as those of each flow."""
-    match scope:
-        case "run":
-            return [summary, summary.integrity]
-        case "flows" | "victim":
-            return [*summary.flows]
-        case "faults":
-            return [fault for fault in summary.faults if fault.flows_affected]
-        case "operations" | "jobs":
-            return [*getattr(summary, scope)]
-        case "clustermapper" if summary.localisation is not None:
-            return [summary.localisation]
-        case _:
-            return []
 
 
 def _scale(quantity: Quantity, unit: str) -> float:

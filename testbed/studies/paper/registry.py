@@ -14,13 +14,12 @@ from testbed.studies.paper.experiments.collectives import COLLECTIVES
 from testbed.studies.paper.experiments.failover import FAILOVER
 from testbed.studies.paper.experiments.incast import INCAST, INCAST_WITHOUT_DCQCN
 from testbed.studies.paper.experiments.jobs import JOBS
-from testbed.studies.paper.experiments.over_time import LINKS_AND_SWITCHES
+from testbed.studies.paper.experiments.over_time import LINKS_AND_SWITCHES, UNEQUAL_LINKS, UPLINKS
 from testbed.studies.paper.experiments.paths import PATHS
 from testbed.studies.paper.experiments.permutation import PERMUTATION
 from testbed.studies.paper.experiments.rates import SEND_RECEIVE, TABLE
 from testbed.studies.paper.experiments.scale import SCALE
 from testbed.studies.paper.experiments.training import TRAINING
-from testbed.studies.paper.experiments.uplinks import UNEQUAL_LINKS, UPLINKS
 from testbed.studies.paper.figure import PaperFigure
 
 FIGURES: tuple[PaperFigure, ...] = (

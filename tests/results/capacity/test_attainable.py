@@ -169,3 +169,12 @@ def test_a_rate_integrates_over_its_steps() -> None:
     assert [rate.at(t) for t in (0, 4, 6.99, 7)] == [100, 75, 75, 100]
     bits = rate.bits(np.array([0.0, 3.0, 5.0, 6.0]), np.array([1.0, 5.0, 6.0, 8.0]))
     assert bits.tolist() == [100, 175, 75, 175]
+
+
+def test_rates_of_flows_that_come_and_go_add_up() -> None:
+    always = AttainableRate((-np.inf, 4.0), (100.0, 75.0))
+    brief = AttainableRate((-np.inf, 4.0, 7.0), (10.0, 20.0, 30.0)).between(2.0, 5.0)
+    assert [brief.at(t) for t in (1, 2, 4, 4.9, 5, 8)] == [0, 10, 20, 20, 0, 0]
+    both = AttainableRate.together([always, brief])
+    assert [both.at(t) for t in (1, 2, 4, 6)] == [100, 110, 95, 75]
+    assert both.undamaged_bps == 110

@@ -1,10 +1,12 @@
 """What is alike in a fabric is solved once; test_fair_share.py asserts that the rates are right."""
 
 from collections.abc import Mapping
-from itertools import permutations
+from itertools import combinations, permutations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis.strategies import integers, lists, tuples
 
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import HEALTHY, Impairment
@@ -67,4 +69,23 @@ def test_a_dead_port_tells_flows_and_planes_apart(monkeypatch: pytest.MonkeyPatc
     of_h0 = 3 * FABRIC.port_rate_bps / 7
     assert min(rates) == pytest.approx(of_h0)
     assert sum(rate == pytest.approx(of_h0) for rate in rates) == 14
-    assert np.bincount(split.path_flow).tolist() == [1, 1, 2, 2, 2]
+    assert sorted(np.bincount(split.path_flow)) == [1, 1, 2, 2, 2]
+
+
+@given(
+    colours=lists(integers(0, 3), min_size=1, max_size=12),
+    neighbours=lists(tuples(integers(0, 11), integers(0, 4)), max_size=40),
+)
+def test_what_has_the_same_neighbours_keeps_its_colour(
+    colours: list[int], neighbours: list[tuple[int, int]]
+) -> None:
+    """Against the definition: sorted lists of neighbours are compared as they are."""
+    known = [(owner, colour) for owner, colour in neighbours if owner < len(colours)]
+    naive = [
+        (colour, sorted(of for owner, of in known if owner == i))
+        for i, colour in enumerate(colours)
+    ]
+    owners, of = np.array(known, dtype=np.intp).reshape(-1, 2).T
+    split = fair_share._split_up(np.array(colours), owners, of)
+    for i, j in combinations(range(len(colours)), 2):
+        assert bool(split[i] == split[j]) is (naive[i] == naive[j])

@@ -27,8 +27,7 @@ from testbed.emulation.fabric.fabric import Fabric
 from testbed.emulation.fabric.interfaces import TUN_REMEDY
 from testbed.emulation.fabric.mininet.net import FabricCLI, FabricNet, NamespaceNode
 from testbed.emulation.fabric.netlink.socket import NetlinkError
-from testbed.emulation.fabric.ordinary.propagation import DelayProcess
-from testbed.emulation.fabric.ordinary.routes import OrdinaryTraffic
+from testbed.emulation.fabric.ordinary import DelayProcess, OrdinaryTraffic
 from testbed.model.errors import SIGNALLED, ExitStatus, TestbedError
 from testbed.model.fabric.addressing import paths
 from testbed.model.fabric.nodes import Link, Node

@@ -15,12 +15,12 @@ import polars as pl
 from testbed.model.fabric.names import link_of
 from testbed.model.faults.record import OPENFLOW
 from testbed.model.faults.targets import CONTROLLER
-from testbed.model.jobs import Job
 from testbed.model.run_files.health import HealthSample, mean_busy, mean_stolen
+from testbed.model.scenario import Job
 from testbed.model.summary import FlowSummary, Integrity, State
 from testbed.model.summary.unit import SECONDS
 from testbed.model.units import NS_PER_S, show_duration, show_number, show_share
-from testbed.model.workload import Connections, Program
+from testbed.model.workload import Graphed, Program
 from testbed.results.analysis.trust.lateness import (
     Level,
     Reason,
@@ -415,14 +415,15 @@ def _early_end(data: RunData) -> Reasons:
 def _early_end_of(data: RunData, job: Job, arrivals: pl.DataFrame) -> Reasons:
     workload = job.workload
     has_operations = workload.operation is not None
-    if isinstance(workload, Connections):
-        has_operations = bool(workload.with_end)
+    if isinstance(workload, Graphed):
+        has_operations = bool(workload.planned)
     last = arrivals["t"].max()
     if not isinstance(last, float):
         yield Level.INVALID, "no data arrived"
     elif has_operations:
-        kind = job.label(str(workload.operation))
-        if kind not in data.tables[OPERATIONS]["kind"]:
+        names = workload.planned if isinstance(workload, Graphed) else [str(workload.operation)]
+        kinds = [job.label(name) for name in names]
+        if not data.tables[OPERATIONS]["kind"].is_in(kinds).any():
             yield Level.INVALID, NOTHING_FINISHED
     else:
         early_s, duration_s = data.run.duration_s - last, data.run.duration_s

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from math import isfinite
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -106,10 +106,10 @@ COLOURS = (
     *(style.BLUE, style.ORANGE, style.GREEN, style.PURPLE, style.SKY, style.BLACK),
     *("#882255", "#999933", "#332288", "#8c564b", "#ff9da7", "#44aa99"),
 )
-"""The groups' colours, in order; the second half, of Paul Tol's and others, is dashed as well."""
+"""The groups' colours, in order; the second half is of Paul Tol's and others."""
 
-LINES, MARKS = ("-", "--", ":", "-."), "osD^"
-"""The look of each six groups, so that colours which are alike to some readers stay apart."""
+LINES, MARKS = ("-", "--", ":", "-."), "osD^vPX<*phd"
+"""A line for each six groups, a mark for each: in print, or to some readers, colours are alike."""
 
 _A_LOOK = 6
 _NAME = 44
@@ -167,12 +167,21 @@ class _Place(NamedTuple):
     suffix: str
 
 
-def _colour(index: int) -> str:
-    return COLOURS[index % len(COLOURS)]
+class Look(NamedTuple):
+    """How a group is drawn."""
+
+    colour: str
+    line: str
+    mark: str
 
 
-def _look(index: int) -> int:
-    return index // _A_LOOK % len(LINES)
+def look(index: int) -> Look:
+    """The look of a group, which none of the others in its figure has, in colour or without."""
+    return Look(
+        COLOURS[index % len(COLOURS)],
+        LINES[index // _A_LOOK % len(LINES)],
+        MARKS[(index + index // len(MARKS)) % len(MARKS)],
+    )
 
 
 def _wrapped(name: str) -> str:
@@ -208,6 +217,13 @@ def _marks(groups: Sequence[Group]) -> str:
 def _goodput(groups: Sequence[Group], place: _Place) -> Drawing:
     figure = style.new_figure(2.8)
     axes = figure.subplots()
+    _legend(figure, draw_goodput(axes, groups))
+    stem = _save(figure, groups, place, "comparison-goodput")
+    return Drawing(stem, "Goodput over time", goodput_caption(groups))
+
+
+def draw_goodput(axes: Axes, groups: Sequence[Group]) -> list[str]:
+    """Draw the goodput of groups over time, and return their names in the legend."""
     with_faults, names = False, list[str]()
     for i, group in enumerate(groups):
         curves = [_curve(run, s) for run, s in zip(group.runs, group.summaries, strict=True)]
@@ -216,25 +232,28 @@ def _goodput(groups: Sequence[Group], place: _Place) -> Drawing:
         shares = np.array([np.interp(times, *curve) for curve in curves])
         low, middle, high = bands(shares)
         count = f"{len(curves)} runs" if len(curves) > 1 else "1 run"
-        look = LINES[_look(i)]
+        colour, line, mark = look(i)
         names.append(f"{group.name} ({count})")
-        axes.plot(times, middle, look, color=_colour(i), label=_wrapped(names[-1]))
+        marks: Any = {"marker": mark, "markersize": 3, "markevery": (0.02 * (i + 1), 0.2)}
+        axes.plot(times, middle, line, color=colour, label=_wrapped(names[-1]), **marks)
         if len(curves) > 1 and len(groups) <= BANDS:
-            axes.fill_between(times, low, high, color=_colour(i), alpha=0.2, linewidth=0)
+            axes.fill_between(times, low, high, color=colour, alpha=0.2, linewidth=0)
     axes.axhline(100, color=style.GREY, linewidth=0.7, linestyle="--")
     axes.set_ylim(bottom=0)
     origin = "the first fault" if with_faults else "the start of the run"
     axes.set_xlabel(f"time from {origin} (base RTTs)")
     axes.set_ylabel("goodput of all flows\n(% of the undamaged fabric)")
-    _legend(figure, names)
-    stem = _save(figure, groups, place, "comparison-goodput")
+    return names
+
+
+def goodput_caption(groups: Sequence[Group]) -> str:
+    """What `draw_goodput` shows."""
     meaning = _meaning(groups) if len(groups) <= BANDS else ""
-    caption = (
+    return (
         f"Payload newly placed at the receivers, all flows together, in bins of {BIN_RTTS:g} base "
         "RTT, as a share of what the fabric allows without faults. Lines: the median of a group's "
         f"runs{f'; bands: its {meaning}' if meaning else ''}."
     )
-    return Drawing(stem, "Goodput over time", caption)
 
 
 def _first_fault_s(summary: Summary) -> float:
@@ -263,7 +282,7 @@ def _of_runs(groups: Sequence[Group], rows: Sequence[Row], place: _Place) -> Dra
     names = [_wrapped(group.name) for group in groups]
     figure, panels = _panels(len(rows), sum(name.count("\n") + 1 for name in names))
     for axes, row in zip(panels, rows, strict=False):
-        draw_values(axes, row.heading, _values(row, 0.0, 1.0))
+        draw_values(axes, row.heading, values_of(row, 0.0, 1.0))
     panels[0].set_yticks(range(len(groups)), names)
     panels[0].set_ylim(len(groups) - 0.4, -0.6)
     stem = _save(figure, groups, place, "comparison-figures")
@@ -281,7 +300,9 @@ def _of_faults(
         step = 1 / (len(groups) + 1)
         for axes, rows in zip(panels, zip(*some, strict=True), strict=False):
             values = [
-                value for i, row in enumerate(rows) for value in _values(row, i + step - 0.5, step)
+                value
+                for i, row in enumerate(rows)
+                for value in values_of(row, i + step - 0.5, step)
             ]
             draw_values(axes, rows[0].heading, values)
         names = [rows[0].fault.replace(" of ", " of\n", 1) for rows in some]
@@ -289,9 +310,9 @@ def _of_faults(
         panels[0].set_ylim(len(some) - 0.5, -0.5)
         if len(groups) > 1:
             for i, group in enumerate(groups):
-                look = f"{MARKS[_look(i)]}-"
+                colour, _, mark = look(i)
                 label = _wrapped(group.name)
-                panels[0].plot([], [], look, color=_colour(i), markersize=4, label=label)
+                panels[0].plot([], [], f"{mark}-", color=colour, markersize=4, label=label)
             _legend(figure, [group.name for group in groups])
         name = f"comparison-faults{f'-{number + 1}' if number else ''}"
         stem = _save(figure, groups, place, name)
@@ -309,9 +330,10 @@ def _panels(count: int, lines: int) -> tuple[Figure, list[Axes]]:
     return figure, list(grid.flat)
 
 
-def _values(row: Row, first: float, step: float) -> list[Value]:
+def values_of(row: Row, first: float, step: float) -> list[Value]:
     """The values of a row, a line below another."""
+    looks = map(look, range(len(row.cells)))
     return [
-        Value(first + step * i, cell, _colour(i), MARKS[_look(i)])
-        for i, cell in enumerate(row.cells)
+        Value(first + step * i, cell, colour, mark)
+        for i, (cell, (colour, _, mark)) in enumerate(zip(row.cells, looks, strict=True))
     ]

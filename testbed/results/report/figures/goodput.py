@@ -64,7 +64,7 @@ def draw(data: RunData, tables: Sequence[FlowTables], summary: Summary) -> Drawi
             _around_fault(panels[1], data, flow, fault)
             panels[1].set_title(f"around {fault_rows.origin(summary)}")
         style.real_rate_axis(panels[-1], summary.dilation)
-    top = max(flow.attainable.undamaged_bps for flow in shown) / 1e6
+    top = max(flow.ideal.undamaged_bps for flow in shown) / 1e6
     grid[0][0].set_ylim(0, top * 1.22)
     handles, labels = grid[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 6))
@@ -85,8 +85,9 @@ def _caption(
     width = show_duration(_bin_s(data) * NS_PER_S)
     text = (
         f"Payload newly placed at the receiver, in bins of {width}, stacked by plane: an "
-        "even spray shows as layers of equal height. The dashed line is what the fabric allows: "
-        "port rates less headers, the flow's own SACKs, and what a dead link takes away."
+        "even spray shows as layers of equal height. The dashed line is what the fabric allows "
+        "with the ideal split: port rates less headers, the flow's own SACKs, and what a dead link "
+        "takes away; a dotted one, where there is one, what an even split allows."
     )
     if fault is not None:
         text += (
@@ -124,7 +125,7 @@ def _whole_run(axes: Axes, data: RunData, flow: FlowTables, summary: Summary) ->
         axes.stairs(above, edges, baseline=base, fill=True, label=f"plane {plane}", **look)
         base = above
     moments = np.linspace(0, end, 2000)
-    _attainable(axes, flow, moments, moments)
+    _allowed(axes, flow, moments, moments)
     _faults(axes, fault_rows.measured(summary), end)
     axes.spines["top"].set_visible(False)
     axes.set_title(flow.flow.name)
@@ -155,7 +156,7 @@ def _around_fault(axes: Axes, data: RunData, flow: FlowTables, fault: FaultSumma
     x = (moments - start) * per_s
     axes.fill_between(x, rate / 1e6, color=style.LIGHT, linewidth=0, alpha=0.7)
     axes.plot(x, rate / 1e6, color=style.BLACK, linewidth=1.1)
-    _attainable(axes, flow, moments, x)
+    _allowed(axes, flow, moments, x)
     style.shade(axes, 0, min(healed - start, end * rtt) * per_s)
     if effect.affected:  # or the marks would be those of a chance dip
         marks(axes, effect, per_s, height=0.42, step=0.17)
@@ -163,9 +164,11 @@ def _around_fault(axes: Axes, data: RunData, flow: FlowTables, fault: FaultSumma
     axes.set_xlim(begin * rtt * per_s, end * rtt * per_s)
 
 
-def _attainable(axes: Axes, flow: FlowTables, moments: Floats, x: Floats) -> None:
-    rates = flow.attainable.rates(moments) / 1e6
-    axes.plot(x, rates, color=style.BLACK, linestyle=(0, (4, 2)), label="attainable")
+def _allowed(axes: Axes, flow: FlowTables, moments: Floats, x: Floats) -> None:
+    ideal, even = (rate.rates(moments) / 1e6 for rate in (flow.ideal, flow.attainable))
+    if not np.allclose(ideal, even):
+        axes.plot(x, even, color=style.GREY, linestyle=(0, (1, 1.5)), label="even split allows")
+    axes.plot(x, ideal, color=style.BLACK, linestyle=(0, (4, 2)), label="ideal split allows")
 
 
 def _around(fault: FaultSummary) -> tuple[float, float]:

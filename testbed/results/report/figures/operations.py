@@ -25,7 +25,7 @@ def draw(data: RunData, summary: Summary) -> Drawing | None:
         lasted_s = ends - of_kind["start"].to_numpy()
         unit = style.time_unit(lasted_s.max())
         lasted = lasted_s * unit.per_s
-        side_by_side = kind.kind.endswith("transfer")  # those of a matrix
+        side_by_side = kind.planned is not None  # those of a graph
         line = "" if side_by_side else "-"
         over_time.plot(ends, lasted, f"o{line}", color=style.BLUE, markersize=3, linewidth=0.8)
         for fault in fault_rows.measured(summary):

@@ -24,7 +24,6 @@ from testbed.studies.labs.assignment import Assignment
 from testbed.studies.labs.evidence import Evidence
 from testbed.studies.labs.grading.grades import Grade, Status, TaskGrade
 from testbed.studies.labs.grading.identity import prints_of, remarks_on_known_code
-from testbed.studies.labs.grading.records import differing_tables
 from testbed.studies.labs.grading.submission import (
     FILES,
     SUBMISSION,
@@ -36,6 +35,7 @@ from testbed.studies.labs.grading.submission import (
 from testbed.studies.labs.journal import Entry, in_utc
 from testbed.studies.labs.lab import Task
 from testbed.studies.labs.library import LabDirectory, lab_directories, load_lab
+from testbed.studies.labs.runs import differing_tables
 from testbed.studies.labs.students import plain_name, student_key
 
 if TYPE_CHECKING:

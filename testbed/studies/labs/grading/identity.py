@@ -77,10 +77,9 @@ def prints_of(submission: Submission, directory: LabDirectory) -> dict[str, str]
         if isinstance(task.answer, TextAnswer) and isinstance(text, str):
             words = " ".join(_WORD.findall(text.lower()))
             prints[f"text of {task.id}"] = _digest(words)
-    start = directory.path / START
-    for file in sorted(start.glob("*.py")):
-        own = _code_in(submission.directory / FILES / file.name)
-        if own and own != _code_in(file):
+    for file in sorted((submission.directory / FILES).glob("*.py")):
+        own = _code_in(file)
+        if own and own != _code_in(directory.path / START / file.name):
             prints[file.name] = own
     return {what: digest for what, digest in prints.items() if digest}
 

@@ -141,6 +141,9 @@ def _content(work: Work) -> dict[str, bytes]:
     files |= {f"{FILES}/{path.as_posix()}": work.path / path for path in _files_from_start(work)}
     counted = {run: work.counted_run(run) for run in work.assignment.directory.lab.runs}
     with reading_for(work.path), may_read():
+        for run in counted:
+            for file in filter(Path.is_file, work.assignment.code_files(run)):
+                files[f"{FILES}/{file.relative_to(work.path).as_posix()}"] = file
         for run, entry in counted.items():
             if entry is None:
                 continue

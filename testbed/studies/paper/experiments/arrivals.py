@@ -23,8 +23,8 @@ from testbed.studies.paper.experiments.drawing import (
     new_panels,
 )
 from testbed.studies.paper.experiments.throughput import gbps, sliding, total_bps
+from testbed.studies.paper.fabrics import ONLY_SIMULATED, PFC, XOFF_BDP
 from testbed.studies.paper.figure import PaperFigure, Variant
-from testbed.studies.paper.lossless import ONLY_SIMULATED, PFC, XOFF_BDP
 
 if TYPE_CHECKING:
     from testbed.model.workload import Connections

@@ -343,11 +343,10 @@ def _four_qps(rtts: int) -> Mapping[str, Any]:
     return {"kind": "mrc", "qps": 4, "remap_delay": f"{rtts} RTT"}
 
 
-def _single(rtts: int) -> Variant:
-    return Variant(f"port-remap-{rtts}", "port-remap", {"transport": _four_qps(rtts)})
-
-
-SINGLE = tuple(map(_single, DELAYS_RTTS))
+SINGLE = tuple(
+    Variant(f"port-remap-{rtts}", "port-remap", {"transport": _four_qps(rtts)})
+    for rtts in DELAYS_RTTS
+)
 
 NIC_LINKS = 7
 STEP_RTTS = 10

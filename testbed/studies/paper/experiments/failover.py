@@ -13,7 +13,7 @@ from testbed.results.analysis.delivery import message_times, overdue_s
 from testbed.results.analysis.estimates import estimate
 from testbed.results.analysis.fault_metrics import (
     BASELINE_RTTS,
-    DEFICIT_TAIL_RTTS,
+    TAIL_RTTS,
     FlowTables,
 )
 from testbed.results.records import COMPLETIONS
@@ -24,8 +24,8 @@ from testbed.runs.store import Results
 from testbed.studies.paper.checks import Check, costs_less
 from testbed.studies.paper.experiments.drawing import new_panels
 from testbed.studies.paper.experiments.throughput import measured, stall_rtts
+from testbed.studies.paper.fabrics import paths_in_use
 from testbed.studies.paper.figure import PaperFigure, Variant
-from testbed.studies.paper.targets import paths_in_use
 
 PAIR = ("h0", "h4")
 """The hosts that write to each other in the scenario."""
@@ -120,7 +120,7 @@ def _overdue_of(run: Result, flow: FlowTables) -> float:
     begun, done = message_times(run.data.table(COMPLETIONS, flow.flow.flow), flow.transmissions)
     took = done - begun[: len(done)]
     before = (begun[: len(done)] >= BASELINE_RTTS * rtt) & (done <= start)
-    end = min((fault.healed_s or start) + DEFICIT_TAIL_RTTS * rtt, run.data.end_s)
+    end = min((fault.healed_s or start) + TAIL_RTTS * rtt, run.data.end_s)
     if not before.any():
         return (end - start) / rtt
     usual = max(np.median(took[before]) + OVERDUE_RTTS * rtt, np.max(took[before]))

@@ -20,8 +20,8 @@ from testbed.studies.paper.experiments.drawing import (
     new_panels,
 )
 from testbed.studies.paper.experiments.throughput import gbps, sliding, total_bps
+from testbed.studies.paper.fabrics import ONLY_SIMULATED, without_pause
 from testbed.studies.paper.figure import PaperFigure, Variant
-from testbed.studies.paper.lossless import ONLY_SIMULATED, without_pause
 
 VICTIM = ("h11", "h1")
 BEGIN_RTTS = 20.0

@@ -15,8 +15,8 @@ from testbed.runs.store import Results
 from testbed.studies.paper.checks import Check, at_least, at_most, between, shown
 from testbed.studies.paper.experiments import drawing
 from testbed.studies.paper.experiments.throughput import gbps, share, us_per_s
+from testbed.studies.paper.fabrics import paths_in_use
 from testbed.studies.paper.figure import PaperFigure, Variant
-from testbed.studies.paper.targets import paths_in_use
 
 
 def _lossy_path(data: Mapping[str, Any], seed: int) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from testbed.studies.paper.experiments.drawing import (
     new_panels,
 )
 from testbed.studies.paper.experiments.throughput import PORTS_GBPS, gbps, hosts_bps
+from testbed.studies.paper.fabrics import ONLY_SIMULATED, PFC
 from testbed.studies.paper.figure import PaperFigure, Variant
-from testbed.studies.paper.lossless import ONLY_SIMULATED, PFC
 
 SECONDS, ROCE_SECONDS = "4 s", "60 s"
 """Emulated seconds. DCQCN needs 6 ms of real time to settle."""

@@ -31,8 +31,8 @@ from testbed.studies.paper.experiments.collectives import (
     in_order,
     losses_at_nics,
 )
+from testbed.studies.paper.fabrics import PFC
 from testbed.studies.paper.figure import PaperFigure, Variant
-from testbed.studies.paper.lossless import PFC
 
 _TOO_LARGE: Mapping[Form, str] = {
     "emulated": "so many hosts are far beyond what a machine emulates"

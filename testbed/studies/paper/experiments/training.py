@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 from testbed.model.errors import RunFailedError
 from testbed.model.run_files.layout import PROGRAMS
@@ -156,7 +157,7 @@ def _draw(runs: Results) -> Figure:
         steps = steps_of(run)
         start, end = steps["start"].to_numpy(), steps["end"].to_numpy()
         line: dict[str, Any] = {"color": colour, "linestyle": "--" if variant is HEALTHY else "-"}
-        name = f"{label} ({weights_of(run)[:8] or 'not done'})"
+        name = f"{label} (weights {weights_of(run)[:8] or 'not done'})"
         failed = start[FAILS_AT + 1]
         progress.step(
             [start[0] - failed, *(end - failed)],
@@ -173,8 +174,9 @@ def _draw(runs: Results) -> Figure:
     progress.set_xlabel("time from the failure (s)")
     progress.set_ylabel("steps finished")
     duration.set_yscale("log")
-    for ticks in (duration.yaxis.set_major_formatter, duration.yaxis.set_minor_formatter):
-        ticks("{x:g}")
+    duration.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    duration.yaxis.set_major_formatter("{x:g}")
+    duration.yaxis.set_minor_formatter("")
     duration.set_xlabel("step")
     duration.set_ylabel("time of the step (s)")
     loss.set_xlabel("step")

@@ -1,0 +1,57 @@
+"""`testbed new`: a file of your own to begin with, which runs, with a test."""
+
+import keyword
+import re
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from testbed.cli.screen import stdout
+from testbed.model.errors import InputError
+from testbed.results.whole_file import writing
+
+_SKELETONS = Path(__file__).parent / "skeletons"
+
+
+class Kind(StrEnum):
+    """What can be begun."""
+
+    SELECTOR = "selector"
+    CONTROLLER = "controller"
+    SCENARIO = "scenario"
+
+
+_CLASSES = {Kind.SELECTOR: ("spray", "healthy"), Kind.CONTROLLER: ("congestion", "incast")}
+"""The key of the transport that names such a class, and the scenario that its test runs."""
+
+
+def new(
+    kind: Annotated[Kind, typer.Argument(help="What to begin.", show_default=False)],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name: my_selector.")],
+) -> None:
+    """Begin a path selector, a congestion controller or a scenario: a file that runs, and a test.
+
+    The test of a class is a file for pytest, that of a scenario is its `expect:`.
+    """
+    if not re.fullmatch(r"[a-z][a-z0-9_]{0,39}", name) or keyword.iskeyword(name):
+        expected = "small letters, digits and _, 40 at most, beginning with a letter"
+        raise InputError.of("NAME", name, expected)
+    files = {Path(f"{name}.py"): f"{kind}.py", Path(f"test_{name}.py"): "test.py"}
+    if kind is Kind.SCENARIO:
+        files = {Path(f"{name}.yaml"): "scenario.yaml"}
+    for file in files:
+        if file.exists():
+            raise InputError.of("NAME", f"{file}, which exists", "a name that is not taken")
+    words = {"mine": name, "Mine": "".join(part.capitalize() for part in name.split("_"))}
+    if kind in _CLASSES:
+        words |= dict(zip(("KEY", "SCENARIO"), _CLASSES[kind], strict=True))
+    for file, skeleton in files.items():
+        text = (_SKELETONS / skeleton).read_text(encoding="utf-8")
+        for word, ours in words.items():
+            text = re.sub(rf"(?<![A-Za-z]){word}(?![a-z])", ours, text)
+        with writing("NAME", file):
+            file.write_text(text, encoding="utf-8")
+        stdout().print(f"wrote {file}")
+    stdout().print(f"next: the commands at the top of {next(iter(files))}")

@@ -1,0 +1,268 @@
+"""What people ask of a run over HTTP while it is under way, checked, and what is answered.
+
+    GET    /faults      every fault so far, as in faults.jsonl
+    POST   /faults      inject a fault now: an entry of a timeline without `at`, `for` optional
+    GET    /faults/3    one fault
+    DELETE /faults/3    heal it now
+    POST   /operator    a command, such as {"kind": "deny", "flow": "h0->h4", "ev": "p2/t1_3"}
+
+The kinds of commands are those of `testbed/model/operator/commands.py`.
+
+The status of a wrong request is 400, with its problems: {"errors": [{"where", "found", "expected",
+"remedy"}]}. 404: no such fault or path. 409: the fault is not in force, or never heals; or another
+of its kind is in force at a place of it, or due there before it heals; or the run has not begun, or
+is over. 500: the fault did not take effect, or did not heal: its record, with `error`; or {"error"}
+alone if the answering process itself failed. 504: the host of a command did not answer in time.
+"""
+
+import logging
+import re
+from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, Protocol, Self
+
+from testbed.model.errors import InputError, Problem, as_answer, did_you_mean, few
+from testbed.model.fabric.topology import Topology
+from testbed.model.faults.kinds import Fault
+from testbed.model.faults.record import FaultRecord
+from testbed.model.files.reading import parse_request
+from testbed.model.files.scenarios import load_fault
+from testbed.model.files.validation import validated
+from testbed.model.operator.checks import OnFlow
+from testbed.model.operator.commands import Command, host_of
+from testbed.model.part import Part
+
+MAX_BODY = 1 << 14
+"""Bytes of a request: a fault on hundreds of links. To parse as much takes a part of a second."""
+
+_REMEDY = "testbed fault list RUN, or GET /faults, shows the faults"
+
+_NUMBER = re.compile(r"[0-9]{1,9}")
+
+log = logging.getLogger("testbed.faults")
+
+Answer = tuple[HTTPStatus, Any]
+"""The status, and the content as the value of JSON."""
+
+
+class Faults(Protocol):
+    """What the HTTP interface needs of a run."""
+
+    def records(self) -> Mapping[int, FaultRecord]:
+        """Every fault so far, by its number."""
+
+    def inject(self, fault: Fault) -> FaultRecord | Problem:
+        """Inject a fault now and return when it has taken effect; or why it may not be injected."""
+
+    def heal(self, index: int) -> FaultRecord | None:
+        """Heal a fault now; None if it is not in force."""
+
+
+class FaultRequests:
+    """Answers the requests of one run."""
+
+    def __init__(self, topology: Topology, faults: Faults) -> None:
+        """Answer for the faults of one fabric."""
+        self._topology = topology
+        self._faults = faults
+
+    def answer(self, method: str, path: str, body: str = "") -> Answer:
+        """Do what a request asks for, or say why not."""
+        try:
+            return self._answer(method, path, body)
+        except Exception as error:  # whatever it is: the client gets it, and the log has all of it
+            log.exception("a request failed")
+            text = f"{type(error).__name__}: {error}"
+            return HTTPStatus.INTERNAL_SERVER_ERROR, {"error": text}
+
+    def _answer(self, method: str, path: str, body: str) -> Answer:
+        path = path.rstrip("/")
+        collection, _, number = path.removeprefix("/").partition("/")
+        if collection != "faults" or (number and not _NUMBER.fullmatch(number)):
+            return refused_request(HTTPStatus.NOT_FOUND, path or "/", "/faults or /faults/N")
+        match method, number:
+            case "GET", "":
+                return HTTPStatus.OK, [
+                    record.as_json() for record in self._faults.records().values()
+                ]
+            case "POST", "":
+                return self._inject(body)
+            case "GET" | "DELETE", _ if number:
+                return self._get_or_heal(method, int(number))
+        expected = "GET or DELETE of one fault" if number else "GET or POST of /faults"
+        return refused_request(HTTPStatus.METHOD_NOT_ALLOWED, method, expected)
+
+    def _inject(self, text: str) -> Answer:
+        try:
+            fault = load_fault(text, self._topology)
+        except InputError as error:
+            return refused(HTTPStatus.BAD_REQUEST, *error.problems)
+        injected = self._faults.inject(fault)
+        if isinstance(injected, Problem):
+            return refused(HTTPStatus.CONFLICT, injected)
+        return _with_status(injected, HTTPStatus.CREATED)
+
+    def _get_or_heal(self, method: str, index: int) -> Answer:
+        record = self._faults.records().get(index)
+        if record is None:
+            return refused_request(
+                HTTPStatus.NOT_FOUND, f"fault {index}", "the number of a fault", _REMEDY
+            )
+        if method == "GET":
+            return HTTPStatus.OK, record.as_json()
+        healed = self._faults.heal(index)
+        if healed is None:
+            expected = "one that is in force and heals"
+            return refused_request(HTTPStatus.CONFLICT, f"fault {index}", expected, _REMEDY)
+        return _with_status(healed, HTTPStatus.OK)
+
+
+def _with_status(record: FaultRecord, status: HTTPStatus) -> Answer:
+    if record.error is not None:
+        status = HTTPStatus.INTERNAL_SERVER_ERROR
+    return status, record.as_json()
+
+
+def refused_request(status: HTTPStatus, found: str, expected: str, remedy: str = "") -> Answer:
+    """The answer to a request that is wrong as such."""
+    return refused(status, Problem("request", found, expected, remedy))
+
+
+def refused(status: HTTPStatus, *problems: Problem) -> Answer:
+    """The answer to a request that has these problems."""
+    return status, as_answer(*problems)
+
+
+OPERATOR = "/operator"
+"""The path of an operator's commands."""
+
+Carry = Callable[[Command], dict[str, Any]]
+"""Carries a command out; returns its result, or `errors`."""
+
+
+class _Request(Part):
+    command: Command
+
+
+def load_command(text: str, topology: Topology) -> Command:
+    """Read a command that is to be carried out now.
+
+    Args:
+        text: the command in JSON.
+        topology: the fabric.
+
+    Raises:
+        InputError: it is wrong.
+    """
+    example = '{"kind": "list", "flow": "h0->h4"}'
+    document = parse_request(text, "command", "a command in JSON", example)
+    values = document.data["command"]
+    if not isinstance(values, dict) or "kind" not in values:
+        raise InputError.of(
+            "command.kind", "", "what to do: list, deny, allow, replace, probe, ..."
+        )
+    command = validated(_Request, {"command": values}, document, rtt=topology.round_trip).command
+    if command.at:
+        expected = "no such key: a command by hand is carried out now"
+        raise InputError([document.located(Problem("command.at", str(values["at"]), expected))])
+    _check_host(command, topology)
+    return command
+
+
+def _check_host(command: Command, topology: Topology) -> None:
+    """Check that the host which is to carry a command out is one of the fabric.
+
+    Raises:
+        InputError: it is none.
+    """
+    hosts = [host.name for host in topology.hosts]
+    name = host_of(command)
+    if name in hosts:
+        return
+    if isinstance(command, OnFlow):
+        expected = f"a flow between hosts of {topology.name}, such as {hosts[0]}->{hosts[-1]}"
+        raise InputError.of("command.flow", command.flow, expected)
+    expected = f"a host of {topology.name}: {few(hosts)}"
+    raise InputError.of("command.host", name, expected, did_you_mean(name, hosts))
+
+
+def operate(text: str, topology: Topology, carry: Carry) -> Answer:
+    """Carry out the command of a request, or say why not."""
+    try:
+        command = load_command(text, topology)
+    except InputError as error:
+        return refused(HTTPStatus.BAD_REQUEST, *error.problems)
+    try:
+        content = carry(command)
+    except KeyError:
+        expected = "a host that takes part"
+        return refused_request(HTTPStatus.BAD_REQUEST, host_of(command), expected)
+    status = HTTPStatus.BAD_REQUEST if "errors" in content else HTTPStatus.OK
+    return status, content
+
+
+# --- all requests to one run ---------------------------------------------------------------------
+
+
+class Injection(Protocol):
+    """The faults of a simulated fabric."""
+
+    def inject(self, fault: Fault, t0_ns: int) -> FaultRecord | Problem:
+        """Begin a fault now; or say with what it conflicts."""
+
+    def heal(self, index: int) -> FaultRecord | None:
+        """Heal a fault now; None if it is not in force."""
+
+    def records(self) -> Sequence[FaultRecord]:
+        """Every fault that has taken effect."""
+
+
+class Simulated(Protocol):
+    """A run on a simulated fabric."""
+
+    @property
+    def faults(self) -> Injection:
+        """Its faults."""
+
+    def operate(self, command: Command) -> dict[str, Any]:
+        """Carry out an operator's command."""
+
+
+class _SimulatedFaults:
+    """The faults of a simulated fabric, as requests want them."""
+
+    def __init__(self, faults: Injection, t0_ns: int) -> None:
+        self._faults = faults
+        self._t0_ns = t0_ns
+
+    def records(self) -> Mapping[int, FaultRecord]:
+        return {record.index: record for record in self._faults.records()}
+
+    def inject(self, fault: Fault) -> FaultRecord | Problem:
+        return self._faults.inject(fault, self._t0_ns)
+
+    def heal(self, index: int) -> FaultRecord | None:
+        return self._faults.heal(index)
+
+
+class RunRequests:
+    """Answers the requests to one run."""
+
+    def __init__(
+        self, topology: Topology, faults: Faults, operate: Callable[[str], Answer]
+    ) -> None:
+        """Answer for one fabric; `operate` carries out the operator's command of a body."""
+        self._faults = FaultRequests(topology, faults)
+        self._operate = operate
+
+    @classmethod
+    def of_simulated(cls, topology: Topology, run: Simulated, t0_ns: int) -> Self:
+        """Those to a run on a simulated fabric that starts at `t0_ns`."""
+        faults = _SimulatedFaults(run.faults, t0_ns)
+        return cls(topology, faults, lambda body: operate(body, topology, run.operate))
+
+    def answer(self, method: str, path: str, body: str = "") -> Answer:
+        """Do what a request asks for, or say why not."""
+        if method == "POST" and path.rstrip("/") == OPERATOR:
+            return self._operate(body)
+        return self._faults.answer(method, path, body)

@@ -1,0 +1,156 @@
+"""The client of the live control: injects and heals faults from outside the sandbox.
+
+A UNIX socket in the file system can be reached from any network namespace; the sandbox's TCP ports
+cannot.
+"""
+
+import contextlib
+import json
+import socket
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from typing import Any
+
+from testbed.control_api import OPERATOR
+from testbed.emulation.controller.live import SOCKET
+from testbed.model.closeable import Closeable
+from testbed.model.errors import InputError, Problem, RunFailedError
+from testbed.model.run_files import layout
+from testbed.sandbox.system_calls import socket_name
+
+TIMEOUT_S = 10.0
+"""How long to wait for the controller to accept a connection, and to inject or heal a fault."""
+
+
+def socket_of(run: Path) -> Path:
+    """The socket of a run that is under way; of a scenario's directory that of its newest one.
+
+    Raises:
+        InputError: nothing runs there.
+    """
+    for path in (run / SOCKET, *sorted(run.glob(f"*/{SOCKET}"), reverse=True)):
+        with contextlib.suppress(OSError), _connected(path):
+            return path
+    found = f"{run}, a run that is over" if (run / layout.RUN).exists() else str(run)
+    expected = "the directory of a run that is under way (testbed run, device, shell)"
+    raise InputError(
+        [Problem("RUN", found, expected, "the run, or the prompt, shows it at its beginning")]
+    )
+
+
+def _connected(path: Path) -> socket.socket:
+    with socket_name(path) as name:
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.settimeout(TIMEOUT_S)
+            connection.connect(name)
+        except OSError:
+            connection.close()
+            raise
+    return connection
+
+
+class Client(Closeable):
+    """Calls the HTTP interface of one run's controller, once."""
+
+    def __init__(self, path: Path) -> None:
+        """Connect to a socket."""
+        self._http = HTTPConnection("localhost", timeout=TIMEOUT_S)
+        self._http.sock = _connected(path)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._http.close()
+
+    def faults(self) -> list[dict[str, Any]]:
+        """The records of every fault so far."""
+        return self._request("GET", "/faults")
+
+    def inject(self, entry: dict[str, Any]) -> dict[str, Any]:
+        """Inject a fault, given as an entry of a timeline; returns its record.
+
+        Raises:
+            InputError: it is wrong.
+            RunFailedError: it did not take effect.
+        """
+        return self._request("POST", "/faults", entry)[0]
+
+    def heal(self, index: int) -> dict[str, Any]:
+        """Heal a fault; returns its record.
+
+        Raises:
+            InputError: no fault of that number is in force.
+            RunFailedError: it did not heal.
+        """
+        return self._request("DELETE", f"/faults/{index}")[0]
+
+    def operate(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Carry out an operator's command on EVs or ports; returns its result.
+
+        Raises:
+            InputError: it is wrong, or the run is not under way.
+            RunFailedError: the host did not answer.
+        """
+        self._wait_as_long_as_the_controller()
+        return self._request("POST", OPERATOR, command)[0]
+
+    def ask(self, method: str, path: str, body: str) -> tuple[int, Any]:
+        """Pass a request on as it is; returns the status and the content of the answer.
+
+        Raises:
+            RunFailedError: nobody answers.
+        """
+        if path == OPERATOR:
+            self._wait_as_long_as_the_controller()
+        return self._answer(method, path, body.encode() or None)
+
+    def _answer(self, method: str, path: str, body: bytes | None) -> tuple[int, Any]:
+        """The status and the content of the controller's answer.
+
+        Where that needs no body, it may have answered, and closed, before the body is sent.
+        """
+        try:
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                self._http.request(method, path, body)
+            response = self._http.getresponse()
+            return response.status, json.loads(response.read())
+        except (OSError, HTTPException, ValueError) as error:
+            raise RunFailedError(f"the controller of the run does not reply: {error}") from error
+
+    def _wait_as_long_as_the_controller(self) -> None:
+        """Have no timeout here: only the controller knows how long a batch of probes may take.
+
+        It answers soon after the deadline of the batch, whether the host did or not. If it dies,
+        the connection ends.
+        """
+        self._http.sock.settimeout(None)
+
+    def _request(self, method: str, path: str, content: object = None) -> list[dict[str, Any]]:
+        """Send a request; return the records in its reply.
+
+        Raises what the public methods raise.
+        """
+        body = None if content is None else json.dumps(content).encode()
+        status, reply = self._answer(method, path, body)
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            raise RunFailedError(str(reply.get("error", reply)))
+        if status >= HTTPStatus.BAD_REQUEST:
+            raise InputError([Problem(**problem) for problem in reply["errors"]])
+        return reply if isinstance(reply, list) else [reply]
+
+
+def heal_all(path: Path) -> list[dict[str, Any]]:
+    """Heal every fault that is in force and heals, over the socket of a run; returns the records.
+
+    Raises:
+        RunFailedError: one did not heal.
+    """
+    with Client(path) as client:
+        records = client.faults()
+    healed = []
+    for record in records:
+        if record["effective_ns"] is not None and record["healed_ns"] is None:
+            with Client(path) as client, contextlib.suppress(InputError):  # healed, or never does
+                healed.append(client.heal(record["index"]))
+    return healed

@@ -1,1 +1,0 @@
-"""Open vSwitch: its daemons and the wires through it."""

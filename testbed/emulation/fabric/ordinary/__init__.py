@@ -1,1 +1,0 @@
-"""Ordinary traffic (ping, TCP, iperf3) over the same paths, with the fabric's propagation delay."""

@@ -1,0 +1,235 @@
+"""GOAL schedules: what each rank of a parallel program sends, receives and computes.
+
+    num_ranks 2
+    rank 0 {
+    l1: calc 100 cpu 0
+    l2: send 10b to 1 tag 3
+    l2 requires l1
+    }
+    rank 1 {
+    recv 10b from 0 tag 3
+    }
+
+Rank n is host n of the fabric. Operations begin at once, unless they require others: `requires`
+waits for their end, `irequires` for their beginning. Computations of one rank with the same `cpu`
+follow one another. A receipt takes a message of its tag; -1 is any sender or tag. A message of 0
+bytes has 1 here. `nic` is read and changes nothing: a rank is one host.
+
+Source: `txt2bin.re` of LogGOPSim (T. Hoefler, T. Schneider, A. Lumsdaine).
+"""
+
+import re
+from array import array
+from collections.abc import Callable
+from pathlib import Path
+
+from testbed.model.errors import InputError
+from testbed.model.files.reading import text_lines
+from testbed.model.graph import (
+    ANY,
+    BEGUN,
+    COMPUTE,
+    DONE,
+    MAX_AMOUNT,
+    MAX_EDGES,
+    MAX_OPERATIONS,
+    RECEIVE,
+    SEND,
+    Graph,
+    Operation,
+)
+
+MAX_RANKS = 1 << 18
+"""Most ranks: as many as the largest fabric has hosts."""
+
+_NAME = r"[a-zA-Z][a-zA-Z0-9_]*"
+_OPERATION = re.compile(
+    rf"(?:(?P<label>{_NAME})\s*:\s*)?(?:"
+    r"(?P<verb>send|recv)\s*(?P<size>\d{1,18})\s*b\s*(?P<way>to|from)\s*(?P<peer>-1|\d{1,9})"
+    r"(?:\s*tag\s*(?P<tag>-1|\d{1,10}))?(?:\s*cpu\s*\d{1,9})?(?:\s*nic\s*\d{1,9})?"
+    r"|calc\s*(?P<time>\d{1,18})(?:\s*cpu\s*(?P<cpu>\d{1,9}))?)",
+    re.ASCII,
+)
+_DEPENDENCE = re.compile(rf"({_NAME})\s+(requires|irequires)\s+({_NAME})", re.ASCII)
+_RANKS = re.compile(r"num_ranks\s*(\d{1,9})", re.ASCII)
+_RANK = re.compile(r"rank\s*(\d{1,9})\s*\{", re.ASCII)
+
+_EXAMPLES = "send 10b to 1 tag 0, recv 10b from 0, calc 100, or a requires b"
+_LONGEST = 80
+"""Characters of a line that a message shows."""
+
+
+def read_goal(file: Path) -> Graph:
+    """Read a file; rank n is called `h`n.
+
+    Raises:
+        InputError: it cannot be read, is no GOAL schedule, or has operations that wait for one
+            another for ever.
+    """
+    schedule = _Schedule(file)
+    inside_comment = False
+    for line in text_lines(file, "a GOAL schedule"):
+        text, inside_comment = _without_comments(line, inside=inside_comment)
+        schedule.read(text.strip())
+    return schedule.finished()
+
+
+def _without_comments(line: str, *, inside: bool) -> tuple[str, bool]:
+    """What of a line is no comment, and whether one goes on after it."""
+    kept = ""
+    while line:
+        if inside:
+            _, end, line = line.partition("*/")
+            inside = not end
+            continue
+        starts = [at for at in (line.find("//"), line.find("/*")) if at >= 0]
+        if not starts:
+            return kept + line, False
+        at = min(starts)
+        kept += line[:at]
+        if line.startswith("//", at):
+            return kept, False
+        inside, line = True, line[at + 2 :]
+    return kept, inside
+
+
+class _Schedule:
+    """A file as far as it has been read."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._line = 0
+        self._graph = Graph({SEND: "send", RECEIVE: "recv", COMPUTE: "calc"})
+        self._lines = array("q")  # by operation
+        self._ranks: int | None = None
+        self._rank: int | None = None
+        self._begun = set[int]()
+        self._labels: dict[str, int] = {}
+        self._dependences = 0
+
+    def _error(self, found: str, expected: str, remedy: str = "") -> InputError:
+        shown = found if len(found) <= _LONGEST else f"{found[:_LONGEST]}..."
+        return InputError.of(f"{self._file}:{self._line}", shown, expected, remedy)
+
+    def read(self, text: str) -> None:
+        """Take a line without its comments.
+
+        Raises:
+            InputError: it is wrong.
+        """
+        self._line += 1
+        while text:
+            if self._rank is None:
+                text = self._read_outside(text)
+                continue
+            body, closed, text = text.partition("}")
+            if body := body.strip():
+                self._read_inside(body, self._rank)
+            self._rank = None if closed else self._rank
+            text = text.strip()
+
+    def _read_outside(self, text: str) -> str:
+        """Take `num_ranks`, or the beginning of a rank; returns what follows."""
+        if found := _RANKS.match(text):
+            if self._ranks is not None:
+                raise self._error(text, "one line num_ranks")
+            self._ranks = int(found[1])
+            if not 1 <= self._ranks <= MAX_RANKS:
+                raise self._error(text, f"1 to {MAX_RANKS:,} ranks")
+            self._graph.name_hosts(f"h{rank}" for rank in range(self._ranks))
+        elif self._ranks is None:
+            raise self._error(text, "a line such as num_ranks 8 before all else")
+        elif found := _RANK.match(text):
+            rank = self._checked(int(found[1]))
+            if rank in self._begun:
+                raise self._error(text, "each rank once")
+            self._begun.add(rank)
+            self._rank = rank
+            self._labels = {}
+        else:
+            raise self._error(text, "the beginning of a rank, such as rank 0 {")
+        return text[found.end() :].strip()
+
+    def _checked(self, rank: int) -> int:
+        if not 0 <= rank < (self._ranks or 0):
+            raise self._error(f"rank {rank}", f"ranks below {self._ranks}, as num_ranks says")
+        return rank
+
+    def _read_inside(self, text: str, rank: int) -> None:
+        if found := _OPERATION.fullmatch(text):
+            label = found["label"]
+            if label is not None and label in self._labels:
+                raise self._error(f"{label} a second time", "each label of a rank once")
+            number = self._graph.add(self._operation(found, rank))
+            if number >= MAX_OPERATIONS:
+                raise self._error("more operations", f"{MAX_OPERATIONS:,} at most")
+            self._lines.append(self._line)
+            if label is not None:
+                self._labels[label] = number
+        elif found := _DEPENDENCE.fullmatch(text):
+            ends = [self._labels.get(found[i]) for i in (1, 3)]
+            if None in ends:
+                label = found[1] if ends[0] is None else found[3]
+                raise self._error(
+                    f"the label {label}", "a label of an operation above, in its rank"
+                )
+            self._dependences += 1
+            if self._dependences > MAX_EDGES:
+                raise self._error("more lines requires", f"{MAX_EDGES:,} at most")
+            event = DONE if found[2] == "requires" else BEGUN
+            self._graph.after(ends[0] or 0, ends[1] or 0, event)
+        else:
+            raise self._error(text, _EXAMPLES)
+
+    def _operation(self, found: re.Match[str], rank: int) -> Operation:
+        host = f"h{rank}"
+        amount = int(found["size"] or found["time"])
+        if amount > MAX_AMOUNT:
+            raise self._error(found[0], f"a size or time of {MAX_AMOUNT:,} at most")
+        if found["verb"] is None:
+            return Operation(COMPUTE, host, "", amount, stream=int(found["cpu"] or 0))
+        sends = found["verb"] == "send"
+        peer, tag = int(found["peer"]), int(found["tag"] or 0)
+        if sends != (found["way"] == "to"):
+            raise self._error(found[0], "send ... to, or recv ... from")
+        if sends and ANY in (peer, tag):
+            raise self._error(found[0], "a rank and a tag: -1 is for receipts")
+        if peer != ANY and self._checked(peer) == rank:
+            raise self._error(found[0], "another rank")
+        other = "" if peer == ANY else f"h{peer}"
+        return Operation(SEND if sends else RECEIVE, host, other, max(amount, 1), tag=tag)
+
+    def finished(self) -> Graph:
+        """The operations of all ranks, when the file is read.
+
+        Raises:
+            InputError: something is missing, or operations wait for one another for ever.
+        """
+        if self._rank is not None:
+            raise self._error("the end of the file", f"a closing bracket of rank {self._rank}")
+        if not len(self._graph):
+            raise InputError.of(str(self._file), "no operation", "a GOAL schedule")
+        require_end(self._graph, lambda number: f"{self._file}:{self._lines[number]}")
+        return self._graph
+
+
+def require_end(graph: Graph, place: Callable[[int], str]) -> None:
+    """Check that all operations of a graph can end; `place` says where one stands.
+
+    Raises:
+        InputError: some never do.
+    """
+    stuck = graph.stuck()
+    if stuck:
+        others = f" (and {len(stuck) - 1:,} more)" if stuck[1:] else ""
+        first = graph[stuck[0]]
+        what = {
+            SEND: f"a message from {first.host} to {first.peer}",
+            RECEIVE: f"a receipt at {first.host} from {first.peer}",
+        }.get(first.kind, f"a computation of {first.host}")
+        raise InputError.of(
+            place(stuck[0]),
+            f"{what} that never ends{others}",
+            "operations that all end",
+            "look for some that wait for one another, or for a receipt without its message",
+        )

@@ -1,0 +1,198 @@
+"""Topologies in htsim's format: a fat tree by tiers, from below.
+
+    Nodes 1024
+    Tiers 2
+    Podsize 1024
+    Tier 0
+    Downlink_speed_Gbps 100
+    Radix_Down 32
+    Radix_Up 32
+    Downlink_Latency_ns 1000
+    Tier 1
+    Downlink_speed_Gbps 100
+    Radix_Down 32
+    Downlink_Latency_ns 1000
+
+Two tiers are a fabric of one plane: leaves are T0s, spines are T1s. The latencies of links and
+switches become those of NICs and switches, so that a way over one leaf, and one over a spine, take
+as long as there. `Queue_Up` and `Queue_Down` are bytes from which htsim trims. Source:
+`FatTreeTopologyCfg::read_cfg` in `fat_tree_topology.cpp` of uet-htsim.
+"""
+
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from testbed.model.errors import InputError, did_you_mean
+from testbed.model.files.reading import Document, place
+
+SUFFIX = ".topo"
+MAX_BYTES = 1 << 16
+"""Most bytes of a file: htsim's own have a few hundred."""
+
+_WHOLE = re.compile(r"\d{1,12}", re.ASCII)
+_HEADER = ("Nodes", "Tiers", "Podsize")
+_OF_TIER = (
+    *("Downlink_speed_Gbps", "Radix_Down", "Radix_Up", "Downlink_Latency_ns", "Switch_Latency_ns"),
+    *("Oversubscribed", "Bundle", "Queue_Up", "Queue_Down"),
+)
+_TIER = "Tier"
+_TIERS = 2
+_LONGEST = 80
+"""Characters of a line that a message shows."""
+
+
+class _Entry(NamedTuple):
+    """The value of a word, and where it is."""
+
+    value: int
+    line: int
+    text: str
+
+
+_Entries = dict[tuple[int | None, str], _Entry]
+"""By tier, None for the header, and word."""
+
+
+def read_htsim_topology(file: Path) -> Document:
+    """Read a file as the data of a topology, whose keys have the lines that they are from.
+
+    Raises:
+        InputError: it cannot be read, is damaged, or is a fabric that the testbed does not have.
+    """
+    entries = _entries(file)
+    _require_two_tiers(file, entries)
+
+    def entry(tier: int | None, word: str, default: int | None = None) -> _Entry:
+        found = entries.get((tier, word))
+        if found is None and default is None:
+            where = "the header" if tier is None else f"Tier {tier}"
+            raise InputError.of(str(file), "", f"a line {word} in {where}")
+        return found or _Entry(default or 0, 1, "")
+
+    def require(tier: int | None, word: str, value: int, why: str) -> None:
+        found = entry(tier, word, value)
+        if found.value != value:
+            raise InputError.of(place(file, found.line), found.text, f"{word} {value}: {why}")
+
+    nodes, hosts, up = entry(None, "Nodes"), entry(0, "Radix_Down"), entry(0, "Radix_Up")
+    leaves = entry(1, "Radix_Down")
+    port, fabric = entry(0, "Downlink_speed_Gbps"), entry(1, "Downlink_speed_Gbps")
+    for counted in (nodes, hosts, up, leaves, port, fabric):
+        if counted.value == 0:
+            raise InputError.of(place(file, counted.line), counted.text, "1 or more")
+    require(None, "Podsize", nodes.value, "two tiers are one pod")
+    require(None, "Nodes", hosts.value * leaves.value, "a leaf's hosts times a spine's leaves")
+    require(0, "Oversubscribed", hosts.value // up.value, "Radix_Down over Radix_Up")
+    for tier in range(_TIERS):
+        require(tier, "Bundle", 1, "a T0 has one link to each T1")
+    low, high = entry(0, "Downlink_Latency_ns"), entry(1, "Downlink_Latency_ns")
+    at_leaf, at_spine = (entry(tier, "Switch_Latency_ns", 0).value for tier in range(_TIERS))
+    switch_ns = high.value + (at_leaf + at_spine) / 2
+    nic_ns = 2 * low.value + at_leaf - switch_ns
+    if nic_ns < 0:
+        expected = f"at least {(switch_ns - at_leaf) / 2:g}, half of what a spine adds to a way"
+        raise InputError.of(place(file, low.line), low.text, expected)
+    found: dict[str, tuple[Any, _Entry]] = {
+        "t0_per_plane": (leaves.value, leaves),
+        "t1_per_plane": (up.value, up),
+        "hosts_per_t0": (hosts.value, hosts),
+        "port_rate": (f"{port.value} Gbit/s", port),
+        "fabric_rate": (f"{fabric.value} Gbit/s", fabric),
+    }
+    delays = {"nic": (f"{nic_ns:g} ns", low), "switch": (f"{switch_ns:g} ns", high)}
+    queues = {
+        key: (f"{entries[place_].value} B", entries[place_])
+        for key, place_ in {
+            "t0_up": (0, "Queue_Up"),
+            "t1_down": (1, "Queue_Down"),
+            "last_hop": (0, "Queue_Down"),
+        }.items()
+        if place_ in entries
+    }
+    lines = {"": 1} | {key: at.line for key, (_, at) in found.items()}
+    lines |= {f"delay.{key}": at.line for key, (_, at) in delays.items()}
+    lines |= {f"queue.{key}": at.line for key, (_, at) in queues.items()}
+    texts = {key: at.text for key, (_, at) in found.items()}
+    data = {
+        "name": file.stem,
+        "description": f"{nodes.value} hosts, from htsim's {file.name}",
+        "planes": 1,
+        **{key: value for key, (value, _) in found.items()},
+        "delay": {key: value for key, (value, _) in delays.items()},
+        "queue": {
+            key: {"trim": size, "limit": f"{4 * at.value} B"} for key, (size, at) in queues.items()
+        },
+    }
+    return Document(file, data, lines=lines, texts={"name": file.stem, **texts})
+
+
+def _entries(file: Path) -> _Entries:
+    """All words of a file with their values.
+
+    Raises:
+        InputError: it cannot be read, or a line is wrong.
+    """
+    words = {word.lower(): word for word in (*_HEADER, *_OF_TIER, _TIER)}
+    entries: _Entries = {}
+    tier: int | None = None
+    for number, line in enumerate(_text(file).splitlines(), 1):
+        text = line.partition("#")[0].strip()
+        if not text:
+            continue
+        where, shown = place(file, number), text[:_LONGEST]
+        written, *values = text.split()
+        word = words.get(written.lower())
+        if word is None:
+            expected = f"one of {', '.join(words.values())}"
+            raise InputError.of(where, shown, expected, did_you_mean(written, [*words.values()]))
+        if len(values) != 1 or not _WHOLE.fullmatch(values[0]):
+            raise InputError.of(where, shown, f"{word} and a whole number")
+        value = int(values[0])
+        if word == _TIER:
+            tier = value
+        known = _OF_TIER if tier is not None else _HEADER
+        if word not in (*known, _TIER):
+            expected = f"{word} below a line Tier" if tier is None else f"{word} above all tiers"
+            raise InputError.of(where, shown, expected)
+        if (tier, word) in entries:
+            expected = f"one line {word} in each tier" if tier is not None else f"one line {word}"
+            raise InputError.of(where, shown, expected)
+        entries[tier, word] = _Entry(value, number, text)
+    return entries
+
+
+def _require_two_tiers(file: Path, entries: _Entries) -> None:
+    """Refuse what is no leaf-spine fabric.
+
+    Raises:
+        InputError: it is none.
+    """
+    tiers = entries.get((None, "Tiers"))
+    if tiers is None:
+        raise InputError.of(str(file), "", "a line Tiers in the header")
+    if tiers.value != _TIERS:
+        expected = "Tiers 2: a path of this fabric goes over one spine (T1) and no core switch"
+        remedy = "take a leaf-spine with as many hosts, such as htsim's leaf_spine_1024.topo"
+        raise InputError.of(place(file, tiers.line), tiers.text, expected, remedy)
+    for tier, word in entries:
+        if word == _TIER and tier is not None and tier >= _TIERS:
+            found = entries[tier, word]
+            raise InputError.of(place(file, found.line), found.text, "Tier 0 or Tier 1")
+
+
+def _text(file: Path) -> str:
+    """The text of a file; bytes that are no UTF-8 may stand in comments.
+
+    Raises:
+        InputError: it cannot be read, or is too large.
+    """
+    try:
+        with file.open("rb") as stream:
+            content = stream.read(MAX_BYTES + 1)
+    except OSError as error:
+        found = (error.strerror or str(error)).lower()
+        raise InputError.of(str(file), found, "a topology of htsim") from None
+    if len(content) > MAX_BYTES:
+        raise InputError.of(str(file), "a larger file", f"{MAX_BYTES:,} bytes at most")
+    return content.decode("utf-8-sig", "replace")

@@ -1,0 +1,335 @@
+"""Operations of hosts that wait for one another: what every file of traffic is read into.
+
+An operation is a message, its receipt, a computation, or a trigger, which counts. It begins when
+all that it waits for has happened. A host knows only what happens at it, so whatever happens
+elsewhere has to reach it: the end of a message by the message itself, all else by a signal, a
+message of one byte, which `Graph.after` adds.
+"""
+
+import json
+import zlib
+from array import array
+from base64 import b64decode, b64encode
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Final, NamedTuple
+
+SEND, RECEIVE, COMPUTE, TRIGGER = _KINDS = range(4)
+"""What an operation does. A trigger is never done: it counts what happens."""
+
+DONE, BEGUN, ARRIVED = 0, -1, -2
+"""What of an operation others wait for: that it is done (a message: acknowledged), that it has
+begun, that the message has arrived. Of a trigger a number: that it has counted so far."""
+
+ANY: Final = -1
+"""In place of a sender or a tag: a receipt takes every one."""
+
+UNMATCHED: Final = -2
+"""The tag of messages for which nobody posts a receipt."""
+
+MAX_OPERATIONS = 2_000_000
+"""Most operations of a graph. Ours: each takes about a hundred bytes."""
+
+MAX_EDGES = 4 * MAX_OPERATIONS
+"""Most events that its operations wait for."""
+
+MAX_AMOUNT = 1 << 40
+"""Most bytes of a message, or units of time of a computation. Ours: over 800 Gbit/s such a message
+takes 11 s, a million times a round trip."""
+
+Event = tuple[int, int]
+"""An operation, and what of it."""
+
+_SIGNAL_BYTES = 1
+_NONE = -1
+
+
+class Operation(NamedTuple):
+    """One operation.
+
+    Attributes:
+        kind: what it does.
+        host: the host that does it.
+        peer: the other end of a message; empty: any.
+        amount: bytes of a message (0: it has no end); ns of a computation, in real time.
+        start_ns: when it begins at the earliest, in real time from the start of the workload.
+        tag: what receipts are matched with messages by.
+        stream: the computations of a host with the same number follow one another.
+        counted: whether it is one of those that were asked for.
+    """
+
+    kind: int
+    host: str
+    peer: str
+    amount: int
+    start_ns: int = 0
+    tag: int = UNMATCHED
+    stream: int = 0
+    counted: bool = True
+
+
+class Graph:
+    """Operations, known by their numbers from 0 on; stored column by column, to be small.
+
+    Attributes:
+        names: what each kind of operation is called in the records of a run; others are not
+            recorded.
+        hosts: the hosts, in order of first mention.
+    """
+
+    def __init__(self, names: Mapping[int, str]) -> None:
+        self.names = dict(names)
+        self.hosts: list[str] = []
+        self._number: dict[str, int] = {"": ANY}
+        self._columns = tuple(array("q") for _ in Operation._fields)
+        self._last = array("q")  # by operation: its last edge
+        self._edges = tuple(array("q") for _ in range(3))  # before, event, the edge before
+        self._announced = array("b")
+        self._signals: dict[tuple[int, int, int], int] = {}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Graph) and self._parts() == other._parts()
+
+    def __hash__(self) -> int:
+        return hash((len(self), *self.hosts))
+
+    def _parts(self) -> tuple[object, ...]:
+        return self.names, self.hosts, self._columns, self._last, self._edges, self._announced
+
+    def __len__(self) -> int:
+        return len(self._last)
+
+    def __getitem__(self, number: int) -> Operation:
+        kind, host, peer, amount, start_ns, tag, stream, counted = (
+            column[number] for column in self._columns
+        )
+        to = "" if peer == ANY else self.hosts[peer]
+        return Operation(
+            kind, self.hosts[host], to, amount, start_ns, tag, stream, counted=bool(counted)
+        )
+
+    def __iter__(self) -> Iterator[Operation]:
+        return (self[number] for number in range(len(self)))
+
+    def name_hosts(self, names: Iterable[str]) -> None:
+        """Name hosts in an order of their own, before their operations are added."""
+        for name in names:
+            self._host(name)
+
+    def at(self, hosts: Sequence[str]) -> "Graph":
+        """The same operations at other hosts, given for its own in order."""
+        moved, here = Graph(self.names), list(hosts[: len(self.hosts)])
+        numbers = {"": ANY} | {name: number for number, name in enumerate(here)}
+        vars(moved).update(vars(self) | {"hosts": here, "_number": numbers})
+        return moved
+
+    def add(self, operation: Operation) -> int:
+        """Add an operation; returns its number."""
+        kind, host, peer, *rest = operation
+        values = (kind, self._host(host), self._host(peer), *rest)
+        for column, value in zip(self._columns, values, strict=True):
+            column.append(value)
+        self._last.append(_NONE)
+        self._announced.append(0)
+        return len(self) - 1
+
+    def _host(self, name: str) -> int:
+        number = self._number.get(name)
+        if number is None:
+            number = self._number[name] = len(self.hosts)
+            self.hosts.append(name)
+        return number
+
+    def after(self, number: int, before: int, event: int = DONE) -> None:
+        """Let an operation wait for an event of another one, which may be at another host."""
+        kinds, hosts, peers = self._columns[:3]
+        here, there = hosts[number], hosts[before]
+        if here == there:
+            event = DONE if event == ARRIVED else event
+        elif kinds[before] == SEND and peers[before] == here and event != BEGUN:
+            event = ARRIVED
+        else:
+            signal = self._signals.get((before, event, here))
+            if signal is None:
+                from_ = self.hosts[peers[before] if event == ARRIVED else there]
+                to = self.hosts[here]
+                signal = self.add(Operation(SEND, from_, to, _SIGNAL_BYTES, counted=False))
+                self._signals[before, event, here] = signal
+                self.after(signal, before, event)
+            before, event = signal, ARRIVED
+        if event == ARRIVED:
+            self._announced[before] = 1
+        for column, value in zip(self._edges, (before, event, self._last[number]), strict=True):
+            column.append(value)
+        self._last[number] = len(self._edges[0]) - 1
+
+    def waits_for(self, number: int) -> Iterator[Event]:
+        """The events that an operation waits for, at its host."""
+        before, event, previous = self._edges
+        edge = self._last[number]
+        while edge != _NONE:
+            yield before[edge], event[edge]
+            edge = previous[edge]
+
+    def is_announced(self, number: int) -> bool:
+        """Whether the receiver has to learn that a message has arrived."""
+        return bool(self._announced[number]) or self._columns[5][number] != UNMATCHED
+
+    def of_host(self, host: str) -> list[int]:
+        """The operations of a host, in order."""
+        return self._by_host.get(self._number.get(host, ANY), [])
+
+    @cached_property
+    def _by_host(self) -> dict[int, list[int]]:
+        by_host: dict[int, list[int]] = defaultdict(list)
+        for number, host in enumerate(self._columns[1]):
+            by_host[host].append(number)
+        return by_host
+
+    def pairs(self, *, counted: bool = False) -> tuple[tuple[str, str], ...]:
+        """Who sends to whom, each pair once, in order of first mention; or more than signals."""
+        kinds, hosts, peers, *_, asked_for = self._columns
+        sent = (
+            (a, b)
+            for kind, a, b, asked in zip(kinds, hosts, peers, asked_for, strict=True)
+            if kind == SEND and (asked or not counted)
+        )
+        return tuple((self.hosts[a], self.hosts[b]) for a, b in dict.fromkeys(sent))
+
+    def planned(self) -> dict[str, list[int]]:
+        """The bytes of each operation that is counted and ends, by what its kind is called."""
+        planned: dict[str, list[int]] = defaultdict(list)
+        kinds, _, _, amounts, *_, counted = self._columns
+        for kind, amount, is_counted in zip(kinds, amounts, counted, strict=True):
+            if is_counted and kind in self.names and (amount or kind != SEND):
+                planned[self.names[kind]].append(0 if kind == COMPUTE else amount)
+        return dict(planned)
+
+    @property
+    def longest_bytes(self) -> int:
+        """The size of the longest message; 0 if one has no end."""
+        kinds, _, _, amounts, *_ = self._columns
+        sizes = {amount for kind, amount in zip(kinds, amounts, strict=True) if kind == SEND}
+        return 0 if 0 in sizes else max(sizes, default=1)
+
+    def stuck(self) -> list[int]:
+        """The operations that never begin or never end, whatever the times: a deadlock.
+
+        Receipts from any sender or of any tag depend on times; if there are some, none is named.
+        """
+        kinds, _, peers, _, _, tags, *_ = self._columns
+        ends = zip(kinds, peers, tags, strict=True)
+        if any(kind == RECEIVE and ANY in (peer, tag) for kind, peer, tag in ends):
+            return []
+        done = _Walk(self).done()
+        return [i for i, kind in enumerate(kinds) if not done[i] and kind != TRIGGER]
+
+    def packed(self) -> str:
+        """All of it as text, to be recorded."""
+        columns = (*self._columns, self._last, *self._edges, self._announced)
+        data = b"".join(column.tobytes() for column in columns)
+        head = {
+            "names": [self.names.get(kind, "") for kind in _KINDS],
+            "hosts": self.hosts,
+            "lengths": [len(self), len(self._edges[0])],
+        }
+        return f"{json.dumps(head)}\n{b64encode(zlib.compress(data)).decode('ascii')}"
+
+    @classmethod
+    def unpacked(cls, text: str) -> "Graph":
+        """The graph of such a text.
+
+        Raises:
+            ValueError: it is none.
+        """
+        try:
+            first, _, rest = text.partition("\n")
+            head = json.loads(first)
+            graph = cls({kind: str(name) for kind, name in enumerate(head["names"]) if name})
+            operations, edges = head["lengths"]
+            graph._fill(head["hosts"], operations, edges, b64decode(rest))
+        except (KeyError, TypeError, ValueError, zlib.error) as error:
+            raise ValueError("operations that the testbed has recorded") from error
+        return graph
+
+    def _fill(self, hosts: list[str], operations: int, edges: int, packed: bytes) -> None:
+        """Take all from what was recorded; whatever that is, no number leads out of the graph."""
+        columns = [*self._columns, self._last, *self._edges, self._announced]
+        lengths = [operations] * (len(self._columns) + 1) + [edges] * 3 + [operations]
+        if not (0 < operations <= MAX_OPERATIONS and 0 <= edges <= MAX_EDGES):
+            raise ValueError
+        sizes = [length * each.itemsize for length, each in zip(lengths, columns, strict=True)]
+        data = zlib.decompressobj().decompress(packed, sum(sizes))
+        if len(data) != sum(sizes):
+            raise ValueError
+        at = 0
+        for column, size in zip(columns, sizes, strict=True):
+            column.frombytes(data[at : at + size])
+            at += size
+        self.name_hosts(map(str, hosts))
+        kind, host, peer, amount, *_ = self._columns
+        before, _, previous = self._edges
+        bounds = (
+            *((kind, 0, len(_KINDS)), (host, 0, len(self.hosts)), (peer, ANY, len(self.hosts))),
+            *((amount, 0, MAX_AMOUNT + 1), (before, 0, operations)),
+            *((self._last, _NONE, edges), (previous, _NONE, edges)),
+        )
+        for values, least, end in bounds:
+            if values and not least <= min(values) <= max(values) < end:
+                raise ValueError
+        if any(edge >= number for number, edge in enumerate(previous)):
+            raise ValueError
+
+
+class _Walk:
+    """What of a graph can happen, in any order that waits for nothing else."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._operations = graph
+        self._followers: dict[Event, list[int]] = defaultdict(list)
+        self._left = array("q", bytes(8 * len(graph)))
+        for number in range(len(graph)):
+            for event in graph.waits_for(number):
+                self._followers[event].append(number)
+                self._left[number] += 1
+        self._counted: Counter[int] = Counter()
+        self._arrived: Counter[tuple[str, str, int]] = Counter()
+        self._posted: dict[tuple[str, str, int], deque[int]] = defaultdict(deque)
+        self._done = bytearray(len(graph))
+
+    def done(self) -> bytearray:
+        """Which operations are done in the end; of messages without end, which begin."""
+        ready = [number for number, left in enumerate(self._left) if not left]
+        while ready:
+            events = [*self._begin(ready.pop())]
+            while events:
+                for number in self._followers.pop(events.pop(), ()):
+                    if self._operations[number].kind == TRIGGER:
+                        self._counted[number] += 1
+                        events.append((number, self._counted[number]))
+                        continue
+                    self._left[number] -= 1
+                    if not self._left[number]:
+                        ready.append(number)
+        return self._done
+
+    def _begin(self, number: int) -> Iterator[Event]:
+        """What happens when an operation begins."""
+        operation = self._operations[number]
+        kind, host, peer, amount, _, tag, *_ = operation
+        yield number, BEGUN
+        key = (peer, host, tag) if kind == RECEIVE else (host, peer, tag)
+        if kind == RECEIVE:
+            self._posted[key].append(number)
+        else:
+            self._done[number] = 1
+            if kind == COMPUTE or amount:
+                yield number, DONE
+                yield number, ARRIVED
+            self._arrived[key] += kind == SEND and tag != UNMATCHED
+        while self._arrived[key] and self._posted[key]:
+            self._arrived[key] -= 1
+            received = self._posted[key].popleft()
+            self._done[received] = 1
+            yield received, DONE

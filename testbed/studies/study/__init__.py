@@ -1,0 +1,1 @@
+"""Studies of a file: scenarios times cases times seeds, hypotheses, tables, figures."""

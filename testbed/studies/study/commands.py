@@ -1,0 +1,122 @@
+"""`testbed study`: scenarios times cases times seeds, published as tables and figures."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from testbed.cli.options import Json, On, Results
+from testbed.cli.screen import (
+    ending_in_words,
+    print_error,
+    print_json,
+    print_warning,
+    ruled_table,
+    showing_progress,
+    stdout,
+)
+from testbed.cli.summary import print_status
+from testbed.model.errors import ExitStatus, InputError
+
+if TYPE_CHECKING:
+    from testbed.studies.study.study import Study
+
+
+def register(command_line: typer.Typer) -> None:
+    """Add `study`."""
+    command_line.command(rich_help_panel="Run")(study)
+
+
+def study(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The study's YAML file (docs/studies.md).")
+    ],
+    results: Results = Path("results"),
+    into: Annotated[
+        Path | None,
+        typer.Option(
+            "--into", metavar="DIR", help="The study's directory; default: study-NAME in --results."
+        ),
+    ] = None,
+    on: On = None,
+    archive: Annotated[
+        Path | None,
+        typer.Option(
+            "--archive",
+            metavar="FILE.tar.gz",
+            help="Also write an archive for others: inputs, manifests, summaries, tables, figures.",
+        ),
+    ] = None,
+    allow_code: Annotated[
+        bool, typer.Option("--allow-code", help="Execute the classes or commands that it names.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Make a study: scenarios times cases times seeds, tables, figures, hypotheses.
+
+    Runs that are there are not made again, also after a change of the file: the same command goes
+    on. Emulated studies need root. Exit status: 0 when all hypotheses are supported, 1 when one is
+    not or data was lost, 2 wrong input, 3 this machine cannot run it, 4 some cannot be judged.
+    """
+    from testbed.runs.fitting import Machines
+    from testbed.runs.making import signals_stop
+    from testbed.runs.series import Front
+    from testbed.studies.study.file import load_study
+    from testbed.studies.study.study import make_study, place_of
+
+    if archive is not None and not archive.name.endswith((".tar.gz", ".tgz")):
+        raise InputError.of("--archive", str(archive), "a file that ends in .tar.gz")
+    if archive is not None and not archive.parent.is_dir():
+        raise InputError.of("--archive", str(archive), "a file in a directory that exists")
+    loaded = load_study(file)
+    with ending_in_words():
+        made = make_study(
+            loaded,
+            place_of(loaded, results, into, on),
+            allow_code=allow_code,
+            archive=archive,
+            machines=Machines.here(showing=showing_progress, warn=print_warning),
+            front=Front(
+                showing_progress,
+                print_error,
+                signals_stop,
+                resuming="the same command makes the remaining runs",
+            ),
+        )
+    status = made.exit_status
+    if as_json:
+        text = (made.directory / "study.json").read_text(encoding="utf-8")
+        print_json({"directory": str(made.directory), "exit_status": int(status), "study": text})
+        raise typer.Exit(status)
+    _show(made)
+    if archive is not None:
+        stdout().print(f"archive: {archive}")
+    print_status(status, _MEANINGS.get(status, "a run could not be made"))
+    raise typer.Exit(status)
+
+
+_MEANINGS = {
+    ExitStatus.FAILED: "a hypothesis is not supported, data was lost, or a run failed",
+    ExitStatus.UNTRUSTED: "runs cannot be trusted, or a hypothesis cannot be judged",
+    ExitStatus.CRASHED: "the program crashed",
+}
+
+
+def _show(made: "Study") -> None:
+    """Print the tables, what became of the hypotheses, and where everything is."""
+    from testbed.studies.study.tables import cell_text
+
+    console = stdout()
+    for table in made.tables:
+        shown = ruled_table(table.heading, numbers=[row.fault for row in table.rows])
+        columns = zip(*(row.cells for row in table.rows), strict=True)
+        for case, cells in zip(table.cases, columns, strict=True):
+            shown.add_row(case, *map(cell_text, cells))
+        console.print(shown)
+        console.print("; ".join(table.notes))
+    if made.judgements:
+        shown = ruled_table("hypothesis", "scenario", "answer", "measured")
+        for each in made.judgements:
+            shown.add_row(each.claim, each.scenario, each.answer, each.measured)
+        console.print(shown)
+    console.print(f"study: {made.directory / 'README.md'}")

@@ -1,0 +1,201 @@
+"""The tables of a study: a row for each case, a column for each scenario, a table for a metric."""
+
+import csv
+import io
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from testbed.model.summary import Summary
+from testbed.model.summary.scopes import number_of
+from testbed.results.analysis.estimates import CONFIDENCE, interval_meaning
+from testbed.results.comparison import Cell, Row, row_of
+from testbed.results.report.comparison_report import format_estimate
+from testbed.studies.study.file import Shown, StudyFile
+from testbed.studies.study.judging import Cells, Judgement
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A metric of all cases in all scenarios.
+
+    Attributes:
+        shown: the metric.
+        cases: their names.
+        rows: a row for each scenario, whose cells are those of the cases.
+    """
+
+    shown: Shown
+    cases: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+    @property
+    def stem(self) -> str:
+        """The name of its files, without suffix."""
+        return self.shown.metric.replace(".", "-")
+
+    @property
+    def heading(self) -> str:
+        """The metric with its unit."""
+        return self.rows[0].heading
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What its cells are."""
+        cells = [cell for row in self.rows for cell in row.cells]
+        meaning = interval_meaning([cell.value.count for cell in cells if cell.value] or [1])
+        notes = [f"Medians{f', with their {meaning}' if meaning else ''}"]
+        if any(_differs(cell) for cell in cells):
+            notes.append(f"*: differs from {self.cases[0]} with {CONFIDENCE:.0%} confidence")
+        if any(cell.never for cell in cells):
+            notes.append("never: not before the run ended, later than any time")
+        if any(cell.measured < cell.runs for cell in cells):
+            notes.append("1 of 2: in so many runs it was measured; a dash: in none")
+        return tuple(notes)
+
+
+def tables_of(content: StudyFile, cells: Cells) -> tuple[Table, ...]:
+    """The tables of all metrics that the study shows."""
+    cases = tuple(content.cases)
+    return tuple(
+        Table(
+            shown,
+            cases,
+            tuple(
+                row_of(
+                    [cells[scenario, case] for case in cases],
+                    scenario,
+                    shown.name,
+                    shown.quantity.unit,
+                    partial(_number_of, shown.metric),
+                )
+                for scenario in content.scenarios
+            ),
+        )
+        for shown in content.shown
+    )
+
+
+def _number_of(metric: str, summary: Summary) -> float | None:
+    return number_of(summary, metric)
+
+
+def _differs(cell: Cell) -> bool:
+    return cell.difference is not None and cell.difference.differs
+
+
+def cell_text(cell: Cell) -> str:
+    """A cell as text: `12.3 [11.8, 12.9] *`."""
+    basis = f" ({cell.basis})" if 0 < cell.measured < cell.runs else ""
+    return f"{format_estimate(cell.value)}{' *' if _differs(cell) else ''}{basis}"
+
+
+def _lines(table: Table) -> Iterator[tuple[str, ...]]:
+    """The heading of a table, then its rows, as text."""
+    yield "", *(row.fault for row in table.rows)
+    columns = zip(*(row.cells for row in table.rows), strict=True)
+    for case, cells in zip(table.cases, columns, strict=True):
+        yield case, *map(cell_text, cells)
+
+
+def in_markdown(text: str) -> str:
+    """A text as a cell of a Markdown table has it."""
+    return re.sub(r"([\\|<>*_`\[\]])", r"\\\1", " ".join(text.split()))
+
+
+def as_markdown(table: Table) -> str:
+    """A table in Markdown."""
+    heading, *rows = _lines(table)
+    lines = [heading, ("---", *("---:" for _ in heading[1:])), *rows]
+    cells = ([c if c.strip("-:") == "" else in_markdown(c) for c in line] for line in lines)
+    return "".join(f"| {' | '.join(line)} |\n" for line in cells)
+
+
+def judgements_as_markdown(judgements: Sequence[Judgement]) -> str:
+    """What became of the hypotheses, as a table in Markdown."""
+    lines = [("hypothesis", "scenario", "answer", "measured"), ("---",) * 4]
+    rows = [(j.claim, j.scenario, j.answer, j.measured) for j in judgements]
+    cells = [*lines, *(tuple(map(in_markdown, row)) for row in rows)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in cells)
+
+
+_LATEX: dict[str, str | int | None] = {
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': "''",
+    "*": "{*}",  # after \\ it and a bracket would be read as arguments
+    "[": "{[}",
+    "]": "{]}",
+    "\N{EN DASH}": "--",
+    "\N{MULTIPLICATION SIGN}": r"$\times$",
+}
+
+
+def in_latex(text: str) -> str:
+    """A text as LaTeX shows it."""
+    return " ".join(text.split()).translate(str.maketrans(_LATEX))
+
+
+def as_latex(table: Table, caption: str) -> str:
+    """A table for LaTeX, with the package booktabs."""
+    heading, *rows = (tuple(map(in_latex, line)) for line in _lines(table))
+    lines = [f"    {' & '.join(line)} \\\\" for line in (heading, *rows)]
+    return "\n".join(
+        [
+            r"\begin{table}",
+            r"  \centering",
+            f"  \\caption{{{in_latex(caption)}}}",
+            f"  \\label{{tab:{table.stem}}}",
+            f"  \\begin{{tabular}}{{l{'r' * len(table.rows)}}}",
+            r"    \toprule",
+            lines[0],
+            r"    \midrule",
+            *lines[1:],
+            r"    \bottomrule",
+            r"  \end{tabular}",
+            r"\end{table}",
+            "",
+        ]
+    )
+
+
+def as_csv(tables: Sequence[Table]) -> str:
+    """All estimates: a line for each metric, scenario and case; inf: never."""
+    columns = "metric", "title", "unit", "scenario", "case", "median", "low", "high", "interval"
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow((*columns, "differs_from_first", "measured", "never", "runs"))
+    for table in tables:
+        for row in table.rows:
+            for case, cell in zip(table.cases, row.cells, strict=True):
+                value = cell.value
+                numbers = (value.median, value.low, value.high) if value else (None,) * 3
+                writer.writerow(
+                    (
+                        *(table.shown.metric, row.metric, row.unit, row.fault, case),
+                        *numbers,
+                        "" if value is None else interval_meaning([value.count]),
+                        _differs(cell),
+                        *(cell.measured, cell.never, cell.runs),
+                    )
+                )
+    return file.getvalue()
+
+
+def runs_as_csv(content: StudyFile, cells: Cells) -> str:
+    """Every run: a line for each, with its verdict and the study's metrics in their own units."""
+    metrics = [shown.metric for shown in content.shown]
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(("scenario", "case", "seed", "verdict", *metrics))
+    for (scenario, case), group in cells.items():
+        for summary in group.summaries:
+            numbers = (number_of(summary, metric) for metric in metrics)
+            writer.writerow((scenario, case, summary.seed, summary.verdict, *numbers))
+    return file.getvalue()

@@ -1,0 +1,53 @@
+"""`testbed new` writes files that run, with a test that passes."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from testbed.cli.new import Kind
+from tests.cli.conftest import Call
+
+
+@pytest.mark.simulated
+@pytest.mark.parametrize("kind", [Kind.SELECTOR, Kind.CONTROLLER])
+def test_a_class_comes_with_a_test_that_passes(call: Call, kind: Kind) -> None:
+    called = call("new", kind, "of_mine")
+    assert called.status == 0, called.err
+    assert {file.name for file in Path.cwd().iterdir()} == {"of_mine.py", "test_of_mine.py"}
+    assert "class OfMine:" in Path("of_mine.py").read_text()
+    tested = [sys.executable, "-P", "-m", "pytest", "-q", "test_of_mine.py"]
+    done = subprocess.run(tested, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    listed = list(Path("of_mine.py").read_text().split('"""')[1].splitlines())
+    commands = "\n".join(listed).replace("\\\n", "").split("\n")
+    (sweep,) = [line.split() for line in commands if "--sweep" in line]
+    short = "--set", "duration=10 RTT", "--set", "timeline=[]", "--set", "expect={}"
+    called = call(*sweep[1:], "--no-figures", *short)
+    assert called.status == 0, called.err
+
+
+@pytest.mark.simulated
+def test_a_scenario_holds_what_it_expects(call: Call) -> None:
+    assert call("new", "scenario", "of_mine").status == 0
+    assert call("validate", "./of_mine.yaml").status == 0
+    called = call("simulate", "./of_mine.yaml", "--no-figures", "--require-trusted")
+    assert called.status == 0, called.out + called.err
+
+
+@pytest.mark.parametrize("name", ["Mine", "my-own", "class", "1st", "../out", "a" * 41])
+def test_a_name_that_is_no_module_is_refused(call: Call, name: str) -> None:
+    called = call("new", "selector", name)
+    assert called.status == 2
+    assert f"NAME: found {name}, expected small letters, digits and _" in called.err
+    assert not [*Path.cwd().iterdir()]
+
+
+def test_nothing_is_written_over(call: Call) -> None:
+    Path("test_mine.py").write_text("of somebody")
+    called = call("new", "selector", "mine")
+    assert called.status == 2
+    assert "NAME: found test_mine.py, which exists" in called.err
+    assert Path("test_mine.py").read_text() == "of somebody"
+    assert not Path("mine.py").exists()

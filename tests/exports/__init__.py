@@ -1,0 +1,1 @@
+"""Tests of what `testbed topo --export` writes."""

@@ -1,0 +1,1 @@
+"""Studies: their files, runs, answers, tables, figures and archives."""

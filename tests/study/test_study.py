@@ -1,0 +1,350 @@
+"""Studies as a user makes them: by command and from Python; what they leave and refuse."""
+
+import csv
+import io
+import json
+import re
+import tarfile
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgb
+
+import testbed
+from testbed.model.errors import ExitStatus, InputError
+from testbed.model.summary.unit import NEVER
+from testbed.results.comparison import Cell, Group, Row
+from testbed.results.report.figures.comparison import look
+from testbed.results.report.html import DASH
+from testbed.studies.study.file import MOST_CASES, Hypothesis, load_study
+from testbed.studies.study.judging import Answer, judged
+from testbed.studies.study.tables import Table, as_latex, as_markdown, in_latex
+from tests.cli.conftest import Call, call
+
+__all__ = ["call"]
+
+ROOT = Path(__file__).parents[2]
+
+TINY = """\
+name: tiny
+topology: clos-tiny
+duration: 300 ms
+workload: {pairs: [[h0, h1]], message_size: 16 KiB}
+"""
+
+STUDY = """\
+name: sprays
+description: Two ways to spray, and one of our own.
+seeds: [5, 6]
+scenarios:
+  plain: ./tiny.yaml
+  50% & "few" EVs: {scenario: ./tiny.yaml, set: {transport.evs: 4}}
+cases:
+  MRC: {}
+  mine_1: {transport.spray: ./code/mine.py:Mine}
+metrics:
+  - {metric: flows.run_fraction, title: of what is attainable}
+  - faults.stall_rtt
+expect:
+  - {metric: flows.run_fraction, case: mine_1, at_least: 0.2}
+  - {claim: mine loses, metric: run.bytes_lost, case: mine_1, scenario: plain, more_than: MRC}
+"""
+
+OWN = """\
+class Mine:
+    def __init__(self, evs, seed):
+        self.evs = [info.ev for info in evs]
+
+    def pick(self, now_ns, flight, avoid):
+        self.evs.append(self.evs.pop(0))
+        return self.evs[0]
+"""
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """The files of a study, in a directory of their own."""
+    place = tmp_path / "idea"
+    (place / "code").mkdir(parents=True)
+    (place / "tiny.yaml").write_text(TINY)
+    (place / "study.yaml").write_text(STUDY)
+    (place / "code/mine.py").write_text(OWN)
+    return place / "study.yaml"
+
+
+Edit = Callable[[str, str], None]
+
+
+@pytest.fixture
+def edit(files: Path) -> Edit:
+    """Replace a part of the study's file, which it has."""
+
+    def edit(old: str, new: str) -> None:
+        assert old in files.read_text()
+        files.write_text(files.read_text().replace(old, new))
+
+    return edit
+
+
+@pytest.mark.simulated
+@pytest.mark.usefixtures("files")
+def test_a_study_from_its_file_to_its_archive(call: Call, tmp_path: Path) -> None:
+    done = call("study", "idea/study.yaml", "--allow-code", "--archive", "all.tar.gz")
+    assert done.status == ExitStatus.FAILED, done.err  # `mine loses` is refuted
+    made = tmp_path / "results/study-sprays"
+
+    answers = json.loads((made / "study.json").read_text())["hypotheses"]
+    assert [(each["scenario"], each["answer"]) for each in answers] == [
+        ("plain", "supported"),
+        ('50% & "few" EVs', "supported"),
+        ("plain", "refuted"),
+    ]
+    junit = ET.parse(made / "junit.xml").getroot()  # noqa: S314 - our own
+    assert (junit.get("failures"), junit.get("errors")) == ("1", "0")
+
+    estimates = list(csv.DictReader((made / "tables/estimates.csv").open()))
+    assert len(estimates) == 2 * 2 * 2
+    assert {each["interval"] for each in estimates if each["median"]} == {"range of 2"}
+    runs = list(csv.DictReader((made / "tables/runs.csv").open()))
+    assert {(each["case"], each["seed"]) for each in runs} == {
+        (case, seed) for case in ("MRC", "mine_1") for seed in "56"
+    }
+    assert r"50\% \& ''few'' EVs" in (made / "tables/flows-run_fraction.tex").read_text()
+    latex = (made / "study.tex").read_text()
+    for caption in (latex, (made / "README.md").read_text()):
+        for said in ("8 simulated runs", "seeds 5 to 6", "testbed study study.yaml", "commit"):
+            assert said in caption
+    for stem in ("flows-run_fraction", "faults-stall_rtt", "goodput-plain"):
+        assert f"figures/{stem}.pdf" in latex
+        assert b"/Type3" not in (made / f"figures/{stem}.pdf").read_bytes()
+        svg = (made / f"figures/{stem}.svg").read_text()
+        (points,) = re.findall(r'<svg[^>]* width="([0-9.]+)pt"', svg)
+        assert float(points) * 25.4 / 72 == pytest.approx(85)
+
+    archive = (tmp_path / "all.tar.gz").read_bytes()
+    with tarfile.open(fileobj=io.BytesIO(archive)) as packed:
+        names = packed.getnames()
+        for member in packed:
+            content = packed.extractfile(member)
+            assert content is not None
+            assert str(tmp_path).encode() not in content.read()
+            assert (member.uname, member.uid, member.mtime) == ("", 0, 0)
+        packed.extractall(tmp_path / "stranger")  # noqa: S202 - our own
+    for name in ("inputs/study.yaml", "inputs/tiny.yaml", "inputs/code/mine.py", "README.md"):
+        assert f"sprays/{name}" in names
+    assert sum(name.endswith("/summary.json") for name in names) == 8
+
+    (command,) = re.findall(r"^testbed (study .*)$", (made / "README.md").read_text(), re.MULTILINE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path / "stranger/sprays")
+        assert call(*command.split()).status == ExitStatus.FAILED
+    again = tmp_path / "stranger/sprays/again"
+    for file in (made / "tables").iterdir():
+        assert (again / "tables" / file.name).read_bytes() == file.read_bytes(), file
+
+
+def test_code_needs_consent(call: Call, files: Path) -> None:
+    refused = call("study", str(files))
+    assert refused.status == ExitStatus.WRONG_INPUT
+    assert "--allow-code" in refused.err
+    assert not Path("results").exists()
+
+
+WRONG = {
+    "an unknown scenario": (
+        "plain: ./tiny.yaml",
+        "plain: permutatoin",
+        "study.yaml:5: scenarios.plain: found permutatoin",
+    ),
+    "a scenario that is not there": ("plain: ./tiny.yaml", "plain: ./none.yaml", "none.yaml"),
+    "a duplicate case": ("  MRC: {}", "  MRC: {}\n  MRC: {}", "the key MRC a second time"),
+    "cases alike as directories": (
+        "  MRC: {}",
+        "  MRC: {}\n  mine 1: {}",
+        "differs from the others",
+    ),
+    "an unknown metric": (
+        "metric: run.bytes_lost",
+        "metric: run.bytes_lots",
+        "did you mean bytes_lost?",
+    ),
+    "a metric without scope": (
+        "metric: run.bytes_lost",
+        "metric: bytes_lost",
+        "did you mean run.bytes_lost?",
+    ),
+    "no seeds": ("seeds: [5, 6]", "seeds: 0", "study.yaml:3: seeds: found 0, expected how many"),
+    "a seed twice": ("seeds: [5, 6]", "seeds: [1, 1]", "different seeds"),
+    "an unknown case": ("more_than: MRC", "more_than: MCR", "did you mean MRC?"),
+    "a case beside itself": ("more_than: MRC", "more_than: mine_1", "another case"),
+    "two things at once": ("more_than: MRC", "more_than: MRC, at_least: 1", "one of: at_least"),
+    "an unknown key of a case": (
+        "{transport.spray: ./code/mine.py:Mine}",
+        "{transport.sprey: blind}",
+        "study.yaml:9: cases.mine_1.transport.sprey",
+    ),
+    "a wrong value of a case": (
+        "./code/mine.py:Mine",
+        "blond",
+        "study.yaml:9: cases.mine_1.transport.spray: found blond",
+    ),
+    "a wrong key of a scenario": ("{transport.evs: 4}", "{transport.evs: -4}", "set.transport.evs"),
+    "the seed as a key": ("  MRC: {}", "  MRC: {seed: 3}", "seeds: gives the seeds"),
+    "no cases": (STUDY[STUDY.index("cases:") : STUDY.index("metrics:")], "", "cases: expected"),
+    "a class that is not there": ("mine.py:Mine", "mine.py:Mein", "did you mean Mine?"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_what_is_wrong_is_named_with_its_place(call: Call, edit: Edit, wrong: str) -> None:
+    old, new, said = WRONG[wrong]
+    edit(old, new)
+    refused = call("study", "idea/study.yaml", "--allow-code")
+    assert refused.status == ExitStatus.WRONG_INPUT
+    assert said in refused.err
+    assert "Traceback" not in refused.err
+    assert not Path("results").exists()
+
+
+@pytest.mark.usefixtures("files")
+def test_a_directory_belongs_to_one_study(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    plan = {"name": "others", "simulated": True, "settings": {}, "cases": []}
+    (tmp_path / "here/sweep.json").write_text(json.dumps({"plan": plan}))
+    refused = call("study", "idea/study.yaml", "--allow-code", "--into", "here")
+    assert refused.status == ExitStatus.WRONG_INPUT
+    assert "--into: found here, expected that of sprays, not of others" in refused.err
+
+
+def test_an_archive_needs_paths_that_lead_there_elsewhere(
+    call: Call, edit: Edit, tmp_path: Path
+) -> None:
+    edit("plain: ./tiny.yaml", f"plain: {tmp_path}/idea/tiny.yaml")
+    refused = call("study", "idea/study.yaml", "--allow-code", "--archive", "all.tar.gz")
+    assert refused.status == ExitStatus.WRONG_INPUT
+    assert "relative to" in refused.err
+    assert not Path("results").exists()
+
+
+@pytest.mark.parametrize(
+    ("bounds", "values", "others", "answer"),
+    [
+        ({"at_most": 5}, [1, 2, 3], [], "supported"),
+        ({"at_most": 5}, [6, 7, NEVER], [], "refuted"),
+        ({"at_most": 5}, [1, 2, NEVER], [], "undecided"),
+        ({"at_least": 5, "at_most": 9}, [5, 7, 9], [], "supported"),
+        ({"at_least": 5}, [NEVER, NEVER, NEVER], [], "refuted"),
+        ({"at_least": 0.5, "of": "b"}, [1, 1, 1], [2, 2, 2], "supported"),
+        ({"at_most": 0.4, "of": "b"}, [1, 1, 1], [2, 2, 2], "refuted"),
+        ({"at_most": 0.4, "of": "b"}, [1, 1, 1], [0, 0, 0], "not judged"),
+        ({"less_than": "b"}, [1, 2, 3], [4, 5, 6], "supported"),
+        ({"more_than": "b"}, [1, 2, 3], [4, 5, 6], "refuted"),
+        ({"more_than": "b"}, [1, 2, 5], [4, 5, 6], "undecided"),
+        ({"more_than": "b"}, [1, 1, 1], [1, 1, 1], "refuted"),
+        ({"less_than": "b"}, [1, 2, 3], [NEVER, NEVER, NEVER], "supported"),
+        ({"less_than": "b"}, [1, 2], [4, 5, 6], "not judged"),  # one run measured nothing
+    ],
+)
+def test_an_answer_is_that_of_the_whole_interval(
+    bounds: dict[str, float | str],
+    values: list[float],
+    others: list[float],
+    answer: Answer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    metric = "flows.run_fraction"
+    content = load_study(
+        {
+            "name": "x",
+            "scenarios": {"s": "healthy"},
+            "cases": {"a": {}, "b": {}},
+            "expect": [{"metric": metric, "case": "a", **bounds}],
+        }
+    ).content
+
+    class Fake:
+        def __init__(self, value: float | None) -> None:
+            self.value = value
+
+        def usable(self, *, require_trusted: bool) -> bool:
+            return not require_trusted
+
+    monkeypatch.setattr("testbed.studies.study.judging.number_of", lambda summary, _: summary.value)
+
+    def group(name: str, numbers: list[float]) -> Group:
+        padded = [*numbers, None][:3] if len(numbers) < 3 else numbers
+        runs = tuple(Path(str(i)) for i in range(len(padded)))
+        return Group(name, runs, tuple(map(Fake, padded)))  # type: ignore[arg-type]
+
+    cells = {("s", "a"): group("a", values), ("s", "b"): group("b", others or values)}
+    (judgement,) = judged(content, cells)
+    assert judgement.answer == answer, judgement
+
+
+def test_a_hypothesis_says_itself() -> None:
+    one = Hypothesis(metric="faults.stall_rtt", case="a", less_than="b")
+    assert str(one) == "a: faults.stall_rtt less than that of b"
+
+
+def test_twelve_cases_stay_apart_in_colour_and_in_print() -> None:
+    looks = [look(i) for i in range(MOST_CASES)]
+    assert len({each.mark for each in looks}) == MOST_CASES
+    for one, other in combinations(looks, 2):
+        distance = np.linalg.norm(np.subtract(to_rgb(one.colour), to_rgb(other.colour)))
+        assert distance > 0.15, (one, other)
+
+
+def test_tables_escape_what_latex_and_markdown_read() -> None:
+    table = Table(
+        load_study(
+            {
+                "name": "x",
+                "scenarios": {"s": "healthy"},
+                "cases": {"a": {}},
+                "metrics": ["flows.run_fraction"],
+            }
+        ).content.metrics[0],
+        ("[5] a_b|c*",),
+        (Row("50% & more", "share", "%", (Cell(None, None, 0, 0, 1),)),),
+    )
+    assert in_latex(r"\~^{}#$") == (r"\textbackslash{}\textasciitilde{}\textasciicircum{}\{\}\#\$")
+    latex = as_latex(table, "100%")
+    assert r"{[}5{]} a\_b\textbar{}c{*} & --" in latex
+    assert r"\caption{100\%}" in latex
+    heading, _, row = as_markdown(table).splitlines()
+    assert heading == "|  | 50% & more |"
+    assert row == rf"| \[5\] a\_b\|c\* | {DASH} |"
+
+
+def test_the_example_is_the_one_of_the_document_and_can_be_made() -> None:
+    page = (ROOT / "docs/studies.md").read_text()
+    shown = re.search(r"```yaml\n(name: spraying.*?)```", page, re.DOTALL)
+    assert shown is not None
+    assert (ROOT / "examples/spraying.yaml").read_text() == shown[1]
+    loaded = load_study(ROOT / "examples/spraying.yaml")
+    plan, _ = loaded.plan(lambda scenario: scenario.topology.dilation)
+    assert len(plan.runs) == 6 * len(loaded.content.cells)
+
+
+@pytest.mark.simulated
+def test_a_study_from_python(tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    made = testbed.study(
+        {
+            "name": "python",
+            "seeds": [7],
+            "scenarios": {"s": f"{tmp_path}/tiny.yaml"},
+            "cases": {"MRC": {}, "few": {"transport.evs": 4}},
+            "metrics": ["flows.run_fraction"],
+        },
+        results=tmp_path / "results",
+    )
+    assert made.exit_status is ExitStatus.AS_EXPECTED
+    assert made.frame["case"].to_list() == ["MRC", "few"]
+    assert [run.seed for run in made.results("s", "few")] == [7]
+    with pytest.raises(InputError, match="metrics"):
+        load_study({"name": "x", "scenarios": {"s": "healthy"}, "cases": {"a": {}}})

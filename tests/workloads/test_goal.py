@@ -1,0 +1,142 @@
+"""GOAL schedules: how they are read, and what hosts do when they follow one."""
+
+from pathlib import Path
+
+import pytest
+
+from testbed.host.workloads.programs import Operation
+from testbed.model.errors import InputError
+from testbed.model.files.goal import read_goal
+from testbed.model.graph import Graph
+from testbed.mrc import NEVER
+
+from .crew import TOPOLOGY, Crew
+
+DILATION = int(TOPOLOGY.dilation)
+
+
+@pytest.fixture
+def goal(tmp_path: Path) -> Path:
+    return tmp_path / "x.goal"
+
+
+def _read(goal: Path, *ranks: str) -> Graph:
+    blocks = (f"rank {i} {{\n{rank}\n}}\n" for i, rank in enumerate(ranks))
+    goal.write_text(f"num_ranks {len(ranks)}\n" + "".join(blocks))
+    return read_goal(goal)
+
+
+def _run(graph: Graph, **keys: object) -> dict[int, Operation]:
+    crew = Crew({"kind": "goal", "file": "x.goal", "operations": graph, **keys})
+    crew.run(NEVER)
+    return {each.number: each for done in crew.finished.values() for each in done}
+
+
+def test_a_rank_computes_what_it_has_received_and_answers(goal: Path) -> None:
+    graph = _read(
+        goal,
+        "a: send 2000000b to 1 tag 3\nb: recv 5b from 1 tag 4\n",
+        "r: recv 2000000b from 0 tag 3\nc: calc 100\nc requires r\ns: send 5b to 0 tag 4\n"
+        "s requires c",
+    )
+    done = _run(graph, calc_unit="10 ns")
+    sent, back, received, computed, answered = (done[i] for i in range(5))
+    assert [each.kind for each in (sent, back, received, computed)] == [
+        "send",
+        "recv",
+        "recv",
+        "calc",
+    ]
+    assert computed.start_ns == received.end_ns < sent.end_ns
+    assert computed.end_ns - computed.start_ns == 100 * 10 * DILATION
+    assert answered.start_ns == computed.end_ns < back.end_ns < answered.end_ns
+
+
+def test_computations_of_one_cpu_follow_one_another(goal: Path) -> None:
+    done = _run(_read(goal, "calc 5\ncalc 7 cpu 1\ncalc 6 cpu 0\nsend 0b to 1", "recv 0b from 0"))
+    spans = [(done[i].start_ns // DILATION, done[i].end_ns // DILATION) for i in range(3)]
+    assert spans == [(0, 5), (0, 7), (5, 11)]
+    assert done[3].size == 1  # of 0 bytes nothing would be sent
+
+
+def test_irequires_waits_for_the_beginning_only(goal: Path) -> None:
+    graph = _read(
+        goal, "a: calc 50\nb: calc 5 cpu 1\nb irequires a\nsend 1b to 1", "recv 1b from 0"
+    )
+    done = _run(graph)
+    assert done[1].end_ns == 5 * DILATION
+
+
+def test_receipts_match_sender_and_tag_oldest_first(goal: Path) -> None:
+    """Messages that come before their receipts wait; a receipt of any takes the oldest."""
+    graph = _read(
+        goal,
+        "a: calc 100\nb: recv 1b from 1 tag 2\nb requires a\nc: recv 1b from -1 tag -1\n"
+        "c requires b\nd: recv 1b from 2 tag 7",
+        "send 1b to 0 tag 2\nsend 1b to 0 tag 9",
+        "x: calc 900\ny: send 1b to 0 tag 7\ny requires x",
+    )
+    done = _run(graph)
+    assert len(done) == len(graph)
+    assert done[1].end_ns == done[1].start_ns == 100 * DILATION
+    assert done[2].end_ns == done[2].start_ns
+    assert done[3].end_ns > 900 * DILATION
+
+
+def test_other_hosts_take_part(goal: Path) -> None:
+    graph = _read(goal, "send 9b to 1", "recv 9b from 0")
+    crew = Crew({"kind": "goal", "file": "x", "operations": graph, "hosts": ["h5", "h2"]})
+    crew.run(NEVER)
+    assert [len(crew.finished[host]) for host in ("h5", "h2")] == [1, 1]
+    assert crew.scenario.flows == (("h5", "h2", 0),)
+
+
+def test_comments_and_one_line_ranks_are_read(goal: Path) -> None:
+    goal.write_text(
+        "// by hand\nnum_ranks 2\n/* two\nranks { */ rank 1 { recv 3b from 0 tag 1 cpu 0 nic 1 }\n"
+        "rank 0 {\nl1 : send 3 b to 1 tag 1 // here\n/**/\n}\n"
+    )
+    graph = read_goal(goal)
+    assert [(each.kind, each.host, each.amount) for each in graph] == [(1, "h1", 3), (0, "h0", 3)]
+
+
+HEAD = "num_ranks 2\nrank 0 {\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "no operation, expected a GOAL schedule"),
+        ("rank 0 {\n}\n", "x.goal:1: found rank 0 {, expected a line such as num_ranks 8 before"),
+        ("num_ranks 0\n", "x.goal:1: found num_ranks 0, expected 1 to 262,144 ranks"),
+        (f"{HEAD}sned 1b to 1\n}}\n", "x.goal:3: found sned 1b to 1, expected send 10b to 1 tag 0"),
+        (f"{HEAD}send 1b to 2\n}}\n", "x.goal:3: found rank 2, expected ranks below 2"),
+        (f"{HEAD}send 1b to 0\n}}\n", "x.goal:3: found send 1b to 0, expected another rank"),
+        (f"{HEAD}send 1b to -1\n}}\n", "expected a rank and a tag: -1 is for receipts"),
+        (f"{HEAD}send 1b from 1\n}}\n", "expected send ... to, or recv ... from"),
+        (f"{HEAD}a: calc 5\nb requires a\n}}\n", "x.goal:4: found the label b, expected a label"),
+        (f"{HEAD}a: calc 5\na: calc 6\n}}\n", "x.goal:4: found a a second time, expected each"),
+        (f"{HEAD}calc {10**17}\n}}\n", "a size or time of 1,099,511,627,776 at most"),
+        (f"{HEAD}calc 5\n", "x.goal:3: found the end of the file, expected a closing bracket of"),
+        (f"{HEAD}calc 5\n}}\nrank 0 {{\n}}\n", "x.goal:5: found rank 0 {, expected each rank once"),
+        (
+            f"{HEAD}recv 5b from 1\n}}\n",
+            "x.goal:3: found a receipt at h0 from h1 that never ends, expected operations that all",
+        ),
+        (
+            (
+                f"{HEAD}a: recv 5b from 1\nb: send 5b to 1\nb requires a\n}}\n"
+                "rank 1 {\na: recv 5b from 0\nb: send 5b to 0\nb requires a\n}\n"
+            ),
+            "x.goal:3: found a receipt at h0 from h1 that never ends (and 3 more)",
+        ),
+        ("num_ranks 2\n" + "x" * 20_000, "x.goal:2: found a longer line, expected lines of 10,000"),
+        ("\x00\x01\x02", "x.goal:1: found"),
+    ],
+)
+def test_wrong_schedules(goal: Path, text: str, message: str) -> None:
+    goal.write_text(text)
+    with pytest.raises(InputError) as error:
+        read_goal(goal)
+    (problem,) = error.value.problems
+    assert message in str(problem)
