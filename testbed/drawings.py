@@ -31,6 +31,17 @@ Places = dict[Node, tuple[float, float]]
 """The middle of every node."""
 
 
+def host_groups(topology: Topology) -> list[tuple[str, tuple[Node, ...]]]:
+    """The hosts in groups that are drawn together, each with its name.
+
+    They are nodes where these have several NICs, else racks.
+    """
+    if topology.nics_per_node > 1:
+        return [(f"n{node}", topology.nics(node)) for node in range(topology.node_count)]
+    racks = range(topology.t0_per_plane)
+    return [(f"rack {rack}", topology.hosts_below(rack)) for rack in racks]
+
+
 def places_of(topology: Topology) -> Places:
     """Where every node is; rows are centred over one another, and the leftmost node is at x 0."""
     wide = SWITCH_PITCH * max(topology.t0_per_plane, topology.t1_per_plane)
@@ -40,11 +51,13 @@ def places_of(topology: Topology) -> Places:
         x = switch.plane * (wide + _PLANE_GAP) + wide / count * (switch.index + 0.5)
         places[switch] = x, HEIGHT[switch.tier]
     whole = topology.planes * (wide + _PLANE_GAP) - _PLANE_GAP
-    steps = max(len(topology.hosts) - 1 + topology.t0_per_plane - 1, 1)  # a gap between racks
+    groups = host_groups(topology)
+    steps = max(len(topology.hosts) - 1 + len(groups) - 1, 1)  # a gap between groups
     step = min(max((whole - SWITCH_PITCH) / steps, _MIN_HOST_PITCH), _MAX_HOST_PITCH)
-    offset = (whole - step * (len(topology.hosts) + topology.t0_per_plane - 2)) / 2
-    for host in topology.hosts:
-        places[host] = offset + step * (host.index + topology.rack(host)), HEIGHT[Tier.HOST]
+    offset = (whole - step * (len(topology.hosts) + len(groups) - 2)) / 2
+    for gaps, (_, hosts) in enumerate(groups):
+        for host in hosts:
+            places[host] = offset + step * (host.index + gaps), HEIGHT[Tier.HOST]
     least = min(x for x, _ in places.values())
     return {node: (x - least, y) for node, (x, y) in places.items()}
 
@@ -79,7 +92,7 @@ def draw(topology: Topology, file: Path) -> None:
         for node, (x, y) in places.items():
             _draw_node(axes, topology, node, x, y, unit_in)
         _draw_planes(axes, topology, places)
-        _draw_racks(axes, topology, places)
+        _draw_groups(axes, topology, places)
         axes.set_title(_title(topology))
         write(figure, file, topology.name)
 
@@ -93,7 +106,7 @@ def _title(topology: Topology) -> str:
     planes = "1 plane" if topology.planes == 1 else f"{topology.planes} planes"
     return (
         f"{topology.name}: {planes} of {topology.t0_per_plane} T0 and {topology.t1_per_plane} T1, "
-        f"{len(topology.hosts)} hosts\nports of {show_rate(topology.port_rate)}, "
+        f"{_hosts(topology)}\nports of {show_rate(topology.port_rate)}, "
         f"T0-T1 links of {show_rate(topology.t0_t1_rate)}"
     )
 
@@ -153,15 +166,13 @@ def _draw_planes(axes: Axes, topology: Topology, places: Places) -> None:
         axes.text(middle, high - 0.2, f"plane {plane}", font, ha="center", va="center")
 
 
-def _draw_racks(axes: Axes, topology: Topology, places: Places) -> None:
+def _draw_groups(axes: Axes, topology: Topology, places: Places) -> None:
     y = HEIGHT[Tier.HOST] - _HALF_BOX - 0.12
-    for rack in range(topology.t0_per_plane):
-        first = topology.host(rack * topology.hosts_per_t0)
-        last = topology.host((rack + 1) * topology.hosts_per_t0 - 1)
-        left, right = places[first][0] - 0.3, places[last][0] + 0.3
+    for name, hosts in host_groups(topology):
+        left, right = places[hosts[0]][0] - 0.3, places[hosts[-1]][0] + 0.3
         axes.plot((left, right), (y, y), color=GREY, linewidth=1.0)
         middle, font = (left + right) / 2, {"fontsize": 7.5, "color": GREY}
-        axes.text(middle, y - 0.1, f"rack {rack}", font, ha="center", va="top")
+        axes.text(middle, y - 0.1, name, font, ha="center", va="top")
 
 
 # --------------------------------------------------------------------------------------------------
@@ -186,6 +197,7 @@ def compact(topology: Topology) -> str:
     def row(name: str, cells: Sequence[str]) -> str:
         return _GAP.join([f"{name:<5}", *(cell.center(width) for cell in cells)]).rstrip()
 
+    nodes = f"Nodes: {topology.nodes_in_words}; n0 is {_range(topology.nics(0))}."
     title = (
         f"{topology.name}: {_count(topology.planes, 'plane')}, "
         f"{_count(len(topology.hosts), 'host')} of {_count(topology.planes, 'port')}, "
@@ -204,8 +216,15 @@ def compact(topology: Topology) -> str:
             "",
             f"Each T0 is linked to each T1 of its plane ({show_rate(topology.t0_t1_rate)}),",
             f"each host to its rack's T0 of every plane ({show_rate(topology.port_rate)}).",
+            *([nodes] if topology.nics_per_node > 1 else []),
         ]
     )
+
+
+def _hosts(topology: Topology) -> str:
+    """How many hosts there are, and in how many nodes if these have several."""
+    hosts = f"{len(topology.hosts)} hosts"
+    return f"{hosts} in {topology.node_count} nodes" if topology.nics_per_node > 1 else hosts
 
 
 def _count(number: int, what: str, ending: str = "s") -> str:
@@ -219,16 +238,19 @@ def _mesh(topology: Topology) -> str:
 
 def _racks(topology: Topology) -> Iterator[str]:
     for rack in range(topology.t0_per_plane):
-        first = rack * topology.hosts_per_t0
-        hosts = [topology.host(first + i) for i in range(topology.hosts_per_t0)]
+        hosts = _range(topology.hosts_below(rack))
         below = f"p0_t0_{rack}" if topology.planes == 1 else f"p*_t0_{rack}"
-        yield f"hosts{_GAP}{_range(hosts)}  below {below}"
+        rail = f", rail {rack % topology.nics_per_node}" if topology.rails else ""
+        yield f"hosts{_GAP}{hosts}  below {below}{rail}"
 
 
 def _range(nodes: Sequence[Node]) -> str:
-    """Name one node, both, or the first and the last."""
+    """Name one node, both, or the first and the last; also the second if there is a step."""
     names = [node.name for node in nodes]
-    return " ".join(names) if len(names) <= 2 else f"{names[0]} .. {names[-1]}"  # noqa: PLR2004 - one, both
+    if len(names) <= 2:  # noqa: PLR2004 - one, both
+        return " ".join(names)
+    second = f"{names[1]} " if nodes[1].index - nodes[0].index > 1 else ""
+    return f"{names[0]} {second}.. {names[-1]}"
 
 
 def graphviz(topology: Topology) -> str:
@@ -239,6 +261,10 @@ def graphviz(topology: Topology) -> str:
         '  node [shape=box, fontname="sans-serif", fontsize=10, height=0.3]',
         *(f"  {node.name} [style=rounded]" for node in topology.hosts),
     ]
+    if topology.nics_per_node > 1:
+        for name, hosts in host_groups(topology):
+            inside = "; ".join(host.name for host in hosts)
+            lines.append(f'  subgraph cluster_{name} {{ label="{name}"; {inside} }}')
     for plane in range(topology.planes):
         lines += [f"  subgraph cluster_p{plane} {{", f'    label="plane {plane}"']
         for tier in (Tier.T0, Tier.T1):
@@ -258,6 +284,10 @@ def mermaid(topology: Topology) -> str:
             lines += [f"    {node.name}[{node.name}]" for node in _of(topology, plane, tier)]
         lines.append("  end")
     lines += [f"  {node.name}([{node.name}])" for node in topology.hosts]
+    if topology.nics_per_node > 1:
+        for name, hosts in host_groups(topology):
+            inside = [f"    {host.name}" for host in hosts]
+            lines += [f'  subgraph {name}["{name}"]', *inside, "  end"]
     lines += [f"  {_ends(link, ' --- ', down=True)}" for link in topology.links.values()]
     return "\n".join(lines)
 

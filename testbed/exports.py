@@ -13,6 +13,7 @@ lab-examples/frr01 of containerlab.
 import json
 from collections.abc import Callable, Iterator
 
+from testbed.model.errors import InputError
 from testbed.model.fabric.addressing import (
     BLOCK_BITS,
     USID_BITS,
@@ -329,7 +330,14 @@ def _wred(shape: Shape) -> dict[str, str]:
 
 
 def htsim(topology: Topology) -> Files:
-    """A topology of uet-htsim and csg-htsim: one plane, at real speed."""
+    """A topology of uet-htsim and csg-htsim: one plane, at real speed.
+
+    Raises:
+        InputError: it has rails.
+    """
+    if topology.rails:
+        expected = "another form: in htsim's the hosts of a leaf are in a row, so it has no rails"
+        raise InputError.of("--export", "htsim", expected)
     real = topology.model_copy(update={"dilation": 1.0})
     leaf_ns, spine_ns = real.one_way_ns(1) // 2, (real.one_way_ns(3) - real.one_way_ns(1)) // 2
     hosts, down, up = len(topology.hosts), topology.hosts_per_t0, topology.t1_per_plane

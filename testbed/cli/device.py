@@ -131,9 +131,7 @@ def spread(topology: "Topology", count: int) -> list[str]:
     return [
         host.name
         for rack in range(racks)
-        for host in topology.hosts[rack * topology.hosts_per_t0 :][
-            : count // racks + (rack < count % racks)
-        ]
+        for host in topology.hosts_below(rack)[: count // racks + (rack < count % racks)]
     ]
 
 

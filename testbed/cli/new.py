@@ -21,6 +21,7 @@ class Kind(StrEnum):
     SELECTOR = "selector"
     CONTROLLER = "controller"
     SCENARIO = "scenario"
+    STUDY = "study"
 
 
 _CLASSES = {Kind.SELECTOR: ("spray", "healthy"), Kind.CONTROLLER: ("congestion", "incast")}
@@ -31,16 +32,16 @@ def new(
     kind: Annotated[Kind, typer.Argument(help="What to begin.", show_default=False)],
     name: Annotated[str, typer.Argument(metavar="NAME", help="Its name: my_selector.")],
 ) -> None:
-    """Begin a path selector, a congestion controller or a scenario: a file that runs, and a test.
+    """Begin a path selector, a congestion controller, a scenario or a study: a file that runs.
 
-    The test of a class is a file for pytest, that of a scenario is its `expect:`.
+    A class comes with a test for pytest; of a scenario and a study, `expect:` is the test.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,39}", name) or keyword.iskeyword(name):
         expected = "small letters, digits and _, 40 at most, beginning with a letter"
         raise InputError.of("NAME", name, expected)
-    files = {Path(f"{name}.py"): f"{kind}.py", Path(f"test_{name}.py"): "test.py"}
-    if kind is Kind.SCENARIO:
-        files = {Path(f"{name}.yaml"): "scenario.yaml"}
+    files = {Path(f"{name}.yaml"): f"{kind}.yaml"}
+    if kind in _CLASSES:
+        files = {Path(f"{name}.py"): f"{kind}.py", Path(f"test_{name}.py"): "test.py"}
     for file in files:
         if file.exists():
             raise InputError.of("NAME", f"{file}, which exists", "a name that is not taken")

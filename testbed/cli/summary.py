@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 _MOST_ROWS = 40
-"""Rows of tables of operations and jobs."""
+"""Rows of tables of nodes, operations and jobs."""
 
 _VERDICT_STYLES = {"trusted": "bold green", "degraded": "bold yellow", "invalid": "bold red"}
 
@@ -84,8 +84,8 @@ def show(
         f"{US.show(summary.base_rtt_us)} ({US.show(summary.base_rtt_real_us)} at full speed)",
         style="bold",
     )
-    parts = [*_flows(summary), *_operations(summary), *_jobs(summary), *_faults(summary)]
-    for part in (*parts, *_located(summary), *_programs(summary, run)):
+    parts = [*_flows(summary), *_nodes(summary), *_operations(summary), *_jobs(summary)]
+    for part in (*parts, *_faults(summary), *_located(summary), *_programs(summary, run)):
         console.print(part)
     console.print(_integrity(summary))
     if summary.expectations:
@@ -139,6 +139,16 @@ def _flows(summary: "Summary") -> "Iterator[RenderableType]":
     if summary.more_than_share:
         yield summary.more_than_share
     yield ""
+
+
+def _nodes(summary: "Summary") -> "Iterator[RenderableType]":
+    from testbed.model.summary import NodeSummary
+
+    if summary.nodes:
+        yield _table("node", NodeSummary, [(n.name, n) for n in summary.nodes[:_MOST_ROWS]])
+        if len(summary.nodes) > _MOST_ROWS:
+            yield f"{len(summary.nodes) - _MOST_ROWS} more nodes: see the report"
+        yield ""
 
 
 def _operations(summary: "Summary") -> "Iterator[RenderableType]":

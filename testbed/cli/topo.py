@@ -112,18 +112,30 @@ def _write(topology: "Topology", output: Path) -> None:
 def paths(topology: TopologyName, src: Src, dst: Dst, as_json: Json = False) -> None:
     """Show the paths between two hosts.
 
-    For each path an EV that selects it, its carrier address and its links.
+    For each path an EV that selects it, its carrier address and its links. Between two nodes, such
+    as n0 and n1, those between their NICs on each rail.
     """
+    from testbed.model.faults.targets import nics_named
     from testbed.model.files.topologies import load_topology
 
     fabric = load_topology(topology)
-    rows = _paths(fabric, *hosts_named(fabric, SRC=src, DST=dst))
+    of_src, of_dst = nics_named(fabric, src), nics_named(fabric, dst)
+    if src != dst and of_src and of_dst:
+        rows = [
+            {"src": a.name, "dst": b.name, **row}
+            for a, b in zip(of_src, of_dst, strict=True)
+            for row in _paths(fabric, a, b)
+        ]
+    else:
+        rows = _paths(fabric, *hosts_named(fabric, SRC=src, DST=dst))
     if as_json:
         print_json(rows)
         return
-    table = plain_table("path", "EV", "carrier address", "links")
+    ends = [key for key in ("src", "dst") if key in rows[0]]
+    table = plain_table(*ends, "path", "EV", "carrier address", "links")
     for row in rows:
-        table.add_row(row["path"], f"{row['ev']:#010x}", row["carrier"], " ".join(row["links"]))
+        cells = row["path"], f"{row['ev']:#010x}", row["carrier"], " ".join(row["links"])
+        table.add_row(*(row[end] for end in ends), *cells)
     print_table(table)
 
 

@@ -119,10 +119,10 @@ def _load(scenario: "Scenario") -> str:
 def _topology_facts(topology: "Topology") -> dict[str, Any]:
     from testbed.model.units import exact_duration, show_number, show_rate
 
-    hosts = topology.t0_per_plane * topology.hosts_per_t0
     return {
         "topology": topology.name,
-        "hosts": hosts,
+        "hosts": topology.host_count,
+        **({"nodes": topology.nodes_in_words} if topology.nics_per_node > 1 else {}),
         "switches": topology.planes * (topology.t0_per_plane + topology.t1_per_plane),
         "links": topology.link_count,
         "paths between racks": topology.planes * topology.t1_per_plane,

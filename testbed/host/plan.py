@@ -1,11 +1,13 @@
 """Each host's part in a run: its queue pairs and their EVs, from the scenario."""
 
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import count
+from mmap import mmap
 from pathlib import Path
 
+from testbed.host.workloads.programs import Meeting
 from testbed.model.ecmp import Move, outages_of
 from testbed.model.fabric.addressing import links_of_path, nic_address
 from testbed.model.fabric.ev_set import EvChoice
@@ -15,6 +17,7 @@ from testbed.model.flows import flows_of
 from testbed.model.scenario import Scenario
 from testbed.model.transport import HashedPath
 from testbed.model.units import NS_PER_S
+from testbed.model.workload import Collective
 from testbed.mrc import EvEntry, PortAttributes
 from testbed.mrc.constants import FIRST_QPN
 
@@ -67,6 +70,7 @@ class EndpointPlan:
             The kernel's forward it with its first bit, on an idle link.
         sealed: whether data packets have an iCRC (see `testbed.mrc.wire.kinds.WireOptions`), and
             their payloads are copied into the receiver's memory.
+        meetings: where the NICs of its node wait for one another, by the numbers of its jobs.
     """
 
     scenario: Scenario
@@ -75,6 +79,7 @@ class EndpointPlan:
     raw_directory: Path
     serialised: bool
     sealed: bool
+    meetings: Mapping[int, Meeting] = field(default_factory=dict)
 
 
 def plan_endpoints(
@@ -108,10 +113,32 @@ def plan_endpoints(
                     job=job,
                 )
             )
+    meetings: dict[Node, dict[int, Meeting]] = defaultdict(dict)
+    for host, number, meeting in _meetings(scenario):
+        meetings[host][number] = meeting
+    how = raw_directory, serialised, sealed
     return {
-        host: EndpointPlan(scenario, host, tuple(host_qps), raw_directory, serialised, sealed)
+        host: EndpointPlan(scenario, host, tuple(host_qps), *how, meetings[host])
         for host, host_qps in qps.items()
     }
+
+
+def _meetings(scenario: Scenario) -> Iterator[tuple[Node, int, Meeting]]:
+    """Where the NICs of each node wait for one another, with a NIC and the number of a job.
+
+    Their processes are forked from this one, and share the memory.
+    """
+    topology = scenario.topology
+    for number, job in enumerate(scenario.job_list):
+        rails = job.workload.rails(topology) if isinstance(job.workload, Collective) else ()
+        if len(rails) < 2:  # noqa: PLR2004 - a NIC alone waits for nobody
+            continue
+        rounds = memoryview(mmap(-1, 8 * len(rails) * len(rails[0]))).cast("q")
+        look_ns = topology.propagation_rtt_ns // ENDPOINT_ROUNDS_PER_RTT
+        for node, nics in enumerate(zip(*rails, strict=True)):
+            of_node = rounds[node * len(nics) : (node + 1) * len(nics)]
+            for nic, name in enumerate(nics):
+                yield topology.host_named(name), number, Meeting(of_node, nic, look_ns)
 
 
 def _moves(scenario: Scenario, host: Node, peer: Node, lane: int) -> tuple[Move, ...]:

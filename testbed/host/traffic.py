@@ -400,5 +400,5 @@ def _parts(plan: EndpointPlan) -> Iterator[Part]:
     for number, job in enumerate(scenario.job_list):
         if number in sends or number in receives:
             ends = sends[number], receives[number]
-            program = program_of(scenario, job, plan.host.name, *ends)
+            program = program_of(scenario, job, plan.host.name, *ends, plan.meetings.get(number))
             yield Part(job.start, program, {end.flow for end in chain(*ends)})

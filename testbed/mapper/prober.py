@@ -80,8 +80,8 @@ def _probes(topology: Topology, number: int) -> list[ProbePath]:
 def _nic_probes(topology: Topology, number: int) -> Iterator[ProbePath]:
     below = topology.hosts_per_t0
     for host in topology.hosts:
-        rack, place = divmod(host.index, below)
-        peer = topology.host(rack * below + _other(place, below, number))
+        rack, place = topology.rack(host), topology.downlink(host)
+        peer = topology.host_below(rack, _other(place, below, number))
         for plane in range(topology.planes):
             t0 = topology.t0(plane, rack)
             yield ProbePath(plane, (host, t0, host))
@@ -98,11 +98,11 @@ def _fabric_probes(topology: Topology, number: int) -> Iterator[ProbePath]:
             for index in range(t1s):
                 t1 = topology.t1(plane, index)
                 # adding the T1's index has each host probe other T1s in every round
-                host = topology.host(rack * below + (number + index) % below)
+                host = topology.host_below(rack, (number + index) % below)
                 yield ProbePath(plane, (host, t0, t1, t0, host))
                 home = topology.t1(plane, _other(index, t1s, number // max(t0s - 1, 1)))
                 if t0b != t0 and home != t1:
-                    across = topology.host(rack * below + (number + index + 1) % below)
+                    across = topology.host_below(rack, (number + index + 1) % below)
                     yield ProbePath(plane, (across, t0, t1, t0b, home, t0, across))
 
 

@@ -401,6 +401,9 @@ def expectation_problems(scenario: Scenario) -> Iterator[Problem]:
     if expect.jobs and not scenario.jobs:
         found = "metrics of jobs, where there is a single workload"
         yield Problem("expect.jobs", found, _NONE, "make it one of jobs")
+    if expect.nodes and scenario.topology.nics_per_node == 1:
+        found = "metrics of nodes, each of which has one NIC"
+        yield Problem("expect.nodes", found, _NONE, "topology.nics_per_node, or expect.flows")
     for key in SCOPES:
         yield from _unknown_metrics(f"expect.{key}", key, getattr(expect, key))
     for i, job in enumerate(scenario.jobs):

@@ -7,12 +7,13 @@ arrived. They are two hosts or more. Sizes are in bytes.
 
 from collections.abc import Iterable, Sequence
 
-from testbed.model.graph import ARRIVED, COMPUTE, SEND, Graph, Operation
+from testbed.model.graph import ARRIVED, COMPUTE, NO_STREAM, SEND, Graph, Operation
 
 
 def step(graph: Graph, host: str, after: Iterable[int] = ()) -> int:
     """Add an operation of no length, such as the beginning or the end of a host's part."""
-    number = graph.add(Operation(COMPUTE, host, "", 0, counted=False))
+    operation = Operation(COMPUTE, host, "", 0, stream=NO_STREAM, counted=False)
+    number = graph.add(operation)
     for before in after:
         graph.after(number, before)
     return number

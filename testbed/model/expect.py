@@ -97,6 +97,7 @@ class Expect(Part):
     run: _Bounds = _of("run")
     messages: _Bounds = _of("messages")
     flows: _Bounds = _of("flows")
+    nodes: _Bounds = _of("nodes")
     victim: _Bounds = _of("victim")
     faults: _Bounds = _of("faults")
     run_faults: _Bounds = _of("run_faults")

@@ -25,6 +25,9 @@ begun, that the message has arrived. Of a trigger a number: that it has counted 
 ANY: Final = -1
 """In place of a sender or a tag: a receipt takes every one."""
 
+NO_STREAM: Final = -1
+NO_PART: Final = -1
+
 UNMATCHED: Final = -2
 """The tag of messages for which nobody posts a receipt."""
 
@@ -55,8 +58,10 @@ class Operation(NamedTuple):
         amount: bytes of a message (0: it has no end); ns of a computation, in real time.
         start_ns: when it begins at the earliest, in real time from the start of the workload.
         tag: what receipts are matched with messages by.
-        stream: the computations of a host with the same number follow one another.
+        stream: the computations of a host with the same number follow one another; `NO_STREAM`:
+            it waits for none.
         counted: whether it is one of those that were asked for.
+        part: the collective that begins or, if it is counted, ends with it at its host.
     """
 
     kind: int
@@ -67,6 +72,23 @@ class Operation(NamedTuple):
     tag: int = UNMATCHED
     stream: int = 0
     counted: bool = True
+    part: int = NO_PART
+
+
+class Collective(NamedTuple):
+    """An operation of several hosts, which other operations of the graph make up.
+
+    Attributes:
+        name: what it is called in the records of a run.
+        size: bytes of each host's buffer.
+        hosts: how many take part.
+        begin: the operation with which the first of them begins.
+    """
+
+    name: str
+    size: int
+    hosts: int
+    begin: int
 
 
 class Graph:
@@ -76,11 +98,13 @@ class Graph:
         names: what each kind of operation is called in the records of a run; others are not
             recorded.
         hosts: the hosts, in order of first mention.
+        collectives: by the number that their parts name.
     """
 
     def __init__(self, names: Mapping[int, str]) -> None:
         self.names = dict(names)
         self.hosts: list[str] = []
+        self.collectives: list[Collective] = []
         self._number: dict[str, int] = {"": ANY}
         self._columns = tuple(array("q") for _ in Operation._fields)
         self._last = array("q")  # by operation: its last edge
@@ -95,19 +119,19 @@ class Graph:
         return hash((len(self), *self.hosts))
 
     def _parts(self) -> tuple[object, ...]:
-        return self.names, self.hosts, self._columns, self._last, self._edges, self._announced
+        shared = self.names, self.hosts, self.collectives
+        return *shared, self._columns, self._last, self._edges, self._announced
 
     def __len__(self) -> int:
         return len(self._last)
 
     def __getitem__(self, number: int) -> Operation:
-        kind, host, peer, amount, start_ns, tag, stream, counted = (
+        kind, host, peer, amount, start_ns, tag, stream, counted, part = (
             column[number] for column in self._columns
         )
         to = "" if peer == ANY else self.hosts[peer]
-        return Operation(
-            kind, self.hosts[host], to, amount, start_ns, tag, stream, counted=bool(counted)
-        )
+        asked = bool(counted)
+        return Operation(kind, self.hosts[host], to, amount, start_ns, tag, stream, asked, part)
 
     def __iter__(self) -> Iterator[Operation]:
         return (self[number] for number in range(len(self)))
@@ -189,7 +213,7 @@ class Graph:
 
     def pairs(self, *, counted: bool = False) -> tuple[tuple[str, str], ...]:
         """Who sends to whom, each pair once, in order of first mention; or more than signals."""
-        kinds, hosts, peers, *_, asked_for = self._columns
+        kinds, hosts, peers, *_, asked_for, _ = self._columns
         sent = (
             (a, b)
             for kind, a, b, asked in zip(kinds, hosts, peers, asked_for, strict=True)
@@ -200,11 +224,17 @@ class Graph:
     def planned(self) -> dict[str, list[int]]:
         """The bytes of each operation that is counted and ends, by what its kind is called."""
         planned: dict[str, list[int]] = defaultdict(list)
-        kinds, _, _, amounts, *_, counted = self._columns
-        for kind, amount, is_counted in zip(kinds, amounts, counted, strict=True):
-            if is_counted and kind in self.names and (amount or kind != SEND):
+        kinds, _, _, amounts, *_, counted, parts = self._columns
+        for kind, amount, is_counted, part in zip(kinds, amounts, counted, parts, strict=True):
+            if is_counted and part == NO_PART and kind in self.names and (amount or kind != SEND):
                 planned[self.names[kind]].append(0 if kind == COMPUTE else amount)
+        for collective in self.collectives:
+            planned[collective.name].append(collective.size)
         return dict(planned)
+
+    def hosts_of(self, name: str) -> int:
+        """How many hosts take part in an operation of a name, at most."""
+        return max((each.hosts for each in self.collectives if each.name == name), default=1)
 
     @property
     def longest_bytes(self) -> int:
@@ -218,11 +248,11 @@ class Graph:
 
         Receipts from any sender or of any tag depend on times; if there are some, none is named.
         """
-        kinds, _, peers, _, _, tags, *_ = self._columns
+        kinds, hosts, peers, amounts, _, tags, *_ = self._columns
         ends = zip(kinds, peers, tags, strict=True)
         if any(kind == RECEIVE and ANY in (peer, tag) for kind, peer, tag in ends):
             return []
-        done = _Walk(self).done()
+        done = _Walk(self, kinds, hosts, peers, amounts, tags).done()
         return [i for i, kind in enumerate(kinds) if not done[i] and kind != TRIGGER]
 
     def packed(self) -> str:
@@ -232,6 +262,7 @@ class Graph:
         head = {
             "names": [self.names.get(kind, "") for kind in _KINDS],
             "hosts": self.hosts,
+            "collectives": self.collectives,
             "lengths": [len(self), len(self._edges[0])],
         }
         return f"{json.dumps(head)}\n{b64encode(zlib.compress(data)).decode('ascii')}"
@@ -248,6 +279,8 @@ class Graph:
             head = json.loads(first)
             graph = cls({kind: str(name) for kind, name in enumerate(head["names"]) if name})
             operations, edges = head["lengths"]
+            for name, *numbers in head["collectives"]:
+                graph.collectives.append(Collective(str(name), *map(int, numbers)))
             graph._fill(head["hosts"], operations, edges, b64decode(rest))
         except (KeyError, TypeError, ValueError, zlib.error) as error:
             raise ValueError("operations that the testbed has recorded") from error
@@ -268,9 +301,10 @@ class Graph:
             column.frombytes(data[at : at + size])
             at += size
         self.name_hosts(map(str, hosts))
-        kind, host, peer, amount, *_ = self._columns
+        kind, host, peer, amount, *_, part = self._columns
         before, _, previous = self._edges
         bounds = (
+            (part, NO_PART, len(self.collectives)),
             *((kind, 0, len(_KINDS)), (host, 0, len(self.hosts)), (peer, ANY, len(self.hosts))),
             *((amount, 0, MAX_AMOUNT + 1), (before, 0, operations)),
             *((self._last, _NONE, edges), (previous, _NONE, edges)),
@@ -285,8 +319,18 @@ class Graph:
 class _Walk:
     """What of a graph can happen, in any order that waits for nothing else."""
 
-    def __init__(self, graph: Graph) -> None:
-        self._operations = graph
+    def __init__(
+        self,
+        graph: Graph,
+        kinds: Sequence[int],
+        hosts: Sequence[int],
+        peers: Sequence[int],
+        amounts: Sequence[int],
+        tags: Sequence[int],
+    ) -> None:
+        """Begin at the beginning; the columns are those of the graph."""
+        self._kinds, self._hosts, self._peers = kinds, hosts, peers
+        self._amounts, self._tags = amounts, tags
         self._followers: dict[Event, list[int]] = defaultdict(list)
         self._left = array("q", bytes(8 * len(graph)))
         for number in range(len(graph)):
@@ -294,8 +338,8 @@ class _Walk:
                 self._followers[event].append(number)
                 self._left[number] += 1
         self._counted: Counter[int] = Counter()
-        self._arrived: Counter[tuple[str, str, int]] = Counter()
-        self._posted: dict[tuple[str, str, int], deque[int]] = defaultdict(deque)
+        self._arrived: Counter[tuple[int, int, int]] = Counter()
+        self._posted: dict[tuple[int, int, int], deque[int]] = defaultdict(deque)
         self._done = bytearray(len(graph))
 
     def done(self) -> bytearray:
@@ -305,7 +349,7 @@ class _Walk:
             events = [*self._begin(ready.pop())]
             while events:
                 for number in self._followers.pop(events.pop(), ()):
-                    if self._operations[number].kind == TRIGGER:
+                    if self._kinds[number] == TRIGGER:
                         self._counted[number] += 1
                         events.append((number, self._counted[number]))
                         continue
@@ -316,15 +360,15 @@ class _Walk:
 
     def _begin(self, number: int) -> Iterator[Event]:
         """What happens when an operation begins."""
-        operation = self._operations[number]
-        kind, host, peer, amount, _, tag, *_ = operation
+        kind, host, peer = self._kinds[number], self._hosts[number], self._peers[number]
+        tag = self._tags[number]
         yield number, BEGUN
         key = (peer, host, tag) if kind == RECEIVE else (host, peer, tag)
         if kind == RECEIVE:
             self._posted[key].append(number)
         else:
             self._done[number] = 1
-            if kind == COMPUTE or amount:
+            if kind == COMPUTE or self._amounts[number]:
                 yield number, DONE
                 yield number, ARRIVED
             self._arrived[key] += kind == SEND and tag != UNMATCHED

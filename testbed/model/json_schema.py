@@ -60,7 +60,7 @@ def scenario_schema() -> dict[str, Any]:
         "description": matrix.pop("description"),
         "anyOf": [{"type": "string"}, matrix],
     }
-    for part in ("Goal",):
+    for part in ("Goal", "Chakra"):
         del schema["$defs"][part]["properties"]["operations"]
         schema["$defs"][part]["required"].remove("operations")
     for part, scopes in (("Expect", {key: key for key in SCOPES}), ("JobExpect", JOB_SCOPES)):

@@ -18,7 +18,15 @@ from testbed.model.own_code import OwnCode, recorded_code
 from testbed.model.part import Part
 from testbed.model.transport import Mrc, Transport
 from testbed.model.units import RealTime, RunTime, parse_duration
-from testbed.model.workload import Connections, Graphed, Program, Training, Workload, members
+from testbed.model.workload import (
+    Connections,
+    Graphed,
+    Program,
+    Training,
+    Workload,
+    members,
+    outstanding,
+)
 
 MAX_JOBS = 1_000
 """Most jobs of a scenario. Ours."""
@@ -271,7 +279,7 @@ class Scenario(Part):
     @property
     def depth(self) -> int:
         """The most messages that any flow has outstanding."""
-        return max(workload.depth for workload in self.workloads.values())
+        return max(outstanding(workload, self.topology) for workload in self.workloads.values())
 
     @property
     def remap_delay_ns(self) -> int:

@@ -50,7 +50,12 @@ def _message_size(size: int) -> int:
 
 
 MessageSize = Annotated[Size, AfterValidator(_message_size), Field(description="size of one WRITE")]
-Depth = Annotated[int, Field(ge=1, le=64, strict=True, description="WRITEs outstanding per flow")]
+MAX_DEPTH = 64
+"""Most messages that a flow has outstanding. Ours."""
+
+Depth = Annotated[
+    int, Field(ge=1, le=MAX_DEPTH, strict=True, description="WRITEs outstanding per flow")
+]
 Members = Annotated[
     tuple[str, ...],
     Field(min_length=2, description="the hosts that take part, in order; default: all"),
@@ -192,20 +197,39 @@ class Incast(BackToBack):
 
 
 class InStep(Part):
-    """A collective: hosts that have a buffer each and wait for one another, in a ring."""
+    """A collective: hosts that have a buffer each and wait for one another, in a ring.
+
+    Of nodes with several NICs each NIC is a rank, and the ranks of a node are neighbours in the
+    ring. What they send each other takes no link of the fabric and no time. There is a ring for
+    each rail, with its share of the buffer: it enters and leaves every node by the NIC of its rail.
+    So NCCL does it (NCCL_CROSS_NIC; `ncclTopoSearchRecGpu` in its src/graph/search.cc).
+    """
 
     kind: str
     hosts: Members | None = None
     size: BufferSize = _ONE_MIB
 
     def problems(self, topology: Topology) -> Iterator[Problem]:
-        """Hosts that do not exist, a second time or too few."""
-        return _member_problems(topology, self.hosts)
+        """Hosts that do not exist, a second time or too few, or nodes with different NICs."""
+        problems = [*_member_problems(topology, self.hosts)]
+        yield from problems or _node_problems(topology, self.hosts)
+
+    def rails(self, topology: Topology) -> tuple[tuple[str, ...], ...]:
+        """The hosts that send, rail by rail: one NIC of each node, in the order of the ring."""
+        names = members(self.hosts, topology)
+        if topology.nics_per_node == 1:
+            return (names,)
+        nodes = _by_node(topology, names)
+        nics = sorted(next(iter(nodes.values())))
+        return tuple(tuple(has[nic] for has in nodes.values() if nic in has) for nic in nics)
 
     def directions(self, topology: Topology) -> tuple[tuple[str, str], ...]:
-        """Around the ring."""
-        hosts = members(self.hosts, topology)
-        return tuple(zip(hosts, (*hosts[1:], hosts[0]), strict=True))
+        """Around the ring of each rail."""
+        return tuple(
+            pair
+            for hosts in self.rails(topology)
+            for pair in zip(hosts, (*hosts[1:], hosts[0]), strict=True)
+        )
 
     @property
     def operation(self) -> str:
@@ -224,13 +248,16 @@ class InStep(Part):
         """A host's buffer as it is sent: `size`, rounded up to whole messages."""
         return self.longest_bytes(topology, lanes) * self.parts(topology) * lanes
 
-    def outgoing_bytes(self, topology: Topology, lanes: int) -> float:
-        """What a host sends in one operation."""
-        factor = BUS_FACTORS.get(self.kind, BUS_FACTORS["allreduce"])  # training reduces as well
-        return self.sent_bytes(topology, lanes) * factor(len(members(self.hosts, topology)))
+    def outgoing_bytes(self, topology: Topology, lanes: int) -> int:
+        """What a host sends into the fabric in one operation."""
+        return self.longest_bytes(topology, lanes) * self.messages(topology) * lanes
 
     def parts(self, _topology: Topology) -> int:
         """The number of parts in which a host sends its buffer."""
+        return 1
+
+    def messages(self, _topology: Topology) -> int:
+        """The number of messages that a host sends on each of its lanes in one operation."""
         return 1
 
     @property
@@ -240,9 +267,17 @@ class InStep(Part):
 
 
 class SendRecv(InStep):
-    """Each host sends its buffer to the next and receives another's, again and again (NCCL)."""
+    """Each host sends its buffer to the next and receives another's, again and again (NCCL).
+
+    Of nodes with several NICs only the last rank has its next one in another node: the first rank
+    there. NCCL sends on the rail of the receiver (PXN, NCCL_P2P_PXN_LEVEL).
+    """
 
     kind: Literal["sendrecv"] = "sendrecv"
+
+    def rails(self, topology: Topology) -> tuple[tuple[str, ...], ...]:
+        """The first one only."""
+        return super().rails(topology)[:1]
 
 
 class _Reducing(InStep):
@@ -256,8 +291,13 @@ class _Reducing(InStep):
         return 2 * self.slices
 
     def parts(self, topology: Topology) -> int:
-        """The slices of all chunks; the buffer has as many chunks as there are hosts."""
-        return member_count(self.hosts, topology) * self.slices
+        """The slices of all chunks of all rails; a ring has as many chunks as there are hosts."""
+        hosts = member_count(self.hosts, topology)
+        return hosts * rail_count(self.hosts, topology) * self.slices
+
+    def messages(self, topology: Topology) -> int:
+        """The slices of all chunks, twice around the ring less one hop each time."""
+        return 2 * (member_count(self.hosts, topology) - 1) * self.slices
 
 
 class AllReduce(_Reducing):
@@ -267,27 +307,35 @@ class AllReduce(_Reducing):
 
 
 class AllToAll(InStep):
-    """Each host sends a part of its buffer to each other host, again and again."""
+    """Each host sends a part of its buffer to each other host, again and again.
+
+    Of nodes with several NICs a part goes to the NIC of the receiver's rail within the sender's
+    node, and from there to the receiver, in one message with those of the other ranks of the node
+    (PXN, NCCL 2.12).
+    """
 
     kind: Literal["alltoall"] = "alltoall"
 
     def directions(self, topology: Topology) -> tuple[tuple[str, str], ...]:
-        """All pairs; each host begins with its successor, so that all begin with different ones."""
-        hosts = members(self.hosts, topology)
+        """All pairs of a rail; each host begins with its successor, so all with different ones."""
         return tuple(
             (host, hosts[(i + step) % len(hosts)])
+            for hosts in self.rails(topology)
             for i, host in enumerate(hosts)
             for step in range(1, len(hosts))
         )
 
     def direction_count(self, topology: Topology) -> int:
-        """One for each pair of hosts, each way."""
-        count = member_count(self.hosts, topology)
-        return count * (count - 1)
+        """One for each pair of hosts of a rail, each way."""
+        return member_count(self.hosts, topology) * self.messages(topology)
 
     def parts(self, topology: Topology) -> int:
-        """One for each host."""
-        return member_count(self.hosts, topology)
+        """One for each node."""
+        return member_count(self.hosts, topology) // rail_count(self.hosts, topology)
+
+    def messages(self, topology: Topology) -> int:
+        """One to each other node."""
+        return self.parts(topology) - 1
 
 
 class Training(_Reducing):
@@ -304,7 +352,7 @@ class Training(_Reducing):
         return "step"
 
     def directions(self, topology: Topology) -> tuple[tuple[str, str], ...]:
-        """Around the ring, and for the barrier to the first host and back."""
+        """Around the rings, and for the barrier to the first host of each rail and back."""
         return tuple(dict.fromkeys((*super().directions(topology), *self._barrier(topology))))
 
     def direction_count(self, topology: Topology) -> int:
@@ -316,8 +364,12 @@ class Training(_Reducing):
         return frozenset(self._barrier(topology)) - {*super().directions(topology)}
 
     def _barrier(self, topology: Topology) -> tuple[tuple[str, str], ...]:
-        first, *others = members(self.hosts, topology)
-        return tuple(pair for other in others for pair in ((other, first), (first, other)))
+        return tuple(
+            pair
+            for first, *others in self.rails(topology)
+            for other in others
+            for pair in ((other, first), (first, other))
+        )
 
 
 MAX_TRANSFER = MAX_AMOUNT
@@ -592,7 +644,10 @@ class FromFile(Graphed):
     """What the ranks of a program do, as a file of a tool says; a rank is a host."""
 
     hosts: Members | None = None
-    file: str = Field(min_length=1, description="the file, relative to the scenario")
+    file: str = Field(
+        min_length=1,
+        description="the file, relative to the scenario; of traces what is before .0.et",
+    )
     operations: Annotated[
         Graph, PlainValidator(_as_graph), PlainSerializer(Graph.packed), WithJsonSchema({})
     ] = Field(description="what the file has, in the record of a run")
@@ -625,6 +680,25 @@ class Goal(FromFile):
     def unit_ns(self) -> float:
         """How long a computation of 1 takes, in real ns."""
         return self.calc_unit
+
+
+class Chakra(FromFile):
+    """Chakra execution traces, a file for each rank."""
+
+    operation: ClassVar[str] = "send"
+
+    kind: Literal["chakra"] = "chakra"
+    groups: str | None = Field(
+        default=None, min_length=1, description="the file of groups, as ASTRA-sim reads one"
+    )
+    duration_scale: float = Field(
+        default=1.0, gt=0, le=1e6, description="what durations of nodes are multiplied by"
+    )
+
+    @property
+    def unit_ns(self) -> float:
+        """The scale: durations are in ns."""
+        return self.duration_scale
 
 
 def _variable(value: object) -> object:
@@ -717,6 +791,7 @@ Workload = Annotated[
     | Training
     | Connections
     | Goal
+    | Chakra
     | Program,
     ByKind(),
 ]
@@ -726,12 +801,62 @@ def members(hosts: tuple[str, ...] | None, topology: Topology) -> tuple[str, ...
     """The hosts that take part: those named, or all hosts of the fabric."""
     if hosts is not None:
         return hosts
-    return tuple(f"h{i}" for i in range(topology.t0_per_plane * topology.hosts_per_t0))
+    return tuple(f"h{i}" for i in range(topology.host_count))
 
 
 def member_count(hosts: tuple[str, ...] | None, topology: Topology) -> int:
     """How many hosts take part."""
-    return topology.t0_per_plane * topology.hosts_per_t0 if hosts is None else len(hosts)
+    return topology.host_count if hosts is None else len(hosts)
+
+
+def rail_count(hosts: tuple[str, ...] | None, topology: Topology) -> int:
+    """How many NICs of each node take part."""
+    if hosts is None or topology.nics_per_node == 1:
+        return topology.nics_per_node
+    return len({nic for nics in _by_node(topology, hosts).values() for nic in nics})
+
+
+def outstanding(workload: Workload, topology: Topology) -> int:
+    """The most messages that a flow of a workload has outstanding: `depth`, of a ring on each rail.
+
+    A chunk is smaller by the number of rails, and a node may be ahead by as many more.
+    """
+    if not isinstance(workload, _Reducing):
+        return workload.depth
+    return min(workload.depth * rail_count(workload.hosts, topology), MAX_DEPTH)
+
+
+def _by_node(topology: Topology, names: tuple[str, ...]) -> dict[int, dict[int, str]]:
+    """Hosts by their nodes, in the order of the nodes' first hosts, and by their rails.
+
+    The names may be wrong: checks list flows before they are known to be right.
+    """
+    nodes: dict[int, dict[int, str]] = {}
+    for name in names:
+        number = name.removeprefix("h")
+        host = topology.host(int(number) if number.isascii() and number.isdecimal() else 0)
+        node, nic = topology.node_of(host)
+        nodes.setdefault(node, {})[nic] = name
+    return nodes
+
+
+def _node_problems(topology: Topology, hosts: tuple[str, ...] | None) -> Iterator[Problem]:
+    """A group with a single node, or with different NICs of its nodes."""
+    if topology.nics_per_node == 1:
+        return
+    nodes = _by_node(topology, members(hosts, topology))
+    first, *others = nodes
+    if not others:
+        where = "workload" if hosts is None else "workload.hosts"
+        expected = "hosts of two nodes or more: what stays within a node does not use the fabric"
+        yield Problem(where, f"NICs of n{first} only", expected)
+    for node in others:
+        if nodes[node].keys() != nodes[first].keys():
+            same = ", ".join(topology.nics(node)[nic].name for nic in sorted(nodes[first]))
+            expected = f"the same NICs of each node: {same} of n{node}, as of n{first}"
+            found = f"{', '.join(nodes[node].values())} of n{node}"
+            yield Problem("workload.hosts", found, expected)
+            return
 
 
 def _member_problems(topology: Topology, hosts: tuple[str, ...] | None) -> Iterator[Problem]:

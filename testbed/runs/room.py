@@ -37,7 +37,7 @@ _SHRINKABLE = ("hosts_per_t0", "t1_per_plane", "planes", "t0_per_plane")
 
 def fabric_bytes(topology: Topology) -> int:
     """Kernel memory that a fabric takes."""
-    hosts = topology.t0_per_plane * topology.hosts_per_t0
+    hosts = topology.host_count
     switches = topology.planes * (topology.t0_per_plane + topology.t1_per_plane)
     return (hosts + switches) * NODE_BYTES + topology.link_count * LINK_BYTES
 

@@ -327,6 +327,32 @@ def test_the_right_file_is_right(call: Call) -> None:
             ["bad.yaml:2: topology: expected a bandwidth-delay product of 8 packets or more"],
         ),
         (
+            "clos-4plane",
+            "{base: clos-4plane, nics_per_node: 3}",
+            [
+                "bad.yaml:2: topology.hosts_per_t0: expected a multiple of nics_per_node (3), ",
+                "remedy: 6, or rails: true",
+            ],
+        ),
+        (
+            "clos-4plane",
+            "{base: clos-4plane, rails: true}",
+            [
+                "bad.yaml:2: topology.rails: found true, expected false where a node has one NIC",
+                "remedy: set nics_per_node",
+            ],
+        ),
+        (
+            "p0_t0_0--p0_t1_1",
+            "n8",
+            ["timeline[0].target: found n8, expected a link of clos-4plane", "a node (n0)"],
+        ),
+        (
+            "name: x",
+            "name: x\nexpect: {nodes: {packets_lost: 0}}",
+            ["expect.nodes: found metrics of nodes, each of which has one NIC, expected no such"],
+        ),
+        (
             "h4",
             "h44",
             ["workload.pairs[0][1]: found h44, expected a host of clos-4plane: h0 to h7"],

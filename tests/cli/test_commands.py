@@ -139,6 +139,31 @@ def test_paths_below_one_t0(call: Call) -> None:
     assert found[2]["links"] == ["h0--p2_t0_0", "h3--p2_t0_0"]
 
 
+def test_paths_between_nodes_are_those_of_each_rail(call: Call) -> None:
+    found = json.loads(call("paths", "clos-rails", "n0", "n2", "--json").out)
+    ends = [(one["src"], one["dst"], one["path"]) for one in found]
+    assert ends == [(f"h{k}", f"h{8 + k}", f"p{plane}") for k in range(4) for plane in range(2)]
+    assert found[3]["links"] == ["h1--p1_t0_1", "h9--p1_t0_1"]
+    plain = call("paths", "clos-rails", "n0", "n2").out
+    assert re.search(r"^h1 +h9 +p1 +0x00010000 ", plain, re.MULTILINE)
+    across = json.loads(call("paths", "clos-rails", "h0", "h5", "--json").out)
+    assert [one["path"] for one in across] == ["p0/t1_0", "p1/t1_0", "p0/t1_1", "p1/t1_1"]
+    assert "SRC: found n4, expected a host" in call("paths", "clos-rails", "n4", "n0").err
+
+
+def test_rails_are_not_exported_to_htsim_which_has_none(call: Call) -> None:
+    refused = call("topo", "clos-rails", "--export", "htsim", "new")
+    assert refused.status == 2
+    assert "--export: found htsim, expected another form" in refused.err
+    assert not Path("new").exists()
+    assert call("topo", "clos-rails", "--export", "linux", "new").status == 0
+
+
+def test_a_topology_with_nodes_says_how_many(call: Call) -> None:
+    facts = json.loads(call("validate", "clos-rails", "--json").out)["facts"]
+    assert facts["nodes"] == "4 of 4 NICs, NIC k of all below the same T0s"
+
+
 def test_the_schemas_in_docs_are_up_to_date(call: Call) -> None:
     assert call("schema", "--directory", "new").status == 0
     for name in ("topology", "scenario", "summary"):

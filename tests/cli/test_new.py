@@ -36,6 +36,17 @@ def test_a_scenario_holds_what_it_expects(call: Call) -> None:
     assert called.status == 0, called.out + called.err
 
 
+@pytest.mark.simulated
+def test_a_study_has_its_table_and_figure(call: Call) -> None:
+    assert call("new", "study", "of_mine").status == 0
+    file = Path("of_mine.yaml")
+    file.write_text(file.read_text().replace("60 RTT", "12 RTT").replace("20 RTT", "4 RTT"))
+    file.write_text(file.read_text().replace("seeds: 6", "seeds: 2"))
+    called = call("study", "./of_mine.yaml")
+    assert called.status == 0, called.err
+    assert len([*Path("results/study-of_mine/figures").glob("*.pdf")]) >= 2
+
+
 @pytest.mark.parametrize("name", ["Mine", "my-own", "class", "1st", "../out", "a" * 41])
 def test_a_name_that_is_no_module_is_refused(call: Call, name: str) -> None:
     called = call("new", "selector", name)

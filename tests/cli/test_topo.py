@@ -30,8 +30,28 @@ def test_the_text_picture(call: Call) -> None:
     )
 
 
+def test_the_text_picture_says_where_the_nics_of_nodes_are(call: Call) -> None:
+    text = call("topo", "clos-rails").out
+    assert "\nhosts   h0 h4 .. h12  below p*_t0_0, rail 0\n" in text
+    assert "\nhosts   h3 h7 .. h15  below p*_t0_3, rail 3\n" in text
+    assert text.endswith("NIC k of all below the same T0s; n0 is h0 .. h3.\n")
+
+
+@pytest.mark.parametrize("name", ["dot", "mmd", "svg"])
+def test_pictures_draw_nodes_around_their_hosts(call: Call, name: str) -> None:
+    assert call("topo", "clos-rails", "-o", f"x.{name}").status == 0
+    picture = Path(f"x.{name}").read_text()
+    for node in range(4):
+        inside = [f"h{host}" for host in range(4 * node, 4 * node + 4)]
+        assert {
+            "dot": f'subgraph cluster_n{node} {{ label="n{node}"; {"; ".join(inside)} }}',
+            "mmd": f'  subgraph n{node}["n{node}"]\n    ' + "\n    ".join(inside) + "\n  end\n",
+            "svg": f">n{node}</text>",
+        }[name] in picture
+
+
 @pytest.mark.parametrize("kind", ["dot", "mmd"])
-@pytest.mark.parametrize("name", ["clos-tiny", "clos-4plane", "clos-1plane"])
+@pytest.mark.parametrize("name", ["clos-tiny", "clos-4plane", "clos-1plane", "clos-rails"])
 def test_graphs_have_every_link_once(call: Call, name: str, kind: str) -> None:
     called = call("topo", name, "-o", f"x.{kind}")
     assert (called.status, called.out) == (0, f"wrote x.{kind}\n")
@@ -43,7 +63,7 @@ def test_graphs_have_every_link_once(call: Call, name: str, kind: str) -> None:
     }
 
 
-@pytest.mark.parametrize("name", ["clos-tiny", "clos-4plane", "clos-16host"])
+@pytest.mark.parametrize("name", ["clos-tiny", "clos-4plane", "clos-16host", "clos-rails"])
 def test_pictures_name_every_node_and_are_the_same_each_time(call: Call, name: str) -> None:
     topology = load_topology(name)
     written = []

@@ -8,6 +8,8 @@ import pytest
 
 from testbed.live.page import PAGE, exported
 from testbed.live.stream.recorded import recorded_stream
+from testbed.model.files.scenarios import load_scenario
+from testbed.runs.making import simulate_into
 from tests.live.browser import Page, expect, needs_browser, opened
 
 pytestmark = [needs_browser, pytest.mark.programs]
@@ -119,6 +121,33 @@ def test_packets_move_and_lost_ones_stay(failure: Path, tmp_path: Path) -> None:
             expect(flying).not_to_have_count(0)
             page.wait_for_function(_OTHER_PLACES, arg=places)  # fails if they stay
             places = flying.evaluate_all(_PLACES)
+
+
+NODES = """
+name: nodes
+topology: {base: clos-rails, planes: 1, nics_per_node: 2}
+duration: 8 RTT
+workload: {kind: allreduce, hosts: [h2, h4], size: 64 KiB}
+timeline:
+  - {kind: cut, target: n1, at: 2 RTT, for: 2 RTT}
+"""
+
+
+def test_nodes_are_around_their_hosts_and_can_be_chosen(tmp_path: Path) -> None:
+    scenario, run = tmp_path / "nodes.yaml", tmp_path / "run"
+    scenario.write_text(NODES)
+    run.mkdir()
+    simulate_into(run, load_scenario(str(scenario)))
+    file = tmp_path / "page.html"
+    file.write_text(exported(recorded_stream(run), "nodes"), encoding="utf-8")
+    with opened(file.as_uri(), offline=True) as page:
+        expect(page.locator(".band.machine")).to_have_count(8)
+        node = page.locator(".band.machine[data-name='n1']")
+        expect(node).to_have_attribute("aria-label", "node n1")
+        node.locator("text").click()
+        expect(page.locator("#detail h3")).to_have_text("n1")
+        rows = page.locator("#detail tbody tr td:first-child")
+        expect(rows).to_have_text(["h2 → p0_t0_0", "p0_t0_0 → h2", "h3 → p0_t0_1", "p0_t0_1 → h3"])
 
 
 @pytest.mark.parametrize("width", [390, 1280, 1920])

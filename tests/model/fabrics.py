@@ -11,15 +11,19 @@ REAL = Topology(name="real", planes=8, t0_per_plane=512, t1_per_plane=256, hosts
 ODD = Topology(name="odd", planes=3, t0_per_plane=3, t1_per_plane=5, hosts_per_t0=2)
 
 
-def topologies() -> st.SearchStrategy[Topology]:
-    """Fabrics small enough to be looked at as a whole, odd counts among them."""
-    return st.builds(
-        Topology,
-        name=st.just("drawn"),
-        planes=st.integers(1, 8),
-        t0_per_plane=st.integers(1, 4),
-        t1_per_plane=st.integers(1, 7),
-        hosts_per_t0=st.integers(1, 3),
+@st.composite
+def topologies(draw: st.DrawFn, nics: st.SearchStrategy[int] | None = None) -> Topology:
+    """Fabrics small enough to be looked at as a whole: odd counts, nodes of several NICs, rails."""
+    per_node = draw(st.sampled_from((1, 1, 2, 3)) if nics is None else nics)
+    rails = per_node > 1 and draw(st.booleans())
+    return Topology(
+        name="drawn",
+        planes=draw(st.integers(1, 8)),
+        t0_per_plane=per_node * draw(st.integers(1, 2)) if rails else draw(st.integers(1, 4)),
+        t1_per_plane=draw(st.integers(1, 7)),
+        hosts_per_t0=draw(st.integers(1, 3)) if rails or per_node == 1 else per_node,
+        nics_per_node=per_node,
+        rails=rails,
     )
 
 
@@ -29,5 +33,5 @@ def host_pairs(
 ) -> tuple[Topology, Node, Node]:
     """A fabric and two hosts of it, perhaps the same."""
     topology = draw(fabrics)
-    hosts = st.integers(0, topology.t0_per_plane * topology.hosts_per_t0 - 1)
+    hosts = st.integers(0, topology.host_count - 1)
     return topology, topology.host(draw(hosts)), topology.host(draw(hosts))

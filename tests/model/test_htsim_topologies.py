@@ -143,7 +143,7 @@ def without(word: str, text: str = LEAF_SPINE) -> str:
         (without("Tiers"), "fabric.topo: expected a line Tiers in the header"),
         ("Radix_Up 8\n", "fabric.topo:1: found Radix_Up 8, expected Radix_Up below a line Tier"),
         ("", "fabric.topo: expected a line Tiers in the header"),
-        ("Nodes 1\n" * 100_000, "fabric.topo: found a larger file, expected 65,536 bytes at most"),
+        ("Nodes 1\n" * 100_000, "fabric.topo:2: found Nodes 1, expected one line Nodes"),
         ("\0\x01\x02", "fabric.topo:1: found"),
     ],
 )

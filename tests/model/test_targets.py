@@ -6,7 +6,14 @@ from hypothesis import given
 from testbed.model.fabric.names import directions_of, link_of
 from testbed.model.fabric.nodes import Tier
 from testbed.model.fabric.topology import Topology
-from testbed.model.faults.targets import GROUPS, choose_targets, expand_groups, target_directions
+from testbed.model.faults.targets import (
+    GROUPS,
+    choose_targets,
+    expand_groups,
+    hosts_meant,
+    most_directions,
+    target_directions,
+)
 
 from .fabrics import REAL, topologies
 
@@ -43,7 +50,22 @@ def test_groups_are_every_one_of_a_kind(topology: Topology) -> None:
         node.tier for node in map(topology.nodes.__getitem__, expand_groups(topology, ("t0",)))
     }
     assert tiers == {Tier.T0}
-    assert set(GROUPS) == {"links", "ports", "t0", "t1", "planes", "hosts"}
+    assert set(GROUPS) == {"links", "ports", "t0", "t1", "planes", "hosts", "nodes"}
+
+
+@given(topologies())
+def test_a_node_is_all_its_nics_and_every_nic_is_of_one(topology: Topology) -> None:
+    names = expand_groups(topology, ("nodes",))
+    assert list(names) == [f"n{node}" for node in range(topology.node_count)]
+    assert hosts_meant(topology, names) == expand_groups(topology, ("hosts",))
+    for name in names:
+        hosts = hosts_meant(topology, (name,))
+        assert len(hosts) == topology.nics_per_node
+        links = [d for host in hosts for d in target_directions(topology, host) or ()]
+        assert target_directions(topology, name) == tuple(links)
+        assert 2 * len(links) >= most_directions(topology, (name,), None) >= len(links)
+    assert target_directions(topology, f"n{topology.node_count}") is None
+    assert most_directions(topology, ("nodes",), None) == 2 * topology.planes * topology.host_count
 
 
 @pytest.mark.parametrize(
@@ -67,6 +89,8 @@ def test_a_transceiver_is_neighbouring_ports(name: str, links: tuple[str, ...]) 
         "p0_t0_0-u0..3",
         "p0_t0_2",
         "p00",
+        "n4",
+        "n00",
         "",
         "h0>h1",
         "p0_t0_0>",

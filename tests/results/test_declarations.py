@@ -152,7 +152,7 @@ def test_the_schema_is_that_of_what_is_written(tmp_path: Path) -> None:
     written = json.loads((tmp_path / "run" / "summary.json").read_text())
     schema = summary_schema()
     assert set(written) == set(schema["required"])
-    assert set(schema["properties"]) == set(written) | {"jobs"}  # of several
+    assert set(schema["properties"]) == set(written) | {"jobs", "nodes"}  # of several
     for key, group in (("flows", "FlowSummary"), ("faults", "FaultSummary")):
         assert set(written[key][0]) == set(schema["$defs"][group]["properties"])
 

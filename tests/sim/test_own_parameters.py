@@ -17,6 +17,7 @@ from testbed.model.scenario import Scenario
 from testbed.mrc import EvInfo
 from testbed.runs.job import as_recorded, identity
 from testbed.sim import Simulation, simulate
+from testbed.studies.study.inputs import inputs_of
 
 BASE = "name: mine\ntopology: clos-tiny\nduration: 20 RTT\nworkload: {kind: permutation}\n"
 
@@ -229,6 +230,16 @@ def test_an_error_in_such_a_module_names_its_line(here: Path, apart: bool) -> No
         _selector(_with_modules(None), apart=apart).pick(0, 0, None)
     assert "mine.py:7: Mine.pick: found ZeroDivisionError" in str(caught.value)
     assert "(near.py:3)" in str(caught.value)
+
+
+def test_such_modules_are_among_the_inputs_of_a_study(here: Path) -> None:
+    _with_modules(5)
+    (here / "study.yaml").write_text(
+        "name: s\nscenarios: {a: healthy}\nmetrics: [flows.run_fraction]\n"
+        "cases: {a: {transport.spray: {class: ./mine.py:Mine}}}\n"
+    )
+    kept = {place.name for place in inputs_of(here / "study.yaml", portable=True).contents}
+    assert kept == {"study.yaml", "mine.py", "near.py", "further.py"}
 
 
 def test_such_a_module_that_is_no_python_is_refused(here: Path) -> None:

@@ -3,10 +3,13 @@
 from collections import Counter, defaultdict
 from heapq import heappop, heappush
 from itertools import count
+from pathlib import Path
 from random import Random
 from typing import Any
 
+from testbed.host.plan import plan_endpoints
 from testbed.host.workloads.programs import FlowEnd, Operation, Post, Program, program_of
+from testbed.model.fabric.topology import Topology
 from testbed.model.files.topologies import load_topology
 from testbed.model.flows import flows_of
 from testbed.model.scenario import Scenario
@@ -24,12 +27,19 @@ class Crew:
         finished: the operations of every host.
     """
 
-    def __init__(self, workload: dict[str, Any], *, lanes: int = 1, seed: int = 0) -> None:
+    def __init__(
+        self,
+        workload: dict[str, Any],
+        *,
+        lanes: int = 1,
+        seed: int = 0,
+        topology: Topology = TOPOLOGY,
+    ) -> None:
         """Prepare the programs; delays of messages are drawn from 1 to 100 ns."""
         self.scenario = Scenario.model_validate(
             {
                 "name": "crew",
-                "topology": TOPOLOGY,
+                "topology": topology,
                 "workload": workload,
                 "transport": {"qps": lanes},
             }
@@ -46,6 +56,8 @@ class Crew:
         depth = self.scenario.depth
         self._depth = depth
         hosts = {flow.src.name for flow in self._flows} | {flow.dst.name for flow in self._flows}
+        plans = plan_endpoints(self.scenario, Path())
+        self._meetings = {host.name: plan.meetings.get(0) for host, plan in plans.items()}
         self._programs: dict[str, Program] = {host: self._program(host) for host in sorted(hosts)}
 
     def _program(self, host: str) -> Program:
@@ -54,7 +66,7 @@ class Crew:
             FlowEnd(f.number, f.src.name, f.lane) for f in self._flows if f.dst.name == host
         ]
         (job,) = self.scenario.job_list
-        return program_of(self.scenario, job, host, sends, receives)
+        return program_of(self.scenario, job, host, sends, receives, self._meetings[host])
 
     def run(self, until_ns: int) -> None:
         """Let time pass."""

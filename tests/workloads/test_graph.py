@@ -16,7 +16,7 @@ from .crew import TOPOLOGY, Crew
 DILATION = int(TOPOLOGY.dilation)
 
 
-def _run(matrix: list[dict[str, Any]], triggers: list[dict[str, Any]], **kwargs: int) -> Crew:
+def _run(matrix: list[dict[str, Any]], triggers: list[dict[str, Any]], **kwargs: Any) -> Crew:
     rows = [{"size": 1000, **row} for row in matrix]
     crew = Crew({"kind": "connections", "matrix": rows, "triggers": triggers}, **kwargs)
     crew.run(NEVER)

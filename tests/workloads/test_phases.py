@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from testbed.model.fabric.topology import Topology
 from testbed.model.flows import flows_of
 
 from .crew import Crew
@@ -158,3 +159,68 @@ def test_who_writes_to_whom(workload: dict[str, object], expected: str) -> None:
     sent = Counter(flow for _, flow, _ in crew.posted)
     assert len(sent) == len(flows)
     assert min(sent.values()) > 4
+
+
+NODES = Topology(
+    name="nodes",
+    planes=1,
+    t0_per_plane=2,
+    t1_per_plane=1,
+    hosts_per_t0=3,
+    nics_per_node=2,
+    rails=True,
+    dilation=1,
+)
+"""Three nodes of two NICs: h0 h2 h4 on rail 0, h1 h3 h5 on rail 1."""
+
+LOOK_NS = NODES.propagation_rtt_ns // 40
+"""How often a NIC looks whether the others of its node are done."""
+
+
+@settings(max_examples=15)
+@given(seed=seeds, slices=st.integers(1, 3), lanes=st.integers(1, 2))
+def test_a_ring_for_each_rail_and_hops_within_a_node_take_no_time(
+    seed: int, slices: int, lanes: int
+) -> None:
+    workload = {"kind": "allreduce", "size": "1200 B", "slices": slices}
+    crew = Crew(workload, lanes=lanes, seed=seed, topology=NODES)
+    crew.run(15_000)
+    rounds, ranks, nics = _rounds_of_nodes(crew), 6, 2
+    each = 2 * (ranks - 1) * slices
+    sent = Counter(flow for _, flow, _ in crew.posted)
+    assert len(sent) == ranks * lanes
+    assert all(rounds * each <= number <= (rounds + 2) * each for number in sent.values())
+    assert {post.size for _, _, post in crew.posted} == {
+        -(-1200 // (ranks * nics * slices * lanes))
+    }
+    for flow in flows_of(crew.scenario):
+        before = next(
+            f for f in flows_of(crew.scenario) if f.dst == flow.src and f.lane == flow.lane
+        )
+        arrivals = [t for t, number in crew.arrived if number == before.number]
+        posts = [t for t, number, _ in crew.posted if number == flow.number]
+        for j, t in enumerate(posts):
+            if j % each >= nics * slices:  # as many chunks ahead as the node has ranks
+                assert t >= arrivals[j - nics * slices]
+
+
+@settings(max_examples=15)
+@given(seed=seeds)
+def test_the_nics_of_a_node_wait_for_one_another(seed: int) -> None:
+    for kind in ("allreduce", "alltoall", "training"):
+        compute = {"compute": "500 ns"} if kind == "training" else {}
+        crew = Crew({"kind": kind, "size": "1200 B", **compute}, seed=seed, topology=NODES)
+        crew.run(15_000)
+        assert _rounds_of_nodes(crew) > 2
+
+
+def _rounds_of_nodes(crew: Crew) -> int:
+    """Rounds that all NICs finished; one ends for all NICs of a node when the last is done."""
+    for first, second in (("h0", "h1"), ("h2", "h3"), ("h4", "h5")):
+        ends = [[op.end_ns for op in crew.finished[nic]] for nic in (first, second)]
+        for one, other in zip(*ends, strict=False):
+            assert abs(one - other) <= LOOK_NS
+        assert abs(len(ends[0]) - len(ends[1])) <= 1
+    operations = [op for ops in crew.finished.values() for op in ops]
+    assert {op.hosts for op in operations} == {6}
+    return min(len(ops) for ops in crew.finished.values())

@@ -17,6 +17,8 @@ from testbed.model.graph import (
     BEGUN,
     COMPUTE,
     DONE,
+    NO_PART,
+    NO_STREAM,
     SEND,
     TRIGGER,
     UNMATCHED,
@@ -199,6 +201,8 @@ class Operations(Program):
         super().__init__()
         self._graph = graph
         self._names = {kind: label(name) for kind, name in graph.names.items()}
+        self._label = label
+        self._taking_part: dict[int, int] = {}  # in collectives: since when
         self._depth = depth
         self._compute_ns = unit_ns * dilation
         self._given_bytes: dict[str, dict[int, int]] = defaultdict(dict)  # by receiver and flow
@@ -283,7 +287,8 @@ class Operations(Program):
             return
         self._count_begun(number)
         if operation.kind == COMPUTE:
-            start_ns = max(now_ns, self._free_ns[operation.stream])
+            waits = operation.stream != NO_STREAM
+            start_ns = max(now_ns, self._free_ns[operation.stream]) if waits else now_ns
             end_ns = start_ns + round(operation.amount * self._compute_ns)
             self._free_ns[operation.stream] = end_ns
             heappush(self._due, (end_ns, number, start_ns))
@@ -302,10 +307,21 @@ class Operations(Program):
         """Record that an operation is done, and let others begin."""
         operation = self._graph[number]
         name = self._names.get(operation.kind)
-        if operation.counted and name is not None:
+        if operation.part != NO_PART:
+            self._take_part(operation.part, now_ns, ends=operation.counted)
+        elif operation.counted and name is not None:
             size = 0 if operation.kind == COMPUTE else operation.amount
             self.finished.append(Operation(name, number, start_ns, now_ns, size, hosts=1))
         self._happen((number, DONE), now_ns)
+
+    def _take_part(self, part: int, now_ns: int, *, ends: bool) -> None:
+        """Note that this host begins or ends its part in a collective."""
+        if not ends:
+            self._taking_part[part] = now_ns
+            return
+        name, size, hosts, _ = self._graph.collectives[part]
+        begun_ns = self._taking_part.pop(part)
+        self.finished.append(Operation(self._label(name), part, begun_ns, now_ns, size, hosts))
 
     def _happen(self, event: Event, now_ns: int) -> None:
         """Let those begin that have waited for an event only; triggers count it."""
@@ -323,7 +339,11 @@ class Operations(Program):
 
     def _count_begun(self, number: int) -> None:
         operation = self._graph[number]
-        if operation.counted and operation.kind in self._names:
+        if operation.part != NO_PART:
+            collective = self._graph.collectives[operation.part]
+            if collective.begin == number:
+                self.begun[self._label(collective.name)] += 1
+        elif operation.counted and operation.kind in self._names:
             self.begun[self._names[operation.kind]] += 1
 
     def _set_wake(self) -> None:
@@ -441,6 +461,7 @@ class Phase:
             arrives on `incoming[i]` allows one more on `outgoing[i]`: in a ring, a host passes on
             what it has received.
         compute_ns: how long the phase lasts at least: the host computes.
+        meets: whether the NICs of the node wait for one another: nothing is sent.
     """
 
     outgoing: tuple[int, ...] = ()
@@ -449,13 +470,47 @@ class Phase:
     messages: int = 1
     lead: int = 1
     compute_ns: int = 0
+    meets: bool = False
+
+
+class Meeting:
+    """Where a NIC waits for the others of its node, which work on the same operations.
+
+    They share memory, as the processes of a machine do: no packet is sent. Each looks there so
+    often that an operation ends at most a small part of a round trip late.
+    """
+
+    def __init__(self, rounds: memoryview, nic: int, look_ns: int) -> None:
+        """Take the node's shared memory.
+
+        Args:
+            rounds: for each NIC of the node how many rounds it has finished.
+            nic: the place of this one there.
+            look_ns: how often it looks.
+        """
+        self._rounds, self._nic, self.look_ns = rounds, nic, look_ns
+
+    def arrive(self, rounds: int) -> None:
+        """Say that this NIC has finished so many rounds."""
+        self._rounds[self._nic] = rounds
+
+    def is_over(self) -> bool:
+        """Whether the others have finished as many."""
+        return bool(min(self._rounds) >= self._rounds[self._nic])
 
 
 class Phases(Program):
     """Repeats a sequence of phases; each round is one operation."""
 
     def __init__(
-        self, phases: Sequence[Phase], *, kind: str, size: int, hosts: int, depth: int
+        self,
+        phases: Sequence[Phase],
+        *,
+        kind: str,
+        size: int,
+        hosts: int,
+        depth: int,
+        meeting: Meeting | None = None,
     ) -> None:
         """Prepare the first round.
 
@@ -465,9 +520,11 @@ class Phases(Program):
             size: the host's buffer in bytes as it is sent, for the record.
             hosts: the number of hosts that take part, for the record.
             depth: the most outstanding messages per flow.
+            meeting: where the NICs of the node wait for one another before a round ends.
         """
         super().__init__()
-        self._phases = tuple(phases)
+        self._phases = (*phases, Phase(meets=True)) if meeting else tuple(phases)
+        self._meeting = meeting
         self._kind, self._size, self._hosts, self._depth = kind, size, hosts, depth
         self._round = self._index = 0
         self._round_start_ns = 0
@@ -500,6 +557,8 @@ class Phases(Program):
         while not posts and self._is_over(now_ns):
             self._leave(now_ns)
             posts = self._due()
+        if self._meeting is not None and self._phases[self._index].meets:
+            self.wake_ns = now_ns + self._meeting.look_ns
         return posts
 
     def _enter(self, index: int, now_ns: int) -> None:
@@ -507,6 +566,8 @@ class Phases(Program):
         self._index = index
         self.wake_ns = now_ns + phase.compute_ns if phase.compute_ns else NEVER
         self._changed = True
+        if self._meeting is not None and phase.meets:
+            self._meeting.arrive(self._round + 1)
 
     def _due(self) -> list[Post]:
         phase = self._phases[self._index]
@@ -527,6 +588,8 @@ class Phases(Program):
         phase = self._phases[self._index]
         if phase.compute_ns and now_ns < self.wake_ns:
             return False
+        if self._meeting is not None and phase.meets:
+            return self._meeting.is_over()
         return all(
             self._sent[flow] == phase.messages and not self._outstanding[flow]
             for flow in phase.outgoing
@@ -564,6 +627,7 @@ def program_of(
     host: str,
     sends: Sequence[FlowEnd],
     receives: Sequence[FlowEnd],
+    meeting: Meeting | None = None,
 ) -> Program:
     """The program of a host in a job, with the flows that leave it and those that end at it."""
     workload, topology = job.workload, scenario.topology
@@ -584,14 +648,16 @@ def program_of(
         case model.Program():
             raise ValueError("programs of the user's own run in processes of their own")
         case _:
-            hosts = model.members(workload.hosts, topology)
+            rails = workload.rails(topology)
+            (hosts,) = (rail for rail in rails if host in rail)
             lanes = 1 + max(end.lane for end in sends)
             return Phases(
                 _Member(host, hosts, sends, receives).phases(workload, topology, lanes),
                 kind=job.label(workload.operation),
                 size=workload.sent_bytes(topology, lanes),
-                hosts=len(hosts),
-                depth=workload.depth,
+                hosts=sum(map(len, rails)),
+                depth=model.outstanding(workload, topology),
+                meeting=meeting,
             )
 
 
@@ -667,7 +733,7 @@ class _Member:
 
     Attributes:
         host: the host.
-        hosts: all hosts of the group, in the order of the ring.
+        hosts: all hosts of the group on the same rail, in the order of the ring.
         sends: the flows from the host.
         receives: the flows to the host.
     """
@@ -688,9 +754,9 @@ class _Member:
                 incoming = tuple(end.flow for end in self.receives)
                 return [Phase(outgoing, incoming, size)]
             case model.AllReduce():
-                return [self._all_reduce(workload.slices, size)]
+                return [self._all_reduce(workload, topology, size)]
             case model.Training():
-                all_reduce = self._all_reduce(workload.slices, size)
+                all_reduce = self._all_reduce(workload, topology, size)
                 return [Phase(compute_ns=workload.compute), all_reduce, *self._barrier()]
 
     def _ring(self, size: int, messages: int = 1, lead: int = 1) -> Phase:
@@ -705,13 +771,17 @@ class _Member:
             lead,
         )
 
-    def _all_reduce(self, slices: int, size: int) -> Phase:
+    def _all_reduce(
+        self, workload: model.AllReduce | model.Training, topology: Topology, size: int
+    ) -> Phase:
         """All-reduce around a ring: each chunk goes around twice, less one hop each time.
 
-        The first time it gathers every host's share of the sum, the second time it brings the sum
-        to every host. Each lane is a ring of its own, as a channel of NCCL is.
+        The first time it gathers every rank's share of the sum, the second time it brings the sum
+        to every rank. Each lane of each rail is a ring of its own, as a channel of NCCL is. Hops
+        within a node take no time, so it may be ahead by as many chunks as it has ranks.
         """
-        return self._ring(size, messages=2 * (len(self.hosts) - 1) * slices, lead=slices)
+        lead = workload.slices * model.rail_count(workload.hosts, topology)
+        return self._ring(size, workload.messages(topology), lead)
 
     def _barrier(self) -> list[Phase]:
         """One byte from every host to the first; when it has all, one byte back to each."""

@@ -7,6 +7,7 @@ import { html, setText } from "live/dom.js";
 import { evName, role } from "live/evs.js";
 import { words } from "live/faults.js";
 import { bytes, percent, rate } from "live/format.js";
+import { machineOf } from "live/records.js";
 import { impaired } from "live/timeline.js";
 
 /** @typedef {{kind: "link" | "node", name: string} | {kind: "ev", ev: EvPath} | null} Choice */
@@ -77,7 +78,7 @@ export class Detail {
     }
     if (choice.kind === "ev") return this._ev(choice.ev, run);
     const links = this.snapshot.links.filter(({ name, lower, upper, plane }) =>
-      [name, lower, upper, `p${plane}`].includes(choice.name));
+      [name, lower, upper, `p${plane}`, machineOf(this.snapshot, lower)].includes(choice.name));
     return this._links(choice.name, links, run);
   }
 

@@ -6,6 +6,7 @@
 import { setAttribute, setText, svg } from "live/dom.js";
 import { together } from "live/faults.js";
 import { bytes, percent } from "live/format.js";
+import { machineOf } from "live/records.js";
 import { impaired } from "live/timeline.js";
 
 const UNIT = 54; // pixels for one pitch of switches
@@ -80,6 +81,7 @@ export class Fabric {
     if (this._many) picture.classList.add("many");
     else picture.style.minWidth = `${Math.min(width * 0.6, 1400)}px`;
     for (let plane = 0; plane < planes; plane++) picture.append(this._band(plane));
+    if (this.snapshot.nics_per_node > 1) picture.append(...this._machines());
     const wires = svg("g", { class: "links" });
     const labels = svg("g", { class: "labels", "aria-hidden": "true" });
     for (const link of links) wires.append(this._link(link, labels));
@@ -109,6 +111,24 @@ export class Fabric {
     this._nodes.set(name, { name, tier: "t1", plane, x: left / UNIT, y: this._top - top / this._height });
     this._interact(group, "node", name);
     return group;
+  }
+
+  /** The nodes with several NICs, each a band around its hosts. */
+  _machines() {
+    const hosts = this.snapshot.nodes.filter(({ tier }) => tier === "host");
+    const names = new Set(hosts.map(({ name }) => machineOf(this.snapshot, name)));
+    return [...names].map((name) => {
+      const xs = hosts.filter((host) => machineOf(this.snapshot, host.name) === name).map(({ x }) => x * UNIT);
+      const [left, right, bottom] = [Math.min(...xs) - 25, Math.max(...xs) + 25, this._top * this._height];
+      const group = svg("g", { class: "band machine", role: "button", tabindex: -1, "aria-label": `node ${name}` },
+        svg("rect", { x: left, y: bottom - 19, width: right - left, height: 54, rx: 12 }),
+        svg("text", { x: left + 12, y: bottom + 29 }, name));
+      group.dataset.name = name;
+      this._boxes.set(name, group);
+      this._nodes.set(name, { name, tier: "host", plane: 0, x: left / UNIT, y: -29 / this._height });
+      this._interact(group, "node", name);
+      return group;
+    });
   }
 
   /** @param {LinkEnds} link @param {SVGGElement} labels */

@@ -10,8 +10,8 @@
  *
  * @typedef {{id: number, t: number, type: "snapshot", version: number, scenario: string,
  *   description: string, topology: string, run: string, simulated: boolean, live: boolean,
- *   duration_s: number, step_s: number, base_rtt_s: number, dilation: number, planes: number, clustermapper: boolean,
- *   judged: boolean, slow_motion: boolean,
+ *   duration_s: number, step_s: number, base_rtt_s: number, dilation: number, planes: number,
+ *   nics_per_node: number, clustermapper: boolean, judged: boolean, slow_motion: boolean,
  *   nodes: NodePlace[], links: LinkEnds[], flows: FlowEnds[], evs: EvPath[]}} Snapshot
  *
  * @typedef {{id: number, t: number, type: "opened", flows: FlowEnds[], evs: EvPath[]}} Opened
@@ -54,3 +54,8 @@
  */
 
 export const VERSION = 5;
+
+/** The name of a host's node, its machine: n0 has the first hosts. @param {Snapshot} snapshot @param {string} host */
+export function machineOf(snapshot, host) {
+  return `n${Math.floor(Number(host.slice(1)) / snapshot.nics_per_node)}`;
+}

@@ -106,6 +106,8 @@ class Snapshot(Record):
     base_rtt_s: float
     dilation: float
     planes: int
+    nics_per_node: int
+    """Hosts of each node (machine): those of n0 first, then those of n1."""
     clustermapper: bool
     """Whether the run has a Clustermapper."""
     judged: bool = True

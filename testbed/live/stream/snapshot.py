@@ -101,6 +101,7 @@ def snapshot_of(beginning: Beginning, evs: Iterable[FirstState], t: float) -> Sn
         base_rtt_s=beginning.base_rtt_s,
         dilation=topology.dilation,
         planes=topology.planes,
+        nics_per_node=topology.nics_per_node,
         clustermapper=scenario is not None and scenario.clustermapper is not None,
         judged=scenario is not None,
         slow_motion=beginning.slow_motion,

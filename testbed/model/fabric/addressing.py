@@ -145,7 +145,7 @@ def host_of_nic(topology: Topology, nic: IPv6Address) -> Node | None:
     rack, downlink = value >> 80, value >> 64 & 0xFFFF
     if not 0 <= rack < topology.t0_per_plane or downlink >= topology.hosts_per_t0:
         return None
-    host = topology.host(rack * topology.hosts_per_t0 + downlink)
+    host = topology.host_below(rack, downlink)
     return host if nic_address(topology, host) == nic else None
 
 

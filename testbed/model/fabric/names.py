@@ -30,7 +30,7 @@ def node_named(topology: Topology, name: str) -> Node | None:
         return None
     host, plane, tier, index = match.groups()
     if host is not None:
-        inside = int(host) < topology.t0_per_plane * topology.hosts_per_t0
+        inside = int(host) < topology.host_count
         return topology.host(int(host)) if inside else None
     count = topology.t0_per_plane if tier == Tier.T0 else topology.t1_per_plane
     inside = int(plane) < topology.planes and int(index) < count
@@ -48,7 +48,7 @@ def unknown_host(topology: Topology, where: str, name: str) -> Problem | None:
     node = node_named(topology, name)
     if node is not None and node.tier is Tier.HOST:
         return None
-    last = topology.t0_per_plane * topology.hosts_per_t0 - 1
+    last = topology.host_count - 1
     remedy = "a switch sends no data: name a host below it"
     if node is None:
         remedy = right_spelling(topology, name)

@@ -95,6 +95,14 @@ class Topology(Part):
     t0_per_plane: _Count = Field(description="T0 switches in each plane")
     t1_per_plane: _Count = Field(description="T1 switches in each plane")
     hosts_per_t0: _Count = Field(description="hosts below each T0")
+    nics_per_node: _Count = Field(
+        default=1, description="NICs of each node (machine); each NIC is a host of the fabric"
+    )
+    rails: bool = Field(
+        default=False,
+        strict=True,
+        description="whether NIC k of all nodes is below the same T0s; else all NICs of a node are",
+    )
     port_rate: Rate = Field(default=parse_rate("100 Gbit/s"), description="rate of a NIC port")
     fabric_rate: Rate | None = Field(
         default=None, description="rate of a T0-T1 link; default: port_rate"
@@ -120,6 +128,7 @@ class Topology(Part):
     def _check(self) -> Self:
         if self.port_rate < self.dilation or self.t0_t1_rate < self.dilation:
             raise ValueError("rates that leave at least 1 bit/s after division by dilation")
+        self._check_nodes()
         self._check_times()
         if self.bdp_packets < MIN_BDP_PACKETS:
             raise RefusedValueError(
@@ -129,6 +138,24 @@ class Topology(Part):
             )
         self._check_queues()
         return self
+
+    def _check_nodes(self) -> None:
+        nics = self.nics_per_node
+        if self.rails and nics == 1:
+            expected = "false where a node has one NIC: NIC k of each node makes rail k"
+            raise RefusedValueError(expected, key="rails", remedy="set nics_per_node")
+        key = "t0_per_plane" if self.rails else "hosts_per_t0"
+        count = int(getattr(self, key))
+        if count % nics == 0:
+            return
+        why, other = (
+            ("each rail has T0s of its own", "")
+            if self.rails
+            else ("all NICs of a node are below the same T0", ", or rails: true")
+        )
+        more = min(-(-count // nics) * nics, MAX_INDEX // nics * nics)
+        expected = f"a multiple of nics_per_node ({nics}), which {count} is not: {why}"
+        raise RefusedValueError(expected, key=key, remedy=f"{more}{other}")
 
     def _check_times(self) -> None:
         slowest, largest = min(self.port_rate, self.t0_t1_rate), LINK_MTU + ETHERNET_HEADER
@@ -263,8 +290,7 @@ class Topology(Part):
     @property
     def link_count(self) -> int:
         """The number of all links, without listing them."""
-        hosts = self.t0_per_plane * self.hosts_per_t0
-        return self.planes * (hosts + self.t0_per_plane * self.t1_per_plane)
+        return self.planes * (self.host_count + self.t0_per_plane * self.t1_per_plane)
 
     # --- nodes and links ----------------------------------------------------------------------
 
@@ -286,20 +312,69 @@ class Topology(Part):
 
     def rack(self, host: Node) -> int:
         """The number of a host's T0s, which is the same in each plane."""
-        return host.index // self.hosts_per_t0
+        return self._below(host.index)[0]
 
     def rack_named(self, host: str) -> int:
         """The rack of a host with a name, which is right."""
-        return int(host.removeprefix("h")) // self.hosts_per_t0
+        return self._below(int(host.removeprefix("h")))[0]
 
     def downlink(self, host: Node) -> int:
         """The number of the T0's downlink that leads to a host."""
-        return host.index % self.hosts_per_t0
+        return self._below(host.index)[1]
+
+    def _below(self, index: int) -> tuple[int, int]:
+        """The rack of a host by its number, and its place there."""
+        if not self.rails:
+            return divmod(index, self.hosts_per_t0)
+        node, nic = divmod(index, self.nics_per_node)
+        row, place = divmod(node, self.hosts_per_t0)
+        return row * self.nics_per_node + nic, place
+
+    def host_below(self, rack: int, downlink: int) -> Node:
+        """The host to which a downlink of a rack's T0s leads."""
+        if not self.rails:
+            return self.host(rack * self.hosts_per_t0 + downlink)
+        row, nic = divmod(rack, self.nics_per_node)
+        return self.host((row * self.hosts_per_t0 + downlink) * self.nics_per_node + nic)
+
+    def hosts_below(self, rack: int) -> tuple[Node, ...]:
+        """The hosts of a rack, in the order of its T0s' downlinks."""
+        return tuple(self.host_below(rack, place) for place in range(self.hosts_per_t0))
+
+    @property
+    def host_count(self) -> int:
+        """The number of all hosts."""
+        return self.t0_per_plane * self.hosts_per_t0
 
     @cached_property
     def hosts(self) -> tuple[Node, ...]:
-        """All hosts."""
-        return tuple(self.host(i) for i in range(self.t0_per_plane * self.hosts_per_t0))
+        """All hosts, node by node."""
+        return tuple(self.host(i) for i in range(self.host_count))
+
+    # --- nodes in the sense of a cluster: machines, each with one NIC or several ---------------
+
+    @property
+    def node_count(self) -> int:
+        """The number of nodes: machines, each with `nics_per_node` hosts."""
+        return self.host_count // self.nics_per_node
+
+    @property
+    def nodes_in_words(self) -> str:
+        """How many nodes of how many NICs there are, and where these are."""
+        where = "NIC k of all below the same T0s" if self.rails else "each below its own T0s"
+        return f"{self.node_count} of {self.nics_per_node} NICs, {where}"
+
+    def node_of(self, host: Node) -> tuple[int, int]:
+        """The number of a host's node, and which of the node's NICs it is: the number of its rail.
+
+        Node 0 (`n0`) has the first `nics_per_node` hosts, node 1 (`n1`) the next ones.
+        """
+        return divmod(host.index, self.nics_per_node)
+
+    def nics(self, node: int) -> tuple[Node, ...]:
+        """The hosts that are a node's NICs, rail by rail."""
+        first = node * self.nics_per_node
+        return tuple(self.host(first + nic) for nic in range(self.nics_per_node))
 
     @cached_property
     def switches(self) -> tuple[Node, ...]:
@@ -342,7 +417,7 @@ class Topology(Part):
 
     def fabric_link(self, plane: int, t0: int, t1: int) -> Link:
         """The link between a T0 and a T1 of a plane."""
-        nic_links = self.t0_per_plane * self.hosts_per_t0 * self.planes
+        nic_links = self.host_count * self.planes
         number = nic_links + (plane * self.t0_per_plane + t0) * self.t1_per_plane + t1
         if number not in self._made:
             lower, upper = (self.t0(plane, t0), f"u{t1}"), (self.t1(plane, t1), f"d{t0}")

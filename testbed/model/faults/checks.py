@@ -42,7 +42,9 @@ from testbed.model.faults.targets import (
     CONTROLLER,
     GROUPS,
     expand_groups,
+    hosts_meant,
     member_count,
+    nics_named,
     target_directions,
 )
 from testbed.model.flows import Flow, flows_of
@@ -88,7 +90,8 @@ def busy_problems(
         yield Problem(f"{where}.kind", fault.kind, expected, "testbed run SCENARIO --hold")
         return
     ends = sorted({end for src, dst, _ in flows for end in (src, dst)})
-    absent = [name for name in expand_groups(topology, fault.target) if name not in ends]
+    struck = hosts_meant(topology, expand_groups(topology, fault.target))
+    absent = [name for name in struck if name not in ends]
     if absent:
         found = absent[0] if absent[0] in fault.target else ", ".join(fault.target)
         remedy = "" if found == absent[0] else f"name hosts: {few(absent)} take no part"
@@ -106,7 +109,7 @@ def _path_problems(
         src, dst = map(topology.host_named, ends)
         return paths(topology, src, dst)
 
-    targets = expand_groups(topology, fault.target)
+    targets = hosts_meant(topology, expand_groups(topology, fault.target))
     arriving = [(src, dst) for src, dst, _ in flows if dst in targets]
     if arriving and all(path_named(named) not in paths_of(*ends) for ends in arriving):
         src, dst = arriving[0]
@@ -190,7 +193,8 @@ def _expected_target(topology: Topology, fault: Fault, name: str) -> tuple[str, 
     if fault.strikes_hosts:
         is_controller = isinstance(fault, Kill) and name == CONTROLLER
         expected = f"a host of {topology.name}, such as h0: {fault.kind} applies to endpoints"
-        if is_host or is_controller or name == "hosts":
+        is_node = nics_named(topology, name) is not None
+        if is_host or is_node or is_controller or name in {"hosts", "nodes"}:
             return None
         return expected, right_spelling(topology, name)
     if isinstance(fault, Reboot):
@@ -210,8 +214,8 @@ def _example_targets(topology: Topology) -> str:
     fabric = topology.fabric_link(0, 0, 0)
     return (
         f"a link of {topology.name}, such as {fabric.name}, one direction of it "
-        f"({fabric.directions[0]}), a switch ({topology.t1(0, 0).name}), a plane (p0), a row of "
-        f"ports ({fabric.lower.node.name}-u0..1) or one of {', '.join(GROUPS)}"
+        f"({fabric.directions[0]}), a switch ({topology.t1(0, 0).name}), a plane (p0), a node "
+        f"(n0), a row of ports ({fabric.lower.node.name}-u0..1) or one of {', '.join(GROUPS)}"
     )
 
 

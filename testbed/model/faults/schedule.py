@@ -11,7 +11,12 @@ from random import Random
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import HEALTHY, Impairment
 from testbed.model.faults.kinds import Fault, OperationStart
-from testbed.model.faults.targets import choose_targets, expand_groups, target_directions
+from testbed.model.faults.targets import (
+    choose_targets,
+    expand_groups,
+    hosts_meant,
+    target_directions,
+)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -108,6 +113,6 @@ def schedule_fault(
 
 def _places(topology: Topology, fault: Fault, names: tuple[str, ...]) -> tuple[str, ...]:
     if fault.strikes_hosts:
-        return names
+        return hosts_meant(topology, names)
     directions = (place for name in names for place in target_directions(topology, name) or ())
     return tuple(dict.fromkeys(directions))

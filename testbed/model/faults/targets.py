@@ -2,9 +2,9 @@
 
     p0_t0_0--p0_t1_1   a link, both directions   p0_t0_0>p0_t1_1   one direction of it
     p0_t0_1, p2_t1_0   a switch: all its links   h3                a host: its NIC's links
-    p2                 a plane: all its links    p0_t0_0-d0..3     a transceiver: the links of
-                                                                   neighbouring ports of a switch
-    ports  links  t0  t1  planes  hosts          groups: all of a kind, to choose from at random
+    p2                 a plane: all its links    n1                a node: the links of all its NICs
+    p0_t0_0-d0..3      a transceiver: the links of neighbouring ports of a switch
+    ports  links  t0  t1  planes  hosts  nodes   groups: all of a kind, to choose from at random
 
 `target_directions` is the only place that turns a target into links.
 """
@@ -22,6 +22,7 @@ CONTROLLER = "controller"
 """The target and place of a fault that strikes the controller itself."""
 
 _PLANE = re.compile(r"p([0-9])", re.ASCII)
+_NODE = re.compile(r"n(0|[1-9]\d{0,8})", re.ASCII)
 _PORTS = re.compile(r"(p\d_t[01]_\d+)-([ud])(\d{1,3})(?:\.\.(\d{1,3}))?", re.ASCII)
 
 
@@ -32,20 +33,21 @@ GROUPS: Mapping[str, Callable[[Topology], Iterator[str]]] = {
     "t1": lambda topology: (s.name for s in topology.switches if s.tier is Tier.T1),
     "planes": lambda topology: (f"p{plane}" for plane in range(topology.planes)),
     "hosts": lambda topology: (host.name for host in topology.hosts),
+    "nodes": lambda topology: (f"n{node}" for node in range(topology.node_count)),
 }
-"""Groups by name: NIC links, T0-T1 links, switches of a tier, planes, hosts."""
+"""Groups by name: NIC links, T0-T1 links, switches of a tier, planes, hosts, nodes."""
 
 
 def member_count(topology: Topology, name: str) -> int:
     """For how many names a target stands, without listing them: one that is no group, for one."""
-    hosts = topology.t0_per_plane * topology.hosts_per_t0
     counts = {
-        "ports": hosts * topology.planes,
+        "ports": topology.host_count * topology.planes,
         "links": topology.planes * topology.t0_per_plane * topology.t1_per_plane,
         "t0": topology.planes * topology.t0_per_plane,
         "t1": topology.planes * topology.t1_per_plane,
         "planes": topology.planes,
-        "hosts": hosts,
+        "hosts": topology.host_count,
+        "nodes": topology.node_count,
     }
     return counts.get(name, 1)
 
@@ -71,6 +73,8 @@ def _links_of_member(topology: Topology, name: str) -> int:
         return topology.t0_per_plane * t0
     if name == "hosts":
         return topology.planes
+    if name == "nodes" or _NODE.fullmatch(name):
+        return topology.planes * topology.nics_per_node
     if name in GROUPS:
         return {"t0": t0, "t1": topology.t0_per_plane}.get(name, 1)
     node = node_named(topology, name)
@@ -84,6 +88,21 @@ def expand_groups(topology: Topology, names: tuple[str, ...]) -> tuple[str, ...]
     """The names with every group replaced by its members, each name once."""
     members = (GROUPS[name](topology) if name in GROUPS else (name,) for name in names)
     return tuple(dict.fromkeys(chain.from_iterable(members)))
+
+
+def nics_named(topology: Topology, name: str) -> tuple[Node, ...] | None:
+    """The NICs of the node with this name; None if the fabric has no such node."""
+    number = _NODE.fullmatch(name)
+    if number is None or int(number[1]) >= topology.node_count:
+        return None
+    return topology.nics(int(number[1]))
+
+
+def hosts_meant(topology: Topology, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The names with every node replaced by its NICs, for faults that strike endpoints."""
+    nics = ((name, nics_named(topology, name)) for name in names)
+    hosts = ((name,) if found is None else (nic.name for nic in found) for name, found in nics)
+    return tuple(dict.fromkeys(chain.from_iterable(hosts)))
 
 
 def choose_targets(names: tuple[str, ...], count: int, seed: str) -> tuple[str, ...]:
@@ -106,6 +125,9 @@ def _links(topology: Topology, name: str) -> tuple[Link, ...] | None:
         return (link,)
     if node is not None:
         return links_of_node(topology, node)
+    nics = nics_named(topology, name)
+    if nics is not None:
+        return tuple(link for nic in nics for link in links_of_node(topology, nic))
     plane, ports = _PLANE.fullmatch(name), _PORTS.fullmatch(name)
     if plane is not None and int(plane[1]) < topology.planes:
         t0s = (topology.t0(int(plane[1]), i) for i in range(topology.t0_per_plane))
@@ -128,8 +150,7 @@ def _downlinks(topology: Topology, switch: Node) -> tuple[Link, ...]:
     if switch.tier is Tier.T1:
         t0s = range(topology.t0_per_plane)
         return tuple(topology.fabric_link(switch.plane, t0, switch.index) for t0 in t0s)
-    first = switch.index * topology.hosts_per_t0
-    hosts = (topology.host(first + i) for i in range(topology.hosts_per_t0))
+    hosts = topology.hosts_below(switch.index)
     return tuple(topology.nic_link(host, switch.plane) for host in hosts)
 
 

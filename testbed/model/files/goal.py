@@ -77,6 +77,8 @@ def read_goal(file: Path) -> Graph:
 def _without_comments(line: str, *, inside: bool) -> tuple[str, bool]:
     """What of a line is no comment, and whether one goes on after it."""
     kept = ""
+    if not inside and "/" not in line:
+        return line, False
     while line:
         if inside:
             _, end, line = line.partition("*/")

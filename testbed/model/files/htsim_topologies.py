@@ -24,11 +24,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from testbed.model.errors import InputError, did_you_mean
-from testbed.model.files.reading import Document, place
+from testbed.model.files.reading import Document, place, text_lines
 
 SUFFIX = ".topo"
-MAX_BYTES = 1 << 16
-"""Most bytes of a file: htsim's own have a few hundred."""
 
 _WHOLE = re.compile(r"\d{1,12}", re.ASCII)
 _HEADER = ("Nodes", "Tiers", "Podsize")
@@ -61,7 +59,6 @@ def read_htsim_topology(file: Path) -> Document:
         InputError: it cannot be read, is damaged, or is a fabric that the testbed does not have.
     """
     entries = _entries(file)
-    _require_two_tiers(file, entries)
 
     def entry(tier: int | None, word: str, default: int | None = None) -> _Entry:
         found = entries.get((tier, word))
@@ -75,6 +72,7 @@ def read_htsim_topology(file: Path) -> Document:
         if found.value != value:
             raise InputError.of(place(file, found.line), found.text, f"{word} {value}: {why}")
 
+    entry(None, "Tiers")
     nodes, hosts, up = entry(None, "Nodes"), entry(0, "Radix_Down"), entry(0, "Radix_Up")
     leaves = entry(1, "Radix_Down")
     port, fabric = entry(0, "Downlink_speed_Gbps"), entry(1, "Downlink_speed_Gbps")
@@ -136,7 +134,7 @@ def _entries(file: Path) -> _Entries:
     words = {word.lower(): word for word in (*_HEADER, *_OF_TIER, _TIER)}
     entries: _Entries = {}
     tier: int | None = None
-    for number, line in enumerate(_text(file).splitlines(), 1):
+    for number, line in enumerate(text_lines(file, "a topology of htsim"), 1):
         text = line.partition("#")[0].strip()
         if not text:
             continue
@@ -149,7 +147,13 @@ def _entries(file: Path) -> _Entries:
         if len(values) != 1 or not _WHOLE.fullmatch(values[0]):
             raise InputError.of(where, shown, f"{word} and a whole number")
         value = int(values[0])
+        if word == "Tiers" and value != _TIERS:
+            expected = "Tiers 2: a path of this fabric goes over one spine (T1) and no core switch"
+            remedy = "take a leaf-spine with as many hosts, such as htsim's leaf_spine_1024.topo"
+            raise InputError.of(where, shown, expected, remedy)
         if word == _TIER:
+            if value >= _TIERS:
+                raise InputError.of(where, shown, "Tier 0 or Tier 1")
             tier = value
         known = _OF_TIER if tier is not None else _HEADER
         if word not in (*known, _TIER):
@@ -160,39 +164,3 @@ def _entries(file: Path) -> _Entries:
             raise InputError.of(where, shown, expected)
         entries[tier, word] = _Entry(value, number, text)
     return entries
-
-
-def _require_two_tiers(file: Path, entries: _Entries) -> None:
-    """Refuse what is no leaf-spine fabric.
-
-    Raises:
-        InputError: it is none.
-    """
-    tiers = entries.get((None, "Tiers"))
-    if tiers is None:
-        raise InputError.of(str(file), "", "a line Tiers in the header")
-    if tiers.value != _TIERS:
-        expected = "Tiers 2: a path of this fabric goes over one spine (T1) and no core switch"
-        remedy = "take a leaf-spine with as many hosts, such as htsim's leaf_spine_1024.topo"
-        raise InputError.of(place(file, tiers.line), tiers.text, expected, remedy)
-    for tier, word in entries:
-        if word == _TIER and tier is not None and tier >= _TIERS:
-            found = entries[tier, word]
-            raise InputError.of(place(file, found.line), found.text, "Tier 0 or Tier 1")
-
-
-def _text(file: Path) -> str:
-    """The text of a file; bytes that are no UTF-8 may stand in comments.
-
-    Raises:
-        InputError: it cannot be read, or is too large.
-    """
-    try:
-        with file.open("rb") as stream:
-            content = stream.read(MAX_BYTES + 1)
-    except OSError as error:
-        found = (error.strerror or str(error)).lower()
-        raise InputError.of(str(file), found, "a topology of htsim") from None
-    if len(content) > MAX_BYTES:
-        raise InputError.of(str(file), "a larger file", f"{MAX_BYTES:,} bytes at most")
-    return content.decode("utf-8-sig", "replace")

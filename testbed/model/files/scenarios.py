@@ -16,6 +16,7 @@ from testbed.model.faults.checks import single_fault_problems
 from testbed.model.faults.kinds import Fault, TemporaryFault
 from testbed.model.file_names import is_there
 from testbed.model.files.catalog import find_scenario, relative_to_here
+from testbed.model.files.chakra import read_chakra
 from testbed.model.files.goal import read_goal
 from testbed.model.files.matrices import read_matrix
 from testbed.model.files.own_code import opened, with_own_code
@@ -228,10 +229,6 @@ def _loaded(
     return scenario, document
 
 
-_READERS = {"goal": read_goal}
-"""What reads the file of a kind of workload."""
-
-
 def _with_files(document: Document, data: dict[str, Any]) -> Document:
     """Read the files that workloads name into `data`; the document says where what comes from."""
     for where, parent in _places_of_workloads(data):
@@ -246,15 +243,29 @@ def _with_files(document: Document, data: dict[str, Any]) -> Document:
             workload = {**workload, "matrix": matrix.transfers}
             if matrix.triggers:
                 workload["triggers"] = matrix.triggers
-        reader = _READERS.get(str(workload.get("kind")))
-        if reader and isinstance(workload.get("file"), str) and "operations" not in workload:
-            file = _file_of_scenario(document, workload["file"], f"{where}.file")
-            workload = {**workload, "operations": reader(file)}
+        if isinstance(workload.get("file"), str) and "operations" not in workload:
+            workload = {**workload, **_operations(document, workload, where)}
         if isinstance(workload.get("directory"), str):
             directory = _directory_of_programs(document, workload["directory"], where)
             workload = {**workload, "directory": directory}
         parent["workload"] = workload
     return document
+
+
+def _operations(document: Document, workload: dict[str, Any], where: str) -> dict[str, Any]:
+    """What the file of a workload has, if it is of a kind that has one."""
+    named, groups = workload["file"], workload.get("groups")
+    if workload.get("kind") == "goal":
+        file = _file_of_scenario(document, named, f"{where}.file")
+        return {"operations": read_goal(file)}
+    if workload.get("kind") == "chakra":
+        groups_file = None
+        if isinstance(groups, str):
+            groups_file = _file_of_scenario(document, groups, f"{where}.groups")
+        return {
+            "operations": read_chakra(relative_to_here(document.directory / named), groups_file)
+        }
+    return {}
 
 
 def _cut(data: dict[str, Any], links: Mapping[str, str]) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """The results of a run, as `summary.json` has them, and the metrics that they consist of."""
 
 from testbed.model.summary.faults import FaultEffect, FaultSummary, FlowFault, LossShare, PairFault
-from testbed.model.summary.flows import EvSummary, FlowSummary, Latency
+from testbed.model.summary.flows import EvSummary, FlowSummary, Latency, NodeSummary
 from testbed.model.summary.metric import Metric, MetricGroup, Quantity, View
 from testbed.model.summary.run import (
     Expectation,
@@ -36,6 +36,7 @@ __all__ = [
     "LossShare",
     "Metric",
     "MetricGroup",
+    "NodeSummary",
     "OperationSummary",
     "PairFault",
     "ProcessMemory",

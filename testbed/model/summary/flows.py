@@ -272,6 +272,38 @@ class FlowSummary(MetricGroup):
         return self.ideal_fraction or 0.0
 
 
+class NodeSummary(MetricGroup):
+    """A node: the flows of all its NICs together. Only where nodes have several NICs."""
+
+    node: str
+    nics: Annotated[int, Metric(title="NICs", views=View.USUAL)]
+    """NICs that send or receive."""
+
+    goodput_sent_bps: Annotated[
+        float, Metric(RATE, title="goodput, sent", views=View.USUAL, combine=least)
+    ]
+    """The sum of `goodput_run_bps` of the flows that its NICs send."""
+
+    goodput_received_bps: Annotated[
+        float, Metric(RATE, title="goodput, received", views=View.USUAL, combine=least)
+    ]
+    """The same of the flows that they receive."""
+
+    run_fraction: Annotated[
+        float | None, Metric(SHARE, title="of attainable", views=View.USUAL, combine=least)
+    ] = None
+    """`goodput_sent_bps` over what was attainable for these flows. Null: its NICs had nothing to
+    send."""
+
+    packets_lost: Annotated[int, Metric(title="lost", views=View.USUAL, combine=total)]
+    """Transmissions of these flows declared lost, less those that had arrived."""
+
+    @property
+    def name(self) -> str:
+        """The node's: `n0`."""
+        return self.node
+
+
 MAX_FLOWS = 8
 """Tables show each flow up to this number; of more flows they show the slowest ones."""
 

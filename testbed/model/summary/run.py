@@ -14,7 +14,7 @@ from pydantic import (
 from testbed.model.errors import ExitStatus, few
 from testbed.model.run_files.run import ProgramRecord
 from testbed.model.summary.faults import FaultSummary
-from testbed.model.summary.flows import MORE_THAN_SHARE, FlowSummary, Latency
+from testbed.model.summary.flows import MORE_THAN_SHARE, FlowSummary, Latency, NodeSummary
 from testbed.model.summary.metric import Comparison, Metric, MetricGroup, View, least
 from testbed.model.summary.spread import Spread
 from testbed.model.summary.unit import (
@@ -200,7 +200,8 @@ class OperationSummary(MetricGroup):
         ),
     ] = None
     """`algbw_bps` times 2(n - 1)/n for an all-reduce among n hosts, (n - 1)/n for an all-to-all, 1
-    for sendrecv, as nccl-tests defines it. Null for others."""
+    for sendrecv, as nccl-tests defines it: comparable to the rate of a host, or of a node where
+    nodes have several NICs. Null for others."""
 
     @property
     def name(self) -> str:
@@ -416,7 +417,7 @@ def _in_words(fractions: Sequence[tuple[float, str]], when: str) -> str:
 class Summary(MetricGroup):
     """One run: the content of `summary.json`. `simulated`: in virtual time, on no real machine."""
 
-    left_out = frozenset({"jobs"})
+    left_out = frozenset({"jobs", "nodes"})
 
     scenario: str
     description: str
@@ -464,6 +465,7 @@ class Summary(MetricGroup):
     messages: Latency | None = None
     over_flows: dict[str, Spread] = Field(default_factory=dict)
     flows: tuple[FlowSummary, ...]
+    nodes: tuple[NodeSummary, ...] = ()
     faults: tuple[FaultSummary, ...]
     operations: tuple[OperationSummary, ...] = ()
     jobs: tuple[JobSummary, ...] = ()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from testbed.model.summary.faults import FaultEffect, FaultSummary
-from testbed.model.summary.flows import FlowSummary, Latency
+from testbed.model.summary.flows import FlowSummary, Latency, NodeSummary
 from testbed.model.summary.metric import MetricGroup, Quantity, Value
 from testbed.model.summary.run import (
     Expectation,
@@ -93,6 +93,13 @@ SCOPES = {
         "every flow",
         "there was no flow",
         "before_fraction: {at_least: 0.97}",
+    ),
+    "nodes": Scope(
+        (NodeSummary,),
+        lambda summary: [(node.node, node) for node in summary.nodes],
+        "every node of several NICs",
+        "each node has one NIC",
+        "run_fraction: {at_least: 0.9}",
     ),
     "victim": Scope(
         (FlowSummary,),

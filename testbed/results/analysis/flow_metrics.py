@@ -1,5 +1,7 @@
 """What is measured of a flow over the whole run."""
 
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 
 import numpy as np
@@ -7,7 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from testbed.model.checks import victim_of
-from testbed.model.summary import EvSummary, FlowSummary, Latency
+from testbed.model.summary import EvSummary, FlowSummary, Latency, NodeSummary
 from testbed.results.analysis.delivery import message_latencies, reordering, union
 from testbed.results.analysis.estimates import Percentiles
 from testbed.results.analysis.fault_metrics import FlowTables, fraction, shortfall, time_in_force
@@ -184,3 +186,27 @@ def flow_summary(data: RunData, tables: FlowTables, message_s: NDArray[np.float6
         evs=metrics.evs,
         latency=latency(data, message_s),
     )
+
+
+def node_summaries(data: RunData, flows: Sequence[FlowSummary]) -> Iterator[NodeSummary]:
+    """What is measured of each node that has a flow; nothing where each has one NIC."""
+    topology = data.topology
+    if topology.nics_per_node == 1:
+        return
+    sent: dict[int, list[FlowSummary]] = defaultdict(list)
+    received: dict[int, list[FlowSummary]] = defaultdict(list)
+    for flow in flows:
+        sent[topology.node_of(topology.host_named(flow.src))[0]].append(flow)
+        received[topology.node_of(topology.host_named(flow.dst))[0]].append(flow)
+    for node in sorted(sent.keys() | received.keys()):
+        leaving, arriving = sent[node], received[node]
+        goodput_bps = sum(flow.goodput_run_bps for flow in leaving)
+        attainable_bps = sum(flow.attainable_run_bps for flow in leaving if not flow.idle)
+        yield NodeSummary(
+            node=f"n{node}",
+            nics=len({flow.src for flow in leaving} | {flow.dst for flow in arriving}),
+            goodput_sent_bps=goodput_bps,
+            goodput_received_bps=sum(flow.goodput_run_bps for flow in arriving),
+            run_fraction=goodput_bps / attainable_bps if attainable_bps else None,
+            packets_lost=sum(flow.packets_lost for flow in leaving),
+        )

@@ -42,7 +42,12 @@ from testbed.results.analysis.fault_metrics import (
     GoodputMetrics,
     time_in_force,
 )
-from testbed.results.analysis.flow_metrics import flow_summary, latencies_s, latency
+from testbed.results.analysis.flow_metrics import (
+    flow_summary,
+    latencies_s,
+    latency,
+    node_summaries,
+)
 from testbed.results.analysis.jobs import summarise_jobs
 from testbed.results.analysis.link_metrics import link_summaries, process_memory
 from testbed.results.analysis.localisation import localisation
@@ -232,6 +237,7 @@ def summarise(data: RunData, tables: Sequence[FlowTables]) -> Summary:
         reasons=verdict.reasons,
         integrity=integrity,
         flows=flows,
+        nodes=tuple(node_summaries(data, flows)),
         messages=latency(data, np.concatenate([[], *message_s])),
         over_flows=spreads([(flow.name, flow) for flow in flows if not flow.idle]),
         faults=tuple(map(partial(fault_summary, data, course_of), data.faults, effects)),

@@ -6,7 +6,8 @@ time, times a factor that makes it comparable to the rate of a host's ports.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,7 +17,7 @@ from testbed.model.scenario import Job
 from testbed.model.summary import OperationSummary
 from testbed.model.summary.unit import NEVER
 from testbed.model.units import NS_PER_S
-from testbed.model.workload import BUS_FACTORS, Collective, Graphed, Program, members
+from testbed.model.workload import BUS_FACTORS, Collective, Graphed, Program
 from testbed.results.analysis.estimates import Percentiles
 from testbed.results.records import OPERATIONS
 from testbed.results.run_data import RunData
@@ -82,7 +83,10 @@ def summaries_of(data: RunData, job: Job) -> Iterator[OperationSummary]:
     if isinstance(workload, Graphed):
         for name, sizes in workload.planned.items():
             table = _rows(data, job.label(name))
-            yield _summary(data, _of_graph(data, job.label(name), sizes, table), completed(table))
+            whole = completed(table)
+            asked = _of_graph(data, job.label(name), sizes, whole)
+            hosts = workload.graph.hosts_of(name)
+            yield _summary(data, replace(asked, hosts=hosts), whole)
     elif isinstance(workload, Collective):
         table = _rows(data, job.label(workload.operation))
         yield _summary(data, _rounds(data, job, workload, table), completed(table))
@@ -141,7 +145,7 @@ def _of_graph(data: RunData, kind: str, sizes: list[int], table: pl.DataFrame) -
 
 def _rounds(data: RunData, job: Job, workload: Collective, table: pl.DataFrame) -> _Asked:
     """A host begins a round when it has finished the one before, the first when the job starts."""
-    hosts = members(workload.hosts, data.topology)
+    hosts = tuple(chain.from_iterable(workload.rails(data.topology)))
     whole = completed(table)
     running = dict.fromkeys(hosts, (0, job.start / NS_PER_S))  # by host: its round, and its begin
     for host, number, end in table.select("host", "number", "t").iter_rows():

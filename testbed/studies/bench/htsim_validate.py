@@ -221,6 +221,8 @@ def scenario_of(case: Case) -> Scenario:
         InputError: its matrix or its topology is not one that the testbed reads.
     """
     matrix = read_matrix(case.matrix)
+    if matrix.triggers or matrix.cut:
+        raise InputError.of(str(case.matrix), "", "no triggers and no failures")
     nodes = max(int(name[1:]) for one in matrix.transfers for name in (one["src"], one["dst"])) + 1
     topology = _fabric(case, _nodes(case.matrix) or nodes)
     end_us = int(case.parameters.get("-end", "1000"))

@@ -8,6 +8,7 @@ from typing import Any
 
 from testbed.model.errors import InputError
 from testbed.model.files.catalog import is_path
+from testbed.model.files.own_code import files_of
 from testbed.model.files.reading import read_document
 from testbed.model.own_code import REFERENCE
 from testbed.results.whole_file import write_file
@@ -58,9 +59,10 @@ def inputs_of(file: Path, *, portable: bool) -> Inputs:
 
 def _files(file: Path, *, portable: bool) -> Iterator[Path]:
     """A file, then those that it names, and those that they name."""
-    yield file
     if file.suffix not in _YAML:
+        yield from files_of(file) if file.suffix == ".py" else [file]
         return
+    yield file
     for named in _named(read_document(file).data, ""):
         if Path(named).is_absolute():
             if portable:
