@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from testbed.cli.fault import print_fault_help
 from testbed.cli.live import Watch, watch_options
 from testbed.cli.options import Json, NoFigures, RequireTrusted, Results, SetKeys, settings_of
 from testbed.cli.run import watching_simulated
@@ -193,12 +194,14 @@ def device(
     @contextmanager
     def watched(run: "Scenario", directory: "RunDirectory") -> "Iterator[Observer | None]":
         with signals_stop(), watching_simulated(watch, run, directory) as observer:
+            print_fault_help(directory.path, run.topology)
             yield observer
 
     with ending_in_words():
         made = asked.made(Machines.pacing(showing=showing_progress, warn=print_warning))
         watch.check_packets(made)
-        stderr().print(printable(f"{made.name}: executes {made.executes['workload.command']}"))
+        for code in made.executes.values():
+            stderr().print(printable(f"{made.name}: executes {code}"))
         with showing_progress() as progress:
             result = make(
                 made,

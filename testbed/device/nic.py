@@ -11,10 +11,16 @@ from collections.abc import Callable
 from typing import Final
 
 from testbed.device.server import NicServer
+from testbed.emulation.endpoint.base_device import BaseDevice, BesideWorkload
 from testbed.emulation.endpoint.clock import now_ns
-from testbed.emulation.endpoint.device import Device, open_device
+from testbed.emulation.endpoint.device import DEVICE_ROUNDS_PER_RTT, Device, open_device
 from testbed.emulation.endpoint.health import HealthLog
+from testbed.emulation.endpoint.process import Endpoint
+from testbed.host.operator import Answer
+from testbed.host.plan import EndpointPlan
 from testbed.model.errors import Problem, as_answer
+from testbed.model.operator.commands import Command
+from testbed.model.transport import Mrc
 from testbed.model.units import NS_PER_S
 from testbed.sandbox.channel import Channel
 
@@ -107,3 +113,67 @@ class NicProcess(NicServer):
                 else:
                     problem = Problem("command", "this host", "one in which a program has a device")
                     run.send({"operated": command["operate"], "content": as_answer(problem)})
+
+
+class EndpointWithPrograms(Endpoint):
+    """The process of a host that sends a workload, and in which programs run as well.
+
+    Workload and programs share ports, queue pair numbers and commands.
+    """
+
+    rounds_per_rtt = DEVICE_ROUNDS_PER_RTT
+
+    def __init__(self, plan: EndpointPlan, channel: Channel) -> None:
+        """Open everything, and listen; arguments as of `Endpoint`."""
+        super().__init__(plan, channel)
+        self._server = NicServer(self._open, now_ns)
+
+    def _transport(self) -> BesideWorkload:
+        self._both = BesideWorkload(self._traffic)
+        return self._both
+
+    def _open(self) -> BaseDevice:
+        plan = self._plan
+        assert isinstance(plan.scenario.transport, Mrc)  # noqa: S101 - programs have no other
+        device = BaseDevice(
+            plan.scenario.topology,
+            plan.host,
+            self._nic.send,
+            now_ns,
+            plan.raw_directory,
+            transport=plan.scenario.transport,
+            seed=plan.scenario.seed,
+            beside=self._traffic,
+        )
+        self._both.begin_programs(device.driven, now_ns())
+        return device
+
+    def _work(self, now: int) -> None:
+        super()._work(now)
+        server = self._server
+        if server.device is not None:
+            server.deliver()
+        server.serve(0)
+        if server.is_used:
+            server.take_posted()
+        elif server.device is not None:
+            self._both.driven = None
+            server.release()
+
+    def _watched(self) -> list[int]:
+        return [*super()._watched(), self._server.fileno()]
+
+    def _wake_up(self) -> None:
+        if select.select([self._channel], [], [], 0)[0]:
+            super()._wake_up()
+
+    def _carry_out(self, command: Command, answer: Answer) -> None:
+        device = self._server.device
+        if device is None or device.records is None:
+            super()._carry_out(command, answer)
+        else:
+            device.records.handle(command, answer, now_ns())
+
+    def _finish(self) -> None:
+        self._server.close()
+        super()._finish()

@@ -158,6 +158,11 @@ class HostOperator:
         self._t0_ns = 0
         self._end_ns = NEVER
 
+    @property
+    def flows(self) -> tuple[tuple[str, str, int], ...]:
+        """What commands may name."""
+        return self._scenario.flows
+
     def use_flows_of(self, operated: CommandScope) -> None:
         """Check commands against the flows of `operated` from now on."""
         self._scenario = operated

@@ -2,10 +2,20 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
-from testbed.model.flows import fair_shares_bps, flows_of, left_for_data_bps, shares_bps
-from testbed.model.run_files.run import DeviceOutcome, FlowRecord, HostRecord, OpenedFlow, SentFlow
+from testbed.model.flows import fair_shares_bps, flows_of, left_for_data_bps
+from testbed.model.run_files.run import (
+    FLOWS,
+    OUTCOMES,
+    DeviceOutcome,
+    FlowRecord,
+    HostRecord,
+    OpenedFlow,
+    SentFlow,
+    lines_of,
+)
 from testbed.model.scenario import Scenario
 from testbed.model.units import NS_PER_S, show_duration, show_rate
 
@@ -13,15 +23,43 @@ _ROUNDING: Final = 1e-9
 """A port is full if no more than this part of it is unused."""
 
 
+def outcomes(
+    scenario: Scenario, reports: Mapping[str, Mapping[str, Any]], duration_ns: int, raw: Path
+) -> tuple[tuple[FlowRecord, ...], dict[str, HostRecord]]:
+    """The outcome of all flows, those that programs opened last, and what hosts count beside them.
+
+    Args:
+        scenario: the scenario that was run.
+        reports: the report of each host's `Traffic`, by the host's name; none of killed hosts, and
+            an empty one of those in which programs ran.
+        duration_ns: the duration of the workload.
+        raw: the directory with the raw records, in which devices have written what they know.
+    """
+    opened = [OpenedFlow.model_validate_json(line) for line in lines_of(raw / FLOWS)]
+    closed = [DeviceOutcome.model_validate_json(line) for line in lines_of(raw / OUTCOMES)]
+    full = {host: report for host, report in reports.items() if report}
+    flows = flow_outcomes(scenario.planned, full, duration_ns, opened)
+    of_programs, hosts = program_outcomes(scenario, opened, closed)
+    for host, report in full.items():
+        record, control_bytes = host_record(report), hosts.get(host, HostRecord()).control_bytes
+        both = record.control_bytes + control_bytes
+        hosts[host] = record.model_copy(update={"control_bytes": both})
+    return flows + of_programs, hosts
+
+
 def flow_outcomes(
-    scenario: Scenario, reports: Mapping[str, Mapping[str, Any]], duration_ns: int
+    scenario: Scenario,
+    reports: Mapping[str, Mapping[str, Any]],
+    duration_ns: int,
+    opened: Sequence[OpenedFlow] = (),
 ) -> tuple[FlowRecord, ...]:
-    """The outcome of every flow over a duration.
+    """The outcome of every flow that a scenario plans, over a duration.
 
     Args:
         scenario: the scenario that was run.
         reports: the report of each host's `Traffic`, by the host's name; none of killed hosts.
         duration_ns: the duration of the workload.
+        opened: the flows of programs that had a share of the ports as well.
     """
     sent = {counts["flow"]: counts for report in reports.values() for counts in report["sent"]}
     received = {
@@ -29,7 +67,7 @@ def flow_outcomes(
     }
     signals = scenario.signals
     flows_from = Counter(src for n, (src, _, _) in enumerate(scenario.flows) if n not in signals)
-    shares_bps = fair_shares_bps(scenario)
+    shares_bps = fair_shares_bps(scenario, _ends_of(opened))
     host_bps = float(scenario.topology.planes * scenario.topology.port_rate_bps)
     unused_bps = dict.fromkeys(flows_from, host_bps)
     for number, (src, _, _) in enumerate(scenario.flows):
@@ -89,7 +127,7 @@ def program_outcomes(
     """
     sent = {flow.flow: flow for device in closed for flow in device.sent}
     placed = {flow.flow: flow.bytes_placed for device in closed for flow in device.received}
-    shares = shares_bps(scenario.topology, {flow.flow: (flow.src, flow.dst) for flow in opened})
+    shares = fair_shares_bps(scenario.planned, _ends_of(opened))
     outcomes = []
     for flow in opened:
         arrived = placed.get(flow.flow)
@@ -116,6 +154,10 @@ def program_outcomes(
             )
         )
     return tuple(outcomes), {host: _merged(closed, host) for host in {d.host for d in closed}}
+
+
+def _ends_of(opened: Sequence[OpenedFlow]) -> dict[int, tuple[str, str]]:
+    return {flow.flow: (flow.src, flow.dst) for flow in opened}
 
 
 def _merged(devices: Sequence[DeviceOutcome], host: str) -> HostRecord:

@@ -89,6 +89,7 @@ class Traffic:
     Attributes:
         connections: by queue pair number.
         senders: by the number of their flow.
+        demux: hands arrivals to its queue pairs.
         control_bytes: bytes of control packets on the wire while the workload ran.
     """
 
@@ -113,7 +114,7 @@ class Traffic:
         """
         self._plan = plan
         self._stack = stack
-        self._demux = stack.demux
+        self.demux = stack.demux
         self._tables = tables
         self._launch = launch
         self._memory = MemoryTable()
@@ -140,7 +141,7 @@ class Traffic:
         slots = self._slots
         qp = self._stack.open_qp(plan, self._memory)
         own = mrc_of(qp)
-        self._demux.add(qp)
+        self.demux.add(qp)
         sender = checker = None
         if plan.sends is not None:
             sender = Sender(qp, plan.sends, slots, Pattern(self._block, plan.sends))
@@ -234,13 +235,13 @@ class Traffic:
         """Process the bytes of an inner packet, valid or not."""
         if self._control is not None:
             self._control.arrived(packet, arrival.rx_ns)
-        self._answer(self._demux.receive(packet, arrival), arrival)
+        self._answer(self.demux.receive(packet, arrival), arrival)
 
     def receive_undamaged(self, datagram: Datagram, arrival: Arrival) -> None:
         """Process a packet that arrived undamaged; only a simulator knows that."""
         if self._control is not None and datagram.seq is None:
             self._control.arrived(memoryview(datagram.join()), arrival.rx_ns)
-        self._answer(self._demux.receive_undamaged(datagram, arrival), arrival)
+        self._answer(self.demux.receive_undamaged(datagram, arrival), arrival)
 
     def _answer(self, answer: Outbound | None, arrival: Arrival) -> None:
         if answer is not None:
@@ -345,7 +346,7 @@ class Traffic:
         """The counts of every flow that begins or ends here, and of the host."""
         self._stack.record_counts()
         checkers = (connection.checker for connection in self.connections.values())
-        refused = self._demux.refused()
+        refused = self.demux.refused()
         return {
             "sent": [asdict(sender.counts) for sender in self.senders.values()],
             "received": [asdict(checker.counts) for checker in checkers if checker is not None],

@@ -1,70 +1,19 @@
 """Watches a simulated run: paces it, writes its stream, injects faults by hand."""
 
 import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
 
-from testbed.control_api import OPERATOR, Answer, FaultRequests, operate
+from testbed.control_api import Answer, RunRequests, Simulated
 from testbed.live.forks import Forks
 from testbed.live.history import RunHistory, history_of_live_run
 from testbed.live.serving import PageServer
 from testbed.live.stream.snapshot import Beginning
 from testbed.live.stream.writer import STREAM, StreamWriter
-from testbed.model.errors import Problem
-from testbed.model.faults.kinds import Fault
-from testbed.model.faults.record import FaultRecord
-from testbed.model.operator.commands import Command
 from testbed.model.scenario import Scenario
 from testbed.model.units import NS_PER_S
 
 _PARTS = 4
 """The run is interrupted so many times in a step of its stream, for requests."""
-
-
-class Injection(Protocol):
-    """The faults of a simulation."""
-
-    def inject(self, fault: Fault, t0_ns: int) -> FaultRecord | Problem:
-        """Begin a fault now; or say with what it conflicts."""
-
-    def heal(self, index: int) -> FaultRecord | None:
-        """Heal a fault now; None if it is not in force."""
-
-    def records(self) -> Sequence[FaultRecord]:
-        """Every fault that has taken effect."""
-
-
-class Simulated(Protocol):
-    """What is watched."""
-
-    @property
-    def faults(self) -> Injection:
-        """Its faults."""
-
-    def operate(self, command: Command) -> dict[str, Any]:
-        """Carry out an operator's command."""
-
-
-class SimulatedFaults:
-    """The faults of a simulation, as requests want them."""
-
-    def __init__(self, faults: Injection, t0_ns: int) -> None:
-        """Take over the faults of a run that starts at `t0_ns`."""
-        self._faults = faults
-        self._t0_ns = t0_ns
-
-    def records(self) -> Mapping[int, FaultRecord]:
-        """Every fault so far, by its number."""
-        return {record.index: record for record in self._faults.records()}
-
-    def inject(self, fault: Fault) -> FaultRecord | Problem:
-        """Inject a fault now; or why it may not be injected."""
-        return self._faults.inject(fault, self._t0_ns)
-
-    def heal(self, index: int) -> FaultRecord | None:
-        """Heal a fault now; None if it is not in force."""
-        return self._faults.heal(index)
 
 
 class SimulationWatcher:
@@ -120,10 +69,7 @@ class SimulationWatcher:
         """Write the beginning of the stream."""
         self._t0_ns = t0_ns
         self._faults = simulation.faults
-        self._simulation = simulation
-        self._fault_requests = FaultRequests(
-            self._scenario.topology, SimulatedFaults(simulation.faults, t0_ns)
-        )
+        self._requests = RunRequests.of_simulated(self._scenario.topology, simulation, t0_ns)
         beginning = self._beginning(base_rtt_ns / NS_PER_S)
         self._writer = StreamWriter(self._directory, beginning, t0_ns)
         self._began_s = time.monotonic()
@@ -149,11 +95,7 @@ class SimulationWatcher:
 
     def _answer(self, method: str, path: str, body: str) -> Answer:
         answer = self._forks.answer(method, path, body)
-        if answer is not None:
-            return answer
-        if (method, path) == ("POST", OPERATOR):
-            return operate(body, self._scenario.topology, self._simulation.operate)
-        return self._fault_requests.answer(method, path, body)
+        return self._requests.answer(method, path, body) if answer is None else answer
 
     def _is_over(self, t_ns: int) -> bool:
         is_late = self._longest_ns is not None and t_ns >= self._longest_ns

@@ -362,7 +362,7 @@ def _duration_remarks(scenario: Scenario) -> Iterator[Remark]:
 
 
 def _job_problems(jobs: tuple[Job, ...], duration_ns: int) -> Iterator[Problem]:
-    """Jobs of one name, those that begin when the run is over, and programs beside others."""
+    """Jobs of one name, and those that begin when the run is over."""
     first: dict[str, int] = {}
     for i, job in enumerate(jobs):
         if job.name in first:
@@ -372,11 +372,6 @@ def _job_problems(jobs: tuple[Job, ...], duration_ns: int) -> Iterator[Problem]:
         if job.start >= duration_ns:
             expected = f"a time before the run ends at {exact_duration(duration_ns)}"
             yield Problem(f"jobs[{i}].start", exact_duration(job.start), expected)
-    are_programs = [isinstance(job.workload, Program) for job in jobs]
-    if any(are_programs) and not all(are_programs):
-        i = are_programs.index(False)
-        expected = "program: programs share a fabric with other programs only"
-        yield Problem(f"jobs[{i}].workload.kind", jobs[i].workload.kind, expected)
 
 
 _WITH_OPERATIONS = (*get_args(Collective), Graphed, Program)

@@ -34,7 +34,7 @@ class Flow:
         src: the sending host.
         dst: the receiving host.
         lane: the number of its queue pair among those of the two hosts, from 0.
-        job: the number of its job among those of the scenario, from 0.
+        job: the number of its job among those of the scenario, from 0; -1: a program opened it.
     """
 
     number: int
@@ -56,11 +56,15 @@ def flows_of(scenario: Scenario) -> tuple[Flow, ...]:
 
 
 def flows_recorded(scenario: Scenario, recorded: Iterable[FlowRecord]) -> tuple[Flow, ...]:
-    """The flows of a run: those of its scenario; where programs sent, those that were recorded."""
-    if not scenario.programs:
-        return flows_of(scenario)
-    host = scenario.topology.host_named
-    return tuple(Flow(flow.flow, host(flow.src), host(flow.dst), flow.lane) for flow in recorded)
+    """The flows of a run: those that its scenario plans, then those that its programs opened.
+
+    The job of a planned one is counted among the planned ones.
+    """
+    planned, host = flows_of(scenario.planned), scenario.topology.host_named
+    opened = (flow for flow in recorded if flow.flow >= len(planned))
+    return planned + tuple(
+        Flow(flow.flow, host(flow.src), host(flow.dst), flow.lane, job=-1) for flow in opened
+    )
 
 
 def links_crossed(topology: Topology, flow: Flow) -> int:
@@ -75,18 +79,25 @@ def base_rtt_flow(topology: Topology, flows: Sequence[Flow]) -> Flow:
     return next(across, flows[0])
 
 
-def fair_shares_bps(scenario: Scenario) -> dict[int, float]:
+def fair_shares_bps(
+    scenario: Scenario, others: Mapping[int, tuple[str, str]] | None = None
+) -> dict[int, float]:
     """The max-min fair share of each flow in a fault-free fabric, by its number, in raw bits/s.
 
     Flows that only signal have 0. Only the hosts' ports limit the others. A host's rate is shared
     among the flows that leave it, and among those that arrive; what a flow cannot use because of
     its other end is shared among the others (Bertsekas and Gallager, Data Networks, 6.5.2).
+
+    Args:
+        scenario: has the flows.
+        others: source and destination of further flows beside them, by their numbers.
     """
     signals, flows = scenario.signals, scenario.flows
     data = {
         number: (src, dst) for number, (src, dst, _) in enumerate(flows) if number not in signals
     }
-    return dict.fromkeys(range(len(flows)), 0.0) | shares_bps(scenario.topology, data)
+    shares = shares_bps(scenario.topology, data | dict(others or {}))
+    return dict.fromkeys(range(len(flows)), 0.0) | shares
 
 
 def shares_bps(topology: Topology, flows: Mapping[int, tuple[str, str]]) -> dict[int, float]:

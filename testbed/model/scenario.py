@@ -18,7 +18,15 @@ from testbed.model.own_code import OwnCode, recorded_code
 from testbed.model.part import Part
 from testbed.model.transport import Mrc, Transport
 from testbed.model.units import RealTime, RunTime, parse_duration
-from testbed.model.workload import Connections, Graphed, Program, Training, Workload, outstanding
+from testbed.model.workload import (
+    Connections,
+    Graphed,
+    Program,
+    Training,
+    Workload,
+    members,
+    outstanding,
+)
 
 MAX_JOBS = 1_000
 """Most jobs of a scenario. Ours."""
@@ -176,8 +184,22 @@ class Scenario(Part):
 
     @property
     def programs(self) -> dict[str, Program]:
-        """Those of them that are programs of the user's own; then all are."""
+        """Those of them that are programs of the user's own."""
         return {key: each for key, each in self.workloads.items() if isinstance(each, Program)}
+
+    @property
+    def hosts_of_programs(self) -> frozenset[str]:
+        """The hosts in which programs run."""
+        each = (members(program.hosts, self.topology) for program in self.programs.values())
+        return frozenset(chain.from_iterable(each))
+
+    @property
+    def planned(self) -> Self:
+        """The same without its programs: its flows are known, and have the first numbers of all."""
+        if not self.programs:
+            return self
+        jobs = tuple(job for job in self.jobs if not isinstance(job.workload, Program))
+        return self.model_copy(update={"workload": None, "jobs": jobs})
 
     def run_alone(self, *, simulated: bool) -> tuple[Job, ...]:
         """The jobs that a run of it also makes alone."""
@@ -222,7 +244,7 @@ class Scenario(Part):
     def flows(self) -> tuple[tuple[str, str, int], ...]:
         """Those of all jobs, in order.
 
-        Where programs send, those that may be; the records of a run have those that were.
+        Of programs those that may be; the records of a run have those that were.
         """
         return tuple(chain.from_iterable(self.flows_of_jobs))
 

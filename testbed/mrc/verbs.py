@@ -338,6 +338,7 @@ class Context:
         rng: chooses rkeys and first PSNs, as a NIC does, so that a stray packet fits none.
         wire: how packets are written where sources disagree; peers must agree on it.
         first_qpn: the number of its first queue pair.
+        demux: hands arrivals to other queue pairs of this NIC as well; None: it has no others.
     """
 
     def __init__(
@@ -347,6 +348,7 @@ class Context:
         rng: Random,
         wire: WireOptions = DEFAULT_OPTIONS,
         first_qpn: int = FIRST_QPN,
+        demux: Demux | None = None,
     ) -> None:
         self.port = port
         self._paths_to = paths_to
@@ -357,7 +359,7 @@ class Context:
         self._dscp = DscpClasses()
         self._memory = MemoryTable()
         self._wire = wire
-        self._demux = Demux(port.address, self._dscp, wire)
+        self._demux = demux or Demux(port.address, self._dscp, wire)
         self._cores: list[QueuePair] = []
         self._closed: list[QueuePair] = []
         self._turn = 0

@@ -27,6 +27,7 @@ from testbed.model.run_files.run import FlowRecord, RunRecord
 from testbed.model.scenario import Scenario
 from testbed.model.summary import Scale
 from testbed.model.units import NS_PER_S
+from testbed.model.workload import Program, members
 from testbed.results.analysis.delivery import by_flow
 from testbed.results.forked import require_threads
 from testbed.results.records import (
@@ -70,27 +71,29 @@ class RunData:
 
         A barrier sends one byte in each step, so it has no rate and takes none from other flows.
         """
-        signals = self.scenario.signals
+        signals = self.scenario.planned.signals
         return tuple(flow for flow in self.run.flows if flow.flow not in signals)
 
     @cached_property
     def flows_of_jobs(self) -> tuple[frozenset[int] | None, ...]:
         """The numbers of the flows of each job; None where nobody knows whose flows they are.
 
-        Flows of programs are those between the hosts of a job, if no other job has these hosts.
+        Flows of programs are those between the hosts of a job, if no other program has these hosts.
         """
         scenario = self.scenario
-        if scenario.programs:
-            hosts = [frozenset(job.hosts(self.topology)) for job in scenario.job_list]
-            shared = Counter(chain.from_iterable(hosts))
-            return tuple(
-                None
-                if any(shared[host] > 1 for host in of_job)
-                else frozenset(flow.flow for flow in self.run.flows if flow.src in of_job)
-                for of_job in hosts
-            )
-        numbers = count()
-        return tuple(frozenset(islice(numbers, len(flows))) for flows in scenario.flows_of_jobs)
+        of_each = (members(program.hosts, self.topology) for program in scenario.programs.values())
+        running = Counter(chain.from_iterable(of_each))
+        of_programs = [flow for flow in self.run.flows if flow.flow >= len(scenario.planned.flows)]
+        numbers, flows_of_jobs = count(), list[frozenset[int] | None]()
+        for job, flows in zip(scenario.job_list, scenario.flows_of_jobs, strict=True):
+            if not isinstance(job.workload, Program):
+                flows_of_jobs.append(frozenset(islice(numbers, len(flows))))
+                continue
+            hosts = job.hosts(self.topology)
+            is_known = all(running[host] == 1 for host in hosts)
+            of_job = frozenset(flow.flow for flow in of_programs if flow.src in hosts)
+            flows_of_jobs.append(of_job if is_known else None)
+        return tuple(flows_of_jobs)
 
     @cached_property
     def idle(self) -> frozenset[int]:
@@ -162,13 +165,14 @@ class RunData:
         A flow of a program lasts from its first packet to its last arrival, one of a job from the
         job's start. Those that last as long as the run are not in it.
         """
+        planned = {
+            flow: (job.start / NS_PER_S, inf)
+            for job, flows in zip(self.scenario.job_list, self.flows_of_jobs, strict=True)
+            if job.start and not isinstance(job.workload, Program)
+            for flow in flows or ()
+        }
         if not self.scenario.programs:
-            return {
-                flow: (job.start / NS_PER_S, inf)
-                for job, flows in zip(self.scenario.job_list, self.flows_of_jobs, strict=True)
-                for flow in flows or ()
-                if job.start
-            }
+            return planned
         ends = {
             name: dict(self.tables[table].group_by("flow").agg(each).iter_rows())
             for name, table, each in (
@@ -177,9 +181,10 @@ class RunData:
             )
         }
         first, last = ends["first"], ends["last"]
-        return {
+        return planned | {
             flow.flow: (begin, max(begin, last.get(flow.flow, begin)))
             for flow in self.flows
+            if flow.flow >= len(self.scenario.planned.flows)
             if (begin := first.get(flow.flow)) is not None
         }
 

@@ -119,9 +119,18 @@ def make(
                 summary = _analysed(directory.path, how, progress)
         elif form == "paced":
             from testbed.device.paced.run import pace
+            from testbed.sim import simulate
+            from testbed.sim.fabric import Timing
 
             pace(scenario, directory.path, progress, onlooker, screen)
+            for alone, place, told in _runs_alone(directory.path, scenario, form, progress):
+                if alone.programs:
+                    pace(alone, place, told)
+                else:
+                    simulate(alone, place, told, Timing.EMULATED)
             with _collecting_seldom():
+                for _, place, _ in _runs_alone(directory.path, scenario, form, progress):
+                    _analysed(place, UNDRAWN, progress)
                 summary = _analysed(directory.path, how, progress)
         else:
             summary = simulate_into(directory.path, scenario, how, progress, onlooker)

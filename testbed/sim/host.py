@@ -14,7 +14,7 @@ from testbed.model.fabric.nodes import Node
 from testbed.model.operator.commands import Command
 from testbed.mrc import NEVER, Arrival
 from testbed.mrc.wire.datagram import new
-from testbed.sim.egress import Egress
+from testbed.sim.egress import Egress, Receiver
 from testbed.sim.engine import Engine, Event
 from testbed.sim.fabric import Fabric
 from testbed.sim.packet import Deliver, Packet
@@ -43,7 +43,7 @@ class Host(Event):
         block: Block,
         engine: Engine,
         fabric: Fabric,
-        hosts: dict[bytes, "Host"],
+        hosts: Mapping[bytes, Receiver],
         tables: Tables,
     ) -> None:
         """Set up every queue pair. `hosts` finds each host by its NIC address."""

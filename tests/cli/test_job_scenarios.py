@@ -58,11 +58,6 @@ WRONG = {
         "jobs[0].workload.matrix: found no.cm",
         "a file, relative",
     ),
-    "programs beside others": (
-        f"jobs: [{{name: p, workload: {{kind: program, command: [sh]}}}}, {A}]",
-        "jobs[1].workload.kind: found write_bw",
-        "programs share a fabric with other programs only",
-    ),
     "a program that is not there": (
         "jobs: [{name: p, workload: {kind: program, command: [no-such]}}]",
         "jobs[0].workload.command[0]: found no-such",

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from testbed.emulation.controller import ControllerPlan, ControllerProcess
+from testbed.emulation.controller.plan import ControllerPlan
+from testbed.emulation.controller.process import ControllerProcess
 from testbed.emulation.fabric import openvswitch
 from testbed.emulation.fabric.fabric import Fabric
 from testbed.emulation.fabric.openvswitch import OpenVSwitch, available

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from testbed.control_api import OPERATOR, load_command
+from testbed.control_api import OPERATOR, RunRequests, load_command
 from testbed.emulation.controller.client import Client, heal_all, socket_of
 from testbed.emulation.controller.live import SOCKET, LiveControl
 from testbed.emulation.fabric.link_model.link_control import LinkControl
@@ -289,7 +289,7 @@ def test_a_controller_that_fails_says_so_in_json(caplog: pytest.LogCaptureFixtur
 def _answered(request: Mapping[str, Any]) -> tuple[int, Any]:
     """The status and the content that one request gets where the controller fails."""
     begun: list[str] = []
-    body = LiveControl(TINY, Failing(), _no_operator)(
+    body = LiveControl(RunRequests(TINY, Failing(), _no_operator).answer)(
         request, lambda status, _headers: begun.append(status)
     )
     (status,) = begun

@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from testbed.emulation.controller import ControllerPlan, ControllerProcess
 from testbed.emulation.controller.live import SOCKET
+from testbed.emulation.controller.plan import ControllerPlan
 from testbed.emulation.controller.player import FaultLog
+from testbed.emulation.controller.process import ControllerProcess
 from testbed.model.errors import RunFailedError
 from testbed.model.faults.record import FAULTS, FaultRecord
 from testbed.model.faults.targets import CONTROLLER

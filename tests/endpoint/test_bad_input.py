@@ -103,7 +103,7 @@ def throw(directory: FilePath) -> tuple[dict[str, Any], bytes, int]:
         thread.start()
         with raw_socket(SENDER, socket.IPPROTO_RAW) as sender:
             expected = send(sender, bad)
-            refused = endpoint._traffic._demux.refused
+            refused = endpoint._traffic.demux.refused
             wait_until(lambda: sum(refused().values()) >= expected.total(), "all refused")
             untouched = bytes(memory)
             for _ in range(2):

@@ -148,5 +148,5 @@ def test_of_a_run_that_is_over_the_page_says_so(page: Page) -> None:
     expect(page.locator("#chips .live")).to_have_text("replay")
     press(page, "cut")
     expect(page.locator("#report.failed")).to_contain_text(
-        "expected the directory of a run that is under way (testbed run, testbed shell)"
+        "expected the directory of a run that is under way (testbed run, device, shell)"
     )

@@ -9,7 +9,7 @@ import pytest
 
 from tests.live.browser import choose, expect, needs_browser, opened
 from tests.live.conftest import FAILURE
-from tests.live.watched import LINK, address, started
+from tests.live.watched import LINK, address, run_below, started
 
 pytestmark = [needs_browser, pytest.mark.simulated]
 
@@ -41,6 +41,29 @@ def test_a_click_breaks_a_link_and_the_page_tells_the_detection(
         expect(page.locator("#chips .live")).to_have_text("replay")
         expect(page.locator("#log li").first).to_contain_text("end of the run")
     assert run.wait(300) == 0
+
+
+PROGRAM = """
+name: watched
+topology: clos-tiny
+duration: 60 s
+workload: {kind: program, command: [sleep, "3600"], endless: true}
+"""
+
+
+def test_a_run_of_programs_without_root_ends_as_others_do(tmp_path: Path) -> None:
+    with started("device", tmp_path, PROGRAM) as run:
+        with opened(address(run)) as page:
+            expect(page.locator("#chips .live")).to_have_text("live")
+            choose(page, LINK)
+            page.get_by_role("button", name="cut", exact=True).click()
+            expect(page.locator("#log .fault")).not_to_have_count(0)
+            page.get_by_role("button", name="End run").click()
+            expect(page.locator("#chips .live")).to_have_text("replay")
+            expect(page.locator("#log li").first).to_contain_text("end of the run")
+            expect(page.locator(".tile", has_text="verdict")).not_to_contain_text("so far")
+        assert run.wait(300) in {0, 4}
+    assert (run_below(tmp_path) / "summary.json").is_file()
 
 
 def test_an_ev_is_denied_and_a_port_disabled_by_click(run: subprocess.Popen[str]) -> None:

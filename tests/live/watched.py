@@ -23,12 +23,13 @@ MAPPED = SCENARIO + "clustermapper: {period: 10 us}\n"
 
 @contextmanager
 def started(command: str, directory: Path, scenario: str) -> Iterator[subprocess.Popen[str]]:
-    """A live run by `run` or `simulate`; it is killed at the end of the block."""
+    """A live run by `run`, `simulate` or `device`; it is killed at the end of the block."""
     file = directory / "watched.yaml"
     file.write_text(scenario)
     options = ["--live", "--no-figures", "--results", str(directory)]
+    of_device = ["--allow-code", "--scenario"] if command == "device" else []
     process = subprocess.Popen(
-        [TESTBED, command, file, *options],
+        [TESTBED, command, *of_device, file, *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -5,9 +5,15 @@ from pathlib import Path
 from typing import Any
 
 from testbed.device.server import NicServer
-from testbed.emulation.endpoint.base_device import BaseDevice
+from testbed.emulation.endpoint.base_device import (
+    BaseDevice,
+    BesideWorkload,
+    Send,
+    VerbsTransport,
+)
 from testbed.host.operator import Answer
-from testbed.host.rounds import Rounds
+from testbed.host.rounds import PortScheduler, Rounds
+from testbed.host.traffic import Traffic
 from testbed.model.errors import Problem, as_answer
 from testbed.model.fabric.nodes import Node
 from testbed.model.operator.commands import Command
@@ -16,11 +22,14 @@ from testbed.model.transport import Mrc
 from testbed.mrc import NEVER, Arrival
 from testbed.mrc.wire.datagram import new
 from testbed.mrc.wire.kinds import WireOptions
-from testbed.sim.egress import Egress
+from testbed.sim.egress import Egress, Receiver
 from testbed.sim.engine import Engine
 from testbed.sim.fabric import Fabric
 from testbed.sim.host import SIMULATED_ROUNDS_PER_RTT
 from testbed.sim.packet import Packet
+
+Workload = Callable[[PortScheduler, Send], Traffic]
+"""Makes a host's part in a workload, given its ports and what sends its packets."""
 
 
 class PacedHost:
@@ -31,7 +40,8 @@ class PacedHost:
     Attributes:
         node: which one it is.
         server: serves its programs.
-        refused_busy: always 0: only the endpoints of a workload can be busy.
+        traffic: the workload that it sends as well, if any.
+        refused_busy: always 0: no host is made busy where programs run.
     """
 
     refused_busy = 0
@@ -43,10 +53,11 @@ class PacedHost:
         raw: Path,
         engine: Engine,
         fabric: Fabric,
-        hosts: "Mapping[bytes, PacedHost]",
+        hosts: Mapping[bytes, Receiver],
         worked: "Callable[[PacedHost], object]",
         name: str,
         user: int,
+        workload: Workload | None = None,
     ) -> None:
         """Begin without programs.
 
@@ -60,6 +71,7 @@ class PacedHost:
             worked: told that programs may have something to learn: a completion, a port.
             name: of the socket at which its programs find the device.
             user: whose programs these are.
+            workload: makes its part in a workload; None: it has none.
         """
         topology = scenario.topology
         self.node = node
@@ -72,6 +84,11 @@ class PacedHost:
         self._egress = Egress(topology, node, engine, fabric, hosts, self._round_ns)
         self._rounds: Rounds | None = None
         self._dark: set[int] = set()
+        self.traffic = None if workload is None else workload(self._egress.ports, self._egress.send)
+        self._both: BesideWorkload | None = None
+        if self.traffic is not None:
+            self._both = BesideWorkload(self.traffic)
+            self._rounds = Rounds(self._both, self._egress.ports, self._round_ns)
         self._wake_ns = NEVER
         self.server = NicServer(self._open, lambda: engine.now_ns, name=name, user=user)
 
@@ -93,7 +110,11 @@ class PacedHost:
             wire=WireOptions(sealed=False),
             transport=transport,
             seed=self._scenario.seed,
+            beside=self.traffic,
         )
+        if self._both is not None:
+            self._both.begin_programs(device.driven, self._engine.now_ns)
+            return device
         for plane in self._dark:
             device.driven.port_changed(plane, up=False, now_ns=self._engine.now_ns)
         self._rounds = Rounds(device.driven, self._egress.ports, self._round_ns)
@@ -111,24 +132,48 @@ class PacedHost:
             self._worked(self)
             self._wake_at(self._engine.now_ns)
         else:
-            self._rounds = None
+            self._end_programs()
             self.server.release()
+
+    def _end_programs(self) -> None:
+        if self._both is None:
+            self._rounds = None
+        else:
+            self._both.driven = None
+
+    def begin(self, now_ns: int, _: object) -> None:
+        """Start its part in the workload."""
+        if self.traffic is not None:
+            self.traffic.begin(now_ns)
+            self._wake_at(now_ns)
+
+    def end(self, now_ns: int, _: object) -> None:
+        """End it: post no more messages, and carry out no more commands."""
+        if self.traffic is not None:
+            self.traffic.operator.end_at(now_ns)
+            self.traffic.end()
+            self._wake_at(now_ns)
 
     # --- the fabric ---------------------------------------------------------------------------
 
     def receive(self, now_ns: int, packet: Packet) -> None:
         """Receive a packet at the end of its route."""
-        device = self.server.device
-        if device is None:
+        driven = self._driven
+        if driven is None:
             return
         arrival = new(Arrival, (packet.ecn, packet.dscp, now_ns))
         if packet.trimmed or packet.flips:
-            device.driven.receive(memoryview(packet.inner()), arrival)
+            driven.receive(memoryview(packet.inner()), arrival)
         else:
-            device.driven.receive_undamaged(packet.datagram, arrival)
+            driven.receive_undamaged(packet.datagram, arrival)
         self._worked(self)
         if self._rounds is not None and self._rounds.ready_ns < self._wake_ns:
             self._wake_at(max(now_ns, self._rounds.ready_ns))
+
+    @property
+    def _driven(self) -> VerbsTransport | BesideWorkload | None:
+        """Its queue pairs, if it has any."""
+        return self._both or (None if self.device is None else self.device.driven)
 
     def _wake_at(self, at_ns: int) -> None:
         if at_ns < self._wake_ns:
@@ -141,6 +186,8 @@ class PacedHost:
             return  # an earlier round has been scheduled since this one was
         self._wake_ns = NEVER
         if self._rounds is not None:
+            if self.traffic is not None:
+                self.traffic.work(now_ns)
             self._rounds.send(now_ns)
             self._worked(self)
             self._wake_at(self._rounds.next_ns(now_ns))
@@ -148,8 +195,8 @@ class PacedHost:
     def port_changed(self, now_ns: int, plane: int, *, up: bool) -> None:
         """Act on the loss or the return of the carrier of the port of a plane."""
         (self._dark.discard if up else self._dark.add)(plane)
-        if self.device is not None:
-            self.device.driven.port_changed(plane, up=up, now_ns=now_ns)
+        if self._driven is not None:
+            self._driven.port_changed(plane, up=up, now_ns=now_ns)
             self._worked(self)
             self._wake_at(now_ns)
 
@@ -160,19 +207,25 @@ class PacedHost:
 
     def deny(self, directions: frozenset[str]) -> None:
         """Avoid the EVs that cross these link directions."""
-        if self.device is not None and self.device.records is not None:
-            self.device.records.deny_crossing(directions, self._engine.now_ns)
+        records = None if self.device is None else self.device.records
+        orders = self.traffic.operator if self.traffic is not None else records
+        if orders is not None:
+            orders.deny_crossing(directions, self._engine.now_ns)
             self._wake_at(self._engine.now_ns)
 
     def operate(self, command: Command, answer: Answer) -> None:
         """Carry out an operator's command; `answer` is called when it has taken effect."""
-        if self.device is None or self.device.records is None:
+        now_ns = self._engine.now_ns
+        if self.device is not None and self.device.records is not None:
+            self.device.records.handle(command, answer, now_ns)
+        elif self.traffic is not None:
+            self.traffic.operator.handle(command, now_ns, answer)
+        else:
             answer(
                 as_answer(Problem("command", self.node.name, "a host whose program has a device"))
             )
             return
-        self.device.records.handle(command, answer, self._engine.now_ns)
-        self._wake_at(self._engine.now_ns)
+        self._wake_at(now_ns)
 
     def close(self) -> None:
         """Let go of all programs, and finish the records."""

@@ -10,18 +10,22 @@ import os
 import select
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from testbed import fast
+from testbed.control_api import RunRequests, refused_request
 from testbed.device import library
+from testbed.device.paced.control import taking_commands
 from testbed.device.paced.host import PacedHost
 from testbed.device.paced.loopback import Loopback
+from testbed.device.paced.workloads import Workloads
 from testbed.emulation.endpoint.clock import now_ns
 from testbed.emulation.endpoint.health import HealthLog
 from testbed.emulation.experiment.machine import cpu_model
 from testbed.emulation.experiment.programs import GRACE_S, Surroundings, start_programs
-from testbed.host.outcome import TrafficProgress, program_outcomes
+from testbed.host.outcome import TrafficProgress, outcomes
 from testbed.host.recording import Recorders
 from testbed.model.errors import Problem, RunFailedError, raise_any
 from testbed.model.fabric.addressing import nic_address
@@ -33,19 +37,10 @@ from testbed.model.operator.commands import Command, host_of
 from testbed.model.progress import Progress
 from testbed.model.run_files.layout import HEALTH, LOGS, MANIFEST, RAW, RUN, START
 from testbed.model.run_files.manifest import Manifest
-from testbed.model.run_files.run import (
-    FLOWS,
-    OUTCOMES,
-    DeviceOutcome,
-    OpenedFlow,
-    RunRecord,
-    RunStart,
-    bin_width_s,
-    lines_of,
-)
+from testbed.model.run_files.run import RunRecord, RunStart, bin_width_s
 from testbed.model.scenario import Scenario
 from testbed.model.units import NEVER_NS, NS_PER_S
-from testbed.model.workload import Program, WriteBw
+from testbed.model.workload import WriteBw
 from testbed.results import records
 from testbed.results.code_version import code_version
 from testbed.results.scratch import scratch
@@ -59,6 +54,8 @@ from testbed.sim.run import LINK_SAMPLE_RTTS, Simulation
 if TYPE_CHECKING:
     from testbed.model.fabric.nodes import Node
     from testbed.sandbox.processes import Child
+    from testbed.sim.egress import Receiver
+    from testbed.sim.host import Host
 
 START_DELAY_NS: Final = NS_PER_S // 5
 """From the command to start the programs until they start."""
@@ -120,7 +117,7 @@ class PacedRun:
             MachineError: there is no library for programs, or no place on the loopback.
         """
         topology = scenario.topology
-        names = {name for job in scenario.job_list for name in job.hosts(topology)}
+        names = scenario.hosts_of_programs
         nodes = [node for node in topology.hosts if node.name in names]
         self._scenario = scenario
         self._directory = directory
@@ -139,9 +136,11 @@ class PacedRun:
         self._over = False
         raw = directory / RAW
         self._engine = Engine()
+        self._engine.now_ns = now_ns()
         self._fabric = Fabric(topology, self._engine, scenario.seed, Timing.EMULATED)
         self._worked: set[PacedHost] = set()
-        by_address: dict[bytes, PacedHost] = {}
+        by_address: dict[bytes, Receiver] = {}
+        self._workloads = Workloads(scenario, raw, self._engine, self._fabric, by_address, stack)
         self._hosts: dict[Node, PacedHost] = {}
         for node in nodes:
             host = PacedHost(
@@ -154,10 +153,13 @@ class PacedRun:
                 self._worked.add,
                 loopback.nic_of(node),
                 os.getuid(),
+                self._workloads.parts.get(node),
             )
+            self._workloads.add(host)
             stack.callback(host.close)
             self._hosts[node] = by_address[nic_address(topology, node).packed] = host
-        self.faults = FaultInjection(scenario, self._engine, self._fabric, self._hosts)
+        self._all_hosts: dict[Node, PacedHost | Host] = {**self._hosts, **self._workloads.hosts}
+        self.faults = FaultInjection(scenario, self._engine, self._fabric, self._all_hosts)
         self._recorders = stack.enter_context(Recorders(raw))
         self._record_link = self._recorders.open("fabric", records.LINKS).append
         self._traffic = TrafficProgress("running", scenario.duration)
@@ -166,8 +168,10 @@ class PacedRun:
         self._health = HealthLog(directory / HEALTH, PROCESS, now_ns())
         stack.callback(self._health.close)
         self._by_descriptor = {host.server.fileno(): host for host in self._hosts.values()}
+        self._control = stack.enter_context(taking_commands(directory))
         self._ready = stack.enter_context(select.epoll())
-        for descriptor in (*self._by_descriptor, self._programs.fileno()):
+        others = self._programs.fileno(), self._control.fileno()
+        for descriptor in (*self._by_descriptor, *others):
             self._ready.register(descriptor, select.EPOLLIN)
         self._t0_ns = 0
         self._end_ns = NEVER_NS
@@ -180,7 +184,7 @@ class PacedRun:
         Raises:
             KeyError: no host of that name takes part.
         """
-        hosts = {node.name: host for node, host in self._hosts.items()}
+        hosts = {node.name: host for node, host in self._all_hosts.items()}
         answers: list[dict[str, Any]] = []
         hosts[host_of(command)].operate(command, answers.append)
         while not answers:
@@ -193,7 +197,7 @@ class PacedRun:
         """Run the programs and the timeline; returns what the process of the programs reports.
 
         Without an observer the run ends when the programs have ended, at `duration` at the latest;
-        with one, when that ends it.
+        with one, when that ends it. Where other workloads send as well, it lasts for `duration`.
 
         Raises:
             RunFailedError: the process that runs the programs has ended, or does not.
@@ -202,25 +206,24 @@ class PacedRun:
         engine, scenario = self._engine, self._scenario
         engine.now_ns = now_ns()
         t0_ns = self._t0_ns = engine.now_ns + START_DELAY_NS
-        start = RunStart(t0_ns=t0_ns, base_rtt_ns=self._base_rtt_ns)
+        planned = tuple((src, dst) for src, dst, _ in scenario.planned.flows)
+        start = RunStart(t0_ns=t0_ns, base_rtt_ns=self._base_rtt_ns, planned=planned)
         write_file(self._directory / RAW / START, start.model_dump_json())
         for fault in scenario.scheduled_faults:
             self.faults.schedule(fault, t0_ns)
         SimulatedAgents.of(scenario, engine, self._fabric, self._recorders, self._deny, t0_ns)
         engine.at(engine.now_ns, self._sample_links)
+        self._workloads.begin_at(t0_ns)
         self._programs.send({"start_ns": t0_ns})
+        self._requests = RunRequests.of_simulated(scenario.topology, self, t0_ns)
         if observer is None:
             latest_ns = t0_ns + scenario.duration
-            while not self._over and engine.now_ns < latest_ns:
+            while engine.now_ns < latest_ns and (self._workloads.hosts or not self._over):
                 self._go_on()
         else:
-            observer.begins(self, t0_ns, self._base_rtt_ns)
-            due_ns = t0_ns
-            while engine.now_ns < due_ns or observer.goes_on(engine.now_ns):
-                if engine.now_ns >= due_ns:
-                    due_ns += observer.step_ns
-                self._go_on()
+            self._go_on_observed(observer)
         self._end_ns = engine.now_ns
+        self._workloads.end()
         self._progress("ending the programs", 0.9)
         self._programs.send({"finish": True})
         until_ns = now_ns() + round(_REPORT_S * NS_PER_S)
@@ -228,8 +231,20 @@ class PacedRun:
             self._go_on()
         if self._report is None:
             raise RunFailedError("the process that runs the programs does not end")
+        drained_ns = self._end_ns + scenario.drain_ns(self._base_rtt_ns)
+        while engine.now_ns < drained_ns and not self._workloads.idle:
+            self._go_on()
         self._sample_links(engine.now_ns, None)
         return self._report
+
+    def _go_on_observed(self, observer: Observer) -> None:
+        engine = self._engine
+        observer.begins(self, self._t0_ns, self._base_rtt_ns)
+        due_ns = self._t0_ns
+        while engine.now_ns < due_ns or observer.goes_on(engine.now_ns):
+            if engine.now_ns >= due_ns:
+                due_ns += observer.step_ns
+            self._go_on()
 
     def _wait_for_programs(self) -> None:
         while not any("ready" in message for message in self._programs.receive(_REPORT_S)):
@@ -273,8 +288,21 @@ class PacedRun:
         for descriptor, _ in self._ready.poll(0):
             if descriptor in self._by_descriptor:
                 self._by_descriptor[descriptor].serve()
+            elif descriptor == self._control.fileno():
+                self._answer(self._control.receive(0))
             else:
                 self._take(self._programs.receive(0))
+
+    def _answer(self, requests: list[dict[str, Any]]) -> None:
+        """Do what is asked for by hand; the next request comes after the answer."""
+        for request in requests:
+            now = self._engine.now_ns
+            if self._t0_ns <= now < self._end_ns:
+                answer = self._requests.answer(**request)
+            else:
+                found = "a run that is over" if now > self._t0_ns else "a run that has not begun"
+                answer = refused_request(HTTPStatus.CONFLICT, found, "a run that is under way")
+            self._control.send({"status": answer[0], "content": answer[1]})
 
     def _take(self, messages: list[dict[str, Any]]) -> None:
         for message in messages:
@@ -287,7 +315,7 @@ class PacedRun:
                 self._over = True
 
     def _deny(self, directions: frozenset[str]) -> None:
-        for host in self._hosts.values():
+        for host in self._all_hosts.values():
             host.deny(directions)
 
     def _sample_links(self, now: int, _: object) -> None:
@@ -297,6 +325,7 @@ class PacedRun:
             arrived += sample.bytes if ends_at_host(direction) else 0
             lost += sample.dropped
         self._recorders.flush()
+        self._workloads.flush()
         done = min(max(now - self._t0_ns, 0) / self._scenario.duration, 1.0)
         if self._end_ns == NEVER_NS:
             self._progress(self._traffic.describe(now - self._t0_ns, arrived, lost), done)
@@ -304,13 +333,12 @@ class PacedRun:
 
     def record(self, report: dict[str, Any]) -> RunRecord:
         """What came of the run, once all devices are closed."""
-        raw, duration_s = self._directory / RAW, (self._end_ns - self._t0_ns) / NS_PER_S
-        opened = [OpenedFlow.model_validate_json(line) for line in lines_of(raw / FLOWS)]
-        closed = [DeviceOutcome.model_validate_json(line) for line in lines_of(raw / OUTCOMES)]
-        flows, hosts = program_outcomes(self._scenario, opened, closed)
+        duration_ns = self._end_ns - self._t0_ns
+        reports = self._workloads.reports()
+        flows, hosts = outcomes(self._scenario, reports, duration_ns, self._directory / RAW)
         return RunRecord(
             t0_ns=self._t0_ns,
-            duration_s=duration_s,
+            duration_s=duration_ns / NS_PER_S,
             base_rtt_ns=self._base_rtt_ns,
             bin_s=bin_width_s(self._base_rtt_ns),
             flows=flows,
@@ -326,7 +354,7 @@ def require_paced(scenario: Scenario) -> None:
     """Check that a scenario's programs can run on a simulated fabric.
 
     Raises:
-        InputError: it runs none, or has faults that strike the processes of hosts.
+        InputError: it has none, or has faults that strike the processes of hosts.
     """
     problems = [
         Problem(
@@ -339,13 +367,11 @@ def require_paced(scenario: Scenario) -> None:
         for i, fault in enumerate(scenario.timeline)
         if fault.needs_process
     ]
-    expected = "program: other workloads send without the device"
-    remedy = "testbed simulate, or a command after --"
-    problems += [
-        Problem(f"{where}.kind", workload.kind, expected, remedy)
-        for where, workload in scenario.workloads.items()
-        if not isinstance(workload, Program)
-    ]
+    if not scenario.programs:
+        expected = "program, at least one: other workloads send without the device"
+        remedy = "testbed simulate, or a command after --"
+        where, workload = next(iter(scenario.workloads.items()))
+        problems.append(Problem(f"{where}.kind", workload.kind, expected, remedy))
     raise_any(problems)
 
 

@@ -7,8 +7,3 @@
 process, `app` is the Ryu application, `player` plays the faults, `places` adds up what acts where,
 and the `actuators` act. Only `_ryu` knows Ryu. `live` is the HTTP interface for faults by hand.
 """
-
-from testbed.emulation.controller.plan import ControllerPlan, choose_wires
-from testbed.emulation.controller.process import ControllerProcess
-
-__all__ = ["ControllerPlan", "ControllerProcess", "choose_wires"]

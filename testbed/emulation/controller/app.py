@@ -5,6 +5,7 @@ import os
 import time
 from typing import Any
 
+from testbed.control_api import RunRequests
 from testbed.emulation.controller import _ryu
 from testbed.emulation.controller.actuators import (
     EndpointActuator,
@@ -122,7 +123,9 @@ class Controller(_ryu.RyuApp):
 
     def _get_ready(self) -> None:
         """Prepare for the faults of a fabric that is built; listen to the user and the switch."""
-        control = LiveControl(self._plan.topology, self._player, self._operator.answer)
+        control = LiveControl(
+            RunRequests(self._plan.topology, self._player, self._operator.answer).answer
+        )
         _ryu.hub.spawn(_ryu.serve, self._socket, control)
         self._player.open_links()
         if self._plan.wires:

@@ -33,7 +33,7 @@ def socket_of(run: Path) -> Path:
         with contextlib.suppress(OSError), _connected(path):
             return path
     found = f"{run}, a run that is over" if (run / layout.RUN).exists() else str(run)
-    expected = "the directory of a run that is under way (testbed run, testbed shell)"
+    expected = "the directory of a run that is under way (testbed run, device, shell)"
     raise InputError(
         [Problem("RUN", found, expected, "the run, or the prompt, shows it at its beginning")]
     )

@@ -1,6 +1,7 @@
 """Faults and operator's commands by hand: HTTP and JSON on a UNIX socket in the run directory.
 
-The requests are those of `testbed/control_api.py`.
+The requests are those of `testbed/control_api.py`. Runs of `testbed device` take them, too
+(device/paced/control.py): this module needs nothing of the extra `emulate`.
 """
 
 import json
@@ -9,15 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from typing import Any, Protocol
 
-from testbed.control_api import (
-    MAX_BODY,
-    OPERATOR,
-    Answer,
-    FaultRequests,
-    Faults,
-    operate,
-    refused_request,
-)
+from testbed.control_api import MAX_BODY, OPERATOR, Answer, operate, refused_request
 from testbed.model.fabric.topology import Topology
 from testbed.model.operator.commands import Command, ProbeEvs, host_of
 from testbed.model.units import NS_PER_S
@@ -34,12 +27,9 @@ StartResponse = Callable[[str, list[tuple[str, str]]], object]
 class LiveControl:
     """The WSGI application."""
 
-    def __init__(
-        self, topology: Topology, faults: Faults, operate: Callable[[str], Answer]
-    ) -> None:
-        """Serve one fabric; `operate` carries out the operator's command of a request's body."""
-        self._requests = FaultRequests(topology, faults)
-        self._operate = operate
+    def __init__(self, answer: Callable[[str, str, str], Answer]) -> None:
+        """Serve one run; `answer` does what a method, a path and a body ask for."""
+        self._carry_out = answer
 
     def __call__(self, request: Mapping[str, Any], start: StartResponse) -> Iterable[bytes]:
         """Answer one request."""
@@ -49,15 +39,9 @@ class LiveControl:
 
     def _answer(self, request: Mapping[str, Any]) -> Answer:
         method, path = request["REQUEST_METHOD"], request["PATH_INFO"]
-        place = path.rstrip("/")
-        if method != "POST" or place not in {"/faults", OPERATOR}:
-            return self._requests.answer(method, path)
-        body = _body(request)
-        if not isinstance(body, str):
-            return body
-        if place == OPERATOR:
-            return self._operate(body)
-        return self._requests.answer(method, path, body)
+        has_body = method == "POST" and path.rstrip("/") in {"/faults", OPERATOR}
+        body = _body(request) if has_body else ""
+        return self._carry_out(method, path, body) if isinstance(body, str) else body
 
 
 def _body(request: Mapping[str, Any]) -> str | Answer:

@@ -12,13 +12,15 @@ from random import SystemRandom
 
 from testbed.emulation.endpoint.device_records import DeviceRecords
 from testbed.host.plan import ev_entries, port_attributes
+from testbed.host.rounds import HostTransport
+from testbed.host.traffic import Traffic
 from testbed.model.closeable import Closeable
 from testbed.model.fabric.addressing import host_of_nic
 from testbed.model.fabric.ev_set import EvChoice
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
 from testbed.model.transport import Mrc
-from testbed.mrc import NEVER, Arrival, Datagram, Event, EvEntry, EvProfile, QueuePair
+from testbed.mrc import NEVER, Arrival, Datagram, Demux, Event, EvEntry, EvProfile, QueuePair
 from testbed.mrc.constants import FIRST_QPN
 from testbed.mrc.verbs import Context, EvProfileOf, PeerPaths
 from testbed.mrc.wire.datagram import Outbound
@@ -27,6 +29,9 @@ from testbed.mrc.wire.kinds import DEFAULT_OPTIONS, WireOptions
 _QPNS = 1 << 23
 """A device numbers its queue pairs from a random one of so many numbers on: several on a host, and
 one opened after another, do not take each other's packets."""
+
+_OF_WORKLOADS = 1 << 16
+"""Numbers below are for the queue pairs of a host's own workload."""
 
 
 Observer = Callable[[Sequence[tuple[QueuePair, list[Event]]]], None]
@@ -95,6 +100,52 @@ class VerbsTransport:
         return deadline_ns
 
 
+class BesideWorkload:
+    """The queue pairs of a host's workload and of its programs, as the host's rounds drive them.
+
+    They have the ports in turn. The demultiplexer is the workload's.
+
+    Attributes:
+        driven: those of the programs, while one has the device open.
+    """
+
+    def __init__(self, workload: Traffic) -> None:
+        """Begin without programs."""
+        self._workload = workload
+        self._programs_first = False
+        self._down: set[int] = set()
+        self.driven: VerbsTransport | None = None
+        self.receive = workload.receive
+        self.receive_undamaged = workload.receive_undamaged
+
+    def begin_programs(self, driven: VerbsTransport, now_ns: int) -> None:
+        """Drive the queue pairs of programs as well, which learn of ports without carrier."""
+        self.driven = driven
+        for plane in self._down:
+            driven.port_changed(plane, up=False, now_ns=now_ns)
+
+    def _turns(self) -> list[HostTransport]:
+        return [self._workload] if self.driven is None else [self._workload, self.driven]
+
+    def port_changed(self, plane: int, *, up: bool, now_ns: int) -> None:
+        """Have both act on the loss or the return of the carrier of the port of a plane."""
+        (self._down.discard if up else self._down.add)(plane)
+        for each in self._turns():
+            each.port_changed(plane, up=up, now_ns=now_ns)
+
+    def transmit(self, now_ns: int, room: int) -> int:
+        """Send what is due; the other begins each time. Returns the room that is left."""
+        self._programs_first = not self._programs_first
+        turns = self._turns()
+        for each in reversed(turns) if self._programs_first else turns:
+            room = each.transmit(now_ns, room)
+        return room
+
+    def deadline_ns(self, now_ns: int, *, full: bool) -> int:
+        """When `transmit` must be called even if nothing arrives."""
+        return min(each.deadline_ns(now_ns, full=full) for each in self._turns())
+
+
 class BaseDevice(Closeable):
     """One host's NIC, as programs and controllers see it.
 
@@ -119,6 +170,7 @@ class BaseDevice(Closeable):
         wire: WireOptions = DEFAULT_OPTIONS,
         transport: Mrc | None = None,
         seed: int | None = None,
+        beside: Traffic | None = None,
     ) -> None:
         """Open it.
 
@@ -132,6 +184,7 @@ class BaseDevice(Closeable):
             wire: how packets are written.
             transport: how its EVs are chosen and judged; if None, as by default.
             seed: chooses EVs where there are more paths than EVs; if None, a random one.
+            beside: the workload that the host sends as well.
         """
         self.topology = topology
         self.host = host
@@ -147,16 +200,21 @@ class BaseDevice(Closeable):
         )
         self._seed = rng.randrange(1 << 32) if seed is None else seed
         self._entries = entries
+        self._shares_demux = beside is not None
+        demux = None if beside is None else beside.demux
+        assert demux is None or isinstance(demux, Demux)  # noqa: S101 - programs have MRC only
         self.context = Context(
             port_attributes(topology, host),
             self._paths_to,
             rng,
             wire,
-            FIRST_QPN + rng.randrange(_QPNS),
+            FIRST_QPN + _OF_WORKLOADS + rng.randrange(_QPNS),
+            demux,
         )
         self.records: DeviceRecords | None = None
         if records is not None:
-            self.records = DeviceRecords(records, topology, host, self._evs)
+            operator = None if beside is None else beside.operator
+            self.records = DeviceRecords(records, topology, host, self._evs, operator)
             self.records.port_switched = self._port_switched
             for plane in self.records.disabled_ports():
                 self._port_switched(plane, True, clock())
@@ -166,7 +224,7 @@ class BaseDevice(Closeable):
         """Finish the records."""
         if self.records is not None:
             self.records.end_round(self.context.events_by_qp(), self._clock())
-            self.records.refused = self.context.refused()
+            self.records.refused = {} if self._shares_demux else self.context.refused()
             self.records.close()
 
     # --- orders of a controller --------------------------------------------------------------

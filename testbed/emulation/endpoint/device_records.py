@@ -125,6 +125,7 @@ class DeviceRecords(Closeable):
         topology: Topology,
         host: Node,
         evs_of: Callable[[Node], tuple[EvChoice, ...]],
+        operator: HostOperator | None = None,
     ) -> None:
         """Create the raw files.
 
@@ -133,6 +134,7 @@ class DeviceRecords(Closeable):
             topology: the fabric.
             host: the device's.
             evs_of: the EVs to a peer.
+            operator: that of the workload which the host sends as well; None: it sends none.
         """
         self._rights = acting_for(raw)  # until `close`: files are added to by their names
         self._rights.__enter__()
@@ -151,10 +153,12 @@ class DeviceRecords(Closeable):
         self._control = control_log(topology, self._tables, self._received)
         self._sample_ns = max(topology.propagation_rtt_ns // SAMPLES_PER_RTT, 1)
         self._next_sample_ns = 0
+        self._operator = operator or HostOperator(_Flows(topology), host, self._tables)
         self._operated = _Flows(topology)
-        self._operator = HostOperator(self._operated, host, self._tables)
         start = RunStart.model_validate_json((raw / START).read_text(encoding="utf-8"))
-        self._t0_ns = start.t0_ns
+        self._t0_ns, self._planned = start.t0_ns, start.planned
+        if operator is not None:
+            self._operated = replace(self._operated, flows=operator.flows)
         self._lock = (raw / f"{name}.lock").open("wb")
         fcntl.flock(self._lock, fcntl.LOCK_EX)  # until the program ends, however it does
         self._socket_file = raw / f"{name}{SOCKET_SUFFIX}"
@@ -372,9 +376,10 @@ class DeviceRecords(Closeable):
             fcntl.flock(file, fcntl.LOCK_EX)
             known = _read(file)
             ends = self._host.name, peer
-            lane = sum((flow.src, flow.dst) == ends for flow in known)
+            others = *self._planned, *((flow.src, flow.dst) for flow in known)
+            lane = others.count(ends)
             new = OpenedFlow(
-                flow=len(known),
+                flow=len(self._planned) + len(known),
                 src=ends[0],
                 dst=ends[1],
                 lane=lane,

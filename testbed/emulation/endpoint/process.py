@@ -9,14 +9,15 @@ from testbed.emulation.endpoint.event_loop import EventLoop, PortMonitor
 from testbed.emulation.endpoint.health import HealthLog
 from testbed.emulation.endpoint.kernel.stack import kernel_stack
 from testbed.emulation.endpoint.nic import Nic
+from testbed.host.operator import Answer
 from testbed.host.plan import ENDPOINT_ROUNDS_PER_RTT, EndpointPlan, rtt_timeout_s
 from testbed.host.queue_pairs import Stack, sans_io_stack
 from testbed.host.recording import Tables
-from testbed.host.rounds import PortScheduler
+from testbed.host.rounds import HostTransport, PortScheduler
 from testbed.host.traffic import SAMPLES_PER_RTT, Traffic, slot_bytes
 from testbed.host.workloads.messages import Block
 from testbed.model.fabric.topology import PAYLOAD_MTU
-from testbed.model.operator.commands import TOO_LATE, parse_command
+from testbed.model.operator.commands import TOO_LATE, Command, parse_command
 from testbed.model.run_files.layout import HEALTH
 from testbed.model.transport import KernelTransport
 from testbed.model.units import NS_PER_S
@@ -25,6 +26,8 @@ from testbed.sandbox.channel import Channel
 
 class Endpoint:
     """One host's queue pairs, NIC and records; `run` is its event loop."""
+
+    rounds_per_rtt = ENDPOINT_ROUNDS_PER_RTT
 
     def __init__(self, plan: EndpointPlan, channel: Channel) -> None:
         """Open everything; the process must be in the host's network namespace already.
@@ -36,7 +39,8 @@ class Endpoint:
         topology = plan.scenario.topology
         self._rtt_timeout_s = rtt_timeout_s(topology)
         self._channel = channel
-        self._nic = Nic(topology, plan.host, topology.propagation_rtt_ns // ENDPOINT_ROUNDS_PER_RTT)
+        self._plan = plan
+        self._nic = Nic(topology, plan.host, topology.propagation_rtt_ns // self.rounds_per_rtt)
         self._sample_ns = topology.propagation_rtt_ns // SAMPLES_PER_RTT
         start = now_ns()
         self._tables = Tables(plan.raw_directory, plan.host.name)
@@ -44,7 +48,7 @@ class Endpoint:
         stack = _stack(plan, self._nic.ports, self._tables)
         self._traffic = Traffic(plan, stack, block, self._tables, self._nic.send, start)
         monitor = PortMonitor.of(topology, plan.host)
-        self._loop = EventLoop(self._nic, monitor, self._traffic)
+        self._loop = EventLoop(self._nic, monitor, self._transport())
         self._health = HealthLog(plan.raw_directory.parent / HEALTH, plan.host.name, start)
         self._next_sample_ns = start
         self._stop_ns: int | None = None
@@ -65,10 +69,27 @@ class Endpoint:
             self._work(now)
             self._loop.send(now_ns())
             self._keep_records(now)
-            wake_ns, has_command = self._loop.sleep(now, [self._channel.fileno()])
-            if has_command:
-                self._handle_commands()
+            wake_ns, woken = self._loop.sleep(now, self._watched())
+            if woken:
+                self._wake_up()
                 wake_ns = now_ns()
+
+    # What a host does besides in which programs run as well: `EndpointWithPrograms`, device/nic.py.
+
+    def _transport(self) -> HostTransport:
+        """What its rounds drive."""
+        return self._traffic
+
+    def _watched(self) -> list[int]:
+        """The descriptors that end a sleep."""
+        return [self._channel.fileno()]
+
+    def _wake_up(self) -> None:
+        """Act on what has ended a sleep."""
+        self._handle_commands()
+
+    def _carry_out(self, command: Command, answer: Answer) -> None:
+        self._traffic.operator.handle(command, self._loop.time_ns(), answer)
 
     def _receive(self, now: int, behind_ns: int = 0) -> None:
         """Take in what is due, `behind_ns` after the loop meant to wake.
@@ -141,8 +162,7 @@ class Endpoint:
         def answer(content: dict[str, Any]) -> None:
             self._channel.send({"operated": number, "content": content})
 
-        command = parse_command(values)
-        self._traffic.operator.handle(command, self._loop.time_ns(), answer)
+        self._carry_out(parse_command(values), answer)
 
     def _measure_rtt(self, flow: int) -> int:
         """One base RTT sample: from handing a full packet to the socket to processing its SACK."""
@@ -178,11 +198,11 @@ def _stack(plan: EndpointPlan, ports: PortScheduler, tables: Tables) -> Stack:
     return sans_io_stack(plan, ports, tables)
 
 
-def run_endpoint(plan: EndpointPlan, channel: Channel) -> int:
+def run_endpoint(plan: EndpointPlan, channel: Channel, kind: type[Endpoint] = Endpoint) -> int:
     """Be the endpoint of a host until the run's command to finish; returns the exit status."""
     gc.freeze()
     gc.disable()  # nothing here makes cycles; a collection would stop the loop at a bad moment
-    endpoint = Endpoint(plan, channel)
+    endpoint = kind(plan, channel)
     channel.send({"ready": True})
     endpoint.run()
     return os.EX_OK

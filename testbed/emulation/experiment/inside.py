@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -38,7 +37,7 @@ from testbed.emulation.fabric.link_model.link_model import LinkModel
 from testbed.emulation.fabric.netlink.socket import NetlinkError
 from testbed.emulation.fabric.openvswitch import OpenVSwitch
 from testbed.emulation.fabric.ordinary import DelayProcess, OrdinaryTraffic
-from testbed.host.outcome import TrafficProgress, flow_outcomes, host_record, program_outcomes
+from testbed.host.outcome import TrafficProgress, outcomes
 from testbed.host.plan import plan_endpoints, rtt_timeout_s
 from testbed.host.traffic import SAMPLES_PER_RTT
 from testbed.mapper.clustermapper import MapperPlan
@@ -51,21 +50,11 @@ from testbed.model.flows import base_rtt_flow, flows_of
 from testbed.model.progress import Progress
 from testbed.model.run_files.health import LinkSample
 from testbed.model.run_files.layout import HEALTH, LOGS, RAW, RUN, START, capture_file
-from testbed.model.run_files.run import (
-    FLOWS,
-    OUTCOMES,
-    DeviceOutcome,
-    MissingPart,
-    OpenedFlow,
-    RunRecord,
-    RunStart,
-    bin_width_s,
-    lines_of,
-)
+from testbed.model.run_files.run import MissingPart, RunRecord, RunStart, bin_width_s
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
 from testbed.model.units import NS_PER_S
-from testbed.model.workload import WriteBw, members
+from testbed.model.workload import WriteBw
 from testbed.results import records
 from testbed.results.records import Recorder, raw_path
 from testbed.results.whole_file import write_file
@@ -179,7 +168,8 @@ class _Run:
     """What the phases of a run share.
 
     Attributes:
-        endpoints: the processes of the hosts; where programs send, their NICs.
+        endpoints: the processes of the hosts; where programs run, their NICs.
+        nics: these NICs, where nothing but programs sends.
         programs: the process that runs the programs, if the workload is one.
         programs_over: whether all of them have ended.
     """
@@ -190,6 +180,7 @@ class _Run:
     switch: OpenVSwitch | None
     progress: Progress
     endpoints: dict[str, Child] = field(default_factory=dict)
+    nics: dict[str, Child] = field(default_factory=dict)
     programs: Child | None = None
     programs_over: bool = False
     mapper: Child | None = None
@@ -209,6 +200,11 @@ class _Run:
     def directory(self) -> Path:
         """The run directory."""
         return self.experiment.directory
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has nothing more to do: all programs have ended, and they are all it has."""
+        return self.programs_over and not self.scenario.planned.jobs
 
     @property
     def pids(self) -> dict[str, int]:
@@ -297,6 +293,7 @@ def run_in_sandbox(
         if scenario.programs:
             base_rtt_ns = _measure_before_programs(run)
             _start_devices(run, stack)
+            _start_endpoints(run, scenario, raw)
             _start_mapper(run)
         else:
             _start_endpoints(run, scenario, raw)
@@ -344,10 +341,15 @@ def _build(
 
 def _start_endpoints(run: _Run, scenario: Scenario, raw: Path) -> None:
     """Start the endpoints of a scenario, which record in a directory."""
-    for host, plan in plan_endpoints(scenario, raw).items():
-        log = run.directory / LOGS / f"{host.name}.log"
-        run.endpoints[host.name] = start_endpoint(plan, log)
-    receive_from_all(run.endpoints, "ready", REPLY_TIMEOUT_S)
+    of_programs, logs = scenario.hosts_of_programs, run.directory / LOGS
+    started = {
+        host.name: start_endpoint(
+            plan, logs / f"{host.name}.log", serves_programs=host.name in of_programs
+        )
+        for host, plan in plan_endpoints(scenario.planned, raw).items()
+    }
+    run.endpoints.update(started)
+    receive_from_all(started, "ready", REPLY_TIMEOUT_S)
 
 
 def _measure_before_programs(run: _Run) -> int:
@@ -390,11 +392,11 @@ def _start_devices(run: _Run, stack: ExitStack) -> None:
     raw, logs = run.directory / RAW, run.directory / LOGS
     RECORDS_FILE.write_text(str(raw.resolve()), encoding="utf-8")
     setting = RunSetting(topology, raw, scenario.transport, scenario.seed)
-    programs = scenario.programs.values()
-    hosts = chain.from_iterable(members(program.hosts, topology) for program in programs)
-    for host in map(topology.host_named, dict.fromkeys(hosts)):
-        run.endpoints[host.name] = start_nic(host, logs / f"{host.name}.log", setting)
-    receive_from_all(run.endpoints, "ready", REPLY_TIMEOUT_S)
+    others = {end for src, dst, _ in scenario.planned.flows for end in (src, dst)}
+    for host in map(topology.host_named, sorted(scenario.hosts_of_programs - others)):
+        run.nics[host.name] = start_nic(host, logs / f"{host.name}.log", setting)
+    receive_from_all(run.nics, "ready", REPLY_TIMEOUT_S)
+    run.endpoints.update(run.nics)
     log, screen, script = logs / "programs.log", run.experiment.screen, run.experiment.script
     if script is None:
         run.programs = start_programs(scenario, run.directory, files, log, screen)
@@ -487,7 +489,7 @@ def _run_timeline(run: _Run, t0_ns: int, base_rtt_ns: int) -> int:
                 sample_machine()
             remaining_s = (end_ns - now_ns()) / NS_PER_S
             machine.record_timer_delay(_sleep(run, max(min(step_s, LINK_SAMPLE_S, remaining_s), 0)))
-            if run.programs_over if hold is None else hold.has_ended:
+            if run.is_over if hold is None else hold.has_ended:
                 run.check_alive()
                 end_ns = now_ns()
                 run.send_to_endpoints({"stop_ns": end_ns})
@@ -498,7 +500,9 @@ def _run_timeline(run: _Run, t0_ns: int, base_rtt_ns: int) -> int:
 
 def _begin(run: _Run, t0_ns: int, end_ns: int, base_rtt_ns: int) -> None:
     """Tell every process when the run starts."""
-    start = RunStart(t0_ns=t0_ns, base_rtt_ns=base_rtt_ns)
+    beside = run.scenario.planned.flows if run.programs else ()
+    planned = tuple((src, dst) for src, dst, _ in beside)
+    start = RunStart(t0_ns=t0_ns, base_rtt_ns=base_rtt_ns, planned=planned)
     write_file(run.directory / RAW / START, start.model_dump_json())  # for who watches the run
     run.send_to_endpoints({"start_ns": t0_ns})
     run.send_to_endpoints({"stop_ns": end_ns})
@@ -567,10 +571,9 @@ def _drain(run: _Run, base_rtt_ns: int) -> dict[str, Any]:
     run.progress("draining", 0.9)
     run.check_alive()
     run.send_to_endpoints({"killed": sorted(run.controller.killed)})
-    if not run.scenario.programs:  # theirs have ended
-        sending = run.endpoints.keys() - run.operator.drained
-        undrained = {host: run.endpoints[host] for host in sending}
-        receive_within(undrained, "drained", run.scenario.drain_ns(base_rtt_ns) / NS_PER_S)
+    sending = run.endpoints.keys() - run.nics.keys() - run.operator.drained  # programs have ended
+    undrained = {host: run.endpoints[host] for host in sending}
+    receive_within(undrained, "drained", run.scenario.drain_ns(base_rtt_ns) / NS_PER_S)
     reports = finish(run.endpoints, REPLY_TIMEOUT_S)
     if run.mapper is not None:
         finish({"mapper": run.mapper}, REPLY_TIMEOUT_S)
@@ -599,14 +602,7 @@ def _write_run(
     duration_ns: int,
     base_rtt_ns: int,
 ) -> None:
-    if programs:
-        raw = run.directory / RAW
-        opened = [OpenedFlow.model_validate_json(line) for line in lines_of(raw / FLOWS)]
-        closed = [DeviceOutcome.model_validate_json(line) for line in lines_of(raw / OUTCOMES)]
-        flows, hosts = program_outcomes(run.scenario, opened, closed)
-    else:
-        flows = flow_outcomes(run.scenario, reports, duration_ns)
-        hosts = {host: host_record(report) for host, report in reports.items()}
+    flows, hosts = outcomes(run.scenario, reports, duration_ns, run.directory / RAW)
     missing = run.fabric.link_model_missing
     lost_frames = run.captures.stop() if run.captures is not None else {}
     model = run.fabric.link_model

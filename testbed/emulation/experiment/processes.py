@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from testbed.device.nic import EndpointWithPrograms
 from testbed.emulation.controller.process import ControllerProcess
-from testbed.emulation.endpoint.process import run_endpoint
+from testbed.emulation.endpoint.process import Endpoint, run_endpoint
 from testbed.host.plan import EndpointPlan
 from testbed.mapper.agents import run_mapper
 from testbed.mapper.clustermapper import MapperPlan
@@ -22,15 +23,15 @@ REPLY_TIMEOUT_S = 10.0
 """How long a process of the run may take to answer."""
 
 
-def start_endpoint(plan: EndpointPlan, log: Path) -> Child:
+def start_endpoint(plan: EndpointPlan, log: Path, *, serves_programs: bool = False) -> Child:
     """Start an endpoint in its host's network namespace."""
-    host = plan.host.name
+    host, kind = plan.host.name, EndpointWithPrograms if serves_programs else Endpoint
 
     def work(channel: Channel) -> None:
         with contextlib.suppress(PermissionError):  # then lag shows in the verdict, if there is any
             raise_priority()
         enter_netns(host)
-        run_endpoint(plan, channel)
+        run_endpoint(plan, channel, kind)
 
     title = f"the endpoint of {host}"
     return spawn(work, title=title, isolated=False, name=f"mrc-{host}", log=log)

@@ -232,7 +232,7 @@ class _Running:
     """The program of one host in a job.
 
     Attributes:
-        job: the number of its job.
+        job: the number of its job among those that are programs.
         rank: its number.
         host: the host's name.
         output: the file of what it prints.
@@ -344,7 +344,8 @@ class _Programs:
         self._recorder = Recorder(raw_path(self.directory / RAW, PROGRAMS, OPERATIONS), OPERATIONS)
         self._stack.enter_context(self._recorder)
         self._stack.enter_context(self._selector)
-        for number, job in enumerate(self.scenario.job_list):
+        jobs = (job for job in self.scenario.job_list if isinstance(job.workload, Program))
+        for number, job in enumerate(jobs):
             hosts = len(job.hosts(self.scenario.topology))
             reported = ReportedOperations(self._recorder, hosts, job, self._begun)
             self._crews.append(_Crew(number, job, reported))

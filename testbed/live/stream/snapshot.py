@@ -144,9 +144,8 @@ def _links(topology: Topology) -> Iterator[LinkEnds]:
 
 def flow_ends(flow: Flow, beginning: Beginning) -> FlowEnds:
     """A flow as the stream has it; nobody knows the job of a program's."""
-    scenario = beginning.scenario
-    jobs = () if scenario is None or scenario.programs else scenario.jobs
-    job = jobs[flow.job].name if jobs else ""
+    jobs = () if beginning.scenario is None else beginning.scenario.planned.jobs
+    job = jobs[flow.job].name if jobs and flow.job >= 0 else ""
     transport = transport_of(beginning)
     lane = f" #{flow.lane}" if flow.lane else ""
     name = f"{flow.src.name} → {flow.dst.name}{lane}"

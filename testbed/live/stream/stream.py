@@ -231,7 +231,7 @@ class Stream:
         """The flows that are new, and the EVs of which no record has told."""
         beginning = self._beginning
         nodes = {node.name: node for node in beginning.topology.hosts} if opened else {}
-        self._unopened += (Flow(o.flow, nodes[o.src], nodes[o.dst], o.lane) for o in opened)
+        self._unopened += (Flow(o.flow, nodes[o.src], nodes[o.dst], o.lane, job=-1) for o in opened)
         self._first += (s for s in first_states(tables) if (s.flow, s.ev) not in self._known)
         with_evs = {state.flow for state in self._first}
         new: list[Flow] = []

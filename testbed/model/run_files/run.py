@@ -281,19 +281,22 @@ class RunStart(BaseModel):
     Attributes:
         t0_ns: start of the workload on CLOCK_MONOTONIC, in ns.
         base_rtt_ns: the base RTT.
+        planned: where programs send beside other workloads, source and destination of those flows,
+            by number: the flows of programs are numbered from there on.
     """
 
     model_config = ConfigDict(frozen=True)
 
     t0_ns: int
     base_rtt_ns: int
+    planned: tuple[tuple[str, str], ...] = ()
 
 
 class OpenedFlow(BaseModel):
     """A line of `raw/flows.jsonl`: a program has sent its first data packet on a queue pair.
 
     Attributes:
-        flow: its number, counted from 0.
+        flow: its number, counted on from `RunStart.planned`.
         src: the host that sends.
         dst: the host that receives.
         lane: how many flows between the two began before.

@@ -122,4 +122,6 @@ def wait() -> None:
 
 
 if __name__ == "__main__":
-    {f.__name__: f for f in (write, fork, close, names, stop, wait)}[sys.argv[1]]()
+    {f.__name__: f for f in (write, fork, close, names, stop, wait)}[sys.argv[1]](
+        *map(int, sys.argv[2:])
+    )

@@ -15,8 +15,9 @@ import pytest
 
 from testbed.device.library import put_into
 from testbed.device.paced.loopback import Loopback
+from testbed.emulation.controller.client import Client, socket_of
 from testbed.emulation.experiment.programs import MASTER_PORT
-from testbed.model.errors import MachineError
+from testbed.model.errors import InputError, MachineError
 from testbed.model.fabric.topology import Topology
 from tests.waiting import WATCHDOG_S, wait_until
 
@@ -70,7 +71,7 @@ def run(
 ) -> tuple[Any, Path, str]:
     """Make a run; returns its summary, its directory and what was printed."""
     done = subprocess.run(
-        [*command("--results", str(results), *arguments), "--", *program],
+        [*command("--results", str(results), *arguments), *(["--", *program] if program else [])],
         cwd=results,
         env=environment(),
         capture_output=True,
@@ -135,6 +136,108 @@ def test_a_fault_begins_with_an_operation_of_the_programs(tmp_path: Path) -> Non
     begun = pl.read_parquet(directory / "operations.parquet").filter(number=2)["start_t"].to_list()
     assert 0 <= fault["effective_s"] - min(begun) < 1
     assert fault["healed_s"] - fault["effective_s"] == pytest.approx(1)
+
+
+BESIDE = """
+name: beside
+topology: clos-tiny
+duration: 7 s
+interference: true
+jobs:
+  - name: mine
+    workload: {kind: program, hosts: [h0, h2], command: COMMAND}
+  - name: ring
+    start: 1 s
+    workload: {kind: allreduce, hosts: RING, size: 64 KiB}
+    expect: {operations: {count: {at_least: 3}}}
+"""
+
+
+@pytest.mark.parametrize("ring", [("h1", "h3"), ("h0", "h2")], ids=["other hosts", "its hosts"])
+def test_a_program_runs_beside_a_ring_that_hosts_send_themselves(
+    tmp_path: Path, ring: tuple[str, str]
+) -> None:
+    """Each is measured for itself, beside the other and alone."""
+    scenario = tmp_path / "beside.yaml"
+    text = BESIDE.replace("COMMAND", json.dumps([*of_program("write"), "20"]))
+    scenario.write_text(text.replace("RING", f"[{', '.join(ring)}]"))
+    settings = "--allow-code", "--set", "topology.hosts_per_t0=2"
+    summary, directory, printed = run(tmp_path, "--scenario", str(scenario), *settings, program=[])
+    assert "h0: as it was sent" in printed
+    assert summary["integrity"]["bytes_lost"] == summary["integrity"]["bytes_corrupted"] == 0
+    ends = {flow["flow"]: (flow["src"], flow["dst"], flow["lane"]) for flow in summary["flows"]}
+    lane = int(ring == ("h0", "h2"))
+    assert ends == {0: (*ring, 0), 1: (*reversed(ring), 0), 2: ("h2", "h0", lane)}
+    sent = (
+        pl.read_parquet(directory / "transmissions.parquet")
+        .group_by("flow")
+        .agg(pl.col("t").min(), pl.col("bytes").filter(~pl.col("retransmitted")).sum())
+    )
+    first, payload = (dict(sent.select("flow", each).iter_rows()) for each in ("t", "bytes"))
+    assert first[0] >= 1 <= first[1]
+    assert payload[2] == 20 * 40_000
+    jobs = summary["jobs"]
+    assert all(job["goodput_bps"] > 0 for job in jobs)
+    assert [each["kind"] for each in summary["operations"]] == ["ring/allreduce"]
+    assert [bound["holds"] for bound in summary["expectations"]] == [True]
+    for job in jobs:
+        assert (job["interference"] is None) == bool(job["interference_unknown"])
+        alone = json.loads((directory / job["alone"] / "summary.json").read_text())
+        assert [each["job"] for each in alone["jobs"]] == [job["job"]]
+        assert alone["simulated"]
+
+
+def test_faults_and_evs_are_reached_by_hand(tmp_path: Path) -> None:
+    """From another process, by the socket in the directory of the run, as those of each run."""
+    with subprocess.Popen(
+        [*command("-n", "2", "--results", str(tmp_path)), "--", *of_program("write")],
+        cwd=tmp_path,
+        env=environment(),
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        line = next(line for line in process.stderr if "testbed fault inject" in line)
+        directory = Path(line.partition("testbed fault inject ")[2].split(" cut ")[0])
+        at = wait_until(lambda: listening(directory), "it takes commands")
+        assert at is not None
+        assert not at.stat().st_mode & 0o022, "its user's alone"
+        denied = wait_until(lambda: asked(at, {"kind": "deny", "ev": "p0"}), "there is a flow")
+        assert denied is not None
+        assert {row["state"] for row in denied["evs"] if row["port"] == 0} == {"DENIED"}
+        with Client(at) as client:
+            cut = client.inject({"kind": "cut", "target": "h0--p1_t0_0"})
+        assert cut["effective_ns"]
+        with Client(at) as client, pytest.raises(InputError, match="another fault"):
+            client.inject({"kind": "kill", "target": "h0"})
+        with Client(at) as client:
+            healed = client.heal(cut["index"])
+        assert healed["healed_ns"] >= cut["effective_ns"]
+        process.stderr.read()
+    assert process.returncode in DECIDED
+    (fault,) = json.loads((directory / "summary.json").read_text(encoding="utf-8"))["faults"]
+    assert fault["kind"] == "cut"
+    rows = pl.read_parquet(directory / "operator.parquet")
+    assert set(rows["by"]) == {"hand"}
+    with pytest.raises(InputError, match="a run that is over"):
+        socket_of(directory)
+
+
+def listening(directory: Path) -> Path | None:
+    try:
+        return socket_of(directory)
+    except InputError:
+        return None
+
+
+def asked(at: Path, command: dict[str, Any]) -> dict[str, Any] | None:
+    """What comes of a command for the flow between the two hosts, if there is one yet."""
+    try:
+        with Client(at) as client:
+            return client.operate({**command, "flow": "h4->h0"})
+    except InputError:
+        return None
 
 
 def test_each_host_has_a_name_and_all_ports_to_itself(tmp_path: Path) -> None:

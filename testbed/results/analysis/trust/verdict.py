@@ -20,7 +20,7 @@ from testbed.model.scenario import Job
 from testbed.model.summary import FlowSummary, Integrity, State
 from testbed.model.summary.unit import SECONDS
 from testbed.model.units import NS_PER_S, show_duration, show_number, show_share
-from testbed.model.workload import Graphed
+from testbed.model.workload import Graphed, Program
 from testbed.results.analysis.trust.lateness import (
     Level,
     Reason,
@@ -401,10 +401,10 @@ def _early_end(data: RunData) -> Reasons:
     Programs send when they like, or not at all. Transfers without end are no operations: if there
     are no others, the workload is as one of WRITEs back to back.
     """
-    if data.scenario.programs:
-        return
     arrivals = data.tables[ARRIVALS]
     for job, flows in zip(data.scenario.job_list, data.flows_of_jobs, strict=True):
+        if isinstance(job.workload, Program):
+            continue
         of_job = arrivals
         if data.scenario.jobs:
             of_job = arrivals.filter(pl.col("flow").is_in([*(flows or ())]))
