@@ -32,7 +32,7 @@ def new(
     kind: Annotated[Kind, typer.Argument(help="What to begin.", show_default=False)],
     name: Annotated[str, typer.Argument(metavar="NAME", help="Its name: my_selector.")],
 ) -> None:
-    """Begin a path selector, a congestion controller, a scenario or a study: a file that runs.
+    """Begin a file of your own that runs, with a test.
 
     A class comes with a test for pytest; of a scenario and a study, `expect:` is the test.
     """

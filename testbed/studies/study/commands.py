@@ -52,7 +52,7 @@ def study(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Make a study: scenarios times cases times seeds, tables, figures, hypotheses.
+    """Compare cases in scenarios: tables, figures, hypotheses.
 
     Runs that are there are not made again, also after a change of the file: the same command goes
     on. Emulated studies need root. Exit status: 0 when all hypotheses are supported, 1 when one is

@@ -1,5 +1,8 @@
 """The figures of a study, in the width of a column: each metric, and goodput over time."""
 
+import testbed.results.plotting  # noqa: F401 - before Matplotlib
+
+# isort: split
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
