@@ -136,6 +136,12 @@ def refused(status: HTTPStatus, *problems: Problem) -> Answer:
 OPERATOR = "/operator"
 """The path of an operator's commands."""
 
+
+def is_command(method: str, path: str) -> bool:
+    """Whether a request is an operator's command."""
+    return method == "POST" and path.rstrip("/") == OPERATOR
+
+
 Carry = Callable[[Command], dict[str, Any]]
 """Carries a command out; returns its result, or `errors`."""
 
@@ -188,17 +194,39 @@ def _check_host(command: Command, topology: Topology) -> None:
 
 def operate(text: str, topology: Topology, carry: Carry) -> Answer:
     """Carry out the command of a request, or say why not."""
+    answers: list[Answer] = []
+    begin_command(text, topology, lambda command, done: done(carry(command)), answers.append)
+    return answers[0]
+
+
+def begin_command(
+    text: str,
+    topology: Topology,
+    begin: Callable[[Command, Callable[[dict[str, Any]], None]], None],
+    answer: Callable[[Answer], None],
+) -> None:
+    """Begin with the command of a request; `answer` is called when it is done, or is refused.
+
+    Args:
+        text: the command in JSON.
+        topology: the fabric.
+        begin: begins with it, and hands over its result, or `errors`, when there is one.
+        answer: takes the answer to the request.
+    """
+
+    def done(content: dict[str, Any]) -> None:
+        answer((HTTPStatus.BAD_REQUEST if "errors" in content else HTTPStatus.OK, content))
+
     try:
         command = load_command(text, topology)
     except InputError as error:
-        return refused(HTTPStatus.BAD_REQUEST, *error.problems)
+        answer(refused(HTTPStatus.BAD_REQUEST, *error.problems))
+        return
     try:
-        content = carry(command)
+        begin(command, done)
     except KeyError:
         expected = "a host that takes part"
-        return refused_request(HTTPStatus.BAD_REQUEST, host_of(command), expected)
-    status = HTTPStatus.BAD_REQUEST if "errors" in content else HTTPStatus.OK
-    return status, content
+        answer(refused_request(HTTPStatus.BAD_REQUEST, host_of(command), expected))
 
 
 # --- all requests to one run ---------------------------------------------------------------------
@@ -263,6 +291,6 @@ class RunRequests:
 
     def answer(self, method: str, path: str, body: str = "") -> Answer:
         """Do what a request asks for, or say why not."""
-        if method == "POST" and path.rstrip("/") == OPERATOR:
+        if is_command(method, path):
             return self._operate(body)
         return self._faults.answer(method, path, body)

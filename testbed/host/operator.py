@@ -6,6 +6,7 @@ Clustermapper as its denylist. An EV is denied as long as one of these three den
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Final
@@ -54,6 +55,7 @@ class OperatedFlow:
         plan: the plan that the queue pair was made from.
         evs: its EVs, with those that replaced others.
         denials: who denies which EV.
+        has_ended: whether its program has destroyed the queue pair.
     """
 
     number: int
@@ -61,6 +63,7 @@ class OperatedFlow:
     plan: QpPlan
     evs: list[EvChoice]
     denials: dict[int, set[str]]
+    has_ended: bool = False
 
     def remaining(
         self,
@@ -127,6 +130,17 @@ KEPT_EVENTS: Final = 4096
 
 Answer = Callable[[dict[str, Any]], None]
 """Takes the answer to a command: its result, or `errors`. It may raise that nobody waits for it."""
+
+
+def until_answered(
+    begin: Callable[[Answer], object], go_on: Callable[[], object]
+) -> dict[str, Any]:
+    """The answer to a command; time goes on by `go_on` until it has taken effect."""
+    answers: list[dict[str, Any]] = []
+    begin(answers.append)
+    while not answers:
+        go_on()
+    return answers[0]
 
 
 @dataclass(slots=True)
@@ -224,6 +238,26 @@ class HostOperator:
         else:
             self._carry_out(command, now_ns, answer, BY_HAND)
 
+    @property
+    def disabled(self) -> frozenset[int]:
+        """The ports that are disabled."""
+        return frozenset(self._disabled)
+
+    def forget(self, qps: Collection[QueuePair]) -> None:
+        """Carry out no more commands on queue pairs that have ended; their probes come to nothing.
+
+        Their flows stay flows of the run, so that a command for one is told what is wrong.
+        """
+        for flow in self._qps:
+            flow.has_ended = flow.qp in qps
+        self._qps = [flow for flow in self._qps if not flow.has_ended]
+        for probing in [probing for probing in self._probing if probing.flow.has_ended]:
+            self._probing.remove(probing)
+            plan = probing.flow.plan
+            name = flow_name(self._host.name, plan.peer.name, plan.lane)
+            with suppress(ConnectionError):  # nobody waits for it
+                probing.answer(as_answer(_ended(name)))
+
     def order_ev(self, qp: QueuePair, value: int, *, deny: bool, now_ns: int) -> bool:
         """Deny an EV by hand, or allow it again; returns whether the queue pair is known here."""
         flow = next((flow for flow in self._qps if flow.qp is qp), None)
@@ -292,6 +326,8 @@ class HostOperator:
 
     def _carry_out(self, command: Command, now_ns: int, answer: Answer, by: str) -> None:
         problems = [*command_problems(self._scenario, command, "command", self._evs_of)]
+        if not problems and isinstance(command, OnFlow) and self._flow_of(command).has_ended:
+            problems.append(_ended(command.flow))
         if not problems and isinstance(command, DenyEvs | DisablePort):
             problems += self._last_paths(command)
         if problems:
@@ -317,9 +353,7 @@ class HostOperator:
                 self._dropped = 0
 
     def _operate_flow(self, command: OnFlow, now_ns: int, answer: Answer, by: str) -> None:
-        ends = flow_ends(command.flow)
-        assert ends is not None  # noqa: S101 - it was checked
-        flow = self._flows[ends]
+        flow = self._flow_of(command)
         rtt_ns = self._scenario.topology.propagation_rtt_ns
         match command:
             case DenyEvs():
@@ -328,7 +362,7 @@ class HostOperator:
                 values = flow.values(command.ev)
                 self._allow(flow, values, {BY_HAND, BY_SCENARIO}, now_ns, by)
             case ReplaceEv():
-                self._replace(flow, command, ends, now_ns, by)
+                self._replace(flow, command, now_ns, by)
             case ProbeEvs():
                 values = flow.values(command.ev) or [ev.value for ev in flow.evs]
                 within_ns = command.within or PROBE_RTTS * rtt_ns
@@ -339,15 +373,18 @@ class HostOperator:
                 return
         answer({"evs": [asdict(row) for row in flow.listing(now_ns, rtt_ns)]})
 
+    def _flow_of(self, command: OnFlow) -> OperatedFlow:
+        ends = flow_ends(command.flow)
+        assert ends is not None  # noqa: S101 - it was checked
+        return self._flows[ends]
+
     def _evs_of(self, src: str, dst: str, lane: int) -> Sequence[EvChoice]:
         return self._flows[src, dst, lane].evs
 
     def _last_paths(self, command: DenyEvs | DisablePort) -> Iterator[Problem]:
         """The problem that a flow would have no path left, with what is out of use already."""
         if isinstance(command, DenyEvs):
-            ends = flow_ends(command.flow)
-            assert ends is not None  # noqa: S101 - it was checked
-            flow = self._flows[ends]
+            flow = self._flow_of(command)
             if not flow.remaining(denied=flow.values(command.ev)):
                 expected = (
                     "EVs that leave the flow a path: all others are denied, or their ports are down"
@@ -386,14 +423,8 @@ class HostOperator:
                     flow.qp.allow_ev(value, now_ns)
             self._record_ev(flow, "allow", value, now_ns, by)
 
-    def _replace(
-        self,
-        flow: OperatedFlow,
-        command: ReplaceEv,
-        ends: tuple[str, str, int],
-        now_ns: int,
-        by: str,
-    ) -> None:
+    def _replace(self, flow: OperatedFlow, command: ReplaceEv, now_ns: int, by: str) -> None:
+        ends = self._host.name, flow.plan.peer.name, flow.plan.lane
         (value,) = evs_named(flow.evs, command.ev)
         new = replacement(self._scenario.topology, ends, command.by)
         assert new is not None  # noqa: S101 - it was checked
@@ -477,3 +508,7 @@ class HostOperator:
 
 def _ignore(_result: dict[str, Any]) -> None:
     """Ignore the answer to a command of the scenario: the record has the result."""
+
+
+def _ended(flow: str) -> Problem:
+    return Problem("command.flow", flow, "a flow whose queue pair its program has not destroyed")

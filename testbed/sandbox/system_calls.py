@@ -181,6 +181,23 @@ def socket_name(path: Path) -> Iterator[str]:
         os.close(directory)
 
 
+@contextmanager
+def new_socket_name(path: Path) -> Iterator[str]:
+    """The same for one that is bound in the block; later only this process's user can call it.
+
+    The umask counts for all threads, so use it before there are others.
+
+    Raises:
+        OSError: the directory cannot be opened.
+    """
+    usual = os.umask(0o177)
+    try:
+        with socket_name(path) as name:
+            yield name
+    finally:
+        os.umask(usual)
+
+
 # --------------------------------------------------------------------------------------------------
 # Classic BPF programs by which the kernel selects the packets of a socket.
 

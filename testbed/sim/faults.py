@@ -121,6 +121,11 @@ class FaultInjection:
         self._healed_by_hand.add(index)
         return self._records[index]
 
+    def heal_by_hand(self) -> None:
+        """Heal what was injected by hand and is still in force: the run ends."""
+        for index in self._entries:
+            self.heal(index)
+
     def _step(
         self, now_ns: int, fault_and_step: tuple[ScheduledFault, Step], *, heals: bool = False
     ) -> None:

@@ -4,9 +4,11 @@ import gc
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from testbed.host.operator import until_answered
 from testbed.host.outcome import TrafficProgress, flow_outcomes, host_record
 from testbed.host.plan import plan_endpoints
 from testbed.host.recording import Recorders, Tables
@@ -168,11 +170,7 @@ class Simulation:
             KeyError: no host of that name takes part.
         """
         hosts = {node.name: host for node, host in self.hosts.items()}
-        answers: list[dict[str, Any]] = []
-        hosts[host_of(command)].operate(command, answers.append)
-        while not answers:
-            self.engine.step()
-        return answers[0]
+        return until_answered(partial(hosts[host_of(command)].operate, command), self.engine.step)
 
     def close(self) -> None:
         """Finish the records."""

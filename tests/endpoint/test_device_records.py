@@ -8,13 +8,25 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import pytest
+
 from testbed.emulation.endpoint.device_records import SOCKET_SUFFIX, DeviceRecords
-from testbed.host.operator import KEPT_EVENTS
+from testbed.host.operator import KEPT_EVENTS, HostOperator
+from testbed.host.recording import Tables
 from testbed.host.traffic import Connection
 from testbed.model.fabric.nodes import Node
 from testbed.model.files.scenarios import load_scenario
+from testbed.model.operator.commands import (
+    Command,
+    DenyEvs,
+    DisablePort,
+    EnablePort,
+    ListEvs,
+    ProbeEvs,
+)
 from testbed.model.run_files.layout import START
 from testbed.model.run_files.run import OUTCOMES, DeviceOutcome, RunStart
+from testbed.model.transport import Mrc
 from testbed.mrc import EvChanged, EvState, Placed, QueuePair
 from testbed.results.records import EV_EVENTS, read_raw
 from testbed.sandbox.channel import Channel
@@ -35,13 +47,13 @@ def incast() -> Iterator[tuple[Node, list[Connection]]]:
 
 @contextmanager
 def recording(
-    raw: Path, host: Node, connections: list[Connection]
+    raw: Path, host: Node, connections: list[Connection], transport: Mrc | None = None
 ) -> Iterator[tuple[DeviceRecords, list[QueuePair]]]:
     """The records of a device of a host, and its queue pairs."""
     evs = {connection.plan.peer: connection.plan.evs for connection in connections}
     topology = load_scenario("incast").topology
     (raw / START).write_text(RunStart(t0_ns=T0_NS, base_rtt_ns=1).model_dump_json())
-    with DeviceRecords(raw, topology, host, evs.__getitem__) as records:
+    with DeviceRecords(raw, topology, host, evs.__getitem__, None, transport) as records:
         qps = [connection.qp for connection in connections]
         yield records, [qp for qp in qps if isinstance(qp, QueuePair)]
 
@@ -205,3 +217,56 @@ def test_a_flow_begins_with_the_evs_and_roles_that_its_queue_pair_has(tmp_path: 
     assert sorted(rows) == sorted(
         [(denied, "", "DENIED", False), *((ev, "", "GOOD", True) for ev in used)]
     )
+
+
+@pytest.mark.parametrize("ending", ["the queue pair is destroyed", "the device is closed"])
+def test_a_probe_of_what_ends_meanwhile_is_answered(tmp_path: Path, ending: str) -> None:
+    """At once: nobody would come back to it. So are commands for a queue pair that has ended."""
+    host, connections = [*incast()][1]
+    answers: list[dict[str, Any]] = []
+    name = f"{host.name}->{connections[0].plan.peer.name}"
+    with recording(tmp_path, host, connections) as (records, (qp, *_)):
+        sends(records, connections[0], qp)
+        probe = ProbeEvs(flow=name, within="60 min")
+        records.handle(probe, answers.append, NOW_NS)
+        assert not answers
+        if "destroyed" in ending:
+            records.end_round([], 2 * NOW_NS)
+            (error,) = answers.pop()["errors"]
+            assert (error["found"], "destroyed" in error["expected"]) == (name, True)
+            for command in (probe, ListEvs(flow=name), DenyEvs(flow=name, ev=("p0",))):
+                records.handle(command, answers.append, NOW_NS)
+    assert answers
+    assert all(each["errors"][0]["found"] == name for each in answers)
+
+
+def test_ports_cannot_be_disabled_where_a_program_sprays_blindly(tmp_path: Path) -> None:
+    """As in every run: it would use their EVs all the same."""
+    host, connections = next(incast())
+    answers: list[dict[str, Any]] = []
+    with recording(tmp_path, host, connections, Mrc(spray="blind")) as (records, (qp, *_)):
+        receives(records, qp)
+        records.handle(DisablePort(host=host.name, plane=0), answers.append, NOW_NS)
+    assert "adaptive spraying" in answers[0]["errors"][0]["expected"]
+
+
+def test_programs_and_workload_of_a_host_know_the_same_disabled_ports(tmp_path: Path) -> None:
+    """Whether a program had the device open when the port was disabled, or enabled again."""
+    host, _ = next(incast())
+    scenario = load_scenario("incast")
+    workload = HostOperator(scenario, host, Tables(None, host.name))
+
+    def opened() -> DeviceRecords:
+        return DeviceRecords(tmp_path, scenario.topology, host, lambda _: (), workload)
+
+    def command(kind: type[DisablePort | EnablePort], plane: int) -> Command:
+        return kind(host=host.name, plane=plane)
+
+    (tmp_path / START).write_text(RunStart(t0_ns=T0_NS, base_rtt_ns=1).model_dump_json())
+    workload.handle(command(DisablePort, 0), NOW_NS, lambda _: None)
+    with opened() as records:
+        assert records.disabled_ports() == [0]
+        records.handle(command(DisablePort, 1), lambda _: None, NOW_NS)
+    workload.handle(command(EnablePort, 1), NOW_NS, lambda _: None)
+    with opened() as records:
+        assert records.disabled_ports() == [0]

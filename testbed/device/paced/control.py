@@ -1,15 +1,18 @@
 """Takes faults and an operator's commands by hand, on the socket in the run's directory.
 
-A process of its own speaks HTTP, and asks that of the fabric one thing at a time: a slow client
-holds up other clients only.
+A process of its own speaks HTTP, with a thread for each client, and passes on what clients ask: one
+that is slow, or that probes for long, holds up no other, nor the fabric.
 """
 
-import select
+import itertools
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
+from queue import SimpleQueue
+from socketserver import ThreadingMixIn
 from typing import Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
@@ -18,27 +21,25 @@ from testbed.emulation.controller.live import SOCKET, LiveControl
 from testbed.model.run_files.layout import LOGS
 from testbed.sandbox.channel import Channel
 from testbed.sandbox.processes import Child, spawn
-from testbed.sandbox.system_calls import socket_name
+from testbed.sandbox.system_calls import new_socket_name
 
 _PATIENCE_S: Final = 10.0
-"""How long a client may take to send its request. Ours."""
+"""How long a client may be silent before it has sent its request. Ours."""
 
 
 @contextmanager
 def taking_commands(directory: Path) -> Iterator[Child]:
     """Listen while the block runs; yields the process.
 
-    It sends `{"method": ..., "path": ..., "body": ...}`, and waits for `{"status": number,
-    "content": ...}`.
+    It sends `{"number": ..., "method": ..., "path": ..., "body": ...}`, and waits for `{"number":
+    ..., "status": ..., "content": ...}`, in any order.
     """
-    log = directory / LOGS / "control.log"
-    title = "the process that takes commands"
     child = spawn(
         lambda channel: _serve(directory / SOCKET, channel),
-        title=title,
+        title="the process that takes commands",
         isolated=False,
         name="control",
-        log=log,
+        log=directory / LOGS / "control.log",
     )
     try:
         yield child
@@ -51,12 +52,24 @@ def taking_commands(directory: Path) -> Iterator[Child]:
 class _Handler(WSGIRequestHandler):
     timeout = _PATIENCE_S
 
+    def handle(self) -> None:
+        try:
+            super().handle()
+        except (ConnectionError, TimeoutError) as error:  # it has gone, or says nothing
+            self.log_error("%s", error)
 
-class _Server(WSGIServer):
+
+class _Server(ThreadingMixIn, WSGIServer):
     address_family = socket.AF_UNIX
+    daemon_threads = True
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        super().__init__("", _Handler)  # type: ignore[arg-type] # a path in place of a port
 
     def server_bind(self) -> None:
-        self.socket.bind(self.server_address)
+        with new_socket_name(self._path) as name:
+            self.socket.bind(name)
         self.server_name, self.server_port = "localhost", 0
         self.setup_environ()
 
@@ -67,15 +80,21 @@ class _Server(WSGIServer):
 
 def _serve(path: Path, channel: Channel) -> None:
     """Serve until the run has ended."""
+    numbers = itertools.count()
+    waiting: dict[int, SimpleQueue[Answer]] = {}
+    sending = threading.Lock()
 
     def ask(method: str, path: str, body: str) -> Answer:
-        channel.send({"method": method, "path": path, "body": body})
-        for reply in channel.messages():
-            return HTTPStatus(reply["status"]), reply["content"]
-        raise ConnectionError("the run has ended")
+        number = next(numbers)
+        waiting[number] = SimpleQueue()
+        with sending:
+            channel.send({"number": number, "method": method, "path": path, "body": body})
+        answer = waiting[number].get()
+        del waiting[number]
+        return answer
 
-    with socket_name(path) as name, _Server(name, _Handler) as server:  # type: ignore[arg-type]
+    with _Server(path) as server:
         server.set_app(LiveControl(ask))
-        watched: list[WSGIServer | Channel] = [server, channel]
-        while channel not in select.select(watched, [], [])[0]:
-            server.handle_request()
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for reply in channel.messages():
+            waiting[reply["number"]].put((HTTPStatus(reply["status"]), reply["content"]))

@@ -8,14 +8,22 @@ exact time, however late this process is; only programs notice that, and the ver
 import gc
 import os
 import select
+import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from testbed import fast
-from testbed.control_api import RunRequests, refused_request
+from testbed.control_api import (
+    Answer,
+    RunRequests,
+    begin_command,
+    is_command,
+    refused_request,
+)
 from testbed.device import library
 from testbed.device.paced.control import taking_commands
 from testbed.device.paced.host import PacedHost
@@ -25,6 +33,8 @@ from testbed.emulation.endpoint.clock import now_ns
 from testbed.emulation.endpoint.health import HealthLog
 from testbed.emulation.experiment.machine import cpu_model
 from testbed.emulation.experiment.programs import GRACE_S, Surroundings, start_programs
+from testbed.host.operator import Answer as OperatorAnswer
+from testbed.host.operator import until_answered
 from testbed.host.outcome import TrafficProgress, outcomes
 from testbed.host.recording import Recorders
 from testbed.model.errors import Problem, RunFailedError, raise_any
@@ -66,6 +76,10 @@ emulation's device: here it wakes for all hosts, and only programs see that it d
 
 PROCESS: Final = "fabric"
 """This process in `health.jsonl`."""
+
+_UNDER_WAY: Final = "a run that is under way"
+_BEFORE: Final = refused_request(HTTPStatus.CONFLICT, "a run that has not begun", _UNDER_WAY)
+_OVER: Final = refused_request(HTTPStatus.CONFLICT, "a run that is over", _UNDER_WAY)
 
 _REPORT_S: Final = GRACE_S + 10.0
 """How long programs and the process that runs them have to end."""
@@ -169,6 +183,7 @@ class PacedRun:
         stack.callback(self._health.close)
         self._by_descriptor = {host.server.fileno(): host for host in self._hosts.values()}
         self._control = stack.enter_context(taking_commands(directory))
+        self._asked = set[int]()
         self._ready = stack.enter_context(select.epoll())
         others = self._programs.fileno(), self._control.fileno()
         for descriptor in (*self._by_descriptor, *others):
@@ -184,12 +199,11 @@ class PacedRun:
         Raises:
             KeyError: no host of that name takes part.
         """
+        return until_answered(partial(self._begin_command, command), self._go_on)
+
+    def _begin_command(self, command: Command, answer: OperatorAnswer) -> None:
         hosts = {node.name: host for node, host in self._all_hosts.items()}
-        answers: list[dict[str, Any]] = []
-        hosts[host_of(command)].operate(command, answers.append)
-        while not answers:
-            self._go_on()
-        return answers[0]
+        hosts[host_of(command)].operate(command, answer)
 
     # --- from beginning to end ----------------------------------------------------------------
 
@@ -223,6 +237,7 @@ class PacedRun:
         else:
             self._go_on_observed(observer)
         self._end_ns = engine.now_ns
+        self._end_requests()
         self._workloads.end()
         self._progress("ending the programs", 0.9)
         self._programs.send({"finish": True})
@@ -289,20 +304,46 @@ class PacedRun:
             if descriptor in self._by_descriptor:
                 self._by_descriptor[descriptor].serve()
             elif descriptor == self._control.fileno():
-                self._answer(self._control.receive(0))
+                self._take_requests()
             else:
                 self._take(self._programs.receive(0))
 
-    def _answer(self, requests: list[dict[str, Any]]) -> None:
-        """Do what is asked for by hand; the next request comes after the answer."""
-        for request in requests:
-            now = self._engine.now_ns
-            if self._t0_ns <= now < self._end_ns:
-                answer = self._requests.answer(**request)
-            else:
-                found = "a run that is over" if now > self._t0_ns else "a run that has not begun"
-                answer = refused_request(HTTPStatus.CONFLICT, found, "a run that is under way")
-            self._control.send({"status": answer[0], "content": answer[1]})
+    # --- by hand ------------------------------------------------------------------------------
+
+    def _take_requests(self) -> None:
+        """Begin with what is asked for by hand; if nobody can ask any more, the run goes on."""
+        try:
+            for request in self._control.receive(0):
+                if "number" in request:
+                    self._take_request(**request)
+        except RunFailedError as error:
+            self._ready.unregister(self._control.fileno())
+            self._asked.clear()
+            sys.stderr.write(f"warning: no faults and commands by hand any more: {error}\n")
+
+    def _take_request(self, number: int, method: str, path: str, body: str) -> None:
+        self._asked.add(number)
+        answer = partial(self._answer, number)
+        now = self._engine.now_ns
+        if not self._t0_ns <= now < self._end_ns:
+            answer(_BEFORE if now <= self._t0_ns else _OVER)
+        elif is_command(method, path):
+            begin_command(body, self._scenario.topology, self._begin_command, answer)
+        else:
+            answer(self._requests.answer(method, path, body))
+
+    def _answer(self, number: int, answer: Answer) -> None:
+        """Answer a request, unless nobody waits for that any more."""
+        if number in self._asked:
+            self._asked.discard(number)
+            with suppress(RunFailedError):  # nobody can: `_take_requests` says so
+                self._control.send({"number": number, "status": answer[0], "content": answer[1]})
+
+    def _end_requests(self) -> None:
+        """Heal what was injected by hand; commands that are under way have no answer any more."""
+        self.faults.heal_by_hand()
+        for number in [*self._asked]:
+            self._answer(number, _OVER)
 
     def _take(self, messages: list[dict[str, Any]]) -> None:
         for message in messages:

@@ -36,7 +36,7 @@ with warnings.catch_warnings():
     from ryu.ofproto import ofproto_v1_3 as ofproto
     from ryu.ofproto import ofproto_v1_3_parser as parser
 
-from testbed.sandbox.system_calls import socket_name
+from testbed.sandbox.system_calls import new_socket_name
 
 if TYPE_CHECKING:
 
@@ -83,7 +83,7 @@ def wait_readable(fd: int) -> None:
 
 def serve(path: Path, application: Callable[..., Any]) -> None:
     """Serve a WSGI application on a UNIX socket without end, while other green threads run."""
-    with socket_name(path) as name:
+    with new_socket_name(path) as name:
         listener = eventlet.listen(name, socket.AF_UNIX)
     log = logging.getLogger("testbed.emulation.controller.live")
     eventlet.wsgi.server(listener, application, log=log, keepalive=False)

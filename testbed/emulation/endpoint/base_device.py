@@ -1,7 +1,7 @@
 """One host's device, whatever carries its packets: queue pairs, EVs, records, and orders.
 
 The emulation's device (device.py) has sockets in the host's network namespace. That of a simulated
-fabric (testbed/paced) hands its packets to the links themselves.
+fabric (device/paced/host.py) hands its packets to the links themselves.
 """
 
 from collections.abc import Callable, Sequence
@@ -214,7 +214,9 @@ class BaseDevice(Closeable):
         self.records: DeviceRecords | None = None
         if records is not None:
             operator = None if beside is None else beside.operator
-            self.records = DeviceRecords(records, topology, host, self._evs, operator)
+            self.records = DeviceRecords(
+                records, topology, host, self._evs, operator, self._transport
+            )
             self.records.port_switched = self._port_switched
             for plane in self.records.disabled_ports():
                 self._port_switched(plane, True, clock())

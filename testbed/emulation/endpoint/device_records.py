@@ -9,7 +9,7 @@ import select
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from ipaddress import IPv6Address
 from pathlib import Path
@@ -51,7 +51,7 @@ from testbed.mrc import Datagram, EvChanged, Event, Placed, QueuePair
 from testbed.mrc.wire.datagram import Outbound
 from testbed.rights import acting_for
 from testbed.sandbox.channel import Channel
-from testbed.sandbox.system_calls import socket_name
+from testbed.sandbox.system_calls import new_socket_name
 
 SOCKET_SUFFIX = ".sock"
 """A device takes commands on a UNIX socket, `<host>-<time>.sock` beside its raw files."""
@@ -65,8 +65,8 @@ class _Flows:
     """What commands apply to: the flows that one program sends or receives."""
 
     topology: Topology
+    transport: Transport
     flows: tuple[tuple[str, str, int], ...] = ()
-    transport: Transport = field(default_factory=Mrc)
     operator: tuple[TimedCommand, ...] = ()
 
 
@@ -126,6 +126,7 @@ class DeviceRecords(Closeable):
         host: Node,
         evs_of: Callable[[Node], tuple[EvChoice, ...]],
         operator: HostOperator | None = None,
+        transport: Transport | None = None,
     ) -> None:
         """Create the raw files.
 
@@ -135,6 +136,7 @@ class DeviceRecords(Closeable):
             host: the device's.
             evs_of: the EVs to a peer.
             operator: that of the workload which the host sends as well; None: it sends none.
+            transport: what the flows send with; None: MRC as by default.
         """
         self._rights = acting_for(raw)  # until `close`: files are added to by their names
         self._rights.__enter__()
@@ -153,8 +155,9 @@ class DeviceRecords(Closeable):
         self._control = control_log(topology, self._tables, self._received)
         self._sample_ns = max(topology.propagation_rtt_ns // SAMPLES_PER_RTT, 1)
         self._next_sample_ns = 0
-        self._operator = operator or HostOperator(_Flows(topology), host, self._tables)
-        self._operated = _Flows(topology)
+        self._operated = _Flows(topology, transport=transport or Mrc())
+        self._operator = operator or HostOperator(self._operated, host, self._tables)
+        self._shares_operator = operator is not None
         start = RunStart.model_validate_json((raw / START).read_text(encoding="utf-8"))
         self._t0_ns, self._planned = start.t0_ns, start.planned
         if operator is not None:
@@ -163,7 +166,7 @@ class DeviceRecords(Closeable):
         fcntl.flock(self._lock, fcntl.LOCK_EX)  # until the program ends, however it does
         self._socket_file = raw / f"{name}{SOCKET_SUFFIX}"
         self._commands = socket.socket(socket.AF_UNIX)
-        with socket_name(self._socket_file) as path:
+        with new_socket_name(self._socket_file) as path:
             self._commands.bind(path)
         self._commands.listen()
         self._callers: dict[int, Channel] = {}
@@ -178,6 +181,7 @@ class DeviceRecords(Closeable):
 
     def close(self) -> None:
         """Finish the records."""
+        self._operator.forget(self._connections.keys())
         self._write_outcome()
         self._commands.close()
         for caller in self._callers.values():
@@ -276,7 +280,9 @@ class DeviceRecords(Closeable):
             file.unlink(missing_ok=True)
 
     def disabled_ports(self) -> list[int]:
-        """The ports that commands to this or other programs of the host have disabled."""
+        """The ports that commands to the host, or its programs, have disabled."""
+        if self._shares_operator:
+            return sorted(self._operator.disabled)
         files = self._raw.glob(f"{self._host.name}.*{DISABLED_SUFFIX}")
         return [int(file.stem.rpartition(".")[2]) for file in files]
 
@@ -343,8 +349,10 @@ class DeviceRecords(Closeable):
 
     def _forget_all_but(self, cores: set[QueuePair]) -> None:
         """Forget the queue pairs that a program has destroyed."""
-        for core in self._connections.keys() - cores:
-            self._ended.append(self._connections.pop(core))
+        ended = self._connections.keys() - cores
+        if ended:
+            self._operator.forget(ended)
+        self._ended.extend(self._connections.pop(core) for core in ended)
 
     def _connect(self, core: QueuePair) -> _Connection:
         peer = host_of_nic(self._topology, IPv6Address(core.config.peer_address))

@@ -7,6 +7,9 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from testbed.emulation.controller.client import Client, socket_of
 from testbed.emulation.experiment.programs import MASTER_PORT
 from testbed.model.errors import InputError, MachineError
 from testbed.model.fabric.topology import Topology
+from testbed.sandbox.system_calls import children_of
 from tests.waiting import WATCHDOG_S, wait_until
 
 ROOT = Path(__file__).parents[3]
@@ -187,11 +191,12 @@ def test_a_program_runs_beside_a_ring_that_hosts_send_themselves(
         assert alone["simulated"]
 
 
-def test_faults_and_evs_are_reached_by_hand(tmp_path: Path) -> None:
-    """From another process, by the socket in the directory of the run, as those of each run."""
+@contextmanager
+def under_way(results: Path) -> Iterator[tuple["subprocess.Popen[str]", Path, Path]]:
+    """A run of two programs that write: its process, its directory, and its socket."""
     with subprocess.Popen(
-        [*command("-n", "2", "--results", str(tmp_path)), "--", *of_program("write")],
-        cwd=tmp_path,
+        [*command("-n", "2", "--results", str(results)), "--", *of_program("write")],
+        cwd=results,
         env=environment(),
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
@@ -202,7 +207,14 @@ def test_faults_and_evs_are_reached_by_hand(tmp_path: Path) -> None:
         directory = Path(line.partition("testbed fault inject ")[2].split(" cut ")[0])
         at = wait_until(lambda: listening(directory), "it takes commands")
         assert at is not None
-        assert not at.stat().st_mode & 0o022, "its user's alone"
+        yield process, directory, at
+        process.stderr.read()
+    assert process.returncode in DECIDED
+
+
+def test_faults_and_evs_are_reached_by_hand(tmp_path: Path) -> None:
+    """From another process, by the socket in the directory of the run, as those of each run."""
+    with under_way(tmp_path) as (_, directory, at):
         denied = wait_until(lambda: asked(at, {"kind": "deny", "ev": "p0"}), "there is a flow")
         assert denied is not None
         assert {row["state"] for row in denied["evs"] if row["port"] == 0} == {"DENIED"}
@@ -214,14 +226,37 @@ def test_faults_and_evs_are_reached_by_hand(tmp_path: Path) -> None:
         with Client(at) as client:
             healed = client.heal(cut["index"])
         assert healed["healed_ns"] >= cut["effective_ns"]
-        process.stderr.read()
-    assert process.returncode in DECIDED
     (fault,) = json.loads((directory / "summary.json").read_text(encoding="utf-8"))["faults"]
     assert fault["kind"] == "cut"
     rows = pl.read_parquet(directory / "operator.parquet")
     assert set(rows["by"]) == {"hand"}
     with pytest.raises(InputError, match="a run that is over"):
         socket_of(directory)
+
+
+def test_a_run_waits_for_no_probe_and_heals_what_was_injected(tmp_path: Path) -> None:
+    """When its programs have ended; who has asked for the probe is told."""
+    with under_way(tmp_path) as (_, directory, at), ThreadPoolExecutor() as pool:
+        wait_until(lambda: asked(at, {"kind": "list"}), "there is a flow")
+        probe = {"kind": "probe", "within": "60 min", "flow": "h4->h0"}
+        with Client(at) as client:
+            client.inject({"kind": "blackhole", "target": "h0--p1_t0_0"})
+        with Client(at) as asking:
+            probing = pool.submit(asking.operate, probe)
+            with pytest.raises(InputError, match=r"over|destroyed"):
+                probing.result(WATCHDOG_S)
+    (fault,) = json.loads((directory / "summary.json").read_text(encoding="utf-8"))["faults"]
+    assert fault["healed_s"]
+
+
+def test_a_run_goes_on_where_nobody_can_ask_it_for_anything(tmp_path: Path) -> None:
+    """As the process that takes commands has ended; the run says so."""
+    with under_way(tmp_path) as (process, _, _):
+        names = {pid: Path(f"/proc/{pid}/comm").read_text() for pid in children_of(process.pid)}
+        (control,) = (pid for pid, name in names.items() if name == "control\n")
+        os.kill(control, signal.SIGKILL)
+        assert process.stderr is not None
+        assert "no faults and commands by hand any more" in process.stderr.read()
 
 
 def listening(directory: Path) -> Path | None:
