@@ -70,10 +70,10 @@ def doctor(
 
 
 WITHOUT_ROOT = (
-    "simulate, report, compare, replay, validate, paths, trace, topo, protocol, lab",
-    "figures --simulate, figures --list",
+    "simulate, device, study, lab, report, compare, replay, watch, validate, paths, trace, topo",
+    "figures --simulate, figures --list; fault, port and ev of a run of testbed device",
 )
-WITH_ROOT = "run, shell, fault, write-bw, write-lat, figures, bench, trace --live"
+WITH_ROOT = "run, shell, write-bw, write-lat, ev run, figures, bench, trace --live"
 
 
 def _show_without_root() -> None:

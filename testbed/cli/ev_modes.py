@@ -39,11 +39,11 @@ def run_mode(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Run MRC by ECMP or structured EVs, without SRv6.
+    """Run MRC by ECMP or structured EVs, without SRv6 (root).
 
     In a fabric of two hosts in two racks, a packet with each EV shows its path. Then h0 sends
     WRITEs to h1, a path drops everything for a while, and the packets of each EV are compared with
-    the fabric's counters. Needs root.
+    the fabric's counters.
 
     Exit status: 0 all is as expected, 1 something is not.
     """

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from testbed.cli.options import Json
+from testbed.cli.options import OF_WHOM, Json
 from testbed.cli.screen import print_json, stderr, stdout
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _ALL = "all"
 
 def commands() -> typer.Typer:
     """The subcommands."""
-    app = typer.Typer(help="Inject and heal faults during a run (root).", no_args_is_help=True)
+    app = typer.Typer(help=f"Inject and heal faults during a run. {OF_WHOM}", no_args_is_help=True)
     app.command("inject")(inject)
     app.command("heal")(heal)
     app.command("list")(list_)

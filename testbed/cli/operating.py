@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from testbed.cli.options import Json
+from testbed.cli.options import OF_WHOM, Json
 from testbed.cli.screen import plain_table, print_json, print_table, stderr, stdout
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ Plane = Annotated[int, typer.Argument(metavar="PLANE", help="The number of the p
 def ev_commands() -> typer.Typer:
     """The subcommands of `testbed ev`."""
     app = typer.Typer(
-        help="Show and control a run's EVs; try other EV modes (root).",
+        help=f"Show and control a run's EVs; try other EV modes. {OF_WHOM}",
         no_args_is_help=True,
     )
     for command in (list_evs, deny, allow, replace, probe, events):
@@ -41,7 +41,7 @@ def ev_commands() -> typer.Typer:
 def port_commands() -> typer.Typer:
     """The subcommands of `testbed port`."""
     app = typer.Typer(
-        help="Disable and enable ports of a run's hosts (root).",
+        help=f"Disable and enable ports of a run's hosts. {OF_WHOM}",
         no_args_is_help=True,
     )
     app.command("list")(list_ports)

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from testbed.runs.job import Form, How
     from testbed.runs.series import SeriesPlan, Settings
 
+OF_WHOM = "An emulated run is root's, one of testbed device its user's."
+"""Who may command a run: the help of the commands by hand says it."""
+
 
 def _shipped_scenarios() -> list[str]:
     """The names that a shell completes."""

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from testbed.cli.doctor import WITH_ROOT, WITHOUT_ROOT
 from testbed.model.errors import ExitStatus
 from testbed.model.files.scenarios import load_scenario
 from testbed.model.json_schema import scenario_schema, topology_schema
@@ -81,6 +82,22 @@ def test_help_has_at_most_26_commands_each_with_its_purpose(call: Call) -> None:
     )
     assert len(names) == len({*names}) <= 26
     assert "None" not in call("--help").out
+
+
+def test_help_and_doctor_agree_on_the_commands_that_take_root(call: Call) -> None:
+    """Those by hand do not: a run of `testbed device` belongs to its user."""
+    listed = call("--help").out.partition("Run:\n")[2] + call("ev", "--help").out.replace(
+        "\n  run ", "\n  ev-run "
+    )
+    marked = set(re.findall(r"^  ([a-z-]+) .*\(root\)\.$", listed, re.MULTILINE))
+    with_root = [name.replace("ev run", "ev-run") for name in WITH_ROOT.split(", ")]
+    assert marked == {name for name in with_root if " --" not in name}
+    named = re.split(", |; | and ", ", ".join(WITHOUT_ROOT))
+    assert {name.split()[0] for name in named} <= {
+        *re.findall(r"^  ([a-z][a-z-]+) ", listed, re.MULTILINE)
+    }
+    for command in ("fault", "port", "ev"):
+        assert "its user's" in " ".join(call(command, "--help").out.split())
 
 
 def test_validate_says_what_would_run(call: Call) -> None:

@@ -27,11 +27,17 @@ def socket_of(run: Path) -> Path:
     """The socket of a run that is under way; of a scenario's directory that of its newest one.
 
     Raises:
-        InputError: nothing runs there.
+        InputError: nothing runs there, or what does belongs to another user.
     """
     for path in (run / SOCKET, *sorted(run.glob(f"*/{SOCKET}"), reverse=True)):
-        with contextlib.suppress(OSError), _connected(path):
-            return path
+        try:
+            _connected(path).close()
+        except PermissionError:
+            expected = "a run of yours: only its user, and root, may command it"
+            raise InputError.of("RUN", str(path.parent), expected, "sudo") from None
+        except OSError:
+            continue
+        return path
     found = f"{run}, a run that is over" if (run / layout.RUN).exists() else str(run)
     expected = "the directory of a run that is under way (testbed run, device, shell)"
     raise InputError(

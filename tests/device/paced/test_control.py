@@ -14,11 +14,13 @@ import pytest
 from testbed.device.paced.control import taking_commands
 from testbed.emulation.controller.client import Client, socket_of
 from testbed.emulation.controller.live import SOCKET
-from testbed.model.errors import RunFailedError
+from testbed.model.errors import InputError, RunFailedError
 from testbed.model.run_files.layout import LOGS
-from testbed.sandbox.processes import Child
+from testbed.sandbox.processes import Child, call
 from tests.device.paced.test_run import listening
 from tests.waiting import WATCHDOG_S, wait_until
+
+NOBODY = 65534
 
 
 @contextmanager
@@ -87,3 +89,17 @@ def test_nobody_else_can_ask_whatever_the_umask(tmp_path: Path) -> None:
             assert socket_of(tmp_path / "results") == at
     finally:
         os.umask(usual)
+
+
+@pytest.mark.root
+def test_another_user_is_told_whose_run_it_is(open_place: Path) -> None:
+    """Not that nothing runs there."""
+
+    def ask() -> str:
+        os.seteuid(NOBODY)
+        with pytest.raises(InputError) as refused:
+            socket_of(open_place / "run")
+        return str(refused.value)
+
+    with taking(open_place / "run"):
+        assert "a run of yours" in call(ask, isolated=False)
