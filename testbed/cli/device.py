@@ -16,7 +16,7 @@ from testbed.cli.run import watching_simulated
 from testbed.cli.screen import ending_in_words, print_warning, showing_progress, stderr
 from testbed.cli.summary import end_with
 from testbed.command_options import with_options
-from testbed.model.errors import InputError, printable
+from testbed.model.errors import InputError, Problem, printable, raise_any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -87,6 +87,7 @@ class _Asked:
         else:
             expected = "a program after --, or a scenario that has one"
             raise InputError.of("PROGRAM", "none", expected, "testbed device -- ib_devinfo")
+        self._require_one_workload(document)
         if self.command:
             document = _with_workload(document, command=list(self.command))
         settings = dict(self.settings)
@@ -101,6 +102,21 @@ class _Asked:
             require_no_code(scenario, self.name, but=("workload.command",) if self.command else ())
         require_makeable(scenario, "paced")
         return scenario
+
+    def _require_one_workload(self, document: "Document") -> None:
+        """Check that nothing asked for here is what the jobs of a scenario say themselves.
+
+        Raises:
+            InputError: it is.
+        """
+        if isinstance(document.data, dict) and document.data.get("jobs"):
+            asked = {"PROGRAM": " ".join(self.command), "-n": str(self.hosts or "")}
+            expected = f"none: {self.name} has jobs, which have their own programs and hosts"
+            raise_any(
+                Problem(where, printable(found), expected, "write it into the file")
+                for where, found in asked.items()
+                if found
+            )
 
     def _default(self) -> dict[str, Any]:
         """The scenario where none is named, with enough hosts."""

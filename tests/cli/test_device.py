@@ -13,6 +13,11 @@ HEAD = "name: mine\ntopology: clos-tiny\nduration: 10 s\n"
 OWN = "workload: {kind: program, command: [sh]}\n"
 RUN = ("--", "true")
 
+JOBS = """jobs:
+  - {name: mine, workload: {kind: program, hosts: [h0], command: [sh]}}
+  - {name: ring, workload: {kind: allreduce, hosts: [h0, h1]}}
+"""
+
 WRONG: dict[str, tuple[str, tuple[str, ...], str, str]] = {
     "nothing to run": ("", (), "PROGRAM: found none", "a program after --"),
     "no such program": ("", ("--", "no-such"), "command[0]: found no-such", "a program on PATH"),
@@ -29,6 +34,14 @@ WRONG: dict[str, tuple[str, tuple[str, ...], str, str]] = {
         "workload.kind: found permutation",
         "testbed simulate, or a command after --",
     ),
+    "jobs without a program": (
+        JOBS.replace("kind: program, hosts: [h0], command: [sh]", "kind: alltoall"),
+        (),
+        "jobs[0].workload.kind: found alltoall",
+        "remedy: testbed simulate\n",
+    ),
+    "a program for jobs": (JOBS, RUN, "PROGRAM: found true", "./mine.yaml has jobs, which have"),
+    "hosts for jobs": (JOBS, ("-n", "2"), "-n: found 2", "write it into the file"),
     "its own command": (OWN, (), "workload.command: found sh", "add --allow-code"),
     "a killed process": (
         f"{OWN}timeline: [{{kind: kill, target: h0, at: 1 s}}]\n",

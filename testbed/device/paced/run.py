@@ -410,7 +410,7 @@ def require_paced(scenario: Scenario) -> None:
     ]
     if not scenario.programs:
         expected = "program, at least one: other workloads send without the device"
-        remedy = "testbed simulate, or a command after --"
+        remedy = "testbed simulate" if scenario.jobs else "testbed simulate, or a command after --"
         where, workload = next(iter(scenario.workloads.items()))
         problems.append(Problem(f"{where}.kind", workload.kind, expected, remedy))
     raise_any(problems)

@@ -202,7 +202,7 @@ def start_programs(
 
     It understands `{"start_ns": t}` and `{"finish": True}`. It sends `{"begun": {...}, "at_ns": t}`
     when an operation begins for which a fault waits, `{"over": True}` when all programs have ended,
-    or one has failed, and at the end `{"finished": {"programs": [...], "open": [...]}}`.
+    and at the end `{"finished": {"programs": [...], "open": [...]}}`.
 
     Args:
         scenario: has the command.
