@@ -118,7 +118,7 @@ def make(
                     _analysed(place, UNDRAWN, progress)
                 summary = _analysed(directory.path, how, progress)
         elif form == "paced":
-            from testbed.device.paced.run import pace
+            from testbed.device.paced.run import idle_rtt_ns, pace
             from testbed.sim import simulate
             from testbed.sim.fabric import Timing
 
@@ -126,8 +126,9 @@ def make(
             for alone, place, told in _runs_alone(directory.path, scenario, form, progress):
                 if alone.programs:
                     pace(alone, place, told)
-                else:
-                    simulate(alone, place, told, Timing.EMULATED)
+                else:  # as beside programs: nothing is sent before it begins
+                    timing, rtt_ns = Timing.EMULATED, idle_rtt_ns(alone)
+                    simulate(alone, place, told, timing, base_rtt_ns=rtt_ns)
             with _collecting_seldom():
                 for _, place, _ in _runs_alone(directory.path, scenario, form, progress):
                     _analysed(place, UNDRAWN, progress)

@@ -177,15 +177,19 @@ class Simulation:
         self._files.close()
 
     def run(
-        self, progress: Progress = _ignore, observer: Observer | None = None
+        self,
+        progress: Progress = _ignore,
+        observer: Observer | None = None,
+        base_rtt_ns: int | None = None,
     ) -> SimulationOutcome:
         """Measure the base RTT, run the workload and the timeline, wait for the last WRITEs.
 
-        With an observer the workload goes on until that ends it.
+        With an observer the workload goes on until that ends it. A base RTT that is given is not
+        measured: then no packet is sent before the workload begins.
         """
         engine = self.engine
         with _no_collection():
-            base_rtt_ns = self.measure_base_rtt()
+            base_rtt_ns = base_rtt_ns or self.measure_base_rtt()
             t0_ns = engine.now_ns + SETTLE_RTTS * base_rtt_ns
             self._schedule(t0_ns)
             if observer is None:
@@ -296,6 +300,7 @@ def simulate(
     progress: Progress = _ignore,
     timing: Timing = Timing.REAL,
     observer: Observer | None = None,
+    base_rtt_ns: int | None = None,
 ) -> SimulationOutcome:
     """Simulate a scenario and leave its records in a run directory, ready to be analysed.
 
@@ -310,7 +315,7 @@ def simulate(
     raw.mkdir()
     simulation = Simulation(scenario, raw, timing)
     try:
-        outcome = simulation.run(progress, observer)
+        outcome = simulation.run(progress, observer, base_rtt_ns)
     finally:
         simulation.close()
     write_file(directory / FAULTS, "".join(fault.to_line() for fault in outcome.faults))

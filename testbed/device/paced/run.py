@@ -416,8 +416,8 @@ def require_paced(scenario: Scenario) -> None:
     raise_any(problems)
 
 
-def _base_rtt_ns(scenario: Scenario) -> int:
-    """The base RTT of the fabric while it is idle, without the programs."""
+def idle_rtt_ns(scenario: Scenario) -> int:
+    """The base RTT of the fabric while it is idle, measured without any packet of the run."""
     flow = base_rtt_flow(scenario.topology, flows_of(scenario))
     pair = WriteBw(pairs=((flow.src.name, flow.dst.name),), bidirectional=False)
     alone = scenario.model_copy(
@@ -481,7 +481,7 @@ def pace(
     (directory / RAW).mkdir()
     (directory / LOGS).mkdir(exist_ok=True)
     progress("starting the programs", 0.0)
-    base_rtt_ns = _base_rtt_ns(scenario)
+    base_rtt_ns = idle_rtt_ns(scenario)
     with ExitStack() as stack:
         run = PacedRun(scenario, directory, base_rtt_ns, progress, screen, stack)
         with _undisturbed():

@@ -191,6 +191,15 @@ def test_a_program_runs_beside_a_ring_that_hosts_send_themselves(
         assert alone["simulated"]
 
 
+def test_a_program_that_sends_nothing_slows_no_ring_down(tmp_path: Path) -> None:
+    """The run alone is the same to the packet, so whatever differs is the program's doing."""
+    scenario = tmp_path / "beside.yaml"
+    scenario.write_text(BESIDE.replace("COMMAND", '["true"]').replace("RING", "[h1, h3]"))
+    settings = "--allow-code", "--set", "topology.hosts_per_t0=2", "--set", "duration=3 s"
+    summary, _, _ = run(tmp_path, "--scenario", str(scenario), *settings, program=[])
+    assert summary["jobs"][1]["interference"] == 1
+
+
 @contextmanager
 def under_way(results: Path) -> Iterator[tuple["subprocess.Popen[str]", Path, Path]]:
     """A run of two programs that write: its process, its directory, and its socket."""
