@@ -258,3 +258,13 @@ def _documented() -> dict[str, set[str]]:
 
 def test_the_document_says_what_each_folder_may_import() -> None:
     assert _documented() == MAY_IMPORT
+
+
+def test_what_the_document_names_is_there() -> None:
+    """Files and folders, by their whole path or its end; one of a user is none of them."""
+    project = ROOT.parent
+    named = {*re.findall(r"`([\w/]+(?:\.py|/))`", _text(project / "docs" / "architecture.md"))}
+    places = [*ROOT.rglob("*"), *project.glob("*"), *project.glob("*/*.py")]
+    known = [f"/{place}/" if place.is_dir() else f"/{place}" for place in places]
+    gone = {name for name in named if not any(place.endswith(f"/{name}") for place in known)}
+    assert gone == {"json.py"}
