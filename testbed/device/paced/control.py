@@ -18,8 +18,9 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from testbed.control_api import Answer
 from testbed.emulation.controller.live import SOCKET, LiveControl
+from testbed.model.errors import MachineError
 from testbed.model.run_files.layout import LOGS
-from testbed.sandbox.channel import Channel
+from testbed.sandbox.channel import Channel, decode_error
 from testbed.sandbox.processes import Child, spawn
 from testbed.sandbox.system_calls import new_socket_name
 
@@ -47,6 +48,19 @@ def taking_commands(directory: Path) -> Iterator[Child]:
         child.kill()
         child.close()
         (directory / SOCKET).unlink(missing_ok=True)
+
+
+def requests_from(child: Child) -> list[dict[str, Any]]:
+    """The requests that the process has sent.
+
+    Raises:
+        TestbedError: it has ended, with the reason.
+    """
+    messages = child.receive(0)
+    for message in messages:
+        if "error" in message:
+            raise decode_error(message["error"])
+    return messages
 
 
 class _Handler(WSGIRequestHandler):
@@ -79,7 +93,11 @@ class _Server(ThreadingMixIn, WSGIServer):
 
 
 def _serve(path: Path, channel: Channel) -> None:
-    """Serve until the run has ended."""
+    """Serve until the run has ended.
+
+    Raises:
+        MachineError: no socket can be there.
+    """
     numbers = itertools.count()
     waiting: dict[int, SimpleQueue[Answer]] = {}
     sending = threading.Lock()
@@ -93,7 +111,12 @@ def _serve(path: Path, channel: Channel) -> None:
         del waiting[number]
         return answer
 
-    with _Server(path) as server:
+    try:
+        listening = _Server(path)
+    except OSError as error:
+        what = f"no socket can be in {path.parent}: {error.strerror}"
+        raise MachineError(what, "--results on another file system") from error
+    with listening as server:
         server.set_app(LiveControl(ask))
         threading.Thread(target=server.serve_forever, daemon=True).start()
         for reply in channel.messages():

@@ -25,7 +25,7 @@ from testbed.control_api import (
     refused_request,
 )
 from testbed.device import library
-from testbed.device.paced.control import taking_commands
+from testbed.device.paced.control import requests_from, taking_commands
 from testbed.device.paced.host import PacedHost
 from testbed.device.paced.loopback import Loopback
 from testbed.device.paced.workloads import Workloads
@@ -37,7 +37,7 @@ from testbed.host.operator import Answer as OperatorAnswer
 from testbed.host.operator import until_answered
 from testbed.host.outcome import TrafficProgress, outcomes
 from testbed.host.recording import Recorders
-from testbed.model.errors import Problem, RunFailedError, raise_any
+from testbed.model.errors import Problem, RunFailedError, TestbedError, raise_any
 from testbed.model.fabric.addressing import nic_address
 from testbed.model.fabric.names import ends_at_host
 from testbed.model.faults.kinds import OperationStart
@@ -313,10 +313,9 @@ class PacedRun:
     def _take_requests(self) -> None:
         """Begin with what is asked for by hand; if nobody can ask any more, the run goes on."""
         try:
-            for request in self._control.receive(0):
-                if "number" in request:
-                    self._take_request(**request)
-        except RunFailedError as error:
+            for request in requests_from(self._control):
+                self._take_request(**request)
+        except TestbedError as error:
             self._ready.unregister(self._control.fileno())
             self._asked.clear()
             sys.stderr.write(f"warning: no faults and commands by hand any more: {error}\n")

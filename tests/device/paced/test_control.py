@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from testbed.device.paced.control import taking_commands
+from testbed.device.paced.control import requests_from, taking_commands
 from testbed.emulation.controller.client import Client, socket_of
 from testbed.emulation.controller.live import SOCKET
-from testbed.model.errors import InputError, RunFailedError
+from testbed.model.errors import InputError, MachineError, RunFailedError
 from testbed.model.run_files.layout import LOGS
 from testbed.sandbox.processes import Child, call
 from tests.device.paced.test_run import listening
@@ -89,6 +89,14 @@ def test_nobody_else_can_ask_whatever_the_umask(tmp_path: Path) -> None:
             assert socket_of(tmp_path / "results") == at
     finally:
         os.umask(usual)
+
+
+def test_why_nobody_can_ask_is_told(tmp_path: Path) -> None:
+    """Such as on a file system without sockets; here something else is in its place."""
+    (tmp_path / LOGS).mkdir()
+    (tmp_path / SOCKET).touch()
+    with taking_commands(tmp_path) as child, pytest.raises(MachineError, match="no socket can be"):
+        wait_until(lambda: requests_from(child), "it has tried")
 
 
 @pytest.mark.root
