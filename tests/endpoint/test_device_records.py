@@ -227,14 +227,15 @@ def test_a_probe_of_what_ends_meanwhile_is_answered(tmp_path: Path, ending: str)
     name = f"{host.name}->{connections[0].plan.peer.name}"
     with recording(tmp_path, host, connections) as (records, (qp, *_)):
         sends(records, connections[0], qp)
-        probe = ProbeEvs(flow=name, within="60 min")
+        probe = ProbeEvs.model_validate({"flow": name, "within": "60 min"})
         records.handle(probe, answers.append, NOW_NS)
         assert not answers
         if "destroyed" in ending:
             records.end_round([], 2 * NOW_NS)
             (error,) = answers.pop()["errors"]
             assert (error["found"], "destroyed" in error["expected"]) == (name, True)
-            for command in (probe, ListEvs(flow=name), DenyEvs(flow=name, ev=("p0",))):
+            commands: list[Command] = [probe, ListEvs(flow=name), DenyEvs(flow=name, ev=("p0",))]
+            for command in commands:
                 records.handle(command, answers.append, NOW_NS)
     assert answers
     assert all(each["errors"][0]["found"] == name for each in answers)
