@@ -85,10 +85,10 @@ class PacedHost:
         self._rounds: Rounds | None = None
         self._dark: set[int] = set()
         self.traffic = None if workload is None else workload(self._egress.ports, self._egress.send)
-        self._both: BesideWorkload | None = None
-        if self.traffic is not None:
-            self._both = BesideWorkload(self.traffic)
-            self._rounds = Rounds(self._both, self._egress.ports, self._round_ns)
+        self._both = None if self.traffic is None else BesideWorkload(self.traffic)
+        self._driven: VerbsTransport | BesideWorkload | None = None
+        if self._both is not None:
+            self._drive(self._both)
         self._wake_ns = NEVER
         self.server = NicServer(self._open, lambda: engine.now_ns, name=name, user=user)
 
@@ -117,8 +117,13 @@ class PacedHost:
             return device
         for plane in self._dark:
             device.driven.port_changed(plane, up=False, now_ns=self._engine.now_ns)
-        self._rounds = Rounds(device.driven, self._egress.ports, self._round_ns)
+        self._drive(device.driven)
         return device
+
+    def _drive(self, driven: VerbsTransport | BesideWorkload) -> None:
+        """Have rounds of these queue pairs."""
+        self._driven = driven
+        self._rounds = Rounds(driven, self._egress.ports, self._round_ns)
 
     # --- programs -----------------------------------------------------------------------------
 
@@ -137,7 +142,7 @@ class PacedHost:
 
     def _end_programs(self) -> None:
         if self._both is None:
-            self._rounds = None
+            self._driven = self._rounds = None
         else:
             self._both.driven = None
 
@@ -169,11 +174,6 @@ class PacedHost:
         self._worked(self)
         if self._rounds is not None and self._rounds.ready_ns < self._wake_ns:
             self._wake_at(max(now_ns, self._rounds.ready_ns))
-
-    @property
-    def _driven(self) -> VerbsTransport | BesideWorkload | None:
-        """Its queue pairs, if it has any."""
-        return self._both or (None if self.device is None else self.device.driven)
 
     def _wake_at(self, at_ns: int) -> None:
         if at_ns < self._wake_ns:
