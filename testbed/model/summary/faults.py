@@ -77,7 +77,7 @@ class FaultEffect(MetricGroup):
     ] = None
     """The level at which goodput settles while the fault is in force: goodput over what the ideal
     split allows, in the second half of that time (up to the next fault, if that is earlier). Null:
-    nothing was allowed."""
+    nothing was allowed, or that time is shorter than two base RTTs."""
 
     level_even: Annotated[
         float | None,
@@ -103,7 +103,7 @@ class FaultEffect(MetricGroup):
     ] = None
     """The level at which goodput settles afterwards: goodput over what the ideal split allows, in
     the second half of the time from healing to the next fault, or the end. Null: the fault did not
-    heal before."""
+    heal two base RTTs before."""
 
     level_healed_even: Annotated[
         float | None,
@@ -232,13 +232,13 @@ class FaultEffect(MetricGroup):
     costs."""
 
     deficit_bytes: Annotated[int, Metric(BYTES, combine=total)] = 0
-    """The same in bytes of payload."""
+    """`deficit_rtt` in bytes of payload."""
 
     deficit_baseline: Annotated[
         Time | None, Metric(forms=(IN_RTT,), title="deficit, own baseline", views=View.REPORT)
     ] = None
-    """The deficit against the own goodput in the 10 base RTTs before the fault. Null: nothing was
-    sent before it."""
+    """The deficit against the own goodput in the 10 base RTTs before the fault, or since the start
+    if that is less. Null: nothing arrived before it."""
 
     surviving_fraction: Annotated[float | None, Metric(SHARE, combine=least)] = None
     """The share of the undamaged rate that the ideal split allows as the fault takes effect."""

@@ -146,7 +146,9 @@ class FlowSummary(MetricGroup):
     ] = None
     """Newly placed payload per second, over the steady window. Null: a fault began at the start."""
 
-    ideal_before_fraction: Annotated[float | None, Metric(SHARE)] = None
+    ideal_before_fraction: Annotated[
+        float | None, Metric(SHARE, title="before faults, of ideal split", views=View.REPORT)
+    ] = None
     """`goodput_before_bps` over what the ideal split allowed in the steady window."""
 
     before_fraction: Annotated[
@@ -289,11 +291,16 @@ class NodeSummary(MetricGroup):
     ]
     """The same of the flows that they receive."""
 
-    run_fraction: Annotated[
-        float | None, Metric(SHARE, title="of attainable", views=View.USUAL, combine=least)
+    ideal_fraction: Annotated[
+        float | None, Metric(SHARE, title="of ideal split", views=View.USUAL, combine=least)
     ] = None
-    """`goodput_sent_bps` over what was attainable for these flows. Null: its NICs had nothing to
-    send."""
+    """`goodput_sent_bps` over what the ideal split allows these flows. Null: its NICs had nothing
+    to send."""
+
+    run_fraction: Annotated[
+        float | None, Metric(SHARE, title="of even split", views=View.USUAL, combine=least)
+    ] = None
+    """The same over what an even split allows."""
 
     packets_lost: Annotated[int, Metric(title="lost", views=View.USUAL, combine=total)]
     """Transmissions of these flows declared lost, less those that had arrived."""

@@ -28,11 +28,11 @@ SUM = "capacity lost and deficit together are what the undamaged fabric allowed 
 LINKS = "all flows together do not exceed what the links can carry"
 VERIFIED = "the bytes counted in goodput are those that were verified"
 QUEUE_PAIRS = "two hosts that exchange as many messages as they have queue pairs use them all"
-LEFT = "a flow far above what is attainable has no more than others leave"
-NOTHING = "no flow is far above what is attainable while most have nothing"
+LEFT = "a flow far above what the fabric allows has no more than others leave"
+NOTHING = "no flow is far above what the fabric allows while most have nothing"
 
 FAR_ABOVE = 1.5
-"""A flow is far above what is attainable from this multiple on. Ours."""
+"""A flow is far above what the fabric allows from this multiple on. Ours."""
 
 ROUNDED_BYTES = 2
 ROUNDED_SHARE = 1e-6
