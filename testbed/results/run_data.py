@@ -192,7 +192,7 @@ class RunData:
     def done(self) -> Mapping[int, float]:
         """When all that a workload with an end gave a flow had arrived, in seconds of the run.
 
-        Those that were still waiting, or whose ends a fault killed, are not in it.
+        Those that failed or were still waiting, or whose ends a fault killed, are not in it.
         """
         killed = {place for fault in self.faults if fault.kind == "kill" for place in fault.places}
         numbers = {
@@ -209,7 +209,7 @@ class RunData:
             flow.flow: last[flow.flow]
             for flow in self.flows
             if flow.flow in numbers & last.keys()
-            and not flow.unfinished
+            and not (flow.unfinished or flow.errors)
             and killed.isdisjoint((flow.src, flow.dst))
         }
 

@@ -213,7 +213,7 @@ class FaultEffect(MetricGroup):
     ] = None
     """What the fabric no longer offered, whatever the transport: the integral of (undamaged -
     ideal) / undamaged from the fault until 10 base RTTs after its healing, but not beyond the next
-    fault or the end. `ideal` is what the ideal split allows, `undamaged` the same before any fault.
+    fault or the end. `ideal` is what the ideal split allows, `undamaged` the same without faults.
     1 RTT: as much as if nothing could be sent for one RTT."""
 
     capacity_lost_bytes: Annotated[int, Metric(BYTES, combine=total)] = 0

@@ -176,7 +176,8 @@ class FlowSummary(MetricGroup):
     """`goodput_run_bps` / `ports_bps`."""
 
     undamaged_bps: Annotated[float, Metric(RATE)]
-    """Payload rate that the ideal split allows before any fault."""
+    """Payload rate that the ideal split allows before any fault, beside the most flows that there
+    are at once."""
 
     ideal_run_bps: Annotated[float, Metric(RATE)]
     """Payload rate that the fabric allows, the mean over the whole run: the max-min fair share of

@@ -62,8 +62,8 @@ class Course:
         delivery: the arrivals.
         packet_bytes: payload of the largest packet.
         losses: when packets were declared lost, in seconds, ascending.
-        undamaged: what it allowed before any fault, while there was something to send; None:
-            always the same.
+        undamaged: what it allows without faults, while there is something to send; None: always
+            the same.
     """
 
     ideal: AttainableRate
@@ -78,7 +78,7 @@ class Course:
         """Of some flows; each counts while it has something to send."""
         if not flows[1:]:
             return flows[0].course
-        ends = any(flow.busy[1] < inf for flow in flows)
+        changes = any(flow.busy[1] < inf or flow.undamaged is not None for flow in flows)
         courses = [flow.course for flow in flows]
         times = np.concatenate([course.delivery.times for course in courses])
         placed = np.concatenate([np.diff(c.delivery.placed, prepend=0) for c in courses])
@@ -89,10 +89,23 @@ class Course:
             FlowDelivery(times[order], np.cumsum(placed[order]), np.empty(0)),
             max(course.packet_bytes for course in courses),
             np.sort(np.concatenate([course.losses for course in courses])),
-            AttainableRate.together([flow.undamaged.between(*flow.busy) for flow in flows])
-            if ends
+            AttainableRate.together(
+                [
+                    (
+                        flow.undamaged or AttainableRate((-inf,), (flow.ideal.undamaged_bps,))
+                    ).between(*flow.busy)
+                    for flow in flows
+                ]
+            )
+            if changes
             else None,
         )
+
+    def undamaged_bps(self, start: float, end: float) -> float:
+        """What it allows without faults between two times, the mean."""
+        if self.undamaged is None:
+            return self.ideal.undamaged_bps
+        return self.undamaged.mean_bps(start, end)
 
     def level(
         self, allowed: AttainableRate, rtt_s: float, begin: float, end: float
@@ -302,6 +315,7 @@ class FlowTables:
         flow: the flow.
         attainable: its attainable rate over time.
         ideal: the same with the best split over all paths.
+        undamaged: the latter without faults, where that changes.
         delivery: its arrivals.
         in_order: its packets until they are delivered in order.
         spans: for each EV its states over time.
@@ -321,6 +335,7 @@ class FlowTables:
     losses: pl.DataFrame
     lasted: tuple[float, float] = (-inf, inf)
     done: float = inf
+    undamaged: AttainableRate | None = None
 
     @property
     def busy(self) -> tuple[float, float]:
@@ -329,17 +344,13 @@ class FlowTables:
         return begin, min(end, self.done)
 
     @property
-    def undamaged(self) -> AttainableRate:
-        """What the ideal split allows before any fault."""
-        return AttainableRate((-inf,), (self.ideal.undamaged_bps,))
-
-    @property
     def course(self) -> Course:
         """What it was allowed, and what it got."""
         largest = self.transmissions["bytes"].max()
         packet_bytes = float(largest) if isinstance(largest, int) and largest > 0 else 1.0
         losses = self.losses["t"].sort().to_numpy()
-        return Course(self.ideal, self.attainable, self.delivery, packet_bytes, losses)
+        rates = self.ideal, self.attainable
+        return Course(*rates, self.delivery, packet_bytes, losses, self.undamaged)
 
     def measured(self, base_rtt_s: float, end_s: float) -> tuple[float, float]:
         """The times between which the whole of it is measured, in seconds: see `FlowSummary`."""
@@ -361,7 +372,7 @@ class Shortfall:
             allows.
         deficit_s: what the transport did not use of what was left: that less goodput.
         deficit_even_s: what an even split would allow less goodput.
-        undamaged_bps: the undamaged rate, of payload, in bits/s.
+        undamaged_bps: the undamaged rate, of payload, the mean, in bits/s.
     """
 
     capacity_lost_s: float
@@ -382,12 +393,10 @@ class Shortfall:
 
 def shortfall(of: Course, start: float, end: float, share: float = 1.0) -> Shortfall:
     """What is missing; the deficits are against `share` of what was allowed."""
-    undamaged_bps = of.ideal.undamaged_bps
+    undamaged_bps = of.undamaged_bps(start, end)
     if not undamaged_bps:
         return Shortfall(0.0, 0.0, 0.0, 0.0)
-    seconds = whole = end - start
-    if of.undamaged is not None:
-        whole *= of.undamaged.mean_bps(start, end) / undamaged_bps
+    seconds = end - start
     ideal, even, placed = (
         rate_bps * seconds / undamaged_bps
         for rate_bps in (
@@ -396,7 +405,7 @@ def shortfall(of: Course, start: float, end: float, share: float = 1.0) -> Short
             of.delivery.goodput_bps(start, end),
         )
     )
-    return Shortfall(whole - ideal, ideal * share - placed, even * share - placed, undamaged_bps)
+    return Shortfall(seconds - ideal, ideal * share - placed, even * share - placed, undamaged_bps)
 
 
 def fraction(
@@ -453,7 +462,7 @@ class GoodputMetrics:
             None if during.healed is None else course.level(rate, rtt_s, end, until)
             for rate in (ideal, even)
         )
-        undamaged_bps = ideal.undamaged_bps
+        undamaged_bps = course.undamaged_bps(start, start)
         self.surviving_fraction = ideal.at(start) / undamaged_bps if undamaged_bps else None
         self.counted = start, min(end + TAIL_RTTS * rtt_s, until)
         """The time over which capacity lost and deficit are summed, in seconds of the run."""

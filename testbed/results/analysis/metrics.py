@@ -145,6 +145,7 @@ def flow_tables(data: RunData) -> tuple[FlowTables, ...]:
                 losses=data.table(LOSSES, flow.flow),
                 lasted=data.lifetimes.get(flow.flow, (-inf, inf)),
                 done=data.done.get(flow.flow, inf),
+                undamaged=rates[flow.flow].undamaged,
             )
         )
     return tuple(tables)

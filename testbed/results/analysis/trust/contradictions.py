@@ -131,7 +131,8 @@ class _Sum:
 
     def violations(self, where: str) -> Violations:
         """Compare it with the arrivals."""
-        allowed = self.table.ideal.undamaged_bps / 8 * (self.end - self.start)
+        undamaged_bps = self.table.course.undamaged_bps(self.start, self.end)
+        allowed = undamaged_bps / 8 * (self.end - self.start)
         times, placed = self.table.delivery.times, np.diff(self.table.delivery.placed, prepend=0)
         came = int(placed[(times > self.start) & (times <= self.end)].sum())
         if abs(self.missing_bytes - (allowed - came)) > ROUNDED_BYTES + ROUNDED_SHARE * allowed:
