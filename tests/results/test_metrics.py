@@ -402,6 +402,14 @@ def test_what_is_too_short_to_settle_has_no_level(measure: Measure) -> None:
     assert brief.faults[0].level_healed == pytest.approx(0.99, abs=0.005)
 
 
+def test_a_fault_at_the_end_has_no_recovery_to_see(measure: Measure) -> None:
+    """It took effect a tenth of an RTT before the end: 0 would say that goodput never fell."""
+    summary, _ = measure(Plan(failures=(Failure(at=4.99, until=None),), duration=5.0))
+    (fault,) = summary.faults
+    assert fault.flows_affected == 2
+    assert (fault.recovery, fault.below_share, fault.level) == (None, None, None)
+
+
 def test_a_fault_that_nobody_noticed_was_never_detected(measure: Measure) -> None:
     summary, _ = measure(Plan(failures=(Failure(detect=None, until=None),), duration=6.0))
     (fault,) = summary.faults

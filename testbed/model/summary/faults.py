@@ -163,7 +163,7 @@ class FaultEffect(MetricGroup):
     """Until goodput, averaged over one base RTT, is back at 95% of the level at which it settles
     (`level`) and stays there until the fault heals; if it never does, until it is back at 95% of
     `level_healed` and stays there up to the next fault or the end. 0 if it never fell below. Never:
-    it did not come back."""
+    it did not come back. Null: the next fault or the end was within half a base RTT."""
 
     below_share: Annotated[
         float | None, Metric(SHARE, title="time below 95%", views=View.REPORT)

@@ -29,7 +29,13 @@ class Latency(MetricGroup):
     """Messages that were completed; without the packet that a queue pair sends before the run."""
 
     median: Annotated[
-        Time, Metric(forms=_FORMS, title="message latency, median", views=View.REPORT)
+        Time,
+        Metric(
+            forms=_FORMS,
+            title="message latency, median",
+            views=View.REPORT,
+            compared=Comparison(),
+        ),
     ]
     """The median."""
 
@@ -293,7 +299,14 @@ class NodeSummary(MetricGroup):
     """The same of the flows that they receive."""
 
     ideal_fraction: Annotated[
-        float | None, Metric(SHARE, title="of ideal split", views=View.USUAL, combine=least)
+        float | None,
+        Metric(
+            SHARE,
+            title="of ideal split",
+            views=View.USUAL,
+            combine=least,
+            compared=Comparison("slowest node, of ideal split"),
+        ),
     ] = None
     """`goodput_sent_bps` over what the ideal split allows these flows. Null: its NICs had nothing
     to send."""

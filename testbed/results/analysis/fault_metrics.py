@@ -126,13 +126,14 @@ class Recovery:
 
     Attributes:
         seconds: from the fault's effect until goodput was back for good, that is until the next
-            change of the fabric; 0 if it never fell; infinite if it did not come back.
+            change of the fabric; 0 if it never fell; infinite if it did not come back; None if
+            there is too little time to see it.
         below_share: share of the time in force in which goodput was below 95% of what the ideal
             split allows.
     """
 
-    seconds: float
-    below_share: float
+    seconds: float | None
+    below_share: float | None
 
 
 def recovery(course: Course, rtt_s: float, start: float, healed: float, until: float) -> Recovery:
@@ -157,6 +158,8 @@ def recovery(course: Course, rtt_s: float, start: float, healed: float, until: f
     # Until half an RTT has passed packets arrive that crossed the link in time.
     step = max(rtt_s / STEPS_PER_RTT, (until - start) / MOST_STEPS)
     times = np.arange(start + rtt_s / 2, until, step)
+    if not times.size:
+        return Recovery(None, None)
     healed = min(healed, until)
     in_force = times <= _outage_end(course, rtt_s, start, healed)
     level = course.level(course.ideal, rtt_s, start, healed)
@@ -478,12 +481,12 @@ class GoodputMetrics:
         return recovery(self.course, self._rtt_s, during.start, during.end, self.until)
 
     @property
-    def recovery(self) -> float:
+    def recovery(self) -> float | None:
         """Until goodput was back for good (see `recovery`)."""
         return self._recovery.seconds
 
     @property
-    def below_share(self) -> float:
+    def below_share(self) -> float | None:
         """The share of the time in force in which goodput was low (see `recovery`)."""
         return self._recovery.below_share
 

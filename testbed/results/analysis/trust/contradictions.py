@@ -200,7 +200,7 @@ def _effect(effect: FaultMetrics) -> Violations:
     missing = effect.capacity_lost_bytes + effect.deficit_bytes
     where = f"fault {effect.fault.index}"
     yield from _Sum(effect.flow, *effect.counted, missing).violations(where)
-    if not effect.affected:
+    if not effect.affected or effect.recovery is None:
         return
     for begin, end in effect.visible_gaps:
         if effect.recovery < end - begin:
