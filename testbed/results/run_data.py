@@ -27,7 +27,7 @@ from testbed.model.run_files.run import FlowRecord, RunRecord
 from testbed.model.scenario import Scenario
 from testbed.model.summary import Scale
 from testbed.model.units import NS_PER_S
-from testbed.model.workload import Program, members
+from testbed.model.workload import Graphed, Program, members
 from testbed.results.analysis.delivery import by_flow
 from testbed.results.forked import require_threads
 from testbed.results.records import (
@@ -186,6 +186,31 @@ class RunData:
             for flow in self.flows
             if flow.flow >= len(self.scenario.planned.flows)
             if (begin := first.get(flow.flow)) is not None
+        }
+
+    @cached_property
+    def done(self) -> Mapping[int, float]:
+        """When all that a workload with an end gave a flow had arrived, in seconds of the run.
+
+        Those that failed or were still waiting, or whose ends a fault killed, are not in it.
+        """
+        killed = {place for fault in self.faults if fault.kind == "kill" for place in fault.places}
+        numbers = {
+            number
+            for job, flows in zip(self.scenario.job_list, self.flows_of_jobs, strict=True)
+            if isinstance(job.workload, Graphed)
+            for number in flows or ()
+        }
+        if not numbers:
+            return {}
+        arrived = self.tables[ARRIVALS].group_by("flow").agg(pl.col("t").max())
+        last: dict[int, float] = dict(arrived.iter_rows())
+        return {
+            flow.flow: last[flow.flow]
+            for flow in self.flows
+            if flow.flow in numbers & last.keys()
+            and not (flow.unfinished or flow.errors)
+            and killed.isdisjoint((flow.src, flow.dst))
         }
 
     def seconds(self, time_ns: int | None) -> float | None:

@@ -332,3 +332,18 @@ def test_a_figure_is_drawn_once_and_as_matplotlib_would_save_it(
         metadata = {"Date": None, "Title": "a title", "Creator": "mrc-testbed"}
         figure().savefig(theirs, dpi=style.PNG_DPI, metadata=metadata if suffix == "svg" else None)
     assert ours.read_bytes() == theirs.read_bytes()
+
+
+def test_queue_pairs_of_two_hosts_are_told_apart(analysed: tuple[Path, Summary]) -> None:
+    directory, summary = analysed
+    second = [flow.model_copy(update={"lane": 1}) for flow in summary.flows]
+    (fault,) = summary.faults
+    struck = tuple(flow.model_copy(update={"lane": 1}) for flow in fault.flows)
+    several = summary.model_copy(
+        update={
+            "flows": tuple(second),
+            "faults": (fault.model_copy(update={"flows": struck}),),
+        }
+    )
+    text = " ".join(Page(render(load_run(directory), several, ())).text.split())
+    assert text.count("h0 → h4 #1") == 2, "in the table of flows, and in that of the fault"

@@ -39,6 +39,7 @@ from testbed.model.summary.metric import (
     _quantities_of,
     _strings_below_fields,
 )
+from testbed.model.summary.scopes import SCOPES
 from testbed.results.analyse import analyse
 from testbed.results.analysis.fault_metrics import FaultMetrics
 from testbed.results.comparison import compare, group_of
@@ -205,3 +206,10 @@ def test_the_documentation_names_every_file_and_every_key_of_a_fault() -> None:
     names = {value for name, value in vars(layout).items() if name.isupper()} - while_it_lasts
     missing = {name for name in names | {FAULTS, STREAM, FORKS} if name not in directory}
     assert not missing
+
+
+def test_every_scope_is_compared() -> None:
+    """`expect:`, `Result.metrics` and `Sweep.frame` have all scopes; comparisons as well."""
+    for key, scope in SCOPES.items():
+        compared = [metric for group in scope.groups for metric in group.metrics()]
+        assert any(metric.compared is not None for metric in compared), key

@@ -378,6 +378,38 @@ def test_overlapping_faults_end_each_others_deficit(measure: Measure) -> None:
     assert later.index == 1
 
 
+def test_faults_that_begin_at_once_have_one_time_to_settle(measure: Measure) -> None:
+    """An emulated run breaks two links a few ms after each other, at one time of its timeline."""
+    first, second = Failure(at=2.0, until=5.0), Failure("p1_t0_0--p1_t1_2", at=2.004, until=5.0)
+    summary, _ = measure(Plan(failures=(first, second), duration=7.0))
+    for fault in summary.faults:
+        assert fault.level == pytest.approx(0.99, abs=0.005)
+        assert fault.level_healed == pytest.approx(0.99, abs=0.005)
+    earlier, later = (fault.values["recovery_ms"] for fault in summary.faults)
+    assert earlier == pytest.approx(later, abs=5)
+    assert earlier is not None
+    assert earlier > 183, "not before the EVs left"
+
+
+def test_what_is_too_short_to_settle_has_no_level(measure: Measure) -> None:
+    """It healed 4 ms before the run ended, in which three packets came or none."""
+    summary, _ = measure(Plan(failures=(Failure(at=2.0, until=4.996),), duration=5.0))
+    (fault,) = summary.faults
+    assert fault.level == pytest.approx(0.99, abs=0.005)
+    assert (fault.level_healed, fault.level_healed_even) == (None, None)
+    brief, _ = measure(Plan(failures=(Failure(at=2.0, until=2.2),), duration=5.0))
+    assert (brief.faults[0].level, brief.faults[0].level_even) == (None, None)
+    assert brief.faults[0].level_healed == pytest.approx(0.99, abs=0.005)
+
+
+def test_a_fault_at_the_end_has_no_recovery_to_see(measure: Measure) -> None:
+    """It took effect a tenth of an RTT before the end: 0 would say that goodput never fell."""
+    summary, _ = measure(Plan(failures=(Failure(at=4.99, until=None),), duration=5.0))
+    (fault,) = summary.faults
+    assert fault.flows_affected == 2
+    assert (fault.recovery, fault.below_share, fault.level) == (None, None, None)
+
+
 def test_a_fault_that_nobody_noticed_was_never_detected(measure: Measure) -> None:
     summary, _ = measure(Plan(failures=(Failure(detect=None, until=None),), duration=6.0))
     (fault,) = summary.faults

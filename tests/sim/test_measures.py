@@ -7,7 +7,7 @@ import pytest
 from testbed.model.files.scenarios import load_scenario
 from testbed.model.files.topologies import load_topology
 from testbed.model.scenario import Scenario
-from testbed.model.summary import FaultSummary, Summary
+from testbed.model.summary import FaultEffect, Summary
 from testbed.model.summary.unit import NEVER
 
 from .measuring import measured, writes
@@ -19,7 +19,7 @@ def topology(name: str) -> object:
     return load_topology(name)
 
 
-def rtts(fault: FaultSummary, name: str) -> float:
+def rtts(fault: FaultEffect, name: str) -> float:
     value = fault.values[f"{name}_rtt"]
     assert value is not None
     return value
@@ -335,3 +335,72 @@ def test_a_flow_that_is_done_within_a_base_rtt_has_its_goodput_and_its_messages(
     assert long.latency is not None
     assert (short.latency.messages, long.latency.messages) == (1, 1)
     assert 0 < short.goodput_run_bps < long.goodput_run_bps
+
+
+def test_a_transfer_that_is_done_does_not_count_as_struck(tmp_path: Path) -> None:
+    """Three transfers; at the fault's effect one is done, one is after a third of its time."""
+    (tmp_path / "three.cm").write_text(
+        "Nodes 8\nConnections 3\n0->4 start 0 size 30000000\n1->5 start 0 size 1000000\n"
+        "2->6 start 0 size 11000000\n"
+    )
+    (tmp_path / "three.yaml").write_text(
+        "name: three\ntopology: clos-4plane\nduration: 10 s\n"
+        "workload: {kind: connections, matrix: three.cm}\n"
+        "timeline: [{at: 1 s, kind: blackhole, target: p0_t0_0--p0_t1_1, for: 4 s}]\n"
+    )
+    (fault,) = trusted(measured(load_scenario(str(tmp_path / "three.yaml")))).faults
+    assert {flow.name for flow in fault.flows} == {"h0 -> h4", "h2 -> h6"}
+    for flow in fault.flows:
+        assert flow.level == pytest.approx(1.0, abs=0.02), "while it had something to send"
+        assert flow.values["recovery_ms"] != NEVER
+        assert flow.values["stall_rtt"] is not None
+        assert flow.values["stall_rtt"] < 5
+    assert fault.run is not None
+    assert fault.run.level == pytest.approx(1.0, abs=0.005), "no more than the fabric allows"
+    assert rtts(fault.run, "capacity_lost") == pytest.approx(rtts(fault, "capacity_lost"), abs=0.1)
+
+
+def test_what_is_done_leaves_its_share_from_the_next_fault_on(tmp_path: Path) -> None:
+    """Two transfers into one port; the short one is done before a quarter of the port is cut."""
+    (tmp_path / "two.cm").write_text(
+        "Nodes 8\nConnections 2\n0->4 start 0 size 16000000\n1->4 start 0 size 1000000\n"
+    )
+    (tmp_path / "two.yaml").write_text(
+        "name: two\ntopology: clos-4plane\nduration: 5 s\n"
+        "workload: {kind: connections, matrix: two.cm}\n"
+        "timeline: [{at: 1 s, kind: cut, target: h4--p0_t0_1, for: 2 s}]\n"
+    )
+    (fault,) = trusted(measured(load_scenario(str(tmp_path / "two.yaml")))).faults
+    (flow,) = fault.flows
+    assert flow.level == pytest.approx(1.0, abs=0.02), "of three quarters of the port, not of half"
+    assert flow.surviving_fraction == pytest.approx(0.75, abs=0.001)
+    assert rtts(fault, "capacity_lost") == pytest.approx(2 / 4 / 0.15, abs=0.1)
+
+
+def test_a_job_that_begins_in_a_fault_is_no_capacity_lost(tmp_path: Path) -> None:
+    """It takes half of the receiver's port from the job that was there: no fault took that."""
+    write = "{{kind: write_bw, pairs: [[{}, h4]], message_size: 256 KiB, bidirectional: false}}"
+    (tmp_path / "jobs.yaml").write_text(
+        "name: jobs\ntopology: clos-4plane\nduration: 4 s\ninterference: false\njobs:\n"
+        f"  - {{name: first, workload: {write.format('h0')}}}\n"
+        f"  - {{name: second, start: 2 s, workload: {write.format('h1')}}}\n"
+        "timeline: [{at: 1 s, kind: blackhole, target: p0_t0_0--p0_t1_1, for: 2 s}]\n"
+    )
+    summary = trusted(measured(load_scenario(str(tmp_path / "jobs.yaml"))))
+    (fault,) = summary.faults
+    assert {flow.name for flow in fault.flows} == {"h0 -> h4"}, "there was no other at its effect"
+    for effect in (fault, fault.run):
+        assert effect is not None
+        assert effect.surviving_fraction == pytest.approx(1.0, abs=0.001)
+        assert rtts(effect, "capacity_lost") == pytest.approx(0, abs=0.01)
+    for flow in summary.flows:
+        assert flow.capacity_lost is not None
+        assert flow.capacity_lost.rtt == pytest.approx(0, abs=0.01)
+
+
+def test_the_own_baseline_begins_with_the_run() -> None:
+    """Less than 10 RTT before the fault only the packet arrived that measures the base RTT."""
+    hole = {"kind": "blackhole", "target": "p0_t0_0--p0_t1_1", "at": "1 s", "for": "1 s"}
+    pair = writes(topology("clos-4plane"), [("h0", "h4")], [hole], duration="3 s")
+    (fault,) = trusted(measured(pair)).faults
+    assert rtts(fault, "deficit_baseline") == pytest.approx(rtts(fault, "deficit"), abs=0.1)

@@ -76,6 +76,8 @@ def test_a_node_has_the_goodput_of_its_nics(tmp_path: Path) -> None:
     assert first.goodput_received_bps == second.goodput_sent_bps == goodput[2]
     attainable = [flow.attainable_run_bps for flow in summary.flows]
     assert first.run_fraction == first.goodput_sent_bps / (attainable[0] + attainable[1])
+    ideal = [flow.ideal_run_bps for flow in summary.flows if flow.src in ("h0", "h1")]
+    assert first.ideal_fraction == first.goodput_sent_bps / sum(ideal)
 
 
 def test_without_nodes_the_summary_does_not_speak_of_them(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ class FaultEffect(MetricGroup):
     ] = None
     """The level at which goodput settles while the fault is in force: goodput over what the ideal
     split allows, in the second half of that time (up to the next fault, if that is earlier). Null:
-    nothing was allowed."""
+    nothing was allowed, or that time is shorter than two base RTTs."""
 
     level_even: Annotated[
         float | None,
@@ -103,7 +103,7 @@ class FaultEffect(MetricGroup):
     ] = None
     """The level at which goodput settles afterwards: goodput over what the ideal split allows, in
     the second half of the time from healing to the next fault, or the end. Null: the fault did not
-    heal before."""
+    heal two base RTTs before."""
 
     level_healed_even: Annotated[
         float | None,
@@ -163,7 +163,7 @@ class FaultEffect(MetricGroup):
     """Until goodput, averaged over one base RTT, is back at 95% of the level at which it settles
     (`level`) and stays there until the fault heals; if it never does, until it is back at 95% of
     `level_healed` and stays there up to the next fault or the end. 0 if it never fell below. Never:
-    it did not come back."""
+    it did not come back. Null: the next fault or the end was within half a base RTT."""
 
     below_share: Annotated[
         float | None, Metric(SHARE, title="time below 95%", views=View.REPORT)
@@ -213,7 +213,7 @@ class FaultEffect(MetricGroup):
     ] = None
     """What the fabric no longer offered, whatever the transport: the integral of (undamaged -
     ideal) / undamaged from the fault until 10 base RTTs after its healing, but not beyond the next
-    fault or the end. `ideal` is what the ideal split allows, `undamaged` the same before any fault.
+    fault or the end. `ideal` is what the ideal split allows, `undamaged` the same without faults.
     1 RTT: as much as if nothing could be sent for one RTT."""
 
     capacity_lost_bytes: Annotated[int, Metric(BYTES, combine=total)] = 0
@@ -232,13 +232,13 @@ class FaultEffect(MetricGroup):
     costs."""
 
     deficit_bytes: Annotated[int, Metric(BYTES, combine=total)] = 0
-    """The same in bytes of payload."""
+    """`deficit_rtt` in bytes of payload."""
 
     deficit_baseline: Annotated[
         Time | None, Metric(forms=(IN_RTT,), title="deficit, own baseline", views=View.REPORT)
     ] = None
-    """The deficit against the own goodput in the 10 base RTTs before the fault. Null: nothing was
-    sent before it."""
+    """The deficit against the own goodput in the 10 base RTTs before the fault, or since the start
+    if that is less. Null: nothing arrived before it."""
 
     surviving_fraction: Annotated[float | None, Metric(SHARE, combine=least)] = None
     """The share of the undamaged rate that the ideal split allows as the fault takes effect."""

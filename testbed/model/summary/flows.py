@@ -29,7 +29,13 @@ class Latency(MetricGroup):
     """Messages that were completed; without the packet that a queue pair sends before the run."""
 
     median: Annotated[
-        Time, Metric(forms=_FORMS, title="message latency, median", views=View.REPORT)
+        Time,
+        Metric(
+            forms=_FORMS,
+            title="message latency, median",
+            views=View.REPORT,
+            compared=Comparison(),
+        ),
     ]
     """The median."""
 
@@ -146,7 +152,9 @@ class FlowSummary(MetricGroup):
     ] = None
     """Newly placed payload per second, over the steady window. Null: a fault began at the start."""
 
-    ideal_before_fraction: Annotated[float | None, Metric(SHARE)] = None
+    ideal_before_fraction: Annotated[
+        float | None, Metric(SHARE, title="before faults, of ideal split", views=View.REPORT)
+    ] = None
     """`goodput_before_bps` over what the ideal split allowed in the steady window."""
 
     before_fraction: Annotated[
@@ -174,7 +182,8 @@ class FlowSummary(MetricGroup):
     """`goodput_run_bps` / `ports_bps`."""
 
     undamaged_bps: Annotated[float, Metric(RATE)]
-    """Payload rate that the ideal split allows before any fault."""
+    """Payload rate that the ideal split allows before any fault, beside the most flows that there
+    are at once."""
 
     ideal_run_bps: Annotated[float, Metric(RATE)]
     """Payload rate that the fabric allows, the mean over the whole run: the max-min fair share of
@@ -289,11 +298,23 @@ class NodeSummary(MetricGroup):
     ]
     """The same of the flows that they receive."""
 
-    run_fraction: Annotated[
-        float | None, Metric(SHARE, title="of attainable", views=View.USUAL, combine=least)
+    ideal_fraction: Annotated[
+        float | None,
+        Metric(
+            SHARE,
+            title="of ideal split",
+            views=View.USUAL,
+            combine=least,
+            compared=Comparison("slowest node, of ideal split"),
+        ),
     ] = None
-    """`goodput_sent_bps` over what was attainable for these flows. Null: its NICs had nothing to
-    send."""
+    """`goodput_sent_bps` over what the ideal split allows these flows. Null: its NICs had nothing
+    to send."""
+
+    run_fraction: Annotated[
+        float | None, Metric(SHARE, title="of even split", views=View.USUAL, combine=least)
+    ] = None
+    """The same over what an even split allows."""
 
     packets_lost: Annotated[int, Metric(title="lost", views=View.USUAL, combine=total)]
     """Transmissions of these flows declared lost, less those that had arrived."""

@@ -80,19 +80,23 @@ class Localisation(MetricGroup):
     accusations_right: Annotated[int, Metric()]
     """Accusations that were right."""
 
-    accusations_wrong: Annotated[int, Metric()]
+    accusations_wrong: Annotated[int, Metric(compared=Comparison("Clustermapper: wrong"))]
     """Accusations that were wrong."""
 
     precision: Annotated[float | None, Metric()] = None
     """Share of accusations that were right. Null: there were none."""
 
-    recall: Annotated[float | None, Metric()] = None
+    recall: Annotated[
+        float | None, Metric(combine=least, compared=Comparison("Clustermapper: faults named"))
+    ] = None
     """Share of faults that were named. Null: there were none."""
 
     exact: Annotated[float | None, Metric()] = None
     """Share of faults for which exactly their directions were named. Null: there were none."""
 
-    naming: Annotated[Time | None, Metric(forms=(IN_S, IN_RTT))] = None
+    naming: Annotated[
+        Time | None, Metric(forms=(IN_S, IN_RTT), compared=Comparison("Clustermapper: until named"))
+    ] = None
     """From a fault's effect until it was named, for the fault that took longest. Never: one was not
     named. Null: there were none."""
 
@@ -366,7 +370,9 @@ class ProcessMemory(MetricGroup):
     late_bytes: Annotated[int, Metric(BYTES, title="last quarter", views=View.REPORT)]
     """Median over the run's last quarter."""
 
-    growth: Annotated[float, Metric(SHARE, views=View.REPORT)]
+    growth: Annotated[
+        float, Metric(SHARE, views=View.REPORT, compared=Comparison("growth of memory"))
+    ]
     """`late_bytes` / `early_bytes` - 1."""
 
 

@@ -92,14 +92,14 @@ SCOPES = {
         lambda summary: [(flow.name, flow) for flow in summary.flows],
         "every flow",
         "there was no flow",
-        "before_fraction: {at_least: 0.97}",
+        "ideal_fraction: {at_least: 0.97}",
     ),
     "nodes": Scope(
         (NodeSummary,),
         lambda summary: [(node.node, node) for node in summary.nodes],
         "every node of several NICs",
         "each node has one NIC",
-        "run_fraction: {at_least: 0.9}",
+        "ideal_fraction: {at_least: 0.9}",
     ),
     "victim": Scope(
         (FlowSummary,),

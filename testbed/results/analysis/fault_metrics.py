@@ -62,6 +62,8 @@ class Course:
         delivery: the arrivals.
         packet_bytes: payload of the largest packet.
         losses: when packets were declared lost, in seconds, ascending.
+        undamaged: what it allows without faults, while there is something to send; None: always
+            the same.
     """
 
     ideal: AttainableRate
@@ -69,32 +71,53 @@ class Course:
     delivery: FlowDelivery
     packet_bytes: float
     losses: Floats
+    undamaged: AttainableRate | None = None
 
     @classmethod
     def together(cls, flows: Sequence["FlowTables"]) -> "Course":
-        """Of some flows; each counts while it lasts."""
+        """Of some flows; each counts while it has something to send."""
         if not flows[1:]:
             return flows[0].course
+        changes = any(flow.busy[1] < inf or flow.undamaged is not None for flow in flows)
         courses = [flow.course for flow in flows]
         times = np.concatenate([course.delivery.times for course in courses])
         placed = np.concatenate([np.diff(c.delivery.placed, prepend=0) for c in courses])
         order = np.argsort(times, kind="stable")
         return cls(
-            AttainableRate.together([flow.ideal.between(*flow.lasted) for flow in flows]),
-            AttainableRate.together([flow.attainable.between(*flow.lasted) for flow in flows]),
+            AttainableRate.together([flow.ideal.between(*flow.busy) for flow in flows]),
+            AttainableRate.together([flow.attainable.between(*flow.busy) for flow in flows]),
             FlowDelivery(times[order], np.cumsum(placed[order]), np.empty(0)),
             max(course.packet_bytes for course in courses),
             np.sort(np.concatenate([course.losses for course in courses])),
+            AttainableRate.together(
+                [
+                    (
+                        flow.undamaged or AttainableRate((-inf,), (flow.ideal.undamaged_bps,))
+                    ).between(*flow.busy)
+                    for flow in flows
+                ]
+            )
+            if changes
+            else None,
         )
 
-    def level(self, begin: float, end: float) -> float | None:
-        """Goodput over what the ideal split allows, once it has settled in this time."""
-        return fraction(self.delivery, self.ideal, *settled(begin, end))
+    def undamaged_bps(self, start: float, end: float) -> float:
+        """What it allows without faults between two times, the mean."""
+        if self.undamaged is None:
+            return self.ideal.undamaged_bps
+        return self.undamaged.mean_bps(start, end)
 
+    def level(
+        self, allowed: AttainableRate, rtt_s: float, begin: float, end: float
+    ) -> float | None:
+        """Goodput over what is allowed, once it has settled: in the second half, for everybody.
 
-def settled(begin: float, end: float) -> tuple[float, float]:
-    """The part of a time in which goodput counts as settled: the second half, for everybody."""
-    return (begin + end) / 2, end
+        None where nothing was allowed, or where this is shorter than the time of averaging.
+        """
+        settled = (begin + end) / 2, end
+        if end - begin < 2 * AVERAGED_RTTS * rtt_s:
+            return None
+        return fraction(self.delivery, allowed, *settled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +126,14 @@ class Recovery:
 
     Attributes:
         seconds: from the fault's effect until goodput was back for good, that is until the next
-            change of the fabric; 0 if it never fell; infinite if it did not come back.
+            change of the fabric; 0 if it never fell; infinite if it did not come back; None if
+            there is too little time to see it.
         below_share: share of the time in force in which goodput was below 95% of what the ideal
             split allows.
     """
 
-    seconds: float
-    below_share: float
+    seconds: float | None
+    below_share: float | None
 
 
 def recovery(course: Course, rtt_s: float, start: float, healed: float, until: float) -> Recovery:
@@ -117,7 +141,8 @@ def recovery(course: Course, rtt_s: float, start: float, healed: float, until: f
 
     Goodput, averaged over one RTT, is *below the mark* while it is less than 95% of the level at
     which it settles: in the second half of the time in force, and then of the time until the next
-    fault or the end. So it is while nothing is allowed, and where it settles at nothing. It has
+    fault or the end. So it is while nothing is allowed, and where it settles at nothing. Where the
+    time is too short to settle, 95% of what is allowed is the mark. It has
     recovered when it is above the mark and stays there until the fault heals. If it never does, it
     has recovered when it is above the mark after healing and stays there until the next fault, or
     the end. The averaging is part of the time, so that it is never too short. If nothing arrives
@@ -133,11 +158,13 @@ def recovery(course: Course, rtt_s: float, start: float, healed: float, until: f
     # Until half an RTT has passed packets arrive that crossed the link in time.
     step = max(rtt_s / STEPS_PER_RTT, (until - start) / MOST_STEPS)
     times = np.arange(start + rtt_s / 2, until, step)
+    if not times.size:
+        return Recovery(None, None)
     healed = min(healed, until)
     in_force = times <= _outage_end(course, rtt_s, start, healed)
-    marks = np.where(
-        in_force, _mark(course.level(start, healed)), _mark(course.level(healed, until))
-    )
+    level = course.level(course.ideal, rtt_s, start, healed)
+    afterwards = course.level(course.ideal, rtt_s, healed, until)
+    marks = np.where(in_force, _mark(level), _mark(afterwards))
     whole = _falls(course, rtt_s, start, times, np.full(len(times), RECOVERED_SHARE))
     share = float(whole[in_force].mean()) if in_force.any() else 0.0
     below = _falls(course, rtt_s, start, times, marks)
@@ -158,7 +185,9 @@ def _mark(level: float | None) -> float:
 
     A flow that later takes more than its share, as others leave theirs, has not fallen before.
     """
-    return inf if level is None or level < NOTHING else RECOVERED_SHARE * min(level, 1.0)
+    if level is None:  # nothing is allowed, or the time is too short to settle
+        return RECOVERED_SHARE
+    return inf if level < NOTHING else RECOVERED_SHARE * min(level, 1.0)
 
 
 def _falls(
@@ -201,7 +230,7 @@ def visible_gaps(
     begins = np.concatenate(([start], inside))
     ends = np.append(inside, until)
     long = (begins <= healed) & (ends - begins > shortest)
-    mark = _mark(course.level(start, min(healed, until)))
+    mark = _mark(course.level(course.ideal, rtt_s, start, min(healed, until)))
     gaps = []
     for begin, end in zip(begins[long].tolist(), ends[long].tolist(), strict=True):
         rate_bps = course.ideal.mean_bps(begin, end)
@@ -289,12 +318,14 @@ class FlowTables:
         flow: the flow.
         attainable: its attainable rate over time.
         ideal: the same with the best split over all paths.
+        undamaged: the latter without faults, where that changes.
         delivery: its arrivals.
         in_order: its packets until they are delivered in order.
         spans: for each EV its states over time.
         transmissions: its rows of that table.
         losses: its rows of that table.
         lasted: from when to when there was such a flow; a program's begins and ends at any time.
+        done: when all that its file asks for had arrived, in seconds; infinite if it has no end.
     """
 
     flow: FlowRecord
@@ -306,6 +337,14 @@ class FlowTables:
     transmissions: pl.DataFrame
     losses: pl.DataFrame
     lasted: tuple[float, float] = (-inf, inf)
+    done: float = inf
+    undamaged: AttainableRate | None = None
+
+    @property
+    def busy(self) -> tuple[float, float]:
+        """From when to when it had something to send, in seconds."""
+        begin, end = self.lasted
+        return begin, min(end, self.done)
 
     @property
     def course(self) -> Course:
@@ -313,7 +352,8 @@ class FlowTables:
         largest = self.transmissions["bytes"].max()
         packet_bytes = float(largest) if isinstance(largest, int) and largest > 0 else 1.0
         losses = self.losses["t"].sort().to_numpy()
-        return Course(self.ideal, self.attainable, self.delivery, packet_bytes, losses)
+        rates = self.ideal, self.attainable
+        return Course(*rates, self.delivery, packet_bytes, losses, self.undamaged)
 
     def measured(self, base_rtt_s: float, end_s: float) -> tuple[float, float]:
         """The times between which the whole of it is measured, in seconds: see `FlowSummary`."""
@@ -335,7 +375,7 @@ class Shortfall:
             allows.
         deficit_s: what the transport did not use of what was left: that less goodput.
         deficit_even_s: what an even split would allow less goodput.
-        undamaged_bps: the undamaged rate, of payload, in bits/s.
+        undamaged_bps: the undamaged rate, of payload, the mean, in bits/s.
     """
 
     capacity_lost_s: float
@@ -354,9 +394,9 @@ class Shortfall:
         return round(self.deficit_s * self.undamaged_bps / 8)
 
 
-def shortfall(of: Course | FlowTables, start: float, end: float, share: float = 1.0) -> Shortfall:
+def shortfall(of: Course, start: float, end: float, share: float = 1.0) -> Shortfall:
     """What is missing; the deficits are against `share` of what was allowed."""
-    undamaged_bps = of.ideal.undamaged_bps
+    undamaged_bps = of.undamaged_bps(start, end)
     if not undamaged_bps:
         return Shortfall(0.0, 0.0, 0.0, 0.0)
     seconds = end - start
@@ -418,13 +458,14 @@ class GoodputMetrics:
         self.ideal_bps, self.attainable_bps = ideal.mean_bps(start, end), even.mean_bps(start, end)
         self.ideal_fraction = fraction(came, ideal, start, end)
         self.attainable_fraction = fraction(came, even, start, end)
-        in_force, after = settled(start, min(end, until)), settled(end, until)
-        self.level, self.level_even = (fraction(came, rate, *in_force) for rate in (ideal, even))
-        healed = during.healed is not None and end < until
-        self.level_healed, self.level_healed_even = (
-            fraction(came, rate, *after) if healed else None for rate in (ideal, even)
+        self.level, self.level_even = (
+            course.level(rate, rtt_s, start, min(end, until)) for rate in (ideal, even)
         )
-        undamaged_bps = ideal.undamaged_bps
+        self.level_healed, self.level_healed_even = (
+            None if during.healed is None else course.level(rate, rtt_s, end, until)
+            for rate in (ideal, even)
+        )
+        undamaged_bps = course.undamaged_bps(start, start)
         self.surviving_fraction = ideal.at(start) / undamaged_bps if undamaged_bps else None
         self.counted = start, min(end + TAIL_RTTS * rtt_s, until)
         """The time over which capacity lost and deficit are summed, in seconds of the run."""
@@ -440,12 +481,12 @@ class GoodputMetrics:
         return recovery(self.course, self._rtt_s, during.start, during.end, self.until)
 
     @property
-    def recovery(self) -> float:
+    def recovery(self) -> float | None:
         """Until goodput was back for good (see `recovery`)."""
         return self._recovery.seconds
 
     @property
-    def below_share(self) -> float:
+    def below_share(self) -> float | None:
         """The share of the time in force in which goodput was low (see `recovery`)."""
         return self._recovery.below_share
 
@@ -463,7 +504,8 @@ class GoodputMetrics:
         without any fault; this leaves that out, and may come out slightly negative.
         """
         delivery, start = self.course.delivery, self.during.start
-        first = delivery.times[0] if delivery.times.size else start
+        of_run = delivery.times[delivery.times >= 0]  # not what measured the base RTT before it
+        first = float(of_run[0]) if of_run.size else start
         since = max(start - BASELINE_RTTS * self._rtt_s, first)
         share = fraction(delivery, self.course.ideal, since, start) if since < start else None
         return shortfall(self.course, *self.counted, share).deficit_s / share if share else None

@@ -61,7 +61,7 @@ class FlowMetrics:
         self.healed_fraction = of(even, healed, finish)
         self.ideal_in_force_fraction = self._in_force_fraction(ideal)
         self.in_force_fraction = self._in_force_fraction(even)
-        missing = shortfall(tables, begin, finish)
+        missing = shortfall(tables.course, begin, finish)
         self.capacity_lost, self.deficit = missing.capacity_lost_s, missing.deficit_s
         self.capacity_lost_bytes = missing.capacity_lost_bytes
         self.deficit_bytes = missing.deficit_bytes
@@ -201,12 +201,16 @@ def node_summaries(data: RunData, flows: Sequence[FlowSummary]) -> Iterator[Node
     for node in sorted(sent.keys() | received.keys()):
         leaving, arriving = sent[node], received[node]
         goodput_bps = sum(flow.goodput_run_bps for flow in leaving)
-        attainable_bps = sum(flow.attainable_run_bps for flow in leaving if not flow.idle)
+        ideal_bps, even_bps = (
+            sum(getattr(flow, key) for flow in leaving if not flow.idle)
+            for key in ("ideal_run_bps", "attainable_run_bps")
+        )
         yield NodeSummary(
             node=f"n{node}",
             nics=len({flow.src for flow in leaving} | {flow.dst for flow in arriving}),
             goodput_sent_bps=goodput_bps,
             goodput_received_bps=sum(flow.goodput_run_bps for flow in arriving),
-            run_fraction=goodput_bps / attainable_bps if attainable_bps else None,
+            ideal_fraction=goodput_bps / ideal_bps if ideal_bps else None,
+            run_fraction=goodput_bps / even_bps if even_bps else None,
             packets_lost=sum(flow.packets_lost for flow in leaving),
         )

@@ -36,6 +36,7 @@ from testbed.results.analysis.delivery import (
 )
 from testbed.results.analysis.ev_states import ev_spans
 from testbed.results.analysis.fault_metrics import (
+    AVERAGED_RTTS,
     Course,
     FaultMetrics,
     FlowTables,
@@ -143,6 +144,8 @@ def flow_tables(data: RunData) -> tuple[FlowTables, ...]:
                 transmissions=transmissions,
                 losses=data.table(LOSSES, flow.flow),
                 lasted=data.lifetimes.get(flow.flow, (-inf, inf)),
+                done=data.done.get(flow.flow, inf),
+                undamaged=rates[flow.flow].undamaged,
             )
         )
     return tuple(tables)
@@ -355,13 +358,17 @@ def together(
 def fault_effects(
     data: RunData, tables: Sequence[FlowTables], fault: FaultRecord
 ) -> list[FaultMetrics]:
-    """What one fault did to each flow that there was; nothing if it took no effect."""
+    """What one fault did to each flow that had something to send; nothing if it took no effect.
+
+    What begins within the time of averaging counts as begun at once: nothing tells them apart.
+    """
     during = time_in_force(data, fault)
     if during is None:
         return []
     effects = (data.seconds(other.effective_ns) for other in data.faults)
-    until = min([t for t in effects if t is not None and t > during.start] + [during.run_end])
-    met = [(flow, during.within(*flow.lasted)) for flow in tables]
+    later = during.start + AVERAGED_RTTS * data.base_rtt_s
+    until = min([t for t in effects if t is not None and t > later] + [during.run_end])
+    met = [(flow, during.within(*flow.busy)) for flow in tables]
     return [
         FaultMetrics(data, flow, fault, time, min(until, time.run_end))
         for flow, time in met

@@ -1,5 +1,6 @@
 """What the fabric allows each flow over time, while faults begin and heal and routes change."""
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ class AttainableRate:
     Attributes:
         starts: when each step begins, in seconds of the run, ascending; the first is -inf.
         rates_bps: the rate from then on, in emulated bits/s.
-        beside_all_bps: the rate before any fault, beside the flows of all jobs; None: the first.
+        beside_all_bps: the rate before any fault, beside most flows; None: the first.
     """
 
     starts: tuple[float, ...]
@@ -93,47 +94,80 @@ class Allowed:
         attainable: its max-min fair share with an even split, at which MRC aims: over the planes
             and in each over its active EVs alike; of a single path, that path.
         ideal: its share where all flows split over all paths so that the smallest gets the most.
+        undamaged: the latter without faults, beside the flows that there are at each time; None:
+            always the same.
     """
 
     attainable: AttainableRate
     ideal: AttainableRate
+    undamaged: AttainableRate | None = None
 
 
 def attainable_rates(data: RunData) -> dict[int, Allowed]:
     """What the fabric allows every flow of a run over time, by flow number.
 
     Flows that have nothing to send take no share from others. Theirs is what they would have if all
-    had something to send. Nor do flows of programs that send one after another, or those of jobs
-    that have not begun.
+    had something to send. Nor do flows of programs that send one after another, those of jobs that
+    have not begun, or, from the next fault on, those that are done.
     """
     busy = [flow for flow in data.flows if flow.flow not in data.idle]
     rates = _rates_of(data, data.flows) if data.idle else {}
-    if not data.scenario.programs and data.lifetimes:
-        return rates | _rates_of_jobs(data, busy)
+    moments = _moments(data)
+    if not data.scenario.programs and moments:
+        return rates | _rates_of_jobs(data, busy, moments)
     for together in _overlapping(busy, data.lifetimes):
         rates |= _rates_of(data, together)
     return rates
 
 
-def _rates_of_jobs(data: RunData, flows: Sequence[FlowRecord]) -> dict[int, Allowed]:
-    """What the fabric allows flows whose jobs begin one after another, and end with the run."""
+def _moments(data: RunData) -> Sequence[float]:
+    """When flows begin, in seconds, and the faults before which some were done; ascending."""
+    begins = {begin for begin, _ in data.lifetimes.values()}
+    effects = (data.seconds(fault.effective_ns) for fault in data.faults)
+    done, last = sorted(data.done.values()), 0
+    for effect in sorted(t for t in effects if t is not None):
+        if (count := bisect_right(done, effect)) > last:
+            begins.add(effect)
+            last = count
+    return sorted(begins)
+
+
+def _rates_of_jobs(
+    data: RunData, flows: Sequence[FlowRecord], moments: Sequence[float]
+) -> dict[int, Allowed]:
+    """What the fabric allows flows that begin, or are done, one after another."""
     begins = {flow.flow: data.lifetimes.get(flow.flow, (-np.inf, np.inf))[0] for flow in flows}
     courses: dict[int, list[tuple[float, Allowed]]] = defaultdict(list)
-    for begin in sorted(set(begins.values())):
-        present = [flow for flow in flows if begins[flow.flow] <= begin]
+    beside: dict[int, list[int]] = defaultdict(list)
+    for moment in sorted({*begins.values(), *moments}):
+        present = [
+            flow for flow in flows if begins[flow.flow] <= moment < data.done.get(flow.flow, np.inf)
+        ]
         for number, allowed in _rates_of(data, present).items():
-            courses[number].append((begin, allowed))
+            courses[number].append((moment, allowed))
+            beside[number].append(len(present))
     return {
         number: Allowed(
-            _joined([(begin, allowed.attainable) for begin, allowed in course]),
-            _joined([(begin, allowed.ideal) for begin, allowed in course]),
+            _joined([(begin, allowed.attainable) for begin, allowed in course], beside[number]),
+            _joined([(begin, allowed.ideal) for begin, allowed in course], beside[number]),
+            AttainableRate(
+                (-np.inf, *(begin for begin, _ in course[1:])),
+                tuple(allowed.ideal.undamaged_bps for _, allowed in course),
+            ),
         )
         for number, course in courses.items()
     }
 
 
-def _joined(course: Sequence[tuple[float, AttainableRate]]) -> AttainableRate:
-    """One rate of several, each of which counts from its time until that of the next."""
+def _joined(
+    course: Sequence[tuple[float, AttainableRate]], beside: Sequence[int]
+) -> AttainableRate:
+    """One rate of several, each of which counts from its time until that of the next.
+
+    Args:
+        course: the time and the rate of each.
+        beside: how many flows there are with each; its rate before any fault is that with most.
+    """
     starts, rates_bps = list[float](), list[float]()
     ends = [begin for begin, _ in course[1:]]
     for i, ((begin, rate), end) in enumerate(zip(course, [*ends, np.inf], strict=True)):
@@ -144,7 +178,8 @@ def _joined(course: Sequence[tuple[float, AttainableRate]]) -> AttainableRate:
             if first < t < end:
                 starts.append(t)
                 rates_bps.append(bps)
-    return AttainableRate(tuple(starts), tuple(rates_bps), course[-1][1].undamaged_bps)
+    beside_all = course[max(range(len(course)), key=beside.__getitem__)][1].undamaged_bps
+    return AttainableRate(tuple(starts), tuple(rates_bps), beside_all)
 
 
 def _overlapping(

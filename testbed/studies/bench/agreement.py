@@ -1,9 +1,8 @@
 """Whether the simulator says what the emulation measures: the same scenarios in both.
 
-Goodput is that of the steady window, against what is attainable, mean over the flows; recovery is
-that of the median flow of those with a path through the fault, in round trips. (In a full fabric
-single flows run at 95% of what is attainable, where recovery begins: the worst of eight is chance.)
-The simulator keeps the emulation's timing: compared are the
+Goodput is that of the steady window, against what an even split allows, mean over the flows;
+recovery is that of the median flow of those with a path through the fault, in round trips: the
+worst of eight is chance. The simulator keeps the emulation's timing: compared are the
 transport and the queues, not where on its way a packet is delayed. Both run at the dilation that
 this machine carries at the moment, as many round trips long. A table is left beside the pictures.
 
@@ -48,7 +47,7 @@ _ALL = (("h0", "h4"), ("h1", "h5"), ("h2", "h6"), ("h3", "h7"))
 
 @dataclass(frozen=True, slots=True)
 class RunFigures:
-    """Figures of a run: goodput over what is attainable, recovery, its verdict.
+    """Figures of a run: goodput over what an even split allows, recovery, its verdict.
 
     Recovery is None where there is none to measure, as without a fault; it may be NEVER.
     """

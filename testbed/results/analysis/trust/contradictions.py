@@ -28,11 +28,11 @@ SUM = "capacity lost and deficit together are what the undamaged fabric allowed 
 LINKS = "all flows together do not exceed what the links can carry"
 VERIFIED = "the bytes counted in goodput are those that were verified"
 QUEUE_PAIRS = "two hosts that exchange as many messages as they have queue pairs use them all"
-LEFT = "a flow far above what is attainable has no more than others leave"
-NOTHING = "no flow is far above what is attainable while most have nothing"
+LEFT = "a flow far above what the fabric allows has no more than others leave"
+NOTHING = "no flow is far above what the fabric allows while most have nothing"
 
 FAR_ABOVE = 1.5
-"""A flow is far above what is attainable from this multiple on. Ours."""
+"""A flow is far above what the fabric allows from this multiple on. Ours."""
 
 ROUNDED_BYTES = 2
 ROUNDED_SHARE = 1e-6
@@ -131,7 +131,8 @@ class _Sum:
 
     def violations(self, where: str) -> Violations:
         """Compare it with the arrivals."""
-        allowed = self.table.ideal.undamaged_bps / 8 * (self.end - self.start)
+        undamaged_bps = self.table.course.undamaged_bps(self.start, self.end)
+        allowed = undamaged_bps / 8 * (self.end - self.start)
         times, placed = self.table.delivery.times, np.diff(self.table.delivery.placed, prepend=0)
         came = int(placed[(times > self.start) & (times <= self.end)].sum())
         if abs(self.missing_bytes - (allowed - came)) > ROUNDED_BYTES + ROUNDED_SHARE * allowed:
@@ -199,7 +200,7 @@ def _effect(effect: FaultMetrics) -> Violations:
     missing = effect.capacity_lost_bytes + effect.deficit_bytes
     where = f"fault {effect.fault.index}"
     yield from _Sum(effect.flow, *effect.counted, missing).violations(where)
-    if not effect.affected:
+    if not effect.affected or effect.recovery is None:
         return
     for begin, end in effect.visible_gaps:
         if effect.recovery < end - begin:

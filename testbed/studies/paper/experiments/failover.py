@@ -135,8 +135,8 @@ any message before the fault."""
 def shortfall(run: Result) -> float:
     """How much less than with all links the worst flow delivered, in base RTTs of its rate.
 
-    It is the capacity lost and the deficit together: a transport that stays on its dead path has
-    lost the capacity, and no other that it could have used.
+    It is the capacity lost and the deficit together, from the fault's effect to 10 base RTTs after
+    its healing: what the link took, and what the transport added.
 
     Raises:
         RunFailedError: no flow had an active EV through the link.

@@ -29,7 +29,7 @@ PAPER_LINE_GBPS = 390.0
 """Of 400: 97.5%, more than is payload in our packets (96.6%), so that it counts headers."""
 
 LINE_RATE = 0.98
-"""Of what is attainable: two points in a hundred are the width of a line in the paper's figure."""
+"""Of a port's payload: two points in a hundred are the width of a line in the paper's figure."""
 
 MARGINALLY = 1.25
 """"Only marginally better": 8 queue pairs have no more than this of what one has."""
@@ -76,7 +76,7 @@ def _measure(runs: Results) -> tuple[Check, ...]:
     line = slowest_1 * PORTS_GBPS
     checks = [
         at_least("MRC's slowest host, 1 QP, in Gb/s of 400", line, PAPER_LINE_GBPS, "{:.0f}"),
-        at_least("MRC's slowest host, 8 QPs, of attainable", slowest_8, LINE_RATE),
+        at_least("MRC's slowest host, 8 QPs, of its port", slowest_8, LINE_RATE),
     ]
     if PFC_1.name in runs:
         pfc_1, pfc_8, dcqcn_8 = (_shares(runs[variant.name]) for variant in (PFC_1, PFC_8, DCQCN_8))

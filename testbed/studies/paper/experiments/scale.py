@@ -223,9 +223,9 @@ def _judge_many(runs: Results) -> tuple[Check, ...]:
     before, without = steady.sum() / links.sum(), later.sum() / steady.sum()
     slowest = (later / links).min()
     return (
-        at_least("goodput of all flows before, of what is attainable", before, 0.9),
+        at_least("goodput of all flows before, of the ports' share", before, 0.9),
         at_least("goodput of all flows without the T1, of that before", without, 0.97),
-        at_least("the slowest flow without the T1, of what is attainable", slowest, 0.8),
+        at_least("the slowest flow without the T1, of the ports' share", slowest, 0.8),
     )
 
 
@@ -239,10 +239,10 @@ def _draw_many(runs: Results) -> Figure:
     x = throughput.us_per_s(run) * moments
     axes.fill_between(x, low, high, color=style.SKY, alpha=0.5, label="98 of 100 flows")
     axes.plot(x, middle, color=style.BLUE, label="the median flow")
-    attainable = throughput.gbps(run, run.flows[0].flow.ports_bps)
-    drawing.limit_line(axes, attainable, "attainable")
+    ports = throughput.gbps(run, run.flows[0].flow.ports_bps)
+    drawing.limit_line(axes, ports, "share of the ports")
     drawing.shade_faults(axes, run)
-    axes.set_ylim(0, 1.2 * attainable)
+    axes.set_ylim(0, 1.2 * ports)
     drawing.time_axes(axes, run)
     axes.set_ylabel(drawing.RATE_LABEL)
     drawing.legend_below(figure, 4)

@@ -79,7 +79,7 @@ def bus_gbps(run: Result) -> float:
 
 
 def share(flows: Sequence[FlowTables], start: float, end: float) -> float:
-    """What flows placed between two times, as a share of what the links in service allowed."""
+    """What flows placed between two times, of what the links in service allowed an even split."""
     span = np.array([start, end])
     placed = sum(8 * float(np.diff(flow.delivery.bytes_until(span))[0]) for flow in flows)
     allowed = sum(float(flow.attainable.bits(span[:1], span[1:])[0]) for flow in flows)
