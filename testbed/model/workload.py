@@ -663,7 +663,8 @@ class FromFile(Graphed):
         ranks, count = len(self.operations.hosts), member_count(self.hosts, topology)
         if ranks > count:
             found, expected = f"{ranks:,} ranks", f"{count:,} at most: each is a host"
-            yield Problem("workload.file", found, expected, "use a topology with more hosts")
+            more = "use a topology with" if self.hosts is None else "name"
+            yield Problem("workload.file", found, expected, f"{more} more hosts")
 
 
 class Goal(FromFile):

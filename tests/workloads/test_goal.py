@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from testbed.host.workloads.programs import Operation
+from testbed.model.checks import problems
 from testbed.model.errors import InputError
 from testbed.model.files.goal import read_goal
 from testbed.model.graph import Graph
@@ -89,6 +90,22 @@ def test_other_hosts_take_part(goal: Path) -> None:
     crew.run(NEVER)
     assert [len(crew.finished[host]) for host in ("h5", "h2")] == [1, 1]
     assert crew.scenario.flows == (("h5", "h2", 0),)
+
+
+def test_more_ranks_than_hosts_are_refused_at_once(goal: Path) -> None:
+    graph = _read(goal, "send 10b to 2", "", "recv 10b from 0")
+    crew = Crew({"kind": "goal", "file": "x", "operations": graph, "hosts": ["h5", "h6"]})
+    (problem,) = problems(crew.scenario)
+    assert problem.found == "3 ranks"
+    assert (problem.expected, problem.remedy) == ("2 at most: each is a host", "name more hosts")
+
+
+def test_too_many_operations_are_refused_with_their_line(
+    goal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("testbed.model.graph.MAX_OPERATIONS", 2)
+    with pytest.raises(InputError, match=r"x\.goal:5: found one more, expected 2 operations at m"):
+        _read(goal, "calc 1\ncalc 1\ncalc 1")
 
 
 def test_comments_and_one_line_ranks_are_read(goal: Path) -> None:
