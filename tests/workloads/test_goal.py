@@ -60,6 +60,19 @@ def test_computations_of_one_cpu_follow_one_another(goal: Path) -> None:
     assert done[3].size == 1  # of 0 bytes nothing would be sent
 
 
+def test_computations_take_their_time_however_seldom_a_host_looks(goal: Path) -> None:
+    """A simulated host looks a few dozen times a round trip, which is longer than many of them."""
+    chain = "".join(f"c{i}: calc 10\n" + f"c{i} requires c{i - 1}\n" * (i > 0) for i in range(50))
+    graph = _read(goal, f"{chain}s: send 1b to 1\ns requires c49", "recv 1b from 0")
+    program = Crew({"kind": "goal", "file": "x", "operations": graph})._programs["h0"]
+    program.begin(0)
+    posts = [len(program.posts(look * 300 * DILATION)) for look in range(3)]
+    assert [each.end_ns for each in program.finished] == [
+        10 * DILATION * (i + 1) for i in range(50)
+    ]
+    assert posts == [0, 0, 1]
+
+
 def test_irequires_waits_for_the_beginning_only(goal: Path) -> None:
     graph = _read(
         goal, "a: calc 50\nb: calc 5 cpu 1\nb irequires a\nsend 1b to 1", "recv 1b from 0"
@@ -90,6 +103,12 @@ def test_other_hosts_take_part(goal: Path) -> None:
     crew.run(NEVER)
     assert [len(crew.finished[host]) for host in ("h5", "h2")] == [1, 1]
     assert crew.scenario.flows == (("h5", "h2", 0),)
+
+
+def test_a_schedule_that_sends_nothing_is_refused(goal: Path) -> None:
+    crew = Crew({"kind": "goal", "file": "x", "operations": _read(goal, "calc 10")})
+    (problem,) = problems(crew.scenario)
+    assert problem.found == "operations that send nothing"
 
 
 def test_more_ranks_than_hosts_are_refused_at_once(goal: Path) -> None:

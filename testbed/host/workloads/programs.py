@@ -258,11 +258,11 @@ class Operations(Program):
     def posts(self, now_ns: int) -> list[Post]:
         """Begin what is due; return pieces of the messages that have begun, as the depth allows."""
         while self._due and self._due[0][0] <= now_ns:
-            _, number, start_ns = heappop(self._due)
+            due_ns, number, start_ns = heappop(self._due)
             if start_ns is None:
-                self._begin(number, now_ns)
-            else:
-                self._finish(number, start_ns, now_ns)
+                self._begin(number, due_ns, now_ns)
+            else:  # when it was due: however seldom a host looks, computations take their time
+                self._finish(number, start_ns, due_ns)
         posts = []
         for flow in sorted(self._ready_flows):
             queued, posted = self._queued[flow], self._posted[flow]
@@ -277,9 +277,10 @@ class Operations(Program):
         self._set_wake()
         return posts
 
-    def _begin(self, number: int, now_ns: int) -> None:
+    def _begin(self, number: int, due_ns: int, now_ns: int) -> None:
+        """Begin an operation: a computation when it was due, a message or a receipt now."""
         operation = self._graph[number]
-        self._happen((number, BEGUN), now_ns)
+        self._happen((number, BEGUN), due_ns)
         if operation.kind == SEND:
             announced = operation.amount and self._graph.is_announced(number)
             immediate = number if announced else None
@@ -288,7 +289,7 @@ class Operations(Program):
         self._count_begun(number)
         if operation.kind == COMPUTE:
             waits = operation.stream != NO_STREAM
-            start_ns = max(now_ns, self._free_ns[operation.stream]) if waits else now_ns
+            start_ns = max(due_ns, self._free_ns[operation.stream]) if waits else due_ns
             end_ns = start_ns + round(operation.amount * self._compute_ns)
             self._free_ns[operation.stream] = end_ns
             heappush(self._due, (end_ns, number, start_ns))
