@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from testbed.host.workloads.programs import Operation
+from testbed.host.workloads.programs import Operation, _Receipts
 from testbed.model.checks import problems
 from testbed.model.errors import InputError
 from testbed.model.files.goal import read_goal
-from testbed.model.graph import Graph
+from testbed.model.graph import ANY, Graph
 from testbed.mrc import NEVER
 
 from .crew import TOPOLOGY, Crew
@@ -95,6 +95,15 @@ def test_receipts_match_sender_and_tag_oldest_first(goal: Path) -> None:
     assert done[1].end_ns == done[1].start_ns == 100 * DILATION
     assert done[2].end_ns == done[2].start_ns
     assert done[3].end_ns > 900 * DILATION
+
+
+def test_what_receipts_have_taken_is_not_looked_at_again() -> None:
+    """Else n receipts of any sender look at n messages each."""
+    receipts = _Receipts()
+    for tag in range(100):
+        assert receipts.arrived("h1", tag) is None
+        assert receipts.posted(tag, "", ANY, now_ns=tag)
+        assert not receipts._arrived
 
 
 def test_other_hosts_take_part(goal: Path) -> None:

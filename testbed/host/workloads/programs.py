@@ -378,12 +378,15 @@ class _Receipts:
         if not source or tag == ANY:
             keys = self._arrived
         waiting = [
-            messages
+            (self._arrived[key][0], key)
             for key in keys
-            if source in ("", key[0]) and tag in (ANY, key[1]) and (messages := self._arrived[key])
+            if source in ("", key[0]) and tag in (ANY, key[1]) and key in self._arrived
         ]
         if waiting:
-            min(waiting, key=lambda messages: messages[0]).popleft()
+            _, key = min(waiting)
+            self._arrived[key].popleft()
+            if not self._arrived[key]:
+                del self._arrived[key]  # the next receipt of any sender looks at those that wait
             return True
         self._posted[source, tag].append((next(self._order), number, now_ns))
         return False

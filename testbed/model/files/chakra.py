@@ -257,7 +257,7 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """
     mapping = dict(pairs)
     if len(mapping) < len(pairs):
-        (twice, _), *_ = Counter(name for name, _ in pairs).most_common(1)
+        twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
         raise ValueError(f"the group {twice} a second time")
     return mapping
 
