@@ -33,6 +33,7 @@ from testbed.model.units import (
 from testbed.model.workload import (
     PIECE,
     BackToBack,
+    Chakra,
     Collective,
     Connections,
     Graphed,
@@ -254,8 +255,12 @@ def _workload_remarks(scenario: Scenario) -> Iterator[Remark]:
     for where, workload in scenario.workloads.items():
         if isinstance(workload, BackToBack):
             yield from _back_to_back_remarks(scenario, workload, where)
-        elif isinstance(workload, Graphed) and scenario.topology.nics_per_node > 1:
+        if isinstance(workload, Graphed) and scenario.topology.nics_per_node > 1:
             yield from _within_node_remarks(scenario.topology, workload, where)
+        computed = workload.graph.computed if isinstance(workload, Chakra) else []
+        if computed and not any(computed):
+            what = f"all {len(computed):,} computations take no time: the traces have no"
+            yield Remark(f"{where}.file", f"{what} duration_micros (num_ops is not read)")
 
 
 def _within_node_remarks(topology: Topology, workload: Graphed, where: str) -> Iterator[Remark]:

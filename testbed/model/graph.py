@@ -249,6 +249,13 @@ class Graph:
             planned[collective.name].append(collective.size)
         return dict(planned)
 
+    @property
+    def computed(self) -> list[int]:
+        """How long each computation takes that was asked for."""
+        kinds, _, _, amounts, *_, counted, parts = self._columns
+        rows = zip(kinds, amounts, counted, parts, strict=True)
+        return [n for kind, n, asked, part in rows if kind == COMPUTE and asked and part == NO_PART]
+
     def hosts_of(self, name: str) -> int:
         """How many hosts take part in an operation of a name, at most."""
         return max((each.hosts for each in self.collectives if each.name == name), default=1)
@@ -330,6 +337,9 @@ class Graph:
             if values and not least <= min(values) <= max(values) < end:
                 raise ValueError
         if any(edge >= number for number, edge in enumerate(previous)):
+            raise ValueError
+        ends = zip(kind, host, peer, strict=True)
+        if any(what == SEND and to in (ANY, source) for what, source, to in ends):
             raise ValueError
 
 

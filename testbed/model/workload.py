@@ -665,6 +665,8 @@ class FromFile(Graphed):
             found, expected = f"{ranks:,} ranks", f"{count:,} at most: each is a host"
             more = "use a topology with" if self.hosts is None else "name"
             yield Problem("workload.file", found, expected, f"{more} more hosts")
+        elif self.hosts is None:
+            yield from _named_once(topology, "workload.operations", self.operations.hosts)
         if not self.pairs:
             expected = "a message between two ranks: only they use the fabric"
             yield Problem("workload.file", "operations that send nothing", expected)

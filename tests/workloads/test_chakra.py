@@ -9,6 +9,7 @@ import pytest
 
 import testbed.model.graph as graph_module
 from testbed.host.workloads.programs import Operation
+from testbed.model.checks import remarks
 from testbed.model.errors import InputError
 from testbed.model.files import chakra
 from testbed.model.files.chakra import read_chakra
@@ -239,3 +240,16 @@ def test_messages_of_collectives_count_as_operations(
     nodes = [_node(1, COLLECTIVE, comm_type=ALL_TO_ALL, comm_size=9), _node(2, COMPUTE, 1)]
     with pytest.raises(InputError, match=place):
         read_chakra(_write(tmp_path, nodes, nodes, nodes))
+
+
+@pytest.mark.parametrize(("us", "remarked"), [(0, True), (1, False)])
+def test_a_remark_says_that_traces_have_no_durations(
+    tmp_path: Path, us: int, remarked: bool
+) -> None:
+    nodes = [_node(1, COMPUTE, num_ops=1000), _node(2, COMPUTE, us=us), _node(3, COLLECTIVE, **ONE)]
+    graph = read_chakra(_write(tmp_path, nodes, nodes))
+    crew = Crew({"kind": "chakra", "file": "x", "operations": graph})
+    said = [remark.what for remark in remarks(crew.scenario) if remark.where == "workload.file"]
+    assert [what.startswith("all 4 computations take no time") for what in said] == [
+        True
+    ] * remarked

@@ -8,7 +8,9 @@ from testbed.host.workloads.programs import Operation, _Receipts
 from testbed.model.checks import problems
 from testbed.model.errors import InputError
 from testbed.model.files.goal import read_goal
-from testbed.model.graph import ANY, Graph
+from testbed.model.graph import ANY, SEND, Graph
+from testbed.model.graph import Operation as Planned
+from testbed.model.workload import Goal
 from testbed.mrc import NEVER
 
 from .crew import TOPOLOGY, Crew
@@ -126,6 +128,14 @@ def test_more_ranks_than_hosts_are_refused_at_once(goal: Path) -> None:
     (problem,) = problems(crew.scenario)
     assert problem.found == "3 ranks"
     assert (problem.expected, problem.remedy) == ("2 at most: each is a host", "name more hosts")
+
+
+def test_recorded_hosts_that_the_fabric_lacks_are_refused() -> None:
+    graph = Graph({SEND: "send"})
+    graph.add(Planned(SEND, "h0", "x", 1))
+    workload = Goal(file="x", operations=graph)
+    (problem,) = workload.problems(TOPOLOGY)
+    assert (problem.where, problem.found) == ("workload.operations[1]", "x")
 
 
 def test_too_many_operations_are_refused_with_their_line(
