@@ -30,7 +30,9 @@ def draw(data: RunData, summary: Summary) -> Drawing | None:
         longest = lasted.max() or 1.0  # some take no time, such as a receipt of what is there
         side_by_side = kind.planned is not None  # those of a graph
         line = "" if side_by_side else "-"
-        over_time.plot(ends, lasted, f"o{line}", color=style.BLUE, markersize=3, linewidth=0.8)
+        dots = over_time.plot(
+            ends, lasted, f"o{line}", color=style.BLUE, markersize=3, linewidth=0.8
+        )
         for fault in fault_rows.measured(summary):
             style.shade(over_time, *fault_rows.in_force(fault, data.run.duration_s))
         over_time.set_xlim(0, data.run.duration_s)
@@ -38,7 +40,9 @@ def draw(data: RunData, summary: Summary) -> Drawing | None:
         over_time.set_ylabel(f"{kind.kind} ({unit.symbol})")
         over_time.set_xlabel("when it ended, from the start of the run (s)")
         never = np.full(kind.unfinished, NEVER)
-        distribution.ecdf(np.concatenate([lasted, never]), color=style.BLUE)
+        steps = distribution.ecdf(np.concatenate([lasted, never]), color=style.BLUE)
+        for drawn_line in (*dots, steps):
+            drawn_line.set_rasterized(len(lasted) > style.RASTER_ABOVE)
         distribution.set_xlim(0, longest * 1.15)
         distribution.set_ylim(0, 1.02)
         distribution.set_xlabel(f"completion time ({unit.symbol})")
