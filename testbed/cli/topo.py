@@ -126,6 +126,9 @@ def paths(topology: TopologyName, src: Src, dst: Dst, as_json: Json = False) -> 
             for a, b in zip(of_src, of_dst, strict=True)
             for row in _paths(fabric, a, b)
         ]
+    elif of_src or of_dst:
+        expected = f"two hosts, or two different nodes of n0 to n{fabric.node_count - 1}"
+        raise InputError.of("SRC DST", f"{src} {dst}", expected)
     else:
         rows = _paths(fabric, *hosts_named(fabric, SRC=src, DST=dst))
     if as_json:

@@ -17,7 +17,7 @@ from testbed.model.flows import flows_of
 from testbed.model.scenario import Scenario
 from testbed.model.transport import HashedPath
 from testbed.model.units import NS_PER_S
-from testbed.model.workload import Collective
+from testbed.model.workload import Collective, Graphed
 from testbed.mrc import EvEntry, PortAttributes
 from testbed.mrc.constants import FIRST_QPN
 
@@ -85,7 +85,7 @@ class EndpointPlan:
 def plan_endpoints(
     scenario: Scenario, raw_directory: Path, *, serialised: bool = False, sealed: bool = True
 ) -> dict[Node, EndpointPlan]:
-    """Plan both ends of every queue pair of a scenario; returns the plan of each host that has one.
+    """Plan both ends of every queue pair of a scenario; returns the plan of each host with a part.
 
     The other arguments are fields of `EndpointPlan`.
     """
@@ -113,6 +113,10 @@ def plan_endpoints(
                     job=job,
                 )
             )
+    for job in scenario.job_list:
+        if isinstance(job.workload, Graphed):  # whose hosts may compute without sending
+            for name in filter(job.workload.graph.of_host, job.workload.graph.hosts):
+                qps.setdefault(topology.host_named(name), [])
     meetings: dict[Node, dict[int, Meeting]] = defaultdict(dict)
     for host, number, meeting in _meetings(scenario):
         meetings[host][number] = meeting

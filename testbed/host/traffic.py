@@ -23,6 +23,7 @@ from testbed.host.workloads.programs import FlowEnd, Jobs, Part, program_of
 from testbed.model.fabric.addressing import Path, nic_address
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import PAYLOAD_MTU
+from testbed.model.workload import Graphed
 from testbed.mrc import (
     NEVER,
     Arrival,
@@ -398,7 +399,9 @@ def _parts(plan: EndpointPlan) -> Iterator[Part]:
             if flow is not None:
                 ends_of_job[qp.job].append(FlowEnd(flow, qp.peer.name, qp.lane % lanes))
     for number, job in enumerate(scenario.job_list):
-        if number in sends or number in receives:
+        workload = job.workload
+        works = isinstance(workload, Graphed) and workload.graph.of_host(plan.host.name)
+        if works or number in sends or number in receives:
             ends = sends[number], receives[number]
             program = program_of(scenario, job, plan.host.name, *ends, plan.meetings.get(number))
             yield Part(job.start, program, {end.flow for end in chain(*ends)})

@@ -48,6 +48,10 @@ _SIGNAL_BYTES = 1
 _NONE = -1
 
 
+class TooLargeError(ValueError):
+    """A graph would have more than it may have; the text says what of it, and how much."""
+
+
 class Operation(NamedTuple):
     """One operation.
 
@@ -142,14 +146,21 @@ class Graph:
             self._host(name)
 
     def at(self, hosts: Sequence[str]) -> "Graph":
-        """The same operations at other hosts, given for its own in order."""
-        moved, here = Graph(self.names), list(hosts[: len(self.hosts)])
+        """The same operations at other hosts, given for its own in order; the rest stay."""
+        moved = Graph(self.names)
+        here = [*hosts[: len(self.hosts)], *self.hosts[len(hosts) :]]
         numbers = {"": ANY} | {name: number for number, name in enumerate(here)}
         vars(moved).update(vars(self) | {"hosts": here, "_number": numbers})
         return moved
 
     def add(self, operation: Operation) -> int:
-        """Add an operation; returns its number."""
+        """Add an operation; returns its number.
+
+        Raises:
+            TooLargeError: there are too many.
+        """
+        if len(self) == MAX_OPERATIONS:
+            raise TooLargeError(f"{MAX_OPERATIONS:,} operations at most, with those of collectives")
         kind, host, peer, *rest = operation
         values = (kind, self._host(host), self._host(peer), *rest)
         for column, value in zip(self._columns, values, strict=True):
@@ -166,7 +177,13 @@ class Graph:
         return number
 
     def after(self, number: int, before: int, event: int = DONE) -> None:
-        """Let an operation wait for an event of another one, which may be at another host."""
+        """Let an operation wait for an event of another one, which may be at another host.
+
+        Raises:
+            TooLargeError: there are too many events that operations wait for.
+        """
+        if len(self._edges[0]) == MAX_EDGES:
+            raise TooLargeError(f"{MAX_EDGES:,} dependences at most, with those of collectives")
         kinds, hosts, peers = self._columns[:3]
         here, there = hosts[number], hosts[before]
         if here == there:
@@ -232,6 +249,13 @@ class Graph:
             planned[collective.name].append(collective.size)
         return dict(planned)
 
+    @property
+    def computed(self) -> list[int]:
+        """How long each computation takes that was asked for."""
+        kinds, _, _, amounts, *_, counted, parts = self._columns
+        rows = zip(kinds, amounts, counted, parts, strict=True)
+        return [n for kind, n, asked, part in rows if kind == COMPUTE and asked and part == NO_PART]
+
     def hosts_of(self, name: str) -> int:
         """How many hosts take part in an operation of a name, at most."""
         return max((each.hosts for each in self.collectives if each.name == name), default=1)
@@ -282,7 +306,7 @@ class Graph:
             for name, *numbers in head["collectives"]:
                 graph.collectives.append(Collective(str(name), *map(int, numbers)))
             graph._fill(head["hosts"], operations, edges, b64decode(rest))
-        except (KeyError, TypeError, ValueError, zlib.error) as error:
+        except (KeyError, TypeError, ValueError, RecursionError, zlib.error) as error:
             raise ValueError("operations that the testbed has recorded") from error
         return graph
 
@@ -313,6 +337,9 @@ class Graph:
             if values and not least <= min(values) <= max(values) < end:
                 raise ValueError
         if any(edge >= number for number, edge in enumerate(previous)):
+            raise ValueError
+        ends = zip(kind, host, peer, strict=True)
+        if any(what == SEND and to in (ANY, source) for what, source, to in ends):
             raise ValueError
 
 

@@ -658,12 +658,18 @@ class FromFile(Graphed):
         return self.operations if self.hosts is None else self.operations.at(self.hosts)
 
     def problems(self, topology: Topology) -> Iterator[Problem]:
-        """Hosts that do not exist or a second time, or fewer than there are ranks."""
+        """Hosts that do not exist or a second time, or fewer than there are ranks; no message."""
         yield from _named_once(topology, "workload.hosts", self.hosts or ())
         ranks, count = len(self.operations.hosts), member_count(self.hosts, topology)
         if ranks > count:
             found, expected = f"{ranks:,} ranks", f"{count:,} at most: each is a host"
-            yield Problem("workload.file", found, expected, "use a topology with more hosts")
+            more = "use a topology with" if self.hosts is None else "name"
+            yield Problem("workload.file", found, expected, f"{more} more hosts")
+        elif self.hosts is None:
+            yield from _named_once(topology, "workload.operations", self.operations.hosts)
+        if not self.pairs:
+            expected = "a message between two ranks: only they use the fabric"
+            yield Problem("workload.file", "operations that send nothing", expected)
 
 
 class Goal(FromFile):

@@ -16,7 +16,7 @@ from testbed.model.workload import (
     SendRecv,
     Transfer,
     Trigger,
-    members,
+    rail_count,
 )
 from testbed.results.analysis.operations import operations_of
 from testbed.results.records import COMPLETIONS, OPERATIONS
@@ -55,8 +55,12 @@ _ENDS = {"flow": pl.Int32, "src": pl.String, "dst": pl.String}
 def _of_graph(data: RunData, job: Job, workload: Graphed) -> pl.DataFrame:
     kinds = [job.label(name) for name in workload.planned]
     rows = data.tables[OPERATIONS].filter(pl.col("kind").is_in(kinds))
-    peers = pl.Series("dst", [workload.graph[number].peer for number in rows["number"]], pl.String)
-    rows = rows.with_columns(peers)
+    graph, numbered = workload.graph, {job.label(name) for name in workload.graph.names.values()}
+    peers = [
+        graph[number].peer if kind in numbered else ""  # collectives have numbers of their own
+        for kind, number in rows.select("kind", "number").iter_rows()
+    ]
+    rows = rows.with_columns(pl.Series("dst", peers, pl.String))
     return rows.rename({"host": "src", "start_t": "start_s", "t": "end_s"})
 
 
@@ -116,25 +120,28 @@ def _rounds(
     lanes: int,
     rounds: int,
 ) -> None:
-    """Add rounds of a collective, one after another; each queue pair has its share."""
-    hosts = members(workload.hosts, topology)
-    size = workload.longest_bytes(topology, lanes)
-    begins = [step(graph, host) for host in hosts]
-    for _ in range(rounds):
-        ends: list[list[int]] = []
-        for _ in range(lanes):
-            match workload:
-                case AllToAll():
-                    ends.append(all_to_all(graph, begins, size))
-                case AllReduce():
-                    messages = 2 * (len(hosts) - 1) * workload.slices
-                    ends.append(ring(graph, begins, size, messages, workload.slices))
-                case SendRecv():
-                    ends.append(ring(graph, begins, size, 1))
-            if len(graph) > MAX_TRANSFERS:
-                expected = f"{MAX_TRANSFERS:,} transfers of a matrix at most"
-                raise InputError.of("--matrix", f"{rounds:,} rounds", expected, "a shorter run")
-        begins = [step(graph, host, of) for host, *of in zip(hosts, *ends, strict=True)]
+    """Add rounds of a collective, one after another; each queue pair has its share.
+
+    Each rail goes on by itself: that the NICs of a node wait for one another is left out.
+    """
+    rails = workload.rails(topology)
+    size, messages = workload.longest_bytes(topology, lanes), workload.messages(topology)
+    if sum(map(len, rails)) * messages * lanes * rounds > MAX_TRANSFERS:
+        expected = f"{MAX_TRANSFERS:,} transfers of a matrix at most"
+        raise InputError.of("--matrix", f"{rounds:,} rounds", expected, "a shorter run")
+    lead = 1
+    if isinstance(workload, AllReduce):
+        lead = workload.slices * rail_count(workload.hosts, topology)
+    for hosts in rails:
+        begins = [step(graph, host) for host in hosts]
+        for _ in range(rounds):
+            ends = [
+                all_to_all(graph, begins, size)
+                if isinstance(workload, AllToAll)
+                else ring(graph, begins, size, messages, lead)
+                for _ in range(lanes)
+            ]
+            begins = [step(graph, host, of) for host, *of in zip(hosts, *ends, strict=True)]
 
 
 def connections_of(graph: Graph) -> Connections:

@@ -129,6 +129,31 @@ def test_a_case_is_a_scenario_on_a_leaf_spine_fabric(checkout: Path) -> None:
     assert own.transport.evs == 1
 
 
+@pytest.mark.parametrize(
+    ("line", "changed", "message"),
+    [
+        (
+            "!tailFCT 190",
+            "!tailFCT soon",
+            "validate_.*: Two flows: tailFCT: found soon, expected a w",
+        ),
+        (
+            "!Param -end 1000",
+            "!Param -end 1e3",
+            "Two flows .*: -end: found 1e3, expected a whole n",
+        ),
+        ("!Param -failed 1", "!Param -failed 999999999", "-failed: found 999999999, expected 4 at"),
+    ],
+)
+def test_a_wrong_number_of_a_case_is_named(
+    checkout: Path, line: str, changed: str, message: str
+) -> None:
+    (file,) = checkout.rglob("validate*.txt")
+    file.write_text(file.read_text().replace(line, changed, 1))
+    with pytest.raises(InputError, match=message):
+        scenario_of(cases(checkout)[0])
+
+
 def test_the_slowest_flow_is_that_whose_last_acknowledgement_comes_last(checkout: Path) -> None:
     """Two flows that do not meet: the longer takes 200 kB at line rate and a round trip."""
     us = slowest_us(scenario_of(cases(checkout)[0]))

@@ -735,6 +735,7 @@ WORKLOADS = [
         "{kind: connections, matrix: [{src: h0, dst: h8, start: 0 s, size: 1}]}",
         ["workload.matrix[0].dst: found h8, expected a host of clos-4plane: h0 to h7"],
     ),
+    ("{kind: goal, file: .}", ["workload.file: found ., which is no file, expected a file"]),
 ]
 
 
@@ -927,6 +928,18 @@ def test_a_connection_matrix_is_read_as_htsim_reads_it(mark: bytes, newline: str
         ("h1", "h2", 0, 8),
         ("h1", "h3", 0, 0),
     ]
+
+
+@pytest.mark.usefixtures("call")
+def test_a_failed_link_that_both_its_switches_name_is_cut_once() -> None:
+    lines = ["Nodes 8", "Connections 1", "Failures 3", "0->4 size 9"]
+    for kind, switch, link in (("TOR", 1, 0), ("TOR", 0, 1), ("AGG", 1, 0)):
+        lines.append(f"failure switch_type {kind} switch_id {switch} link_id {link}")
+    Path("cut.cm").write_text("\n".join(lines))
+    workload = "{kind: connections, matrix: cut.cm}"
+    Path("x.yaml").write_text(f"name: x\ntopology: clos-4plane\nworkload: {workload}\n")
+    cut = [target for each in load_scenario("x.yaml").timeline for target in each.target]
+    assert cut == ["p0_t0_1--p0_t1_0", "p0_t0_0--p0_t1_1"]
 
 
 NAME = "L" * 300

@@ -131,3 +131,11 @@ def test_an_export_that_is_refused_leaves_nothing(
     assert call("topo", "clos-tiny", "--export", "linux", "out").status == 3
     assert {path.name for path in Path().iterdir()} == {"there", "x.yaml"}
     assert [path.name for path in Path("there").iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("ends", [("n0", "n0"), ("n0", "n9"), ("h0", "n1")])
+def test_paths_are_between_two_hosts_or_two_nodes(call: Call, ends: tuple[str, str]) -> None:
+    result = call("paths", "clos-rails", *ends)
+    assert result.status == 2
+    found = f"found {ends[0]} {ends[1]}, expected two hosts, or two different nodes of n0 to n3"
+    assert found in result.err

@@ -21,6 +21,12 @@ def _graph() -> Graph:
     return graph
 
 
+def _to_nobody() -> Graph:
+    graph = _graph()
+    graph.add(Operation(SEND, "h0", "", 10))
+    return graph
+
+
 def test_operations_that_can_all_happen_are_not_stuck() -> None:
     graph = _graph()
     assert graph.stuck() == []
@@ -55,7 +61,9 @@ def test_a_recorded_graph_is_the_same() -> None:
     assert again != graph
 
 
-@pytest.mark.parametrize("change", ["", "x", "{}\n", "cut", "lengths", "host"])
+@pytest.mark.parametrize(
+    "change", ["", "x", "{}\n", "[" * 100_000, "cut", "lengths", "host", "peer"]
+)
 def test_what_is_no_recorded_graph_is_refused(change: str) -> None:
     text = _graph().packed()
     head, _, data = text.partition("\n")
@@ -63,6 +71,7 @@ def test_what_is_no_recorded_graph_is_refused(change: str) -> None:
         "cut": text[:-40],
         "lengths": f"{head.replace('[7', '[8', 1)}\n{data}",
         "host": text.replace(', "h2"', ""),
+        "peer": _to_nobody().packed(),
     }.get(change, change)
     with pytest.raises(ValueError, match="operations that the testbed has recorded"):
         Graph.unpacked(changed)

@@ -1,5 +1,6 @@
 """Topologies in htsim's format: what they become, and what is refused."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,10 @@ def test_a_leaf_spine_fabric_is_one_plane(tmp_path: Path) -> None:
     assert fabric.name == "fabric"
 
 
-@pytest.mark.parametrize(("low", "high", "leaf", "spine"), [(1000, 1000, 0, 0), (900, 400, 30, 50)])
+@pytest.mark.parametrize(
+    ("low", "high", "leaf", "spine"),
+    [(1000, 1000, 0, 0), (900, 400, 30, 50), (1_000_001, 400, 30, 50)],
+)
 def test_ways_take_as_long_as_in_htsim(
     tmp_path: Path, low: int, high: int, leaf: int, spine: int
 ) -> None:
@@ -160,3 +164,9 @@ def test_what_is_not_there_is_told(tmp_path: Path) -> None:
     (tmp_path / "dir.topo").mkdir()
     with pytest.raises(InputError, match="is a directory, expected a topology of htsim"):
         load_topology(str(tmp_path / "dir.topo"))
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x.topo")
+    with pytest.raises(InputError, match=r"x\.topo: found a pipe, expected a topology of htsim"):
+        load_topology(str(tmp_path / "x.topo"))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from testbed.model.checks import problems
+from testbed.model.checks import problems, remarks
 from testbed.model.fabric.topology import Topology
 from testbed.model.scenario import Scenario
 from testbed.model.workload import AllReduce, AllToAll, InStep, SendRecv, Training
@@ -150,3 +150,14 @@ def test_nodes_that_the_fabric_cannot_have_are_refused(
 ) -> None:
     with pytest.raises(ValidationError, match=f"(?s){message}"):
         Topology.model_validate(RIGHT | changes)
+
+
+def test_a_remark_says_which_messages_of_files_stay_within_a_node() -> None:
+    pairs = [("h0", "h1"), ("h0", "h2"), ("h3", "h2"), ("h0", "h1")]
+    matrix = [{"src": src, "dst": dst, "size": "1 MB"} for src, dst in pairs]
+    keys = {"name": "x", "workload": {"kind": "connections", "matrix": matrix}, "duration": "1 s"}
+    (remark,) = remarks(Scenario.model_validate({**keys, "topology": RACKS}))
+    assert str(remark).startswith(
+        "workload: 2 of 3 pairs of sender and receiver are NICs of one node, such as h0 and h1."
+    )
+    assert not remarks(Scenario.model_validate({**keys, "topology": RIGHT}))

@@ -2,6 +2,7 @@
 
 import csv
 import io
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from testbed.model.errors import InputError
 from testbed.model.files.matrices import read_matrix
 from testbed.model.files.topologies import load_topology
+from testbed.model.graph import COMPUTE, NO_STREAM, SEND, Collective, Graph, Operation
 from testbed.model.scenario import Scenario
 from testbed.model.workload import Connections
 from testbed.results.run_data import load_run
@@ -19,11 +21,13 @@ from testbed.sim.run import simulate
 HOSTS = ["h0", "h3", "h5"]
 
 
-def _run(directory: Path, workload: dict[str, Any], lanes: int = 1) -> Scenario:
+def _run(
+    directory: Path, workload: dict[str, Any], lanes: int = 1, topology: str = "clos-4plane"
+) -> Scenario:
     scenario = Scenario.model_validate(
         {
             "name": "x",
-            "topology": load_topology("clos-4plane"),
+            "topology": load_topology(topology),
             "duration": "400 ms",
             "workload": workload,
             "transport": {"qps": lanes},
@@ -91,6 +95,35 @@ def test_collectives_come_as_transfers_that_wait_for_one_another(
     _run(tmp_path / "again", matrix, lanes)
     done = transfers_of_run(load_run(tmp_path / "again"))
     assert done.height == len(again.matrix)
+
+
+@pytest.mark.parametrize("kind", ["sendrecv", "allreduce", "alltoall"])
+def test_collectives_of_nodes_come_rail_by_rail(tmp_path: Path, kind: str) -> None:
+    """As many bytes between the same NICs as in the rounds that all hosts finished."""
+    scenario = _run(tmp_path / "run", {"kind": kind, "size": "64 KB"}, topology="clos-rails")
+    data = load_run(tmp_path / "run")
+    matrix = Connections.model_validate(_read_back(tmp_path, matrix_of_run(data)))
+    assert not [*matrix.problems(scenario.topology)]
+    sent = Counter((row.src, row.dst, row.size) for row in matrix.matrix)
+    rows = transfers_of_run(data).group_by("src", "dst", "bytes").len().iter_rows()
+    messages = {(src, dst, size): count for src, dst, size, count in rows}
+    assert sent.keys() == messages.keys()
+    assert all(
+        0 <= messages[of] - count <= 2 * max(messages.values()) for of, count in sent.items()
+    )
+
+
+def test_a_row_of_a_collective_has_no_receiver(tmp_path: Path) -> None:
+    """Its number is that of the collective, not that of an operation."""
+    graph = Graph({SEND: "send", COMPUTE: "compute"})
+    graph.add(Operation(SEND, "h0", "h4", 100))
+    graph.collectives.append(Collective("barrier", 0, 1, 1))
+    for ends in (False, True):
+        last = graph.add(Operation(COMPUTE, "h1", "", 0, stream=NO_STREAM, counted=ends, part=0))
+    graph.after(last, last - 1)
+    _run(tmp_path / "run", {"kind": "chakra", "file": "x", "operations": graph})
+    rows = transfers_of_run(load_run(tmp_path / "run")).rows_by_key("kind", named=True, unique=True)
+    assert (rows["send"]["dst"], rows["barrier"]["dst"]) == ("h4", "")
 
 
 def test_what_a_matrix_cannot_say_is_refused(tmp_path: Path) -> None:

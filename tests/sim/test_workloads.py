@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
+from testbed.model.files.goal import read_goal
 from testbed.model.files.topologies import load_topology
 from testbed.model.scenario import Scenario
 from testbed.model.summary import Summary
 from testbed.results.analyse import analyse
+from testbed.results.report.figures import style
 from testbed.sim import simulate
 
 pytestmark = pytest.mark.simulated
@@ -122,3 +124,28 @@ def test_a_transfer_has_begun_when_something_of_it_was_posted(tmp_path: Path) ->
     (transfers,) = summary.operations
     assert (transfers.planned, transfers.begun, transfers.unfinished) == (2, 1, 2)
     assert "1 was under way, 1 had not begun" in transfers.finished
+
+
+def test_a_rank_without_messages_computes_and_what_never_ends_is_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "x.goal"
+    file.write_text(
+        "num_ranks 4\nrank 0 {\nsend 1b to 1\n}\nrank 1 {\nrecv 1b from -1 tag 5\n}\n"
+        "rank 2 {\ncalc 0\n}\nrank 3 {\nr: recv 1b from -1\nc: calc 10\nc requires r\n}\n"
+    )
+    scenario = Scenario.model_validate(
+        {
+            "name": "x",
+            "topology": load_topology("clos-4plane"),
+            "duration": "400 ms",
+            "workload": {"kind": "goal", "file": "x", "operations": read_goal(file)},
+        }
+    )
+    simulate(scenario, tmp_path)
+    counts = {each.kind: (each.count, each.planned) for each in analyse(tmp_path).operations}
+    assert counts == {"send": (1, 1), "recv": (0, 2), "calc": (1, 2)}
+    assert "<image" not in (tmp_path / "figures/operations.svg").read_text()
+    monkeypatch.setattr(style, "RASTER_ABOVE", 0)
+    analyse(tmp_path)
+    assert "<image" in (tmp_path / "figures/operations.svg").read_text()

@@ -21,6 +21,7 @@ from testbed.results.comparison import Cell, Group, Row
 from testbed.results.report.figures.comparison import look
 from testbed.results.report.html import DASH
 from testbed.studies.study.file import MOST_CASES, Hypothesis, load_study
+from testbed.studies.study.inputs import inputs_of
 from testbed.studies.study.judging import Answer, judged
 from testbed.studies.study.tables import Table, as_latex, as_markdown, in_latex
 from tests.cli.conftest import Call, call
@@ -158,6 +159,26 @@ def test_a_study_from_its_file_to_its_archive(call: Call, tmp_path: Path) -> Non
     again = tmp_path / "stranger/sprays/again"
     for file in (made / "tables").iterdir():
         assert (again / "tables" / file.name).read_bytes() == file.read_bytes(), file
+
+
+def test_files_of_traffic_are_inputs(tmp_path: Path) -> None:
+    """Of Chakra's traces the scenario names what is before `.0.et`."""
+    study = tmp_path / "study.yaml"
+    study.write_text("scenarios: {a: in/a.yaml, b: in/b.yaml}\n")
+    named = {
+        "in/a.yaml": "workload: {kind: chakra, file: '[t]', groups: g.json}\ntopology: x.topo\n",
+        "in/b.yaml": "jobs: [{workload: {kind: goal, file: g/x}}, {workload: {matrix: m.cm}}]\n",
+        **dict.fromkeys(("in/[t].0.et", "in/[t].1.et", "in/g.json", "in/x.topo", "in/g/x"), ""),
+        "in/m.cm": "",
+    }
+    for name, content in named.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
+    (tmp_path / "in/other.et").write_text("")
+    inputs = inputs_of(study, portable=True)
+    assert {str(place) for place in inputs.contents} == {
+        f"inputs/{name}" for name in ("study.yaml", *named)
+    }
 
 
 def test_code_needs_consent(call: Call, files: Path) -> None:

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+import testbed.model.graph as graph_module
 from testbed.host.workloads.programs import Operation
+from testbed.model.checks import remarks
 from testbed.model.errors import InputError
 from testbed.model.files import chakra
 from testbed.model.files.chakra import read_chakra
@@ -125,10 +127,11 @@ def test_groups_are_read_from_the_file_of_astra_sim(tmp_path: Path) -> None:
     assert len({(each.kind, each.number) for each in _run(graph) if each.hosts == 2}) == 2
 
 
-def test_a_collective_of_the_cpu_is_the_call_that_launches_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_cpu", [True, 1])
+def test_a_collective_of_the_cpu_is_the_call_that_launches_one(tmp_path: Path, is_cpu: int) -> None:
     """As PyTorch's traces have it: `c10d::allreduce_`, then the kernel of NCCL."""
     nodes = [
-        _node(1, COLLECTIVE, us=4, is_cpu_op=True),
+        _node(1, COLLECTIVE, us=4, is_cpu_op=is_cpu),
         _node(2, COLLECTIVE, 1, is_cpu_op=False, comm_type=ALL_REDUCE, comm_size=8),
     ]
     done = _run(read_chakra(_write(tmp_path, nodes, nodes)))
@@ -176,6 +179,8 @@ ONE = {"comm_type": ALL_REDUCE, "comm_size": 8}
         ([[b"\xff" * 40]], "x.0.et: message 1: found one of"),
         ([[_node(1, COMPUTE)[:-2]]], "x.0.et: message 1: found one of"),
         ([[b"\x02\xff\xff"]], "x.0.et: after 0 nodes: found Error parsing"),
+        ([[b"\x80" * 5000 + b"\x01"]], "x.0.et: message 1: found one of 0 bytes"),
+        ([[_node(1, COMPUTE) + b"\x80"]], "x.0.et: message 2: found one of 0 bytes"),
     ],
 )
 def test_wrong_traces(tmp_path: Path, ranks: list[list[bytes]], message: str) -> None:
@@ -183,3 +188,68 @@ def test_wrong_traces(tmp_path: Path, ranks: list[list[bytes]], message: str) ->
     with pytest.raises(InputError) as error:
         read_chakra(prefix)
     assert message in str(error.value)
+
+
+def test_a_missing_trace_of_a_rank_is_named(tmp_path: Path) -> None:
+    nodes = [_node(1, COMPUTE, us=1)]
+    prefix = _write(tmp_path, nodes, nodes, nodes, name="[x]")
+    (tmp_path / "[x].1.et").unlink()
+    with pytest.raises(InputError, match=r"\[x\]\.1\.et: found no such file, but \[x\]\.2\.et"):
+        read_chakra(prefix)
+    with pytest.raises(InputError, match="found no such file, expected the trace of rank 0"):
+        read_chakra(tmp_path / ("x" * 300))
+
+
+def test_a_trace_without_its_version_loses_no_node(tmp_path: Path) -> None:
+    (tmp_path / "x.0.et").write_bytes(_node(1, COMPUTE, us=1) + _node(2, COMPUTE, us=1))
+    with pytest.raises(InputError, match=r"x\.0\.et: message 0: found a node, expected the versio"):
+        read_chakra(tmp_path / "x")
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        ('{"1": [0], "1": [0, 1]}', "found the group 1 a second time, expected JSON of groups"),
+        ('{"0": [0]}', r"g\.json: 0: found \[0\], expected all 2 ranks\n.*another name"),
+        ("[" * 100_000, "found maximum recursion depth"),
+        ("\0", "found Expecting value"),
+    ],
+)
+def test_wrong_groups(tmp_path: Path, groups: str, message: str) -> None:
+    file = tmp_path / "g.json"
+    file.write_text(groups)
+    nodes = [_node(1, COLLECTIVE, **ONE)]
+    with pytest.raises(InputError, match=message):
+        read_chakra(_write(tmp_path, nodes, nodes), file)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "place"),
+    [
+        ({"MAX_OPERATIONS": 8}, "node 1 .*: found all_to_all of 3 ranks, expected 8 operations at"),
+        ({"MAX_OPERATIONS": 2}, "1.et: node 1 .*: found one more, expected 2 operations at most"),
+        ({"MAX_EDGES": 22}, "node 2 .*: found one more, expected 22 dependences at most"),
+    ],
+)
+def test_messages_of_collectives_count_as_operations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bounds: dict[str, int], place: str
+) -> None:
+    """A node of a few bytes stands for as many as there are pairs of ranks."""
+    for name, bound in bounds.items():
+        monkeypatch.setattr(graph_module, name, bound)
+    nodes = [_node(1, COLLECTIVE, comm_type=ALL_TO_ALL, comm_size=9), _node(2, COMPUTE, 1)]
+    with pytest.raises(InputError, match=place):
+        read_chakra(_write(tmp_path, nodes, nodes, nodes))
+
+
+@pytest.mark.parametrize(("us", "remarked"), [(0, True), (1, False)])
+def test_a_remark_says_that_traces_have_no_durations(
+    tmp_path: Path, us: int, remarked: bool
+) -> None:
+    nodes = [_node(1, COMPUTE, num_ops=1000), _node(2, COMPUTE, us=us), _node(3, COLLECTIVE, **ONE)]
+    graph = read_chakra(_write(tmp_path, nodes, nodes))
+    crew = Crew({"kind": "chakra", "file": "x", "operations": graph})
+    said = [remark.what for remark in remarks(crew.scenario) if remark.where == "workload.file"]
+    assert [what.startswith("all 4 computations take no time") for what in said] == [
+        True
+    ] * remarked

@@ -4,10 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from testbed.host.workloads.programs import Operation
+from testbed.host.workloads.programs import Operation, _Receipts
+from testbed.model.checks import problems
 from testbed.model.errors import InputError
 from testbed.model.files.goal import read_goal
-from testbed.model.graph import Graph
+from testbed.model.graph import ANY, SEND, Graph
+from testbed.model.graph import Operation as Planned
+from testbed.model.workload import Goal
 from testbed.mrc import NEVER
 
 from .crew import TOPOLOGY, Crew
@@ -59,6 +62,19 @@ def test_computations_of_one_cpu_follow_one_another(goal: Path) -> None:
     assert done[3].size == 1  # of 0 bytes nothing would be sent
 
 
+def test_computations_take_their_time_however_seldom_a_host_looks(goal: Path) -> None:
+    """A simulated host looks a few dozen times a round trip, which is longer than many of them."""
+    chain = "".join(f"c{i}: calc 10\n" + f"c{i} requires c{i - 1}\n" * (i > 0) for i in range(50))
+    graph = _read(goal, f"{chain}s: send 1b to 1\ns requires c49", "recv 1b from 0")
+    program = Crew({"kind": "goal", "file": "x", "operations": graph})._programs["h0"]
+    program.begin(0)
+    posts = [len(program.posts(look * 300 * DILATION)) for look in range(3)]
+    assert [each.end_ns for each in program.finished] == [
+        10 * DILATION * (i + 1) for i in range(50)
+    ]
+    assert posts == [0, 0, 1]
+
+
 def test_irequires_waits_for_the_beginning_only(goal: Path) -> None:
     graph = _read(
         goal, "a: calc 50\nb: calc 5 cpu 1\nb irequires a\nsend 1b to 1", "recv 1b from 0"
@@ -83,12 +99,51 @@ def test_receipts_match_sender_and_tag_oldest_first(goal: Path) -> None:
     assert done[3].end_ns > 900 * DILATION
 
 
+def test_what_receipts_have_taken_is_not_looked_at_again() -> None:
+    """Else n receipts of any sender look at n messages each."""
+    receipts = _Receipts()
+    for tag in range(100):
+        assert receipts.arrived("h1", tag) is None
+        assert receipts.posted(tag, "", ANY, now_ns=tag)
+        assert not receipts._arrived
+
+
 def test_other_hosts_take_part(goal: Path) -> None:
     graph = _read(goal, "send 9b to 1", "recv 9b from 0")
     crew = Crew({"kind": "goal", "file": "x", "operations": graph, "hosts": ["h5", "h2"]})
     crew.run(NEVER)
     assert [len(crew.finished[host]) for host in ("h5", "h2")] == [1, 1]
     assert crew.scenario.flows == (("h5", "h2", 0),)
+
+
+def test_a_schedule_that_sends_nothing_is_refused(goal: Path) -> None:
+    crew = Crew({"kind": "goal", "file": "x", "operations": _read(goal, "calc 10")})
+    (problem,) = problems(crew.scenario)
+    assert problem.found == "operations that send nothing"
+
+
+def test_more_ranks_than_hosts_are_refused_at_once(goal: Path) -> None:
+    graph = _read(goal, "send 10b to 2", "", "recv 10b from 0")
+    crew = Crew({"kind": "goal", "file": "x", "operations": graph, "hosts": ["h5", "h6"]})
+    (problem,) = problems(crew.scenario)
+    assert problem.found == "3 ranks"
+    assert (problem.expected, problem.remedy) == ("2 at most: each is a host", "name more hosts")
+
+
+def test_recorded_hosts_that_the_fabric_lacks_are_refused() -> None:
+    graph = Graph({SEND: "send"})
+    graph.add(Planned(SEND, "h0", "x", 1))
+    workload = Goal(file="x", operations=graph)
+    (problem,) = workload.problems(TOPOLOGY)
+    assert (problem.where, problem.found) == ("workload.operations[1]", "x")
+
+
+def test_too_many_operations_are_refused_with_their_line(
+    goal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("testbed.model.graph.MAX_OPERATIONS", 2)
+    with pytest.raises(InputError, match=r"x\.goal:5: found one more, expected 2 operations at m"):
+        _read(goal, "calc 1\ncalc 1\ncalc 1")
 
 
 def test_comments_and_one_line_ranks_are_read(goal: Path) -> None:

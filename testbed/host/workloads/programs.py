@@ -258,11 +258,11 @@ class Operations(Program):
     def posts(self, now_ns: int) -> list[Post]:
         """Begin what is due; return pieces of the messages that have begun, as the depth allows."""
         while self._due and self._due[0][0] <= now_ns:
-            _, number, start_ns = heappop(self._due)
+            due_ns, number, start_ns = heappop(self._due)
             if start_ns is None:
-                self._begin(number, now_ns)
-            else:
-                self._finish(number, start_ns, now_ns)
+                self._begin(number, due_ns, now_ns)
+            else:  # when it was due: however seldom a host looks, computations take their time
+                self._finish(number, start_ns, due_ns)
         posts = []
         for flow in sorted(self._ready_flows):
             queued, posted = self._queued[flow], self._posted[flow]
@@ -277,9 +277,10 @@ class Operations(Program):
         self._set_wake()
         return posts
 
-    def _begin(self, number: int, now_ns: int) -> None:
+    def _begin(self, number: int, due_ns: int, now_ns: int) -> None:
+        """Begin an operation: a computation when it was due, a message or a receipt now."""
         operation = self._graph[number]
-        self._happen((number, BEGUN), now_ns)
+        self._happen((number, BEGUN), due_ns)
         if operation.kind == SEND:
             announced = operation.amount and self._graph.is_announced(number)
             immediate = number if announced else None
@@ -288,7 +289,7 @@ class Operations(Program):
         self._count_begun(number)
         if operation.kind == COMPUTE:
             waits = operation.stream != NO_STREAM
-            start_ns = max(now_ns, self._free_ns[operation.stream]) if waits else now_ns
+            start_ns = max(due_ns, self._free_ns[operation.stream]) if waits else due_ns
             end_ns = start_ns + round(operation.amount * self._compute_ns)
             self._free_ns[operation.stream] = end_ns
             heappush(self._due, (end_ns, number, start_ns))
@@ -377,12 +378,15 @@ class _Receipts:
         if not source or tag == ANY:
             keys = self._arrived
         waiting = [
-            messages
+            (self._arrived[key][0], key)
             for key in keys
-            if source in ("", key[0]) and tag in (ANY, key[1]) and (messages := self._arrived[key])
+            if source in ("", key[0]) and tag in (ANY, key[1]) and key in self._arrived
         ]
         if waiting:
-            min(waiting, key=lambda messages: messages[0]).popleft()
+            _, key = min(waiting)
+            self._arrived[key].popleft()
+            if not self._arrived[key]:
+                del self._arrived[key]  # the next receipt of any sender looks at those that wait
             return True
         self._posted[source, tag].append((next(self._order), number, now_ns))
         return False

@@ -19,11 +19,13 @@ length, the first with the version, then one for each node (schema `et_def.proto
 
 import gzip
 import json
+import re
 import zlib
 from array import array
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
+from glob import escape
 from importlib import import_module
 from io import BytesIO
 from pathlib import Path
@@ -31,18 +33,19 @@ from typing import Any, Final, NamedTuple
 
 from testbed.model.collectives import all_to_all, in_order, ring, tree
 from testbed.model.errors import InputError, MachineError
+from testbed.model.file_names import is_there
 from testbed.model.files.goal import MAX_RANKS, require_end
 from testbed.model.graph import (
     COMPUTE,
     MAX_AMOUNT,
     MAX_EDGES,
-    MAX_OPERATIONS,
     NO_STREAM,
     RECEIVE,
     SEND,
     Collective,
     Graph,
     Operation,
+    TooLargeError,
 )
 
 MAX_FILE = 100 << 20
@@ -50,6 +53,12 @@ MAX_FILE = 100 << 20
 
 MAX_NODE = 1 << 20
 """Most bytes of a node. Ours."""
+
+MAX_GROUPS = 16 << 20
+"""Most bytes of a file of groups. Ours."""
+
+_LENGTH_BITS = 70
+"""Most bits of the length of a message: 7 in each of 10 bytes, as in any number of protobuf."""
 
 _NS_PER_US = 1000
 _BARRIER_BYTES = 1
@@ -122,6 +131,7 @@ def _messages() -> tuple[type[Any], type[Any]]:
         attribute.field.add(name=f"v{number}", number=number, type=kind, label=1, oneof_index=0)
     metadata = file.message_type.add(name="Metadata")
     metadata.field.add(name="version", number=1, type=_STRING, label=1)
+    metadata.field.add(name="type", number=3, type=_INT32, label=1)  # only nodes have it
     node = file.message_type.add(name="Node")
     for name, number, kind, label in (
         ("id", 1, _UINT64, 1),
@@ -142,6 +152,10 @@ def _messages() -> tuple[type[Any], type[Any]]:
         for name in ("Metadata", "Node")
     )
     return metadata_class, node_class
+
+
+Groups = Mapping[str, Mapping[int, None]]
+"""The ranks of each group, in order."""
 
 
 class _Part(NamedTuple):
@@ -174,19 +188,36 @@ def read_chakra(prefix: Path, groups: Path | None = None) -> Graph:
         MachineError: protobuf is not installed.
     """
     files: list[Path] = []
-    while len(files) < MAX_RANKS and (file := Path(f"{prefix}.{len(files)}.et")).is_file():
+    while len(files) < MAX_RANKS and is_there(
+        file := Path(f"{prefix}.{len(files)}.et"), Path.is_file
+    ):
         files.append(file)
     if not files:
         found, expected = "no such file", "the trace of rank 0; PREFIX.1.et is that of rank 1"
         raise InputError.of(f"{prefix}.0.et", found, expected, "name what is before .0.et")
+    _require_all(prefix, files)
     trace = _Trace(len(files), {} if groups is None else _read_groups(groups, len(files)))
     for rank, file in enumerate(files):
         trace.read(rank, file)
     return trace.finished()
 
 
-def _read_groups(file: Path, ranks: int) -> dict[str, tuple[int, ...]]:
-    """The ranks of each group: JSON such as {"1": [0, 1]}.
+def _require_all(prefix: Path, files: Sequence[Path]) -> None:
+    """Check that no trace lies beyond those that were found, because one before it is missing.
+
+    Raises:
+        InputError: one does.
+    """
+    named = re.compile(rf"{re.escape(prefix.name)}\.\d+\.et", re.ASCII)
+    names = {file.name for file in prefix.parent.glob(f"{escape(prefix.name)}.*.et")}
+    others = {*filter(named.fullmatch, names)} - {file.name for file in files}
+    if others:
+        found, expected = f"no such file, but {min(others)}", "the trace of each rank, from 0 on"
+        raise InputError.of(f"{prefix}.{len(files)}.et", found, expected)
+
+
+def _read_groups(file: Path, ranks: int) -> Groups:
+    """The ranks of each group, in order: JSON such as {"1": [0, 1]}.
 
     Raises:
         InputError: it cannot be read, or says something else.
@@ -194,7 +225,10 @@ def _read_groups(file: Path, ranks: int) -> dict[str, tuple[int, ...]]:
     expected = f'JSON of groups and their ranks, such as {{"1": [0, 1]}}, below {ranks}'
     try:
         with file.open("rb") as stream:
-            data = json.loads(stream.read(MAX_NODE))
+            text = stream.read(MAX_GROUPS + 1)
+        if len(text) > MAX_GROUPS:
+            raise InputError.of(str(file), "a larger file", f"{MAX_GROUPS >> 20} MiB at most")
+        data = json.loads(text, object_pairs_hook=_each_once)
     except OSError as error:
         raise InputError.of(str(file), (error.strerror or "").lower(), expected) from None
     except (ValueError, RecursionError) as error:
@@ -209,7 +243,23 @@ def _read_groups(file: Path, ranks: int) -> dict[str, tuple[int, ...]]:
             or len({*members}) < len(members)
         ):
             raise InputError.of(f"{file}: {name}", str(members), expected)
-    return {name: tuple(members) for name, members in data.items()}
+        if name in _ALL and len(members) < ranks:
+            remedy = "give the group another name, here and in the traces"
+            raise InputError.of(f"{file}: {name}", str(members), f"all {ranks} ranks", remedy)
+    return {name: dict.fromkeys(members) for name, members in data.items()}
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A mapping of JSON.
+
+    Raises:
+        ValueError: a name is there twice.
+    """
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
+        twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"the group {twice} a second time")
+    return mapping
 
 
 def _records(file: Path) -> Iterator[bytes]:
@@ -233,15 +283,13 @@ def _records(file: Path) -> Iterator[bytes]:
         raise InputError.of(str(file), "a larger file", f"{MAX_FILE >> 20} MiB at most")
     at = number = 0
     while at < len(data):
-        length = shift = 0
-        while at < len(data):
-            byte = data[at]
+        length, shift, goes_on = 0, 0, 1
+        while goes_on and shift < _LENGTH_BITS and at < len(data):
+            length |= (data[at] & 0x7F) << shift
+            goes_on = data[at] & 0x80
             at += 1
-            length |= (byte & 0x7F) << shift
             shift += 7
-            if not byte & 0x80 or length > MAX_NODE:
-                break
-        if length > MAX_NODE or at + length > len(data):
+        if goes_on or length > MAX_NODE or at + length > len(data):
             where, found = f"{file}: message {number}", f"one of {length:,} bytes"
             expected = (
                 f"one of {min(MAX_NODE, len(data) - at):,} at most: the file is cut or no trace"
@@ -255,7 +303,7 @@ def _records(file: Path) -> Iterator[bytes]:
 class _Trace:
     """The traces of all ranks, as far as they have been read."""
 
-    def __init__(self, ranks: int, groups: Mapping[str, tuple[int, ...]]) -> None:
+    def __init__(self, ranks: int, groups: Groups) -> None:
         self._metadata, self._node = _messages()
         self._ranks, self._groups = ranks, groups
         self._graph = Graph({SEND: "send", RECEIVE: "recv", COMPUTE: "compute"})
@@ -279,7 +327,9 @@ class _Trace:
         counts: dict[str, int] = defaultdict(int)
         errors = import_module("google.protobuf.message")
         try:
-            self._metadata.FromString(next(records, b""))
+            if self._metadata.FromString(next(records, b"")).type:
+                found, expected = "a node", "the version of the trace before all nodes"
+                raise InputError.of(f"{file}: message 0", found, expected)
             for record in records:
                 node = self._node.FromString(record)
                 self._add(rank, node, f"{file}: node {node.id} ({node.name[:60]})", counts)
@@ -293,20 +343,22 @@ class _Trace:
         if node.id in self._done[rank]:
             raise InputError.of(place, "this id a second time", "each id of a rank once")
         values = {each.name: _value(each) for each in node.attr}
-        if node.type in _COMMUNICATION and values.get("is_cpu_op") is True:
+        if node.type in _COMMUNICATION and values.get("is_cpu_op"):
             node.type = _COMPUTE  # the call, which launches another node's kernel
-        if node.type == _COLLECTIVE:
-            number = self._begin_collective(rank, node, values, place, counts)
-        else:
-            number = self._graph.add(self._operation(rank, node, values, place))
+        try:
+            if node.type == _COLLECTIVE:
+                number = self._begin_collective(rank, node, values, place, counts)
+            else:
+                number = self._graph.add(self._operation(rank, node, values, place))
+        except TooLargeError as error:
+            raise InputError.of(place, "one more", str(error)) from None
         self._done[rank][node.id] = number
         self._places[number] = place
         self._needs.append(tuple(dict.fromkeys((*node.ctrl_deps, *node.data_deps))))
         self._dependences += len(self._needs[-1])
         self._waiting.extend((rank, number))
-        if len(self._graph) > MAX_OPERATIONS or self._dependences > MAX_EDGES:
-            found, expected = "more nodes", f"{MAX_OPERATIONS:,} in all at most"
-            raise InputError.of(place, found, expected)
+        if self._dependences > MAX_EDGES:
+            raise InputError.of(place, "more dependences", f"{MAX_EDGES:,} in all at most")
 
     def _begin_collective(
         self, rank: int, node: Any, values: Mapping[str, Any], place: str, counts: dict[str, int]
@@ -314,7 +366,7 @@ class _Trace:
         """Note a rank's part in a collective; returns the operation that begins it."""
         group = str(values.get("pg_name") or "")
         group = "" if group in _ALL else group
-        if group and rank not in self._groups.get(group, (rank,)):
+        if group and rank not in self._groups.get(group, {rank: None}):
             raise InputError.of(place, f"the group {group}", f"a group of rank {rank}")
         if group and group not in self._groups:
             known = ", ".join(self._groups) or "there is none"
@@ -371,15 +423,21 @@ class _Trace:
                 wait for one another for ever.
         """
         for key, parts in self._parts.items():
-            self._add_collective(key, parts)
+            try:
+                self._add_collective(key, parts)
+            except TooLargeError as error:
+                found = f"{_COLLECTIVES[parts[0].kind]} of {len(parts):,} ranks"
+                raise InputError.of(parts[0].place, found, str(error)) from None
         ends = iter(self._waiting)
         for rank, number, needs in zip(ends, ends, self._needs, strict=True):
-            for node in needs:
-                before = self._done[rank].get(node)
-                if before is None:
-                    expected = "nodes of the same file"
-                    raise InputError.of(self._places[number], f"a dependence on {node}", expected)
-                self._graph.after(number, before)
+            try:
+                for node in needs:
+                    self._graph.after(number, self._done[rank][node])
+            except KeyError as error:
+                found, expected = f"a dependence on {error}", "nodes of the same file"
+                raise InputError.of(self._places[number], found, expected) from None
+            except TooLargeError as error:
+                raise InputError.of(self._places[number], "one more", str(error)) from None
         require_end(self._graph, lambda number: self._places.get(number, "a collective"))
         return self._graph
 

@@ -31,12 +31,11 @@ from testbed.model.graph import (
     COMPUTE,
     DONE,
     MAX_AMOUNT,
-    MAX_EDGES,
-    MAX_OPERATIONS,
     RECEIVE,
     SEND,
     Graph,
     Operation,
+    TooLargeError,
 )
 
 MAX_RANKS = 1 << 18
@@ -107,7 +106,6 @@ class _Schedule:
         self._rank: int | None = None
         self._begun = set[int]()
         self._labels: dict[str, int] = {}
-        self._dependences = 0
 
     def _error(self, found: str, expected: str, remedy: str = "") -> InputError:
         shown = found if len(found) <= _LONGEST else f"{found[:_LONGEST]}..."
@@ -126,7 +124,10 @@ class _Schedule:
                 continue
             body, closed, text = text.partition("}")
             if body := body.strip():
-                self._read_inside(body, self._rank)
+                try:
+                    self._read_inside(body, self._rank)
+                except TooLargeError as error:
+                    raise self._error("one more", str(error)) from None
             self._rank = None if closed else self._rank
             text = text.strip()
 
@@ -163,8 +164,6 @@ class _Schedule:
             if label is not None and label in self._labels:
                 raise self._error(f"{label} a second time", "each label of a rank once")
             number = self._graph.add(self._operation(found, rank))
-            if number >= MAX_OPERATIONS:
-                raise self._error("more operations", f"{MAX_OPERATIONS:,} at most")
             self._lines.append(self._line)
             if label is not None:
                 self._labels[label] = number
@@ -175,9 +174,6 @@ class _Schedule:
                 raise self._error(
                     f"the label {label}", "a label of an operation above, in its rank"
                 )
-            self._dependences += 1
-            if self._dependences > MAX_EDGES:
-                raise self._error("more lines requires", f"{MAX_EDGES:,} at most")
             event = DONE if found[2] == "requires" else BEGUN
             self._graph.after(ends[0] or 0, ends[1] or 0, event)
         else:

@@ -98,7 +98,7 @@ def read_htsim_topology(file: Path) -> Document:
         "port_rate": (f"{port.value} Gbit/s", port),
         "fabric_rate": (f"{fabric.value} Gbit/s", fabric),
     }
-    delays = {"nic": (f"{nic_ns:g} ns", low), "switch": (f"{switch_ns:g} ns", high)}
+    delays = {"nic": (f"{nic_ns:.1f} ns", low), "switch": (f"{switch_ns:.1f} ns", high)}
     queues = {
         key: (f"{entries[place_].value} B", entries[place_])
         for key, place_ in {

@@ -44,6 +44,8 @@ def text_lines(file: Path, what: str) -> Iterator[str]:
     """
     characters = number = 0
     try:
+        if file.is_fifo():  # to open it would wait for whoever writes it
+            raise InputError.of(str(file), "a pipe", what, "save it as a file")
         with file.open(encoding="utf-8-sig", errors="replace") as stream:
             while line := stream.readline(MAX_LINE + 1):
                 number, characters = number + 1, characters + len(line)

@@ -274,9 +274,12 @@ def _cut(data: dict[str, Any], links: Mapping[str, str]) -> dict[str, str]:
     timeline = data.get("timeline", [])
     if not links or not isinstance(timeline, list):
         return {}
-    cuts = [{"kind": "cut", "target": link, **lasting} for link in links.values()]
+    once: dict[str, str] = {}  # TOR and AGG may name the same link
+    for place, link in links.items():
+        once.setdefault(link, place)
+    cuts = [{"kind": "cut", "target": link, **lasting} for link in once]
     data["timeline"] = [*timeline, *cuts]
-    return {f"timeline[{i}]": place for i, place in enumerate(links, len(timeline))}
+    return {f"timeline[{i}]": place for i, place in enumerate(once.values(), len(timeline))}
 
 
 def _with_setting(document: Document, path: str, value: Any, option: str) -> Document:
@@ -333,7 +336,8 @@ def _file_of_scenario(document: Document, named: str, key: str) -> Path:
     if not is_there(file, Path.is_file):
         where = document.where(key)
         expected = "a file, relative to the scenario's directory"
-        raise InputError.of(where, f"{file}, which does not exist", expected)
+        found = f"{file}, which {'is no file' if is_there(file) else 'does not exist'}"
+        raise InputError.of(where, found, expected)
     return relative_to_here(file)
 
 

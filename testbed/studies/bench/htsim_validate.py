@@ -11,6 +11,7 @@ slows down keep their thresholds here.
 """
 
 import math
+import re
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -18,12 +19,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pydantic import ValidationError
+
 from testbed import exports
 from testbed.model.errors import InputError, RunFailedError
 from testbed.model.fabric.queue import Ecn, LastHopQueue, Queue, Queues
 from testbed.model.fabric.topology import PropagationDelay, Topology
 from testbed.model.faults.kinds import Degrade
 from testbed.model.files.matrices import read_matrix
+from testbed.model.files.reading import text_lines
 from testbed.model.files.topologies import load_topology
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
@@ -86,6 +90,15 @@ class Case:
         ]
         return reasons[0] if reasons else ""
 
+    def number(self, parameter: str, default: int) -> int:
+        """The value of a parameter.
+
+        Raises:
+            InputError: it is no number.
+        """
+        value = self.parameters.get(parameter)
+        return default if value is None else _whole(value, f"{self.name}: {parameter}")
+
 
 @dataclass(frozen=True, slots=True)
 class Compared:
@@ -119,6 +132,8 @@ def htsim_validate(setting: Setting) -> list[Measurement]:
             scenario = None if reason else scenario_of(case)
         except InputError as error:
             reason = f"its matrix is not read: {error.problems[0].expected}"
+        except ValidationError:
+            reason = "a fabric or a length that the testbed does not have"
         if scenario is None or reason:
             left_out[reason] += 1
             continue
@@ -184,7 +199,7 @@ def cases(checkout: Path) -> list[Case]:
 def _cases_of(file: Path) -> Iterator[Case]:
     """The cases of a file: a line with a matrix, then lines `!WORD VALUE` (htsim's validate.py)."""
     blocks: list[tuple[str, list[str]]] = []
-    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in map(str.rstrip, text_lines(file, "cases of htsim")):
         if line.startswith("!") and blocks:
             blocks[-1][1].append(line.removeprefix("!").strip())
         elif line.strip() and not line.startswith(("#", "!")):
@@ -203,11 +218,22 @@ def _cases_of(file: Path) -> Iterator[Case]:
                     option, _, given = value.strip().partition(" ")
                     parameters[option] = given
                 case "tailFCT":
-                    bound = int(value)
+                    bound = _whole(value, f"{file}: {name}: {word}")
         label = file.stem.removeprefix("validate_")
         differs = [f"{key} {parameters[key]}" for key in _SHOWN if key in parameters]
         full = f"{label}: {', '.join([name, *differs])} ({Path(matrix).stem})"
         yield Case(full, program, file.parent / matrix, parameters, bound)
+
+
+def _whole(text: str, where: str) -> int:
+    """A number of a case.
+
+    Raises:
+        InputError: it is none.
+    """
+    if not re.fullmatch(r"\d{1,9}", text.strip(), re.ASCII):
+        raise InputError.of(where, text, "a whole number, 999,999,999 at most")
+    return int(text)
 
 
 _SHOWN = ("-load_balancing_algo", "-q", "-sack_threshold")
@@ -223,10 +249,14 @@ def scenario_of(case: Case) -> Scenario:
     matrix = read_matrix(case.matrix)
     if matrix.triggers or matrix.cut:
         raise InputError.of(str(case.matrix), "", "no triggers and no failures")
+    if not matrix.transfers:
+        raise InputError.of(str(case.matrix), "", "a transfer")
+    end_us, failed = case.number("-end", 1000), case.number("-failed", 0)
     nodes = max(int(name[1:]) for one in matrix.transfers for name in (one["src"], one["dst"])) + 1
     topology = _fabric(case, _nodes(case.matrix) or nodes)
-    end_us = int(case.parameters.get("-end", "1000"))
-    failed = int(case.parameters.get("-failed", "0"))
+    if failed > topology.t1_per_plane:
+        expected = f"{topology.t1_per_plane} at most, a link of each T1"
+        raise InputError.of(f"{case.name}: -failed", str(failed), expected)
     whole = {"at": "0 s", "for": f"{end_us} us"}
     single = case.parameters.get("-paths") == "1"
     return Scenario(
@@ -273,7 +303,7 @@ def _fabric(case: Case, nodes: int) -> Topology:
     def packets(number: int) -> str:
         return f"{number * _PACKET_BYTES} B"
 
-    trim = int(case.parameters.get("-q", bdp))
+    trim = case.number("-q", bdp)
     ecn = Ecn(min=packets(math.ceil(0.2 * bdp)), max=packets(math.ceil(0.8 * bdp)))
     queue = {"limit": packets(4 * trim), "ecn": ecn, "trim": packets(trim)}
     queues = Queues(t0_up=Queue(**queue), t1_down=Queue(**queue), last_hop=LastHopQueue(**queue))

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ FOLDER = "inputs"
 """The directory of the copies, below the study's."""
 
 _NAMES_FILES = {"topology", "base", "scenario"}
+_TRAFFIC = {"matrix", "file", "groups"}
 _YAML = {".yaml", ".yml"}
 
 
@@ -40,7 +42,7 @@ class Inputs:
 
 
 def inputs_of(file: Path, *, portable: bool) -> Inputs:
-    """Read a study's file and what it names: scenarios, topologies, matrices, code of its own.
+    """Read a study's file and what it names: scenarios, topologies, traffic, code of its own.
 
     What ships with the testbed is left out: the commit says which it is.
 
@@ -72,6 +74,8 @@ def _files(file: Path, *, portable: bool) -> Iterator[Path]:
         path = Path(os.path.normpath(file.parent / named))
         if path.is_file() and path != file:
             yield from _files(path, portable=portable)
+        if path != file:
+            yield from sorted(path.parent.glob(f"{escape(path.name)}.*.et"))  # Chakra's traces
 
 
 def _named(value: Any, key: str) -> Iterator[str]:
@@ -85,5 +89,5 @@ def _named(value: Any, key: str) -> Iterator[str]:
             yield from _named(part, key)
     elif isinstance(value, str) and (code := REFERENCE.fullmatch(value)) is not None:
         yield code[1]
-    elif isinstance(value, str) and (key == "matrix" or (key in _NAMES_FILES and is_path(value))):
+    elif isinstance(value, str) and (key in _TRAFFIC or (key in _NAMES_FILES and is_path(value))):
         yield value

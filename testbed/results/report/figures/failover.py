@@ -18,8 +18,6 @@ from testbed.results.report.figures.style import Drawing
 from testbed.results.run_data import RunData
 
 MAX_EV_ROWS = 12
-RASTER_ABOVE = 6000
-"""More points than this go into the SVG as a picture, so that it opens quickly."""
 
 
 def draw(
@@ -137,7 +135,7 @@ def _sequence(
     def dots(shown: pl.DataFrame, time: str, marker: str, **look: Any) -> None:
         axes.plot(shown[time], shown["seq"], marker, linestyle="none", **look)
 
-    many = packets.height > RASTER_ABOVE
+    many = packets.height > style.RASTER_ABOVE
     dots(fine, "t", ".", ms=1.6, color=style.GREY, rasterized=many)
     dots(fine, "placed_t", ".", ms=1.6, color=style.SKY, rasterized=many)
     seqs, times = delivered_point(data.table(ARRIVALS, flow.flow.flow))

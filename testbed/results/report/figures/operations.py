@@ -13,30 +13,37 @@ from testbed.results.run_data import RunData
 
 
 def draw(data: RunData, summary: Summary) -> Drawing | None:
-    """Draw `operations`: a row for each kind; None if no operation was finished."""
+    """Draw `operations`: a row for each kind of which some were finished; None if none were."""
     operations = completed(data.tables[OPERATIONS])
     if operations.is_empty():
         return None
-    figure = style.new_figure(2.4 * len(summary.operations) + 0.6)
-    grid = figure.subplots(len(summary.operations), 2, squeeze=False, width_ratios=[1.7, 1])
-    for (over_time, distribution), kind in zip(grid, summary.operations, strict=True):
+    some_finished = {*operations["kind"]}
+    drawn = [kind for kind in summary.operations if kind.kind in some_finished]
+    figure = style.new_figure(2.4 * len(drawn) + 0.6)
+    grid = figure.subplots(len(drawn), 2, squeeze=False, width_ratios=[1.7, 1])
+    for (over_time, distribution), kind in zip(grid, drawn, strict=True):
         of_kind = operations.filter(pl.col("kind") == kind.kind)
         ends = of_kind["end"].to_numpy()
         lasted_s = ends - of_kind["start"].to_numpy()
         unit = style.time_unit(lasted_s.max())
         lasted = lasted_s * unit.per_s
+        longest = lasted.max() or 1.0  # some take no time, such as a receipt of what is there
         side_by_side = kind.planned is not None  # those of a graph
         line = "" if side_by_side else "-"
-        over_time.plot(ends, lasted, f"o{line}", color=style.BLUE, markersize=3, linewidth=0.8)
+        dots = over_time.plot(
+            ends, lasted, f"o{line}", color=style.BLUE, markersize=3, linewidth=0.8
+        )
         for fault in fault_rows.measured(summary):
             style.shade(over_time, *fault_rows.in_force(fault, data.run.duration_s))
         over_time.set_xlim(0, data.run.duration_s)
-        over_time.set_ylim(0, lasted.max() * 1.15)
+        over_time.set_ylim(0, longest * 1.15)
         over_time.set_ylabel(f"{kind.kind} ({unit.symbol})")
         over_time.set_xlabel("when it ended, from the start of the run (s)")
         never = np.full(kind.unfinished, NEVER)
-        distribution.ecdf(np.concatenate([lasted, never]), color=style.BLUE)
-        distribution.set_xlim(0, lasted.max() * 1.15)
+        steps = distribution.ecdf(np.concatenate([lasted, never]), color=style.BLUE)
+        for drawn_line in (*dots, steps):
+            drawn_line.set_rasterized(len(lasted) > style.RASTER_ABOVE)
+        distribution.set_xlim(0, longest * 1.15)
         distribution.set_ylim(0, 1.02)
         distribution.set_xlabel(f"completion time ({unit.symbol})")
         distribution.set_ylabel("share finished")

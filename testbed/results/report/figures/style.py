@@ -37,6 +37,8 @@ PLANES = (BLUE, SKY, GREEN, YELLOW, ORANGE, PURPLE, "#999999", "#4d4d4d")
 
 WIDTH_IN = 7.6
 PNG_DPI = 170
+RASTER_ABOVE = 6000
+"""More points than this go into the SVG as a picture, so that it opens quickly."""
 
 MARK_COLUMNS = 100
 """Characters on a line of the banner on figures of untrusted runs."""
