@@ -38,7 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "mapper": {"model"},
     "mapper/agents": {"mapper", "model", "mrc", "results", "sandbox"},
     "sim": {"host", "host/workloads", "mapper", "model", "mrc", "results"},
-    "emulation/controller": {"control_api", "emulation/fabric", "model", "sandbox"},
+    "emulation/controller": {"control_api", "emulation/fabric", "installation", "model", "sandbox"},
     "device": {"emulation/endpoint", "emulation/fabric", "host", "model", "mrc", "sandbox"},
     "emulation/perftest": {
         "__main__",  # its commands begin as that one

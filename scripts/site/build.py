@@ -73,7 +73,7 @@ def stage(directory: Path) -> None:
     shutil.copytree(PROJECT / "docs", directory / "docs")
     for handout in sorted(PROJECT.glob("labs/*/handout.md")):
         shutil.copyfile(handout, _made(directory / f"labs/{handout.parent.name}.md"))
-    for example in sorted(PROJECT.glob("examples/*.py")):
+    for example in sorted((*PROJECT.glob("examples/*.py"), *PROJECT.glob("examples/*.yaml"))):
         shutil.copyfile(example, _made(directory / f"examples/{example.name}"))
     shutil.copytree(PROJECT / "scenarios", directory / "scenarios")
     for file in sorted(PROJECT.glob("examples/*.ipynb")):

@@ -168,7 +168,7 @@ def test_the_right_file_is_right(call: Call) -> None:
             [
                 (
                     "bad.yaml:7: expect.faults.recovry_rtt: found the unknown metric recovry_rtt, "
-                    "expected one of detection_ms, "
+                    "expected one of level, level_even, "
                 ),
                 "did you mean recovery_rtt?",
             ],

@@ -295,7 +295,7 @@ def test_more_messages_than_memory_holds(
     call: Call, play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     play()
-    monkeypatch.setattr("testbed.runs.fitting.buffer_bytes", lambda _: 1 << 60)
+    monkeypatch.setattr("testbed.runs.room.buffer_bytes", lambda _: 1 << 60)
     called = call("run", "link-failure")
     assert called.status == 3
     assert "or a smaller message_size or depth" in called.err

@@ -95,7 +95,7 @@ def test_it_is_drawn(tmp_path: Path) -> None:
         figure = TRAINING.draw(runs(tmp_path))
     progress, duration, loss = figure.axes
     assert [len(axes.lines) for axes in (duration, loss)] == [4, 4]
-    assert progress.lines[0].get_label() == "MRC, no failure (a1)"
+    assert progress.lines[0].get_label() == "MRC, no failure (weights a1)"
 
 
 def test_it_is_made_by_its_name_only_and_all_of_its_runs_are_emulated() -> None:

@@ -37,7 +37,7 @@ _SCENARIO = "name: forks\ntopology: clos-tiny\nduration: 300 ms\nworkload: {pair
     [
         pytest.param(("run", "./x.yaml"), 6, id="run"),
         pytest.param(("run", "./x.yaml", "--repeat", "2", "--no-figures"), 12, id="repeat"),
-        pytest.param(("bench", "rate", "core", "--repeats", "1"), 8, id="bench"),
+        pytest.param(("bench", "rate", "link-model", "--repeats", "1"), 8, id="bench"),
     ],
 )
 def test_what_forks_has_one_thread(tmp_path: Path, arguments: tuple[str, ...], forks: int) -> None:

@@ -14,8 +14,9 @@ from typing import Any
 
 from testbed.control_api import OPERATOR
 from testbed.emulation.controller.live import SOCKET
+from testbed.installation import not_linux
 from testbed.model.closeable import Closeable
-from testbed.model.errors import InputError, Problem, RunFailedError
+from testbed.model.errors import InputError, MachineError, Problem, RunFailedError
 from testbed.model.run_files import layout
 from testbed.sandbox.system_calls import socket_name
 
@@ -28,7 +29,10 @@ def socket_of(run: Path) -> Path:
 
     Raises:
         InputError: nothing runs there, or what does belongs to another user.
+        MachineError: nothing can run there: this is not Linux.
     """
+    if (elsewhere := not_linux()) is not None:
+        raise MachineError(*elsewhere)
     for path in (run / SOCKET, *sorted(run.glob(f"*/{SOCKET}"), reverse=True)):
         try:
             _connected(path).close()

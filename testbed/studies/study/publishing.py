@@ -173,7 +173,9 @@ def archive(file: Path, directory: Path, content: StudyFile, runs: Iterable[Path
         writing("--archive", file),
         whole_file(file) as raw,
         gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as packed,
-        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as whole,
+        tarfile.open(
+            fileobj=packed, mode="w", format=tarfile.PAX_FORMAT, encoding="utf-8"
+        ) as whole,
     ):
         for path in _archived(directory, runs):
             data = path.read_bytes()
