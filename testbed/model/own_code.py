@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
@@ -52,7 +52,7 @@ class OwnCode(Part):
     file: str
     name: str
     source: str
-    modules: dict[str, str] = Field(default={})
+    modules: dict[Annotated[str, Field(pattern=r"^\w+$")], str] = Field(default={})
     parameters: dict[str, Any] = Field(default={})
 
     def __str__(self) -> str:
@@ -225,7 +225,12 @@ def _declared(
             return
     if any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list):
         fields = [part for part in node.body if isinstance(part, ast.AnnAssign)]
-        yield from [(field, field.value) for field in fields][given:]
+        ours = [field for field in fields if not _NO_PARAMETER.search(ast.unparse(field))]
+        yield from [(field, field.value) for field in ours][given:]
+
+
+_NO_PARAMETER: Final = re.compile(r": (?:\w+\.)?(?:ClassVar|KW_ONLY)\b|= .*\binit=False\b")
+"""What a dataclass declares like a field, though `__init__` does not take it."""
 
 
 def _name_of(node: ast.arg | ast.AnnAssign) -> str:
@@ -236,7 +241,7 @@ def _parameter(node: ast.arg | ast.AnnAssign, default: ast.expr | None) -> Param
     try:
         value = None if default is None else ast.literal_eval(default)
         is_literal = default is not None
-    except ValueError:
+    except (ValueError, TypeError):  # none, or one such as {[]: 1}, which cannot be
         value, is_literal = None, False
     text = ast.unparse(node)
     if isinstance(node, ast.arg) and default is not None:
@@ -260,7 +265,7 @@ def _types(annotation: ast.expr) -> Iterator[str]:
         case ast.Constant(value=str() as text):
             try:
                 yield from _types(ast.parse(text, mode="eval").body)
-            except SyntaxError:
+            except (SyntaxError, ValueError):
                 yield ""
         case ast.Constant(value=None):
             yield "None"
