@@ -254,6 +254,11 @@ def test_an_archive_needs_paths_that_lead_there_elsewhere(
         ({"at_least": 0.5, "of": "b"}, [1, 1, 1], [2, 2, 2], "supported"),
         ({"at_most": 0.4, "of": "b"}, [1, 1, 1], [2, 2, 2], "refuted"),
         ({"at_most": 0.4, "of": "b"}, [1, 1, 1], [0, 0, 0], "not judged"),
+        ({"at_least": 0.9, "of": "b"}, [2, 2, 2], [1, 2, 9], "undecided"),  # others vary, too
+        ({"at_most": 2, "of": "b"}, [2, 2, 2], [0, 2, 9], "undecided"),
+        ({"at_most": 2, "of": "b"}, [0, 0, 0], [0, 2, 9], "supported"),
+        ({"at_most": 2, "of": "b"}, [2, 2, NEVER], [2, 2, NEVER], "undecided"),
+        ({"at_most": 2, "of": "b"}, [-1, 2, 2], [2, 2, 2], "not judged"),
         ({"less_than": "b"}, [1, 2, 3], [4, 5, 6], "supported"),
         ({"more_than": "b"}, [1, 2, 3], [4, 5, 6], "refuted"),
         ({"more_than": "b"}, [1, 2, 5], [4, 5, 6], "undecided"),

@@ -67,7 +67,7 @@ class Hypothesis(Part):
     """What is expected of the median of a metric over the seeds.
 
     It has bounds, as in `expect:` of a scenario, or is compared with another case. With `of` the
-    bounds are those of its ratio to the median of another case.
+    bounds are those of its ratio to another case.
     """
 
     claim: str = ""
