@@ -20,8 +20,10 @@ from testbed.model.summary.unit import NEVER
 from testbed.results.comparison import Cell, Group, Row
 from testbed.results.report.figures.comparison import look
 from testbed.results.report.html import DASH
-from testbed.studies.study.file import MOST_CASES, Hypothesis, load_study
+from testbed.studies.study.file import MOST_CASES, Hypothesis, Shown, load_study
+from testbed.studies.study.inputs import inputs_of
 from testbed.studies.study.judging import Answer, judged
+from testbed.studies.study.publishing import archive
 from testbed.studies.study.tables import Table, as_latex, as_markdown, in_latex
 from tests.cli.conftest import Call, call
 
@@ -124,7 +126,8 @@ def test_a_study_from_its_file_to_its_archive(call: Call, tmp_path: Path) -> Non
     assert r"50\% \& ''few'' EVs" in (made / "tables/flows-run_fraction.tex").read_text()
     latex = (made / "study.tex").read_text()
     for caption in (latex, (made / "README.md").read_text()):
-        for said in ("8 simulated runs", "seeds 5 to 6", "testbed study study.yaml", "commit"):
+        command = "testbed study study.yaml --allow-code"
+        for said in ("8 simulated runs", "seeds 5 to 6", command, "commit"):
             assert said in caption
     for stem in ("flows-run_fraction", "faults-stall_rtt", "goodput-plain"):
         assert f"figures/{stem}.pdf" in latex
@@ -154,10 +157,101 @@ def test_a_study_from_its_file_to_its_archive(call: Call, tmp_path: Path) -> Non
     (command,) = re.findall(r"^testbed (study .*)$", (made / "README.md").read_text(), re.MULTILINE)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path / "stranger/sprays")
-        assert call(*command.split()).status == ExitStatus.FAILED
+        called = call(*command.split(), "--json")
+        assert called.status == ExitStatus.FAILED
+        assert json.loads(called.out)["study"]["hypotheses"] == answers
     again = tmp_path / "stranger/sprays/again"
     for file in (made / "tables").iterdir():
         assert (again / "tables" / file.name).read_bytes() == file.read_bytes(), file
+
+
+MATRIX = """\
+# from M\u00fcller
+Nodes 2
+Connections 1
+0->1 id 1 start 0 size 65536
+"""
+
+GOAL = """\
+num_ranks 2
+rank 0 {
+l1: send 4096b to 1 tag 1
+}
+rank 1 {
+l1: recv 4096b from 0 tag 1
+}
+"""
+
+
+def test_what_workloads_read_is_found_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "idea"
+    place.mkdir()
+    (place / "m.cm").write_text(MATRIX, encoding="latin-1")
+    (place / "s.goal").write_text(GOAL)
+    for name in ("t.0.et", "t.1.et", "g.json"):
+        (place / name).write_bytes(b"\xff")
+    (place / "tiny.yaml").write_text(TINY)
+    (place / "round.yaml").write_text("base: ./turn.yaml\n")
+    (place / "turn.yaml").write_text("base: ./round.yaml\n")
+    (place / "study.yaml").write_text(
+        """\
+name: files
+scenarios:
+  matrix: {scenario: ./tiny.yaml, set: {workload: {kind: connections, matrix: ./m.cm}}}
+  goal:
+    scenario: ./tiny.yaml
+    set: {workload: null, jobs: [{name: a, workload: {kind: goal, file: s.goal}}]}
+cases: {MRC: {}}
+metrics: [run.bytes_lost]
+"""
+    )
+    loaded = load_study(place / "study.yaml")
+    monkeypatch.chdir("/")
+    _, scenarios = loaded.plan(lambda scenario: scenario.topology.dilation)
+    found = [w.kind for scenario in scenarios.values() for w in scenario.workloads.values()]
+    assert found == ["connections", "goal"]
+
+    (place / "trace.yaml").write_text(
+        "topology: ./round.yaml\nworkload: {file: t, groups: ./g.json, matrix: m.cm}\n"
+    )
+    kept = {each.name for each in inputs_of(place / "trace.yaml", portable=True).contents}
+    assert kept == {
+        *("trace.yaml", "round.yaml", "turn.yaml"),
+        *("t.0.et", "t.1.et", "g.json", "m.cm"),
+    }
+
+
+def test_an_archive_keeps_inputs_as_they_are(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    for name in ("README.md", "study.json", "study.tex", "sweep.json", "junit.xml"):
+        (made / "inputs").mkdir(parents=True, exist_ok=True)
+        (made / name).write_text(f"in {Path.home()}/x")
+    (made / "inputs/m.cm").write_bytes(f"M\u00fcller {Path.home()}".encode("latin-1"))
+    (made / "inputs/old.py").write_text("of an earlier version")
+    content = load_study(
+        {
+            "name": "x",
+            "scenarios": {"s": "healthy"},
+            "cases": {"a": {}},
+            "metrics": ["run.bytes_lost"],
+        }
+    ).content
+    archive(tmp_path / "x.tar.gz", made, content, (), [Path("inputs/m.cm")])
+    with tarfile.open(tmp_path / "x.tar.gz") as packed:
+        assert "x/inputs/old.py" not in packed.getnames()
+        kept, readme = (packed.extractfile(f"x/{name}") for name in ("inputs/m.cm", "README.md"))
+        assert kept is not None
+        assert kept.read() == (made / "inputs/m.cm").read_bytes()
+        assert readme is not None
+        assert readme.read() == b"in x"
+
+
+def test_a_table_says_how_many_of_its_runs_were_not_trusted() -> None:
+    shown = Shown(metric="run.bytes_lost")
+    table = Table(shown, ("a",), (Row("s", "lost", "B", (Cell(None, None, 0, 0, 6),)),), 2)
+    assert table.notes[-1] == "2 of 6 runs not trusted (runs.csv says which)"
 
 
 def test_code_needs_consent(call: Call, files: Path) -> None:
@@ -192,6 +286,7 @@ WRONG = {
     ),
     "no seeds": ("seeds: [5, 6]", "seeds: 0", "study.yaml:3: seeds: found 0, expected how many"),
     "a seed twice": ("seeds: [5, 6]", "seeds: [1, 1]", "different seeds"),
+    "a metric twice": ("  - faults.stall_rtt\n", "  - flows.run_fraction\n", "a second time"),
     "an unknown case": ("more_than: MRC", "more_than: MCR", "did you mean MRC?"),
     "a case beside itself": ("more_than: MRC", "more_than: mine_1", "another case"),
     "two things at once": ("more_than: MRC", "more_than: MRC, at_least: 1", "one of: at_least"),
@@ -370,6 +465,11 @@ def test_a_study_from_python_grows_and_uses_what_is_there(tmp_path: Path) -> Non
     assert more.directory == made.directory
     assert more.frame["case"].to_list() == ["two", "few"]
     assert more.cells["s", "few"].runs == made.cells["s", "few"].runs  # none was made again
-    changed = {"few": {"transport.evs": 3}}
-    other = testbed.study(content | {"cases": changed}, results=tmp_path / "results")
+    changed = {"cases": {"few": {"transport.evs": 3}}, "metrics": ["run.bytes_lost"]}
+    other = testbed.study(content | changed, results=tmp_path / "results")
+    assert {file.stem for file in (made.directory / "figures").iterdir()} == {
+        "run-bytes_lost",
+        "goodput-s",
+    }
+    assert not (made.directory / "tables/flows-run_fraction.md").exists()
     assert other.cells["s", "few"].runs != made.cells["s", "few"].runs  # it is another run now

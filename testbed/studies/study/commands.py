@@ -1,5 +1,6 @@
 """`testbed study`: scenarios times cases times seeds, published as tables and figures."""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -85,8 +86,8 @@ def study(
         )
     status = made.exit_status
     if as_json:
-        text = (made.directory / "study.json").read_text(encoding="utf-8")
-        print_json({"directory": str(made.directory), "exit_status": int(status), "study": text})
+        content = json.loads((made.directory / "study.json").read_text(encoding="utf-8"))
+        print_json({"directory": str(made.directory), "exit_status": int(status), "study": content})
         raise typer.Exit(status)
     _show(made)
     if archive is not None:
