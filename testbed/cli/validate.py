@@ -20,12 +20,15 @@ if TYPE_CHECKING:
 
 def validate(
     name: Annotated[
-        str, typer.Argument(metavar="FILE|NAME", help="Name or file of a scenario or topology.")
+        str,
+        typer.Argument(
+            metavar="FILE|NAME", help="Name or file of a scenario or topology, or a study."
+        ),
     ],
     set_: SetKeys = None,
     as_json: Json = False,
 ) -> None:
-    """Check a scenario or a topology, without root.
+    """Check a scenario, a topology or a study, without root; nothing that it names is executed.
 
     Shows what it describes. Of each time of a scenario it says on which clock it is: emulated, as
     it passes during the run, or real, as at full speed.
@@ -36,14 +39,16 @@ def validate(
     from testbed.model.files.topologies import load_topology
 
     kind, settings = _kind(name), settings_of(set_)
-    if kind == "topology" and settings:
-        remedy = "name a scenario, and set topology.KEY"
-        raise InputError.of("--set", f"{name}, a topology", "a scenario", remedy)
+    if kind != "scenario" and settings:
+        remedy = "name a scenario, and set topology.KEY" if kind == "topology" else ""
+        raise InputError.of("--set", f"{name}, a {kind}", "a scenario", remedy)
     warnings: tuple[Remark, ...] = ()
     try:
         if kind == "scenario":
             file, (scenario, document, facts) = find_scenario(name), _scenario(name, settings)
             warnings = (*remarks(scenario), *time_remarks(scenario, document))
+        elif kind == "study":
+            file, facts = Path(name), _study_facts(Path(name))
         else:
             file, facts = find_topology(name), _topology_facts(load_topology(name))
     except InputError as error:
@@ -66,7 +71,7 @@ def validate(
 
 
 def _kind(name: str) -> str:
-    """Whether a name or file is that of a scenario or of a topology."""
+    """Whether a name or file is that of a scenario, of a topology or of a study."""
     from testbed.model.files.catalog import SCENARIOS, TOPOLOGIES, files_in, is_path
     from testbed.model.files.htsim_topologies import SUFFIX
     from testbed.model.files.reading import read_document
@@ -80,7 +85,9 @@ def _kind(name: str) -> str:
         keys = set(read_document(Path(name)).data)
     except InputError:
         return "scenario"  # its error comes when it is loaded
-    return "topology" if "planes" in keys and not keys & {"topology", "workload"} else "scenario"
+    if keys & {"topology", "workload"}:
+        return "scenario"
+    return "topology" if "planes" in keys else "study" if "cases" in keys else "scenario"
 
 
 def _scenario(name: str, settings: dict[str, Any]) -> "tuple[Scenario, Document, dict[str, Any]]":
@@ -104,6 +111,24 @@ def _scenario(name: str, settings: dict[str, Any]) -> "tuple[Scenario, Document,
     times = {time.key: str(time) for time in written_times(scenario, document)}
     facts = _scenario_facts(scenario) | auto | ({"times": times} if times else {})
     return scenario, document, facts
+
+
+def _study_facts(file: Path) -> dict[str, Any]:
+    """What a study is made of, after a check of each scenario with each case."""
+    from testbed.model.files.scenarios import nominal
+    from testbed.studies.study.file import load_study
+
+    plan, scenarios = load_study(file).plan(nominal, here=False)
+    executes = {
+        f"{case.name}, {key}": code
+        for case in plan.cases
+        for key, code in scenarios[case.number].executes.items()
+    }
+    return {
+        "study": plan.name,
+        "runs": f"{len(plan.runs)}: {len(plan.cases)} cells with {len(plan.cases[0].seeds)} seeds",
+        **({"executes": executes} if executes else {}),
+    }
 
 
 def _load(scenario: "Scenario") -> str:

@@ -227,7 +227,7 @@ def test_an_archive_keeps_inputs_as_they_are(tmp_path: Path) -> None:
     made = tmp_path / "made"
     for name in ("README.md", "study.json", "study.tex", "sweep.json", "junit.xml"):
         (made / "inputs").mkdir(parents=True, exist_ok=True)
-        (made / name).write_text(f"in {Path.home()}/x")
+        (made / name).write_text(f"in {Path.home()}/x, {Path.home()}, {Path.home()}-2")
     (made / "inputs/m.cm").write_bytes(f"M\u00fcller {Path.home()}".encode("latin-1"))
     (made / "inputs/old.py").write_text("of an earlier version")
     content = load_study(
@@ -245,13 +245,28 @@ def test_an_archive_keeps_inputs_as_they_are(tmp_path: Path) -> None:
         assert kept is not None
         assert kept.read() == (made / "inputs/m.cm").read_bytes()
         assert readme is not None
-        assert readme.read() == b"in x"
+        assert readme.read().decode() == f"in x, ., {Path.home()}-2"
 
 
 def test_a_table_says_how_many_of_its_runs_were_not_trusted() -> None:
     shown = Shown(metric="run.bytes_lost")
     table = Table(shown, ("a",), (Row("s", "lost", "B", (Cell(None, None, 0, 0, 6),)),), 2)
     assert table.notes[-1] == "2 of 6 runs not trusted (runs.csv says which)"
+
+
+def test_validate_checks_a_study_and_executes_nothing(call: Call, files: Path, edit: Edit) -> None:
+    (files.parent / "code/aside.py").write_text("open('executed', 'w')\n")
+    checked = call("validate", "idea/study.yaml")
+    assert checked.status == 0, checked.err
+    assert "idea/study.yaml: a valid study" in checked.out
+    assert "runs: 8: 4 cells with 2 seeds" in checked.out
+    assert (
+        "plain, mine_1, transport.spray: idea/code/mine.py:Mine, idea/code/aside.py" in checked.out
+    )
+    assert not Path("executed").exists()
+    assert "a study, expected a scenario" in call("validate", str(files), "--set", "seed=2").err
+    edit("transport.evs: 4", "transport.evs: -4")
+    assert "set.transport.evs" in call("validate", "idea/study.yaml").err
 
 
 def test_code_needs_consent(call: Call, files: Path) -> None:

@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import os
+import re
 import shlex
 import tarfile
 from collections.abc import Iterable, Iterator, Sequence, Sized
@@ -216,7 +217,7 @@ def _anonymous(path: Path, text: str) -> str:
         text = json.dumps(_without_values(manifest), indent=1)
     places = {os.path.abspath("."), os.path.realpath("."), str(Path.home())} - {"/"}  # noqa: PTH100
     for place in sorted(places, key=len, reverse=True):
-        text = text.replace(f"{place}/", "").replace(place, ".")
+        text = re.sub(rf"{re.escape(place)}(/|(?![\w-]))", lambda m: "" if m[1] else ".", text)
     return text
 
 
