@@ -18,8 +18,10 @@ import testbed
 from testbed.model.errors import ExitStatus, InputError
 from testbed.model.summary.unit import NEVER
 from testbed.results.comparison import Cell, Group, Row
+from testbed.results.report.figures import style
 from testbed.results.report.figures.comparison import look
 from testbed.results.report.html import DASH
+from testbed.studies.study.figures import _legend
 from testbed.studies.study.file import MOST_CASES, Hypothesis, Shown, load_study
 from testbed.studies.study.inputs import inputs_of
 from testbed.studies.study.judging import Answer, judged
@@ -44,7 +46,7 @@ description: Two ways to spray, and one of our own.
 seeds: [5, 6]
 scenarios:
   plain: ./tiny.yaml
-  50% & "few" EVs: {scenario: ./tiny.yaml, set: {transport.evs: 4}}
+  50% & "few" EVs $_$: {scenario: ./tiny.yaml, set: {transport.evs: 4}}
 cases:
   MRC: {}
   mine_1: {transport.spray: ./code/mine.py:Mine}
@@ -110,7 +112,7 @@ def test_a_study_from_its_file_to_its_archive(call: Call, tmp_path: Path) -> Non
     answers = json.loads((made / "study.json").read_text())["hypotheses"]
     assert [(each["scenario"], each["answer"]) for each in answers] == [
         ("plain", "supported"),
-        ('50% & "few" EVs', "supported"),
+        ('50% & "few" EVs $_$', "supported"),
         ("plain", "refuted"),
     ]
     junit = ET.parse(made / "junit.xml").getroot()  # noqa: S314 - our own
@@ -123,7 +125,7 @@ def test_a_study_from_its_file_to_its_archive(call: Call, tmp_path: Path) -> Non
     assert {(each["case"], each["seed"]) for each in runs} == {
         (case, seed) for case in ("MRC", "mine_1") for seed in "56"
     }
-    assert r"50\% \& ''few'' EVs" in (made / "tables/flows-run_fraction.tex").read_text()
+    assert r"50\% \& ''few'' EVs \$\_\$" in (made / "tables/flows-run_fraction.tex").read_text()
     latex = (made / "study.tex").read_text()
     for caption in (latex, (made / "README.md").read_text()):
         command = "testbed study study.yaml --allow-code"
@@ -424,6 +426,24 @@ def test_twelve_cases_stay_apart_in_colour_and_in_print() -> None:
     for one, other in combinations(looks, 2):
         distance = np.linalg.norm(np.subtract(to_rgb(one.colour), to_rgb(other.colour)))
         assert distance > 0.15, (one, other)
+
+
+def test_a_legend_has_every_case_as_it_is_written() -> None:
+    names = ["_first", r"$\frac a$", "cost: $"]
+    content = load_study(
+        {
+            "name": "x",
+            "scenarios": {"s": "healthy"},
+            "cases": {name: {} for name in names},
+            "metrics": ["run.bytes_lost"],
+        }
+    ).content
+    with style.style(plain=True):
+        figure = style.new_figure(1.0)
+        _legend(figure, content, over_time=True)
+        figure.savefig(io.BytesIO())
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == names
 
 
 def test_tables_escape_what_latex_and_markdown_read() -> None:

@@ -112,7 +112,7 @@ def _lines(table: Table) -> Iterator[tuple[str, ...]]:
 
 def in_markdown(text: str) -> str:
     """A text as a cell of a Markdown table has it."""
-    return re.sub(r"([\\|<>*_`\[\]])", r"\\\1", " ".join(text.split()))
+    return re.sub(r"([\\|<>*_`\[\]$])", r"\\\1", " ".join(text.split()))
 
 
 def as_markdown(table: Table) -> str:

@@ -138,7 +138,7 @@ _MARKS = (
 
 def draw(groups: Sequence[Group], rows: Sequence[Row], directory: Path) -> tuple[Drawing, ...]:
     """Draw all figures into a directory."""
-    with style.style():
+    with style.style(plain=True):
         return tuple(
             drawing
             for first in range(0, len(groups), GROUPS_A_FIGURE)
