@@ -155,6 +155,7 @@ def test_a_study_from_its_file_to_its_archive(call: Call, tmp_path: Path) -> Non
     ):
         assert f"sprays/{name}" in names
     assert sum(name.endswith("/summary.json") for name in names) == 8
+    assert "sprays/sweep.json" not in names  # it would be continued, without the runs' records
 
     (command,) = re.findall(r"^testbed (study .*)$", (made / "README.md").read_text(), re.MULTILINE)
     with pytest.MonkeyPatch.context() as patch:
@@ -227,7 +228,7 @@ metrics: [run.bytes_lost]
 
 def test_an_archive_keeps_inputs_as_they_are(tmp_path: Path) -> None:
     made = tmp_path / "made"
-    for name in ("README.md", "study.json", "study.tex", "sweep.json", "junit.xml"):
+    for name in ("README.md", "study.json", "study.tex", "junit.xml"):
         (made / "inputs").mkdir(parents=True, exist_ok=True)
         (made / name).write_text(f"in {Path.home()}/x, {Path.home()}, {Path.home()}-2")
     (made / "inputs/m.cm").write_bytes(f"M\u00fcller {Path.home()}".encode("latin-1"))
@@ -248,6 +249,13 @@ def test_an_archive_keeps_inputs_as_they_are(tmp_path: Path) -> None:
         assert kept.read() == (made / "inputs/m.cm").read_bytes()
         assert readme is not None
         assert readme.read().decode() == f"in x, ., {Path.home()}-2"
+
+
+def test_a_metric_of_flows_says_that_it_is_of_the_slowest() -> None:
+    assert Shown(metric="flows.ideal_fraction").name == "slowest flow, of ideal split"
+    assert Shown(metric="flows.before_fraction").name == "before faults, of even split"
+    assert Shown(metric="faults.stall_rtt").name == "stall"
+    assert Shown(metric="faults.stall_rtt", title="wait").name == "wait"
 
 
 def test_a_table_says_how_many_of_its_runs_were_not_trusted() -> None:
@@ -456,16 +464,16 @@ def test_tables_escape_what_latex_and_markdown_read() -> None:
                 "metrics": ["flows.run_fraction"],
             }
         ).content.metrics[0],
-        ("[5] a_b|c*",),
+        ("[5] a_b|c*$",),
         (Row("50% & more", "share", "%", (Cell(None, None, 0, 0, 1),)),),
     )
     assert in_latex(r"\~^{}#$") == (r"\textbackslash{}\textasciitilde{}\textasciicircum{}\{\}\#\$")
     latex = as_latex(table, "100%")
-    assert r"{[}5{]} a\_b\textbar{}c{*} & --" in latex
+    assert r"{[}5{]} a\_b\textbar{}c{*}\$ & --" in latex
     assert r"\caption{100\%}" in latex
     heading, _, row = as_markdown(table).splitlines()
     assert heading == "|  | 50% & more |"
-    assert row == rf"| \[5\] a\_b\|c\* | {DASH} |"
+    assert row == rf"| \[5\] a\_b\|c\*\$ | {DASH} |"
 
 
 def test_the_example_is_the_one_of_the_document_and_can_be_made() -> None:

@@ -122,12 +122,10 @@ def _legend(figure: Figure, content: StudyFile, *, over_time: bool) -> None:
     columns = max(1, min(len(content.cases), int(content.width_mm / widest)))
     lines = -(-len(content.cases) // columns)
     figure.set_figheight(figure.get_figheight() + _LINE_IN * (lines + 0.6))
-    handles = [
-        Line2D(
-            [], [], linestyle=line if over_time else "-", color=colour, marker=mark, markersize=3.5
-        )
-        for colour, line, mark in map(look, range(len(content.cases)))
-    ]
+    handles = list[Line2D]()
+    for colour, line, mark in map(look, range(len(content.cases))):
+        drawn: Any = {"linestyle": line if over_time else "-", "marker": mark, "markersize": 3.5}
+        handles.append(Line2D([], [], color=colour, **drawn))
     figure.legend(handles, content.cases, loc="outside lower center", ncols=columns)
 
 

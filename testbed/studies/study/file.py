@@ -60,8 +60,10 @@ class Shown(Part):
 
     @property
     def name(self) -> str:
-        """What it is called, without its unit."""
-        return self.title or self.quantity.metric.title
+        """What it is called, without its unit: as in comparisons, which say of what it is."""
+        metric = self.quantity.metric
+        compared = metric.compared.name if metric.compared is not None else ""
+        return self.title or compared or metric.title
 
 
 class Hypothesis(Part):

@@ -19,7 +19,6 @@ from testbed.model.run_files.layout import JUNIT, MANIFEST, SUMMARY
 from testbed.results.report.comparison_report import as_data
 from testbed.results.run_directory import RunDirectory
 from testbed.results.whole_file import whole_file, writing
-from testbed.runs.series import INDEX
 from testbed.runs.store import machine_of
 from testbed.studies.study.file import StudyFile
 from testbed.studies.study.judging import Cells, Judgement
@@ -201,7 +200,7 @@ def archive(
 
 
 def _archived(directory: Path, runs: Iterable[Path]) -> Iterator[Path]:
-    for name in (README, RESULTS, LATEX, INDEX, JUNIT):
+    for name in (README, RESULTS, LATEX, JUNIT):  # no index: without records it is no series
         yield directory / name
     for folder in (TABLES, FIGURES):
         yield from sorted(path for path in (directory / folder).rglob("*") if path.is_file())

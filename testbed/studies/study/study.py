@@ -137,7 +137,7 @@ def make_study(
         _write_junit(content, made, judgements)
         if archive is not None:
             runs = [run for group in cells.values() for run in group.runs]
-            kept = () if inputs is None else inputs.contents
+            kept = [] if inputs is None else [*inputs.contents]
             write_archive(archive, made.directory, content, runs, kept)
     failures = {
         name: ExitStatus.UNTRUSTED if run.status is None else exit_status_of(run.status)
