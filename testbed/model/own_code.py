@@ -6,11 +6,11 @@ Its parameters are read from its source: nothing of a file is executed before a 
 import ast
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 
 from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
@@ -197,36 +197,38 @@ def parameters_of(source: str, name: str, given: int) -> dict[str, Parameter]:
         given: how many parameters the testbed gives by position.
     """
     classes = {node.name: node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)}
-    declared: list[tuple[ast.arg | ast.AnnAssign, ast.expr | None]] = []
+    declared: Sequence[_Declared] | None = None
     seen = set[str]()
-    while name in classes and name not in seen and not declared:
+    while name in classes and name not in seen and declared is None:
         seen.add(name)
-        declared = [*_declared(classes[name], given)]
+        declared = _declared(classes[name], given)
         bases = classes[name].bases
         name = bases[0].id if bases and isinstance(bases[0], ast.Name) else ""
     return {
         called: _parameter(node, default)
-        for node, default in declared
+        for node, default in declared or ()
         if (called := _name_of(node)) not in ALSO_GIVEN
     }
 
 
-def _declared(
-    node: ast.ClassDef, given: int
-) -> Iterator[tuple[ast.arg | ast.AnnAssign, ast.expr | None]]:
-    """Each parameter of the constructor of a class, with its default."""
+_Declared: TypeAlias = tuple[ast.arg | ast.AnnAssign, ast.expr | None]
+"""A parameter, with its default."""
+
+
+def _declared(node: ast.ClassDef, given: int) -> Sequence[_Declared] | None:
+    """The parameters of the constructor of a class; None if it is that of another class."""
     for part in node.body:
         if isinstance(part, ast.FunctionDef) and part.name == "__init__":
             usual, keywords = part.args.posonlyargs + part.args.args, part.args.kwonlyargs
             without = [None] * (len(usual) - len(part.args.defaults))
             defaults = [*without, *part.args.defaults]
-            yield from [*zip(usual, defaults, strict=True)][1 + given :]
-            yield from zip(keywords, part.args.kw_defaults, strict=True)
-            return
+            named = zip(keywords, part.args.kw_defaults, strict=True)
+            return [*[*zip(usual, defaults, strict=True)][1 + given :], *named]
     if any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list):
         fields = [part for part in node.body if isinstance(part, ast.AnnAssign)]
         ours = [field for field in fields if not _NO_PARAMETER.search(ast.unparse(field))]
-        yield from [(field, field.value) for field in ours][given:]
+        return [(field, field.value) for field in ours][given:]
+    return None
 
 
 _NO_PARAMETER: Final = re.compile(r": (?:\w+\.)?(?:ClassVar|KW_ONLY)\b|= .*\binit=False\b")

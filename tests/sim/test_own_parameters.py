@@ -161,6 +161,13 @@ def test_a_run_of_other_parameters_or_other_modules_is_another_run(here: Path) -
             "class B:\n    def __init__(self, evs, seed, a=1): ...\nclass Mine(B): ...\n",
             ["a"],
         ),
+        (
+            (
+                "class B:\n    def __init__(self, evs, seed, a): ...\n"
+                "class Mine(B):\n    def __init__(self, evs, seed): ...\n"
+            ),
+            [],
+        ),
         ("class Mine(Mine): ...\n", []),
         ("class Mine:\n    def __init__(self, *args, a, record, **more): ...\n", ["a"]),
         ("class Mine:\n    def __init__(self, e, s, a, /, b, *, c): ...\n", ["a", "b", "c"]),
