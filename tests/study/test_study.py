@@ -163,6 +163,9 @@ def test_a_study_from_its_file_to_its_archive(call: Call, tmp_path: Path) -> Non
         called = call(*command.split(), "--json")
         assert called.status == ExitStatus.FAILED
         assert json.loads(called.out)["study"]["hypotheses"] == answers
+        called = call("compare", "plain--MRC", "plain--mine_1")
+        assert called.status == ExitStatus.WRONG_INPUT
+        assert "expected the records of a run, which the archive of a study leaves" in called.err
     again = tmp_path / "stranger/sprays/again"
     for file in (made / "tables").iterdir():
         assert (again / "tables" / file.name).read_bytes() == file.read_bytes(), file
