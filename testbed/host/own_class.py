@@ -238,7 +238,7 @@ def _load(code: Code) -> Any:
         exec(compile(source, place, "exec"), vars(module))  # noqa: S102 - it is the user's own
         return module
 
-    return getattr(execute(code.name, code.file, code.source), code.name)
+    return getattr(execute(_module_name(code.file), code.file, code.source), code.name)
 
 
 def _module_name(place: str) -> str:

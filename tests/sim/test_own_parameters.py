@@ -241,6 +241,21 @@ def test_two_classes_may_import_other_modules_of_one_name(here: Path, apart: boo
 
 
 @pytest.mark.parametrize("apart", [False, True])
+def test_a_module_may_have_the_name_of_the_class_and_import_its_file(apart: bool) -> None:
+    modules = {
+        "Mine": "import mine\nEV = 5\ndef first():\n    return mine.Mine.offset + EV",
+        "mine": "raise RuntimeError('the file of the class, a second time')",
+    }
+    source = (
+        "from Mine import first\nclass Mine:\n    offset = -2\n"
+        "    def __init__(self, evs, seed): ...\n"
+        "    def pick(self, now_ns, flight, avoid): return first()\n"
+    )
+    code = OwnCode(file="mine.py", name="Mine", source=source, modules=modules)
+    assert _selector(code, apart=apart).pick(0, 0, None) == 3
+
+
+@pytest.mark.parametrize("apart", [False, True])
 def test_an_error_in_such_a_module_names_its_line(here: Path, apart: bool) -> None:
     assert here.is_dir()
     with pytest.raises(InputError) as caught:
