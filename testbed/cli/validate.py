@@ -20,15 +20,12 @@ if TYPE_CHECKING:
 
 def validate(
     name: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE|NAME", help="Name or file of a scenario or topology, or a study."
-        ),
+        str, typer.Argument(metavar="FILE|NAME", help="Name or file of a scenario or topology.")
     ],
     set_: SetKeys = None,
     as_json: Json = False,
 ) -> None:
-    """Check a scenario, a topology or a study, without root; nothing that it names is executed.
+    """Check a scenario or a topology, without root.
 
     Shows what it describes. Of each time of a scenario it says on which clock it is: emulated, as
     it passes during the run, or real, as at full speed.
@@ -39,16 +36,17 @@ def validate(
     from testbed.model.files.topologies import load_topology
 
     kind, settings = _kind(name), settings_of(set_)
-    if kind != "scenario" and settings:
-        remedy = "name a scenario, and set topology.KEY" if kind == "topology" else ""
-        raise InputError.of("--set", f"{name}, a {kind}", "a scenario", remedy)
+    if kind == "topology" and settings:
+        remedy = "name a scenario, and set topology.KEY"
+        raise InputError.of("--set", f"{name}, a topology", "a scenario", remedy)
     warnings: tuple[Remark, ...] = ()
     try:
         if kind == "scenario":
             file, (scenario, document, facts) = find_scenario(name), _scenario(name, settings)
             warnings = (*remarks(scenario), *time_remarks(scenario, document))
         elif kind == "study":
-            file, facts = Path(name), _study_facts(Path(name))
+            expected, remedy = "a scenario or a topology", f"testbed study {name} --dry-run"
+            raise InputError.of(name, "a study", expected, remedy)
         else:
             file, facts = find_topology(name), _topology_facts(load_topology(name))
     except InputError as error:
@@ -111,24 +109,6 @@ def _scenario(name: str, settings: dict[str, Any]) -> "tuple[Scenario, Document,
     times = {time.key: str(time) for time in written_times(scenario, document)}
     facts = _scenario_facts(scenario) | auto | ({"times": times} if times else {})
     return scenario, document, facts
-
-
-def _study_facts(file: Path) -> dict[str, Any]:
-    """What a study is made of, after a check of each scenario with each case."""
-    from testbed.model.files.scenarios import nominal
-    from testbed.studies.study.file import load_study
-
-    plan, scenarios = load_study(file).plan(nominal, here=False)
-    executes = {
-        f"{case.name}, {key}": code
-        for case in plan.cases
-        for key, code in scenarios[case.number].executes.items()
-    }
-    return {
-        "study": plan.name,
-        "runs": f"{len(plan.runs)}: {len(plan.cases)} cells with {len(plan.cases[0].seeds)} seeds",
-        **({"executes": executes} if executes else {}),
-    }
 
 
 def _load(scenario: "Scenario") -> str:

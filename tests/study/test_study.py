@@ -267,19 +267,18 @@ def test_a_table_says_how_many_of_its_runs_were_not_trusted() -> None:
     assert table.notes[-1] == "2 of 6 runs not trusted (runs.csv says which)"
 
 
-def test_validate_checks_a_study_and_executes_nothing(call: Call, files: Path, edit: Edit) -> None:
+def test_a_dry_run_checks_a_study_and_executes_nothing(call: Call, files: Path, edit: Edit) -> None:
     (files.parent / "code/aside.py").write_text("open('executed', 'w')\n")
-    checked = call("validate", "idea/study.yaml")
+    checked = call("study", "idea/study.yaml", "--dry-run")
     assert checked.status == 0, checked.err
-    assert "idea/study.yaml: a valid study" in checked.out
-    assert "runs: 8: 4 cells with 2 seeds" in checked.out
-    assert (
-        "plain, mine_1, transport.spray: idea/code/mine.py:Mine, idea/code/aside.py" in checked.out
-    )
+    assert "sprays: 8 runs, 4 cells with 2 seeds" in checked.out
+    listed = "plain, mine_1, transport.spray: idea/code/mine.py:Mine, idea/code/aside.py"
+    assert f"executes: {listed}" in checked.out
     assert not Path("executed").exists()
-    assert "a study, expected a scenario" in call("validate", str(files), "--set", "seed=2").err
+    assert not Path("results").exists()
+    assert "testbed study idea/study.yaml --dry-run" in call("validate", "idea/study.yaml").err
     edit("transport.evs: 4", "transport.evs: -4")
-    assert "set.transport.evs" in call("validate", "idea/study.yaml").err
+    assert "set.transport.evs" in call("study", "idea/study.yaml", "--dry-run").err
 
 
 def test_code_needs_consent(call: Call, files: Path) -> None:
