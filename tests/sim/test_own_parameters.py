@@ -291,6 +291,8 @@ def test_a_declaration_that_is_too_deep_is_refused(here: Path, text: str) -> Non
 
 @pytest.mark.parametrize("kind", ["pipe", "device", "large"])
 def test_a_file_that_does_not_end_is_refused(here: Path, kind: str) -> None:
+    if kind == "pipe" and not hasattr(os, "mkfifo"):
+        pytest.skip("this system has no named pipes")
     (here / "mine.py").unlink()
     if kind == "pipe":
         os.mkfifo(here / "mine.py")
