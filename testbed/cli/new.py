@@ -3,6 +3,7 @@
 import keyword
 import re
 from enum import StrEnum
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -27,6 +28,9 @@ class Kind(StrEnum):
 _CLASSES = {Kind.SELECTOR: ("spray", "healthy"), Kind.CONTROLLER: ("congestion", "incast")}
 """The key of the transport that names such a class, and the scenario that its test runs."""
 
+_NO_TEXT = {"true", "false", "null"}
+"""What YAML reads as something else than a name."""
+
 
 def new(
     kind: Annotated[Kind, typer.Argument(help="What to begin.", show_default=False)],
@@ -39,6 +43,9 @@ def new(
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,39}", name) or keyword.iskeyword(name):
         expected = "small letters, digits and _, 40 at most, beginning with a letter"
         raise InputError.of("NAME", name, expected)
+    if name in _NO_TEXT or find_spec(name) is not None:  # which others would import by mistake
+        expected = "a name that means nothing else to Python or YAML"
+        raise InputError.of("NAME", name, expected, f"such as my_{name}")
     files = {Path(f"{name}.yaml"): f"{kind}.yaml"}
     if kind in _CLASSES:
         files = {Path(f"{name}.py"): f"{kind}.py", Path(f"test_{name}.py"): "test.py"}
@@ -50,8 +57,8 @@ def new(
         words |= dict(zip(("KEY", "SCENARIO"), _CLASSES[kind], strict=True))
     for file, skeleton in files.items():
         text = (_SKELETONS / skeleton).read_text(encoding="utf-8")
-        for word, ours in words.items():
-            text = re.sub(rf"(?<![A-Za-z]){word}(?![a-z])", ours, text)
+        ours = rf"(?<![A-Za-z])({'|'.join(words)})(?![a-z])"
+        text = re.sub(ours, lambda found: words[found[0]], text)
         with writing("NAME", file):
             file.write_text(text, encoding="utf-8")
         stdout().print(f"wrote {file}")

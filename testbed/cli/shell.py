@@ -80,6 +80,14 @@ def shell(
             raise InputError.of("--live", "--script", "one of the two: testbed replay shows a run")
         how = How(not no_figures, require_trusted, pcap=tuple(pcap or ()))
         _run_script(load_topology(topology), script, limit or _LIMIT, results, how, as_json=as_json)
+    of_script = {
+        "--limit": limit,
+        "--require-trusted": require_trusted,
+        "--no-figures": no_figures,
+        "--json": as_json,
+    }
+    for option in (option for option, given in of_script.items() if given):
+        raise InputError.of(option, "no --script", "--script FILE, whose run it is about")
     fabric = load_topology(topology)
     pcaps = pcap_files(fabric, pcap or [], directory)
     where = listening(port, read_only=read_only) if live else None
@@ -98,7 +106,7 @@ def shell(
     raise typer.Exit(status)
 
 
-_LIMIT = "10 min"
+_LIMIT, _NAME = "10 min", 60
 
 
 def _run_script(
@@ -109,16 +117,29 @@ def _run_script(
     from testbed.cli.summary import end_with
     from testbed.emulation.experiment.script import Script
     from testbed.model.file_names import is_there
+    from testbed.model.files.reading import text_lines
     from testbed.results.run_directory import RunDirectory
     from testbed.runs.making import make, require_makeable, signals_stop
     from testbed.runs.scenarios import scenario
 
+    expected = "a file with commands of the prompt"
     if not is_there(file, Path.is_file):
-        raise InputError.of("--script", str(file), "a file with commands of the prompt")
-    name = re.sub(r"[^A-Za-z0-9._-]+|^[^A-Za-z0-9]+", "-", file.stem).strip("-") or "script"
+        raise InputError.of("--script", str(file), expected)
+    lines = [*text_lines(file, expected)]
+    if not any(line.partition("#")[0].strip() for line in lines):
+        raise InputError.of(
+            "--script", f"{file}, which has none", expected, "such as h0 ping -c1 h1"
+        )
+    name = re.sub(r"[^A-Za-z0-9._-]+|^[^A-Za-z0-9]+", "-", file.stem)[:_NAME].strip("-") or "script"
     content = {"name": name, "topology": fabric, "duration": limit}
     command = ["testbed", "shell", "--script", str(file)]
-    run = scenario(content | {"workload": {"kind": "program", "command": command}})
+    try:
+        run = scenario(content | {"workload": {"kind": "program", "command": command}})
+    except InputError as error:
+        wrong = [
+            replace(p, where="--limit") if p.where == "duration" else p for p in error.problems
+        ]
+        raise InputError(wrong) from None
     require_makeable(run, "emulated", how)
     screen = os.dup(sys.stderr.fileno() if as_json else sys.stdout.fileno())
     with ending_in_words(), signals_stop(), showing_progress() as progress:

@@ -44,6 +44,9 @@ def validate(
         if kind == "scenario":
             file, (scenario, document, facts) = find_scenario(name), _scenario(name, settings)
             warnings = (*remarks(scenario), *time_remarks(scenario, document))
+        elif kind == "study":
+            expected, remedy = "a scenario or a topology", f"testbed study {name} --dry-run"
+            raise InputError.of(name, "a study", expected, remedy)
         else:
             file, facts = find_topology(name), _topology_facts(load_topology(name))
     except InputError as error:
@@ -66,7 +69,7 @@ def validate(
 
 
 def _kind(name: str) -> str:
-    """Whether a name or file is that of a scenario or of a topology."""
+    """Whether a name or file is that of a scenario, of a topology or of a study."""
     from testbed.model.files.catalog import SCENARIOS, TOPOLOGIES, files_in, is_path
     from testbed.model.files.htsim_topologies import SUFFIX
     from testbed.model.files.reading import read_document
@@ -80,7 +83,9 @@ def _kind(name: str) -> str:
         keys = set(read_document(Path(name)).data)
     except InputError:
         return "scenario"  # its error comes when it is loaded
-    return "topology" if "planes" in keys and not keys & {"topology", "workload"} else "scenario"
+    if keys & {"topology", "workload"}:
+        return "scenario"
+    return "topology" if "planes" in keys else "study" if "cases" in keys else "scenario"
 
 
 def _scenario(name: str, settings: dict[str, Any]) -> "tuple[Scenario, Document, dict[str, Any]]":

@@ -131,8 +131,9 @@ class Record:
         Raises:
             ValueError: the name is too long, or one too many; or the number is not finite.
         """
-        self._check(name, by)
-        self.counts[name] = self.counts.get(name, 0) + by
+        counted = self.counts.get(name, 0) + by
+        self._check(name, counted)
+        self.counts[name] = counted
         self.changed.add(name)
 
     def event(self, name: str, value: float = 0) -> None:
@@ -237,7 +238,7 @@ def _load(code: Code) -> Any:
         exec(compile(source, place, "exec"), vars(module))  # noqa: S102 - it is the user's own
         return module
 
-    return getattr(execute(code.name, code.file, code.source), code.name)
+    return getattr(execute(_module_name(code.file), code.file, code.source), code.name)
 
 
 def _module_name(place: str) -> str:

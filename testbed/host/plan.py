@@ -113,9 +113,9 @@ def plan_endpoints(
                     job=job,
                 )
             )
-    for job in scenario.job_list:
-        if isinstance(job.workload, Graphed):  # whose hosts may compute without sending
-            for name in filter(job.workload.graph.of_host, job.workload.graph.hosts):
+    for workload in scenario.workloads.values():
+        if isinstance(workload, Graphed):  # whose hosts may compute without sending
+            for name in filter(workload.graph.of_host, workload.graph.hosts):
                 qps.setdefault(topology.host_named(name), [])
     meetings: dict[Node, dict[int, Meeting]] = defaultdict(dict)
     for host, number, meeting in _meetings(scenario):

@@ -6,11 +6,11 @@ Its parameters are read from its source: nothing of a file is executed before a 
 import ast
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 
 from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
@@ -52,7 +52,7 @@ class OwnCode(Part):
     file: str
     name: str
     source: str
-    modules: dict[str, str] = Field(default={})
+    modules: dict[Annotated[str, Field(pattern=r"^\w+$")], str] = Field(default={})
     parameters: dict[str, Any] = Field(default={})
 
     def __str__(self) -> str:
@@ -197,35 +197,42 @@ def parameters_of(source: str, name: str, given: int) -> dict[str, Parameter]:
         given: how many parameters the testbed gives by position.
     """
     classes = {node.name: node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)}
-    declared: list[tuple[ast.arg | ast.AnnAssign, ast.expr | None]] = []
+    declared: Sequence[_Declared] | None = None
     seen = set[str]()
-    while name in classes and name not in seen and not declared:
+    while name in classes and name not in seen and declared is None:
         seen.add(name)
-        declared = [*_declared(classes[name], given)]
+        declared = _declared(classes[name], given)
         bases = classes[name].bases
         name = bases[0].id if bases and isinstance(bases[0], ast.Name) else ""
     return {
         called: _parameter(node, default)
-        for node, default in declared
+        for node, default in declared or ()
         if (called := _name_of(node)) not in ALSO_GIVEN
     }
 
 
-def _declared(
-    node: ast.ClassDef, given: int
-) -> Iterator[tuple[ast.arg | ast.AnnAssign, ast.expr | None]]:
-    """Each parameter of the constructor of a class, with its default."""
+_Declared: TypeAlias = tuple[ast.arg | ast.AnnAssign, ast.expr | None]
+"""A parameter, with its default."""
+
+
+def _declared(node: ast.ClassDef, given: int) -> Sequence[_Declared] | None:
+    """The parameters of the constructor of a class; None if it is that of another class."""
     for part in node.body:
         if isinstance(part, ast.FunctionDef) and part.name == "__init__":
             usual, keywords = part.args.posonlyargs + part.args.args, part.args.kwonlyargs
             without = [None] * (len(usual) - len(part.args.defaults))
             defaults = [*without, *part.args.defaults]
-            yield from [*zip(usual, defaults, strict=True)][1 + given :]
-            yield from zip(keywords, part.args.kw_defaults, strict=True)
-            return
+            named = zip(keywords, part.args.kw_defaults, strict=True)
+            return [*[*zip(usual, defaults, strict=True)][1 + given :], *named]
     if any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list):
         fields = [part for part in node.body if isinstance(part, ast.AnnAssign)]
-        yield from [(field, field.value) for field in fields][given:]
+        ours = [field for field in fields if not _NO_PARAMETER.search(ast.unparse(field))]
+        return [(field, field.value) for field in ours][given:]
+    return None
+
+
+_NO_PARAMETER: Final = re.compile(r": (?:\w+\.)?(?:ClassVar|KW_ONLY)\b|= .*\binit=False\b")
+"""What a dataclass declares like a field, though `__init__` does not take it."""
 
 
 def _name_of(node: ast.arg | ast.AnnAssign) -> str:
@@ -236,7 +243,7 @@ def _parameter(node: ast.arg | ast.AnnAssign, default: ast.expr | None) -> Param
     try:
         value = None if default is None else ast.literal_eval(default)
         is_literal = default is not None
-    except ValueError:
+    except (ValueError, TypeError):  # none, or one such as {[]: 1}, which cannot be
         value, is_literal = None, False
     text = ast.unparse(node)
     if isinstance(node, ast.arg) and default is not None:
@@ -260,7 +267,7 @@ def _types(annotation: ast.expr) -> Iterator[str]:
         case ast.Constant(value=str() as text):
             try:
                 yield from _types(ast.parse(text, mode="eval").body)
-            except SyntaxError:
+            except (SyntaxError, ValueError):
                 yield ""
         case ast.Constant(value=None):
             yield "None"

@@ -55,6 +55,17 @@ def test_a_name_that_is_no_module_is_refused(call: Call, name: str) -> None:
     assert not [*Path.cwd().iterdir()]
 
 
+@pytest.mark.parametrize(
+    ("kind", "name"), [(Kind.SELECTOR, "random"), (Kind.CONTROLLER, "numpy"), (Kind.STUDY, "true")]
+)
+def test_a_name_that_others_mean_is_refused(call: Call, kind: Kind, name: str) -> None:
+    called = call("new", kind, name)
+    assert called.status == 2
+    assert f"NAME: found {name}, expected a name that means nothing else" in called.err
+    assert f"such as my_{name}" in called.err
+    assert not [*Path.cwd().iterdir()]
+
+
 def test_nothing_is_written_over(call: Call) -> None:
     Path("test_mine.py").write_text("of somebody")
     called = call("new", "selector", "mine")

@@ -320,3 +320,24 @@ def test_an_unclosed_quote_at_a_prompt_is_an_error_message(
     assert run_command(operating.ev_commands, "ev", tmp_path, "list 'h0->h4") == 2
     printed = capsys.readouterr().err
     assert "error: the line: found list 'h0->h4, expected a line in which every quote is" in printed
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--script", "empty.txt"), "--script: found empty.txt, which has none, expected a file"),
+        (("--script", "one.txt", "--limit", "soon"), "--limit: expected a number with a unit"),
+        (("--script", "one.txt", "--limit", "1 us"), "--limit: found 1 us, expected a round trip"),
+        (("--limit", "3 s"), "--limit: found no --script, expected --script FILE"),
+        (("--json",), "--json: found no --script"),
+    ],
+)
+def test_a_script_without_commands_or_options_without_it_are_refused(
+    call: Call, options: tuple[str, ...], message: str
+) -> None:
+    Path("empty.txt").write_text("# nothing\n\n")
+    Path("one.txt").write_text("h0 true\n")
+    refused = call("shell", "clos-tiny", *options)
+    assert refused.status == 2
+    assert message in refused.err
+    assert not Path("results").exists()

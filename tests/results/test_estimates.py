@@ -17,6 +17,7 @@ from testbed.results.analysis.estimates import (
     difference,
     estimate,
     interval_meaning,
+    ratio,
 )
 from testbed.results.report.comparison_report import format_estimate
 
@@ -62,6 +63,18 @@ def test_the_interval_covers_the_true_median_as_often_as_it_says(count: int, lea
         assert result.confident
         covered += result.low <= 1 <= result.high
     assert CONFIDENCE <= least <= covered / 4000 < 0.99
+
+
+@pytest.mark.parametrize("count", [6, 12])
+def test_a_ratio_covers_the_true_one_as_often_as_it_says(count: int) -> None:
+    """Both groups vary: the interval of one over the other's median would be too narrow."""
+    random = np.random.default_rng(count)
+    covered = 0
+    for _ in range(400):
+        samples, others = random.lognormal(size=(2, count)).tolist()
+        found = ratio([2 * sample for sample in samples], others)
+        covered += found.low <= 2 <= found.high
+    assert covered >= 0.93 * 400
 
 
 def test_differs_is_the_exact_rank_test() -> None:

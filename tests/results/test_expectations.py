@@ -45,6 +45,15 @@ def test_every_figure_that_may_be_expected_is_in_the_summary(summary: Summary) -
     assert "flow" not in SCOPES["flows"].quantities
 
 
+@pytest.mark.parametrize("scope", SCOPES.keys() - {"run", "messages", "clustermapper"})
+def test_of_several_things_the_worst_counts_and_numbers_of_things_are_added(scope: str) -> None:
+    for key, quantity in SCOPES[scope].quantities.items():
+        if key.endswith(("_fraction", "_bps")):
+            assert quantity.metric.combine([3, 2]) == 2, key
+        if key.startswith("packets_") or key in {"planned", "begun", "count", "unfinished"}:
+            assert quantity.metric.combine([3, 2]) == 5, key
+
+
 def test_bounds_include_their_ends(summary: Summary) -> None:
     value = summary.faults[0].values["detection_rtt"]
     assert value is not None

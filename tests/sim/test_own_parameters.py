@@ -1,6 +1,7 @@
 """What a scenario gives a class of the user's own, what the class imports, and what it records."""
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 import testbed
 from testbed.host.own_code import OwnSelector, run_apart
+from testbed.live.history import as_files
 from testbed.model.errors import InputError
 from testbed.model.files.scenarios import load_recorded, load_scenario
 from testbed.model.own_code import OwnCode, parameters_of
@@ -159,11 +161,26 @@ def test_a_run_of_other_parameters_or_other_modules_is_another_run(here: Path) -
             "class B:\n    def __init__(self, evs, seed, a=1): ...\nclass Mine(B): ...\n",
             ["a"],
         ),
+        (
+            (
+                "class B:\n    def __init__(self, evs, seed, a): ...\n"
+                "class Mine(B):\n    def __init__(self, evs, seed): ...\n"
+            ),
+            [],
+        ),
         ("class Mine(Mine): ...\n", []),
         ("class Mine:\n    def __init__(self, *args, a, record, **more): ...\n", ["a"]),
         ("class Mine:\n    def __init__(self, e, s, a, /, b, *, c): ...\n", ["a", "b", "c"]),
         ("@dataclass\nclass Mine:\n    evs: list\n    seed: int\n    a: int = 1\n", ["a"]),
         ("class Mine:\n    def __init__(self, e, s, a: 'int (' = 1): ...\n", ["a"]),
+        ("class Mine:\n    def __init__(self, e, s, a: 'int\\0', b={[1]: 2}): ...\n", ["a", "b"]),
+        (
+            (
+                "@dataclass\nclass Mine:\n    k: ClassVar[int]\n    evs: list\n    seed: int\n"
+                "    _: dataclasses.KW_ONLY\n    n: int = field(init=False)\n    a: int = 1\n"
+            ),
+            ["a"],
+        ),
     ],
 )
 def test_parameters_are_read_from_the_source(source: str, names: list[str]) -> None:
@@ -224,6 +241,21 @@ def test_two_classes_may_import_other_modules_of_one_name(here: Path, apart: boo
 
 
 @pytest.mark.parametrize("apart", [False, True])
+def test_a_module_may_have_the_name_of_the_class_and_import_its_file(apart: bool) -> None:
+    modules = {
+        "Mine": "import mine\nEV = 5\ndef first():\n    return mine.Mine.offset + EV",
+        "mine": "raise RuntimeError('the file of the class, a second time')",
+    }
+    source = (
+        "from Mine import first\nclass Mine:\n    offset = -2\n"
+        "    def __init__(self, evs, seed): ...\n"
+        "    def pick(self, now_ns, flight, avoid): return first()\n"
+    )
+    code = OwnCode(file="mine.py", name="Mine", source=source, modules=modules)
+    assert _selector(code, apart=apart).pick(0, 0, None) == 3
+
+
+@pytest.mark.parametrize("apart", [False, True])
 def test_an_error_in_such_a_module_names_its_line(here: Path, apart: bool) -> None:
     assert here.is_dir()
     with pytest.raises(InputError) as caught:
@@ -247,6 +279,38 @@ def test_such_a_module_that_is_no_python_is_refused(here: Path) -> None:
     (here / "near.py").write_text("def :")
     with pytest.raises(InputError, match=r"near\.py:1: found no Python"):
         _load("./mine.py:Mine")
+
+
+@pytest.mark.parametrize("text", ["+".join("1" * 900), "|".join(["int"] * 900)])
+def test_a_declaration_that_is_too_deep_is_refused(here: Path, text: str) -> None:
+    source = f"class Mine:\n    def __init__(self, evs, seed, width: {text} = {text}): ...\n"
+    (here / "mine.py").write_text(source)
+    with pytest.raises(InputError, match=r"mine\.py: found parameters of Mine nested too deeply"):
+        _load("./mine.py:Mine")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "large"])
+def test_a_file_that_does_not_end_is_refused(here: Path, kind: str) -> None:
+    if kind == "pipe" and not hasattr(os, "mkfifo"):
+        pytest.skip("this system has no named pipes")
+    (here / "mine.py").unlink()
+    if kind == "pipe":
+        os.mkfifo(here / "mine.py")
+    elif kind == "device":
+        (here / "mine.py").symlink_to("/dev/zero")
+    else:
+        (here / "mine.py").write_text("#" * ((1 << 20) + 1))
+    with pytest.raises(InputError, match=r"mine\.py: found (a pipe or a device|a larger file)"):
+        _load("./mine.py:Mine")
+
+
+def test_no_record_names_a_module_elsewhere(here: Path) -> None:
+    """`testbed replay --scenario` writes modules by their names, also those of a stranger's run."""
+    record = as_recorded(_load("{class: ./mine.py:Mine, width: 3}"))
+    record["transport"]["spray"]["modules"] = {"../near": "A = 1"}
+    with pytest.raises(ValueError, match=r"\.\./near"):
+        as_files(record)
+    assert here.is_dir()
 
 
 # What `pick` is told, and what is recorded
@@ -316,6 +380,7 @@ def test_pick_is_told_which_ports_have_room_and_what_they_have_queued(
         ("record.event('begun')", "found ValueError: record.event in __init__"),
         ("record.count('two words')", "the name of a record is letters, digits and _, 40 at most"),
         ("record.count('x', float('inf'))", "inf for x, which is not finite"),
+        ("[record.count('x', 1e308) for _ in range(2)]", "inf for x, which is not finite"),
         ("[record.count(f'n{i}') for i in range(101)]", "n100 is one name too many: 100 at most"),
     ],
 )

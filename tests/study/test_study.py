@@ -18,11 +18,14 @@ import testbed
 from testbed.model.errors import ExitStatus, InputError
 from testbed.model.summary.unit import NEVER
 from testbed.results.comparison import Cell, Group, Row
+from testbed.results.report.figures import style
 from testbed.results.report.figures.comparison import look
 from testbed.results.report.html import DASH
-from testbed.studies.study.file import MOST_CASES, Hypothesis, load_study
+from testbed.studies.study.figures import _legend
+from testbed.studies.study.file import MOST_CASES, Hypothesis, Shown, load_study
 from testbed.studies.study.inputs import inputs_of
 from testbed.studies.study.judging import Answer, judged
+from testbed.studies.study.publishing import archive
 from testbed.studies.study.tables import Table, as_latex, as_markdown, in_latex
 from tests.cli.conftest import Call, call
 
@@ -43,7 +46,7 @@ description: Two ways to spray, and one of our own.
 seeds: [5, 6]
 scenarios:
   plain: ./tiny.yaml
-  50% & "few" EVs: {scenario: ./tiny.yaml, set: {transport.evs: 4}}
+  50% & "few" EVs $_$: {scenario: ./tiny.yaml, set: {transport.evs: 4}}
 cases:
   MRC: {}
   mine_1: {transport.spray: ./code/mine.py:Mine}
@@ -109,7 +112,7 @@ def test_a_study_from_its_file_to_its_archive(call: Call, tmp_path: Path) -> Non
     answers = json.loads((made / "study.json").read_text())["hypotheses"]
     assert [(each["scenario"], each["answer"]) for each in answers] == [
         ("plain", "supported"),
-        ('50% & "few" EVs', "supported"),
+        ('50% & "few" EVs $_$', "supported"),
         ("plain", "refuted"),
     ]
     junit = ET.parse(made / "junit.xml").getroot()  # noqa: S314 - our own
@@ -122,10 +125,11 @@ def test_a_study_from_its_file_to_its_archive(call: Call, tmp_path: Path) -> Non
     assert {(each["case"], each["seed"]) for each in runs} == {
         (case, seed) for case in ("MRC", "mine_1") for seed in "56"
     }
-    assert r"50\% \& ''few'' EVs" in (made / "tables/flows-run_fraction.tex").read_text()
+    assert r"50\% \& ''few'' EVs \$\_\$" in (made / "tables/flows-run_fraction.tex").read_text()
     latex = (made / "study.tex").read_text()
     for caption in (latex, (made / "README.md").read_text()):
-        for said in ("8 simulated runs", "seeds 5 to 6", "testbed study study.yaml", "commit"):
+        command = "testbed study study.yaml --allow-code"
+        for said in ("8 simulated runs", "seeds 5 to 6", command, "commit"):
             assert said in caption
     for stem in ("flows-run_fraction", "faults-stall_rtt", "goodput-plain"):
         assert f"figures/{stem}.pdf" in latex
@@ -151,11 +155,17 @@ def test_a_study_from_its_file_to_its_archive(call: Call, tmp_path: Path) -> Non
     ):
         assert f"sprays/{name}" in names
     assert sum(name.endswith("/summary.json") for name in names) == 8
+    assert "sprays/sweep.json" not in names  # it would be continued, without the runs' records
 
     (command,) = re.findall(r"^testbed (study .*)$", (made / "README.md").read_text(), re.MULTILINE)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path / "stranger/sprays")
-        assert call(*command.split()).status == ExitStatus.FAILED
+        called = call(*command.split(), "--json")
+        assert called.status == ExitStatus.FAILED
+        assert json.loads(called.out)["study"]["hypotheses"] == answers
+        called = call("compare", "plain--MRC", "plain--mine_1")
+        assert called.status == ExitStatus.WRONG_INPUT
+        assert "expected the records of a run, which the archive of a study leaves" in called.err
     again = tmp_path / "stranger/sprays/again"
     for file in (made / "tables").iterdir():
         assert (again / "tables" / file.name).read_bytes() == file.read_bytes(), file
@@ -179,6 +189,116 @@ def test_files_of_traffic_are_inputs(tmp_path: Path) -> None:
     assert {str(place) for place in inputs.contents} == {
         f"inputs/{name}" for name in ("study.yaml", *named)
     }
+
+
+MATRIX = """\
+# from M\u00fcller
+Nodes 2
+Connections 1
+0->1 id 1 start 0 size 65536
+"""
+
+GOAL = """\
+num_ranks 2
+rank 0 {
+l1: send 4096b to 1 tag 1
+}
+rank 1 {
+l1: recv 4096b from 0 tag 1
+}
+"""
+
+
+def test_what_workloads_read_is_found_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "idea"
+    place.mkdir()
+    (place / "m.cm").write_text(MATRIX, encoding="latin-1")
+    (place / "s.goal").write_text(GOAL)
+    for name in ("t.0.et", "t.1.et", "g.json"):
+        (place / name).write_bytes(b"\xff")
+    (place / "tiny.yaml").write_text(TINY)
+    (place / "round.yaml").write_text("base: ./turn.yaml\n")
+    (place / "turn.yaml").write_text("base: ./round.yaml\n")
+    (place / "study.yaml").write_text(
+        """\
+name: files
+scenarios:
+  matrix: {scenario: ./tiny.yaml, set: {workload: {kind: connections, matrix: ./m.cm}}}
+  goal:
+    scenario: ./tiny.yaml
+    set: {workload: null, jobs: [{name: a, workload: {kind: goal, file: s.goal}}]}
+cases: {MRC: {}}
+metrics: [run.bytes_lost]
+"""
+    )
+    loaded = load_study(place / "study.yaml")
+    monkeypatch.chdir("/")
+    _, scenarios = loaded.plan(lambda scenario: scenario.topology.dilation)
+    found = [w.kind for scenario in scenarios.values() for w in scenario.workloads.values()]
+    assert found == ["connections", "goal"]
+
+    (place / "trace.yaml").write_text(
+        "topology: ./round.yaml\nworkload: {file: t, groups: ./g.json, matrix: m.cm}\n"
+    )
+    kept = {each.name for each in inputs_of(place / "trace.yaml", portable=True).contents}
+    assert kept == {
+        *("trace.yaml", "round.yaml", "turn.yaml"),
+        *("t.0.et", "t.1.et", "g.json", "m.cm"),
+    }
+
+
+def test_an_archive_keeps_inputs_as_they_are(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    for name in ("README.md", "study.json", "study.tex", "junit.xml"):
+        (made / "inputs").mkdir(parents=True, exist_ok=True)
+        (made / name).write_text(f"in {Path.home()}/x, {Path.home()}, {Path.home()}-2")
+    (made / "inputs/m.cm").write_bytes(f"M\u00fcller {Path.home()}".encode("latin-1"))
+    (made / "inputs/old.py").write_text("of an earlier version")
+    content = load_study(
+        {
+            "name": "x",
+            "scenarios": {"s": "healthy"},
+            "cases": {"a": {}},
+            "metrics": ["run.bytes_lost"],
+        }
+    ).content
+    archive(tmp_path / "x.tar.gz", made, content, (), [Path("inputs/m.cm")])
+    with tarfile.open(tmp_path / "x.tar.gz") as packed:
+        assert "x/inputs/old.py" not in packed.getnames()
+        kept, readme = (packed.extractfile(f"x/{name}") for name in ("inputs/m.cm", "README.md"))
+        assert kept is not None
+        assert kept.read() == (made / "inputs/m.cm").read_bytes()
+        assert readme is not None
+        assert readme.read().decode() == f"in x, ., {Path.home()}-2"
+
+
+def test_a_metric_of_flows_says_that_it_is_of_the_slowest() -> None:
+    assert Shown(metric="flows.ideal_fraction").name == "slowest flow, of ideal split"
+    assert Shown(metric="flows.before_fraction").name == "before faults, of even split"
+    assert Shown(metric="faults.stall_rtt").name == "stall"
+    assert Shown(metric="faults.stall_rtt", title="wait").name == "wait"
+
+
+def test_a_table_says_how_many_of_its_runs_were_not_trusted() -> None:
+    shown = Shown(metric="run.bytes_lost")
+    table = Table(shown, ("a",), (Row("s", "lost", "B", (Cell(None, None, 0, 0, 6),)),), 2)
+    assert table.notes[-1] == "2 of 6 runs not trusted (runs.csv says which)"
+
+
+def test_a_dry_run_checks_a_study_and_executes_nothing(call: Call, files: Path, edit: Edit) -> None:
+    (files.parent / "code/aside.py").write_text("open('executed', 'w')\n")
+    checked = call("study", "idea/study.yaml", "--dry-run")
+    assert checked.status == 0, checked.err
+    assert "sprays: 8 runs, 4 cells with 2 seeds" in checked.out
+    listed = "plain, mine_1, transport.spray: idea/code/mine.py:Mine, idea/code/aside.py"
+    assert f"executes: {listed}" in checked.out
+    assert not Path("executed").exists()
+    assert not Path("results").exists()
+    assert "testbed study idea/study.yaml --dry-run" in call("validate", "idea/study.yaml").err
+    edit("transport.evs: 4", "transport.evs: -4")
+    assert "set.transport.evs" in call("study", "idea/study.yaml", "--dry-run").err
 
 
 def test_code_needs_consent(call: Call, files: Path) -> None:
@@ -213,6 +333,7 @@ WRONG = {
     ),
     "no seeds": ("seeds: [5, 6]", "seeds: 0", "study.yaml:3: seeds: found 0, expected how many"),
     "a seed twice": ("seeds: [5, 6]", "seeds: [1, 1]", "different seeds"),
+    "a metric twice": ("  - faults.stall_rtt\n", "  - flows.run_fraction\n", "a second time"),
     "an unknown case": ("more_than: MRC", "more_than: MCR", "did you mean MRC?"),
     "a case beside itself": ("more_than: MRC", "more_than: mine_1", "another case"),
     "two things at once": ("more_than: MRC", "more_than: MRC, at_least: 1", "one of: at_least"),
@@ -275,6 +396,11 @@ def test_an_archive_needs_paths_that_lead_there_elsewhere(
         ({"at_least": 0.5, "of": "b"}, [1, 1, 1], [2, 2, 2], "supported"),
         ({"at_most": 0.4, "of": "b"}, [1, 1, 1], [2, 2, 2], "refuted"),
         ({"at_most": 0.4, "of": "b"}, [1, 1, 1], [0, 0, 0], "not judged"),
+        ({"at_least": 0.9, "of": "b"}, [2, 2, 2], [1, 2, 9], "undecided"),  # others vary, too
+        ({"at_most": 2, "of": "b"}, [2, 2, 2], [0, 2, 9], "undecided"),
+        ({"at_most": 2, "of": "b"}, [0, 0, 0], [0, 2, 9], "supported"),
+        ({"at_most": 2, "of": "b"}, [2, 2, NEVER], [2, 2, NEVER], "undecided"),
+        ({"at_most": 2, "of": "b"}, [-1, 2, 2], [2, 2, 2], "not judged"),
         ({"less_than": "b"}, [1, 2, 3], [4, 5, 6], "supported"),
         ({"more_than": "b"}, [1, 2, 3], [4, 5, 6], "refuted"),
         ({"more_than": "b"}, [1, 2, 5], [4, 5, 6], "undecided"),
@@ -332,6 +458,24 @@ def test_twelve_cases_stay_apart_in_colour_and_in_print() -> None:
         assert distance > 0.15, (one, other)
 
 
+def test_a_legend_has_every_case_as_it_is_written() -> None:
+    names = ["_first", r"$\frac a$", "cost: $"]
+    content = load_study(
+        {
+            "name": "x",
+            "scenarios": {"s": "healthy"},
+            "cases": {name: {} for name in names},
+            "metrics": ["run.bytes_lost"],
+        }
+    ).content
+    with style.style(plain=True):
+        figure = style.new_figure(1.0)
+        _legend(figure, content, over_time=True)
+        figure.savefig(io.BytesIO())
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == names
+
+
 def test_tables_escape_what_latex_and_markdown_read() -> None:
     table = Table(
         load_study(
@@ -342,16 +486,16 @@ def test_tables_escape_what_latex_and_markdown_read() -> None:
                 "metrics": ["flows.run_fraction"],
             }
         ).content.metrics[0],
-        ("[5] a_b|c*",),
+        ("[5] a_b|c*$",),
         (Row("50% & more", "share", "%", (Cell(None, None, 0, 0, 1),)),),
     )
     assert in_latex(r"\~^{}#$") == (r"\textbackslash{}\textasciitilde{}\textasciicircum{}\{\}\#\$")
     latex = as_latex(table, "100%")
-    assert r"{[}5{]} a\_b\textbar{}c{*} & --" in latex
+    assert r"{[}5{]} a\_b\textbar{}c{*}\$ & --" in latex
     assert r"\caption{100\%}" in latex
     heading, _, row = as_markdown(table).splitlines()
     assert heading == "|  | 50% & more |"
-    assert row == rf"| \[5\] a\_b\|c\* | {DASH} |"
+    assert row == rf"| \[5\] a\_b\|c\*\$ | {DASH} |"
 
 
 def test_the_example_is_the_one_of_the_document_and_can_be_made() -> None:
@@ -386,6 +530,11 @@ def test_a_study_from_python_grows_and_uses_what_is_there(tmp_path: Path) -> Non
     assert more.directory == made.directory
     assert more.frame["case"].to_list() == ["two", "few"]
     assert more.cells["s", "few"].runs == made.cells["s", "few"].runs  # none was made again
-    changed = {"few": {"transport.evs": 3}}
-    other = testbed.study(content | {"cases": changed}, results=tmp_path / "results")
+    changed = {"cases": {"few": {"transport.evs": 3}}, "metrics": ["run.bytes_lost"]}
+    other = testbed.study(content | changed, results=tmp_path / "results")
+    assert {file.stem for file in (made.directory / "figures").iterdir()} == {
+        "run-bytes_lost",
+        "goodput-s",
+    }
+    assert not (made.directory / "tables/flows-run_fraction.md").exists()
     assert other.cells["s", "few"].runs != made.cells["s", "few"].runs  # it is another run now

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from testbed.model.errors import (
     InputError,
@@ -101,7 +101,13 @@ def _parameter_problems(
     document: Document, path: str, code: OwnCode, key: str, given: Mapping[str, Any]
 ) -> Iterator[Problem]:
     """What is wrong with the values of a class's parameters."""
-    known = parameters_of(code.source, code.name, len(GIVEN[key]))
+    try:
+        known = parameters_of(code.source, code.name, len(GIVEN[key]))
+    except RecursionError:
+        found = f"parameters of {code.name} nested too deeply"
+        raise InputError.of(
+            code.file, found, _PYTHON, "name what they have in a constant"
+        ) from None
     for name, value in given.items():
         where, parameter = f"{path}.{name}", known.get(name)
         if parameter is None:
@@ -124,6 +130,9 @@ def _parameter_problems(
 
 
 _PYTHON = "a file that is valid Python"
+
+_MOST: Final = 1 << 20
+"""Most characters of a file, which is kept in the record of each run. Ours."""
 
 
 def _read(document: Document, path: str, name: str, wanted: str) -> OwnCode:
@@ -156,7 +165,12 @@ def _parsed(file: Path) -> tuple[str, ast.Module]:
     """
     shown = str(file)
     try:
-        source = file.read_text(encoding="utf-8")
+        if not file.is_file() and not file.is_dir():
+            raise InputError.of(shown, "a pipe or a device", "a file of its own")
+        with file.open(encoding="utf-8") as stream:
+            source = stream.read(_MOST + 1)
+        if len(source) > _MOST:
+            raise InputError.of(shown, "a larger file", f"a file of {_MOST >> 20} MiB at most")
         return source, ast.parse(source, shown)
     except SyntaxError as error:
         place = f"{shown}:{error.lineno}"

@@ -148,51 +148,53 @@ class FlowSummary(MetricGroup):
     """The same over what an even split allowed."""
 
     goodput_before_bps: Annotated[
-        float | None, Metric(RATE, title="before faults", views=View.REPORT)
+        float | None, Metric(RATE, title="before faults", views=View.REPORT, combine=least)
     ] = None
     """Newly placed payload per second, over the steady window. Null: a fault began at the start."""
 
     ideal_before_fraction: Annotated[
-        float | None, Metric(SHARE, title="before faults, of ideal split", views=View.REPORT)
+        float | None,
+        Metric(SHARE, title="before faults, of ideal split", combine=least, views=View.REPORT),
     ] = None
     """`goodput_before_bps` over what the ideal split allowed in the steady window."""
 
     before_fraction: Annotated[
-        float | None, Metric(SHARE, title="before faults, of even split", views=View.REPORT)
+        float | None,
+        Metric(SHARE, title="before faults, of even split", views=View.REPORT, combine=least),
     ] = None
     """`goodput_before_bps` over what an even split allowed in the steady window."""
 
     goodput_healed_bps: Annotated[
-        float | None, Metric(RATE, title="after healing", views=View.REPORT)
+        float | None, Metric(RATE, title="after healing", views=View.REPORT, combine=least)
     ] = None
     """Newly placed payload per second, from 10 base RTTs after the last healing to the end of the
     run. Null: a fault did not heal, or the run ended before."""
 
-    ideal_healed_fraction: Annotated[float | None, Metric(SHARE)] = None
+    ideal_healed_fraction: Annotated[float | None, Metric(SHARE, combine=least)] = None
     """`goodput_healed_bps` over what the ideal split allowed in that time."""
 
-    healed_fraction: Annotated[float | None, Metric(SHARE)] = None
+    healed_fraction: Annotated[float | None, Metric(SHARE, combine=least)] = None
     """`goodput_healed_bps` over what an even split allowed in that time."""
 
-    ports_bps: Annotated[float, Metric(RATE)]
+    ports_bps: Annotated[float, Metric(RATE, combine=least)]
     """Its max-min fair share of the hosts' ports alone: what a transport that uses all paths can
     reach if the links between switches are no limit."""
 
-    ports_fraction: Annotated[float, Metric(SHARE, title="of the ports' share")]
+    ports_fraction: Annotated[float, Metric(SHARE, title="of the ports' share", combine=least)]
     """`goodput_run_bps` / `ports_bps`."""
 
-    undamaged_bps: Annotated[float, Metric(RATE)]
+    undamaged_bps: Annotated[float, Metric(RATE, combine=least)]
     """Payload rate that the ideal split allows before any fault, beside the most flows that there
     are at once."""
 
-    ideal_run_bps: Annotated[float, Metric(RATE)]
+    ideal_run_bps: Annotated[float, Metric(RATE, combine=least)]
     """Payload rate that the fabric allows, the mean over the whole run: the max-min fair share of
     all links in service at each moment with the ideal split, the one over all paths that gives the
     smallest flow the most; less the control packets of the sending host, times the payload's share
     of a full packet (MRC 4096 / 4238, RoCE 4096 / 4214, TCP 4112 / 4238). Flows that had nothing to
     send in the whole run take no share."""
 
-    attainable_run_bps: Annotated[float, Metric(RATE)]
+    attainable_run_bps: Annotated[float, Metric(RATE, combine=least)]
     """The same with an even split, at which MRC aims: planes carry equal shares, the active EVs of
     a plane do so, too, and what is lost is sent again on the next EV. A transport with one path
     uses that path."""
@@ -201,7 +203,7 @@ class FlowSummary(MetricGroup):
     """What the fabric no longer offered the flow: the integral of (undamaged - ideal) / undamaged
     over the whole run."""
 
-    capacity_lost_bytes: Annotated[int, Metric(BYTES)] = 0
+    capacity_lost_bytes: Annotated[int, Metric(BYTES, combine=total)] = 0
     """The same in bytes of payload."""
 
     deficit: Annotated[
@@ -210,7 +212,7 @@ class FlowSummary(MetricGroup):
     """What the transport did not use of what was left: the integral of (ideal - goodput) /
     undamaged over the whole run. Negative: it took more than its share."""
 
-    deficit_bytes: Annotated[int, Metric(BYTES)] = 0
+    deficit_bytes: Annotated[int, Metric(BYTES, combine=total)] = 0
     """The same in bytes of payload."""
 
     in_order_delay_p99: Annotated[
@@ -250,11 +252,11 @@ class FlowSummary(MetricGroup):
     packets_spurious: Annotated[int, Metric(title="spurious", views=View.REPORT, combine=total)]
     """Transmissions declared lost that had arrived."""
 
-    packets_lost_elsewhere: Annotated[int, Metric()]
+    packets_lost_elsewhere: Annotated[int, Metric(combine=total)]
     """Transmissions lost that no fault explains: not sent on a path through a faulty link between
     one base RTT before the fault and its healing."""
 
-    packets_reordered: Annotated[int, Metric()]
+    packets_reordered: Annotated[int, Metric(combine=total)]
     """First transmissions that arrived after a later one of the same EV. A path keeps the order, so
     the machine reordered them."""
 

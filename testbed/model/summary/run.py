@@ -15,7 +15,7 @@ from testbed.model.errors import ExitStatus, few
 from testbed.model.run_files.run import ProgramRecord
 from testbed.model.summary.faults import FaultSummary
 from testbed.model.summary.flows import MORE_THAN_SHARE, FlowSummary, Latency, NodeSummary
-from testbed.model.summary.metric import Comparison, Metric, MetricGroup, View, least
+from testbed.model.summary.metric import Comparison, Metric, MetricGroup, View, least, total
 from testbed.model.summary.spread import Spread
 from testbed.model.summary.unit import (
     BYTES,
@@ -162,19 +162,22 @@ class OperationSummary(MetricGroup):
     """Size of a host's buffer as it is sent: the size asked for, rounded up to equal messages. For
     transfers, the median size of all."""
 
-    planned: Annotated[int | None, Metric(views=View.USUAL, compared=Comparison())] = None
+    planned: Annotated[
+        int | None, Metric(views=View.USUAL, combine=total, compared=Comparison())
+    ] = None
     """Operations in the file: transfers of a connection matrix, sends, receipts and computations of
     a GOAL schedule. Null for collectives and training, which repeat until the run ends."""
 
-    begun: Annotated[int, Metric(views=View.USUAL, compared=Comparison())]
+    begun: Annotated[int, Metric(views=View.USUAL, combine=total, compared=Comparison())]
     """Operations that a host has begun; transfers of which something was posted."""
 
     count: Annotated[
-        int, Metric(title="finished", views=View.USUAL, compared=Comparison("finished"))
+        int,
+        Metric(title="finished", views=View.USUAL, combine=total, compared=Comparison("finished")),
     ]
     """Finished operations: all of their hosts are done."""
 
-    unfinished: Annotated[int, Metric(compared=Comparison())]
+    unfinished: Annotated[int, Metric(combine=total, compared=Comparison())]
     """Operations that should have finished: planned transfers that did not; collectives and steps
     that had already taken longer than any finished one when the run ended. Others that it cut off
     are left out."""
@@ -190,7 +193,7 @@ class OperationSummary(MetricGroup):
     ]
     """Longest completion time."""
 
-    algbw_bps: Annotated[float, Metric(RATE)]
+    algbw_bps: Annotated[float, Metric(RATE, combine=least)]
     """`bytes` * 8 / completion time, the median."""
 
     busbw_bps: Annotated[

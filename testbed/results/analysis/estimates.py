@@ -4,7 +4,7 @@ Where there are too few samples for a confidence interval, their range takes its
 called a range. A sample may be NEVER, which is worse than any number.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil, comb, isclose, isinf
 
@@ -72,7 +72,22 @@ def difference(samples: Sequence[float], baseline: Sequence[float]) -> Estimate:
     It is the median of the differences of all pairs, with the interval that belongs to the rank
     test (Hodges and Lehmann 1963). Two samples that are both NEVER do not differ.
     """
-    pairs = [_minus(sample, other) for sample in samples for other in baseline]
+    return _of_pairs(_minus, samples, baseline)
+
+
+def ratio(samples: Sequence[float], baseline: Sequence[float]) -> Estimate:
+    """The ratio of two independent groups of samples, none of which is negative.
+
+    As `difference`, of the quotients of all pairs: both groups vary, and both count. Something over
+    0 is NEVER; two samples that are both 0, or both NEVER, have the ratio 1.
+    """
+    return _of_pairs(_over, samples, baseline)
+
+
+def _of_pairs(
+    of: Callable[[float, float], float], samples: Sequence[float], baseline: Sequence[float]
+) -> Estimate:
+    pairs = [of(sample, other) for sample in samples for other in baseline]
     count = min(len(samples), len(baseline))
     return _estimate(pairs, count, _orders(len(samples), len(baseline)))
 
@@ -122,6 +137,13 @@ def _median(ordered: Sequence[float]) -> float:
 def _minus(sample: float, other: float) -> float:
     """A difference; of equal numbers that were rounded differently, and of two NEVER, 0."""
     return 0.0 if isclose(sample, other, rel_tol=_ROUNDED) else sample - other
+
+
+def _over(sample: float, other: float) -> float:
+    """A quotient; of equal numbers, also of two zeros and of two NEVER, 1."""
+    if isclose(sample, other, rel_tol=_ROUNDED):
+        return 1.0
+    return sample / other if other else NEVER
 
 
 def _orders(first: int, second: int) -> list[int]:

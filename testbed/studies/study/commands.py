@@ -1,5 +1,6 @@
 """`testbed study`: scenarios times cases times seeds, published as tables and figures."""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +20,7 @@ from testbed.cli.summary import print_status
 from testbed.model.errors import ExitStatus, InputError
 
 if TYPE_CHECKING:
+    from testbed.studies.study.file import LoadedStudy
     from testbed.studies.study.study import Study
 
 
@@ -50,6 +52,9 @@ def study(
     allow_code: Annotated[
         bool, typer.Option("--allow-code", help="Execute the classes or commands that it names.")
     ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only check it, and list what it executes.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Compare cases in scenarios: tables, figures, hypotheses.
@@ -69,6 +74,9 @@ def study(
     if archive is not None and not archive.parent.is_dir():
         raise InputError.of("--archive", str(archive), "a file in a directory that exists")
     loaded = load_study(file)
+    if dry_run:
+        _check(loaded)
+        return
     with ending_in_words():
         made = make_study(
             loaded,
@@ -85,14 +93,28 @@ def study(
         )
     status = made.exit_status
     if as_json:
-        text = (made.directory / "study.json").read_text(encoding="utf-8")
-        print_json({"directory": str(made.directory), "exit_status": int(status), "study": text})
+        content = json.loads((made.directory / "study.json").read_text(encoding="utf-8"))
+        print_json({"directory": str(made.directory), "exit_status": int(status), "study": content})
         raise typer.Exit(status)
     _show(made)
     if archive is not None:
         stdout().print(f"archive: {archive}")
     print_status(status, _MEANINGS.get(status, "a run could not be made"))
     raise typer.Exit(status)
+
+
+def _check(loaded: "LoadedStudy") -> None:
+    """Check each scenario with each case; print how many runs there are, and what they execute."""
+    from testbed.model.files.scenarios import nominal
+
+    plan, scenarios = loaded.plan(nominal, here=False)
+    seeds = len(plan.cases[0].seeds)
+    stdout().print(
+        f"{plan.name}: {len(plan.runs)} runs, {len(plan.cases)} cells with {seeds} seeds"
+    )
+    for case in plan.cases:
+        for key, code in scenarios[case.number].executes.items():
+            stdout().print(f"  executes: {case.name}, {key}: {code}")
 
 
 _MEANINGS = {

@@ -11,6 +11,7 @@ from typing import Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from testbed.results.comparison import Group
 from testbed.results.report.figures import style
@@ -62,7 +63,7 @@ def draw(
     content: StudyFile, cells: Cells, tables: tuple[Table, ...], directory: Path
 ) -> Iterator[Picture]:
     """Draw all figures of a study into a directory."""
-    with style.style(), mpl.rc_context(_SMALL):  # type: ignore[arg-type]  # keys are checked when it runs
+    with style.style(plain=True), mpl.rc_context(_SMALL):  # type: ignore[arg-type]  # keys are checked when it runs
         for table in tables:
             figure = _of_metric(content, table)
             groups = [*cells.values()]
@@ -77,7 +78,7 @@ def draw(
             draw_goodput(axes, groups)
             axes.set_ylabel("goodput of all flows\n(% of undamaged)")
             axes.spines["top"].set_visible(False)
-            _legend(figure, content)
+            _legend(figure, content, over_time=True)
             stem = f"goodput-{folder(scenario, '').removesuffix('--')}"
             _save(figure, groups, directory, stem)
             yield Picture(stem, f"{scenario}: goodput over time", goodput_caption(groups))
@@ -107,21 +108,24 @@ def _of_metric(content: StudyFile, table: Table) -> Figure:
         axes.tick_params(axis="y", length=0)
         for i in range(1, rows):
             axes.axhline(i - 0.5, color=style.LIGHT, linewidth=0.5, zorder=0)
-        for i, case in enumerate(table.cases):
-            colour, _, mark = look(i)
-            axes.plot([], [], f"{mark}-", color=colour, markersize=4, label=case)
-        _legend(figure, content)
+        _legend(figure, content, over_time=False)
     axes.set_ylim(rows - 0.5, -0.5)
     return figure
 
 
-def _legend(figure: Figure, content: StudyFile) -> None:
-    """A legend of the cases below, which makes the figure higher."""
+def _legend(figure: Figure, content: StudyFile, *, over_time: bool) -> None:
+    """A legend of the cases below, which makes the figure higher.
+
+    It is not of the axes' labels, of which Matplotlib leaves out those that begin with _.
+    """
     widest = max(map(len, content.cases)) * _CHARACTER_MM + _HANDLE_MM
     columns = max(1, min(len(content.cases), int(content.width_mm / widest)))
     lines = -(-len(content.cases) // columns)
     figure.set_figheight(figure.get_figheight() + _LINE_IN * (lines + 0.6))
-    handles, _ = figure.axes[0].get_legend_handles_labels()
+    handles = list[Line2D]()
+    for colour, line, mark in map(look, range(len(content.cases))):
+        drawn: Any = {"linestyle": line if over_time else "-", "marker": mark, "markersize": 3.5}
+        handles.append(Line2D([], [], color=colour, **drawn))
     figure.legend(handles, content.cases, loc="outside lower center", ncols=columns)
 
 

@@ -27,6 +27,7 @@ from testbed.runs.job import Form
 from testbed.runs.making import require_makeable
 from testbed.runs.scenarios import plain
 from testbed.runs.series import SeriesPlan, plan_series
+from testbed.studies.study.inputs import NAMES_FILES, OF_PROGRAMS, OF_WORKLOADS
 
 MOST_CASES = 12
 """So many a figure tells apart, in colour and in print."""
@@ -59,15 +60,17 @@ class Shown(Part):
 
     @property
     def name(self) -> str:
-        """What it is called, without its unit."""
-        return self.title or self.quantity.metric.title
+        """What it is called, without its unit: as in comparisons, which say of what it is."""
+        metric = self.quantity.metric
+        compared = metric.compared.name if metric.compared is not None else ""
+        return self.title or compared or metric.title
 
 
 class Hypothesis(Part):
     """What is expected of the median of a metric over the seeds.
 
     It has bounds, as in `expect:` of a scenario, or is compared with another case. With `of` the
-    bounds are those of its ratio to the median of another case.
+    bounds are those of its ratio to another case.
     """
 
     claim: str = ""
@@ -248,11 +251,18 @@ class LoadedStudy:
 
     def _from_here(self, value: Any, key: str) -> Any:
         """A value whose paths, which are relative to the study's file, lead there from here."""
+        last = key.rpartition(".")[2]
+        if last in OF_PROGRAMS:
+            return value
         if isinstance(value, dict):
             return {inner: self._from_here(part, inner) for inner, part in value.items()}
+        if isinstance(value, list):
+            return [self._from_here(part, key) for part in value]
         if not isinstance(value, str):
             return value
-        is_topology = key.rpartition(".")[2] in {"topology", "base"} and is_path(value)
+        if last in {*OF_WORKLOADS, "directory"}:  # which a scenario finds relative to itself
+            return str((self.document.directory / value).absolute())
+        is_topology = last in NAMES_FILES and is_path(value)
         leads_there = is_topology or REFERENCE.fullmatch(value)
         return str(self.document.directory / value) if leads_there else value
 
@@ -316,6 +326,8 @@ def _problems(content: StudyFile) -> Iterator[Problem]:
     for i, shown in enumerate(content.metrics):
         where = f"metrics[{i}]"
         yield from _metric_problems(shown.metric, where)
+        if shown.metric in (other.metric for other in content.metrics[:i]):
+            yield Problem(where, f"{shown.metric} a second time", "each metric once")
     for i, hypothesis in enumerate(content.expect):
         where = f"expect[{i}]"
         yield from _metric_problems(hypothesis.metric, f"{where}.metric")

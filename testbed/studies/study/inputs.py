@@ -1,9 +1,9 @@
 """The files that a study is made of, kept beside its results, so that it can be made again."""
 
+import glob
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,15 @@ from testbed.results.whole_file import write_file
 FOLDER = "inputs"
 """The directory of the copies, below the study's."""
 
-_NAMES_FILES = {"topology", "base", "scenario"}
-_TRAFFIC = {"matrix", "file", "groups"}
+NAMES_FILES = {"topology", "base", "scenario"}
+"""Keys whose value is the path of a file, or a name."""
+
+OF_WORKLOADS = {"matrix", "file", "groups"}
+"""Keys of workloads whose value is the path of a file, or what those of traces begin with."""
+
+OF_PROGRAMS = {"command", "check", "env"}
+"""Keys whose words are those of programs, which know what they mean."""
+
 _YAML = {".yaml", ".yml"}
 
 
@@ -53,18 +60,30 @@ def inputs_of(file: Path, *, portable: bool) -> Inputs:
     Raises:
         InputError: a path is absolute, though it is to be portable.
     """
-    files = list(dict.fromkeys(_files(Path(os.path.abspath(file)), portable=portable)))  # noqa: PTH100 - links stay
+    files = _files(Path(os.path.abspath(file)), portable=portable)  # noqa: PTH100 - links stay
     root = Path(os.path.commonpath([each.parent for each in files]))
     places = {Path(FOLDER, each.relative_to(root)): each.read_bytes() for each in files}
     return Inputs(next(iter(places)), places)
 
 
-def _files(file: Path, *, portable: bool) -> Iterator[Path]:
+def _files(first: Path, *, portable: bool) -> list[Path]:
     """A file, then those that it names, and those that they name."""
+    files = {first: None}
+    waiting = [first]
+    while waiting:
+        for path in _named_by(waiting.pop(), portable=portable):
+            if path not in files:
+                files[path] = None
+                waiting.append(path)
+    return [*files]
+
+
+def _named_by(file: Path, *, portable: bool) -> Iterator[Path]:
+    """The files that a file names."""
+    if file.suffix == ".py":
+        yield from files_of(file)
     if file.suffix not in _YAML:
-        yield from files_of(file) if file.suffix == ".py" else [file]
         return
-    yield file
     for named in _named(read_document(file).data, ""):
         if Path(named).is_absolute():
             if portable:
@@ -72,10 +91,10 @@ def _files(file: Path, *, portable: bool) -> Iterator[Path]:
                 raise InputError.of(str(file), named, expected)
             continue
         path = Path(os.path.normpath(file.parent / named))
-        if path.is_file() and path != file:
-            yield from _files(path, portable=portable)
-        if path != file:
-            yield from sorted(path.parent.glob(f"{escape(path.name)}.*.et"))  # Chakra's traces
+        if path.is_file():
+            yield path
+        else:
+            yield from sorted(path.parent.glob(f"{glob.escape(path.name)}.[0-9]*.et"))
 
 
 def _named(value: Any, key: str) -> Iterator[str]:
@@ -83,11 +102,15 @@ def _named(value: Any, key: str) -> Iterator[str]:
     if isinstance(value, dict):
         for inner, part in value.items():
             last = inner.rpartition(".")[2]
+            if last in OF_PROGRAMS:
+                continue
             yield from _named(part, "scenario" if key == "scenarios" else last)
     elif isinstance(value, list):
         for part in value:
             yield from _named(part, key)
     elif isinstance(value, str) and (code := REFERENCE.fullmatch(value)) is not None:
         yield code[1]
-    elif isinstance(value, str) and (key in _TRAFFIC or (key in _NAMES_FILES and is_path(value))):
+    elif isinstance(value, str) and (
+        key in OF_WORKLOADS or (key in NAMES_FILES and is_path(value))
+    ):
         yield value

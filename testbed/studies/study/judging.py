@@ -8,7 +8,13 @@ from xml.etree import ElementTree as ET
 
 from testbed.model.summary.scopes import number_of
 from testbed.model.summary.unit import NEVER
-from testbed.results.analysis.estimates import Estimate, difference, estimate, interval_meaning
+from testbed.results.analysis.estimates import (
+    Estimate,
+    difference,
+    estimate,
+    interval_meaning,
+    ratio,
+)
 from testbed.results.comparison import Group
 from testbed.results.report.comparison_report import format_estimate
 from testbed.results.report.junit import counted
@@ -55,20 +61,23 @@ def _judged(hypothesis: Hypothesis, scenario: str, cells: Cells) -> Judgement:
     samples, *others = [_samples(group, hypothesis.metric) for group in groups]
     if hypothesis.of is not None:
         usual = median(others[0])
+        why = f"the median of {hypothesis.of} is {'never' if usual else '0'}"
+        if min(*samples, *others[0]) < 0:
+            why, usual = "negative values have no ratio", 0
         if usual in {0, NEVER}:
-            why = f"the median of {hypothesis.of} is {'never' if usual else '0'}"
             return Judgement(str(hypothesis), scenario, "not judged", why)
-        samples = [sample / usual for sample in samples]
-    if others and hypothesis.of is None:
+        found = ratio(samples, others[0])
+        answer: Answer = _within(hypothesis, found)
+    elif others:
         found = difference(samples, others[0])
         sign = 1 if hypothesis.more_than else -1
         ends = sorted((sign * found.low, sign * found.high))
-        answer: Answer = "supported" if ends[0] > 0 else "refuted" if ends[1] <= 0 else "undecided"
+        answer = "supported" if ends[0] > 0 else "refuted" if ends[1] <= 0 else "undecided"
     else:
         found = estimate(samples)
         answer = _within(hypothesis, found)
-    what = "difference " if others and hypothesis.of is None else ""
-    what = f"{what}{format_estimate(found, signed=bool(what))}"
+    what = "" if not others else "difference " if hypothesis.of is None else "ratio "
+    what += format_estimate(found, signed=what == "difference ")
     meaning = interval_meaning([found.count]) or "one run"
     return Judgement(str(hypothesis), scenario, answer, f"{what}, {meaning}")
 

@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import os
+import re
 import shlex
 import tarfile
 from collections.abc import Iterable, Iterator, Sequence, Sized
@@ -18,12 +19,11 @@ from testbed.model.run_files.layout import JUNIT, MANIFEST, SUMMARY
 from testbed.results.report.comparison_report import as_data
 from testbed.results.run_directory import RunDirectory
 from testbed.results.whole_file import whole_file, writing
-from testbed.runs.series import INDEX
 from testbed.runs.store import machine_of
 from testbed.studies.study.file import StudyFile
-from testbed.studies.study.inputs import FOLDER
 from testbed.studies.study.judging import Cells, Judgement
 from testbed.studies.study.tables import (
+    RUNS,
     Table,
     as_csv,
     as_latex,
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 README, RESULTS, LATEX = "README.md", "study.json", "study.tex"
 TABLES, FIGURES = "tables", "figures"
+_SUFFIXES = {".md", ".tex", ".csv", ".svg", ".pdf", ".png"}
 
 
 def provenance(content: StudyFile, cells: Cells, command: str) -> str:
@@ -55,7 +56,7 @@ def provenance(content: StudyFile, cells: Cells, command: str) -> str:
     machines = {machine_of(run) for group in cells.values() for run in group.runs} - {""}
     where = f"; on {'; on '.join(sorted(machines))}" if machines else ""
     return (
-        f"{made} {content.form} runs{also}: {size}, {written}{where}. "
+        f"{made} {content.form} run{'' if made == 1 else 's'}{also}: {size}, {written}{where}. "
         f"mrc-testbed {describe_version()}: {command}"
     )
 
@@ -71,6 +72,8 @@ def publish(
     judgements: tuple[Judgement, ...],
     directory: Path,
     copy: Path | None,
+    *,
+    executes: bool,
 ) -> None:
     """Write tables, figures, LaTeX, `study.json` and README into the study's directory.
 
@@ -81,17 +84,24 @@ def publish(
         judgements: what became of its hypotheses.
         directory: its own.
         copy: the copy of its file, relative to the directory; None: it has none.
+        executes: whether its scenarios execute code that they name.
     """
     from testbed.studies.study.figures import draw  # noqa: PLC0415 - loads Matplotlib, Polars
 
-    command = f"testbed study {shlex.quote(copy.name)}" if copy else "testbed.study of a mapping"
+    allowing = " --allow-code" if executes else ""
+    command = "testbed.study of a mapping"
+    if copy is not None:
+        command = f"testbed study {shlex.quote(copy.name)}{allowing}"
     source = provenance(content, cells, command)
     place = RunDirectory(directory)
     for folder in (TABLES, FIGURES):
         (directory / folder).mkdir(exist_ok=True)
+        for path in (directory / folder).iterdir():  # of metrics that the study had before
+            if path.suffix in _SUFFIXES:
+                path.unlink()
     pictures = [*draw(content, cells, tables, directory / FIGURES)]
     place.write(f"{TABLES}/estimates.csv", as_csv(tables))
-    place.write(f"{TABLES}/runs.csv", runs_as_csv(content, cells))
+    place.write(f"{TABLES}/{RUNS}", runs_as_csv(content, cells))
     for table in tables:
         place.write(f"{TABLES}/{table.stem}.md", as_markdown(table))
         caption = f"{table.heading}. {'; '.join(table.notes)}. {source}"
@@ -115,6 +125,7 @@ def publish(
         hypotheses=judgements_as_markdown(judgements).rstrip(),
         source=source,
         copy=None if copy is None else shlex.quote(str(copy)),
+        allowing=allowing,
         version=describe_version(),
     )
     place.write(README, readme)
@@ -153,7 +164,9 @@ def _readme(**values: Any) -> str:
 # The archive.
 
 
-def archive(file: Path, directory: Path, content: StudyFile, runs: Iterable[Path]) -> None:
+def archive(
+    file: Path, directory: Path, content: StudyFile, runs: Iterable[Path], inputs: Iterable[Path]
+) -> None:
     """Write an archive for an artifact evaluation: all but the records of the runs.
 
     It names neither this machine nor its directories and users, nor values of environment
@@ -164,6 +177,7 @@ def archive(file: Path, directory: Path, content: StudyFile, runs: Iterable[Path
         directory: the study's.
         content: the study.
         runs: the directories of its runs.
+        inputs: the copies of its files, relative to its directory.
 
     Raises:
         InputError: it cannot be written.
@@ -177,9 +191,10 @@ def archive(file: Path, directory: Path, content: StudyFile, runs: Iterable[Path
             fileobj=packed, mode="w", format=tarfile.PAX_FORMAT, encoding="utf-8"
         ) as whole,
     ):
-        for path in _archived(directory, runs):
+        kept = {directory / place for place in inputs}
+        for path in [*_archived(directory, runs), *sorted(kept)]:
             data = path.read_bytes()
-            if path.suffix not in {".pdf", ".png"}:
+            if path not in kept and path.suffix not in {".pdf", ".png"}:
                 data = _anonymous(path, data.decode()).encode()
             member = tarfile.TarInfo(f"{content.name}/{path.relative_to(directory)}")
             member.size, member.mode = len(data), 0o644
@@ -187,9 +202,9 @@ def archive(file: Path, directory: Path, content: StudyFile, runs: Iterable[Path
 
 
 def _archived(directory: Path, runs: Iterable[Path]) -> Iterator[Path]:
-    for name in (README, RESULTS, LATEX, INDEX, JUNIT):
+    for name in (README, RESULTS, LATEX, JUNIT):  # no index: without records it is no series
         yield directory / name
-    for folder in (FOLDER, TABLES, FIGURES):
+    for folder in (TABLES, FIGURES):
         yield from sorted(path for path in (directory / folder).rglob("*") if path.is_file())
     for run in sorted(runs):
         yield from (run / MANIFEST, run / SUMMARY)
@@ -203,7 +218,7 @@ def _anonymous(path: Path, text: str) -> str:
         text = json.dumps(_without_values(manifest), indent=1)
     places = {os.path.abspath("."), os.path.realpath("."), str(Path.home())} - {"/"}  # noqa: PTH100
     for place in sorted(places, key=len, reverse=True):
-        text = text.replace(f"{place}/", "").replace(place, ".")
+        text = re.sub(rf"{re.escape(place)}(/|(?![\w-]))", lambda m: "" if m[1] else ".", text)
     return text
 
 

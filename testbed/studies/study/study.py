@@ -132,11 +132,13 @@ def make_study(
         if inputs is not None:
             inputs.write(made.directory)
         copy = None if inputs is None else inputs.study
-        publish(content, cells, tables, judgements, made.directory, copy)
+        executes = any(run.scenario.executes for run in made.runs)
+        publish(content, cells, tables, judgements, made.directory, copy, executes=executes)
         _write_junit(content, made, judgements)
         if archive is not None:
             runs = [run for group in cells.values() for run in group.runs]
-            write_archive(archive, made.directory, content, runs)
+            kept = [] if inputs is None else [*inputs.contents]
+            write_archive(archive, made.directory, content, runs, kept)
     failures = {
         name: ExitStatus.UNTRUSTED if run.status is None else exit_status_of(run.status)
         for name, run in made.series.called

@@ -15,6 +15,9 @@ from testbed.results.report.comparison_report import format_estimate
 from testbed.studies.study.file import Shown, StudyFile
 from testbed.studies.study.judging import Cells, Judgement
 
+RUNS = "runs.csv"
+"""The table of single runs, with their verdicts."""
+
 
 @dataclass(frozen=True, slots=True)
 class Table:
@@ -24,11 +27,13 @@ class Table:
         shown: the metric.
         cases: their names.
         rows: a row for each scenario, whose cells are those of the cases.
+        untrusted: how many of its runs were not trusted.
     """
 
     shown: Shown
     cases: tuple[str, ...]
     rows: tuple[Row, ...]
+    untrusted: int = 0
 
     @property
     def stem(self) -> str:
@@ -52,12 +57,17 @@ class Table:
             notes.append("never: not before the run ended, later than any time")
         if any(cell.measured < cell.runs for cell in cells):
             notes.append("1 of 2: in so many runs it was measured; a dash: in none")
+        if self.untrusted:
+            runs = sum(cell.runs for cell in cells)
+            notes.append(f"{self.untrusted} of {runs} runs not trusted ({RUNS} says which)")
         return tuple(notes)
 
 
 def tables_of(content: StudyFile, cells: Cells) -> tuple[Table, ...]:
     """The tables of all metrics that the study shows."""
     cases = tuple(content.cases)
+    summaries = [summary for group in cells.values() for summary in group.summaries]
+    untrusted = sum(summary.verdict != "trusted" for summary in summaries)
     return tuple(
         Table(
             shown,
@@ -72,6 +82,7 @@ def tables_of(content: StudyFile, cells: Cells) -> tuple[Table, ...]:
                 )
                 for scenario in content.scenarios
             ),
+            untrusted,
         )
         for shown in content.shown
     )
@@ -101,7 +112,7 @@ def _lines(table: Table) -> Iterator[tuple[str, ...]]:
 
 def in_markdown(text: str) -> str:
     """A text as a cell of a Markdown table has it."""
-    return re.sub(r"([\\|<>*_`\[\]])", r"\\\1", " ".join(text.split()))
+    return re.sub(r"([\\|<>*_`\[\]$])", r"\\\1", " ".join(text.split()))
 
 
 def as_markdown(table: Table) -> str:

@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from testbed.model.errors import InputError
 from testbed.model.summary import Summary
 from testbed.results.analysis.delivery import Floats
 from testbed.results.analysis.estimates import bands, interval_meaning
@@ -138,7 +139,7 @@ _MARKS = (
 
 def draw(groups: Sequence[Group], rows: Sequence[Row], directory: Path) -> tuple[Drawing, ...]:
     """Draw all figures into a directory."""
-    with style.style():
+    with style.style(plain=True):
         return tuple(
             drawing
             for first in range(0, len(groups), GROUPS_A_FIGURE)
@@ -261,14 +262,22 @@ def _first_fault_s(summary: Summary) -> float:
 
 
 def _curve(run: Path, summary: Summary) -> tuple[Floats, Floats]:
-    """Times in base RTTs from the first fault, or the start, and percent of the undamaged rate."""
+    """Times in base RTTs from the first fault, or the start, and percent of the undamaged rate.
+
+    Raises:
+        InputError: the run has no records, as in the archive of a study.
+    """
+    file = run / ARRIVALS.file
+    if not file.is_file():
+        expected = "the records of a run, which the archive of a study leaves out"
+        raise InputError.of(str(file), "", expected, "make its runs again, as its README says")
     rtt_s, zero = summary.base_rtt_us / 1e6, _first_fault_s(summary)
     begin = max(-BEFORE_RTTS, -zero / rtt_s) if zero else 0.0
     end = (summary.duration_s - zero) / rtt_s
     healed = max((f.healed_s for f in summary.faults if f.healed_s is not None), default=zero)
     shown = max(AFTER_RTTS, (healed - zero) / rtt_s + HEALED_RTTS)
     edges = np.arange(begin, min(shown, end) if zero else end, BIN_RTTS)
-    with (run / ARRIVALS.file).open("rb") as content:
+    with file.open("rb") as content:
         arrivals = pl.read_parquet(content, columns=["t", "bytes"])
     times = (arrivals["t"].to_numpy() - zero) / rtt_s
     placed, _ = np.histogram(times, edges, weights=arrivals["bytes"].to_numpy())

@@ -79,13 +79,18 @@ class Drawing:
 
 
 @contextmanager
-def style() -> Iterator[None]:
-    """Draw in the project's style within this context, whatever the user's settings are."""
+def style(*, plain: bool = False) -> Iterator[None]:
+    """Draw in the project's style within this context, whatever the user's settings are.
+
+    Args:
+        plain: whether a $ is a sign like others, as in names that a user gives.
+    """
     with mpl.rc_context():
         # Not by `rcdefaults`, which reads the user's style files.
         defaults = {key: value for key, value in mpl.rcParamsDefault.items() if key != "backend"}
         mpl.rcParams.update(defaults)  # type: ignore[arg-type]  # as below
         mpl.rcParams.update(_RC)  # type: ignore[arg-type]  # keys are checked when it runs
+        mpl.rcParams["text.parse_math"] = not plain
         yield
 
 
