@@ -181,7 +181,7 @@ def _draw(runs: Results) -> Figure:
     duration.set_ylabel("time of the step (s)")
     loss.set_xlabel("step")
     loss.set_ylabel("loss")
-    legend_below(figure, 4, progress)
+    legend_below(figure, 2, progress)
     return figure
 
 
