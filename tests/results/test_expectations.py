@@ -45,7 +45,7 @@ def test_every_figure_that_may_be_expected_is_in_the_summary(summary: Summary) -
     assert "flow" not in SCOPES["flows"].quantities
 
 
-@pytest.mark.parametrize("scope", SCOPES.keys() - {"run", "messages", "clustermapper"})
+@pytest.mark.parametrize("scope", sorted(SCOPES.keys() - {"run", "messages", "clustermapper"}))
 def test_of_several_things_the_worst_counts_and_numbers_of_things_are_added(scope: str) -> None:
     for key, quantity in SCOPES[scope].quantities.items():
         if key.endswith(("_fraction", "_bps")):

@@ -129,7 +129,7 @@ export class Actions {
       return response.ok ? answer : null;
     } catch {
       this._report.say(this._over()
-        ? `RUN: found ${this._run}, expected the directory of a run that is under way (testbed run, testbed shell)`
+        ? `RUN: found ${this._run}, expected the directory of a run that is under way (testbed run, device, shell)`
         : "nobody answers: the server of this page has ended", true);
       return null;
     }
