@@ -80,7 +80,6 @@ class Connection:
 
     @property
     def peer_node(self) -> Node:
-        """The host at its other end."""
         return self.plan.peer
 
 
@@ -166,7 +165,6 @@ class Traffic:
     # --- the workload -------------------------------------------------------------------------
 
     def begin(self, now_ns: int) -> None:
-        """Start the workload."""
         self._begun = self._running = True
         self._moves = sorted(
             (

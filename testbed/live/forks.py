@@ -76,8 +76,6 @@ class _Request(BaseModel):
 
 
 class Forks:
-    """Makes the forks of one run."""
-
     def __init__(
         self,
         directory: Path,

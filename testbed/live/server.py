@@ -92,7 +92,6 @@ class Site:
 
 
 def application(site: Site) -> Starlette:
-    """The ASGI application of a server."""
     names = ["style.css", *(f"vendor/{name}" for name in ("uPlot.min.css", "uPlot.iife.min.js"))]
     files = {name: (PAGE / name).read_bytes() for name in (*names, *modules())}
     pages = _Pages(site, files)
@@ -281,7 +280,6 @@ class Server(uvicorn.Server):
 
 
 def server_of(application: Any) -> Server:
-    """A server of an ASGI application."""
     config = uvicorn.Config(
         application,
         http=_impatient(),

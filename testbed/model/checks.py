@@ -128,7 +128,6 @@ def _program_problems(scenario: Scenario) -> Iterator[Problem]:
 
 
 def _keys_of(transport: Mrc) -> dict[str, object]:
-    """The keys of a transport and of its dialect, with their values."""
     keys = {key: value for key, value in transport if key != "dialect"}
     return keys | {f"dialect.{key}": value for key, value in transport.dialect}
 

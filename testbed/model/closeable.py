@@ -16,5 +16,4 @@ class Closeable(ABC):
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the object."""
         self.close()

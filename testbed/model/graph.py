@@ -218,7 +218,6 @@ class Graph:
         return bool(self._announced[number]) or self._columns[5][number] != UNMATCHED
 
     def of_host(self, host: str) -> list[int]:
-        """The operations of a host, in order."""
         return self._by_host.get(self._number.get(host, ANY), [])
 
     @cached_property
@@ -386,7 +385,6 @@ class _Walk:
         return self._done
 
     def _begin(self, number: int) -> Iterator[Event]:
-        """What happens when an operation begins."""
         kind, host, peer = self._kinds[number], self._hosts[number], self._peers[number]
         tag = self._tags[number]
         yield number, BEGUN

@@ -167,7 +167,6 @@ class Depth:
         return round(self.number * bdp_bytes) if self.in_bdp else int(self.number)
 
     def __str__(self) -> str:
-        """The depth with its unit, unrounded."""
         if self.in_bdp:
             return f"{self.number.normalize():f} BDP"
         return _exactly(int(self.number), _SIZES)

@@ -233,7 +233,6 @@ class InStep(Part):
 
     @property
     def operation(self) -> str:
-        """The name of the collective."""
         return self.kind
 
     def direction_count(self, topology: Topology) -> int:

@@ -335,15 +335,12 @@ class QueuePair:
 
     @property
     def refused_busy(self) -> int:
-        """The packets that the responder has refused because it was busy."""
         return self._responder.refused_busy
 
     def ev_states(self) -> dict[int, EvState]:
-        """Return the state of every EV."""
         return self._engine.states()
 
     def active_evs(self) -> frozenset[int]:
-        """Return the EVs of the active set."""
         return self._engine.active()
 
     def reverse_evs(self) -> dict[int, int]:

@@ -533,7 +533,6 @@ class Context:
 
     @property
     def disabled_planes(self) -> frozenset[int]:
-        """The planes whose own port is disabled."""
         return frozenset(self._disabled)
 
     def set_port_disabled(self, plane: int, *, disabled: bool, now_ns: int) -> None:

@@ -84,7 +84,6 @@ class Table:
         return struct.Struct("<" + "".join(kind.code for kind in self.columns.values()))
 
     def frame_schema(self) -> dict[str, "pl.DataType"]:
-        """The columns' types in Polars."""
         import polars as pl  # noqa: PLC0415 - endpoints record without loading it
 
         return {name: getattr(pl, kind.polars_type)() for name, kind in self.columns.items()}
@@ -256,7 +255,6 @@ class Recorder(Closeable):
     """
 
     def __init__(self, path: Path, table: Table, *, stays_open: bool = True) -> None:
-        """Create the raw file."""
         self.table = table
         self._path = path
         self._file = path.open("xb", buffering=0)
@@ -321,7 +319,6 @@ class Recorder(Closeable):
             self._file.close()
 
     def close(self) -> None:
-        """Flush and close."""
         if self._file.closed and self._stays_open:
             return
         self.flush()

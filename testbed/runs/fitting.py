@@ -98,7 +98,6 @@ class Machines:
         return max(capacity.fitting_dilation(scenario) for capacity in self.capacities)
 
     def carry(self, scenarios: "Iterable[Scenario]") -> bool:
-        """Whether all of them carry all of these."""
         from testbed.emulation.experiment.capacity import is_too_much
 
         return not any(is_too_much(s, machine) for s in scenarios for machine in self.capacities)

@@ -54,7 +54,6 @@ Simulating and drawing make many objects and few cycles."""
 
 
 def to_stderr(text: str) -> None:
-    """Print a warning."""
     sys.stderr.write(f"warning: {text}\n")
 
 
@@ -293,14 +292,12 @@ class Stopped(KeyboardInterrupt):
     """
 
     def __init__(self, number: int) -> None:
-        """Take the number of the signal."""
         super().__init__(number)
         self.number = number
         self.kept = ""
 
     @property
     def name(self) -> str:
-        """The signal's."""
         return signal.Signals(self.number).name
 
 

@@ -112,7 +112,6 @@ class SeriesPlan(_Record):
 
     @property
     def first(self) -> str:
-        """What the first run is called."""
         return _called(*self.runs[0])
 
     def differences(self, other: "SeriesPlan") -> list[str]:
@@ -320,7 +319,6 @@ def planned_runs(
 
 
 def _called(case: SeriesCase, seed: int) -> str:
-    """The name of a run."""
     return f"{case.name}, seed {seed}"
 
 
@@ -362,7 +360,6 @@ def named(scenario: str, settings: Settings) -> str:
 
 
 def _written(value: Any) -> str:
-    """A value as it is written in YAML."""
     if not isinstance(value, dict | list):
         return str(value)
     text: str = yaml.safe_dump(value, default_flow_style=True, width=inf, sort_keys=False)

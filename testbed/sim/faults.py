@@ -21,9 +21,7 @@ class Struck(Protocol):
     """A host, as faults strike it."""
 
     @property
-    def refused_busy(self) -> int:
-        """The packets that it has refused because it was busy."""
-        ...
+    def refused_busy(self) -> int: ...
 
     def port_changed(self, now_ns: int, plane: int, *, up: bool) -> None:
         """Act on the loss or the return of the carrier of the port of a plane."""

@@ -160,7 +160,6 @@ class Simulation:
         self._link_sample_ns = LINK_SAMPLE_RTTS * scenario.topology.propagation_rtt_ns
 
     def reports(self) -> dict[str, dict[str, Any]]:
-        """The report of every host, by its name."""
         return {node.name: host.traffic.report() for node, host in self.hosts.items()}
 
     def operate(self, command: Command) -> dict[str, Any]:
@@ -173,7 +172,6 @@ class Simulation:
         return until_answered(partial(hosts[host_of(command)].operate, command), self.engine.step)
 
     def close(self) -> None:
-        """Finish the records."""
         self._files.close()
 
     def run(

@@ -216,7 +216,6 @@ def plain_errors() -> Iterator[None]:
 
 
 def _watched_records() -> Path | None:
-    """Where programs record, if somebody watches the fabric."""
     with suppress(FileNotFoundError):
         return Path(RECORDS_FILE.read_text(encoding="utf-8"))
     return None

@@ -143,6 +143,5 @@ class EventLoop(Closeable):
         return wake_ns, bool(ready)
 
     def close(self) -> None:
-        """Close the sockets."""
         self._nic.close()
         self._monitor.close()

@@ -85,7 +85,6 @@ class Endpoint:
         return [self._channel.fileno()]
 
     def _wake_up(self) -> None:
-        """Act on what has ended a sleep."""
         self._handle_commands()
 
     def _carry_out(self, command: Command, answer: Answer) -> None:

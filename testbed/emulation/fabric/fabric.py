@@ -176,7 +176,6 @@ class Fabric(Closeable):
 
     @property
     def topology(self) -> Topology:
-        """The model."""
         return self.layout.topology
 
     def __enter__(self) -> Self:

@@ -393,7 +393,6 @@ class _Receipts:
 
 
 def _pieces(size: int) -> float:
-    """The number of pieces of a message."""
     return ceil(size / PIECE) if size else inf
 
 
@@ -538,7 +537,6 @@ class Phases(Program):
         self._changed = False
 
     def begin(self, now_ns: int) -> None:
-        """Begin the first phase."""
         self._round_start_ns = now_ns
         self._enter(0, now_ns)
 

@@ -78,7 +78,6 @@ class RunState:
     outcome: str | None = None
 
     def take(self, record: StreamRecord) -> None:
-        """Take the next record of the stream."""
         self.t = max(self.t, record.t)
         match record:
             case Snapshot() | Opened():
@@ -115,7 +114,6 @@ class RunState:
 
     @property
     def in_force(self) -> list[FaultChange]:
-        """The faults that are in force."""
         return [fault for fault in self.faults.values() if fault.impairment]
 
 
@@ -133,7 +131,6 @@ class StreamReader:
     """Reads a stream that may still grow."""
 
     def __init__(self, path: Path) -> None:
-        """Begin at the first record."""
         self._path = path
         self._offset = 0
 

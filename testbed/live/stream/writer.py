@@ -72,13 +72,11 @@ class RawTail(Closeable):
         self._later: dict[Table, list[dict[str, np.ndarray]]] = {}
 
     def close(self) -> None:
-        """Close all files."""
         for file in self._files.values():
             os.close(file.descriptor)
         self._files.clear()
 
     def read(self) -> None:
-        """Read all rows that are new."""
         self._open_new()
         for file in self._files.values():
             for rows in self._new_rows(file):
@@ -188,7 +186,6 @@ class StreamWriter(Closeable):
         return round((self._steps + 1) * self._step_s, 9)
 
     def close(self) -> None:
-        """Close all files."""
         for file in (self._tail, self._file, self._health, self._flows):
             file.close()
 
@@ -253,7 +250,6 @@ class _Lines(Closeable):
         self._part = b""
 
     def close(self) -> None:
-        """Close the file."""
         if self._file is not None:
             self._file.close()
 

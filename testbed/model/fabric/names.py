@@ -24,7 +24,6 @@ _NODE = re.compile(r"h(0|[1-9]\d{0,8})|p(\d)_(t[01])_(0|[1-9]\d{0,8})", re.ASCII
 
 
 def node_named(topology: Topology, name: str) -> Node | None:
-    """The node with this name; None if the fabric has no such node."""
     match = _NODE.fullmatch(name)
     if match is None:
         return None
@@ -134,7 +133,6 @@ def direction_named(topology: Topology, name: str) -> tuple[Link, Port] | None:
 
 
 def link_of(direction: str) -> str:
-    """The name of the link that has this direction."""
     return "--".join(sorted(direction.split(">"), key=_height))
 
 

@@ -333,7 +333,6 @@ class _FlowPath:
 
     @property
     def links(self) -> frozenset[str]:
-        """The links that it crosses."""
         return frozenset(map(link_of, self.directions))
 
 

@@ -561,7 +561,6 @@ class _Reader:
         self._merging: list[int] = []
 
     def value(self, node: yaml.Node, path: str) -> Any:
-        """The data of a node and of all nodes below it."""
         self.document.lines.setdefault(path, node.start_mark.line + 1)
         self.document.texts[path] = _shown(node)
         self._count(node, 1 + len(path) // MAX_KEY)

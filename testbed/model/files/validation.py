@@ -236,7 +236,6 @@ def _indent_remedy(document: Document, model: type[BaseModel], location: "_Locat
 
 
 def _siblings(document: Document, outer: "Sequence[str | int]") -> "Iterable[str]":
-    """The keys of the mapping at a location."""
     data = document.data
     for step in outer:
         data = data[step]
@@ -277,7 +276,6 @@ def _locate(
 
 
 def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
-    """The models that a type consists of."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for part in get_args(annotation):

@@ -74,7 +74,6 @@ class ProbeRoom:
         return now_ns < self._crowded_until_ns and window < 2 * self._mtu
 
     def answered(self) -> None:
-        """Note that a probe was answered."""
         self._doublings = 0
         self._silent_since_ns = NEVER
 

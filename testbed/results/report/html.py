@@ -71,11 +71,9 @@ class MetricTables:
     dilation: float
 
     def headings(self, group: type[MetricGroup], view: View = View.REPORT) -> list[str]:
-        """The headings of a group's columns."""
         return [metric.title for metric in group.shown_in(view)]
 
     def cells(self, group: MetricGroup, view: View = View.REPORT) -> list[TableCell]:
-        """The cells of a group's row."""
         return [self._cell(metric, group) for metric in group.shown_in(view)]
 
     def _cell(self, metric: Metric, group: MetricGroup) -> TableCell:

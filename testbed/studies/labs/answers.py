@@ -210,7 +210,6 @@ def _text(value: object, answer: TextAnswer) -> str:
 
 
 def show_answer(value: Value, answer: Answer) -> str:
-    """An answer as text."""
     if isinstance(answer, NumberAnswer) and isinstance(value, int | float):
         return show_quantity(value, answer.unit)
     return ", ".join(value) if isinstance(value, tuple) else str(value)

@@ -175,7 +175,6 @@ SocketAddress = tuple[str, int]
 
 
 def protocol_of(transport: KernelTransport) -> int:
-    """The socket's protocol."""
     return socket.IPPROTO_MPTCP if isinstance(transport, Mptcp) else socket.IPPROTO_TCP
 
 

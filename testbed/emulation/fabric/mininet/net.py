@@ -84,8 +84,6 @@ class FabricIntf(Intf):  # type: ignore[misc] # Mininet is untyped
 
 
 class FabricLink(MininetLink):  # type: ignore[misc] # Mininet is untyped
-    """A link of the fabric."""
-
     @classmethod
     def makeIntfPair(cls, *_args: Any, **_params: Any) -> None:  # noqa: N802 - Mininet's name
         """Do nothing: the fabric makes all links at once."""
@@ -184,7 +182,6 @@ class NamespaceNode(Node):  # type: ignore[misc] # Mininet is untyped
         return int(status), before + after
 
     def popen(self, *args: Any, **kwargs: Any) -> Any:
-        """Start a process in the namespace."""
         kwargs.setdefault("mncmd", self.enter_command)
         return super().popen(*args, **kwargs)
 

@@ -145,7 +145,6 @@ class Netlink(Closeable):
         self._socket.settimeout(_TIMEOUT_S)
 
     def close(self) -> None:
-        """Close the socket."""
         self._socket.close()
 
     # --- changing things ----------------------------------------------------------------------
@@ -334,7 +333,6 @@ class NodeNamespace(Closeable):
         return namespaces.entered(self.fd)
 
     def close(self) -> None:
-        """Close the socket and the descriptor."""
         self.netlink.close()
         os.close(self.fd)
 
@@ -343,7 +341,6 @@ class NodeNamespaces(Closeable):
     """The namespaces of this sandbox's nodes by name, each opened at its first use and once."""
 
     def __init__(self) -> None:
-        """Open nothing yet."""
         self._open: dict[str, NodeNamespace] = {}
 
     def __getitem__(self, name: str) -> NodeNamespace:
@@ -357,7 +354,6 @@ class NodeNamespaces(Closeable):
         return self._open[name]
 
     def create(self, name: str) -> NodeNamespace:
-        """Make a namespace for a node."""
         self._open[name] = NodeNamespace(name, namespaces.create_netns(name))
         return self._open[name]
 
@@ -368,7 +364,6 @@ class NodeNamespaces(Closeable):
         (namespaces.NETNS_DIR / name).unlink()
 
     def close(self) -> None:
-        """Close all that are open."""
         for namespace in self._open.values():
             namespace.close()
         self._open.clear()

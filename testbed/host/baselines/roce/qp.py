@@ -132,7 +132,6 @@ class RoceQp:
 
     @property
     def failed(self) -> bool:
-        """Whether the transport has given up."""
         return self._requester.queue.failed
 
     def sample(self) -> QpSample:

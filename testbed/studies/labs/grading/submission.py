@@ -63,7 +63,6 @@ class Submission:
 
     @property
     def answers(self) -> Path:
-        """The student's answers."""
         return self.directory / ANSWERS
 
     @property
@@ -207,7 +206,6 @@ def _files_from_start(work: Work) -> list[Path]:
 
 
 def _in_file_name(text: str) -> str:
-    """A text as a part of a file's name."""
     return "".join(c if c.isalnum() or c in "._-" else "_" for c in text)
 
 
