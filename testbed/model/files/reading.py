@@ -88,9 +88,7 @@ _RULES = {
 }
 """What each type looks like, and the characters that it begins with (YAML 1.2, section 10.3.2)."""
 
-_BASE_60 = re.compile(r"[-+]?[0-9.]+(?::[0-9.]+)+")
 _LEADING_ZEROS = re.compile(r"([-+]?)0+([0-9]+)")
-_TRUTHS = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
 
 
 TAGGED = "tagged"
@@ -137,15 +135,8 @@ def no_text(text: str) -> str:
 
 def number_remedy(text: str) -> str:
     """What to write in place of a word that is meant as a number; empty if that is not clear."""
-    text = text.replace("_", "") if re.fullmatch(r"[-+]?[0-9_]+", text) else text
-    if _BASE_60.fullmatch(text):
-        return f"separate several values by commas: {', '.join(text.split(':'))}"
     if zeros := _LEADING_ZEROS.fullmatch(text):
         return f"write it without the leading 0: {zeros[1]}{zeros[2]}"
-    if re.fullmatch(r"[-+]?[0-9]+", text):
-        return f"write {text}"
-    if re.fullmatch(r"[0-9.]+[eE]\+?[0-9]", text) and float(text).is_integer():
-        return f"write {float(text):.0f}"
     if text.endswith("%"):
         return _share_remedy(text)
     return ""
@@ -157,12 +148,6 @@ def _share_remedy(text: str) -> str:
     except ValueError:
         return "write a percentage as a share, such as 0.2 for 20%"
     return f"write it as a share: {percentage / 100:.12g}"
-
-
-def truth_remedy(text: str) -> str:
-    """What to write in place of a word that is meant as a truth value; empty if not clear."""
-    truth = _TRUTHS.get(text.lower())
-    return f"write {truth}" if truth else ""
 
 
 # --------------------------------------------------------------------------------------------------
