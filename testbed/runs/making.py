@@ -112,10 +112,6 @@ def make(
                 )
                 for alone, place, told in _runs_alone(directory.path, scenario, form, progress):
                     outside.run_experiment(Experiment(alone, place, stop_if_late=late), told)
-            with _collecting_seldom():
-                for _, place, _ in _runs_alone(directory.path, scenario, form, progress):
-                    _analysed(place, UNDRAWN, progress)
-                summary = _analysed(directory.path, how, progress)
         elif form == "paced":
             from testbed.device.paced.run import idle_rtt_ns, pace
             from testbed.sim import simulate
@@ -128,12 +124,13 @@ def make(
                 else:  # as beside programs: nothing is sent before it begins
                     timing, rtt_ns = Timing.EMULATED, idle_rtt_ns(alone)
                     simulate(alone, place, told, timing, base_rtt_ns=rtt_ns)
+        if form == "simulated":
+            summary = simulate_into(directory.path, scenario, how, progress, onlooker)
+        else:
             with _collecting_seldom():
                 for _, place, _ in _runs_alone(directory.path, scenario, form, progress):
                     _analysed(place, UNDRAWN, progress)
                 summary = _analysed(directory.path, how, progress)
-        else:
-            summary = simulate_into(directory.path, scenario, how, progress, onlooker)
     return Result.of(directory.path, summary)
 
 

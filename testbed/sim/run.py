@@ -14,10 +14,11 @@ from testbed.host.plan import plan_endpoints
 from testbed.host.recording import Recorders, Tables
 from testbed.host.traffic import SAMPLES_PER_RTT, slot_bytes
 from testbed.host.workloads.messages import Block
-from testbed.model.errors import InputError, Problem
+from testbed.model.errors import Problem, raise_any
 from testbed.model.fabric.addressing import nic_address
 from testbed.model.fabric.names import ends_at_host
 from testbed.model.fabric.topology import PAYLOAD_MTU
+from testbed.model.faults.checks import EMULATED_ONLY, process_problems
 from testbed.model.faults.record import FAULTS, FaultRecord
 from testbed.model.flows import base_rtt_flow, flows_of
 from testbed.model.operator.commands import Command, host_of
@@ -248,8 +249,7 @@ class Simulation:
         engine = self.engine
         for host in self.hosts.values():
             engine.at(t0_ns, host.begin)
-        for fault in self.scenario.scheduled_faults:
-            self.faults.schedule(fault, t0_ns)
+        self.faults.begin(t0_ns)
         SimulatedAgents.of(self.scenario, engine, self.fabric, self._recorders, self._deny, t0_ns)
         if self._raw is not None:
             engine.at(engine.now_ns, self._sample_qps)
@@ -286,7 +286,7 @@ class Simulation:
             base_rtt_ns=base_rtt_ns,
             duration_ns=self._end_ns - t0_ns,
             flows=flow_outcomes(self.scenario, self.reports(), self._end_ns - t0_ns),
-            faults=self.faults.records(),
+            faults=tuple(self.faults.records().values()),
             counts=counts,
             packet_hops=sum(direction.packets for direction in counts.values()),
         )
@@ -340,27 +340,16 @@ def require_simulated(scenario: Scenario) -> None:
         InputError: it runs programs, has faults that strike processes, or uses one of the kernel's
             transports.
     """
-    problems = [
-        Problem(
-            f"timeline[{i}].kind",
-            fault.kind,
-            f"another fault: a {fault.kind} strikes a process, and the simulator has none",
-            "testbed run, on the emulated fabric",
-        )
-        for i, fault in enumerate(scenario.timeline)
-        if fault.needs_process
-    ]
+    problems = process_problems(scenario)
     if not problems and isinstance(scenario.transport, KernelTransport):
         expected = "mrc or roce: the simulator has no kernel, and models none"
         remedy = "testbed run, where the real stack sends"
         problems = [Problem("transport.kind", scenario.transport.kind, expected, remedy)]
     if scenario.programs:
         expected = "another workload: programs run in processes, and the simulator has none"
-        remedy = "testbed run, on the emulated fabric"
         where, program = next(iter(scenario.programs.items()))
-        problems = [Problem(f"{where}.kind", program.kind, expected, remedy)]
-    if problems:
-        raise InputError(problems)
+        problems = [Problem(f"{where}.kind", program.kind, expected, EMULATED_ONLY)]
+    raise_any(problems)
 
 
 def _write_manifest(directory: Path, scenario: Scenario, timing: Timing) -> None:

@@ -121,6 +121,9 @@ def _path_problems(
 MAX_MEMBERS = 100_000
 """Most names for which the groups of a target may stand."""
 
+EMULATED_ONLY = "testbed run, on the emulated fabric"
+"""The remedy for what a simulated fabric has not."""
+
 ROOM_RTTS = 10
 """RTTs that a run should have before a fault and after its healing, to show the normal state."""
 
@@ -143,6 +146,20 @@ def fault_problems(scenario: Scenario) -> Iterator[Problem]:
         if not problems:
             valid[i] = fault
     yield from _overlap_problems(scenario, valid)
+
+
+def process_problems(scenario: Scenario) -> list[Problem]:
+    """The faults of a timeline that strike a process; on a simulated fabric there is none."""
+    return [
+        Problem(
+            f"timeline[{i}].kind",
+            fault.kind,
+            f"another fault: a {fault.kind} strikes a process, and a simulated fabric has none",
+            EMULATED_ONLY,
+        )
+        for i, fault in enumerate(scenario.timeline)
+        if fault.needs_process
+    ]
 
 
 def single_fault_problems(topology: Topology, fault: Fault, where: str) -> Iterator[Problem]:
