@@ -178,10 +178,6 @@ class _Request(Part):
 def load_command(text: str, topology: Topology) -> Command:
     """Read a command that is to be carried out now.
 
-    Args:
-        text: the command in JSON.
-        topology: the fabric.
-
     Raises:
         InputError: it is wrong.
     """

@@ -102,16 +102,7 @@ class Traffic:
         launch: Launch,
         now_ns: int,
     ) -> None:
-        """Open every queue pair.
-
-        Args:
-            plan: the host's part in the run.
-            stack: its transport.
-            block: the content that all messages of the run are cut from.
-            tables: the recorders.
-            launch: sends packets.
-            now_ns: the time.
-        """
+        """Open every queue pair."""
         self._plan = plan
         self._stack = stack
         self.demux = stack.demux

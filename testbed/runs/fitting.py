@@ -105,10 +105,6 @@ class Machines:
     def require(self, scenario: "Scenario", name: str = "") -> None:
         """Check that every machine carries a scenario, and warn if that is not sure.
 
-        Args:
-            scenario: it.
-            name: what its user calls it.
-
         Raises:
             MachineError: it is far too much for one, and not forced.
         """

@@ -299,13 +299,7 @@ def new_series(plan: SeriesPlan, results: Path) -> Path:
 def planned_runs(
     plan: SeriesPlan, scenarios: Mapping[int, Scenario], how: How = UNDRAWN
 ) -> list[PlannedRun]:
-    """The runs of a plan, in its order.
-
-    Args:
-        plan: what the series consists of.
-        scenarios: that of each case, by its number.
-        how: how each is made, beside its scenario.
-    """
+    """The runs of a plan, in its order."""
     return [
         planned_run(
             scenarios[case.number].model_copy(update={"seed": seed}),

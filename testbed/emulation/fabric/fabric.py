@@ -76,10 +76,6 @@ def _indexes_up(netlink: Netlink) -> set[int]:
 def verify(layout: Layout, namespaces: NodeNamespaces) -> None:
     """Compare every port, route, neighbour and address with the model.
 
-    Args:
-        layout: the fabric as it should be.
-        namespaces: the nodes' namespaces.
-
     Raises:
         RunFailedError: something is missing, wrong or unexpected; names every difference.
     """

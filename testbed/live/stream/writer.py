@@ -190,12 +190,7 @@ class StreamWriter(Closeable):
             file.close()
 
     def advance(self, until_s: float, faults: Sequence[FaultRecord]) -> None:
-        """Write every step that is over at a time of the run, by which all its rows are recorded.
-
-        Args:
-            until_s: the time.
-            faults: the newest record of every fault so far.
-        """
+        """Write each step that is over at a time of the run, by which all its rows are recorded."""
         if self.next_s <= until_s:
             self._tail.read()
         while (end_s := self.next_s) <= until_s:

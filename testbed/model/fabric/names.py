@@ -37,13 +37,7 @@ def node_named(topology: Topology, name: str) -> Node | None:
 
 
 def unknown_host(topology: Topology, where: str, name: str) -> Problem | None:
-    """The problem of a name that is not a host's; None if it is one.
-
-    Args:
-        topology: the fabric.
-        where: the key path or option that holds the name.
-        name: the name.
-    """
+    """The problem of a name that is not a host's; None if it is one."""
     node = node_named(topology, name)
     if node is not None and node.tier is Tier.HOST:
         return None

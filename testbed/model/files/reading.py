@@ -35,10 +35,6 @@ MAX_LINE = 10_000
 def text_lines(file: Path, what: str) -> Iterator[str]:
     """The lines of a file, one after another; bytes that are no UTF-8 may stand in comments.
 
-    Args:
-        file: the file.
-        what: what it has to be, for messages.
-
     Raises:
         InputError: it cannot be read, or is too large.
     """
@@ -431,11 +427,6 @@ _PAIR = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..")
 
 def require_json(text: str, form: str, remedy: str = "") -> None:
     """Check that the body of a request is JSON whose numbers are finite and whose text is Unicode.
-
-    Args:
-        text: the body.
-        form: what it is to be, such as `a fault in JSON`.
-        remedy: what to do.
 
     Raises:
         InputError: it is not.

@@ -153,10 +153,6 @@ def is_empty(value: object) -> bool:
 def parse_answer(value: object, answer: Answer) -> Value:
     """An answer as a value.
 
-    Args:
-        value: as the student wrote it: text, or a list of texts.
-        answer: what is asked for.
-
     Raises:
         RefusedValueError: it has not the form that was asked for.
     """

@@ -228,10 +228,6 @@ def unpack(archive: Path, into: Path) -> Submission:
 def read_submission(name: Path, directory: Path) -> Submission:
     """Read a submission that was unpacked.
 
-    Args:
-        name: what messages call it.
-        directory: its files.
-
     Raises:
         InputError: a part is missing, is a link, or is not what it should be.
     """
