@@ -70,8 +70,6 @@ class Simulated(Protocol):
 
 
 class RunRequests:
-    """Answers the requests to one run."""
-
     def __init__(
         self,
         topology: Topology,
@@ -163,7 +161,6 @@ OPERATOR = "/operator"
 
 
 def is_command(method: str, path: str) -> bool:
-    """Whether a request is an operator's command."""
     return method == "POST" and path.rstrip("/") == OPERATOR
 
 

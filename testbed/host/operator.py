@@ -286,7 +286,6 @@ class HostOperator:
         self._switch_port(plane, disabled, now_ns, BY_HAND)
 
     def record_event(self, flow: int, event: EvChanged) -> None:
-        """Keep an event until it is listed."""
         self._keep((flow, event))
 
     def record_port(self, plane: int, state: str, now_ns: int) -> None:

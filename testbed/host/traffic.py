@@ -260,7 +260,6 @@ class Traffic:
 
     @property
     def refused_busy(self) -> int:
-        """The packets that the host has refused so far because it was busy."""
         return refused_busy(self._turns)
 
     def transmit(self, now_ns: int, room: int) -> int:

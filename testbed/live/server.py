@@ -238,12 +238,10 @@ class Guarded:
     """Refuses requests without the token, and those that another site's page makes."""
 
     def __init__(self, app: Callable[..., Awaitable[None]], access: Access) -> None:
-        """Stand before an ASGI application."""
         self._app = app
         self._access = access
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer a request, or pass it on."""
         if scope["type"] != "http":
             return
         request = Request(scope)
@@ -275,7 +273,6 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
         yield
 
 

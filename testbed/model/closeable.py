@@ -12,7 +12,6 @@ class Closeable(ABC):
         """Release everything that the object holds."""
 
     def __enter__(self) -> Self:
-        """Return the object itself."""
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -204,7 +204,6 @@ class InputError(TestbedError):
         return cls([Problem(where, found, expected, remedy)])
 
     def __str__(self) -> str:
-        """All problems, one after another."""
         return "\n".join(self.lines)
 
     @property

@@ -296,7 +296,6 @@ class QueuePair:
 
     @property
     def failed(self) -> bool:
-        """Whether the QP is in state ERROR."""
         return self.state is QpState.ERROR
 
     @property
@@ -306,7 +305,6 @@ class QueuePair:
 
     @property
     def flight(self) -> int:
-        """Payload bytes in flight."""
         return self._requester.flight.payload
 
     def set_mpr(self, mpr: int) -> None:

@@ -142,7 +142,6 @@ class VerbsQp:
 
     @property
     def qp_num(self) -> int:
-        """The QP number, which packets to it carry."""
         return self.local.qpn
 
     @property
@@ -396,7 +395,6 @@ class Context:
         return rkey
 
     def free_rkey(self, rkey: int) -> None:
-        """Let an rkey be used again."""
         self._rkeys.discard(rkey)
 
     def create_cq(self) -> CompletionQueue:

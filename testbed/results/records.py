@@ -51,7 +51,6 @@ class Kind(Enum):
     WORD = ("H", "<u2", "String")
 
     def __init__(self, code: str, numpy_type: str, polars_type: str) -> None:
-        """Take the three parts of the value."""
         self.code = code
         self.numpy_type = numpy_type
         self.polars_type = polars_type
@@ -75,7 +74,6 @@ class Table:
 
     @property
     def file(self) -> str:
-        """The name of its file in a run directory."""
         return table_file(self.name)
 
     @property

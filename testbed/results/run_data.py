@@ -112,7 +112,6 @@ class RunData:
 
     @property
     def simulated(self) -> bool:
-        """Whether the fabric was simulated, as its manifest says."""
         return self.manifest.simulated
 
     @property

@@ -98,8 +98,6 @@ class _Pending:
 
 
 class OperatorCommands:
-    """Carries out the commands for one run."""
-
     def __init__(
         self,
         topology: Topology,

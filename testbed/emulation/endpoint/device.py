@@ -95,7 +95,6 @@ class Device(BaseDevice):
         self._loop = EventLoop(self._nic, PortMonitor.of(topology, host), self.driven)
 
     def close(self) -> None:
-        """Close the sockets, and finish the records."""
         self._loop.close()
         super().close()
 

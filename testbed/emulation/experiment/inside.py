@@ -206,7 +206,6 @@ class _Run:
 
     @property
     def pids(self) -> dict[str, int]:
-        """The PIDs of the run's processes, by name."""
         children = dict(self.endpoints)
         others_of_run = {"mapper": self.mapper, "programs": self.programs}
         children |= {name: child for name, child in others_of_run.items() if child is not None}
@@ -224,7 +223,6 @@ class _Run:
         return {"openvswitch": sum(drops.values())}
 
     def receive_from_controller(self) -> None:
-        """Process the messages that the controller has sent."""
         self.operator.ask(self.controller.receive())
 
     def receive_from_programs(self) -> None:

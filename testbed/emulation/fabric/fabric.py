@@ -224,7 +224,6 @@ class Fabric(Closeable):
             sweep(self.layout, self.namespaces)
 
     def counters(self) -> LinkCounters:
-        """Return a reader of the fabric's counters."""
         return LinkCounters(self.layout, self.namespaces)
 
     # --- building -----------------------------------------------------------------------------

@@ -681,7 +681,6 @@ class Jobs(Program):
     """All that a host does: its part in each of its jobs, from that job's start on."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
-        """Take its parts; they record what they have finished in one list."""
         super().__init__()
         self._parts = parts
         self._programs = [part.program for part in parts]
@@ -692,7 +691,6 @@ class Jobs(Program):
             program.finished = self.finished
 
     def begin(self, now_ns: int) -> None:
-        """Count the starts of jobs from now on."""
         self._start_ns = now_ns
         self._begin_due(now_ns)
 

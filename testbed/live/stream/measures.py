@@ -50,7 +50,6 @@ class Measures:
     """Adds up rows, and tells at the end of each step what has changed since the one before."""
 
     def __init__(self, topology: Topology) -> None:
-        """Begin with nothing sent."""
         self._rates_bps = {
             direction: topology.rate_bps(link)
             for link in topology.links.values()

@@ -128,8 +128,6 @@ def _merge(known: dict[_Key, _Part], changes: dict[_Key, _Part]) -> None:
 
 
 class StreamReader:
-    """Reads a stream that may still grow."""
-
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offset = 0

@@ -119,7 +119,6 @@ def flows_of_beginning(beginning: Beginning) -> dict[int, Flow]:
 
 
 def transport_of(beginning: Beginning) -> str:
-    """What flows send with."""
     return "mrc" if beginning.scenario is None else beginning.scenario.transport.kind
 
 

@@ -177,12 +177,10 @@ class StreamWriter(Closeable):
 
     @property
     def end_s(self) -> float:
-        """The time up to which the stream is written."""
         return round(self._steps * self._step_s, 9)
 
     @property
     def next_s(self) -> float:
-        """The end of the step that is written next."""
         return round((self._steps + 1) * self._step_s, 9)
 
     def close(self) -> None:

@@ -229,6 +229,5 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def _fields_by_key(model: type[BaseModel] | None) -> dict[str, FieldInfo]:
-    """The fields of a model by their keys in a file."""
     fields = model.model_fields if model is not None else {}
     return {field.alias or name: field for name, field in fields.items()}

@@ -260,7 +260,6 @@ class RunRecord(BaseModel):
     datapath: str | None = None
 
     def to_json(self) -> str:
-        """The file's content: only what was given."""
         return json.dumps(self.model_dump(mode="json", exclude_unset=True), indent=1)
 
 

@@ -84,7 +84,6 @@ class Window:
     # Reports to the controller
 
     def on_sack(self, sack: SackReport) -> None:
-        """Process a SACK or a transport ACK."""
         self.controller.on_sack(sack)
         self.window = int(self.controller.window)
 

@@ -93,11 +93,9 @@ class EvEngine:
         return {ev.value: ev.state for ev in self._evs.values()}
 
     def listing(self) -> tuple[EvListing, ...]:
-        """Return what an operator sees of every EV."""
         return tuple(ev.listing for ev in self._evs.values())
 
     def active(self) -> frozenset[int]:
-        """Return the EVs of the active set."""
         return frozenset(ev.value for ev in self._evs.values() if ev.slot is not None)
 
     # What the transport learns

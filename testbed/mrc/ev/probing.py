@@ -62,7 +62,6 @@ class ProbeRoom:
         self.idle = False
 
     def share(self, budget: ProbeBudget) -> None:
-        """Use the budget of the NIC."""
         self._budget = budget
 
     def report_incast(self, now_ns: int) -> None:

@@ -41,7 +41,6 @@ class Picture:
 
     @classmethod
     def of(cls, drawing: "Drawing", figures: Path) -> "Picture":
-        """Read a drawing from the directory of figures."""
         encoded = base64.b64encode((figures / f"{drawing.stem}.svg").read_bytes()).decode()
         source = f"data:image/svg+xml;base64,{encoded}"
         return cls(drawing.title, drawing.caption, source)

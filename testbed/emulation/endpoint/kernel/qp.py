@@ -56,7 +56,6 @@ class Frame(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes) -> "Frame":
-        """Read a header from the stream."""
         va, rkey, length, has_immediate, immediate = _HEADER.unpack(data)
         return cls(va, rkey, length, immediate if has_immediate else None)
 

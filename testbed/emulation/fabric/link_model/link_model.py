@@ -269,7 +269,6 @@ class LinkModel:
         return LinkCounts(**dict(zip(self._counters, map(int, row), strict=True)))
 
     def all_counts(self) -> Mapping[str, LinkCounts]:
-        """Read every direction's counters."""
         rows = self.records[list(self._counters.values())].tolist()
         return {
             name: LinkCounts(**dict(zip(self._counters, row, strict=True)))

@@ -132,7 +132,6 @@ class Netlink(Closeable):
     """Bits of the multicast groups whose announcements it receives."""
 
     def __init__(self, namespace: str) -> None:
-        """Open a socket in the network namespace that this thread is in."""
         self.namespace = namespace
         self._sequence = 0
         kind = socket.SOCK_RAW | socket.SOCK_CLOEXEC
@@ -358,7 +357,6 @@ class NodeNamespaces(Closeable):
         return self._open[name]
 
     def remove(self, name: str) -> None:
-        """Close a node's namespace and remove its name; the kernel then removes the namespace."""
         self._open.pop(name).close()
         namespaces.unmount(str(namespaces.NETNS_DIR / name))
         (namespaces.NETNS_DIR / name).unlink()

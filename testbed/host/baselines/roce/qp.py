@@ -164,7 +164,6 @@ class Demux:
     """The queue pairs of one endpoint, looked up by QPN; like `mrc.Demux`."""
 
     def __init__(self) -> None:
-        """Begin without queue pairs."""
         self._by_qpn: dict[int, RoceQp] = {}
         self._dropped: Counter[str] = Counter(dict.fromkeys(_REASONS, 0))
 
