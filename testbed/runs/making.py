@@ -111,8 +111,11 @@ def make(
                     Experiment(scenario, directory.path, captured, onlooker, late, screen, script),
                     progress,
                 )
+                serving = scenario.hosts_of_programs
                 for alone, place, told in _runs_alone(directory.path, scenario, form, progress):
-                    outside.run_experiment(Experiment(alone, place, stop_if_late=late), told)
+                    outside.run_experiment(
+                        Experiment(alone, place, stop_if_late=late, serving=serving), told
+                    )
             with _collecting_seldom():
                 for _, place, _ in _runs_alone(directory.path, scenario, form, progress):
                     _analysed(place, UNDRAWN, progress)
