@@ -140,13 +140,14 @@ class RunData:
         """The end of the measured time in seconds: the planned one, or the last arrival if earlier.
 
         After the planned end senders stop and the fabric drains, which is no part of the
-        experiment. The planned end counts if a sender was still waiting, as the run waited for it.
-        It also counts if a fault that never healed began before the last arrival, or killed a host:
-        then the time without arrivals is an effect of the fault.
+        experiment. The planned end counts if nothing arrived since the start, and if a sender was
+        still waiting, as the run waited for it. It also counts if a fault that never healed began
+        before the last arrival, or killed a host: then the time without arrivals is an effect of
+        the fault.
         """
         last = self.tables[ARRIVALS]["t"].max()
         waiting = any(flow.unfinished for flow in self.run.flows)
-        if waiting or not isinstance(last, float):
+        if waiting or not isinstance(last, float) or last < 0:
             return self.run.duration_s
         for fault in self.faults:
             struck = self.seconds(fault.effective_ns)

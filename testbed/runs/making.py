@@ -110,8 +110,11 @@ def make(
                     Experiment(scenario, directory.path, captured, onlooker, late, screen, script),
                     progress,
                 )
+                serving = scenario.hosts_of_programs
                 for alone, place, told in _runs_alone(directory.path, scenario, form, progress):
-                    outside.run_experiment(Experiment(alone, place, stop_if_late=late), told)
+                    outside.run_experiment(
+                        Experiment(alone, place, stop_if_late=late, serving=serving), told
+                    )
         elif form == "paced":
             from testbed.device.paced.run import idle_rtt_ns, pace
             from testbed.sim import simulate

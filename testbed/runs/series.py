@@ -28,6 +28,7 @@ from testbed.results.run_directory import TIME_FORMAT, RunDirectory, locked, new
 from testbed.results.whole_file import writing
 from testbed.rights import acting_for
 from testbed.runs.cluster.launch import is_of_start
+from testbed.runs.cluster.place import place_of
 from testbed.runs.fitting import Machines, Showing, silently, with_fitting_dilation
 from testbed.runs.job import (
     DRAWN,
@@ -500,6 +501,8 @@ def series_made(
         Stopped: a signal ended it.
     """
     judged = machines if form == "emulated" else None
+    if place.on is not None:
+        place_of(place.on)  # before anything is made
     with acting_for(place.into or place.results):
         if judged is None or place.on is not None:
             plan, scenarios = planned(nominal)

@@ -11,6 +11,9 @@ from testbed.model.workload import Connections
 
 from .conftest import Call
 
+LONG = "9" * 5000
+"""A number that Python does not read (`sys.set_int_max_str_digits`)."""
+
 RIGHT = """\
 name: x
 topology: clos-4plane
@@ -624,6 +627,9 @@ def test_problems_of_a_topology_file_are_told_in_that_file(call: Call) -> None:
         (["report", "."], ["found ., expected the directory of a run"]),
         (["fault", "list", "."], ["found ., expected the directory of a run that is under way"]),
         (["fault", "heal", ".", "one"], ["N"]),
+        (["fault", "heal", ".", LONG], ["N: found 999", "expected the number of a fault"]),
+        (["simulate", "healthy", "--live", "--port", LONG], ["--port: found 999", "a TCP port"]),
+        (["simulate", "healthy", "--repeat", "2", "--on", f"slurm:{LONG}"], ["the number of jobs"]),
         (["fault", "inject", ".", "loss", "p0", "often"], ["found often, expected key=value"]),
         (["fault", "inject", ".", "loss", "p0", "for=["], ["found [, expected a value in YAML"]),
         (["fault", "inject", ".", "cut", "p0", "kind=loss"], ["found kind=loss", "kind once"]),

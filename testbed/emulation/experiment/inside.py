@@ -335,7 +335,8 @@ def _build(
 
 
 def _start_endpoints(run: _Run, scenario: Scenario, raw: Path) -> None:
-    of_programs, logs = scenario.hosts_of_programs, run.directory / LOGS
+    of_programs = scenario.hosts_of_programs | run.experiment.serving
+    logs = run.directory / LOGS
     started = {
         host.name: start_endpoint(
             plan, logs / f"{host.name}.log", serves_programs=host.name in of_programs

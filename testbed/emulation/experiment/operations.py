@@ -52,9 +52,10 @@ class ReportedOperations:
     def take(self, host: str, data: bytes, now_ns: int) -> None:
         """Take in what a host's program has written by a time."""
         *lines, rest = (self._partial.get(host, b"") + data).split(b"\n")
-        self._partial[host] = rest[:_MOST_LINE]
+        self._partial[host] = rest[: _MOST_LINE + 1]
         for line in lines:
-            self.refused += not self._line(host, line.decode("utf-8", "replace").split(), now_ns)
+            words = line.decode("utf-8", "replace").split()
+            self.refused += len(line) > _MOST_LINE or not self._line(host, words, now_ns)
 
     def _line(self, host: str, words: list[str], now_ns: int) -> bool:
         """Act on a line; returns whether it is one of those that are documented."""
