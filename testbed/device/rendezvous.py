@@ -32,8 +32,6 @@ _OTHER_PROGRAM = "the peer is another program, which exchanges no queue pairs as
 
 @dataclass(frozen=True, slots=True)
 class RemoteMemory:
-    """A memory region of the peer."""
-
     va: int
     rkey: int
     length: int

@@ -110,7 +110,6 @@ class BesideWorkload:
     """
 
     def __init__(self, workload: Traffic) -> None:
-        """Begin without programs."""
         self._workload = workload
         self._programs_first = False
         self._down: set[int] = set()
@@ -227,7 +226,6 @@ class BaseDevice(Closeable):
         self.driven = VerbsTransport(self.context, send, self.records)
 
     def close(self) -> None:
-        """Finish the records."""
         if self.records is not None:
             self.records.end_round(self.context.events_by_qp(), self._clock())
             self.records.refused = {} if self._shares_demux else self.context.refused()

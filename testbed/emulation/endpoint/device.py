@@ -80,7 +80,6 @@ class Device(BaseDevice):
         self._loop = EventLoop(self._nic, PortMonitor.of(topology, host), self.driven)
 
     def close(self) -> None:
-        """Close the sockets, and finish the records."""
         self._loop.close()
         super().close()
 
@@ -148,7 +147,6 @@ def open_device() -> Device:
 
 
 def _watched_records() -> Path | None:
-    """Where programs record, if somebody watches the fabric."""
     with suppress(FileNotFoundError):
         return Path(RECORDS_FILE.read_text(encoding="utf-8"))
     return None

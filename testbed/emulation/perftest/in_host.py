@@ -27,12 +27,10 @@ Port = Annotated[int, typer.Option("--port", "-p", help="Where the two ends meet
 
 
 def write_bw() -> None:
-    """Run the program of that name."""
     _main(_bandwidth)
 
 
 def write_lat() -> None:
-    """Run the program of that name."""
     _main(_latency)
 
 
@@ -111,7 +109,6 @@ def _print(text: str) -> None:
 
 
 def _main(command: Command) -> None:
-    """Run a program of one command."""
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     app.command()(command)
     with plain_errors():

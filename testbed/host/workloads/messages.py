@@ -204,7 +204,6 @@ class Sender:
 
     @property
     def idle(self) -> bool:
-        """Whether no message is outstanding."""
         return self._outstanding == 0
 
     def post(self, size: int, *, immediate: int | None = None) -> None:
