@@ -69,7 +69,8 @@ class _Library:
         for name in (PRELOAD, str(IN_HOSTS / PRELOAD)):
             with suppress(OSError):
                 self._functions = ctypes.CDLL(name, use_errno=True)
-                return
+                if hasattr(self._functions, "mrc0_report"):  # it is ours
+                    return
         raise _not_in_a_host()
 
     def make(self, name: str, *arguments: Any, kind: Any = c_void_p) -> Any:
