@@ -176,7 +176,7 @@ class _Path:
     def python_device_s(self) -> float:
         """CPU seconds of two processes that send the same by the Python device itself."""
         before = _children_s()
-        ends = socket.socketpair()
+        ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with spawn(lambda _: _drive(self.dst, ends[0], 0), isolated=False) as receiver:
             sender = spawn(lambda _: _drive(self.src, ends[1], WRITES), isolated=False)
             sender.result(timeout_s=_ENDS_S)
