@@ -19,7 +19,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Any, Protocol, Self
+from typing import Any, Final, Protocol
 
 from testbed.model.errors import InputError, Problem, as_answer, did_you_mean, few
 from testbed.model.fabric.topology import Topology
@@ -137,6 +137,10 @@ OPERATOR = "/operator"
 """The path of an operator's commands."""
 
 
+UNDER_WAY: Final = "a run that is under way"
+OVER: Final = refused_request(HTTPStatus.CONFLICT, "a run that is over", UNDER_WAY)
+
+
 def is_command(method: str, path: str) -> bool:
     """Whether a request is an operator's command."""
     return method == "POST" and path.rstrip("/") == OPERATOR
@@ -252,8 +256,12 @@ class Simulated(Protocol):
     def faults(self) -> Injection:
         """Its faults."""
 
-    def operate(self, command: Command) -> dict[str, Any]:
-        """Carry out an operator's command."""
+    def operate(self, command: Command, answer: Callable[[dict[str, Any]], None]) -> None:
+        """Carry out an operator's command; `answer` is called when it has taken effect.
+
+        Raises:
+            KeyError: no host of that name takes part.
+        """
 
 
 class _SimulatedFaults:
@@ -283,14 +291,25 @@ class RunRequests:
         self._faults = FaultRequests(topology, faults)
         self._operate = operate
 
-    @classmethod
-    def of_simulated(cls, topology: Topology, run: Simulated, t0_ns: int) -> Self:
-        """Those to a run on a simulated fabric that starts at `t0_ns`."""
-        faults = _SimulatedFaults(run.faults, t0_ns)
-        return cls(topology, faults, lambda body: operate(body, topology, run.operate))
-
     def answer(self, method: str, path: str, body: str = "") -> Answer:
         """Do what a request asks for, or say why not."""
         if is_command(method, path):
             return self._operate(body)
         return self._faults.answer(method, path, body)
+
+
+class SimulatedRequests:
+    """Answers the requests to one run on a simulated fabric, whose time goes on meanwhile."""
+
+    def __init__(self, topology: Topology, run: Simulated, t0_ns: int) -> None:
+        """Answer for a run that starts at `t0_ns`."""
+        self._topology = topology
+        self._faults = FaultRequests(topology, _SimulatedFaults(run.faults, t0_ns))
+        self._run = run
+
+    def begin(self, method: str, path: str, body: str, answer: Callable[[Answer], None]) -> None:
+        """Begin with what a request asks for; `answer` is called when it is done, or refused."""
+        if is_command(method, path):
+            begin_command(body, self._topology, self._run.operate, answer)
+        else:
+            answer(self._faults.answer(method, path, body))
