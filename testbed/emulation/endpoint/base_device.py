@@ -155,7 +155,11 @@ class BaseDevice(Closeable):
         records: what it records, if somebody watches the fabric.
         ev_profile: makes the EV profiles of its queue pairs, unless a program brings its own.
         driven: its queue pairs, as rounds drive them.
+        arrived: packets that it has received, if it counts them.
+        late: how many of them it saw long after they were due: how well the machine keeps up.
     """
+
+    arrived = late = 0
 
     def __init__(
         self,

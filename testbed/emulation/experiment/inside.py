@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from testbed.device import library
-from testbed.device.hosts import DIRECTORY, RunSetting, start_nic
+from testbed.device.hosts import RunSetting, start_nic
 from testbed.emulation.controller.plan import ControllerPlan, choose_wires
 from testbed.emulation.controller.process import ControllerProcess
 from testbed.emulation.endpoint.clock import now_ns
@@ -371,7 +371,7 @@ def _start_devices(run: _Run, stack: ExitStack) -> None:
     """
     scenario, fabric, topology = run.scenario, run.fabric, run.scenario.topology
     assert isinstance(scenario.transport, Mrc)  # noqa: S101 - it was checked
-    files = library.put_into(DIRECTORY)
+    files = library.put_into(library.IN_HOSTS)
     ordinary = OrdinaryTraffic(topology, fabric.namespaces)
     ordinary.install()
     with suppress(NetlinkError):  # a kernel without MPTCP
