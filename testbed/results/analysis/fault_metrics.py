@@ -509,13 +509,7 @@ class GoodputMetrics:
 
 
 class FaultMetrics(GoodputMetrics):
-    """Computes what a fault did to a flow: each metric of `FlowFault`, times in seconds.
-
-    Attributes:
-        data: the run.
-        flow: the flow's tables.
-        fault: the fault.
-    """
+    """Computes what a fault did to a flow: each metric of `FlowFault`, times in seconds."""
 
     def __init__(
         self, data: RunData, flow: FlowTables, fault: FaultRecord, during: TimeInForce, until: float
