@@ -42,6 +42,7 @@ _EXPECTED = {
     "list_type": "a list",
     "missing": "a value, which is required",
     "string_too_long": "{max_length} characters at most",
+    "string_too_short": "text that is not empty",
     "string_type": "text",
     "too_long": "a list of {max_length} at most",
     "too_short": "a list of {min_length} or more",
@@ -124,7 +125,7 @@ def _problem(document: Document, model: type[BaseModel], error: ErrorDetails) ->
                 or did_you_mean(last, keys)
             )
         case "model_type" | "model_attributes_type" | "dict_type":
-            expected = f"a mapping with the keys {', '.join(keys)}"
+            expected = f"a mapping with the keys {', '.join(keys)}" if keys else "a mapping"
             remedy = _remedy_for_bare_kind(found, info)
         case "enum" | "literal_error":
             expected = str(context["expected"]).replace("'", "")
