@@ -167,15 +167,7 @@ def watching_emulated(
     hold: "Hold",
     packets: str | None = None,
 ) -> Iterator[None]:
-    """Watch an emulated run that is made and analysed within the block.
-
-    Args:
-        scenario: what is run.
-        directory: its directory.
-        where: where the page is served.
-        hold: ends the run.
-        packets: the flow whose packets are shown.
-    """
+    """Watch an emulated run that is made and analysed within the block."""
     from testbed.live.emulated import EmulationWatcher
     from testbed.live.stream.packets import flow_in_slow_motion
 

@@ -432,7 +432,6 @@ class TrialOutcome:
         return tuple(mistakes)
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
         return {**asdict(self), "wrong": list(self.wrong)}
 
     @classmethod
@@ -549,7 +548,6 @@ class _Trial(Closeable):
                 self._devices.append(Device(setting.topology, host, plain=evs))
 
     def close(self) -> None:
-        """Close the devices."""
         for device in self._devices:
             device.close()
 

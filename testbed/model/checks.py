@@ -128,7 +128,6 @@ def _program_problems(scenario: Scenario) -> Iterator[Problem]:
 
 
 def _keys_of(transport: Mrc) -> dict[str, object]:
-    """The keys of a transport and of its dialect, with their values."""
     keys = {key: value for key, value in transport if key != "dialect"}
     return keys | {f"dialect.{key}": value for key, value in transport.dialect}
 
@@ -255,26 +254,13 @@ def _workload_remarks(scenario: Scenario) -> Iterator[Remark]:
     for where, workload in scenario.workloads.items():
         if isinstance(workload, BackToBack):
             yield from _back_to_back_remarks(scenario, workload, where)
-        if isinstance(workload, Graphed) and scenario.topology.nics_per_node > 1:
-            yield from _within_node_remarks(scenario.topology, workload, where)
+        if isinstance(workload, Graphed) and (passed := workload.graph.passed().total()):
+            what = "messages within a node use no fabric, and take no time"
+            yield Remark(where, f"{what}: {passed:,} of them")
         computed = workload.graph.computed if isinstance(workload, Chakra) else []
         if computed and not any(computed):
             what = f"all {len(computed):,} computations take no time: the traces have no"
             yield Remark(f"{where}.file", f"{what} duration_micros (num_ops is not read)")
-
-
-def _within_node_remarks(topology: Topology, workload: Graphed, where: str) -> Iterator[Remark]:
-    node_of = {
-        host: topology.node_of(topology.host_named(host))[0] for host in workload.graph.hosts
-    }
-    inside = [(src, dst) for src, dst in workload.pairs if node_of[src] == node_of[dst]]
-    if inside:
-        yield Remark(
-            where,
-            f"{len(inside)} of {len(workload.pairs)} pairs of sender and receiver are NICs of one "
-            f"node, such as {' and '.join(inside[0])}. Their messages cross the fabric; those of "
-            "workloads such as allreduce do not, and take no time within a node",
-        )
 
 
 def _back_to_back_remarks(scenario: Scenario, workload: BackToBack, where: str) -> Iterator[Remark]:

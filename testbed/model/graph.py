@@ -3,7 +3,7 @@
 An operation is a message, its receipt, a computation, or a trigger, which counts. It begins when
 all that it waits for has happened. A host knows only what happens at it, so whatever happens
 elsewhere has to reach it: the end of a message by the message itself, all else by a signal, a
-message of one byte, which `Graph.after` adds.
+message of one byte, which `Graph.after` adds. Messages within a node use no fabric (`Graph.join`).
 """
 
 import json
@@ -15,8 +15,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Final, NamedTuple
 
-SEND, RECEIVE, COMPUTE, TRIGGER = _KINDS = range(4)
-"""What an operation does. A trigger is never done: it counts what happens."""
+SEND, RECEIVE, COMPUTE, TRIGGER, PASS = _KINDS = range(5)
+"""What an operation does. A trigger is never done: it counts what happens. To pass is to send to
+another NIC of the node, which takes no time."""
+
+_SENDS = (SEND, PASS)
 
 DONE, BEGUN, ARRIVED = 0, -1, -2
 """What of an operation others wait for: that it is done (a message: acknowledged), that it has
@@ -153,6 +156,13 @@ class Graph:
         vars(moved).update(vars(self) | {"hosts": here, "_number": numbers})
         return moved
 
+    def join(self, nodes: Sequence[int]) -> None:
+        """Let messages between hosts of one node stay in it; `nodes` are the hosts', in order."""
+        kinds, hosts, peers = self._columns[:3]
+        for number, (kind, a, b) in enumerate(zip(kinds, hosts, peers, strict=True)):
+            if kind == SEND and nodes[a] == nodes[b]:
+                kinds[number] = PASS
+
     def add(self, operation: Operation) -> int:
         """Add an operation; returns its number.
 
@@ -218,7 +228,6 @@ class Graph:
         return bool(self._announced[number]) or self._columns[5][number] != UNMATCHED
 
     def of_host(self, host: str) -> list[int]:
-        """The operations of a host, in order."""
         return self._by_host.get(self._number.get(host, ANY), [])
 
     @cached_property
@@ -237,6 +246,13 @@ class Graph:
             if kind == SEND and (asked or not counted)
         )
         return tuple((self.hosts[a], self.hosts[b]) for a, b in dict.fromkeys(sent))
+
+    def passed(self) -> Counter[tuple[str, str]]:
+        """How many messages each host passes to each other of its node."""
+        kinds, hosts, peers = self._columns[:3]
+        ends = zip(kinds, hosts, peers, strict=True)
+        counts = Counter((a, b) for kind, a, b in ends if kind == PASS)
+        return Counter({(self.hosts[a], self.hosts[b]): n for (a, b), n in counts.items()})
 
     def planned(self) -> dict[str, list[int]]:
         """The bytes of each operation that is counted and ends, by what its kind is called."""
@@ -356,7 +372,7 @@ class Graph:
         if any(edge >= number for number, edge in enumerate(previous)):
             raise ValueError
         ends = zip(kind, host, peer, strict=True)
-        if any(what == SEND and to in (ANY, source) for what, source, to in ends):
+        if any(what in _SENDS and to in (ANY, source) for what, source, to in ends):
             raise ValueError
 
 
@@ -403,7 +419,6 @@ class _Walk:
         return self._done
 
     def _begin(self, number: int) -> Iterator[Event]:
-        """What happens when an operation begins."""
         kind, host, peer = self._kinds[number], self._hosts[number], self._peers[number]
         tag = self._tags[number]
         yield number, BEGUN
@@ -415,7 +430,7 @@ class _Walk:
             if kind == COMPUTE or self._amounts[number]:
                 yield number, DONE
                 yield number, ARRIVED
-            self._arrived[key] += kind == SEND and tag != UNMATCHED
+            self._arrived[key] += kind in _SENDS and tag != UNMATCHED
         while self._arrived[key] and self._posted[key]:
             self._arrived[key] -= 1
             received = self._posted[key].popleft()

@@ -233,7 +233,6 @@ class InStep(Part):
 
     @property
     def operation(self) -> str:
-        """The name of the collective."""
         return self.kind
 
     def direction_count(self, topology: Topology) -> int:
@@ -668,7 +667,7 @@ class FromFile(Graphed):
         elif self.hosts is None:
             yield from _named_once(topology, "workload.operations", self.operations.hosts)
         if not self.pairs:
-            expected = "a message between two ranks: only they use the fabric"
+            expected = "a message between ranks of two nodes: only they use the fabric"
             yield Problem("workload.file", "operations that send nothing", expected)
 
 

@@ -142,7 +142,6 @@ class VerbsQp:
 
     @property
     def qp_num(self) -> int:
-        """The QP number, which packets to it carry."""
         return self.local.qpn
 
     @property
@@ -396,7 +395,6 @@ class Context:
         return rkey
 
     def free_rkey(self, rkey: int) -> None:
-        """Let an rkey be used again."""
         self._rkeys.discard(rkey)
 
     def create_cq(self) -> CompletionQueue:
@@ -533,7 +531,6 @@ class Context:
 
     @property
     def disabled_planes(self) -> frozenset[int]:
-        """The planes whose own port is disabled."""
         return frozenset(self._disabled)
 
     def set_port_disabled(self, plane: int, *, disabled: bool, now_ns: int) -> None:

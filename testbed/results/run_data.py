@@ -57,12 +57,10 @@ class RunData:
 
     @property
     def figures(self) -> Path:
-        """Where its figures are."""
         return self.directory / FIGURES
 
     @property
     def topology(self) -> Topology:
-        """The fabric of the run."""
         return self.scenario.topology
 
     @property
@@ -114,7 +112,6 @@ class RunData:
 
     @property
     def simulated(self) -> bool:
-        """Whether the fabric was simulated, as its manifest says."""
         return self.manifest.simulated
 
     @property
@@ -225,7 +222,6 @@ class RunData:
         return self._by_flow[table].get(flow, self.tables[table].clear())
 
     def path_of(self, flow: FlowRecord, ev: int) -> FabricPath:
-        """The path that an EV of a flow takes."""
         return path_of_ev(self.topology, *self._ends(flow), ev)
 
     def _ends(self, flow: FlowRecord) -> tuple[Node, Node]:

@@ -113,7 +113,6 @@ class SeriesPlan(_Record):
 
     @property
     def first(self) -> str:
-        """What the first run is called."""
         return _called(*self.runs[0])
 
     def differences(self, other: "SeriesPlan") -> list[str]:
@@ -301,13 +300,7 @@ def new_series(plan: SeriesPlan, results: Path) -> Path:
 def planned_runs(
     plan: SeriesPlan, scenarios: Mapping[int, Scenario], how: How = UNDRAWN
 ) -> list[PlannedRun]:
-    """The runs of a plan, in its order.
-
-    Args:
-        plan: what the series consists of.
-        scenarios: that of each case, by its number.
-        how: how each is made, beside its scenario.
-    """
+    """The runs of a plan, in its order."""
     return [
         planned_run(
             scenarios[case.number].model_copy(update={"seed": seed}),
@@ -321,7 +314,6 @@ def planned_runs(
 
 
 def _called(case: SeriesCase, seed: int) -> str:
-    """The name of a run."""
     return f"{case.name}, seed {seed}"
 
 
@@ -363,7 +355,6 @@ def named(scenario: str, settings: Settings) -> str:
 
 
 def _written(value: Any) -> str:
-    """A value as it is written in YAML."""
     if not isinstance(value, dict | list):
         return str(value)
     text: str = yaml.safe_dump(value, default_flow_style=True, width=inf, sort_keys=False)

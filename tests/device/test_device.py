@@ -20,8 +20,10 @@ from typing import Any, Self
 import pytest
 
 from testbed.device import hosts
+from testbed.device.client import open_device
 from testbed.device.compiling import IBVERBS
 from testbed.device.hosts import devices
+from testbed.device.library import IN_HOSTS
 from testbed.device.nic import NicProcess
 from testbed.device.protocol import (
     REPLY,
@@ -35,7 +37,6 @@ from testbed.device.protocol import (
     Reply,
     Request,
 )
-from testbed.emulation.endpoint.device import Device
 from testbed.emulation.fabric.fabric import Fabric
 from testbed.emulation.fabric.link_model.link_control import LinkControl
 from testbed.model.fabric.topology import Topology
@@ -71,7 +72,7 @@ LIBC = ctypes.CDLL(None)
 
 
 def library_file() -> Path:
-    return hosts.DIRECTORY / IBVERBS
+    return IN_HOSTS / IBVERBS
 
 
 @contextmanager
@@ -653,12 +654,12 @@ def test_a_program_in_python_talks_to_one_in_c() -> None:
             a = end_in(HERE)
             qa = a.make_qp()
             with in_node(THERE):
-                device = Device(TOPOLOGY, THERE)
-            cq = device.context.create_cq()
-            qp = device.context.create_qp(cq)
-            region = device.context.reg_mr(bytearray(60_000))
+                device = open_device()
+            cq = device.create_cq()
+            qp = device.create_qp(cq)
+            region = device.reg_mr(bytearray(60_000))
             qp.post_recv(9)
-            a.connect(qa, device.context.port.address, qp.qp_num, psn=3, peer_psn=qp.local.psn)
+            a.connect(qa, device.address, qp.qp_num, psn=3, peer_psn=qp.local.psn)
             qp.connect(Destination(a.gid, qa.contents.qp_num, 3))
             fill(a, b"c" * 60_000)
             remote = region.va, region.rkey

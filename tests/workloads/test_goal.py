@@ -7,13 +7,14 @@ import pytest
 from testbed.host.workloads.programs import Operation, _Receipts
 from testbed.model.checks import problems
 from testbed.model.errors import InputError
+from testbed.model.fabric.topology import Topology
 from testbed.model.files.goal import read_goal
 from testbed.model.graph import ANY, SEND, Graph
 from testbed.model.graph import Operation as Planned
 from testbed.model.workload import Goal
 from testbed.mrc import NEVER
 
-from .crew import TOPOLOGY, Crew
+from .crew import LOOK_NS, NODES, TOPOLOGY, Crew
 
 DILATION = int(TOPOLOGY.dilation)
 
@@ -29,8 +30,9 @@ def _read(goal: Path, *ranks: str) -> Graph:
     return read_goal(goal)
 
 
-def _run(graph: Graph, **keys: object) -> dict[int, Operation]:
-    crew = Crew({"kind": "goal", "file": "x.goal", "operations": graph, **keys})
+def _run(graph: Graph, topology: Topology = TOPOLOGY, **keys: object) -> dict[int, Operation]:
+    workload = {"kind": "goal", "file": "x.goal", "operations": graph, **keys}
+    crew = Crew(workload, topology=topology)
     crew.run(NEVER)
     return {each.number: each for done in crew.finished.values() for each in done}
 
@@ -106,6 +108,21 @@ def test_what_receipts_have_taken_is_not_looked_at_again() -> None:
         assert receipts.arrived("h1", tag) is None
         assert receipts.posted(tag, "", ANY, now_ns=tag)
         assert not receipts._arrived
+
+
+def test_a_message_within_a_node_takes_no_time_and_no_packet(goal: Path) -> None:
+    graph = _read(
+        goal,
+        "a: calc 50\nb: send 9000000b to 1 tag 3\nb requires a",
+        "r: recv 9000000b from 0 tag 3\ns: send 10b to 2\ns requires r",
+        "recv 10b from 1",
+    )
+    graph.join([0, 0, 1])
+    done = _run(graph, topology=NODES)
+    assert graph.planned() == {"calc": [0], "recv": [9_000_000, 10], "send": [10]}
+    assert done.keys() == {0, 2, 3, 4}
+    assert 0 <= done[2].end_ns - done[0].end_ns <= LOOK_NS
+    assert done[3].start_ns == done[2].end_ns < done[4].end_ns
 
 
 def test_other_hosts_take_part(goal: Path) -> None:

@@ -55,15 +55,7 @@ class Controller(_ryu.RyuApp):
     def __init__(
         self, *args: Any, plan: ControllerPlan, channel: Channel, links: LinkControl, **kwargs: Any
     ) -> None:
-        """Send nothing yet.
-
-        Args:
-            args: Ryu's.
-            plan: what to do.
-            channel: to the experiment.
-            links: control over links.
-            kwargs: Ryu's.
-        """
+        """Send nothing yet."""
         super().__init__(*args, **kwargs)
         self.status: int = ExitStatus.CRASHED
         self._plan = plan

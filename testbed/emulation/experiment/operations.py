@@ -21,8 +21,6 @@ _MOST_OPEN: Final = 10_000
 
 
 class _Begun(NamedTuple):
-    """An operation that a host has begun."""
-
     start_ns: int
     size: int
 
@@ -88,7 +86,6 @@ class ReportedOperations:
         return True
 
     def open_ones(self, t0_ns: int) -> list[dict[str, Any]]:
-        """The operations that were begun and have not ended."""
         return [
             {
                 "host": host,

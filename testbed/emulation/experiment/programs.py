@@ -294,13 +294,11 @@ class _Crew:
 
     @property
     def program(self) -> Program:
-        """What it runs."""
         assert isinstance(self.job.workload, Program)  # noqa: S101 - it was checked
         return self.job.workload
 
     @property
     def is_alive(self) -> bool:
-        """Whether any of its programs runs."""
         return any(each.is_alive for each in self.running)
 
     @property

@@ -109,7 +109,6 @@ def glossary_for_students() -> str:
 
 
 def lab_directories(labs: Path = LABS) -> tuple[Path, ...]:
-    """The directories of all labs, in order."""
     return tuple(sorted(file.parent for file in labs.glob(f"*/{LAB_FILE}")))
 
 

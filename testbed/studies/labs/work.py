@@ -96,7 +96,6 @@ class Work:
 
     @property
     def tasks(self) -> tuple[Task, ...]:
-        """The lab's tasks."""
         return self.assignment.directory.lab.tasks
 
     def task(self, name: str | None, *, predictions: bool | None = None) -> Task:
@@ -134,7 +133,6 @@ class Work:
                 yield entry
 
     def last(self, kind: str, **content: Any) -> Entry | None:
-        """The last of them; None if there is none."""
         return next(reversed([*self.entries(kind, **content)]), None)
 
     def made_run(self, run: str) -> Entry | None:

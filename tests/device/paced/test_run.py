@@ -122,6 +122,16 @@ def test_programs_of_the_caller_of_sudo_open_the_device(
     assert "mrc0" in printed
 
 
+def test_the_example_in_python_runs_without_root(tmp_path: Path) -> None:
+    """As a program that has nothing of the emulation, and calls its peer by name."""
+    hello = f"{sys.executable} -P {ROOT / 'examples' / 'hello.py'}"
+    script = f"test $RANK = 1 || exec {hello}; exec {hello} h0"
+    summary, _, printed = run(tmp_path, "-n", "2", program=["/bin/sh", "-c", script])
+    assert [program["failed"] for program in summary["programs"]] == [False, False]
+    assert "h0: h0 RECV_RDMA_WITH_IMM success 42 b'hello over MRC'" in printed
+    assert "h4: h4 RDMA_WRITE success None" in printed
+
+
 def test_a_silent_link_is_noticed_and_left_as_in_every_run(tmp_path: Path) -> None:
     scenario = tmp_path / "silent.yaml"
     scenario.write_text(SILENT, encoding="utf-8")

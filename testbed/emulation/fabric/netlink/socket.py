@@ -132,7 +132,6 @@ class Netlink(Closeable):
     """Bits of the multicast groups whose announcements it receives."""
 
     def __init__(self, namespace: str) -> None:
-        """Open a socket in the network namespace that this thread is in."""
         self.namespace = namespace
         self._sequence = 0
         kind = socket.SOCK_RAW | socket.SOCK_CLOEXEC
@@ -145,7 +144,6 @@ class Netlink(Closeable):
         self._socket.settimeout(_TIMEOUT_S)
 
     def close(self) -> None:
-        """Close the socket."""
         self._socket.close()
 
     # --- changing things ----------------------------------------------------------------------
@@ -334,7 +332,6 @@ class NodeNamespace(Closeable):
         return namespaces.entered(self.fd)
 
     def close(self) -> None:
-        """Close the socket and the descriptor."""
         self.netlink.close()
         os.close(self.fd)
 
@@ -343,7 +340,6 @@ class NodeNamespaces(Closeable):
     """The namespaces of this sandbox's nodes by name, each opened at its first use and once."""
 
     def __init__(self) -> None:
-        """Open nothing yet."""
         self._open: dict[str, NodeNamespace] = {}
 
     def __getitem__(self, name: str) -> NodeNamespace:
@@ -357,18 +353,15 @@ class NodeNamespaces(Closeable):
         return self._open[name]
 
     def create(self, name: str) -> NodeNamespace:
-        """Make a namespace for a node."""
         self._open[name] = NodeNamespace(name, namespaces.create_netns(name))
         return self._open[name]
 
     def remove(self, name: str) -> None:
-        """Close a node's namespace and remove its name; the kernel then removes the namespace."""
         self._open.pop(name).close()
         namespaces.unmount(str(namespaces.NETNS_DIR / name))
         (namespaces.NETNS_DIR / name).unlink()
 
     def close(self) -> None:
-        """Close all that are open."""
         for namespace in self._open.values():
             namespace.close()
         self._open.clear()
