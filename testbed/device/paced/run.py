@@ -32,7 +32,12 @@ from testbed.device.paced.workloads import Workloads
 from testbed.emulation.endpoint.clock import now_ns
 from testbed.emulation.endpoint.health import HealthLog
 from testbed.emulation.experiment.machine import cpu_model
-from testbed.emulation.experiment.programs import GRACE_S, Surroundings, start_programs
+from testbed.emulation.experiment.programs import (
+    GRACE_S,
+    Surroundings,
+    start_programs,
+    user_of_programs,
+)
 from testbed.host.operator import Answer as OperatorAnswer
 from testbed.host.outcome import TrafficProgress, outcomes
 from testbed.host.recording import Recorders
@@ -135,7 +140,9 @@ class PacedRun:
         self._directory = directory
         self._base_rtt_ns = base_rtt_ns
         self._progress = progress
-        files = library.put_into(stack.enter_context(scratch("testbed-device-")))
+        place = stack.enter_context(scratch("testbed-device-"))
+        place.chmod(0o755)  # programs may be another user's: of the caller of sudo
+        files = library.put_into(place)
         loopback = stack.enter_context(Loopback(nodes))
         surroundings = Surroundings(
             lambda _: nullcontext(), loopback.address_of, loopback.variables, loopback.master_port
@@ -164,7 +171,7 @@ class PacedRun:
                 by_address,
                 self._worked.add,
                 loopback.nic_of(node),
-                os.getuid(),
+                user_of_programs(),
                 self._workloads.parts.get(node),
             )
             self._workloads.add(host)

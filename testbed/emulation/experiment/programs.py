@@ -152,6 +152,12 @@ def _environment(program: Program) -> dict[str, str]:
     }
 
 
+def user_of_programs() -> int:
+    """As whose programs are started: those of the caller of sudo, or of this process."""
+    user = caller()
+    return os.getuid() if user is None else user.uid
+
+
 def _as_user() -> dict[str, Any]:
     """Arguments with which a process is started as the caller of sudo, in a session of its own."""
     user = caller()
@@ -610,9 +616,8 @@ def _shown(host: str, line: bytes) -> bytes:
 
 def _of_user() -> dict[str, str]:
     """The variables by which programs know whose they are."""
-    user = caller()
     with suppress(KeyError):
-        entry = pwd.getpwuid(os.getuid() if user is None else user.uid)
+        entry = pwd.getpwuid(user_of_programs())
         return {
             "HOME": entry.pw_dir,
             "USER": entry.pw_name,
