@@ -54,6 +54,7 @@ PARTS: Mapping[str, BenchPart] = {
         5,
         root=False,
     ),
+    "reading": BenchPart("large files of traffic: time and memory", "reading", 3, root=False),
     "htsim": BenchPart(
         "the simulator beside uet-htsim (--htsim)",
         "htsim",
