@@ -2,6 +2,7 @@
 
 import json
 import os
+import pwd
 import shutil
 import signal
 import socket
@@ -23,6 +24,7 @@ from testbed.emulation.experiment.programs import MASTER_PORT
 from testbed.model.errors import InputError, MachineError
 from testbed.model.fabric.topology import Topology
 from testbed.sandbox.system_calls import children_of
+from tests.judging import skip_without
 from tests.waiting import WATCHDOG_S, wait_until
 
 ROOT = Path(__file__).parents[3]
@@ -104,6 +106,20 @@ def test_what_one_program_writes_is_what_the_other_finds(tmp_path: Path) -> None
     manifest = json.loads((directory / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["paced"]
     assert (directory / "junit.xml").exists()
+
+
+@pytest.mark.root
+@skip_without("ibv_devinfo", "ibverbs-utils")
+def test_programs_of_the_caller_of_sudo_open_the_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nobody = pwd.getpwnam("nobody")
+    monkeypatch.setenv("TMPDIR", "/tmp")  # noqa: S108 - where they find the library: all others are root's
+    monkeypatch.setenv("SUDO_UID", str(nobody.pw_uid))
+    monkeypatch.setenv("SUDO_GID", str(nobody.pw_gid))
+    _, _, printed = run(tmp_path, "-n", "2", program=["sh", "-c", "id -un; ibv_devinfo"])
+    assert "h0: nobody" in printed
+    assert "mrc0" in printed
 
 
 def test_the_example_in_python_runs_without_root(tmp_path: Path) -> None:
