@@ -1,5 +1,6 @@
 """The options with which a run can be watched, and what follows from them."""
 
+import re
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -66,7 +67,8 @@ def listening(port: str, *, read_only: bool) -> "Listening":
         MachineError: what serves it is not installed.
     """
     host, _, number = port.rpartition(":")
-    if not number.isdecimal() or int(number) > _LARGEST_PORT or host in {"0.0.0.0", "[::]"}:  # noqa: S104
+    is_port = re.fullmatch(r"[0-9]{1,5}", number) and int(number) <= _LARGEST_PORT
+    if not is_port or host in {"0.0.0.0", "[::]"}:  # noqa: S104
         expected = f"a TCP port (0 to {_LARGEST_PORT}), or one with an IPv4 address of this machine"
         raise InputError.of("--port", port, expected, "such as 8080 or 192.0.2.1:8080")
     try:
@@ -166,15 +168,7 @@ def watching_emulated(
     hold: "Hold",
     packets: str | None = None,
 ) -> Iterator[None]:
-    """Watch an emulated run that is made and analysed within the block.
-
-    Args:
-        scenario: what is run.
-        directory: its directory.
-        where: where the page is served.
-        hold: ends the run.
-        packets: the flow whose packets are shown.
-    """
+    """Watch an emulated run that is made and analysed within the block."""
     from testbed.live.emulated import EmulationWatcher
     from testbed.live.stream.packets import flow_in_slow_motion
 

@@ -94,7 +94,6 @@ class OperatedFlow:
         return list(dict.fromkeys(named))
 
     def plane(self, value: int) -> int:
-        """The plane of an EV."""
         return next(ev.path.plane for ev in self.evs if ev.value == value)
 
     def listing(self, now_ns: int, rtt_ns: int) -> list[EvRow]:
@@ -229,7 +228,6 @@ class HostOperator:
 
     @property
     def disabled(self) -> frozenset[int]:
-        """The ports that are disabled."""
         return frozenset(self._disabled)
 
     def forget(self, qps: Collection[QueuePair]) -> None:
@@ -277,7 +275,6 @@ class HostOperator:
         self._switch_port(plane, disabled, now_ns, BY_HAND)
 
     def record_event(self, flow: int, event: EvChanged) -> None:
-        """Keep an event until it is listed."""
         self._keep((flow, event))
 
     def record_port(self, plane: int, state: str, now_ns: int) -> None:

@@ -67,7 +67,6 @@ class EmulationWatcher:
     _forks: Forks = field(init=False)
 
     def __post_init__(self) -> None:
-        """Begin without forks."""
         watched = self.scenario  # code of a scenario that is under way was allowed
         allow_code = isinstance(watched, Scenario) and bool(watched.executes)
         stream = self.directory / STREAM

@@ -76,7 +76,6 @@ class Listening:
 
     @property
     def offer(self) -> "PageOffer":
-        """What the page offers."""
         if self.read_only:
             return "watch"
         return "fork" if self.is_replay else "break" if self.has_prompt else "control"
@@ -92,7 +91,6 @@ class PageServer:
     """
 
     def __init__(self, start: Callable[[], Child], address: str, port: int) -> None:
-        """Start the process."""
         self._start = start
         self._process = start()
         self._restarts = 0
@@ -104,12 +102,10 @@ class PageServer:
 
     @property
     def pid(self) -> int:
-        """The PID of the server."""
         return self._process.pid
 
     @property
     def has_ended(self) -> bool:
-        """Whether the server has ended."""
         return self._process.has_ended
 
     def handle_requests(self, answer: Answering, timeout_s: float = 0.0) -> None:
@@ -173,7 +169,6 @@ class PageServer:
         self._process.ends_within(_LAST_S)
 
     def close(self) -> None:
-        """End the server now."""
         self._process.kill()
         self._process.close()
 

@@ -32,13 +32,19 @@ from testbed.device.paced.workloads import Workloads
 from testbed.emulation.endpoint.clock import now_ns
 from testbed.emulation.endpoint.health import HealthLog
 from testbed.emulation.experiment.machine import cpu_model
-from testbed.emulation.experiment.programs import GRACE_S, Surroundings, start_programs
+from testbed.emulation.experiment.programs import (
+    GRACE_S,
+    Surroundings,
+    start_programs,
+    user_of_programs,
+)
 from testbed.host.operator import Answer as OperatorAnswer
 from testbed.host.outcome import TrafficProgress, outcomes
 from testbed.host.recording import Recorders
 from testbed.model.errors import Problem, RunFailedError, TestbedError, raise_any
 from testbed.model.fabric.addressing import nic_address
 from testbed.model.fabric.names import ends_at_host
+from testbed.model.faults.checks import process_problems
 from testbed.model.faults.kinds import OperationStart
 from testbed.model.faults.record import FAULTS
 from testbed.model.flows import base_rtt_flow, flows_of
@@ -134,7 +140,9 @@ class PacedRun:
         self._directory = directory
         self._base_rtt_ns = base_rtt_ns
         self._progress = progress
-        files = library.put_into(stack.enter_context(scratch("testbed-device-")))
+        place = stack.enter_context(scratch("testbed-device-"))
+        place.chmod(0o755)  # programs may be another user's: of the caller of sudo
+        files = library.put_into(place)
         loopback = stack.enter_context(Loopback(nodes))
         surroundings = Surroundings(
             lambda _: nullcontext(), loopback.address_of, loopback.variables, loopback.master_port
@@ -163,7 +171,7 @@ class PacedRun:
                 by_address,
                 self._worked.add,
                 loopback.nic_of(node),
-                os.getuid(),
+                user_of_programs(),
                 self._workloads.parts.get(node),
             )
             self._workloads.add(host)
@@ -217,13 +225,12 @@ class PacedRun:
         planned = tuple((src, dst) for src, dst, _ in scenario.planned.flows)
         start = RunStart(t0_ns=t0_ns, base_rtt_ns=self._base_rtt_ns, planned=planned)
         write_file(self._directory / RAW / START, start.model_dump_json())
-        for fault in scenario.scheduled_faults:
-            self.faults.schedule(fault, t0_ns)
+        self.faults.begin(t0_ns)
         SimulatedAgents.of(scenario, engine, self._fabric, self._recorders, self._deny, t0_ns)
         engine.at(engine.now_ns, self._sample_links)
         self._workloads.begin_at(t0_ns)
         self._programs.send({"start_ns": t0_ns})
-        self._requests = SimulatedRequests(scenario.topology, self, t0_ns)
+        self._requests = SimulatedRequests(scenario.topology, self)
         if observer is None:
             latest_ns = t0_ns + scenario.duration
             while engine.now_ns < latest_ns and (self._workloads.hosts or not self._over):
@@ -388,17 +395,7 @@ def require_paced(scenario: Scenario) -> None:
     Raises:
         InputError: it has none, or has faults that strike the processes of hosts.
     """
-    problems = [
-        Problem(
-            f"timeline[{i}].kind",
-            fault.kind,
-            f"another fault: a {fault.kind} strikes the process of a NIC, and a simulated fabric "
-            "has none",
-            "testbed run, on the emulated fabric",
-        )
-        for i, fault in enumerate(scenario.timeline)
-        if fault.needs_process
-    ]
+    problems = process_problems(scenario)
     if not scenario.programs:
         expected = "program, at least one: other workloads send without the device"
         remedy = "testbed simulate" if scenario.jobs else "testbed simulate, or a command after --"
@@ -477,7 +474,9 @@ def pace(
         run = PacedRun(scenario, directory, base_rtt_ns, progress, screen, stack)
         with _undisturbed():
             report = run.run(observer)
-    write_file(directory / FAULTS, "".join(fault.to_line() for fault in run.faults.records()))
+    write_file(
+        directory / FAULTS, "".join(fault.to_line() for fault in run.faults.records().values())
+    )
     write_file(directory / RUN, run.record(report).to_json())
     progress("collecting records", 1.0)
     records.collect(directory)

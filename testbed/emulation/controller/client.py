@@ -65,16 +65,13 @@ class Client(Closeable):
     """Calls the HTTP interface of one run's controller, once."""
 
     def __init__(self, path: Path) -> None:
-        """Connect to a socket."""
         self._http = HTTPConnection("localhost", timeout=TIMEOUT_S)
         self._http.sock = _connected(path)
 
     def close(self) -> None:
-        """Close the connection."""
         self._http.close()
 
     def faults(self) -> list[dict[str, Any]]:
-        """The records of every fault so far."""
         return self._request("GET", "/faults")
 
     def inject(self, entry: dict[str, Any]) -> dict[str, Any]:

@@ -50,7 +50,6 @@ class RunFigures:
 
     @classmethod
     def of(cls, summary: Summary) -> "RunFigures":
-        """Take them from a summary."""
         flows = [flow for fault in summary.faults for flow in fault.flows if flow.affected]
         recoveries = [flow.recovery.rtt for flow in flows if flow.recovery is not None]
         recovery = median(recoveries) if recoveries else None
@@ -75,7 +74,6 @@ class Compared:
 
     @property
     def goodput_off(self) -> float:
-        """The relative difference of goodput."""
         return abs(self.simulated.goodput / self.emulated.goodput - 1)
 
     @property

@@ -36,6 +36,7 @@ PARTS: Mapping[str, BenchPart] = {
     "faults": BenchPart("how soon the controller's faults hold, and heal", "faults", 5),
     "packet-rate": BenchPart("one queue pair beside a C program", "packet_rate"),
     "device": BenchPart("perftest on the device beside write_bw and write_lat", "device"),
+    "torch": BenchPart("PyTorch on 8 hosts: its start, all_reduce beside the workload", "torch", 3),
     "device-rate": BenchPart(
         "packets/s of perftest in 8 hosts, without root beside emulated", "programs", 3
     ),
@@ -53,6 +54,7 @@ PARTS: Mapping[str, BenchPart] = {
         5,
         root=False,
     ),
+    "reading": BenchPart("large files of traffic: time and memory", "reading", 3, root=False),
     "htsim": BenchPart(
         "the simulator beside uet-htsim (--htsim)",
         "htsim",
