@@ -88,3 +88,17 @@ def test_the_figures_of_a_run_name_its_rows(tmp_path: Path) -> None:
         text = ["".join(node.itertext()) for node in root.iter(f"{SVG}text")]
         assert [text.count(f"blackhole {failure.target}") for failure in failures] == [1] * 5
         assert "base RTTs from the first fault" in text
+
+
+def test_a_flow_that_a_fault_did_not_meet_is_drawn_beside_those_that_it_did(tmp_path: Path) -> None:
+    """As one of a program that began after it."""
+    generate(tmp_path / "run", Plan(duration=5.0))
+    data = load_run(tmp_path / "run")
+    tables = flow_tables(data)
+    summary = summarise(data, tables)
+    (fault,) = summary.faults
+    assert len(fault.flows) > 1
+    met = fault.model_copy(update={"flows": fault.flows[:1]})
+    with style():
+        drawing = goodput.draw(data, tables, summary.model_copy(update={"faults": (met,)}))
+    assert drawing is not None

@@ -144,7 +144,8 @@ def _faults(axes: Axes, faults: Sequence[FaultSummary], end: float) -> None:
 
 
 def _around_fault(axes: Axes, data: RunData, flow: FlowTables, fault: FaultSummary) -> None:
-    effect = next(effect for effect in fault.flows if effect.flow == flow.flow.flow)
+    affected = (each for each in fault.flows if each.flow == flow.flow.flow and each.affected)
+    effect = next(affected, None)  # one that a program began later, or had ended, has none
     start, healed = fault_rows.in_force(fault)
     rtt = data.base_rtt_s
     begin, end = _around(fault)
@@ -157,7 +158,7 @@ def _around_fault(axes: Axes, data: RunData, flow: FlowTables, fault: FaultSumma
     axes.plot(x, rate / 1e6, color=style.BLACK, linewidth=1.1)
     _allowed(axes, flow, moments, x)
     style.shade(axes, 0, min(healed - start, end * rtt) * per_s)
-    if effect.affected:  # or the marks would be those of a chance dip
+    if effect is not None:  # or the marks would be those of a chance dip
         marks(axes, effect, per_s, height=0.42, step=0.17)
     axes.spines["top"].set_visible(False)
     axes.set_xlim(begin * rtt * per_s, end * rtt * per_s)
