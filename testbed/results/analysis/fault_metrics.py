@@ -273,7 +273,6 @@ def _averaged_s(course: Course, rtt_s: float, start: float) -> float:
 
 
 def _below(course: Course, times: Floats, width: float, marks: Floats) -> NDArray[np.bool_]:
-    """Whether goodput was below the mark at each time."""
     delivery, ideal = course.delivery, course.ideal
     bits = 8 * (delivery.bytes_until(times) - delivery.bytes_until(times - width))
     # What is allowed in a part of the window is not what is allowed now.
@@ -402,12 +401,10 @@ class Shortfall:
 
     @property
     def capacity_lost_bytes(self) -> int:
-        """The capacity lost in bytes of payload."""
         return round(self.capacity_lost_s * self.undamaged_bps / 8)
 
     @property
     def deficit_bytes(self) -> int:
-        """The deficit in bytes of payload."""
         return round(self.deficit_s * self.undamaged_bps / 8)
 
 
@@ -529,13 +526,7 @@ class GoodputMetrics:
 
 
 class FaultMetrics(GoodputMetrics):
-    """Computes what a fault did to a flow: each metric of `FlowFault`, times in seconds.
-
-    Attributes:
-        data: the run.
-        flow: the flow's tables.
-        fault: the fault.
-    """
+    """Computes what a fault did to a flow: each metric of `FlowFault`, times in seconds."""
 
     def __init__(
         self, data: RunData, flow: FlowTables, fault: FaultRecord, during: TimeInForce, until: float

@@ -30,6 +30,7 @@ from testbed.studies.bench.simulator import permutation
 FABRICS = {8: (2, 4), 128: (8, 16), 1024: (32, 32)}
 """Leaves, and hosts of a leaf, by the number of hosts."""
 
+Given = TypeVar("Given")
 Measured = TypeVar("Measured")
 
 Cost = tuple[float, float]
@@ -40,7 +41,6 @@ class Stages:
     """Measures one stage of a process after the other."""
 
     def __init__(self) -> None:
-        """Begin the first stage."""
         self.costs: dict[str, Cost] = {}
         self._began_s = 0.0
         self._begin()
@@ -51,7 +51,6 @@ class Stages:
         self._began_s = time.process_time()
 
     def end(self, stage: str) -> None:
-        """End a stage and begin the next one."""
         self.costs[stage] = (time.process_time() - self._began_s, peak_megabytes())
         self._begin()
 
@@ -77,14 +76,14 @@ def costs(name: str, scenario: Scenario, setting: Setting) -> list[Measurement]:
     return figures
 
 
-def in_new_process(measure: Callable[[Scenario], Measured], scenario: Scenario) -> Measured:
+def in_new_process(measure: Callable[[Given], Measured], given: Given) -> Measured:
     """Call a function of a module in a new Python, on one CPU."""
     pinned = partial(os.sched_setaffinity, 0, {one_cpu()})
     with (
         interpreter.safe_children(),
         ProcessPoolExecutor(1, get_context("spawn"), pinned) as process,
     ):
-        return process.submit(measure, scenario).result()
+        return process.submit(measure, given).result()
 
 
 def unrecorded(scenario: Scenario) -> dict[str, Cost]:

@@ -172,12 +172,7 @@ def folder(scenario: str, case: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LoadedStudy:
-    """A study as its file gives it.
-
-    Attributes:
-        document: the file, or a mapping.
-        content: what it says.
-    """
+    """A study as its file gives it."""
 
     document: Document
     content: StudyFile
