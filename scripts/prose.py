@@ -26,6 +26,9 @@ OTHER_WORDS = frozenset({"ect", "vermillion"})
 UNUSED = ": typography."
 """Checks that are left out: straight quotes and three dots are the style here."""
 
+BASE64 = "[A-Za-z0-9+/]{80,}"
+"""The pictures of notebooks."""
+
 TERM = re.compile(r"^\| ([^|]+) \| [^|]+ \| [^|]* \|$", re.MULTILINE)
 NO_PROSE = re.compile(r"^```.*?^```|`[^`]*`|\]\([^)]*\)|<!--.*?-->", re.MULTILINE | re.DOTALL)
 LEAVES_OUT = re.compile(r"^(#+ .*|\|[ -:|]*\|)$", re.MULTILINE)
@@ -54,7 +57,7 @@ def misspelt() -> int:
     """Run codespell; returns its exit status."""
     words = ",".join(sorted(vocabulary() | OTHER_WORDS))
     places = [*map(str, PROJECT.glob("*.md")), *(str(PROJECT / name) for name in SPELLED)]
-    options = ("--skip", SKIPPED, "-L", words)
+    options = ("--skip", SKIPPED, "-L", words, "--ignore-regex", BASE64)
     command = interpreter.python("-m", "codespell_lib", *options, *places)
     return interpreter.run(command, cwd=PROJECT).returncode
 

@@ -13,14 +13,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
 
 import testbed
 from testbed.model.errors import ExitStatus, InputError
 from testbed.model.files.catalog import TOPOLOGIES
 from testbed.model.summary.unit import NEVER
+from testbed.results.analysis.estimates import Estimate
 from testbed.results.comparison import Cell, Group, Row
 from testbed.results.report.figures import style
-from testbed.results.report.figures.comparison import look
+from testbed.results.report.figures.comparison import Value, draw_values, look
 from testbed.results.report.html import DASH
 from testbed.studies.study.figures import _legend
 from testbed.studies.study.file import MOST_CASES, Hypothesis, Shown, load_study
@@ -126,9 +128,9 @@ def test_a_study_from_its_file_to_its_archive(call: Call, tmp_path: Path) -> Non
     assert {(each["case"], each["seed"]) for each in runs} == {
         (case, seed) for case in ("MRC", "mine_1") for seed in "56"
     }
-    assert r"50\% \& ''few'' EVs \$\_\$" in (made / "tables/flows-run_fraction.tex").read_text()
+    assert r"50\% \& ''few'' EVs \\ \$\_\$" in (made / "tables/flows-run_fraction.tex").read_text()
     latex = (made / "study.tex").read_text()
-    for caption in (latex, (made / "README.md").read_text()):
+    for caption in (latex.replace("-{}-", "--"), (made / "README.md").read_text()):
         command = "testbed study study.yaml --allow-code"
         for said in ("8 simulated runs", "seeds 5 to 6", command, "commit"):
             assert said in caption
@@ -484,6 +486,18 @@ def test_a_legend_has_every_case_as_it_is_written() -> None:
         figure.savefig(io.BytesIO())
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == names
+
+
+@pytest.mark.parametrize(("medians", "cut"), [((0.98, 0.99), True), ((0.3, 0.99), False)])
+def test_an_axis_of_values_that_are_near_does_not_begin_at_zero(
+    medians: tuple[float, float], *, cut: bool
+) -> None:
+    cells = [Cell(Estimate(m, m, m, 6), None, 6, 0, 6) for m in medians]
+    values = [Value(float(i), cell, "black") for i, cell in enumerate(cells)]
+    for from_zero in (True, False):
+        axes = Figure().subplots()
+        draw_values(axes, "", values, from_zero=from_zero)
+        assert bool(axes.get_xlim()[0] > 0) is (cut and not from_zero)
 
 
 def test_tables_escape_what_latex_and_markdown_read() -> None:

@@ -66,7 +66,8 @@ def draw(
             figure = _of_metric(content, table)
             groups = [*cells.values()]
             _save(figure, groups, directory, table.stem)
-            yield Picture(table.stem, table.heading, f"{'; '.join(table.notes)}.")
+            cut = " The axis does not begin at 0." if figure.axes[0].get_xlim()[0] > 0 else ""
+            yield Picture(table.stem, table.heading, f"{'; '.join(table.notes)}.{cut}")
         for scenario in content.scenarios:
             groups = [cells[scenario, case] for case in content.cases]
             if not all(group.runs for group in groups):
@@ -95,13 +96,13 @@ def _of_metric(content: StudyFile, table: Table) -> Figure:
     values = [
         value for i, row in enumerate(table.rows) for value in values_of(row, i + step - 0.5, step)
     ]
-    draw_values(axes, "", values)
+    draw_values(axes, "", values, from_zero=False)
     axes.spines["top"].set_visible(False)
     axes.set_xlabel(table.heading)
     if alone:
         axes.set_yticks([value.height for value in values], table.cases)
     else:
-        names = [textwrap.fill(row.fault, LABEL) for row in table.rows]
+        names = [textwrap.fill(row.fault, LABEL, break_long_words=False) for row in table.rows]
         axes.set_yticks(range(rows), names)
         axes.tick_params(axis="y", length=0)
         for i in range(1, rows):

@@ -185,19 +185,20 @@ def in_latex(text: str) -> str:
 
 def _heading(scenario: str) -> str:
     """A scenario's name over a column, on as many lines as it needs."""
-    first, *others = textwrap.wrap(scenario, LABEL) or [""]
+    first, *others = textwrap.wrap(scenario, LABEL, break_long_words=False) or [""]
     lines = r" \\ ".join(map(in_latex, (first, *others)))
     return rf"\shortstack[r]{{{lines}}}" if others else lines
 
 
 def as_latex(table: Table, caption: str) -> str:
-    """A table for LaTeX, with the package booktabs."""
+    """A table for LaTeX, with the package booktabs; of several scenarios over both columns."""
+    kind = "table*" if table.rows[1:] else "table"
     heading, *rows = _lines(table)
     cells = [[*map(_heading, heading)], *(map(in_latex, row) for row in rows)]
     lines = [f"    {' & '.join(line)} \\\\" for line in cells]
     return "\n".join(
         [
-            r"\begin{table}",
+            f"\\begin{{{kind}}}",
             r"  \centering",
             f"  \\caption{{{in_latex(caption)}}}",
             f"  \\label{{tab:{table.stem}}}",
@@ -208,7 +209,7 @@ def as_latex(table: Table, caption: str) -> str:
             *lines[1:],
             r"    \bottomrule",
             r"  \end{tabular}",
-            r"\end{table}",
+            f"\\end{{{kind}}}",
             "",
         ]
     )

@@ -42,10 +42,11 @@ class Value:
     mark: str = "o"
 
 
-def draw_values(axes: Axes, title: str, values: Sequence[Value]) -> None:
+def draw_values(axes: Axes, title: str, values: Sequence[Value], *, from_zero: bool = True) -> None:
     """Draw a metric's values.
 
-    The axis begins at zero, so that a difference looks as large as it is. NEVER has a place of its
+    The axis begins at zero, so that a difference looks as large as it is. Without `from_zero` it
+    begins at the least value, if that is more than half of the greatest. NEVER has a place of its
     own beyond all numbers.
     """
     axes.set_title(title, fontsize=7)
@@ -57,6 +58,8 @@ def draw_values(axes: Axes, title: str, values: Sequence[Value]) -> None:
     ]
     finite = [number for number in numbers if isfinite(number)]
     left, right = min([0.0, *finite]), max([0.0, *finite])
+    if not from_zero and 2 * min(finite, default=0.0) > right:
+        left = min(finite)
     steps = MaxNLocator(TICKS).tick_values(left, right) if left < right else [0.0]
     ticks = [tick for tick in steps if left <= tick <= right]
     right = max(right, left + (left == right))
