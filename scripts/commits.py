@@ -42,7 +42,7 @@ def main() -> int:
         return 0
     wrong = 0
     for commit in listed.stdout.split(END)[:-1]:
-        number, subject, body = commit.strip().split(FIELD)
+        number, subject, body = commit.strip("\n").split(FIELD)
         for fault in faults(subject, body):
             print(f"{number} {subject!r}: {fault}")
             wrong += 1

@@ -7,7 +7,7 @@ from itertools import count
 from mmap import mmap
 from pathlib import Path
 
-from testbed.host.workloads.programs import Meeting
+from testbed.host.workloads.programs import Mailbox, Meeting
 from testbed.model.ecmp import Move, outages_of
 from testbed.model.fabric.addressing import links_of_path, nic_address
 from testbed.model.fabric.ev_set import EvChoice
@@ -70,7 +70,7 @@ class EndpointPlan:
             The kernel's forward it with its first bit, on an idle link.
         sealed: whether data packets have an iCRC (see `testbed.mrc.wire.kinds.WireOptions`), and
             their payloads are copied into the receiver's memory.
-        meetings: where the NICs of its node wait for one another, by the numbers of its jobs.
+        meetings: where the NICs of its node meet, by the numbers of its jobs.
     """
 
     scenario: Scenario
@@ -79,7 +79,7 @@ class EndpointPlan:
     raw_directory: Path
     serialised: bool
     sealed: bool
-    meetings: Mapping[int, Meeting] = field(default_factory=dict)
+    meetings: Mapping[int, Meeting | Mailbox] = field(default_factory=dict)
 
 
 def plan_endpoints(
@@ -117,7 +117,7 @@ def plan_endpoints(
         if isinstance(workload, Graphed):  # whose hosts may compute without sending
             for name in filter(workload.graph.of_host, workload.graph.hosts):
                 qps.setdefault(topology.host_named(name), [])
-    meetings: dict[Node, dict[int, Meeting]] = defaultdict(dict)
+    meetings: dict[Node, dict[int, Meeting | Mailbox]] = defaultdict(dict)
     for host, number, meeting in _meetings(scenario):
         meetings[host][number] = meeting
     how = raw_directory, serialised, sealed
@@ -127,22 +127,39 @@ def plan_endpoints(
     }
 
 
-def _meetings(scenario: Scenario) -> Iterator[tuple[Node, int, Meeting]]:
-    """Where the NICs of each node wait for one another, with a NIC and the number of a job.
+def _meetings(scenario: Scenario) -> Iterator[tuple[Node, int, Meeting | Mailbox]]:
+    """Where the NICs of each node meet, with a NIC and the number of a job.
 
     Their processes are forked from this one, and share the memory.
     """
     topology = scenario.topology
+    look_ns = topology.propagation_rtt_ns // ENDPOINT_ROUNDS_PER_RTT
     for number, job in enumerate(scenario.job_list):
+        if isinstance(job.workload, Graphed):
+            for name, mailbox in _mailboxes(job.workload.graph.passed(), look_ns):
+                yield topology.host_named(name), number, mailbox
         rails = job.workload.rails(topology) if isinstance(job.workload, Collective) else ()
         if len(rails) < 2:  # noqa: PLR2004 - a NIC alone waits for nobody
             continue
         rounds = memoryview(mmap(-1, 8 * len(rails) * len(rails[0]))).cast("q")
-        look_ns = topology.propagation_rtt_ns // ENDPOINT_ROUNDS_PER_RTT
         for node, nics in enumerate(zip(*rails, strict=True)):
             of_node = rounds[node * len(nics) : (node + 1) * len(nics)]
             for nic, name in enumerate(nics):
                 yield topology.host_named(name), number, Meeting(of_node, nic, look_ns)
+
+
+def _mailboxes(
+    passed: Mapping[tuple[str, str], int], look_ns: int
+) -> Iterator[tuple[str, Mailbox]]:
+    """The mailbox of each host, given how many messages each passes to each other."""
+    memory = memoryview(mmap(-1, 8 * max(sum(passed.values()), 1))).cast("q")
+    sends: dict[str, dict[str, memoryview]] = defaultdict(dict)
+    receives: dict[str, list[memoryview]] = defaultdict(list)
+    for (host, peer), messages in passed.items():
+        sends[host][peer], memory = memory[:messages], memory[messages:]
+        receives[peer].append(sends[host][peer])
+    for host in sends | receives:
+        yield host, Mailbox(sends[host], receives[host], look_ns)
 
 
 def _moves(scenario: Scenario, host: Node, peer: Node, lane: int) -> tuple[Move, ...]:
@@ -175,7 +192,6 @@ def links_in_use_by_all(scenario: Scenario) -> tuple[Link, ...]:
 
 
 def port_attributes(topology: Topology, host: Node) -> PortAttributes:
-    """The NIC of a host."""
     return PortAttributes(
         nic_address(topology, host).packed,
         PAYLOAD_MTU,

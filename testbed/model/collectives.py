@@ -44,6 +44,26 @@ def ring(graph: Graph, begins: Sequence[int], size: int, messages: int, lead: in
     return ends
 
 
+def rings(
+    graph: Graph, begins: Sequence[Sequence[int]], size: int, messages: int
+) -> list[list[int]]:
+    """A ring on each rail, with its share of the buffer; operations are given and returned by node.
+
+    It enters and leaves each node by the NIC of its rail, as NCCL's do. Hops within a node take no
+    time, so a node may be ahead by as many messages as it has ranks.
+    """
+    rails = []
+    for nics in zip(*begins, strict=True):
+        starts = [
+            step(graph, graph[nic].host, node) for nic, node in zip(nics, begins, strict=True)
+        ]
+        rails.append(ring(graph, starts, size, messages, lead=len(begins[0])))
+    return [
+        [step(graph, graph[begin].host, ends) for begin in node]
+        for node, *ends in zip(begins, *rails, strict=True)
+    ]
+
+
 def all_to_all(graph: Graph, begins: Sequence[int], size: int) -> list[int]:
     """A message from each host to each other, all at once."""
     hosts = [graph[begin].host for begin in begins]

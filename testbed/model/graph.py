@@ -3,7 +3,7 @@
 An operation is a message, its receipt, a computation, or a trigger, which counts. It begins when
 all that it waits for has happened. A host knows only what happens at it, so whatever happens
 elsewhere has to reach it: the end of a message by the message itself, all else by a signal, a
-message of one byte, which `Graph.after` adds.
+message of one byte, which `Graph.after` adds. Messages within a node use no fabric (`Graph.join`).
 """
 
 import json
@@ -15,8 +15,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Final, NamedTuple
 
-SEND, RECEIVE, COMPUTE, TRIGGER = _KINDS = range(4)
-"""What an operation does. A trigger is never done: it counts what happens."""
+SEND, RECEIVE, COMPUTE, TRIGGER, PASS = _KINDS = range(5)
+"""What an operation does. A trigger is never done: it counts what happens. To pass is to send to
+another NIC of the node, which takes no time."""
+
+_SENDS = (SEND, PASS)
 
 DONE, BEGUN, ARRIVED = 0, -1, -2
 """What of an operation others wait for: that it is done (a message: acknowledged), that it has
@@ -111,6 +114,7 @@ class Graph:
         self.collectives: list[Collective] = []
         self._number: dict[str, int] = {"": ANY}
         self._columns = tuple(array("q") for _ in Operation._fields)
+        self._append = [column.append for column in self._columns]
         self._last = array("q")  # by operation: its last edge
         self._edges = tuple(array("q") for _ in range(3))  # before, event, the edge before
         self._announced = array("b")
@@ -153,21 +157,45 @@ class Graph:
         vars(moved).update(vars(self) | {"hosts": here, "_number": numbers})
         return moved
 
+    def join(self, nodes: Sequence[int]) -> None:
+        """Let messages between hosts of one node stay in it; `nodes` are the hosts', in order."""
+        kinds, hosts, peers = self._columns[:3]
+        for number, (kind, a, b) in enumerate(zip(kinds, hosts, peers, strict=True)):
+            if kind == SEND and nodes[a] == nodes[b]:
+                kinds[number] = PASS
+
     def add(self, operation: Operation) -> int:
         """Add an operation; returns its number.
 
         Raises:
             TooLargeError: there are too many.
         """
-        if len(self) == MAX_OPERATIONS:
+        kind, host, peer, amount, start_ns, tag, stream, counted, part = operation
+        ends = self._host(host), self._host(peer)
+        return self.append(kind, *ends, amount, start_ns, tag, stream, counted, part)
+
+    def append(
+        self,
+        kind: int,
+        host: int,
+        peer: int,
+        amount: int,
+        start_ns: int = 0,
+        tag: int = UNMATCHED,
+        stream: int = 0,
+        counted: bool = True,
+        part: int = NO_PART,
+    ) -> int:
+        """Add an operation as `add`, of hosts by their numbers: files have a million of them."""
+        number = len(self._last)
+        if number == MAX_OPERATIONS:
             raise TooLargeError(f"{MAX_OPERATIONS:,} operations at most, with those of collectives")
-        kind, host, peer, *rest = operation
-        values = (kind, self._host(host), self._host(peer), *rest)
-        for column, value in zip(self._columns, values, strict=True):
-            column.append(value)
+        values = (kind, host, peer, amount, start_ns, tag, stream, counted, part)
+        for append, value in zip(self._append, values):  # noqa: B905 - strict takes a fifth longer
+            append(value)
         self._last.append(_NONE)
         self._announced.append(0)
-        return len(self) - 1
+        return number
 
     def _host(self, name: str) -> int:
         number = self._number.get(name)
@@ -201,9 +229,11 @@ class Graph:
             before, event = signal, ARRIVED
         if event == ARRIVED:
             self._announced[before] = 1
-        for column, value in zip(self._edges, (before, event, self._last[number]), strict=True):
-            column.append(value)
-        self._last[number] = len(self._edges[0]) - 1
+        befores, events, previous = self._edges
+        befores.append(before)
+        events.append(event)
+        previous.append(self._last[number])
+        self._last[number] = len(befores) - 1
 
     def waits_for(self, number: int) -> Iterator[Event]:
         """The events that an operation waits for, at its host."""
@@ -218,7 +248,6 @@ class Graph:
         return bool(self._announced[number]) or self._columns[5][number] != UNMATCHED
 
     def of_host(self, host: str) -> list[int]:
-        """The operations of a host, in order."""
         return self._by_host.get(self._number.get(host, ANY), [])
 
     @cached_property
@@ -238,6 +267,13 @@ class Graph:
         )
         return tuple((self.hosts[a], self.hosts[b]) for a, b in dict.fromkeys(sent))
 
+    def passed(self) -> Counter[tuple[str, str]]:
+        """How many messages each host passes to each other of its node."""
+        kinds, hosts, peers = self._columns[:3]
+        ends = zip(kinds, hosts, peers, strict=True)
+        counts = Counter((a, b) for kind, a, b in ends if kind == PASS)
+        return Counter({(self.hosts[a], self.hosts[b]): n for (a, b), n in counts.items()})
+
     def planned(self) -> dict[str, list[int]]:
         """The bytes of each operation that is counted and ends, by what its kind is called."""
         planned: dict[str, list[int]] = defaultdict(list)
@@ -256,6 +292,23 @@ class Graph:
         rows = zip(kinds, amounts, counted, parts, strict=True)
         return [n for kind, n, asked, part in rows if kind == COMPUTE and asked and part == NO_PART]
 
+    def busy(self) -> tuple[Counter[str], Counter[str]]:
+        """Of each host the bytes that it sends, and the longest row of computations, in units.
+
+        The computations of a row follow one another.
+        """
+        sent, computed = Counter[int](), Counter[tuple[int, int]]()
+        kinds, hosts, _, amounts, _, _, streams, *_ = self._columns
+        for kind, host, amount, stream in zip(kinds, hosts, amounts, streams, strict=True):
+            if kind == SEND:
+                sent[host] += amount
+            elif kind == COMPUTE and stream != NO_STREAM:
+                computed[host, stream] += amount
+        rows = Counter[str]()
+        for (host, _), amount in computed.items():
+            rows[self.hosts[host]] = max(rows[self.hosts[host]], amount)
+        return Counter({self.hosts[host]: size for host, size in sent.items()}), rows
+
     def hosts_of(self, name: str) -> int:
         """How many hosts take part in an operation of a name, at most."""
         return max((each.hosts for each in self.collectives if each.name == name), default=1)
@@ -272,11 +325,11 @@ class Graph:
 
         Receipts from any sender or of any tag depend on times; if there are some, none is named.
         """
-        kinds, hosts, peers, amounts, _, tags, *_ = self._columns
+        kinds, _, peers, _, _, tags, *_ = self._columns
         ends = zip(kinds, peers, tags, strict=True)
         if any(kind == RECEIVE and ANY in (peer, tag) for kind, peer, tag in ends):
             return []
-        done = _Walk(self, kinds, hosts, peers, amounts, tags).done()
+        done = _Walk(self._columns, self._last, self._edges).done()
         return [i for i, kind in enumerate(kinds) if not done[i] and kind != TRIGGER]
 
     def packed(self) -> str:
@@ -339,8 +392,12 @@ class Graph:
         if any(edge >= number for number, edge in enumerate(previous)):
             raise ValueError
         ends = zip(kind, host, peer, strict=True)
-        if any(what == SEND and to in (ANY, source) for what, source, to in ends):
+        if any(what in _SENDS and to in (ANY, source) for what, source, to in ends):
             raise ValueError
+
+
+_ALL = (BEGUN, DONE, ARRIVED)
+"""What happens at once, where times do not count, with an operation that waits for nobody."""
 
 
 class _Walk:
@@ -348,59 +405,72 @@ class _Walk:
 
     def __init__(
         self,
-        graph: Graph,
-        kinds: Sequence[int],
-        hosts: Sequence[int],
-        peers: Sequence[int],
-        amounts: Sequence[int],
-        tags: Sequence[int],
+        columns: Sequence[Sequence[int]],
+        last: Sequence[int],
+        edges: Sequence[Sequence[int]],
     ) -> None:
-        """Begin at the beginning; the columns are those of the graph."""
-        self._kinds, self._hosts, self._peers = kinds, hosts, peers
-        self._amounts, self._tags = amounts, tags
-        self._followers: dict[Event, list[int]] = defaultdict(list)
-        self._left = array("q", bytes(8 * len(graph)))
-        for number in range(len(graph)):
-            for event in graph.waits_for(number):
-                self._followers[event].append(number)
+        """Begin at the beginning; all are those of the graph."""
+        self._kinds, self._hosts, self._peers, self._amounts, _, self._tags, *_ = columns
+        before, self._events, previous = edges
+        nothing = array("q", [_NONE])
+        self._first, self._next = nothing * len(last), nothing * len(before)  # edges, by `before`
+        self._waits, self._left = nothing * len(before), array("q", bytes(8 * len(last)))
+        self._of_trigger: dict[Event, list[int]] = defaultdict(list)  # they may have many
+        for number in reversed(range(len(last))):
+            edge = last[number]
+            while edge != _NONE:
                 self._left[number] += 1
+                self._waits[edge] = number
+                if self._kinds[before[edge]] == TRIGGER:
+                    self._of_trigger[before[edge], self._events[edge]].append(number)
+                else:
+                    self._next[edge] = self._first[before[edge]]
+                    self._first[before[edge]] = edge
+                edge = previous[edge]
         self._counted: Counter[int] = Counter()
         self._arrived: Counter[tuple[int, int, int]] = Counter()
         self._posted: dict[tuple[int, int, int], deque[int]] = defaultdict(deque)
-        self._done = bytearray(len(graph))
+        self._ready = [number for number, left in enumerate(self._left) if not left]
+        self._done = bytearray(len(last))
 
     def done(self) -> bytearray:
         """Which operations are done in the end; of messages without end, which begin."""
-        ready = [number for number, left in enumerate(self._left) if not left]
-        while ready:
-            events = [*self._begin(ready.pop())]
-            while events:
-                for number in self._followers.pop(events.pop(), ()):
-                    if self._kinds[number] == TRIGGER:
-                        self._counted[number] += 1
-                        events.append((number, self._counted[number]))
-                        continue
-                    self._left[number] -= 1
-                    if not self._left[number]:
-                        ready.append(number)
+        while self._ready:
+            number = self._ready.pop()
+            kind, host, peer = self._kinds[number], self._hosts[number], self._peers[number]
+            if kind == RECEIVE:
+                self._happen(number, (BEGUN,))
+                key = (peer, host, self._tags[number])
+                self._posted[key].append(number)
+            else:
+                self._done[number] = 1
+                ends = kind == COMPUTE or self._amounts[number]
+                self._happen(number, _ALL if ends else (BEGUN,))
+                if kind == COMPUTE or self._tags[number] == UNMATCHED:
+                    continue
+                key = (host, peer, self._tags[number])
+                self._arrived[key] += 1
+            if self._arrived[key] and self._posted[key]:
+                self._arrived[key] -= 1
+                received = self._posted[key].popleft()
+                self._done[received] = 1
+                self._happen(received, (DONE,))
         return self._done
 
-    def _begin(self, number: int) -> Iterator[Event]:
-        """What happens when an operation begins."""
-        kind, host, peer = self._kinds[number], self._hosts[number], self._peers[number]
-        tag = self._tags[number]
-        yield number, BEGUN
-        key = (peer, host, tag) if kind == RECEIVE else (host, peer, tag)
-        if kind == RECEIVE:
-            self._posted[key].append(number)
-        else:
-            self._done[number] = 1
-            if kind == COMPUTE or self._amounts[number]:
-                yield number, DONE
-                yield number, ARRIVED
-            self._arrived[key] += kind == SEND and tag != UNMATCHED
-        while self._arrived[key] and self._posted[key]:
-            self._arrived[key] -= 1
-            received = self._posted[key].popleft()
-            self._done[received] = 1
-            yield received, DONE
+    def _happen(self, number: int, events: Sequence[int]) -> None:
+        edge = self._first[number]
+        while edge != _NONE:
+            if self._events[edge] in events:
+                self._proceed(self._waits[edge])
+            edge = self._next[edge]
+
+    def _proceed(self, number: int) -> None:
+        """Note that something has happened that an operation waits for, or a trigger counts."""
+        if self._kinds[number] == TRIGGER:
+            self._counted[number] += 1
+            for waiting in self._of_trigger.pop((number, self._counted[number]), ()):
+                self._proceed(waiting)
+            return
+        self._left[number] -= 1
+        if not self._left[number]:
+            self._ready.append(number)

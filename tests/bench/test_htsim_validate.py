@@ -220,7 +220,7 @@ def test_a_bound_of_htsims_counts_on_its_own_fabric_only() -> None:
     def compared(ours: float, **parameters: str) -> Compared:
         given = {f"-{key}": value for key, value in parameters.items()}
         case = Case("some: x", PROGRAM, Path("x.cm"), given, 190)
-        return Compared(case, 150.0, ours)
+        return case, 150.0, ours
 
     _, ours, ratio = figures([compared(200.0)])
     assert (ours.target, ratio.holds) == ("", False)

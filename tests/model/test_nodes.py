@@ -1,6 +1,8 @@
 """Nodes of several NICs: where their NICs are, and how collectives map ranks to them."""
 
+import json
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +11,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from testbed.model.checks import problems, remarks
+from testbed.model.errors import InputError
 from testbed.model.fabric.topology import Topology
+from testbed.model.files.scenarios import load_scenario
 from testbed.model.scenario import Scenario
 from testbed.model.workload import AllReduce, AllToAll, InStep, SendRecv, Training
 
@@ -152,12 +156,24 @@ def test_nodes_that_the_fabric_cannot_have_are_refused(
         Topology.model_validate(RIGHT | changes)
 
 
-def test_a_remark_says_which_messages_of_files_stay_within_a_node() -> None:
-    pairs = [("h0", "h1"), ("h0", "h2"), ("h3", "h2"), ("h0", "h1")]
-    matrix = [{"src": src, "dst": dst, "size": "1 MB"} for src, dst in pairs]
-    keys = {"name": "x", "workload": {"kind": "connections", "matrix": matrix}, "duration": "1 s"}
-    (remark,) = remarks(Scenario.model_validate({**keys, "topology": RACKS}))
-    assert str(remark).startswith(
-        "workload: 2 of 3 pairs of sender and receiver are NICs of one node, such as h0 and h1."
-    )
-    assert not remarks(Scenario.model_validate({**keys, "topology": RIGHT}))
+def test_messages_of_files_within_a_node_use_no_fabric(tmp_path: Path) -> None:
+    goal = "num_ranks 3\nrank 0 { send 9b to 1 }\nrank 1 { recv 9b from 0 }\n"
+    (tmp_path / "x.goal").write_text(f"{goal}rank 2 {{ send 9b to 0 }}")
+
+    def scenario(topology: dict[str, Any], hosts: str) -> Scenario:
+        file = tmp_path / "x.yaml"
+        workload = f"{{kind: goal, file: x.goal, hosts: {hosts}}}"
+        text = f"name: x\ntopology: {json.dumps(topology)}\nworkload: {workload}\n"
+        file.write_text(text)
+        return load_scenario(str(file))
+
+    racks = {**RIGHT, "nics_per_node": 2}
+    apart = scenario(racks, "[h0, h2, h1]")
+    assert apart.flows == (("h0", "h2", 0),)
+    (remark,) = remarks(apart)
+    assert str(remark).startswith("workload: messages within a node use no fabric")
+    for each in (scenario(RIGHT, "[h0, h2, h1]"), scenario(racks, "[h0, h2, h5]")):
+        assert len(each.flows) == 2
+        assert not remarks(each)
+    with pytest.raises(InputError, match="a message between ranks of two nodes"):
+        scenario({**RIGHT, "nics_per_node": 4}, "[h0, h2, h1]")

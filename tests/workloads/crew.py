@@ -17,6 +17,21 @@ from testbed.mrc import NEVER
 
 TOPOLOGY = load_topology("clos-4plane")
 
+NODES = Topology(
+    name="nodes",
+    planes=1,
+    t0_per_plane=2,
+    t1_per_plane=1,
+    hosts_per_t0=3,
+    nics_per_node=2,
+    rails=True,
+    dilation=1,
+)
+"""Three nodes of two NICs: h0 h2 h4 on rail 0, h1 h3 h5 on rail 1."""
+
+LOOK_NS = NODES.propagation_rtt_ns // 40
+"""How often a NIC looks whether the others of its node are done."""
+
 
 class Crew:
     """The programs, and every message that they post.
@@ -55,10 +70,11 @@ class Crew:
         self._flows = flows_of(self.scenario)
         depth = self.scenario.depth
         self._depth = depth
-        hosts = {flow.src.name for flow in self._flows} | {flow.dst.name for flow in self._flows}
         plans = plan_endpoints(self.scenario, Path())
         self._meetings = {host.name: plan.meetings.get(0) for host, plan in plans.items()}
-        self._programs: dict[str, Program] = {host: self._program(host) for host in sorted(hosts)}
+        self._programs: dict[str, Program] = {
+            host: self._program(host) for host in sorted(self._meetings)
+        }
 
     def _program(self, host: str) -> Program:
         sends = [FlowEnd(f.number, f.dst.name, f.lane) for f in self._flows if f.src.name == host]

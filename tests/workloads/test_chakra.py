@@ -11,12 +11,13 @@ import testbed.model.graph as graph_module
 from testbed.host.workloads.programs import Operation
 from testbed.model.checks import remarks
 from testbed.model.errors import InputError
+from testbed.model.fabric.topology import Topology
 from testbed.model.files import chakra
 from testbed.model.files.chakra import read_chakra
 from testbed.model.graph import Graph
 from testbed.mrc import NEVER
 
-from .crew import TOPOLOGY, Crew
+from .crew import LOOK_NS, NODES, TOPOLOGY, Crew
 
 pytest.importorskip("google.protobuf", reason="the extra chakra is not installed")
 
@@ -54,8 +55,9 @@ def _write(directory: Path, *ranks: list[bytes], name: str = "x") -> Path:
     return directory / name
 
 
-def _run(graph: Graph, **keys: object) -> list[Operation]:
-    crew = Crew({"kind": "chakra", "file": "x", "operations": graph, **keys})
+def _run(graph: Graph, topology: Topology = TOPOLOGY, **keys: object) -> list[Operation]:
+    workload = {"kind": "chakra", "file": "x", "operations": graph, **keys}
+    crew = Crew(workload, topology=topology)
     crew.run(NEVER)
     return [each for done in crew.finished.values() for each in done]
 
@@ -113,6 +115,31 @@ def test_each_collective_is_done_at_all_ranks_and_then_followed(
     last = [each for each in done if each.kind == "compute" and each.start_ns > 0]
     assert sorted(each.start_ns for each in last) == ends
     assert len(graph.planned()[name]) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "messages", "size"),
+    [(ALL_REDUCE, 10, 100), (ALL_GATHER, 5, 600), (REDUCE_SCATTER, 5, 100)],
+)
+def test_of_nodes_there_is_a_ring_on_each_rail(
+    tmp_path: Path, kind: int, messages: int, size: int
+) -> None:
+    """As those of the workload `allreduce`: h0, h2 and h4 on rail 0, h1, h3 and h5 on rail 1."""
+    nodes = [
+        [_node(1, COMPUTE, us=rank), _node(2, COLLECTIVE, 1, comm_type=kind, comm_size=1200)]
+        for rank in range(6)
+    ]
+    graph = read_chakra(_write(tmp_path, *nodes), place=lambda rank: divmod(rank, 2))
+    graph.join([rank // 2 for rank in range(6)])
+    rails = [("h0", "h2"), ("h2", "h4"), ("h4", "h0"), ("h1", "h3"), ("h3", "h5"), ("h5", "h1")]
+    assert {*graph.pairs()} == {*rails}
+    done = _run(graph, topology=NODES)
+    assert [each.size for each in done if each.kind == "send"] == [size] * messages * 6
+    ends = [each for each in done if each.kind not in {"send", "compute"}]
+    assert [(each.hosts, each.size) for each in ends] == [(6, 1200)] * 6
+    for first, second in zip(*[iter(ends)] * 2, strict=True):
+        assert abs(first.end_ns - second.end_ns) <= LOOK_NS  # the last rank of a node ends both
+    assert min(each.start_ns for each in done if each.kind == "send") >= 1000 * NODES.dilation
 
 
 def test_groups_are_read_from_the_file_of_astra_sim(tmp_path: Path) -> None:
@@ -188,6 +215,25 @@ def test_wrong_traces(tmp_path: Path, ranks: list[list[bytes]], message: str) ->
     with pytest.raises(InputError) as error:
         read_chakra(prefix)
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (gzip.compress(b"x" * 5000, 0)[:3000], "compressed data and no end of them"),
+        (gzip.compress(b"") * 2, "compressed data and more bytes after them"),
+        (gzip.compress(bytes(2000)), "a larger file"),
+        (gzip.compress(b"\1\2")[:-6] + b"xxxxxx", "incorrect data check"),
+    ],
+    ids=["cut", "members", "bomb", "check"],
+)
+def test_wrong_compressed_traces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes, message: str
+) -> None:
+    monkeypatch.setattr(chakra, "MAX_FILE", 1000 if message == "a larger file" else 5000)
+    (tmp_path / "x.0.et").write_bytes(data)
+    with pytest.raises(InputError, match=message):
+        read_chakra(tmp_path / "x")
 
 
 def test_a_missing_trace_of_a_rank_is_named(tmp_path: Path) -> None:

@@ -7,13 +7,15 @@ import pytest
 from testbed.host.workloads.programs import Operation, _Receipts
 from testbed.model.checks import problems
 from testbed.model.errors import InputError
+from testbed.model.fabric.topology import Topology
+from testbed.model.files import reading
 from testbed.model.files.goal import read_goal
 from testbed.model.graph import ANY, SEND, Graph
 from testbed.model.graph import Operation as Planned
 from testbed.model.workload import Goal
 from testbed.mrc import NEVER
 
-from .crew import TOPOLOGY, Crew
+from .crew import LOOK_NS, NODES, TOPOLOGY, Crew
 
 DILATION = int(TOPOLOGY.dilation)
 
@@ -29,8 +31,9 @@ def _read(goal: Path, *ranks: str) -> Graph:
     return read_goal(goal)
 
 
-def _run(graph: Graph, **keys: object) -> dict[int, Operation]:
-    crew = Crew({"kind": "goal", "file": "x.goal", "operations": graph, **keys})
+def _run(graph: Graph, topology: Topology = TOPOLOGY, **keys: object) -> dict[int, Operation]:
+    workload = {"kind": "goal", "file": "x.goal", "operations": graph, **keys}
+    crew = Crew(workload, topology=topology)
     crew.run(NEVER)
     return {each.number: each for done in crew.finished.values() for each in done}
 
@@ -108,6 +111,21 @@ def test_what_receipts_have_taken_is_not_looked_at_again() -> None:
         assert not receipts._arrived
 
 
+def test_a_message_within_a_node_takes_no_time_and_no_packet(goal: Path) -> None:
+    graph = _read(
+        goal,
+        "a: calc 50\nb: send 9000000b to 1 tag 3\nb requires a",
+        "r: recv 9000000b from 0 tag 3\ns: send 10b to 2\ns requires r",
+        "recv 10b from 1",
+    )
+    graph.join([0, 0, 1])
+    done = _run(graph, topology=NODES)
+    assert graph.planned() == {"calc": [0], "recv": [9_000_000, 10], "send": [10]}
+    assert done.keys() == {0, 2, 3, 4}
+    assert 0 <= done[2].end_ns - done[0].end_ns <= LOOK_NS
+    assert done[3].start_ns == done[2].end_ns < done[4].end_ns
+
+
 def test_other_hosts_take_part(goal: Path) -> None:
     graph = _read(goal, "send 9b to 1", "recv 9b from 0")
     crew = Crew({"kind": "goal", "file": "x", "operations": graph, "hosts": ["h5", "h2"]})
@@ -153,6 +171,32 @@ def test_comments_and_one_line_ranks_are_read(goal: Path) -> None:
     )
     graph = read_goal(goal)
     assert [(each.kind, each.host, each.amount) for each in graph] == [(1, "h1", 3), (0, "h0", 3)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("\n" * 100, "x.goal: found more lines, expected a GOAL schedule of 50 lines at most"),
+        ("\0" * 10_001, "x.goal:1: found a longer line, expected lines of 10,000 characters"),
+        ("\n/* " + "x" * 10_000, "x.goal:2: found a longer line"),
+        ("num_ranks 2\r\n" * 2, "x.goal:2: found num_ranks 2, expected one line num_ranks"),
+    ],
+)
+def test_files_of_too_many_or_too_long_lines_are_refused(
+    goal: Path, monkeypatch: pytest.MonkeyPatch, text: str, message: str
+) -> None:
+    monkeypatch.setattr(reading, "MAX_LINES", 50)
+    goal.write_bytes(text.encode())
+    with pytest.raises(InputError, match=message):
+        read_goal(goal)
+
+
+def test_a_line_goes_on_where_the_next_part_of_a_file_begins(
+    goal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "_AT_ONCE", 7)
+    graph = _read(goal, "a: send 12345b to 1 tag 3\n\n", "recv 12345b from 0 tag 3")
+    assert [operation.amount for operation in graph] == [12345, 12345]
 
 
 HEAD = "num_ranks 2\nrank 0 {\n"

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.model.fabric.topology import Topology
 from testbed.model.flows import flows_of
 
-from .crew import Crew
+from .crew import LOOK_NS, NODES, Crew
 
 HOSTS = ["h0", "h4", "h1", "h5"]
 
@@ -159,22 +158,6 @@ def test_who_writes_to_whom(workload: dict[str, object], expected: str) -> None:
     sent = Counter(flow for _, flow, _ in crew.posted)
     assert len(sent) == len(flows)
     assert min(sent.values()) > 4
-
-
-NODES = Topology(
-    name="nodes",
-    planes=1,
-    t0_per_plane=2,
-    t1_per_plane=1,
-    hosts_per_t0=3,
-    nics_per_node=2,
-    rails=True,
-    dilation=1,
-)
-"""Three nodes of two NICs: h0 h2 h4 on rail 0, h1 h3 h5 on rail 1."""
-
-LOOK_NS = NODES.propagation_rtt_ns // 40
-"""How often a NIC looks whether the others of its node are done."""
 
 
 @settings(max_examples=15)

@@ -1,7 +1,7 @@
 """The choice of the program that a host runs for a workload."""
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from heapq import heapify, heappop, heappush
@@ -19,6 +19,7 @@ from testbed.model.graph import (
     DONE,
     NO_PART,
     NO_STREAM,
+    PASS,
     SEND,
     TRIGGER,
     UNMATCHED,
@@ -185,6 +186,7 @@ class Operations(Program):
         dilation: float,
         unit_ns: float,
         label: Callable[[str], str],
+        mailbox: "Mailbox | None" = None,
     ) -> None:
         """Find the host's operations, and what they wait for.
 
@@ -197,6 +199,7 @@ class Operations(Program):
             dilation: ns here for each real ns.
             unit_ns: real ns of a computation of 1.
             label: what the records call an operation, given the name of its kind.
+            mailbox: what it passes to other NICs of its node, and they to it.
         """
         super().__init__()
         self._graph = graph
@@ -225,6 +228,7 @@ class Operations(Program):
         self._arriving: dict[int, int] = {}  # messages: the pieces that are still to come
         self._free_ns: Counter[int] = Counter()  # by stream
         self._receipts = _Receipts()
+        self._mailbox = mailbox
 
     def begin(self, now_ns: int) -> None:
         """Count times from now on."""
@@ -248,8 +252,12 @@ class Operations(Program):
         if left > 1:
             self._arriving[immediate] = left - 1
             return
-        self._happen((immediate, ARRIVED), now_ns)
-        message = self._graph[immediate]
+        self._arrived(immediate, now_ns)
+
+    def _arrived(self, number: int, now_ns: int) -> None:
+        """Note that all of a message to this host has arrived."""
+        self._happen((number, ARRIVED), now_ns)
+        message = self._graph[number]
         if message.tag != UNMATCHED:
             receipt = self._receipts.arrived(message.host, message.tag)
             if receipt is not None:
@@ -257,6 +265,9 @@ class Operations(Program):
 
     def posts(self, now_ns: int) -> list[Post]:
         """Begin what is due; return pieces of the messages that have begun, as the depth allows."""
+        if self._mailbox is not None:
+            for number in self._mailbox.received():
+                self._arrived(number, now_ns)
         while self._due and self._due[0][0] <= now_ns:
             due_ns, number, start_ns = heappop(self._due)
             if start_ns is None:
@@ -275,6 +286,8 @@ class Operations(Program):
                 posts.append(Post(flow, size, message.immediate))
         self._ready_flows.clear()
         self._set_wake()
+        if self._mailbox is not None and self._mailbox.is_awaited:
+            self.wake_ns = min(self.wake_ns, now_ns + self._mailbox.look_ns)
         return posts
 
     def _begin(self, number: int, due_ns: int, now_ns: int) -> None:
@@ -285,6 +298,10 @@ class Operations(Program):
             announced = operation.amount and self._graph.is_announced(number)
             immediate = number if announced else None
             self._enqueue(_Message(number, operation.amount, now_ns, immediate), operation.peer)
+            return
+        if operation.kind == PASS and self._mailbox is not None:
+            self._mailbox.send(operation.peer, number)
+            self._finish(number, now_ns, now_ns)
             return
         self._count_begun(number)
         if operation.kind == COMPUTE:
@@ -393,7 +410,6 @@ class _Receipts:
 
 
 def _pieces(size: int) -> float:
-    """The number of pieces of a message."""
     return ceil(size / PIECE) if size else inf
 
 
@@ -503,6 +519,45 @@ class Meeting:
         return bool(min(self._rounds) >= self._rounds[self._nic])
 
 
+class Mailbox:
+    """The messages between a NIC and the others of its node; no packet is sent, as in `Meeting`.
+
+    Each sender and receiver share the numbers of all messages of that way, plus 1, in the order in
+    which they were sent; 0 has not been sent.
+
+    Attributes:
+        look_ns: how often the NIC looks for messages that are still to come.
+        told: called with the receiver of each message.
+    """
+
+    def __init__(
+        self, sends: Mapping[str, memoryview], receives: Sequence[memoryview], look_ns: int
+    ) -> None:
+        """Take the shared memory: to each receiver, and from each sender."""
+        self._sends, self._receives, self.look_ns = sends, receives, look_ns
+        self._sent: Counter[str] = Counter()
+        self._taken = [0] * len(receives)
+        self.told: Callable[[str], None] = lambda _: None
+
+    def send(self, peer: str, number: int) -> None:
+        """Pass a message on."""
+        self._sends[peer][self._sent[peer]] = number + 1
+        self._sent[peer] += 1
+        self.told(peer)
+
+    def received(self) -> Iterator[int]:
+        """The messages that have come since the last call."""
+        for i, numbers in enumerate(self._receives):
+            while self._taken[i] < len(numbers) and (number := numbers[self._taken[i]]):
+                self._taken[i] += 1
+                yield number - 1
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether messages are still to come."""
+        return any(n < len(numbers) for n, numbers in zip(self._taken, self._receives, strict=True))
+
+
 class Phases(Program):
     """Repeats a sequence of phases; each round is one operation."""
 
@@ -538,7 +593,6 @@ class Phases(Program):
         self._changed = False
 
     def begin(self, now_ns: int) -> None:
-        """Begin the first phase."""
         self._round_start_ns = now_ns
         self._enter(0, now_ns)
 
@@ -631,7 +685,7 @@ def program_of(
     host: str,
     sends: Sequence[FlowEnd],
     receives: Sequence[FlowEnd],
-    meeting: Meeting | None = None,
+    meeting: Meeting | Mailbox | None = None,
 ) -> Program:
     """The program of a host in a job, with the flows that leave it and those that end at it."""
     workload, topology = job.workload, scenario.topology
@@ -648,6 +702,7 @@ def program_of(
                 dilation=topology.dilation,
                 unit_ns=workload.unit_ns,
                 label=job.label,
+                mailbox=meeting if isinstance(meeting, Mailbox) else None,
             )
         case model.Program():
             raise ValueError("programs of the user's own run in processes of their own")
@@ -661,7 +716,7 @@ def program_of(
                 size=workload.sent_bytes(topology, lanes),
                 hosts=sum(map(len, rails)),
                 depth=model.outstanding(workload, topology),
-                meeting=meeting,
+                meeting=meeting if isinstance(meeting, Meeting) else None,
             )
 
 
@@ -683,7 +738,6 @@ class Jobs(Program):
     """All that a host does: its part in each of its jobs, from that job's start on."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
-        """Take its parts; they record what they have finished in one list."""
         super().__init__()
         self._parts = parts
         self._programs = [part.program for part in parts]
@@ -694,7 +748,6 @@ class Jobs(Program):
             program.finished = self.finished
 
     def begin(self, now_ns: int) -> None:
-        """Count the starts of jobs from now on."""
         self._start_ns = now_ns
         self._begin_due(now_ns)
 

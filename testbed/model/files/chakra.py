@@ -12,12 +12,11 @@ length, the first with the version, then one for each node (schema `et_def.proto
 - Collectives: `comm_type`, `comm_size` and `pg_name`, the group. Which ranks a group has is in no
   trace: it is read from a file of ASTRA-sim (`--comm-group-configuration`); no name, or 0, is all.
   The nth collective of a group is the same at all of its ranks. All-reduce, all-gather and
-  reduce-scatter go around a ring, broadcast, reduce and barrier over a binomial tree, gather and
-  scatter to and from the first rank. `comm_size` is what it is in ASTRA-sim: the buffer, but of an
-  all-gather each rank's share.
+  reduce-scatter go around a ring, of nodes with several NICs one on each rail; broadcast, reduce
+  and barrier over a binomial tree, gather and scatter to and from the first rank. `comm_size` is
+  what it is in ASTRA-sim: the buffer, but of an all-gather each rank's share.
 """
 
-import gzip
 import json
 import re
 import zlib
@@ -27,11 +26,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from glob import escape
 from importlib import import_module
-from io import BytesIO
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from testbed.model.collectives import all_to_all, in_order, ring, tree
+from testbed.model.collectives import all_to_all, in_order, ring, rings, tree
 from testbed.model.errors import InputError, MachineError
 from testbed.model.file_names import is_there
 from testbed.model.files.goal import MAX_RANKS, require_end
@@ -176,12 +175,17 @@ class _Key(NamedTuple):
     place: int
 
 
-def read_chakra(prefix: Path, groups: Path | None = None) -> Graph:
+def read_chakra(
+    prefix: Path,
+    groups: Path | None = None,
+    place: Callable[[int], tuple[int, int]] = lambda rank: (rank, 0),
+) -> Graph:
     """Read the traces of all ranks; rank n is called `h`n.
 
     Args:
         prefix: what the names of their files begin with, before `.0.et`.
         groups: the file of groups, if there is one.
+        place: the node of a rank, and which NIC of it.
 
     Raises:
         InputError: a file is missing, cannot be read or is wrong, or nodes wait for one another.
@@ -196,7 +200,7 @@ def read_chakra(prefix: Path, groups: Path | None = None) -> Graph:
         found, expected = "no such file", "the trace of rank 0; PREFIX.1.et is that of rank 1"
         raise InputError.of(f"{prefix}.0.et", found, expected, "name what is before .0.et")
     _require_all(prefix, files)
-    trace = _Trace(len(files), {} if groups is None else _read_groups(groups, len(files)))
+    trace = _Trace(len(files), {} if groups is None else _read_groups(groups, len(files)), place)
     for rank, file in enumerate(files):
         trace.read(rank, file)
     return trace.finished()
@@ -273,11 +277,14 @@ def _records(file: Path) -> Iterator[bytes]:
         with file.open("rb") as raw:
             data = raw.read(MAX_FILE + 1)
         if data[:2] == b"\x1f\x8b":
-            with gzip.GzipFile(fileobj=BytesIO(data)) as stream:
-                data = stream.read(MAX_FILE + 1)
+            unpacking = zlib.decompressobj(wbits=31)  # one gzip member: gzip takes any number
+            data = unpacking.decompress(data, MAX_FILE + 1)
+            if len(data) <= MAX_FILE and (not unpacking.eof or unpacking.unused_data):
+                more = "more bytes after them" if unpacking.eof else "no end of them"
+                raise InputError.of(str(file), f"compressed data and {more}", expected)
     except OSError as error:
         raise InputError.of(str(file), (error.strerror or str(error)).lower(), expected) from None
-    except (EOFError, zlib.error) as error:
+    except zlib.error as error:
         raise InputError.of(str(file), str(error), expected) from None
     if len(data) > MAX_FILE:
         raise InputError.of(str(file), "a larger file", f"{MAX_FILE >> 20} MiB at most")
@@ -303,9 +310,9 @@ def _records(file: Path) -> Iterator[bytes]:
 class _Trace:
     """The traces of all ranks, as far as they have been read."""
 
-    def __init__(self, ranks: int, groups: Groups) -> None:
+    def __init__(self, ranks: int, groups: Groups, place: Callable[[int], tuple[int, int]]) -> None:
         self._metadata, self._node = _messages()
-        self._ranks, self._groups = ranks, groups
+        self._ranks, self._groups, self._place = ranks, groups, place
         self._graph = Graph({SEND: "send", RECEIVE: "recv", COMPUTE: "compute"})
         self._graph.name_hosts(f"h{rank}" for rank in range(ranks))
         self._places: dict[int, str] = {}
@@ -466,12 +473,31 @@ class _Trace:
             raise InputError.of(first.place, found, expected)
         in_group = [by_rank[rank] for rank in members]
         ends = [part.begin for part in in_group]
-        if len(ends) > 1:
+        if len(ends) > 1 and name in _AROUND:
+            ends = self._around([self._place(rank) for rank in members], ends, name, first.size)
+        elif len(ends) > 1:
             ends = _SHAPES[name](self._graph, ends, first.size)
         for part, before in zip(in_group, ends, strict=True):
             end = self._graph.add(self._edge_of(part.rank, self._numbers[key], ends=True))
             self._graph.after(end, before)
             self._done[part.rank][part.node] = end
+
+    def _around(
+        self, places: Sequence[tuple[int, int]], begins: Sequence[int], name: str, size: int
+    ) -> list[int]:
+        """A ring of all, or one on each rail where all nodes take part with the same NICs."""
+        rounds, shared = _AROUND[name]
+        messages, parts = rounds * (len(begins) - 1), len(begins) if shared else 1
+        nodes: dict[int, dict[int, int]] = defaultdict(dict)
+        for (node, nic), begin in sorted(zip(places, begins, strict=True), key=lambda e: e[0][1]):
+            nodes[node][nic] = begin
+        rails = {tuple(nics) for nics in nodes.values()}
+        by_node = [[*nics.values()] for nics in nodes.values()]
+        if len(rails) > 1 or min(len(nodes), len(by_node[0])) == 1:
+            return ring(self._graph, begins, _share(size, parts), messages)
+        ends = rings(self._graph, by_node, _share(size, parts * len(by_node[0])), messages)
+        of_begin = dict(zip(chain(*by_node), chain(*ends), strict=True))
+        return [of_begin[begin] for begin in begins]
 
 
 def _value(attribute: Any) -> Any:
@@ -493,16 +519,6 @@ def _whole(values: Mapping[str, Any], key: str, place: str, most: int = MAX_AMOU
 
 
 Shape = Callable[[Graph, Sequence[int], int], list[int]]
-
-
-def _around(rounds: int, *, shared: bool) -> Shape:
-    """A ring that goes around a number of times, with the whole size or a share in each message."""
-
-    def shape(graph: Graph, begins: Sequence[int], size: int) -> list[int]:
-        hosts = len(begins)
-        return ring(graph, begins, _share(size, hosts if shared else 1), rounds * (hosts - 1))
-
-    return shape
 
 
 def _share(size: int, hosts: int) -> int:
@@ -527,11 +543,15 @@ def _star(*, to_first: bool) -> Shape:
     return shape
 
 
+_AROUND: Final = {
+    "all_reduce": (2, True),
+    "all_gather": (1, False),
+    "reduce_scatter": (1, True),
+    "reduce_scatter_block": (1, True),
+}
+"""How many times those of a ring go around it, and whether a message is a share of the size."""
+
 _SHAPES: Final[dict[str, Shape]] = {
-    "all_reduce": _around(2, shared=True),
-    "all_gather": _around(1, shared=False),
-    "reduce_scatter": _around(1, shared=True),
-    "reduce_scatter_block": _around(1, shared=True),
     "all_to_all": lambda graph, begins, size: all_to_all(graph, begins, _share(size, len(begins))),
     "broadcast": _down,
     "reduce": _up,

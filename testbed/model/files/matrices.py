@@ -86,12 +86,14 @@ class ConnectionMatrix:
         triggers: each as in `workload.triggers`.
         places: the file and the line of each of them, by its key below `workload`.
         cut: the links that have failed, by file and line.
+        nodes: how many nodes it says that there are.
     """
 
     transfers: list[dict[str, Any]] = field(default_factory=list)
     triggers: list[dict[str, Any]] = field(default_factory=list)
     places: dict[str, str] = field(default_factory=dict)
     cut: dict[str, str] = field(default_factory=dict)
+    nodes: int = 0
 
 
 class _Refusal(Exception):  # noqa: N818 - it is no error of the program
@@ -166,7 +168,7 @@ def read_matrix(file: Path) -> ConnectionMatrix:
         expected = f"{MAX_TRANSFERS:,} transfers at most"
         problems.append(Problem(str(file), f"{len(matrix.transfers):,}", expected))
     raise_any(problems)
-    return matrix
+    return replace(matrix, nodes=counts["Nodes"])
 
 
 def _add(matrix: ConnectionMatrix, words: list[str], place: str, nodes: int | None) -> None:

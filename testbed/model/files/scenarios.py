@@ -1,6 +1,7 @@
 """Scenarios from YAML files."""
 
 import json
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -123,6 +124,8 @@ Dilation = Callable[[Scenario], float]
 _DURATION = str(Scenario.model_fields["duration"].default // NS_PER_S) + " s"
 """Of a scenario that does not say how long it is."""
 
+_HOST = re.compile(r"h\d{1,9}", re.ASCII)
+
 _STAND_IN = Topology(name="none", planes=1, t0_per_plane=1, t1_per_plane=1, hosts_per_t0=1)
 """In place of a topology that is wrong, so that the scenario's other keys are checked as well."""
 
@@ -244,7 +247,8 @@ def _with_files(document: Document, data: dict[str, Any]) -> Document:
             if matrix.triggers:
                 workload["triggers"] = matrix.triggers
         if isinstance(workload.get("file"), str) and "operations" not in workload:
-            workload = {**workload, **_operations(document, workload, where)}
+            nics = _nics_per_node(data["topology"])
+            workload = {**workload, **_operations(document, workload, where, nics)}
         if isinstance(workload.get("directory"), str):
             directory = _directory_of_programs(document, workload["directory"], where)
             workload = {**workload, "directory": directory}
@@ -252,20 +256,37 @@ def _with_files(document: Document, data: dict[str, Any]) -> Document:
     return document
 
 
-def _operations(document: Document, workload: dict[str, Any], where: str) -> dict[str, Any]:
-    """What the file of a workload has, if it is of a kind that has one."""
+def _operations(
+    document: Document, workload: dict[str, Any], where: str, nics: int
+) -> dict[str, Any]:
+    """What the file of a workload has, if it is of a kind that has one; `nics` of each node."""
     named, groups = workload["file"], workload.get("groups")
     if workload.get("kind") == "goal":
-        file = _file_of_scenario(document, named, f"{where}.file")
-        return {"operations": read_goal(file)}
-    if workload.get("kind") == "chakra":
+        graph = read_goal(_file_of_scenario(document, named, f"{where}.file"))
+    elif workload.get("kind") == "chakra":
         groups_file = None
         if isinstance(groups, str):
             groups_file = _file_of_scenario(document, groups, f"{where}.groups")
-        return {
-            "operations": read_chakra(relative_to_here(document.directory / named), groups_file)
-        }
-    return {}
+        prefix = relative_to_here(document.directory / named)
+        graph = read_chakra(prefix, groups_file, lambda rank: divmod(_host(workload, rank), nics))
+    else:
+        return {}
+    if nics > 1:
+        graph.join([_host(workload, rank) // nics for rank in range(len(graph.hosts))])
+    return {"operations": graph}
+
+
+def _nics_per_node(topology: object) -> int:
+    """How many hosts are one node, as the data of a topology say; 1 if they say nothing right."""
+    nics = topology.get("nics_per_node") if isinstance(topology, dict) else None
+    return nics if type(nics) is int and nics > 0 else 1
+
+
+def _host(workload: Mapping[str, Any], rank: int) -> int:
+    """The number of a rank's host; the rank's own if its host is none."""
+    hosts = workload.get("hosts")
+    name = hosts[rank] if isinstance(hosts, list) and rank < len(hosts) else None
+    return int(name[1:]) if isinstance(name, str) and _HOST.fullmatch(name) else rank
 
 
 def _cut(data: dict[str, Any], links: Mapping[str, str]) -> dict[str, str]:
@@ -423,10 +444,6 @@ class _Request(Part):
 
 def load_fault(text: str, topology: Topology) -> Fault:
     """Read a fault that is to begin now: an entry of a timeline without `at`, `for` optional.
-
-    Args:
-        text: the entry in JSON.
-        topology: the fabric whose nodes and links it names.
 
     Raises:
         InputError: it is wrong.

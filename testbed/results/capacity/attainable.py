@@ -38,7 +38,6 @@ class AttainableRate:
     beside_all_bps: float | None = None
 
     def at(self, t: float) -> float:
-        """The rate at a time, in bits/s."""
         return self.rates_bps[max(bisect_right(self.starts, t) - 1, 0)]
 
     def rates(self, times: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -17,7 +17,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
@@ -38,9 +37,6 @@ from testbed.studies.bench.cost import cost_of, in_new_process
 from testbed.studies.bench.htsim import FINISHED, NS_PER_US, PROGRAM, find
 from testbed.studies.bench.measure import Measurement, Setting, at_most, no_target
 from testbed.studies.bench.simulator import SAMPLE_NS
-
-if TYPE_CHECKING:
-    from testbed.host.workloads.messages import SentCounts
 
 CASES = "validate*.txt"
 TABLE = "htsim-validate.md"
@@ -83,12 +79,8 @@ class Case:
         """Why it is not compared; empty if it is."""
         if self.program != PROGRAM:
             return f"another program: {self.program}"
-        reasons = [
-            reason
-            for begin, reason in _LEFT_OUT.items()
-            if any(parameter.startswith(begin) for parameter in self.parameters)
-        ]
-        return reasons[0] if reasons else ""
+        given = " ".join(self.parameters)
+        return next((reason for begin, reason in _LEFT_OUT.items() if begin in given), "")
 
     def number(self, parameter: str, default: int) -> int:
         """The value of a parameter.
@@ -100,22 +92,12 @@ class Case:
         return default if value is None else _whole(value, f"{self.name}: {parameter}")
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """The slowest flow of a case, in both, in us."""
-
-    case: Case
-    htsim_us: float
-    ours_us: float
-
-    @property
-    def ratio(self) -> float:
-        """Ours in htsim's."""
-        return self.ours_us / self.htsim_us
+Compared = tuple[Case, float, float]
+"""A case, and its slowest flow in htsim and here, in us."""
 
 
 def htsim_validate(setting: Setting) -> list[Measurement]:
-    """Run both on all cases that can be compared: more than half an hour.
+    """Run both on all cases that can be compared: some hours. The table grows with each.
 
     Raises:
         InputError: there is no htsim where the user said, or it has no cases.
@@ -134,20 +116,19 @@ def htsim_validate(setting: Setting) -> list[Measurement]:
             reason = f"its matrix is not read: {error.problems[0].expected}"
         except ValidationError:
             reason = "a fabric or a length that the testbed does not have"
+        if scenario is not None and not reason:
+            setting.progress(case.name)
+            theirs = run(program, case, scenario.topology)
+            reason = "htsim does not finish it on this fabric" if theirs == math.inf else ""
         if scenario is None or reason:
             left_out[reason] += 1
-            continue
-        setting.progress(case.name)
-        theirs = run(program, case, scenario.topology)
-        if theirs == math.inf:
-            left_out["htsim does not finish it on this fabric"] += 1
             continue
         same = scenario.model_dump_json()  # of cases that differ in htsim's spraying only
         if same not in done:
             done[same] = in_new_process(slowest_us, scenario)
-        compared.append(Compared(case, theirs, done[same]))
+        compared.append((case, theirs, done[same]))
         setting.progress(f"  htsim {theirs:.1f} us, testbed {done[same]:.1f} us")
-    (setting.pictures / TABLE).write_text(table(compared, left_out), encoding="utf-8")
+        (setting.pictures / TABLE).write_text(table(compared, left_out), encoding="utf-8")
     return [
         *figures(compared),
         *(no_target(f"left out: {r}", "", [n]) for r, n in left_out.items()),
@@ -156,24 +137,19 @@ def htsim_validate(setting: Setting) -> list[Measurement]:
 
 def figures(compared: list[Compared]) -> Iterator[Measurement]:
     """The figures of every case; its bound is one for ours where the fabric is htsim's own."""
-    for one in compared:
-        yield no_target(f"{one.case.name}: htsim", "us", [one.htsim_us])
-        ours = f"{one.case.name}: testbed"
-        is_theirs = one.case.bound_us and "-topo" in one.case.parameters
-        yield (
-            at_most(ours, "us", [one.ours_us], one.case.bound_us)
-            if is_theirs
-            else no_target(ours, "us", [one.ours_us])
-        )
-        yield at_most(f"{one.case.name}: testbed in htsim's", "", [one.ratio], AS_GOOD)
+    for case, theirs, ours in compared:
+        yield no_target(f"{case.name}: htsim", "us", [theirs])
+        bound_us = (case.bound_us if "-topo" in case.parameters else 0) or None
+        yield Measurement(f"{case.name}: testbed", "us", (ours,), at_most=bound_us)
+        yield at_most(f"{case.name}: testbed in htsim's", "", [ours / theirs], AS_GOOD)
 
 
 def table(compared: list[Compared], left_out: Counter[str]) -> str:
-    """The comparison, and what is not in it, as Markdown."""
+    """The comparison, and what is not in it so far, as Markdown."""
     rows = [
-        f"| {one.case.name} | {one.htsim_us:.1f} | {one.ours_us:.1f} | {one.ratio:.2f} | "
-        f"{one.case.bound_us or ''} |"
-        for one in compared
+        f"| {case.name} | {theirs:,.1f} | {ours:,.1f} | {ours / theirs:.2f} | "
+        f"{case.bound_us or ''} |"
+        for case, theirs, ours in compared
     ]
     out = [f"| {reason} | {number} |" for reason, number in left_out.most_common()]
     head = "| case | htsim (us) | testbed (us) | ratio | htsim's bound (us) |"
@@ -198,31 +174,30 @@ def cases(checkout: Path) -> list[Case]:
 
 def _cases_of(file: Path) -> Iterator[Case]:
     """The cases of a file: a line with a matrix, then lines `!WORD VALUE` (htsim's validate.py)."""
-    blocks: list[tuple[str, list[str]]] = []
-    for line in map(str.rstrip, text_lines(file, "cases of htsim")):
+    blocks: list[tuple[str, dict[str, str], dict[str, str]]] = []
+    for line in map(str.strip, text_lines(file, "cases of htsim")):
+        word, _, value = line.partition(" ")
         if line.startswith("!") and blocks:
-            blocks[-1][1].append(line.removeprefix("!").strip())
-        elif line.strip() and not line.startswith(("#", "!")):
-            blocks.append((line.strip(), []))
-    for matrix, lines in blocks:
-        name, program, bound = "", "htsim_eqds", 0
-        parameters: dict[str, str] = {}
-        for line in lines:
-            word, _, value = line.partition(" ")
-            match word:
-                case "Experiment":
-                    name = value.strip().rstrip(".")
-                case "Binary":
-                    program = Path(value.strip()).name
-                case "Param":
-                    option, _, given = value.strip().partition(" ")
-                    parameters[option] = given
-                case "tailFCT":
-                    bound = _whole(value, f"{file}: {name}: {word}")
-        label = file.stem.removeprefix("validate_")
+            _, words, parameters = blocks[-1]
+            option, _, given = value.strip().partition(" ")
+            if word == "!Param":
+                parameters[option] = given
+            else:
+                words[word] = value.strip()
+        elif line and not line.startswith(("#", "!")):
+            blocks.append((line, {}, {}))
+    for matrix, words, parameters in blocks:
+        name = words.get("!Experiment", "").rstrip(".")
+        bound = words.get("!tailFCT")
         differs = [f"{key} {parameters[key]}" for key in _SHOWN if key in parameters]
-        full = f"{label}: {', '.join([name, *differs])} ({Path(matrix).stem})"
-        yield Case(full, program, file.parent / matrix, parameters, bound)
+        label = f"{file.stem.removeprefix('validate_')}: {', '.join([name, *differs])}"
+        yield Case(
+            f"{label} ({Path(matrix).stem})",
+            Path(words.get("!Binary", "htsim_eqds")).name,
+            file.parent / matrix,
+            parameters,
+            0 if bound is None else _whole(bound, f"{file}: {name}: tailFCT"),
+        )
 
 
 def _whole(text: str, where: str) -> int:
@@ -247,13 +222,10 @@ def scenario_of(case: Case) -> Scenario:
         InputError: its matrix or its topology is not one that the testbed reads.
     """
     matrix = read_matrix(case.matrix)
-    if matrix.triggers or matrix.cut:
-        raise InputError.of(str(case.matrix), "", "no triggers and no failures")
-    if not matrix.transfers:
-        raise InputError.of(str(case.matrix), "", "a transfer")
+    if matrix.triggers or matrix.cut or not matrix.transfers:
+        raise InputError.of(str(case.matrix), "", "transfers, no triggers and no failures")
     end_us, failed = case.number("-end", 1000), case.number("-failed", 0)
-    nodes = max(int(name[1:]) for one in matrix.transfers for name in (one["src"], one["dst"])) + 1
-    topology = _fabric(case, _nodes(case.matrix) or nodes)
+    topology = _fabric(case, matrix.nodes)
     if failed > topology.t1_per_plane:
         expected = f"{topology.t1_per_plane} at most, a link of each T1"
         raise InputError.of(f"{case.name}: -failed", str(failed), expected)
@@ -270,13 +242,6 @@ def scenario_of(case: Case) -> Scenario:
             for number in range(failed)
         ),
     )
-
-
-def _nodes(matrix: Path) -> int:
-    """The number of the line Nodes of a matrix; 0 if it has none."""
-    with matrix.open(encoding="utf-8", errors="replace") as lines:
-        words = next((line.split() for line in lines if line.startswith("Nodes")), [])
-    return int(words[1]) if words else 0
 
 
 def _fabric(case: Case, nodes: int) -> Topology:
@@ -334,50 +299,21 @@ def run(program: Path, case: Case, topology: Topology) -> float:
     return max(finished) if whole else math.inf
 
 
-class _Ends:
-    """Ends a simulation when all transfers have been acknowledged, and knows when."""
-
-    step_ns = 50 * SAMPLE_NS
-
-    def __init__(self, scenario: Scenario) -> None:
-        self._duration_ns = scenario.duration
-        self._t0_ns = 0
-        self._wanted = _sent_bytes(scenario)
-        self._counts: list[SentCounts] = []
-        self.ended_us = math.inf
-
-    def begins(self, simulation: Simulation, t0_ns: int, base_rtt_ns: int) -> None:  # noqa: ARG002
-        """Count from here on: a packet has been sent to measure the base RTT."""
-        senders = (host.traffic.senders for host in simulation.hosts.values())
-        self._counts = [sender.counts for each in senders for sender in each.values()]
-        self._wanted += self._completed()
-        self._t0_ns = t0_ns
-
-        def look(now_ns: int, _: object) -> None:
-            if self._completed() >= self._wanted:
-                self.ended_us = (now_ns - t0_ns) / NS_PER_US
-            elif now_ns < t0_ns + self._duration_ns:
-                simulation.engine.at(now_ns + SAMPLE_NS, look)
-
-        simulation.engine.at(t0_ns, look)
-
-    def goes_on(self, now_ns: int) -> bool:
-        """Whether something is not acknowledged yet, and there is time left."""
-        return self.ended_us == math.inf and now_ns - self._t0_ns < self._duration_ns
-
-    def _completed(self) -> int:
-        return sum(counts.bytes_completed for counts in self._counts)
-
-
-def _sent_bytes(scenario: Scenario) -> int:
-    matrices = (each for each in (scenario.workload,) if isinstance(each, Connections))
-    return sum(transfer.size for each in matrices for transfer in each.matrix)
-
-
 def slowest_us(scenario: Scenario) -> float:
     """The slowest flow of a scenario here, in us; infinite if it does not finish in time."""
-    ends = _Ends(scenario)
     simulation = Simulation(scenario)
-    simulation.run(observer=ends)
-    simulation.close()
-    return ends.ended_us
+    senders = [each for host in simulation.hosts.values() for each in host.traffic.senders.values()]
+    workloads = (each for each in (scenario.workload,) if isinstance(each, Connections))
+    wanted = sum(transfer.size for each in workloads for transfer in each.matrix)
+    ended_ns: list[int] = []
+
+    def look(now_ns: int, _: object) -> None:
+        if sum(sender.counts.bytes_completed for sender in senders) < wanted:
+            simulation.engine.at(now_ns + SAMPLE_NS, look)
+        else:
+            ended_ns.append(now_ns)
+
+    simulation.engine.at(0, look)
+    outcome = simulation.run(base_rtt_ns=scenario.topology.propagation_rtt_ns)
+    taken_ns = ended_ns[0] - outcome.t0_ns if ended_ns else math.inf
+    return taken_ns / NS_PER_US if taken_ns <= scenario.duration else math.inf
