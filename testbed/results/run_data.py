@@ -1,13 +1,14 @@
 """A run's files, read back and checked: the input of metrics, figures and the report."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import chain, count, islice
 from math import inf
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import polars as pl
 from pydantic import ValidationError
@@ -28,7 +29,7 @@ from testbed.model.scenario import Scenario
 from testbed.model.summary import Scale
 from testbed.model.units import NS_PER_S
 from testbed.model.workload import Graphed, Program, members
-from testbed.results.analysis.delivery import by_flow
+from testbed.results.analysis.delivery import ByFlow
 from testbed.results.forked import require_threads
 from testbed.results.records import (
     ARRIVALS,
@@ -51,7 +52,7 @@ class RunData:
     faults: tuple[FaultRecord, ...]
     health: tuple[HealthSample, ...]
     tables: Mapping[Table, pl.DataFrame]
-    _by_flow: dict[Table, dict[int, pl.DataFrame]] = field(
+    _by_flow: dict[Table, ByFlow] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
@@ -63,7 +64,7 @@ class RunData:
     def topology(self) -> Topology:
         return self.scenario.topology
 
-    @property
+    @cached_property
     def flows(self) -> tuple[FlowRecord, ...]:
         """The flows that carry data, without those that carry only the signals of a barrier.
 
@@ -71,6 +72,11 @@ class RunData:
         """
         signals = self.scenario.planned.signals
         return tuple(flow for flow in self.run.flows if flow.flow not in signals)
+
+    @cached_property
+    def _planned(self) -> int:
+        """How many flows the scenario names; those of programs have the numbers from there on."""
+        return len(self.scenario.planned.flows)
 
     @cached_property
     def flows_of_jobs(self) -> tuple[frozenset[int] | None, ...]:
@@ -81,7 +87,7 @@ class RunData:
         scenario = self.scenario
         of_each = (members(program.hosts, self.topology) for program in scenario.programs.values())
         running = Counter(chain.from_iterable(of_each))
-        of_programs = [flow for flow in self.run.flows if flow.flow >= len(scenario.planned.flows)]
+        of_programs = [flow for flow in self.run.flows if flow.flow >= self._planned]
         numbers, flows_of_jobs = count(), list[frozenset[int] | None]()
         for job, flows in zip(scenario.job_list, scenario.flows_of_jobs, strict=True):
             if not isinstance(job.workload, Program):
@@ -182,7 +188,7 @@ class RunData:
         return planned | {
             flow.flow: (begin, max(begin, last.get(flow.flow, begin)))
             for flow in self.flows
-            if flow.flow >= len(self.scenario.planned.flows)
+            if flow.flow >= self._planned
             if (begin := first.get(flow.flow)) is not None
         }
 
@@ -218,8 +224,8 @@ class RunData:
     def table(self, table: Table, flow: int) -> pl.DataFrame:
         """The rows of one flow, in order of time; a table is split by flow once."""
         if table not in self._by_flow:
-            self._by_flow[table] = by_flow(self.tables[table])
-        return self._by_flow[table].get(flow, self.tables[table].clear())
+            self._by_flow[table] = ByFlow(self.tables[table])
+        return self._by_flow[table].rows(flow)
 
     def path_of(self, flow: FlowRecord, ev: int) -> FabricPath:
         return path_of_ev(self.topology, *self._ends(flow), ev)
@@ -286,7 +292,7 @@ def load_run(directory: Path) -> RunData:
         run=run,
         faults=tuple(sorted(faults, key=lambda fault: fault.requested_ns)),
         health=tuple(health),
-        tables={table: _table(directory, table) for table in TABLES},
+        tables=_Tables({table: _frame(directory, table) for table in TABLES}),
     )
 
 
@@ -309,25 +315,50 @@ def _lines(path: Path) -> list[str]:
     return [line for line in _read(path).splitlines() if line.strip()]
 
 
-def _table(directory: Path, table: Table) -> pl.DataFrame:
-    """Read a table of a run, in order of time.
+class _Tables(Mapping[Table, pl.DataFrame]):
+    """The tables of a run, each of which is read when it is first asked for.
+
+    The samples of queue pairs, which the analysis does not need, may be most of them.
+    """
+
+    def __init__(self, frames: Mapping[Table, "_Frame"]) -> None:
+        self._frames = frames
+
+    def __getitem__(self, table: Table) -> pl.DataFrame:
+        return self._frames[table]()
+
+    def __iter__(self) -> Iterator[Table]:
+        return iter(self._frames)
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+
+_Frame = Callable[[], pl.DataFrame]
+
+
+def _frame(directory: Path, table: Table) -> _Frame:
+    """What reads a table of a run, in order of time; that it is there is checked now.
 
     One that most runs do not have, or that an earlier version has with fewer columns, has no rows
     then, as nothing is measured of it.
     """
     path = directory / table.file
     found, expected, remedy = "", "a table of the run", ""
-    if path.is_file():
+
+    def read(what: Callable[[BinaryIO], Any]) -> Any:
         try:
             with path.open("rb") as content:  # its name may not be UTF-8, as Polars takes it
-                frame = pl.read_parquet(content).sort("t", maintain_order=True)
+                return what(content)
         except (OSError, pl.exceptions.PolarsError):
             raise InputError.of(str(path), "a damaged file", expected) from None
-        missing = {*table.frame_schema()} - {*frame.columns}
+
+    if path.is_file():
+        missing = {*table.frame_schema()} - {*read(pl.read_parquet_schema)}
         if not missing:
-            return frame
+            return cache(lambda: read(pl.read_parquet).sort("t", maintain_order=True))
         found = f"no column {few(sorted(missing))}"
         expected, remedy = "a table of this version", "make the run again"
     if table in OF_SOME_RUNS:
-        return pl.DataFrame(schema=table.frame_schema())
+        return cache(lambda: pl.DataFrame(schema=table.frame_schema()))
     raise InputError.of(str(path), found, expected, remedy)

@@ -73,6 +73,10 @@ SETTLE_RTTS = 2
 LINK_SAMPLE_RTTS = 2
 """Base RTTs between two samples of the links."""
 
+MOST_QP_SAMPLES = 1 << 22
+"""With so many flows and so long a run that queue pairs had more samples, they are taken less
+often: they would be most of the records, and most of the time."""
+
 COLLECTING = "collecting records"
 """The step of `simulate` that follows the simulation."""
 
@@ -161,7 +165,11 @@ class Simulation:
         self._record_link = self._recorders.open("fabric", records.LINKS).append
         self._flows = flows_of(scenario)
         self.faults = FaultInjection(scenario, self.engine, self.fabric, self.hosts)
-        self._sample_ns = max(scenario.topology.propagation_rtt_ns // SAMPLES_PER_RTT, 1)
+        self._sample_ns = max(
+            scenario.topology.propagation_rtt_ns // SAMPLES_PER_RTT,
+            scenario.duration * len(self._flows) // MOST_QP_SAMPLES,
+            1,
+        )
         self._link_sample_ns = LINK_SAMPLE_RTTS * scenario.topology.propagation_rtt_ns
 
     def reports(self) -> dict[str, dict[str, Any]]:

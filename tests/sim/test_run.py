@@ -19,6 +19,7 @@ from testbed.results.analyse import analyse
 from testbed.results.analysis.trust.verdict import NOT_DELIVERED
 from testbed.results.records import OF_SOME_RUNS, TABLES
 from testbed.sim import Simulation, SimulationOutcome, simulate
+from testbed.sim import run as sim_run
 
 pytestmark = pytest.mark.simulated
 
@@ -261,6 +262,16 @@ def test_the_hosts_of_a_run_share_a_few_open_files(tmp_path: Path) -> None:
     grown = len(list(Path("/proc/self/fd").iterdir())) - at_first
     simulation.close()
     assert grown < len(simulation.hosts)
+
+
+def test_queue_pairs_are_sampled_less_often_where_there_would_be_too_many_samples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sim_run, "MOST_QP_SAMPLES", 20)
+    simulate(_link_failure(duration=S // 2, timeline=(), drain=0), tmp_path)
+    samples = pl.read_parquet(tmp_path / "qp.parquet").filter(pl.col("t") > 0)
+    assert samples.height == 20
+    assert samples["flow"].n_unique() == 2
 
 
 def test_incast_shares_the_last_hop() -> None:

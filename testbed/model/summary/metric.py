@@ -246,7 +246,7 @@ class MetricGroup(BaseModel):
     @classmethod
     def _join_times(cls, given: Any) -> Any:
         """Make a time of the numbers that `summary.json` has of it."""
-        if not isinstance(given, Mapping):
+        if not isinstance(given, Mapping) or _forms_of(cls).isdisjoint(given):
             return given
         joined = dict(given)
         for quantity in cls.quantities():
@@ -263,12 +263,13 @@ class MetricGroup(BaseModel):
 
     @model_serializer(mode="wrap")
     def _short_values_first(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        names = {metric.name for metric in self.metrics()}
-        names |= {part for part in self.left_out if not getattr(self, part)}
+        names = _names_of(type(self))
+        if self.left_out:
+            names |= {part for part in self.left_out if not getattr(self, part)}
         written = {key: value for key, value in write(self).items() if key not in names}
-        written |= {
-            key: NEVER_IN_JSON if number == NEVER else number for key, number in self.values.items()
-        }
+        for quantity in self.quantities():
+            number = quantity.of(self)
+            written[quantity.key] = NEVER_IN_JSON if number == NEVER else number
         return dict(
             sorted(written.items(), key=lambda item: isinstance(item[1], dict | list | tuple))
         )
@@ -307,6 +308,17 @@ def _metrics_of(group: type[MetricGroup]) -> tuple[Metric, ...]:
 @cache
 def _quantities_of(group: type[MetricGroup]) -> tuple[Quantity, ...]:
     return tuple(quantity for metric in _metrics_of(group) for quantity in metric.quantities)
+
+
+@cache
+def _names_of(group: type[MetricGroup]) -> frozenset[str]:
+    return frozenset(metric.name for metric in _metrics_of(group))
+
+
+@cache
+def _forms_of(group: type[MetricGroup]) -> frozenset[str]:
+    """The keys of the forms of its times in `summary.json`."""
+    return frozenset(quantity.key for quantity in _quantities_of(group) if quantity.form)
 
 
 @cache

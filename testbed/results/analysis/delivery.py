@@ -1,7 +1,12 @@
-"""Placed bytes, the in-order delivered point and reordering, from a flow's arrivals."""
+"""Placed bytes, the in-order delivered point, reordering and messages, from the records of flows.
 
+What is found of all flows at once is found by columns: there may be tens of thousands of flows.
+"""
+
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -10,8 +15,29 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-DeliveredPoint = tuple[Integers, Floats]
-"""PSNs, ascending, and when each was delivered in order, in seconds."""
+
+class ByFlow:
+    """The rows of a table by flow, in the table's order; those of one flow copy nothing."""
+
+    def __init__(self, table: pl.DataFrame) -> None:
+        """Sort the table, once for all flows."""
+        self._rows = table.sort("flow", maintain_order=True).rechunk()
+        self._columns = [column.to_numpy() for column in self._rows.drop("flow")]
+        numbers, firsts, counts = np.unique(
+            self._rows["flow"].to_numpy(), return_index=True, return_counts=True
+        )
+        self._places = dict(
+            zip(numbers.tolist(), zip(firsts.tolist(), counts.tolist(), strict=True), strict=True)
+        )
+
+    def rows(self, flow: int) -> pl.DataFrame:
+        """The rows of one flow; none if there are none."""
+        return self._rows.slice(*self._places.get(flow, (0, 0)))
+
+    def columns(self, flow: int) -> list[NDArray[Any]]:
+        """The same as arrays, without the column `flow`."""
+        first, count = self._places.get(flow, (0, 0))
+        return [column[first : first + count] for column in self._columns]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,41 +63,39 @@ class FlowDelivery:
         """Payload placed after `start` and up to `end`, in bits/s."""
         if end <= start:
             return 0.0
-        before, after = self.bytes_until(np.array([start, end]))
+        # Of two times this takes a tenth of what NumPy's own function takes.
+        first, last = bisect_right(self.times, start), bisect_right(self.times, end)
+        before, after = (int(self.placed[row - 1]) if row else 0 for row in (first, last))
         return float(after - before) * 8 / (end - start)
 
 
-def delivery(arrivals: pl.DataFrame, point: DeliveredPoint) -> FlowDelivery:
-    """Read a flow's arrivals, in order of time; `point` is their delivered point."""
-    placed = arrivals["bytes"].to_numpy()
-    new = placed > 0
-    return FlowDelivery(
-        times=arrivals["t"].to_numpy()[new],
-        placed=np.cumsum(placed[new], dtype=np.int64),
-        advances=np.unique(point[1]),
+def placed_bytes(arrivals: pl.DataFrame) -> pl.DataFrame:
+    """The arrivals that placed new bytes, and how many bytes of its flow each came to.
+
+    Columns: `flow`, `t`, `placed`.
+    """
+    new = arrivals.filter(pl.col("bytes") > 0)
+    return new.select("flow", "t", placed=pl.col("bytes").cast(pl.Int64).cum_sum().over("flow"))
+
+
+def delivered_point(arrivals: pl.DataFrame) -> pl.DataFrame:
+    """When each PSN of each flow was delivered in order: `flow`, `seq`, `delivered`, ascending.
+
+    A packet is delivered once it and all packets before it have arrived: at the running maximum of
+    the first arrival times in order of PSN. A flow ends before its first PSN that never arrived.
+    """
+    seq, place = pl.col("seq"), pl.int_range(pl.len())
+    first = arrivals.filter(pl.col("bytes") > 0).group_by("flow", "seq").agg(pl.col("t").min())
+    return (
+        first.sort("flow", "seq")
+        .filter((seq - seq.first() == place).over("flow"))
+        .select("flow", "seq", delivered=pl.col("t").cum_max().over("flow"))
     )
 
 
-def delivered_point(arrivals: pl.DataFrame) -> DeliveredPoint:
-    """When each PSN was delivered in order.
-
-    A packet is delivered once it and all packets before it have arrived: at the running maximum of
-    the first arrival times in order of PSN. The result ends before the first PSN that never
-    arrived.
-    """
-    new = arrivals["bytes"].to_numpy() > 0
-    seqs, times = _earliest(arrivals["seq"].to_numpy()[new], arrivals["t"].to_numpy()[new])
-    gaps = np.flatnonzero(np.diff(seqs) != 1)
-    end = int(gaps[0]) + 1 if gaps.size else len(seqs)
-    return seqs[:end], np.maximum.accumulate(times[:end])
-
-
-def _earliest(seqs: Integers, times: Floats) -> tuple[Integers, Floats]:
-    """Each PSN once, ascending, and the earliest of its times."""
-    order = np.lexsort((times, seqs))
-    seqs, times = seqs[order], times[order]
-    first = np.diff(seqs, prepend=seqs[:1] - 1) != 0
-    return seqs[first], times[first]
+def advances(point: pl.DataFrame) -> pl.DataFrame:
+    """When the delivered point of each flow moved: `flow`, `t`, ascending."""
+    return point.select("flow", t="delivered").unique(maintain_order=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +124,15 @@ class InOrder:
         return np.maximum(delays, 0.0)
 
 
-def in_order(transmissions: pl.DataFrame, point: DeliveredPoint) -> InOrder:
-    """Pair a flow's transmissions with its delivered point."""
-    sent, sent_s = _earliest(transmissions["seq"].to_numpy(), transmissions["t"].to_numpy())
-    seqs, times = point
-    delivered = np.full(len(sent), np.inf)
-    _, rows, places = np.intersect1d(sent, seqs, assume_unique=True, return_indices=True)
-    delivered[rows] = times[places]
-    return InOrder(sent_s, delivered)
+def in_order(transmissions: pl.DataFrame, point: pl.DataFrame) -> pl.DataFrame:
+    """Pair the transmissions of flows with their delivered points: `flow`, `sent`, `delivered`."""
+    return (
+        transmissions.group_by("flow", "seq")
+        .agg(sent=pl.col("t").min())
+        .join(point, on=["flow", "seq"], how="left")
+        .sort("flow", "seq")
+        .select("flow", "sent", pl.col("delivered").fill_null(np.inf))
+    )
 
 
 def longest_gap(moments: Floats, start: float, end: float, last: float) -> float:
@@ -126,88 +151,57 @@ def longest_gap(moments: Floats, start: float, end: float, last: float) -> float
     return float(np.diff(points).max())
 
 
-@dataclass(frozen=True, slots=True)
-class Reordering:
-    """Packets that arrived after a later one of the same EV and class.
+def reordering(arrivals: pl.DataFrame) -> pl.DataFrame:
+    """Count reordering, without retransmissions: these may overtake.
 
-    Attributes:
-        packets: first transmissions that arrived.
-        reordered: how many of them were overtaken on their own path.
-        depth_max: most PSNs by which one was late, over all paths (spraying included).
+    Columns: `flow`; `reordered`, how many packets were overtaken on their own path; `depth_max`,
+    the most PSNs by which one was late, over all paths (spraying included).
     """
-
-    packets: int
-    reordered: int
-    depth_max: int
-
-
-def reordering(arrivals: pl.DataFrame) -> Reordering:
-    """Count reordering within paths, without retransmissions: these may overtake."""
-    first = ~arrivals["retransmitted"].to_numpy()
-    seqs, evs = arrivals["seq"].to_numpy()[first], arrivals["ev"].to_numpy()[first]
-    if not seqs.size:
-        return Reordering(packets=0, reordered=0, depth_max=0)
-    by_ev = np.argsort(evs, kind="stable")
-    group = np.cumsum(np.diff(evs[by_ev], prepend=evs[by_ev[0]]) != 0)
-    # The PSNs of each EV are put above those of the EV before: one running maximum serves all.
-    on_path = seqs[by_ev] + group * (np.ptp(seqs) + 1)
-    return Reordering(
-        packets=len(seqs),
-        reordered=int((on_path < np.maximum.accumulate(on_path)).sum()),
-        depth_max=int((np.maximum.accumulate(seqs) - seqs).max()),
+    seq, newest = pl.col("seq"), pl.col("seq").cum_max()
+    return (
+        arrivals.filter(~pl.col("retransmitted"))
+        .select("flow", overtaken=seq < newest.over("flow", "ev"), late=newest.over("flow") - seq)
+        .group_by("flow")
+        .agg(reordered=pl.col("overtaken").sum(), depth_max=pl.col("late").max())
     )
-
-
-def message_latencies(completions: pl.DataFrame, transmissions: pl.DataFrame) -> Floats:
-    """Each completed message's latency in seconds, in order of completion.
-
-    From its first packet being handed to the socket until it is in place, in order. The packet that
-    a queue pair sends before the run begins is no message of it.
-    """
-    begun, done = message_times(completions, transmissions)
-    of_run = begun[: len(done)] >= 0
-    return (done - begun[: len(done)])[of_run]
-
-
-def message_times(completions: pl.DataFrame, transmissions: pl.DataFrame) -> tuple[Floats, Floats]:
-    """When messages were begun and when they were in place, in seconds, in order of completion.
-
-    A message begins when its first packet is handed to the socket. Messages follow one another in
-    PSN order, so the sizes of those before tell where a message begins. If messages were begun and
-    not completed, the first array has one more element: the time at which the first of them began.
-    """
-    sent = transmissions.group_by("seq").agg(pl.col("t").min(), pl.col("bytes").max()).sort("seq")
-    done = completions.sort("message")
-    if not sent.height:
-        return np.empty(0), np.empty(0)
-    begins = np.concatenate(([0], sent["bytes"].cast(pl.Int64).cum_sum().to_numpy()[:-1]))
-    offsets = np.concatenate(([0], np.cumsum(done["bytes"].to_numpy(), dtype=np.int64)))
-    recorded = offsets < begins[-1] + 1  # the last rows of a killed sender are lost
-    first_packet = np.searchsorted(begins, offsets[recorded], side="right") - 1
-    begun = sent["t"].to_numpy()[first_packet].astype(np.float64)
-    return begun, done["t"].to_numpy()[: min(len(begun), done.height)].astype(np.float64)
-
-
-def by_flow(table: pl.DataFrame) -> dict[int, pl.DataFrame]:
-    """A table's rows by their flow, in the table's order."""
-    parts = table.partition_by("flow", as_dict=True, maintain_order=True)
-    return {flow: rows for (flow,), rows in parts.items()}
 
 
 def with_starts(completions: pl.DataFrame, transmissions: pl.DataFrame) -> pl.DataFrame:
     """Completions of all flows with when each message began: `start_t`, after `t`.
 
-    Null if the sender's record of it is lost: it was killed.
+    A message begins when its first packet is handed to the socket. Messages follow one another in
+    PSN order, so the sizes of those before tell where a message begins. Null if the sender's record
+    of it is lost: it was killed.
     """
-    parts = []
-    sent = by_flow(transmissions)
-    for flow, done in by_flow(completions.sort("flow", "message")).items():
-        begun, _ = message_times(done, sent.get(flow, transmissions.clear()))
-        starts = [*begun[: done.height].tolist(), *[None] * (done.height - len(begun))]
-        parts.append(done.with_columns(start_t=pl.Series(starts, dtype=pl.Float64)))
-    empty = completions.clear().with_columns(start_t=pl.lit(None, dtype=pl.Float64))
-    with_start = pl.concat([empty, *parts]).sort("t", maintain_order=True)
-    return with_start.select("t", "start_t", pl.exclude("t", "start_t"))
+    offset = (pl.col("bytes").cast(pl.Int64).cum_sum() - pl.col("bytes")).over("flow")
+    sent = (
+        transmissions.group_by("flow", "seq")
+        .agg(pl.col("t").min(), pl.col("bytes").max())
+        .sort("flow", "seq")
+        .select("flow", start_t="t", offset=offset)
+        .with_columns(last=pl.col("offset").last().over("flow"))
+    )
+    begun = (
+        completions.sort("flow", "message")
+        .with_columns(offset=offset)
+        .join_asof(sent, on="offset", by="flow", check_sortedness=False)  # sorted in each flow
+        .with_columns(pl.when(pl.col("offset") <= pl.col("last")).then("start_t").alias("start_t"))
+    )
+    return begun.sort("t", maintain_order=True).select("t", "start_t", *completions.columns[1:])
+
+
+def message_times(completions: pl.DataFrame, transmissions: pl.DataFrame) -> tuple[Floats, Floats]:
+    """When messages of a flow began and were in place, in seconds, in order of completion.
+
+    If messages were begun and not completed, the first array has one more element: the time at
+    which the first of them began.
+    """
+    done = completions.select("t", "flow", "message", "bytes").sort("message")
+    next_one = {"t": pl.lit(np.inf), "message": pl.lit(1 << 62), "bytes": pl.lit(0)}
+    following = transmissions.head(1).select("flow", **next_one).select(done.columns)
+    begun = with_starts(pl.concat([done, following.cast(done.schema)]), transmissions)
+    begun_s = begun["start_t"].drop_nulls().to_numpy()
+    return begun_s, done["t"].to_numpy()[: len(begun_s)]
 
 
 def union(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:

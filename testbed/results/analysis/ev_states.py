@@ -1,8 +1,9 @@
 """The states of a flow's EVs over time, from its EV events."""
 
 import itertools
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import polars as pl
 
@@ -18,20 +19,25 @@ class Span:
     reason: str
 
 
-def ev_spans(events: pl.DataFrame, end: float) -> dict[int, tuple[Span, ...]]:
-    """Every EV's spans in order of time, the last one to `end`.
+SpansOfEvs = dict[int, tuple[Span, ...]]
+"""The spans of each EV of a flow."""
 
-    `events` are those of one flow, in order of time; each EV has one from the start of its QP.
+
+def ev_spans(events: pl.DataFrame, end: float) -> dict[int, SpansOfEvs]:
+    """By flow, every EV's spans in order of time, the last one to `end`.
+
+    `events` are in order of time; each EV has one from the start of its QP.
     """
-    spans_by_ev: dict[int, list[Span]] = {}
-    columns = events.select("t", "ev", "new", "active", "reason")
-    for t, ev, state, active, reason in columns.iter_rows():
-        spans = spans_by_ev.setdefault(ev, [])
-        if spans:
-            last = spans.pop()
-            spans.append(Span(last.start, t, last.state, last.active, last.reason))
-        spans.append(Span(t, max(end, t), state, active, reason))
-    return {ev: tuple(spans) for ev, spans in spans_by_ev.items()}
+    spans = defaultdict[int, dict[int, list[Span]]](lambda: defaultdict(list))
+    columns = events.select("flow", "ev", "t", "new", "active", "reason")
+    for flow, ev, t, state, active, reason in columns.iter_rows():
+        of_ev = spans[flow][ev]
+        if of_ev:
+            of_ev[-1] = replace(of_ev[-1], end=t)
+        of_ev.append(Span(t, max(end, t), state, active, reason))
+    return {
+        flow: {ev: tuple(of_ev) for ev, of_ev in of_flow.items()} for flow, of_flow in spans.items()
+    }
 
 
 def was_active(spans: Sequence[Span], start: float, end: float) -> bool:

@@ -324,7 +324,7 @@ _SHORT_RTTS = 2
 """A flow of a program that is no longer than this, in base RTTs, counts from its first packet."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FlowTables:
     """The records of one flow.
 
@@ -362,7 +362,7 @@ class FlowTables:
         begin, end = self.lasted
         return begin, min(end, self.done)
 
-    @property
+    @cached_property
     def course(self) -> Course:
         """What it was allowed, and what it got."""
         largest = self.transmissions["bytes"].max()

@@ -1,20 +1,20 @@
 """What is measured of a flow over the whole run."""
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from testbed.model.checks import victim_of
+from testbed.model.run_files.run import FlowRecord
 from testbed.model.summary import EvSummary, FlowSummary, Latency, NodeSummary
-from testbed.results.analysis.delivery import message_latencies, reordering, union
+from testbed.results.analysis.delivery import ByFlow, Floats, reordering, union
 from testbed.results.analysis.estimates import Percentiles
 from testbed.results.analysis.fault_metrics import FlowTables, fraction, shortfall, time_in_force
 from testbed.results.capacity.attainable import AttainableRate
-from testbed.results.records import ARRIVALS, COMPLETIONS
+from testbed.results.records import ARRIVALS, COMPLETIONS, LOSSES, TRANSMISSIONS
 from testbed.results.run_data import RunData
 
 WARM_UP_RTTS = 10.0
@@ -24,19 +24,117 @@ MAX_WARM_UP_SHARE = 0.3
 """No more than this share of the fault-free time is left out."""
 
 
-class FlowMetrics:
-    """Computes each metric of `FlowSummary`, from a flow's tables."""
+class FlowCounts:
+    """What is counted in the records of all flows at once.
 
-    def __init__(self, data: RunData, tables: FlowTables) -> None:
-        """Select the arrivals of the steady window."""
+    Attributes:
+        steady: by flow its steady window, in seconds of the run.
+        by_plane: by flow the bytes that it placed over each plane in that window.
+        by_ev: by flow its EVs, each with the bytes placed over it in that window, and the packets
+            sent and lost on it in the whole run.
+        spurious: by flow the transmissions declared lost that had arrived.
+        lost_elsewhere: by flow the transmissions that were lost and not sent into a fault.
+        reordered: by flow the packets overtaken on their own path, and the greatest depth.
+    """
+
+    def __init__(self, data: RunData, tables: Sequence[FlowTables]) -> None:
+        """Count by columns: there may be tens of thousands of flows."""
+        arrivals, losses = data.tables[ARRIVALS], data.tables[LOSSES]
+        of_flow = {table.flow.flow: table.flow for table in tables}
+        lost = losses.filter(~pl.col("spurious") & pl.col("flow").is_in([*of_flow]))
+        last = dict(arrivals.group_by("flow").agg(pl.col("t").max()).iter_rows())
+        self.steady = {
+            table.flow.flow: _steady_window(data, table, last.get(table.flow.flow))
+            for table in tables
+        }
+        windows = pl.DataFrame(
+            [(number, *window) for number, window in self.steady.items()],
+            schema={"flow": pl.Int32, "start": pl.Float64, "end": pl.Float64},
+            orient="row",
+        )
+        within = (pl.col("t") > pl.col("start")) & (pl.col("t") <= pl.col("end"))
+        steady = arrivals.join(windows, on="flow").filter(within)
+        placed = pl.col("bytes").cast(pl.Int64).sum()
+        self.by_plane: dict[int, dict[int, int]] = defaultdict(dict)
+        for flow, plane, size in steady.group_by("flow", "plane").agg(placed).sort("plane").rows():
+            self.by_plane[flow][plane] = size
+        evs = (
+            data.tables[TRANSMISSIONS]
+            .group_by("flow", "ev")
+            .agg(sent=pl.len())
+            .join(
+                steady.group_by("flow", "ev").agg(placed),
+                on=["flow", "ev"],
+                how="full",
+                coalesce=True,
+            )
+            .join(lost.group_by("flow", "ev").agg(lost=pl.len()), on=["flow", "ev"], how="left")
+            .fill_null(0)
+        )
+        self.by_ev: dict[int, list[tuple[int, int, int, int]]] = defaultdict(list)
+        for flow, *of_ev in evs.select("flow", "ev", "bytes", "sent", "lost").iter_rows():
+            self.by_ev[flow].append((*of_ev,))
+        self.spurious: Mapping[int, int] = Counter(losses.filter("spurious")["flow"])
+        self.lost_elsewhere: Mapping[int, int] = Counter(_elsewhere(data, of_flow, lost)["flow"])
+        self.reordered: dict[int, tuple[int, int]] = {
+            flow: (count, depth) for flow, count, depth in reordering(arrivals).iter_rows()
+        }
+        begun = data.tables[COMPLETIONS].filter(pl.col("start_t") >= 0)
+        self._latencies = ByFlow(begun.select("flow", seconds=pl.col("t") - pl.col("start_t")))
+
+    def latencies_s(self, flow: int) -> Floats:
+        """The latency of each message of a flow that was completed, in seconds.
+
+        The packet that a queue pair sends before the run begins is no message of it.
+        """
+        (seconds,) = self._latencies.columns(flow)
+        return seconds
+
+
+def _steady_window(data: RunData, tables: FlowTables, last: float | None) -> tuple[float, float]:
+    """The fault-free time after warming up, in seconds; `last` is the flow's last arrival."""
+    first, until = tables.lasted
+    first = max(first, 0.0)
+    effects = [t for f in data.faults if (t := data.seconds(f.effective_ns)) is not None]
+    end = min([data.end_s, until, *effects])
+    start = first + min(WARM_UP_RTTS * data.base_rtt_s, MAX_WARM_UP_SHARE * (end - first))
+    killed = any(f.kind == "kill" and tables.flow.dst in f.places for f in data.faults)
+    if killed and last is not None:
+        end = min(end, last)  # what it received in its last moments it could not write down
+    return start, end
+
+
+def _elsewhere(
+    data: RunData, of_flow: Mapping[int, FlowRecord], lost: pl.DataFrame
+) -> pl.DataFrame:
+    """Those of some lost transmissions that were not sent into a fault."""
+    for fault in data.faults:
+        start, healed = data.seconds(fault.effective_ns), data.seconds(fault.healed_ns)
+        if start is None:
+            continue
+        evs = lost.select("flow", "ev").unique()
+        crosses = [data.crosses(of_flow[flow], ev, fault.places) for flow, ev in evs.iter_rows()]
+        through = evs.with_columns(pl.Series("through", crosses, dtype=pl.Boolean))
+        during = pl.col("sent_t").is_between(
+            start - data.base_rtt_s, np.inf if healed is None else healed
+        )
+        lost = lost.join(through, on=["flow", "ev"]).filter(~(pl.col("through") & during))
+        lost = lost.drop("through")
+    return lost
+
+
+class FlowMetrics:
+    """Computes each metric of `FlowSummary`, from a flow's tables and counts."""
+
+    def __init__(self, data: RunData, tables: FlowTables, counts: FlowCounts) -> None:
+        """Compare what came with what was allowed."""
         self.data, self.tables, self.flow = data, tables, tables.flow
-        self._arrivals = data.table(ARRIVALS, self.flow.flow)
-        start, end = self._steady_window()
-        self.steady = self._arrivals.filter((pl.col("t") > start) & (pl.col("t") <= end))
+        self._counts, number = counts, tables.flow.flow
+        start, end = counts.steady[number]
         self.bps_of_byte = 8 / (end - start) if end > start else 0.0  # a fault from the start on
         """Bits per second for each byte that was placed in the steady window."""
 
-        delivery, order = tables.delivery, reordering(self._arrivals)
+        delivery = tables.delivery
         ideal, even = tables.ideal, tables.attainable
         begin, finish = tables.measured(data.base_rtt_s, data.end_s)
         self.undamaged_bps = ideal.undamaged_bps
@@ -72,9 +170,9 @@ class FlowMetrics:
         self.packets_sent = self.flow.packets_sent
         self.packets_lost = self.flow.packets_lost
         self.packets_retransmitted = self.flow.packets_retransmitted
-        self.packets_spurious = tables.losses.filter("spurious").height
-        self.packets_reordered = order.reordered
-        self.reorder_depth_max = order.depth_max
+        self.packets_spurious = counts.spurious.get(number, 0)
+        self.packets_lost_elsewhere = counts.lost_elsewhere.get(number, 0)
+        self.packets_reordered, self.reorder_depth_max = counts.reordered.get(number, (0, 0))
 
     def _in_force_fraction(self, rate: AttainableRate) -> float | None:
         times = [t for fault in self.data.faults if (t := time_in_force(self.data, fault))]
@@ -101,68 +199,34 @@ class FlowMetrics:
         since = max(healed, first) + WARM_UP_RTTS * data.base_rtt_s
         return since if since < min(data.end_s, last) else None
 
-    def _steady_window(self) -> tuple[float, float]:
-        """The fault-free time after warming up, in seconds of the run."""
-        data, (first, until) = self.data, self.tables.lasted
-        first = max(first, 0.0)
-        effects = [t for f in data.faults if (t := data.seconds(f.effective_ns)) is not None]
-        end = min([data.end_s, until, *effects])
-        start = first + min(WARM_UP_RTTS * data.base_rtt_s, MAX_WARM_UP_SHARE * (end - first))
-        last = self._arrivals["t"].max()
-        killed = any(f.kind == "kill" and self.flow.dst in f.places for f in data.faults)
-        if killed and isinstance(last, float):
-            end = min(end, last)  # what it received in its last moments it could not write down
-        return start, end
-
-    @property
-    def packets_lost_elsewhere(self) -> int:
-        """Transmissions that were lost and not sent into a fault."""
-        data, lost = self.data, self.tables.losses.filter(~pl.col("spurious"))
-        for fault in data.faults:
-            start, healed = data.seconds(fault.effective_ns), data.seconds(fault.healed_ns)
-            if start is None:
-                continue
-            evs = [ev for ev in lost["ev"].unique() if data.crosses(self.flow, ev, fault.places)]
-            end = np.inf if healed is None else healed
-            during = pl.col("sent_t").is_between(start - data.base_rtt_s, end)
-            lost = lost.filter(~(pl.col("ev").is_in(evs) & during))
-        return lost.height
-
     @property
     def goodput_by_plane_bps(self) -> dict[int, float]:
         """The steady goodput over each plane that carried some."""
-        planes = self.steady.group_by("plane").agg(pl.col("bytes").sum()).sort("plane")
-        return {plane: placed * self.bps_of_byte for plane, placed in planes.iter_rows()}
+        placed = self._counts.by_plane.get(self.flow.flow, {})
+        return {plane: size * self.bps_of_byte for plane, size in placed.items()}
 
     @property
     def evs(self) -> tuple[EvSummary, ...]:
         """The EVs that the flow used, in order of plane, T1 and value."""
-        tables = self.tables
-        placed = dict(self.steady.group_by("ev").agg(pl.col("bytes").sum()).iter_rows())
-        sent = dict(tables.transmissions.group_by("ev").len().iter_rows())
-        lost = dict(tables.losses.filter(~pl.col("spurious")).group_by("ev").len().iter_rows())
-        paths = {ev: self.data.path_of(self.flow, ev) for ev in {*sent, *placed}}
+        paths = [
+            (self.data.path_of(self.flow, ev), ev, placed, sent, lost)
+            for ev, placed, sent, lost in self._counts.by_ev.get(self.flow.flow, ())
+        ]
+        paths.sort(key=lambda item: (item[0].plane, item[0].t1 or 0, item[1]))
         return tuple(
             EvSummary(
                 ev=ev,
                 plane=path.plane,
                 path=path.name,
-                goodput_bps=placed.get(ev, 0) * self.bps_of_byte,
-                packets_sent=sent.get(ev, 0),
-                packets_lost=lost.get(ev, 0),
+                goodput_bps=placed * self.bps_of_byte,
+                packets_sent=sent,
+                packets_lost=lost,
             )
-            for ev, path in sorted(
-                paths.items(), key=lambda item: (item[1].plane, item[1].t1 or 0, item[0])
-            )
+            for path, ev, placed, sent, lost in paths
         )
 
 
-def latencies_s(data: RunData, tables: FlowTables) -> NDArray[np.float64]:
-    """The latency of each message of a flow that was completed, in seconds."""
-    return message_latencies(data.table(COMPLETIONS, tables.flow.flow), tables.transmissions)
-
-
-def latency(data: RunData, seconds: NDArray[np.float64]) -> Latency | None:
+def latency(data: RunData, seconds: Floats) -> Latency | None:
     """What is measured of messages, from their latencies; None if none was completed."""
     if not seconds.size:
         return None
@@ -170,9 +234,9 @@ def latency(data: RunData, seconds: NDArray[np.float64]) -> Latency | None:
     return Latency.measured(metrics, data.scale)
 
 
-def flow_summary(data: RunData, tables: FlowTables, message_s: NDArray[np.float64]) -> FlowSummary:
-    """One flow over the whole run; `message_s` are the latencies of its messages."""
-    metrics, flow = FlowMetrics(data, tables), tables.flow
+def flow_summary(data: RunData, tables: FlowTables, counts: FlowCounts) -> FlowSummary:
+    """One flow over the whole run."""
+    metrics, flow = FlowMetrics(data, tables, counts), tables.flow
     return FlowSummary.measured(
         metrics,
         data.scale,
@@ -184,7 +248,7 @@ def flow_summary(data: RunData, tables: FlowTables, message_s: NDArray[np.float6
         victim=victim_of(data.scenario) == (flow.src, flow.dst),
         goodput_by_plane_bps=metrics.goodput_by_plane_bps,
         evs=metrics.evs,
-        latency=latency(data, message_s),
+        latency=latency(data, counts.latencies_s(flow.flow)),
     )
 
 

@@ -30,9 +30,13 @@ from testbed.model.summary.scopes import JOB_SCOPES, SCOPES
 from testbed.model.summary.spread import spreads
 from testbed.model.summary.unit import Time
 from testbed.results.analysis.delivery import (
+    ByFlow,
+    FlowDelivery,
+    InOrder,
+    advances,
     delivered_point,
-    delivery,
     in_order,
+    placed_bytes,
 )
 from testbed.results.analysis.ev_states import ev_spans
 from testbed.results.analysis.fault_metrics import (
@@ -44,8 +48,8 @@ from testbed.results.analysis.fault_metrics import (
     time_in_force,
 )
 from testbed.results.analysis.flow_metrics import (
+    FlowCounts,
     flow_summary,
-    latencies_s,
     latency,
     node_summaries,
 )
@@ -122,30 +126,29 @@ def _worst(scope: str, key: str, bound: Bound, values: Sequence[tuple[str, Value
 
 def flow_tables(data: RunData) -> tuple[FlowTables, ...]:
     """The records of every flow that carries data, prepared for metrics and figures."""
+    arrivals, transmissions = data.tables[ARRIVALS], data.tables[TRANSMISSIONS]
+    point = delivered_point(arrivals)
+    placed, moves = ByFlow(placed_bytes(arrivals)), ByFlow(advances(point))
+    sent = ByFlow(in_order(transmissions, point))
+    spans = ev_spans(data.tables[EV_EVENTS], data.end_s)
     rates = attainable_rates(data)
-    end = data.end_s
-    tables = []
-    for flow in data.flows:
-        arrivals = data.table(ARRIVALS, flow.flow)
-        transmissions = data.table(TRANSMISSIONS, flow.flow)
-        point = delivered_point(arrivals)
-        tables.append(
-            FlowTables(
-                flow=flow,
-                attainable=rates[flow.flow].attainable,
-                ideal=rates[flow.flow].ideal,
-                delivery=delivery(arrivals, point),
-                in_order=in_order(transmissions, point),
-                spans=ev_spans(data.table(EV_EVENTS, flow.flow), end),
-                transmissions=transmissions,
-                losses=data.table(LOSSES, flow.flow),
-                lasted=data.lifetimes.get(flow.flow, (-inf, inf)),
-                done=data.done.get(flow.flow, inf),
-                undamaged=rates[flow.flow].undamaged,
-                punctual=data.simulated and not data.paced,
-            )
+    return tuple(
+        FlowTables(
+            flow=flow,
+            attainable=rates[flow.flow].attainable,
+            ideal=rates[flow.flow].ideal,
+            delivery=FlowDelivery(*placed.columns(flow.flow), *moves.columns(flow.flow)),
+            in_order=InOrder(*sent.columns(flow.flow)),
+            spans=spans.get(flow.flow, {}),
+            transmissions=data.table(TRANSMISSIONS, flow.flow),
+            losses=data.table(LOSSES, flow.flow),
+            lasted=data.lifetimes.get(flow.flow, (-inf, inf)),
+            done=data.done.get(flow.flow, inf),
+            undamaged=rates[flow.flow].undamaged,
+            punctual=data.simulated and not data.paced,
         )
-    return tuple(tables)
+        for flow in data.flows
+    )
 
 
 class RunMetrics:
@@ -207,10 +210,9 @@ def integrity_of(flows: Sequence[FlowRecord], expect: Expect) -> Integrity:
 
 def summarise(data: RunData, tables: Sequence[FlowTables]) -> Summary:
     """Compute everything that `summary.json` holds."""
-    message_s = [latencies_s(data, flow) for flow in tables]
-    flows = tuple(
-        flow_summary(data, flow, seconds) for flow, seconds in zip(tables, message_s, strict=True)
-    )
+    counts = FlowCounts(data, tables)
+    flows = tuple(flow_summary(data, table, counts) for table in tables)
+    message_s = [counts.latencies_s(table.flow.flow) for table in tables]
     effects = [fault_effects(data, tables, fault) for fault in data.faults]
     courses = dict[tuple[int, ...], Course]()
 

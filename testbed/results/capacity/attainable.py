@@ -38,7 +38,7 @@ class AttainableRate:
     beside_all_bps: float | None = None
 
     def at(self, t: float) -> float:
-        return float(self.rates(np.array(t)))
+        return self.rates_bps[max(bisect_right(self.starts, t) - 1, 0)]
 
     def rates(self, times: NDArray[np.float64]) -> NDArray[np.float64]:
         """The rate at each of many times, in bits/s."""
@@ -52,8 +52,12 @@ class AttainableRate:
 
     def mean_bps(self, start: float, end: float) -> float:
         """The mean rate between two times, in bits/s."""
+        if end <= start:
+            return self.at(start)
+        if not self.starts[1:]:  # most flows' rates never change
+            return (self.rates_bps[0] * end - self.rates_bps[0] * start) / (end - start)
         (bits,) = self.bits(np.array([start]), np.array([end]))
-        return float(bits) / (end - start) if end > start else self.at(start)
+        return float(bits) / (end - start)
 
     def bits(self, start: NDArray[np.float64], end: NDArray[np.float64]) -> NDArray[np.float64]:
         """The payload bits that it allows between two times, elementwise."""

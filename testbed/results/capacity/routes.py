@@ -1,6 +1,7 @@
 """The EVs of a run's flows as rows of arrays: which link directions each crosses."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
@@ -16,6 +17,9 @@ from testbed.results.capacity.fair_share import Loads, ideal_rates, max_min_rate
 
 HOPS = 4
 """Most link directions that a path crosses."""
+
+_PATHS_OF_A_PAIR = 1 << 12
+"""The paths that are looked up once for all queue pairs of two hosts, which follow one another."""
 
 Impaired = Callable[[str], Impairment]
 """Returns the impairment of a direction of a link, or of a host, by its name."""
@@ -55,19 +59,24 @@ class Routes:
         self._active: Final = np.array([row[2] for row in rows], dtype=bool)
         self._label: Final = np.array([flow_label_of_ev(row[1]) for row in rows], dtype=np.int64)
         hosts = {name: topology.host_named(name) for ends in self._ends for name in ends}
-        plane_of = np.zeros(len(rows), dtype=np.intp)
-        crossed: list[list[int]] = []  # the interfaces that send into the links of an EV
         senders: dict[int, tuple[str, int]] = {}
-        for i, (flow, ev, _) in enumerate(rows):
-            src, dst = (hosts[name] for name in self._ends[flow])
-            path = path_of_ev(topology, src, dst, ev)
-            plane_of[i] = path.plane
-            links = links_of_path(topology, src, dst, path)
-            hops = [(link, i >= len(links) // 2) for i, link in enumerate(links)]
-            crossed.append([link.ports[down].ifindex for link, down in hops])
-            for (link, down), sender in zip(hops, crossed[-1], strict=True):
-                if sender not in senders:
-                    senders[sender] = link.directions[down], topology.rate_bps(link)
+
+        @lru_cache(_PATHS_OF_A_PAIR)
+        def crossing(src: str, dst: str, ev: int) -> tuple[int, list[int]]:
+            """The plane of an EV, and the interfaces that send into the links of its path."""
+            ends = hosts[src], hosts[dst]
+            path = path_of_ev(topology, *ends, ev)
+            links = links_of_path(topology, *ends, path)
+            crossed = []
+            for i, link in enumerate(links):
+                down = i >= len(links) // 2
+                sender = link.ports[down].ifindex
+                senders.setdefault(sender, (link.directions[down], topology.rate_bps(link)))
+                crossed.append(sender)
+            return path.plane, crossed
+
+        found = [crossing(*self._ends[flow], ev) for flow, ev, _ in rows]
+        plane_of = np.array([plane for plane, _ in found], dtype=np.intp)
         in_order = sorted(senders)
         self.directions: Final = tuple(senders[sender][0] for sender in in_order)
         self.capacities_bps: Final = np.array(
@@ -75,7 +84,7 @@ class Routes:
         )
         number_of = {sender: i for i, sender in enumerate(in_order)}
         self._hops: Final = np.full((len(rows), HOPS), len(in_order), dtype=np.intp)
-        for row, numbers in zip(self._hops, crossed, strict=True):
+        for row, (_, numbers) in zip(self._hops, found, strict=True):
             row[HOPS - len(numbers) :] = [number_of[sender] for sender in numbers]
         for host in {flow.src for flow in flows}:
             per_port = control_bps.get(host, 0.0) / topology.planes

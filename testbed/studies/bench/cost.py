@@ -8,6 +8,7 @@ it would wait for.
 
 import os
 import re
+import shutil
 import subprocess
 import tempfile
 import time
@@ -20,8 +21,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from testbed import interpreter
+from testbed.model.fabric.topology import PAYLOAD_MTU, Topology
 from testbed.model.run_files.layout import FIGURES
 from testbed.model.scenario import Scenario
+from testbed.model.transport import Roce
+from testbed.model.workload import AllToAll
+from testbed.results.records import collect
 from testbed.sim import Simulation, simulate
 from testbed.sim.run import COLLECTING
 from testbed.studies.bench.measure import Measurement, Setting, no_target
@@ -76,6 +81,70 @@ def costs(name: str, scenario: Scenario, setting: Setting) -> list[Measurement]:
     return figures
 
 
+ALL_TO_ALLS = {56: (2, 4, 1), 992: (4, 8, 1), 8064: (8, 8, 2), 64512: (8, 8, 16)}
+"""Racks, hosts of a rack, and queue pairs of two hosts, by the number of flows."""
+
+
+def analysis_cost(setting: Setting) -> list[Measurement]:
+    """Measure the analysis of all-to-alls of four sizes; the largest is simulated for minutes."""
+    figures = []
+    for flows, sizes in ALL_TO_ALLS.items():
+        with tempfile.TemporaryDirectory() as place:
+            raw = Path(place, "run")
+            in_new_process(partial(_leave_records, raw), all_to_all(*sizes))
+            samples = setting.repeat(f"{flows} flows", partial(in_new_process, analysed, raw))
+        for stage in samples[0]:
+            seconds, megabytes = zip(*(sample[stage] for sample in samples), strict=True)
+            figures.append(no_target(f"{flows} flows: {stage}", "s", seconds))
+            figures.append(no_target(f"{flows} flows: {stage}, peak memory", "MB", megabytes))
+    return figures
+
+
+def all_to_all(racks: int, hosts_per_rack: int, qps: int) -> Scenario:
+    """Every queue pair of RoCE sends one packet to its peer, and begins again."""
+    topology = Topology(
+        name=f"all-to-all-{racks * hosts_per_rack}",
+        planes=1,
+        t0_per_plane=racks,
+        t1_per_plane=hosts_per_rack,
+        hosts_per_t0=hosts_per_rack,
+        dilation=1.0,
+    )
+    hosts = tuple(host.name for host in topology.hosts)
+    size = PAYLOAD_MTU * qps * len(hosts)
+    return Scenario(
+        name=topology.name,
+        topology=topology,
+        duration="200 us",
+        workload=AllToAll(hosts=hosts, size=size),
+        transport=Roce(qps=qps),
+    )
+
+
+def _leave_records(run: Path, scenario: Scenario) -> None:
+    """Simulate, and leave the directory of the run as it is before its records are collected."""
+    with tempfile.TemporaryDirectory() as place:
+
+        def keep(step: str, _share: float) -> None:
+            if step == COLLECTING:
+                shutil.copytree(place, run)
+
+        Path(place, FIGURES).mkdir()
+        simulate(scenario, Path(place), keep)
+
+
+def analysed(run: Path) -> dict[str, Cost]:
+    """What collecting raw records, analysing and drawing cost, in a copy of a run's directory."""
+    starting = time.process_time(), peak_megabytes()
+    with tempfile.TemporaryDirectory() as place:
+        directory = Path(shutil.copytree(run, Path(place, "run")))
+        stages = Stages()
+        collect(directory)
+        stages.end("collecting records")
+        _analyse(directory, stages)
+    return {"starting": starting, **stages.costs}
+
+
 def in_new_process(measure: Callable[[Given], Measured], given: Given) -> Measured:
     """Call a function of a module in a new Python, on one CPU."""
     pinned = partial(os.sched_setaffinity, 0, {one_cpu()})
@@ -108,20 +177,25 @@ def recorded(scenario: Scenario) -> dict[str, Cost]:
         (directory / FIGURES).mkdir()
         simulate(scenario, directory, note)
         stages.end("collecting records")
-        # As `results/analyse.py` does it; loading the libraries is part of the stage.
-        from testbed.results.analysis.metrics import flow_tables, summarise  # noqa: PLC0415
-        from testbed.results.run_data import load_run  # noqa: PLC0415
-
-        data = load_run(directory)
-        tables = flow_tables(data)
-        summary = summarise(data, tables)
-        stages.end("analysing")
-        from testbed.results.report.figures import draw_all  # noqa: PLC0415
-        from testbed.results.report.run_report import render  # noqa: PLC0415
-
-        render(data, summary, draw_all(data, tables, summary))
-        stages.end("drawing")
+        _analyse(directory, stages)
     return {"starting": starting, **stages.costs}
+
+
+def _analyse(directory: Path, stages: Stages) -> None:
+    """As `results/analyse.py` does it; loading the libraries is part of each stage."""
+    from testbed.results.analysis.metrics import flow_tables, summarise  # noqa: PLC0415
+    from testbed.results.run_data import load_run  # noqa: PLC0415
+
+    data = load_run(directory)
+    tables = flow_tables(data)
+    summary = summarise(data, tables)
+    summary.model_dump_json(indent=2)
+    stages.end("analysing")
+    from testbed.results.report.figures import draw_all  # noqa: PLC0415
+    from testbed.results.report.run_report import render  # noqa: PLC0415
+
+    render(data, summary, draw_all(data, tables, summary))
+    stages.end("drawing")
 
 
 MEGABYTE = 10**6

@@ -54,6 +54,12 @@ PARTS: Mapping[str, BenchPart] = {
         5,
         root=False,
     ),
+    "analysis-cost": BenchPart(
+        "time and memory from raw records to the report, of 56 to 64,512 flows",
+        "cost",
+        3,
+        root=False,
+    ),
     "reading": BenchPart("large files of traffic: time and memory", "reading", 3, root=False),
     "htsim": BenchPart(
         "the simulator beside uet-htsim (--htsim)",

@@ -138,8 +138,9 @@ def _sequence(
     many = packets.height > style.RASTER_ABOVE
     dots(fine, "t", ".", ms=1.6, color=style.GREY, rasterized=many)
     dots(fine, "placed_t", ".", ms=1.6, color=style.SKY, rasterized=many)
-    seqs, times = delivered_point(data.table(ARRIVALS, flow.flow.flow))
-    axes.step((times - start) * per_s, seqs - zero, where="post", color=style.BLACK, linewidth=1.1)
+    point = delivered_point(data.table(ARRIVALS, flow.flow.flow))
+    times, in_place = (point["delivered"] - start) * per_s, point["seq"] - zero
+    axes.step(times, in_place, where="post", color=style.BLACK, linewidth=1.1)
     faint = min(0.8, 20 / max(lost.height, 1))
     again = packets.filter("retransmitted")
     lines = (lost, "next_t", style.VERMILLION), (resent, "placed_t", style.PURPLE)
