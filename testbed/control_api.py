@@ -19,7 +19,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from testbed.model.errors import InputError, Problem, as_answer, did_you_mean, few
 from testbed.model.fabric.topology import Topology
@@ -65,8 +65,12 @@ class Simulated(Protocol):
     def faults(self) -> Faults:
         """Its faults."""
 
-    def operate(self, command: Command) -> dict[str, Any]:
-        """Carry out an operator's command."""
+    def operate(self, command: Command, answer: Callable[[dict[str, Any]], None]) -> None:
+        """Carry out an operator's command; `answer` is called when it has taken effect.
+
+        Raises:
+            KeyError: no host of that name takes part.
+        """
 
 
 class RunRequests:
@@ -160,6 +164,10 @@ OPERATOR = "/operator"
 """The path of an operator's commands."""
 
 
+UNDER_WAY: Final = "a run that is under way"
+OVER: Final = refused_request(HTTPStatus.CONFLICT, "a run that is over", UNDER_WAY)
+
+
 def is_command(method: str, path: str) -> bool:
     return method == "POST" and path.rstrip("/") == OPERATOR
 
@@ -245,3 +253,18 @@ def begin_command(
     except KeyError:
         expected = "a host that takes part"
         answer(refused_request(HTTPStatus.BAD_REQUEST, host_of(command), expected))
+
+
+class SimulatedRequests:
+    """Answers the requests to one run on a simulated fabric, whose time goes on meanwhile."""
+
+    def __init__(self, topology: Topology, run: Simulated) -> None:
+        self._topology, self._run = topology, run
+        self._faults = RunRequests(topology, run.faults)
+
+    def begin(self, method: str, path: str, body: str, answer: Callable[[Answer], None]) -> None:
+        """Begin with what a request asks for; `answer` is called when it is done, or refused."""
+        if is_command(method, path):
+            begin_command(body, self._topology, self._run.operate, answer)
+        else:
+            answer(self._faults.answer(method, path, body))

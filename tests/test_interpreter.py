@@ -190,7 +190,7 @@ def _measured(_scenario: object) -> list[str]:
 
 
 def test_the_bench_measures_with_the_installed_package(planted: Planted) -> None:
-    path = in_new_process(_measured, None)  # type: ignore[arg-type] # it takes any value
+    path = in_new_process(_measured, None)
     assert str(planted.directory) not in path
     assert not planted.executed
 

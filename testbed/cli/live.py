@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,9 +19,10 @@ from testbed.model.errors import InputError, MachineError, RunFailedError, as_an
 if TYPE_CHECKING:
     from types import FrameType
 
+    from testbed.emulation.controller.client import Client
     from testbed.emulation.experiment.experiment import Hold
     from testbed.live.emulated import EmulationWatcher
-    from testbed.live.serving import Listening
+    from testbed.live.serving import Asked, Listening, Reply
     from testbed.model.fabric.topology import Topology
     from testbed.model.scenario import Scenario
     from testbed.results.run_directory import RunDirectory
@@ -200,17 +201,44 @@ _STARTS_S = 10.0
 _ENDS_S = 10.0
 
 
-def ask_controller(directory: Path, method: str, path: str, body: str) -> tuple[int, Any]:
+def ask_controller(
+    directory: Path, method: str, path: str, body: str, reply: "Reply"
+) -> "Asked | None":
     """Pass a request on to the controller of a run."""
     from testbed.emulation.controller.client import Client, socket_of
 
     try:
-        with Client(socket_of(directory)) as client:
-            return client.ask(method, path, body)
+        asked = _AskedController(Client(socket_of(directory)), reply)
+        asked.client.ask(method, path, body)
     except InputError as error:
-        return HTTPStatus.CONFLICT, as_answer(*error.problems)
+        reply((HTTPStatus.CONFLICT, as_answer(*error.problems)))
+        return None
     except RunFailedError as error:
-        return HTTPStatus.INTERNAL_SERVER_ERROR, {"error": str(error)}
+        reply(_failed(error))
+        return None
+    return asked
+
+
+def _failed(error: RunFailedError) -> tuple[int, dict[str, str]]:
+    return HTTPStatus.INTERNAL_SERVER_ERROR, {"error": str(error)}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _AskedController:
+    """A request to a controller, and what takes its answer."""
+
+    client: "Client"
+    reply: "Reply"
+
+    def fileno(self) -> int:
+        return self.client.fileno()
+
+    def finish(self) -> None:
+        with self.client:
+            try:
+                self.reply(self.client.answer())
+            except RunFailedError as error:
+                self.reply(_failed(error))
 
 
 @contextmanager

@@ -131,17 +131,6 @@ Answer = Callable[[dict[str, Any]], None]
 """Takes the answer to a command: its result, or `errors`. It may raise that nobody waits for it."""
 
 
-def until_answered(
-    begin: Callable[[Answer], object], go_on: Callable[[], object]
-) -> dict[str, Any]:
-    """The answer to a command; time goes on by `go_on` until it has taken effect."""
-    answers: list[dict[str, Any]] = []
-    begin(answers.append)
-    while not answers:
-        go_on()
-    return answers[0]
-
-
 @dataclass(slots=True)
 class _Probing:
     """A batch of probes that is under way."""

@@ -3,10 +3,10 @@
 import time
 from pathlib import Path
 
-from testbed.control_api import Answer, RunRequests, Simulated, operate
+from testbed.control_api import Simulated, SimulatedRequests
 from testbed.live.forks import Forks
 from testbed.live.history import RunHistory, history_of_live_run
-from testbed.live.serving import PageServer
+from testbed.live.serving import PageServer, Reply
 from testbed.live.stream.snapshot import Beginning
 from testbed.live.stream.writer import STREAM, StreamWriter
 from testbed.model.scenario import Scenario
@@ -69,10 +69,7 @@ class SimulationWatcher:
         """Write the beginning of the stream."""
         self._t0_ns = t0_ns
         self._faults = simulation.faults
-        fabric, carry_out = self._scenario.topology, simulation.operate
-        self._requests = RunRequests(
-            fabric, self._faults, lambda body: operate(body, fabric, carry_out)
-        )
+        self._requests = SimulatedRequests(self._scenario.topology, simulation)
         beginning = self._beginning(base_rtt_ns / NS_PER_S)
         self._writer = StreamWriter(self._directory, beginning, t0_ns)
         self._began_s = time.monotonic()
@@ -96,9 +93,12 @@ class SimulationWatcher:
         faults = [*self._faults.records().values()]
         return history_of_live_run(self._directory, self._scenario, faults, self._t0_ns, self._t_ns)
 
-    def _answer(self, method: str, path: str, body: str) -> Answer:
+    def _answer(self, method: str, path: str, body: str, reply: Reply) -> None:
         answer = self._forks.answer(method, path, body)
-        return self._requests.answer(method, path, body) if answer is None else answer
+        if answer is None:
+            self._requests.begin(method, path, body, reply)
+        else:
+            reply(answer)
 
     def _is_over(self, t_ns: int) -> bool:
         is_late = self._longest_ns is not None and t_ns >= self._longest_ns

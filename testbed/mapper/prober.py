@@ -111,13 +111,7 @@ def _other(index: int, count: int, turn: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One probe that has been sent.
-
-    Attributes:
-        number: its number among all probes of a run.
-        path: its path.
-        sent_ns: when it was sent.
-    """
+    """One probe that has been sent."""
 
     number: int
     path: ProbePath

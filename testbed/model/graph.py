@@ -114,6 +114,7 @@ class Graph:
         self.collectives: list[Collective] = []
         self._number: dict[str, int] = {"": ANY}
         self._columns = tuple(array("q") for _ in Operation._fields)
+        self._append = [column.append for column in self._columns]
         self._last = array("q")  # by operation: its last edge
         self._edges = tuple(array("q") for _ in range(3))  # before, event, the edge before
         self._announced = array("b")
@@ -169,15 +170,32 @@ class Graph:
         Raises:
             TooLargeError: there are too many.
         """
-        if len(self) == MAX_OPERATIONS:
+        kind, host, peer, amount, start_ns, tag, stream, counted, part = operation
+        ends = self._host(host), self._host(peer)
+        return self.append(kind, *ends, amount, start_ns, tag, stream, counted, part)
+
+    def append(
+        self,
+        kind: int,
+        host: int,
+        peer: int,
+        amount: int,
+        start_ns: int = 0,
+        tag: int = UNMATCHED,
+        stream: int = 0,
+        counted: bool = True,
+        part: int = NO_PART,
+    ) -> int:
+        """Add an operation as `add`, of hosts by their numbers: files have a million of them."""
+        number = len(self._last)
+        if number == MAX_OPERATIONS:
             raise TooLargeError(f"{MAX_OPERATIONS:,} operations at most, with those of collectives")
-        kind, host, peer, *rest = operation
-        values = (kind, self._host(host), self._host(peer), *rest)
-        for column, value in zip(self._columns, values, strict=True):
-            column.append(value)
+        values = (kind, host, peer, amount, start_ns, tag, stream, counted, part)
+        for append, value in zip(self._append, values):  # noqa: B905 - strict takes a fifth longer
+            append(value)
         self._last.append(_NONE)
         self._announced.append(0)
-        return len(self) - 1
+        return number
 
     def _host(self, name: str) -> int:
         number = self._number.get(name)
@@ -211,9 +229,11 @@ class Graph:
             before, event = signal, ARRIVED
         if event == ARRIVED:
             self._announced[before] = 1
-        for column, value in zip(self._edges, (before, event, self._last[number]), strict=True):
-            column.append(value)
-        self._last[number] = len(self._edges[0]) - 1
+        befores, events, previous = self._edges
+        befores.append(before)
+        events.append(event)
+        previous.append(self._last[number])
+        self._last[number] = len(befores) - 1
 
     def waits_for(self, number: int) -> Iterator[Event]:
         """The events that an operation waits for, at its host."""
@@ -305,11 +325,11 @@ class Graph:
 
         Receipts from any sender or of any tag depend on times; if there are some, none is named.
         """
-        kinds, hosts, peers, amounts, _, tags, *_ = self._columns
+        kinds, _, peers, _, _, tags, *_ = self._columns
         ends = zip(kinds, peers, tags, strict=True)
         if any(kind == RECEIVE and ANY in (peer, tag) for kind, peer, tag in ends):
             return []
-        done = _Walk(self, kinds, hosts, peers, amounts, tags).done()
+        done = _Walk(self._columns, self._last, self._edges).done()
         return [i for i, kind in enumerate(kinds) if not done[i] and kind != TRIGGER]
 
     def packed(self) -> str:
@@ -376,63 +396,81 @@ class Graph:
             raise ValueError
 
 
+_ALL = (BEGUN, DONE, ARRIVED)
+"""What happens at once, where times do not count, with an operation that waits for nobody."""
+
+
 class _Walk:
     """What of a graph can happen, in any order that waits for nothing else."""
 
     def __init__(
         self,
-        graph: Graph,
-        kinds: Sequence[int],
-        hosts: Sequence[int],
-        peers: Sequence[int],
-        amounts: Sequence[int],
-        tags: Sequence[int],
+        columns: Sequence[Sequence[int]],
+        last: Sequence[int],
+        edges: Sequence[Sequence[int]],
     ) -> None:
-        """Begin at the beginning; the columns are those of the graph."""
-        self._kinds, self._hosts, self._peers = kinds, hosts, peers
-        self._amounts, self._tags = amounts, tags
-        self._followers: dict[Event, list[int]] = defaultdict(list)
-        self._left = array("q", bytes(8 * len(graph)))
-        for number in range(len(graph)):
-            for event in graph.waits_for(number):
-                self._followers[event].append(number)
+        """Begin at the beginning; all are those of the graph."""
+        self._kinds, self._hosts, self._peers, self._amounts, _, self._tags, *_ = columns
+        before, self._events, previous = edges
+        nothing = array("q", [_NONE])
+        self._first, self._next = nothing * len(last), nothing * len(before)  # edges, by `before`
+        self._waits, self._left = nothing * len(before), array("q", bytes(8 * len(last)))
+        self._of_trigger: dict[Event, list[int]] = defaultdict(list)  # they may have many
+        for number in reversed(range(len(last))):
+            edge = last[number]
+            while edge != _NONE:
                 self._left[number] += 1
+                self._waits[edge] = number
+                if self._kinds[before[edge]] == TRIGGER:
+                    self._of_trigger[before[edge], self._events[edge]].append(number)
+                else:
+                    self._next[edge] = self._first[before[edge]]
+                    self._first[before[edge]] = edge
+                edge = previous[edge]
         self._counted: Counter[int] = Counter()
         self._arrived: Counter[tuple[int, int, int]] = Counter()
         self._posted: dict[tuple[int, int, int], deque[int]] = defaultdict(deque)
-        self._done = bytearray(len(graph))
+        self._ready = [number for number, left in enumerate(self._left) if not left]
+        self._done = bytearray(len(last))
 
     def done(self) -> bytearray:
         """Which operations are done in the end; of messages without end, which begin."""
-        ready = [number for number, left in enumerate(self._left) if not left]
-        while ready:
-            events = [*self._begin(ready.pop())]
-            while events:
-                for number in self._followers.pop(events.pop(), ()):
-                    if self._kinds[number] == TRIGGER:
-                        self._counted[number] += 1
-                        events.append((number, self._counted[number]))
-                        continue
-                    self._left[number] -= 1
-                    if not self._left[number]:
-                        ready.append(number)
+        while self._ready:
+            number = self._ready.pop()
+            kind, host, peer = self._kinds[number], self._hosts[number], self._peers[number]
+            if kind == RECEIVE:
+                self._happen(number, (BEGUN,))
+                key = (peer, host, self._tags[number])
+                self._posted[key].append(number)
+            else:
+                self._done[number] = 1
+                ends = kind == COMPUTE or self._amounts[number]
+                self._happen(number, _ALL if ends else (BEGUN,))
+                if kind == COMPUTE or self._tags[number] == UNMATCHED:
+                    continue
+                key = (host, peer, self._tags[number])
+                self._arrived[key] += 1
+            if self._arrived[key] and self._posted[key]:
+                self._arrived[key] -= 1
+                received = self._posted[key].popleft()
+                self._done[received] = 1
+                self._happen(received, (DONE,))
         return self._done
 
-    def _begin(self, number: int) -> Iterator[Event]:
-        kind, host, peer = self._kinds[number], self._hosts[number], self._peers[number]
-        tag = self._tags[number]
-        yield number, BEGUN
-        key = (peer, host, tag) if kind == RECEIVE else (host, peer, tag)
-        if kind == RECEIVE:
-            self._posted[key].append(number)
-        else:
-            self._done[number] = 1
-            if kind == COMPUTE or self._amounts[number]:
-                yield number, DONE
-                yield number, ARRIVED
-            self._arrived[key] += kind in _SENDS and tag != UNMATCHED
-        while self._arrived[key] and self._posted[key]:
-            self._arrived[key] -= 1
-            received = self._posted[key].popleft()
-            self._done[received] = 1
-            yield received, DONE
+    def _happen(self, number: int, events: Sequence[int]) -> None:
+        edge = self._first[number]
+        while edge != _NONE:
+            if self._events[edge] in events:
+                self._proceed(self._waits[edge])
+            edge = self._next[edge]
+
+    def _proceed(self, number: int) -> None:
+        """Note that something has happened that an operation waits for, or a trigger counts."""
+        if self._kinds[number] == TRIGGER:
+            self._counted[number] += 1
+            for waiting in self._of_trigger.pop((number, self._counted[number]), ()):
+                self._proceed(waiting)
+            return
+        self._left[number] -= 1
+        if not self._left[number]:
+            self._ready.append(number)

@@ -573,12 +573,8 @@ class Context:
         deadlines = (core.next_deadline() for core in self._cores)
         return min((time for time in deadlines if time is not None), default=None)
 
-    def take_events(self) -> list[Event]:
-        """Return the events since the last call, for observers; they accumulate until then."""
-        return [event for _, events in self.events_by_qp() for event in events]
-
     def events_by_qp(self) -> list[tuple[QueuePair, list[Event]]]:
-        """Return the same of each queue pair, with its core; for the last time of closed ones."""
+        """Return each queue pair's events since the last call; for the last time of closed ones."""
         events = [(core, core.events()) for core in (*self._cores, *self._closed)]
         self._closed.clear()
         return events

@@ -70,11 +70,7 @@ class Figures(Mapping[str, Figure]):
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a finished run; it reads the run's directory when it is asked.
-
-    Attributes:
-        directory: the run's directory.
-    """
+    """The result of a finished run; it reads the run's directory when it is asked."""
 
     directory: Path
 

@@ -42,9 +42,6 @@ class Engine:
 
     The events of one time are in a list. The heap holds only the times: numbers, which compare
     without access to other objects. A heap of a thousand hosts' events would not fit a cache.
-
-    Attributes:
-        now_ns: the time.
     """
 
     __slots__ = ("_due", "_times", "now_ns")

@@ -4,11 +4,10 @@ import gc
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from testbed.host.operator import until_answered
+from testbed.host.operator import Answer
 from testbed.host.outcome import TrafficProgress, flow_outcomes, host_record
 from testbed.host.plan import plan_endpoints
 from testbed.host.recording import Recorders, Tables
@@ -171,14 +170,14 @@ class Simulation:
     def _wake(self, host: str) -> None:
         self.hosts[self.scenario.topology.host_named(host)].wake(self.engine.now_ns)
 
-    def operate(self, command: Command) -> dict[str, Any]:
-        """Carry out an operator's command; virtual time goes on until it has taken effect.
+    def operate(self, command: Command, answer: Answer) -> None:
+        """Carry out an operator's command; `answer` is called when it has taken effect.
 
         Raises:
             KeyError: no host of that name takes part.
         """
         hosts = {node.name: host for node, host in self.hosts.items()}
-        return until_answered(partial(hosts[host_of(command)].operate, command), self.engine.step)
+        hosts[host_of(command)].operate(command, answer)
 
     def close(self) -> None:
         self._files.close()

@@ -22,7 +22,7 @@ from testbed.mrc.config import Capabilities
 from testbed.mrc.qp import QpState, QpStateError
 from testbed.mrc.verbs import Destination, QpAttributes, WcOpcode
 from testbed.rdma import plain_errors
-from tests.device.test_device import HERE, THERE, fabric, nic_process
+from tests.device.test_device import HERE, THERE, fabric, killed_at_random, nic_process
 from tests.fabric.packets import in_node
 from tests.sandbox import run_in_sandbox
 from tests.waiting import WATCHDOG_S
@@ -192,6 +192,25 @@ def test_who_waits_without_a_limit_hears_of_the_end_of_the_nic() -> None:
                     call()
 
     run_in_sandbox(act)
+
+
+@pytest.mark.root
+def test_killed_programs_leave_nothing_and_those_in_c_go_on() -> None:
+    run_in_sandbox(lambda: killed_at_random(_busy, 8))
+
+
+def _busy(_seed: int, _: object) -> int:
+    """Make, connect, post and destroy, with an end in each host."""
+    a, b = opened(HERE), opened(THERE)
+    cq, other = a.create_cq(), b.create_cq()
+    memory, remote = a.reg_mr(bytearray(SIZE)), b.reg_mr(bytearray(SIZE))
+    while True:
+        qa, qb = a.create_qp(cq), b.create_qp(other)
+        join(qa, qb)
+        qa.post_write(1, memory.buffer, remote.va, remote.rkey)
+        a.wait(cq)
+        qa.destroy()
+        qb.destroy()
 
 
 @pytest.mark.root

@@ -605,24 +605,25 @@ def test_outside_a_host_there_is_no_device() -> None:
 @pytest.mark.parametrize("rounds", [20, pytest.param(200, marks=pytest.mark.long)])
 def test_killed_programs_leave_nothing_and_the_others_go_on(rounds: int) -> None:
     """Programs that make, post and destroy at random are killed at any moment."""
+    run_in_sandbox(lambda: killed_at_random(_busy, rounds))
 
-    def act() -> None:
-        with connected() as c:
-            nic = nic_process()
-            before = -1
-            for number in range(rounds):
-                with spawn(partial(_busy, number), isolated=False) as child:
-                    time.sleep(0.02 + Random(number).random() * 0.1)
-                    child.kill()
-                assert c.a.post(c.qa, number, c.remote, 5_000) == 0
-                assert statuses(c.a.wait()) == [(number, 0)]
-                if number == 5:
-                    before = _descriptors(nic)
-            wait_until(lambda: _descriptors(nic) <= before, "no descriptor left")
-            maps = Path(f"/proc/{nic}/maps").read_text()
-            assert maps.count("memfd:mrc") <= 4
 
-    run_in_sandbox(act)
+def killed_at_random(busy: Callable[[int, object], int], rounds: int) -> None:
+    """Kill programs at any moment; the NIC keeps nothing of them, and another one goes on."""
+    with connected() as c:
+        nic = nic_process()
+        before = -1
+        for number in range(rounds):
+            with spawn(partial(busy, number), isolated=False) as child:
+                time.sleep(0.02 + Random(number).random() * 0.1)
+                child.kill()
+            assert c.a.post(c.qa, number, c.remote, 5_000) == 0
+            assert statuses(c.a.wait()) == [(number, 0)]
+            if number == 5:
+                before = _descriptors(nic)
+        wait_until(lambda: _descriptors(nic) <= before, "no descriptor left")
+        maps = Path(f"/proc/{nic}/maps").read_text()
+        assert maps.count("memfd:mrc") <= 4
 
 
 def _busy(seed: int, _: object) -> int:

@@ -217,6 +217,25 @@ def test_wrong_traces(tmp_path: Path, ranks: list[list[bytes]], message: str) ->
     assert message in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (gzip.compress(b"x" * 5000, 0)[:3000], "compressed data and no end of them"),
+        (gzip.compress(b"") * 2, "compressed data and more bytes after them"),
+        (gzip.compress(bytes(2000)), "a larger file"),
+        (gzip.compress(b"\1\2")[:-6] + b"xxxxxx", "incorrect data check"),
+    ],
+    ids=["cut", "members", "bomb", "check"],
+)
+def test_wrong_compressed_traces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes, message: str
+) -> None:
+    monkeypatch.setattr(chakra, "MAX_FILE", 1000 if message == "a larger file" else 5000)
+    (tmp_path / "x.0.et").write_bytes(data)
+    with pytest.raises(InputError, match=message):
+        read_chakra(tmp_path / "x")
+
+
 def test_a_missing_trace_of_a_rank_is_named(tmp_path: Path) -> None:
     nodes = [_node(1, COMPUTE, us=1)]
     prefix = _write(tmp_path, nodes, nodes, nodes, name="[x]")

@@ -8,6 +8,7 @@ from testbed.host.workloads.programs import Operation, _Receipts
 from testbed.model.checks import problems
 from testbed.model.errors import InputError
 from testbed.model.fabric.topology import Topology
+from testbed.model.files import reading
 from testbed.model.files.goal import read_goal
 from testbed.model.graph import ANY, SEND, Graph
 from testbed.model.graph import Operation as Planned
@@ -170,6 +171,32 @@ def test_comments_and_one_line_ranks_are_read(goal: Path) -> None:
     )
     graph = read_goal(goal)
     assert [(each.kind, each.host, each.amount) for each in graph] == [(1, "h1", 3), (0, "h0", 3)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("\n" * 100, "x.goal: found more lines, expected a GOAL schedule of 50 lines at most"),
+        ("\0" * 10_001, "x.goal:1: found a longer line, expected lines of 10,000 characters"),
+        ("\n/* " + "x" * 10_000, "x.goal:2: found a longer line"),
+        ("num_ranks 2\r\n" * 2, "x.goal:2: found num_ranks 2, expected one line num_ranks"),
+    ],
+)
+def test_files_of_too_many_or_too_long_lines_are_refused(
+    goal: Path, monkeypatch: pytest.MonkeyPatch, text: str, message: str
+) -> None:
+    monkeypatch.setattr(reading, "MAX_LINES", 50)
+    goal.write_bytes(text.encode())
+    with pytest.raises(InputError, match=message):
+        read_goal(goal)
+
+
+def test_a_line_goes_on_where_the_next_part_of_a_file_begins(
+    goal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "_AT_ONCE", 7)
+    graph = _read(goal, "a: send 12345b to 1 tag 3\n\n", "recv 12345b from 0 tag 3")
+    assert [operation.amount for operation in graph] == [12345, 12345]
 
 
 HEAD = "num_ranks 2\nrank 0 {\n"

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from testbed import fast
 from testbed.control_api import (
+    OVER,
+    UNDER_WAY,
     Answer,
-    RunRequests,
-    begin_command,
-    is_command,
+    SimulatedRequests,
     refused_request,
 )
 from testbed.device import library
@@ -39,7 +39,6 @@ from testbed.emulation.experiment.programs import (
     user_of_programs,
 )
 from testbed.host.operator import Answer as OperatorAnswer
-from testbed.host.operator import until_answered
 from testbed.host.outcome import TrafficProgress, outcomes
 from testbed.host.recording import Recorders
 from testbed.model.errors import Problem, RunFailedError, TestbedError, raise_any
@@ -83,9 +82,7 @@ emulation's device: here it wakes for all hosts, and only programs see that it d
 PROCESS: Final = "fabric"
 """This process in `health.jsonl`."""
 
-_UNDER_WAY: Final = "a run that is under way"
-_BEFORE: Final = refused_request(HTTPStatus.CONFLICT, "a run that has not begun", _UNDER_WAY)
-_OVER: Final = refused_request(HTTPStatus.CONFLICT, "a run that is over", _UNDER_WAY)
+_BEFORE: Final = refused_request(HTTPStatus.CONFLICT, "a run that has not begun", UNDER_WAY)
 
 _REPORT_S: Final = GRACE_S + 10.0
 """How long programs and the process that runs them have to end."""
@@ -201,15 +198,12 @@ class PacedRun:
 
     # --- what an observer wants ---------------------------------------------------------------
 
-    def operate(self, command: Command) -> dict[str, Any]:
-        """Carry out an operator's command; the fabric goes on until it has taken effect.
+    def operate(self, command: Command, answer: OperatorAnswer) -> None:
+        """Carry out an operator's command; `answer` is called when it has taken effect.
 
         Raises:
             KeyError: no host of that name takes part.
         """
-        return until_answered(partial(self._begin_command, command), self._go_on)
-
-    def _begin_command(self, command: Command, answer: OperatorAnswer) -> None:
         hosts = {node.name: host for node, host in self._all_hosts.items()}
         hosts[host_of(command)].operate(command, answer)
 
@@ -236,7 +230,7 @@ class PacedRun:
         engine.at(engine.now_ns, self._sample_links)
         self._workloads.begin_at(t0_ns)
         self._programs.send({"start_ns": t0_ns})
-        self._requests = RunRequests(scenario.topology, self.faults)
+        self._requests = SimulatedRequests(scenario.topology, self)
         if observer is None:
             latest_ns = t0_ns + scenario.duration
             while engine.now_ns < latest_ns and (self._workloads.hosts or not self._over):
@@ -332,11 +326,9 @@ class PacedRun:
         answer = partial(self._answer, number)
         now = self._engine.now_ns
         if not self._t0_ns <= now < self._end_ns:
-            answer(_BEFORE if now <= self._t0_ns else _OVER)
-        elif is_command(method, path):
-            begin_command(body, self._scenario.topology, self._begin_command, answer)
+            answer(_BEFORE if now <= self._t0_ns else OVER)
         else:
-            answer(self._requests.answer(method, path, body))
+            self._requests.begin(method, path, body, answer)
 
     def _answer(self, number: int, answer: Answer) -> None:
         """Answer a request, unless nobody waits for that any more."""
@@ -349,7 +341,7 @@ class PacedRun:
         """Heal what was injected by hand; commands that are under way have no answer any more."""
         self.faults.heal_by_hand()
         for number in [*self._asked]:
-            self._answer(number, _OVER)
+            self._answer(number, OVER)
 
     def _take(self, messages: list[dict[str, Any]]) -> None:
         for message in messages:

@@ -45,9 +45,6 @@ class Controller(_ryu.RyuApp):
     With wires it waits for the switch and installs their flows at every connection; without wires
     it has no switch and acts on the links themselves. It follows the commands of the experiment at
     the other end of the channel, and ends with it.
-
-    Attributes:
-        status: the exit status of its process.
     """
 
     OFP_VERSIONS = (_ryu.ofproto.OFP_VERSION,)

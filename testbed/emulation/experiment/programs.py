@@ -100,7 +100,8 @@ def _require_executable(name: str, program: Program, directory: Path, where: str
     file = directory / name
     if not is_there(file, Path.is_file):
         expected = f"an executable file, relative to {directory.resolve()}"
-        raise InputError.of(where, f"{name}, which is not there", expected)
+        found = f"{name}, which is {'no file' if is_there(file) else 'not there'}"
+        raise InputError.of(where, found, expected)
     if not file.stat().st_mode & 0o111:
         raise InputError.of(where, name, "an executable file", f"chmod +x {file}")
 

@@ -236,12 +236,7 @@ class Sender:
 
 
 class Checker:
-    """Compares every message of a flow with what was sent, as soon as it is complete.
-
-    Attributes:
-        flow: the flow's number.
-        counts: the results.
-    """
+    """Compares every message of a flow with what was sent, as soon as it is complete."""
 
     def __init__(self, flow: int, region: Region, pattern: Pattern) -> None:
         self.flow = flow

@@ -41,7 +41,7 @@ def unknown_host(topology: Topology, where: str, name: str) -> Problem | None:
     last = topology.host_count - 1
     remedy = "a switch sends no data: name a host below it"
     if node is None:
-        remedy = did_you_mean(name, host_names(topology))
+        remedy = host_remedy(topology, name)
     return Problem(where, name, f"a host of {topology.name}: h0 to h{last}", remedy)
 
 
@@ -66,9 +66,10 @@ def ends_remedy(topology: Topology, name: str) -> str:
     return f"the end nearer to the hosts comes first: {link.name}" if link is not None else ""
 
 
-def host_names(topology: Topology) -> list[str]:
-    """The names of all hosts, to search for one like a misspelt one; none of a large fabric."""
-    return [host.name for host in topology.hosts] if searchable(topology) else []
+def host_remedy(topology: Topology, name: str) -> str:
+    """Which host a misspelt name means; empty if none is like it, or only its number is wrong."""
+    is_spelled = _NODE.fullmatch(name) is not None or not searchable(topology)
+    return "" if is_spelled else did_you_mean(name, [host.name for host in topology.hosts])
 
 
 def searchable(topology: Topology) -> bool:

@@ -17,7 +17,7 @@ from testbed.model.fabric.addressing import Path, directions_of_path, path_named
 from testbed.model.fabric.names import (
     direction_named,
     ends_remedy,
-    host_names,
+    host_remedy,
     link_named,
     link_of,
     node_named,
@@ -213,7 +213,7 @@ def _expected_target(topology: Topology, fault: Fault, name: str) -> tuple[str, 
         is_node = nics_named(topology, name) is not None
         if is_host or is_node or is_controller or name in {"hosts", "nodes"}:
             return None
-        return expected, did_you_mean(name, host_names(topology))
+        return expected, host_remedy(topology, name)
     if isinstance(fault, Reboot):
         is_switch = (node is not None and not is_host) or name in {"t0", "t1"}
         example = topology.t1(0, 0).name

@@ -17,7 +17,6 @@ length, the first with the version, then one for each node (schema `et_def.proto
   what it is in ASTRA-sim: the buffer, but of an all-gather each rank's share.
 """
 
-import gzip
 import json
 import re
 import zlib
@@ -27,7 +26,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from glob import escape
 from importlib import import_module
-from io import BytesIO
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -279,11 +277,14 @@ def _records(file: Path) -> Iterator[bytes]:
         with file.open("rb") as raw:
             data = raw.read(MAX_FILE + 1)
         if data[:2] == b"\x1f\x8b":
-            with gzip.GzipFile(fileobj=BytesIO(data)) as stream:
-                data = stream.read(MAX_FILE + 1)
+            unpacking = zlib.decompressobj(wbits=31)  # one gzip member: gzip takes any number
+            data = unpacking.decompress(data, MAX_FILE + 1)
+            if len(data) <= MAX_FILE and (not unpacking.eof or unpacking.unused_data):
+                more = "more bytes after them" if unpacking.eof else "no end of them"
+                raise InputError.of(str(file), f"compressed data and {more}", expected)
     except OSError as error:
         raise InputError.of(str(file), (error.strerror or str(error)).lower(), expected) from None
-    except (EOFError, zlib.error) as error:
+    except zlib.error as error:
         raise InputError.of(str(file), str(error), expected) from None
     if len(data) > MAX_FILE:
         raise InputError.of(str(file), "a larger file", f"{MAX_FILE >> 20} MiB at most")

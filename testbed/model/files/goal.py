@@ -34,7 +34,6 @@ from testbed.model.graph import (
     RECEIVE,
     SEND,
     Graph,
-    Operation,
     TooLargeError,
 )
 
@@ -42,14 +41,14 @@ MAX_RANKS = 1 << 18
 """Most ranks: as many as the largest fabric has hosts."""
 
 _NAME = r"[a-zA-Z][a-zA-Z0-9_]*"
-_OPERATION = re.compile(
-    rf"(?:(?P<label>{_NAME})\s*:\s*)?(?:"
-    r"(?P<verb>send|recv)\s*(?P<size>\d{1,18})\s*b\s*(?P<way>to|from)\s*(?P<peer>-1|\d{1,9})"
-    r"(?:\s*tag\s*(?P<tag>-1|\d{1,10}))?(?:\s*cpu\s*\d{1,9})?(?:\s*nic\s*\d{1,9})?"
-    r"|calc\s*(?P<time>\d{1,18})(?:\s*cpu\s*(?P<cpu>\d{1,9}))?)",
+_STATEMENT = re.compile(
+    rf"(?:({_NAME})\s*:\s*)?(?:"
+    r"(send|recv)\s*(\d{1,18})\s*b\s*(to|from)\s*(-1|\d{1,9})"
+    r"(?:\s*tag\s*(-1|\d{1,10}))?(?:\s*cpu\s*\d{1,9})?(?:\s*nic\s*\d{1,9})?"
+    r"|calc\s*(\d{1,18})(?:\s*cpu\s*(\d{1,9}))?)"
+    rf"|({_NAME})\s+(requires|irequires)\s+({_NAME})",
     re.ASCII,
 )
-_DEPENDENCE = re.compile(rf"({_NAME})\s+(requires|irequires)\s+({_NAME})", re.ASCII)
 _RANKS = re.compile(r"num_ranks\s*(\d{1,9})", re.ASCII)
 _RANK = re.compile(r"rank\s*(\d{1,9})\s*\{", re.ASCII)
 
@@ -68,7 +67,9 @@ def read_goal(file: Path) -> Graph:
     schedule = _Schedule(file)
     inside_comment = False
     for line in text_lines(file, "a GOAL schedule"):
-        text, inside_comment = _without_comments(line, inside=inside_comment)
+        text = line
+        if inside_comment or "/" in line:
+            text, inside_comment = _without_comments(line, inside=inside_comment)
         schedule.read(text.strip())
     return schedule.finished()
 
@@ -76,8 +77,6 @@ def read_goal(file: Path) -> Graph:
 def _without_comments(line: str, *, inside: bool) -> tuple[str, bool]:
     """What of a line is no comment, and whether one goes on after it."""
     kept = ""
-    if not inside and "/" not in line:
-        return line, False
     while line:
         if inside:
             _, end, line = line.partition("*/")
@@ -118,18 +117,20 @@ class _Schedule:
             InputError: it is wrong.
         """
         self._line += 1
-        while text:
-            if self._rank is None:
-                text = self._read_outside(text)
-                continue
-            body, closed, text = text.partition("}")
-            if body := body.strip():
-                try:
+        try:
+            while text:
+                if self._rank is None:
+                    text = self._read_outside(text)
+                    continue
+                body, closed, text = text.partition("}")
+                if closed:
+                    body, text = body.strip(), text.strip()
+                if body:
                     self._read_inside(body, self._rank)
-                except TooLargeError as error:
-                    raise self._error("one more", str(error)) from None
-            self._rank = None if closed else self._rank
-            text = text.strip()
+                if closed:
+                    self._rank = None
+        except TooLargeError as error:
+            raise self._error("one more", str(error)) from None
 
     def _read_outside(self, text: str) -> str:
         """Take `num_ranks`, or the beginning of a rank; returns what follows."""
@@ -159,43 +160,44 @@ class _Schedule:
         return rank
 
     def _read_inside(self, text: str, rank: int) -> None:
-        if found := _OPERATION.fullmatch(text):
-            label = found["label"]
-            if label is not None and label in self._labels:
-                raise self._error(f"{label} a second time", "each label of a rank once")
-            number = self._graph.add(self._operation(found, rank))
-            self._lines.append(self._line)
-            if label is not None:
-                self._labels[label] = number
-        elif found := _DEPENDENCE.fullmatch(text):
-            ends = [self._labels.get(found[i]) for i in (1, 3)]
-            if None in ends:
-                label = found[1] if ends[0] is None else found[3]
-                raise self._error(
-                    f"the label {label}", "a label of an operation above, in its rank"
-                )
-            event = DONE if found[2] == "requires" else BEGUN
-            self._graph.after(ends[0] or 0, ends[1] or 0, event)
-        else:
+        found = _STATEMENT.fullmatch(text)
+        if found is None:
             raise self._error(text, _EXAMPLES)
-
-    def _operation(self, found: re.Match[str], rank: int) -> Operation:
-        host = f"h{rank}"
-        amount = int(found["size"] or found["time"])
+        label, verb, size, way, peer, tag, time, cpu, later, how, earlier = found.groups()
+        if how:
+            self._depend(later, earlier, DONE if how == "requires" else BEGUN)
+            return
+        if label in self._labels:
+            raise self._error(f"{label} a second time", "each label of a rank once")
+        amount = int(size or time)
         if amount > MAX_AMOUNT:
-            raise self._error(found[0], f"a size or time of {MAX_AMOUNT:,} at most")
-        if found["verb"] is None:
-            return Operation(COMPUTE, host, "", amount, stream=int(found["cpu"] or 0))
-        sends = found["verb"] == "send"
-        peer, tag = int(found["peer"]), int(found["tag"] or 0)
-        if sends != (found["way"] == "to"):
-            raise self._error(found[0], "send ... to, or recv ... from")
+            raise self._error(text, f"a size or time of {MAX_AMOUNT:,} at most")
+        if verb:
+            number = self._message(text, rank, verb, way, int(peer), max(amount, 1), int(tag or 0))
+        else:
+            number = self._graph.append(COMPUTE, rank, ANY, amount, stream=int(cpu or 0))
+        self._lines.append(self._line)
+        if label:
+            self._labels[label] = number
+
+    def _depend(self, later: str, earlier: str, event: int) -> None:
+        for label in (later, earlier):
+            if label not in self._labels:
+                expected = "a label of an operation above, in its rank"
+                raise self._error(f"the label {label}", expected)
+        self._graph.after(self._labels[later], self._labels[earlier], event)
+
+    def _message(
+        self, text: str, rank: int, verb: str, way: str, peer: int, size: int, tag: int
+    ) -> int:
+        sends = verb == "send"
+        if sends != (way == "to"):
+            raise self._error(text, "send ... to, or recv ... from")
         if sends and ANY in (peer, tag):
-            raise self._error(found[0], "a rank and a tag: -1 is for receipts")
+            raise self._error(text, "a rank and a tag: -1 is for receipts")
         if peer != ANY and self._checked(peer) == rank:
-            raise self._error(found[0], "another rank")
-        other = "" if peer == ANY else f"h{peer}"
-        return Operation(SEND if sends else RECEIVE, host, other, max(amount, 1), tag=tag)
+            raise self._error(text, "another rank")
+        return self._graph.append(SEND if sends else RECEIVE, rank, peer, size, tag=tag)
 
     def finished(self) -> Graph:
         """The operations of all ranks, when the file is read.

@@ -31,6 +31,12 @@ MAX_TEXT = 100 << 20
 MAX_LINE = 10_000
 """Most characters of a line of it. Ours."""
 
+MAX_LINES = 20_000_000
+"""Most lines of it: twice those of the largest graph of operations. Ours."""
+
+_AT_ONCE = 1 << 20
+"""Characters that are read at once."""
+
 
 def text_lines(file: Path, what: str) -> Iterator[str]:
     """The lines of a file, one after another; bytes that are no UTF-8 may stand in comments.
@@ -38,23 +44,42 @@ def text_lines(file: Path, what: str) -> Iterator[str]:
     Raises:
         InputError: it cannot be read, or is too large.
     """
-    characters = number = 0
+    left, number, left_over = MAX_TEXT, 0, ""
     try:
         if file.is_fifo():  # to open it would wait for whoever writes it
             raise InputError.of(str(file), "a pipe", what, "save it as a file")
         with file.open(encoding="utf-8-sig", errors="replace") as stream:
-            while line := stream.readline(MAX_LINE + 1):
-                number, characters = number + 1, characters + len(line)
-                if len(line) > MAX_LINE:
-                    found, expected = "a longer line", f"lines of {MAX_LINE:,} characters at most"
-                    raise InputError.of(f"{file}:{number}", found, expected)
-                if characters > MAX_TEXT:
+            while block := stream.read(_AT_ONCE):
+                left -= len(block)
+                if left < 0:
                     expected = f"{what} of {MAX_TEXT >> 20} MiB at most"
                     raise InputError.of(str(file), "a larger file", expected)
-                yield line
+                lines = (left_over + block).split("\n")
+                left_over = lines.pop()
+                if number + len(lines) > MAX_LINES:
+                    expected = f"{what} of {MAX_LINES:,} lines at most"
+                    raise InputError.of(str(file), "more lines", expected)
+                for line in lines:
+                    number += 1
+                    yield _not_too_long(line, file, number)
+                _not_too_long(left_over, file, number + 1)
+            if left_over:
+                yield left_over
     except OSError as error:
         found = (error.strerror or str(error)).lower()
         raise InputError.of(str(file), found, what) from None
+
+
+def _not_too_long(line: str, file: Path, number: int) -> str:
+    """A line.
+
+    Raises:
+        InputError: it is too long.
+    """
+    if len(line) > MAX_LINE:
+        found, expected = "a longer line", f"lines of {MAX_LINE:,} characters at most"
+        raise InputError.of(f"{file}:{number}", found, expected)
+    return line
 
 
 # --------------------------------------------------------------------------------------------------

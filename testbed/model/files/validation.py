@@ -24,6 +24,7 @@ from testbed.model.files.syntax import blank_remedy
 from testbed.model.part import kinds_of
 from testbed.model.summary.scopes import SCOPES
 from testbed.model.units import BaseRtt
+from testbed.model.workload import VARIABLE_PATTERN
 
 _EXPECTED = {
     "bool_parsing": "true or false",
@@ -41,6 +42,7 @@ _EXPECTED = {
     "list_type": "a list",
     "missing": "a value, which is required",
     "string_too_long": "{max_length} characters at most",
+    "string_too_short": "text that is not empty",
     "string_type": "text",
     "too_long": "a list of {max_length} at most",
     "too_short": "a list of {min_length} or more",
@@ -48,6 +50,11 @@ _EXPECTED = {
     "union_tag_not_found": "a value, which is required",
 }
 """What is expected instead, by pydantic's type of error, with the limit that the error names."""
+
+_PATTERNS = {
+    NAME_PATTERN: "letters, digits, '.', '_' and '-', beginning with a letter or digit",
+    VARIABLE_PATTERN: "letters, digits and '_', not beginning with a digit",
+}
 
 
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -103,6 +110,8 @@ def _problem(document: Document, model: type[BaseModel], error: ErrorDetails) ->
     path = reduce(key_path, location, "")
     last = str(location[-1]) if location else ""
     found, remedy = document.texts.get(path, ""), ""
+    if last == "[key]":  # so pydantic names a wrong key of a plain mapping
+        path, found = reduce(key_path, location[:-2], ""), f"the key {location[-2]!r}"
     keys = tuple(_fields_by_key(enclosing))
     what = f" ({info.description})" if info is not None and info.description else ""
     context = error.get("ctx", {})
@@ -116,7 +125,7 @@ def _problem(document: Document, model: type[BaseModel], error: ErrorDetails) ->
                 or did_you_mean(last, keys)
             )
         case "model_type" | "model_attributes_type" | "dict_type":
-            expected = f"a mapping with the keys {', '.join(keys)}"
+            expected = f"a mapping with the keys {', '.join(keys)}" if keys else "a mapping"
             remedy = _remedy_for_bare_kind(found, info)
         case "enum" | "literal_error":
             expected = str(context["expected"]).replace("'", "")
@@ -127,8 +136,8 @@ def _problem(document: Document, model: type[BaseModel], error: ErrorDetails) ->
             remedy = did_you_mean(found, tags)
         case "value_error":
             return _refusal(document, path, error)
-        case "string_pattern_mismatch" if context["pattern"] == NAME_PATTERN:
-            expected = "letters, digits, '.', '_' and '-', beginning with a letter or digit"
+        case "string_pattern_mismatch" if context["pattern"] in _PATTERNS:
+            expected = _PATTERNS[context["pattern"]]
         case kind if kind in _EXPECTED:
             expected = _EXPECTED[kind].format(**context) + what
             remedy = _remedy_for_type(kind, error["input"], found, location)

@@ -142,6 +142,7 @@ def flow_tables(data: RunData) -> tuple[FlowTables, ...]:
                 lasted=data.lifetimes.get(flow.flow, (-inf, inf)),
                 done=data.done.get(flow.flow, inf),
                 undamaged=rates[flow.flow].undamaged,
+                punctual=data.simulated and not data.paced,
             )
         )
     return tuple(tables)

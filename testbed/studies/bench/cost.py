@@ -30,6 +30,7 @@ from testbed.studies.bench.simulator import permutation
 FABRICS = {8: (2, 4), 128: (8, 16), 1024: (32, 32)}
 """Leaves, and hosts of a leaf, by the number of hosts."""
 
+Given = TypeVar("Given")
 Measured = TypeVar("Measured")
 
 Cost = tuple[float, float]
@@ -75,14 +76,14 @@ def costs(name: str, scenario: Scenario, setting: Setting) -> list[Measurement]:
     return figures
 
 
-def in_new_process(measure: Callable[[Scenario], Measured], scenario: Scenario) -> Measured:
+def in_new_process(measure: Callable[[Given], Measured], given: Given) -> Measured:
     """Call a function of a module in a new Python, on one CPU."""
     pinned = partial(os.sched_setaffinity, 0, {one_cpu()})
     with (
         interpreter.safe_children(),
         ProcessPoolExecutor(1, get_context("spawn"), pinned) as process,
     ):
-        return process.submit(measure, scenario).result()
+        return process.submit(measure, given).result()
 
 
 def unrecorded(scenario: Scenario) -> dict[str, Cost]:

@@ -39,12 +39,7 @@ _NUMBERED = re.compile(r"(\d+)-.+")
 
 @dataclass(frozen=True)
 class LabDirectory:
-    """A lab and its directory.
-
-    Attributes:
-        path: the directory.
-        lab: the content of its `lab.yaml`.
-    """
+    """A lab and its directory."""
 
     path: Path
     lab: Lab

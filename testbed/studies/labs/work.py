@@ -51,12 +51,7 @@ SEALED = "sealed"
 
 @dataclass(frozen=True)
 class Work:
-    """A work directory.
-
-    Attributes:
-        path: the directory.
-        labs: the directory of all labs.
-    """
+    """A work directory."""
 
     path: Path
     labs: Path = LABS

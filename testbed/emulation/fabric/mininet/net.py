@@ -31,11 +31,7 @@ from testbed.sandbox.namespaces import NETNS_DIR
 
 
 class FabricIntf(Intf):  # type: ignore[misc] # Mininet is untyped
-    """A port of the fabric.
-
-    Attributes:
-        ifindex: its index, unique in the fabric.
-    """
+    """A port of the fabric; its `ifindex` is unique there."""
 
     def __init__(self, name: str, ifindex: int = 0, address: str = "", **params: Any) -> None:
         """Record the port.
@@ -275,11 +271,7 @@ def _host_address(topology: Topology, link: Link) -> str:
 
 
 class FabricNet(Mininet):  # type: ignore[misc] # Mininet is untyped
-    """The Mininet network of a fabric: nodes as namespaces, links as records.
-
-    Attributes:
-        topology: the model.
-    """
+    """The Mininet network of a fabric: nodes as namespaces, links as records."""
 
     def __init__(self, topology: Topology, namespaces: NodeNamespaces) -> None:
         """Make the nodes' namespaces. Needs a sandbox."""

@@ -314,12 +314,7 @@ def attributes(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, in
 
 
 class NodeNamespace(Closeable):
-    """A node's network namespace: the only owner of its descriptor and of its netlink socket.
-
-    Attributes:
-        fd: descriptor of the namespace.
-        netlink: an rtnetlink socket in it.
-    """
+    """A node's network namespace: the only owner of its descriptor and of its netlink socket."""
 
     def __init__(self, name: str, fd: int) -> None:
         """Open the socket; the descriptor belongs to this object from here on."""
