@@ -49,6 +49,17 @@ def caller() -> User | None:
     return _user(uid, gid) if _is_root() and uid and gid is not None else None
 
 
+def is_of_user(file: Path) -> bool:
+    """Whether a file belongs to this process's user, or to the caller of sudo.
+
+    True on systems where files have no such owners.
+    """
+    if not hasattr(os, "geteuid"):
+        return True
+    sudo = caller()
+    return file.stat().st_uid in {os.geteuid(), os.geteuid() if sudo is None else sudo.uid}
+
+
 def _number(text: str) -> int | None:
     """An ID of a user or group; None if it is none: the greatest one stands for no change."""
     number = int(text) if text.isdecimal() and len(text) <= len(str(_MAX_ID)) else _MAX_ID + 1

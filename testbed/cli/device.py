@@ -215,8 +215,8 @@ def device(
     with ending_in_words():
         made = asked.made(Machines.pacing(showing=showing_progress, warn=print_warning))
         watch.check_packets(made)
-        for code in made.executes.values():
-            stderr().print(printable(f"{made.name}: executes {code}"))
+        for key, code in made.executes.items():
+            stderr().print(printable(f"{made.name}: executes {code} ({key})"))
         with showing_progress() as progress:
             result = make(
                 made,

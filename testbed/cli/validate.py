@@ -141,7 +141,7 @@ def _topology_facts(topology: "Topology") -> dict[str, Any]:
 
 
 def _code(scenario: "Scenario") -> dict[str, Any]:
-    """The classes and the command that a scenario executes."""
+    """The classes and the commands that a scenario executes."""
     return {"executes": scenario.executes} if scenario.executes else {}
 
 

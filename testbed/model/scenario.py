@@ -164,10 +164,19 @@ class Scenario(Part):
 
     @property
     def executes(self) -> dict[str, str]:
-        """The code of others that it executes, by the keys that name it: classes, and a command."""
+        """The code of others that it executes, by the keys that name it: classes, and commands.
+
+        A variable such as PATH, further arguments, and the directory decide what a command is.
+        """
         code = {key: ", ".join((str(own), *own.files)) for key, own in self.own_code.items()}
         for key, program in self.programs.items():
-            code[f"{key}.command"] = shlex.join(program.command)
+            parts = {
+                "command": shlex.join(program.command),
+                "check": shlex.join(program.check),
+                "env": ", ".join(program.env),
+                "directory": program.directory,
+            }
+            code |= {f"{key}.{part}": named for part, named in parts.items() if named}
         return code
 
     @property

@@ -1,5 +1,6 @@
 """Every kind of wrong input: what is said about it, and that nothing is built."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -645,6 +646,23 @@ def test_wrong_arguments(call: Call, arguments: list[str], messages: list[str]) 
         assert message in called.err
     assert "Traceback" not in called.err
     assert sorted(path.name for path in Path().iterdir()) == ["here", "sub"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes on this system")
+@pytest.mark.parametrize("named", ["the scenario", "its topology", "that of a study"])
+def test_a_named_pipe_is_not_waited_for(call: Call, named: str) -> None:
+    os.mkfifo("pipe.yaml")
+    Path("mine.yaml").write_text(RIGHT.replace("clos-4plane", "pipe.yaml"))
+    study = "name: s\nscenarios: {a: ./pipe.yaml}\ncases: {x: {}}\nmetrics: [faults.stall_rtt]\n"
+    Path("study.yaml").write_text(study)
+    words = {
+        "the scenario": ("validate", "./pipe.yaml"),
+        "its topology": ("validate", "./mine.yaml"),
+        "that of a study": ("study", "study.yaml", "--dry-run"),
+    }
+    called = call(*words[named])
+    assert called.status == 2
+    assert "a named pipe, expected a YAML file" in called.err
 
 
 def test_results_that_cannot_be_written_to(call: Call) -> None:

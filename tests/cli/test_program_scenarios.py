@@ -133,6 +133,33 @@ def test_validate_shows_the_command_as_it_is(call: Call) -> None:
     assert facts["executes"] == {"workload.command": shown}
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "shown"),
+    [
+        ("env", "{LD_PRELOAD: ./x.so, PATH: .}", "LD_PRELOAD, PATH"),
+        ("check", "[-c, ./x]", "-c ./x"),
+        ("directory", ".", ""),
+    ],
+)
+def test_a_command_that_is_typed_lets_nothing_else_of_a_file_decide_what_runs(
+    call: Call, key: str, value: str, shown: str
+) -> None:
+    workload = f"{{kind: program, command: [unused], {key}: {value}}}"
+    Path("mine.yaml").write_text(f"{HEAD}workload: {workload}\n")
+    shown = shown or str(Path.cwd())
+    for words in (
+        ("device", "--scenario", "./mine.yaml", "--", "true"),
+        ("run", "./mine.yaml", "--set", "workload.command=[sh]"),
+    ):
+        called = call(*words)
+        assert called.status == 2
+        assert f"./mine.yaml: workload.{key}: found {shown}, expected a scenario" in called.err
+        assert "add --allow-code" in called.err
+        assert "workload.command" not in called.err
+    facts = json.loads(call("validate", "./mine.yaml", "--json").out)["facts"]
+    assert facts["executes"] == {"workload.command": "unused", f"workload.{key}": shown}
+
+
 def test_what_ships_and_what_an_option_names_needs_no_flag(call: Call) -> None:
     options = ("--set", "workload={kind: program, command: [no-such]}")
     called = call("run", "healthy", *options)

@@ -1,5 +1,6 @@
 """The commands of a lab, with the mistakes that students make when they type them."""
 
+import json
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -356,3 +357,28 @@ def test_a_lab_elsewhere_is_worked_on(
     said = call("lab", "status").err
     assert "own/12-my-lab/lab.yaml: found no such file, expected the lab of this work" in said
     assert "testbed lab start DIR/NAME --reset" in said
+
+
+@pytest.mark.parametrize(
+    "said",
+    [{"lab": "../evil"}, {"lab_path": "../evil"}, {"lab_path": "/proc/self/cwd/../evil"}],
+    ids=["name", "relative", "link"],
+)
+def test_work_that_somebody_else_has_made_executes_no_lab_beside_it(
+    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch, said: dict[str, str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert call("lab", "new", "12-my-lab", "--into", "own").status == 0
+    assert call("lab", "start", "own/12-my-lab").status == 0
+    Path("own/12-my-lab").rename("evil")
+    Path("evil/figures.py").write_text("open('executed', 'w').close()\n")
+    journal = Path("12-my-lab/.lab/journal.jsonl")
+    entry = json.loads(journal.read_text())
+    del entry["content"]["lab_path"]
+    entry["content"] |= said
+    journal.write_text(json.dumps(entry) + "\n")
+    monkeypatch.chdir("12-my-lab")
+    called = call("lab", "status")
+    assert called.status == 2
+    assert "journal.jsonl" in called.err
+    assert not Path("executed").exists()

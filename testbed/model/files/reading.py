@@ -383,6 +383,10 @@ def read_document(file: Path, *, as_text: bool = False, remedy: str = SHIPPED) -
         InputError: it cannot be read, or is not YAML.
     """
     try:
+        is_of_shell = file.parts[1:2] in (("dev",), ("proc",))
+        if file.is_fifo() and not is_of_shell:  # it would be waited for
+            remedy = "save it as a file; a shell's <(...) can be read"
+            raise InputError.of(str(file), "a named pipe", "a YAML file", remedy)
         text = _kept_text(file) if file.is_file() or not file.exists() else _read_once(file)
     except UnicodeDecodeError as error:
         found = f"a byte that is not UTF-8 at offset {error.start}"

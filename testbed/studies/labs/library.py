@@ -107,6 +107,22 @@ def lab_directories(labs: Path = LABS) -> tuple[Path, ...]:
     return tuple(sorted(file.parent for file in labs.glob(f"*/{LAB_FILE}")))
 
 
+def lab_named(where: str, name: str, labs: Path) -> Path:
+    """The directory of a lab that a file names, which may lead to no other: its code is executed.
+
+    Args:
+        where: what messages call the place of the name.
+        name: the lab's.
+        labs: the directory of all labs.
+
+    Raises:
+        InputError: there is no such lab.
+    """
+    if name not in {path.name for path in lab_directories(labs)}:
+        raise InputError.of(where, name, "the name of a lab, as testbed lab list has it")
+    return labs / name
+
+
 def find_lab(name: str, labs: Path = LABS) -> Path:
     """The directory of a lab: by its number, its name, a part of its name, or by path.
 

@@ -16,7 +16,7 @@ from testbed.model.errors import InputError, did_you_mean
 from testbed.model.files.catalog import relative_to_here
 from testbed.model.run_files.layout import SUMMARY
 from testbed.results.code_version import code_version
-from testbed.rights import acting_for, reading_for
+from testbed.rights import acting_for, is_of_user, reading_for
 from testbed.studies.labs.answers import ANSWERS, questions_digest, read_answers, template
 from testbed.studies.labs.assignment import Assignment
 from testbed.studies.labs.evidence import Evidence
@@ -31,8 +31,8 @@ from testbed.studies.labs.library import (
     START,
     LabDirectory,
     algorithms_for_students,
-    find_lab,
     glossary_for_students,
+    lab_named,
     load_lab,
 )
 from testbed.studies.labs.students import checked_key, own_key
@@ -79,10 +79,29 @@ class Work:
         """The lab as this student has it."""
         content = self.start.content
         if "lab_path" in content:
-            directory = _lab_elsewhere(Path(str(content["lab_path"])))
+            directory = self._lab_elsewhere(Path(str(content["lab_path"])))
         else:
-            directory = find_lab(str(content.get("lab")), self.labs)
+            name = str(content.get("lab"))
+            directory = lab_named(f"{self.journal.path}: lab", name, self.labs)
         return Assignment(load_lab(directory), str(content["key"]), self.path)
+
+    def _lab_elsewhere(self, path: Path) -> Path:
+        """The directory of a lab that does not ship, whose `figures.py` is executed.
+
+        So it has to be written as `start` writes it, by this user: a directory that somebody else
+        has made, or that comes in an archive, leads to no code beside it.
+
+        Raises:
+            InputError: it is not, or it is no longer there.
+        """
+        if str(path) != str(path.resolve()) or not is_of_user(self.journal.path):
+            remedy = "if you trust it, start it yourself: testbed lab start DIR/NAME --into DIR"
+            found, expected = f"the lab {path}", "work that you have begun, as its code is executed"
+            raise InputError.of(str(self.journal.path), found, expected, remedy)
+        if (path / LAB_FILE).is_file():
+            return path
+        remedy = "move it back, or start it where it is now: testbed lab start DIR/NAME --reset"
+        raise InputError.of(str(path / LAB_FILE), "no such file", "the lab of this work", remedy)
 
     @property
     def student(self) -> str:
@@ -190,18 +209,6 @@ class Work:
     def read_answers(self) -> Any:
         """The student's answers, as `answers.read_answers`."""
         return read_answers(self.answers, self.assignment)
-
-
-def _lab_elsewhere(path: Path) -> Path:
-    """The directory of a lab that does not ship.
-
-    Raises:
-        InputError: it is no longer there.
-    """
-    if (path / LAB_FILE).is_file():
-        return path
-    remedy = "move it back, or start it where it is now: testbed lab start DIR/NAME --reset"
-    raise InputError.of(str(path / LAB_FILE), "no such file", "the lab of this work", remedy)
 
 
 def find_work(here: Path, labs: Path = LABS) -> Work:

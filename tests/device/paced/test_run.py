@@ -114,7 +114,6 @@ def test_programs_of_the_caller_of_sudo_open_the_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nobody = pwd.getpwnam("nobody")
-    monkeypatch.setenv("TMPDIR", "/tmp")  # noqa: S108 - where they find the library: all others are root's
     monkeypatch.setenv("SUDO_UID", str(nobody.pw_uid))
     monkeypatch.setenv("SUDO_GID", str(nobody.pw_gid))
     _, _, printed = run(tmp_path, "-n", "2", program=["sh", "-c", "id -un; ibv_devinfo"])

@@ -34,7 +34,7 @@ from testbed.studies.labs.grading.submission import (
 )
 from testbed.studies.labs.journal import Entry, in_utc
 from testbed.studies.labs.lab import Task
-from testbed.studies.labs.library import LabDirectory, lab_directories, load_lab
+from testbed.studies.labs.library import LabDirectory, lab_named, load_lab
 from testbed.studies.labs.runs import differing_tables
 from testbed.studies.labs.students import plain_name, student_key
 
@@ -72,7 +72,7 @@ def grade(
             submission = unpack(archive, scratch / "submission")
         known = {"lab": submission.lab, "student": submission.student}
         _refuse_another_lab(archive, submission, lab)
-        directory = load_lab(_lab(submission.lab, labs))
+        directory = load_lab(lab_named(f"{SUBMISSION}: lab", submission.lab, labs))
         known["prints"] = prints = prints_of(submission, directory)
         known["remarks"] = remarks_on_known_code(prints, directory)
         graded = _Grading(submission, directory, course_key, scratch).grade(archive.name, slowness)
@@ -292,18 +292,6 @@ class _Grading:
             return self._said(error)
         except RunFailedError as error:  # what the student's code did leaves no such figure
             return str(error).partition("\n")[0]
-
-
-def _lab(name: str, labs: Path) -> Path:
-    """The directory of a lab, of those that are graded: a submission may name no other.
-
-    Raises:
-        InputError: there is no such lab.
-    """
-    if name not in {path.name for path in lab_directories(labs)}:
-        expected = "the name of a lab, as testbed lab list has it"
-        raise InputError.of(f"{SUBMISSION}: lab", name, expected)
-    return labs / name
 
 
 def _graded(task: Task, status: Status, reason: str) -> TaskGrade:
