@@ -5,9 +5,9 @@ import sys
 from testbed.rdma import meet, open_device, plain_errors
 
 with plain_errors(), open_device() as device, meet(device, *sys.argv[1:]) as peer:
-    cq = device.context.create_cq()
-    qp = device.context.create_qp(cq)
-    memory = device.context.reg_mr(bytearray(64))
+    cq = device.create_cq()
+    qp = device.create_qp(cq)
+    memory = device.reg_mr(bytearray(64))
     qp.post_recv(0)
     remote = peer.connect([qp], memory)
     if peer.is_client:

@@ -102,5 +102,4 @@ def __getattr__(name: str) -> "Any":
 
 
 def __dir__() -> list[str]:
-    """The names of the interface."""
     return __all__

@@ -17,9 +17,9 @@ alone if the answering process itself failed. 504: the host of a command did not
 
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import Any, Protocol, Self
+from typing import Any, Final, Protocol
 
 from testbed.model.errors import InputError, Problem, as_answer, did_you_mean, few
 from testbed.model.fabric.topology import Topology
@@ -58,16 +58,43 @@ class Faults(Protocol):
         """Heal a fault now; None if it is not in force."""
 
 
-class FaultRequests:
-    """Answers the requests of one run."""
+class Simulated(Protocol):
+    """A run on a simulated fabric."""
 
-    def __init__(self, topology: Topology, faults: Faults) -> None:
-        """Answer for the faults of one fabric."""
+    @property
+    def faults(self) -> Faults:
+        """Its faults."""
+
+    def operate(self, command: Command, answer: Callable[[dict[str, Any]], None]) -> None:
+        """Carry out an operator's command; `answer` is called when it has taken effect.
+
+        Raises:
+            KeyError: no host of that name takes part.
+        """
+
+
+class RunRequests:
+    def __init__(
+        self,
+        topology: Topology,
+        faults: Faults,
+        operate: Callable[[str], Answer] | None = None,
+    ) -> None:
+        """Answer for one fabric.
+
+        Args:
+            topology: the fabric.
+            faults: its faults.
+            operate: carries out the operator's command of a body; None: others take commands.
+        """
         self._topology = topology
         self._faults = faults
+        self._operate = operate
 
     def answer(self, method: str, path: str, body: str = "") -> Answer:
         """Do what a request asks for, or say why not."""
+        if self._operate is not None and is_command(method, path):
+            return self._operate(body)
         try:
             return self._answer(method, path, body)
         except Exception as error:  # whatever it is: the client gets it, and the log has all of it
@@ -137,8 +164,11 @@ OPERATOR = "/operator"
 """The path of an operator's commands."""
 
 
+UNDER_WAY: Final = "a run that is under way"
+OVER: Final = refused_request(HTTPStatus.CONFLICT, "a run that is over", UNDER_WAY)
+
+
 def is_command(method: str, path: str) -> bool:
-    """Whether a request is an operator's command."""
     return method == "POST" and path.rstrip("/") == OPERATOR
 
 
@@ -152,10 +182,6 @@ class _Request(Part):
 
 def load_command(text: str, topology: Topology) -> Command:
     """Read a command that is to be carried out now.
-
-    Args:
-        text: the command in JSON.
-        topology: the fabric.
 
     Raises:
         InputError: it is wrong.
@@ -229,68 +255,16 @@ def begin_command(
         answer(refused_request(HTTPStatus.BAD_REQUEST, host_of(command), expected))
 
 
-# --- all requests to one run ---------------------------------------------------------------------
+class SimulatedRequests:
+    """Answers the requests to one run on a simulated fabric, whose time goes on meanwhile."""
 
+    def __init__(self, topology: Topology, run: Simulated) -> None:
+        self._topology, self._run = topology, run
+        self._faults = RunRequests(topology, run.faults)
 
-class Injection(Protocol):
-    """The faults of a simulated fabric."""
-
-    def inject(self, fault: Fault, t0_ns: int) -> FaultRecord | Problem:
-        """Begin a fault now; or say with what it conflicts."""
-
-    def heal(self, index: int) -> FaultRecord | None:
-        """Heal a fault now; None if it is not in force."""
-
-    def records(self) -> Sequence[FaultRecord]:
-        """Every fault that has taken effect."""
-
-
-class Simulated(Protocol):
-    """A run on a simulated fabric."""
-
-    @property
-    def faults(self) -> Injection:
-        """Its faults."""
-
-    def operate(self, command: Command) -> dict[str, Any]:
-        """Carry out an operator's command."""
-
-
-class _SimulatedFaults:
-    """The faults of a simulated fabric, as requests want them."""
-
-    def __init__(self, faults: Injection, t0_ns: int) -> None:
-        self._faults = faults
-        self._t0_ns = t0_ns
-
-    def records(self) -> Mapping[int, FaultRecord]:
-        return {record.index: record for record in self._faults.records()}
-
-    def inject(self, fault: Fault) -> FaultRecord | Problem:
-        return self._faults.inject(fault, self._t0_ns)
-
-    def heal(self, index: int) -> FaultRecord | None:
-        return self._faults.heal(index)
-
-
-class RunRequests:
-    """Answers the requests to one run."""
-
-    def __init__(
-        self, topology: Topology, faults: Faults, operate: Callable[[str], Answer]
-    ) -> None:
-        """Answer for one fabric; `operate` carries out the operator's command of a body."""
-        self._faults = FaultRequests(topology, faults)
-        self._operate = operate
-
-    @classmethod
-    def of_simulated(cls, topology: Topology, run: Simulated, t0_ns: int) -> Self:
-        """Those to a run on a simulated fabric that starts at `t0_ns`."""
-        faults = _SimulatedFaults(run.faults, t0_ns)
-        return cls(topology, faults, lambda body: operate(body, topology, run.operate))
-
-    def answer(self, method: str, path: str, body: str = "") -> Answer:
-        """Do what a request asks for, or say why not."""
+    def begin(self, method: str, path: str, body: str, answer: Callable[[Answer], None]) -> None:
+        """Begin with what a request asks for; `answer` is called when it is done, or refused."""
         if is_command(method, path):
-            return self._operate(body)
-        return self._faults.answer(method, path, body)
+            begin_command(body, self._topology, self._run.operate, answer)
+        else:
+            answer(self._faults.answer(method, path, body))

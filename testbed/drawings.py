@@ -149,7 +149,6 @@ def _draw_node(
 def _draw_box(
     axes: Axes, corner: tuple[float, float], size: tuple[float, float], rounding: float, **look: Any
 ) -> None:
-    """Draw a box with round corners, from its lower left corner."""
     shape = f"round,pad=0,rounding_size={rounding}"
     axes.add_patch(FancyBboxPatch(corner, *size, boxstyle=shape, **look))
 

@@ -79,9 +79,6 @@ def reading_for(directory: Path) -> Iterator[None]:
 
     Otherwise as `acting_for`, also in such a block. Import before it what the block needs: Python
     may lie where only root reads.
-
-    Args:
-        directory: where the block reads and writes.
     """
     with acting_for(directory):
         if not _is_root() or _fsuid() == 0:

@@ -43,6 +43,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "emulation/perftest": {
         "__main__",  # its commands begin as that one
         "command_options",
+        "device",
         "emulation/endpoint",
         "emulation/fabric",
         "host/workloads",

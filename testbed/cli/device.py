@@ -199,7 +199,6 @@ def device(
     a program failed, data was lost or an expectation is not met, 2 wrong input, 3 this machine
     cannot run it, 4 the run cannot be trusted.
     """
-    from testbed.results.run_directory import RunDirectory
     from testbed.runs.fitting import Machines
     from testbed.runs.job import How
     from testbed.runs.making import make, signals_stop
@@ -229,10 +228,4 @@ def device(
                 warn=print_warning,
                 screen=None if quiet else os.dup(sys.stderr.fileno()),
             )
-        end_with(
-            result.summary,
-            RunDirectory(result.directory),
-            drawn=how.drawn,
-            as_json=as_json,
-            require_trusted=how.require_trusted,
-        )
+        end_with(result, how, as_json=as_json)

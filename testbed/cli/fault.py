@@ -1,5 +1,6 @@
 """`testbed fault`: inject and heal faults in a fabric that runs."""
 
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -70,7 +71,7 @@ def heal(
     from testbed.emulation.controller.client import heal_all, socket_of
     from testbed.model.errors import InputError
 
-    if number != _ALL and not number.isdecimal():
+    if number != _ALL and not re.fullmatch(r"[0-9]{1,9}", number):
         raise InputError.of("N", number, f"the number of a fault, or {_ALL}")
     if number != _ALL:
         with _connect(run) as client:

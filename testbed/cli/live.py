@@ -1,5 +1,6 @@
 """The options with which a run can be watched, and what follows from them."""
 
+import re
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -8,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,9 +19,10 @@ from testbed.model.errors import InputError, MachineError, RunFailedError, as_an
 if TYPE_CHECKING:
     from types import FrameType
 
+    from testbed.emulation.controller.client import Client
     from testbed.emulation.experiment.experiment import Hold
     from testbed.live.emulated import EmulationWatcher
-    from testbed.live.serving import Listening
+    from testbed.live.serving import Asked, Listening, Reply
     from testbed.model.fabric.topology import Topology
     from testbed.model.scenario import Scenario
     from testbed.results.run_directory import RunDirectory
@@ -65,7 +67,8 @@ def listening(port: str, *, read_only: bool) -> "Listening":
         MachineError: what serves it is not installed.
     """
     host, _, number = port.rpartition(":")
-    if not number.isdecimal() or int(number) > _LARGEST_PORT or host in {"0.0.0.0", "[::]"}:  # noqa: S104
+    is_port = re.fullmatch(r"[0-9]{1,5}", number) and int(number) <= _LARGEST_PORT
+    if not is_port or host in {"0.0.0.0", "[::]"}:  # noqa: S104
         expected = f"a TCP port (0 to {_LARGEST_PORT}), or one with an IPv4 address of this machine"
         raise InputError.of("--port", port, expected, "such as 8080 or 192.0.2.1:8080")
     try:
@@ -165,15 +168,7 @@ def watching_emulated(
     hold: "Hold",
     packets: str | None = None,
 ) -> Iterator[None]:
-    """Watch an emulated run that is made and analysed within the block.
-
-    Args:
-        scenario: what is run.
-        directory: its directory.
-        where: where the page is served.
-        hold: ends the run.
-        packets: the flow whose packets are shown.
-    """
+    """Watch an emulated run that is made and analysed within the block."""
     from testbed.live.emulated import EmulationWatcher
     from testbed.live.stream.packets import flow_in_slow_motion
 
@@ -206,17 +201,44 @@ _STARTS_S = 10.0
 _ENDS_S = 10.0
 
 
-def ask_controller(directory: Path, method: str, path: str, body: str) -> tuple[int, Any]:
+def ask_controller(
+    directory: Path, method: str, path: str, body: str, reply: "Reply"
+) -> "Asked | None":
     """Pass a request on to the controller of a run."""
     from testbed.emulation.controller.client import Client, socket_of
 
     try:
-        with Client(socket_of(directory)) as client:
-            return client.ask(method, path, body)
+        asked = _AskedController(Client(socket_of(directory)), reply)
+        asked.client.ask(method, path, body)
     except InputError as error:
-        return HTTPStatus.CONFLICT, as_answer(*error.problems)
+        reply((HTTPStatus.CONFLICT, as_answer(*error.problems)))
+        return None
     except RunFailedError as error:
-        return HTTPStatus.INTERNAL_SERVER_ERROR, {"error": str(error)}
+        reply(_failed(error))
+        return None
+    return asked
+
+
+def _failed(error: RunFailedError) -> tuple[int, dict[str, str]]:
+    return HTTPStatus.INTERNAL_SERVER_ERROR, {"error": str(error)}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _AskedController:
+    """A request to a controller, and what takes its answer."""
+
+    client: "Client"
+    reply: "Reply"
+
+    def fileno(self) -> int:
+        return self.client.fileno()
+
+    def finish(self) -> None:
+        with self.client:
+            try:
+                self.reply(self.client.answer())
+            except RunFailedError as error:
+                self.reply(_failed(error))
 
 
 @contextmanager

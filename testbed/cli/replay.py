@@ -1,7 +1,7 @@
 """`testbed replay`: a finished run once more, event by event."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -125,12 +125,13 @@ def _replay_prompt(directory: Path, export: Path | None, stream: Path | None, po
         _keep(records, directory.resolve().name, export, stream)
         return
     where = listening(port, read_only=True)
-    from testbed.live.serving import serving, wait
+    from testbed.control_api import OVER
+    from testbed.live.serving import at_once, serving, wait
 
     with suppress(KeyboardInterrupt), serving(directory / STREAM, where) as site:
         print_address(site.address, site.port, what="Replay")
         stderr().print("Ctrl-C ends it")
-        wait(site, lambda *_: _over())
+        wait(site, at_once(lambda *_: OVER))
 
 
 def _scenario_of(run: Path, until: str | None) -> tuple[str, dict[str, str]]:
@@ -209,8 +210,9 @@ def _serve(run: Path, packets: str | None, port: str, *, allow_code: bool) -> No
     from dataclasses import replace
 
     where = replace(listening(port, read_only=False), is_replay=True)
+    from testbed.control_api import OVER
     from testbed.live.forks import Forks
-    from testbed.live.serving import serving, wait
+    from testbed.live.serving import at_once, serving, wait
     from testbed.results.scratch import scratch
     from testbed.rights import acting_for
 
@@ -229,7 +231,7 @@ def _serve(run: Path, packets: str | None, port: str, *, allow_code: bool) -> No
             history = _history(run)  # once: what is told now is what forks execute
             _tell_code(history, allow_code=allow_code)
             with closing(Forks(run, stream, lambda: history, allow_code=allow_code)) as forks:
-                wait(site, lambda *request: forks.answer(*request) or _over())
+                wait(site, at_once(lambda *request: forks.answer(*request) or OVER))
 
 
 def _tell_code(history: "RunHistory", *, allow_code: bool) -> None:
@@ -240,13 +242,3 @@ def _tell_code(history: "RunHistory", *, allow_code: bool) -> None:
         if not allow_code:
             told = f"no forks: they execute {what}; if it may run as you, add --allow-code"
         stderr().print(printable(told))
-
-
-def _over() -> tuple[int, Any]:
-    """The answer to whoever wants to break a run that is over, as of `testbed fault`."""
-    from http import HTTPStatus
-
-    from testbed.control_api import refused_request
-
-    expected = "a run that goes on"
-    return refused_request(HTTPStatus.CONFLICT, "a run that is over", expected)

@@ -252,7 +252,6 @@ def _make_one(
     screen: int | None,
 ) -> NoReturn:
     from testbed.model.files.scenarios import Dilation, nominal
-    from testbed.results.run_directory import RunDirectory
     from testbed.runs.fitting import with_fitting_dilation
     from testbed.runs.making import make, signals_stop
 
@@ -285,13 +284,7 @@ def _make_one(
             warn=print_warning,
             screen=screen,
         )
-    end_with(
-        result.summary,
-        RunDirectory(result.directory),
-        drawn=how.drawn,
-        as_json=options.as_json,
-        require_trusted=how.require_trusted,
-    )
+    end_with(result, how, as_json=options.as_json)
 
 
 def _make_series(options: "RunOptions", form: "Form", how: "How", machines: "Machines") -> NoReturn:

@@ -117,7 +117,6 @@ def _run_script(
     from testbed.emulation.experiment.script import Script
     from testbed.model.file_names import is_there, name_after
     from testbed.model.files.reading import text_lines
-    from testbed.results.run_directory import RunDirectory
     from testbed.runs.making import make, require_makeable, signals_stop
     from testbed.runs.scenarios import scenario
 
@@ -152,13 +151,7 @@ def _run_script(
             screen=screen,
             script=Script(file, partial(_commands_of_run, fabric)),
         )
-    end_with(
-        result.summary,
-        RunDirectory(result.directory),
-        drawn=how.drawn,
-        as_json=as_json,
-        require_trusted=how.require_trusted,
-    )
+    end_with(result, how, as_json=as_json)
 
 
 @contextmanager

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from testbed.model.summary import FaultSummary, Metric, MetricGroup, Quantity, Summary
     from testbed.model.summary.spread import Spreads
     from testbed.results.run_directory import RunDirectory
+    from testbed.runs.job import How
+    from testbed.runs.result import Result
 
 
 _MOST_ROWS = 40
@@ -48,22 +50,18 @@ def print_status(status: ExitStatus, reason: str) -> None:
         stderr().print(f"exit status {int(status)}: {reason}")
 
 
-def end_with(
-    summary: "Summary",
-    directory: "RunDirectory",
-    *,
-    drawn: bool,
-    as_json: bool,
-    require_trusted: bool,
-) -> NoReturn:
+def end_with(result: "Result", how: "How", *, as_json: bool) -> NoReturn:
     """Show a finished run, to people or to a program, and end the command with its status."""
-    status = summary.exit_status(require_trusted=require_trusted)
+    from testbed.results.run_directory import RunDirectory
+
+    summary = result.summary
+    status = summary.exit_status(require_trusted=how.require_trusted)
     if as_json:
-        run = {"run": str(directory.path), "exit_status": int(status)}
+        run = {"run": str(result.directory), "exit_status": int(status)}
         print_json({**run, "summary": summary.model_dump(mode="json")})
     else:
-        show(summary, directory, stdout(), drawn=drawn)
-        print_status(status, why(summary, require_trusted=require_trusted))
+        show(summary, RunDirectory(result.directory), stdout(), drawn=how.drawn)
+        print_status(status, why(summary, require_trusted=how.require_trusted))
     raise typer.Exit(status)
 
 

@@ -116,11 +116,7 @@ class _Probes:
 
 
 class Controller:
-    """What controllers have set of one NIC; it outlives its programs.
-
-    Attributes:
-        evs: the EV profiles.
-    """
+    """What controllers have set of one NIC; it outlives its programs."""
 
     def __init__(self, qps: Callable[[], Iterable[ProgramQp]]) -> None:
         """Begin as a NIC that no controller has touched.

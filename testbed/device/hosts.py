@@ -19,13 +19,11 @@ from testbed.model.fabric.topology import Topology
 from testbed.model.run_files.layout import HEALTH
 from testbed.model.transport import Mrc
 from testbed.sandbox.channel import Channel
-from testbed.sandbox.namespaces import NETNS_DIR, enter_netns
+from testbed.sandbox.namespaces import enter_netns
 from testbed.sandbox.processes import Child, spawn
 from testbed.sandbox.system_calls import raise_priority
 
 _STARTS_S = 30.0
-DIRECTORY = NETNS_DIR.parent / "mrc"
-"""In the sandbox's own /run: no space is in this path, wherever the project is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +64,7 @@ def devices(fabric: Fabric, report: Callable[[str], None]) -> Iterator[Mapping[N
     """
     topology = fabric.topology
     try:
-        files = library.put_into(DIRECTORY)
+        files = library.put_into(library.IN_HOSTS)
     except MachineError as error:
         report(f"no MRC device for other programs: {error}")
         yield {}

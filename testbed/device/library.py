@@ -21,6 +21,10 @@ from testbed.device.compiling import (
     is_ready,
 )
 from testbed.model.errors import MachineError
+from testbed.sandbox.namespaces import NETNS_DIR
+
+IN_HOSTS: Final = NETNS_DIR.parent / "mrc"
+"""Where a sandbox has it, in its own /run: no space is in this path, wherever the project is."""
 
 _TORCH: Final = Path(__file__).with_name("torch_mrc.py")
 """For the Python that has torch, which has nothing else of the testbed."""

@@ -81,3 +81,15 @@ class MrcAttributes:
             ev_profile,
             cc_profile,
         )
+
+    def pack(self) -> bytes:
+        """The struct mrc_qp_attr, of a program."""
+        own, peer = self.own, self.peer
+        capabilities = 0 if peer.trim_nack else _NO_TRIM_NACK_AT_PEER
+        if own.dynamic_mpr and peer.dynamic_mpr:
+            capabilities |= _DYNAMIC_MPR
+        return QP_ATTR.pack(
+            *(peer.mpr, own.mpr, peer.immediates, own.immediates, 0),
+            *(self.ev_profile, self.cc_profile, self.linear_retries, self.exponential_retries),
+            *(0, capabilities, b""),
+        )

@@ -18,14 +18,15 @@ from testbed.device.protocol import (
     MAX_CQE,
     MAX_DEPTH,
     MODIFY_MRC,
+    MTUS,
     REPLY,
     REQUEST,
+    STATES,
     VERSION,
     Call,
     IbvAccess,
     IbvEvent,
     IbvMask,
-    IbvState,
     Op,
     Reply,
     Request,
@@ -57,14 +58,7 @@ _MOST_OBJECTS: Final = 1 << 16
 _GUID: Final = 0x4D52_4300_0000_0000
 """The upper half of a device's GUID: "MRC"."""
 
-_STATES: Final[dict[int, QpState]] = {
-    IbvState.RESET: QpState.RESET,
-    IbvState.INIT: QpState.INIT,
-    IbvState.RTR: QpState.RTR,
-    IbvState.RTS: QpState.RTS,
-    IbvState.ERR: QpState.ERROR,
-}
-_IBV_STATES: Final = {state: number for number, state in _STATES.items()}
+_IBV_STATES: Final = {state: number for number, state in STATES.items()}
 
 _NEEDED_BY_MRC: Final = {
     QpState.INIT: IbvMask.ACCESS_FLAGS,
@@ -88,8 +82,9 @@ _NEEDED: Final = {
 }
 """What a change of state must bring (ibv_modify_qp(3), RC)."""
 
-_MTUS: Final = frozenset(size for size in (256, 512, 1024, 2048, 4096) if size <= PAYLOAD_MTU)
-"""enum ibv_mtu."""
+_MTUS: Final = frozenset(size for size in MTUS if size <= PAYLOAD_MTU)
+
+_WORD: Final = 0xFFFF_FFFF
 
 _REQUESTS_AT_ONCE: Final = 64
 """A program that asks without end does not keep the NIC from the others."""
@@ -428,7 +423,7 @@ class Program(Closeable):
             qp.remote_write = bool(request.access & IbvAccess.REMOTE_WRITE)
         if not mask & IbvMask.STATE:
             return Reply(), []
-        state = _STATES.get(request.state)
+        state = STATES.get(request.state)
         if state is None:
             raise OSError(errno.EOPNOTSUPP, f"state {request.state}")
         if state is verbs.state and state in (QpState.INIT, QpState.RTS, QpState.ERROR):
@@ -509,7 +504,8 @@ class Program(Closeable):
         sent = self._sent
         dilation = round(device.topology.dilation * 1000)
         time_ns = max(sent.last_ns - sent.first_ns, 0)
-        return Reply(dilation=dilation, sent_bytes=sent.size, time_ns=time_ns), []
+        late, arrived = device.late & _WORD, device.arrived & _WORD
+        return Reply(0, late, arrived, 0, 0, 0, dilation, sent.size, time_ns), []
 
     def close(self) -> None:
         """Forget everything of it."""

@@ -4,6 +4,9 @@ from enum import IntEnum, IntFlag
 from struct import Struct
 from typing import Final, NamedTuple
 
+from testbed.mrc.message import CompletionStatus
+from testbed.mrc.qp import QpState
+
 VERSION: Final = 1
 SOCKET: Final = "\0mrc-nic"
 """The NIC's abstract socket, one in each network namespace."""
@@ -208,3 +211,27 @@ class IbvEvent(IntEnum):
     QP_ACCESS_ERR = 3
     PORT_ACTIVE = 9
     PORT_ERR = 10
+
+
+MTUS: Final = (256, 512, 1024, 2048, 4096)
+"""enum ibv_mtu, from 1 on."""
+
+STATES: Final[dict[int, QpState]] = {
+    IbvState.RESET: QpState.RESET,
+    IbvState.INIT: QpState.INIT,
+    IbvState.RTR: QpState.RTR,
+    IbvState.RTS: QpState.RTS,
+    IbvState.ERR: QpState.ERROR,
+}
+"""The states of a queue pair here, by verbs' numbers."""
+
+STATUSES: Final[dict[int, CompletionStatus]] = {
+    IbvStatus.SUCCESS: CompletionStatus.SUCCESS,
+    IbvStatus.RETRY_EXC_ERR: CompletionStatus.RETRY_EXCEEDED,
+    IbvStatus.REM_ACCESS_ERR: CompletionStatus.REMOTE_ACCESS_ERROR,
+    IbvStatus.REM_INV_REQ_ERR: CompletionStatus.REMOTE_INVALID_REQUEST,
+    IbvStatus.REM_OP_ERR: CompletionStatus.REMOTE_OPERATION_ERROR,
+    IbvStatus.WR_FLUSH_ERR: CompletionStatus.FLUSHED,
+    IbvStatus.LOC_PROT_ERR: CompletionStatus.LOCAL_PROTECTION_ERROR,
+}
+"""How work requests end here, by verbs' numbers."""

@@ -24,6 +24,7 @@ from testbed.device.protocol import (
     SEND_INLINE,
     SEND_SIGNALED,
     SGE,
+    STATUSES,
     WC_RDMA_WRITE,
     WC_RECV_RDMA_WITH_IMM,
     WC_WITH_IMM,
@@ -35,20 +36,12 @@ from testbed.device.protocol import (
 )
 from testbed.device.rings import CompletionRing, PostedRing, ProgramError, fence
 from testbed.model.closeable import Closeable
-from testbed.mrc import CompletionStatus, MemoryTable, QpState
+from testbed.mrc import MemoryTable, QpState
 from testbed.mrc.message import Payload
 from testbed.mrc.qp import QpStateError
 from testbed.mrc.verbs import VerbsQp, WcOpcode, WorkCompletion
 
-_STATUS: Final = {
-    CompletionStatus.SUCCESS: IbvStatus.SUCCESS,
-    CompletionStatus.RETRY_EXCEEDED: IbvStatus.RETRY_EXC_ERR,
-    CompletionStatus.REMOTE_ACCESS_ERROR: IbvStatus.REM_ACCESS_ERR,
-    CompletionStatus.REMOTE_INVALID_REQUEST: IbvStatus.REM_INV_REQ_ERR,
-    CompletionStatus.REMOTE_OPERATION_ERROR: IbvStatus.REM_OP_ERR,
-    CompletionStatus.FLUSHED: IbvStatus.WR_FLUSH_ERR,
-    CompletionStatus.LOCAL_PROTECTION_ERROR: IbvStatus.LOC_PROT_ERR,
-}
+_STATUS: Final = {status: IbvStatus(number) for number, status in STATUSES.items()}
 
 
 class EventPipe(Closeable):

@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path as File
 from typing import Any, Final
 
+from pydantic import TypeAdapter
+
 from testbed.emulation.endpoint.clock import now_ns, realtime_offset_ns
 from testbed.emulation.endpoint.device import Device
 from testbed.emulation.endpoint.plain_nic import PlainEvs
@@ -432,18 +434,7 @@ class TrialOutcome:
         return tuple(mistakes)
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
         return {**asdict(self), "wrong": list(self.wrong)}
-
-    @classmethod
-    def of(cls, data: dict[str, Any]) -> "TrialOutcome":
-        """From the fields of `asdict`."""
-        parts = {
-            "evs": tuple(UsedEv(**row) for row in data["evs"]),
-            "paths": tuple(PathRow(**row) for row in data["paths"]),
-            "dead": DeadPath(**data["dead"]),
-        }
-        return cls(**{**data, **parts})
 
 
 HEALTHY_RTTS: Final = 20
@@ -466,7 +457,8 @@ def run(setting: Setting, captures: File | None = None) -> TrialOutcome:
         InputError: no EV takes the path that is to die.
         RunFailedError: an EV has no path of its own, or data were lost.
     """
-    return TrialOutcome.of(call(lambda: asdict(_in_sandbox(setting, captures))))
+    outcome = call(lambda: asdict(_in_sandbox(setting, captures)))
+    return TypeAdapter(TrialOutcome).validate_python(outcome)
 
 
 def _in_sandbox(setting: Setting, captures: File | None) -> TrialOutcome:
@@ -549,7 +541,6 @@ class _Trial(Closeable):
                 self._devices.append(Device(setting.topology, host, plain=evs))
 
     def close(self) -> None:
-        """Close the devices."""
         for device in self._devices:
             device.close()
 

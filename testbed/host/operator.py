@@ -94,7 +94,6 @@ class OperatedFlow:
         return list(dict.fromkeys(named))
 
     def plane(self, value: int) -> int:
-        """The plane of an EV."""
         return next(ev.path.plane for ev in self.evs if ev.value == value)
 
     def listing(self, now_ns: int, rtt_ns: int) -> list[EvRow]:
@@ -130,17 +129,6 @@ KEPT_EVENTS: Final = 4096
 
 Answer = Callable[[dict[str, Any]], None]
 """Takes the answer to a command: its result, or `errors`. It may raise that nobody waits for it."""
-
-
-def until_answered(
-    begin: Callable[[Answer], object], go_on: Callable[[], object]
-) -> dict[str, Any]:
-    """The answer to a command; time goes on by `go_on` until it has taken effect."""
-    answers: list[dict[str, Any]] = []
-    begin(answers.append)
-    while not answers:
-        go_on()
-    return answers[0]
 
 
 @dataclass(slots=True)
@@ -240,7 +228,6 @@ class HostOperator:
 
     @property
     def disabled(self) -> frozenset[int]:
-        """The ports that are disabled."""
         return frozenset(self._disabled)
 
     def forget(self, qps: Collection[QueuePair]) -> None:
@@ -288,7 +275,6 @@ class HostOperator:
         self._switch_port(plane, disabled, now_ns, BY_HAND)
 
     def record_event(self, flow: int, event: EvChanged) -> None:
-        """Keep an event until it is listed."""
         self._keep((flow, event))
 
     def record_port(self, plane: int, state: str, now_ns: int) -> None:

@@ -257,11 +257,6 @@ def _examine(
 ) -> tuple[dict[str, int], InterfaceProblem | None]:
     """Check that each method can be called as it will be.
 
-    Args:
-        own_class: the class.
-        interface: the methods that are called, if they are there.
-        parameters: what `__init__` is given by name.
-
     Returns:
         The lines of the methods that it has, and the first mistake.
     """
@@ -333,11 +328,6 @@ def describe_error(
     error: BaseException, file: str, imported: Container[str] = ()
 ) -> tuple[str, int | None, str]:
     """Describe an error that the class raised.
-
-    Args:
-        error: the error.
-        file: the file of the class.
-        imported: the files in its folder that it imports.
 
     Returns:
         Its text, with file and line if it was raised in a file that the class imports; the line in

@@ -93,7 +93,6 @@ class _OwnObject:
             self._refuse_error(method, error)
 
     def read(self, name: str) -> Any:
-        """Read an attribute or a property."""
         try:
             return getattr(self._object, name)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - as above

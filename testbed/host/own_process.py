@@ -81,7 +81,6 @@ class Patience:
         self._others.append(_Busy(process.with_name(started[0]) if started else process))
 
     def wait(self, time_s: float) -> None:
-        """Count a time of waiting."""
         self._waited_s += time_s
 
     def is_over(self) -> bool:
@@ -96,7 +95,6 @@ class Patience:
         return self._waited_s - sum(known) > self._asleep_s
 
     def __str__(self) -> str:
-        """The limits, in words."""
         return f"{self._asleep_s:.3g} s of sleep ({self._patience_s:.3g} s of waiting)"
 
 
@@ -198,7 +196,6 @@ class OwnProcess:
         return None if method.startswith("on_") else self._flush(method)
 
     def read(self, name: str) -> Any:
-        """Read an attribute or a property."""
         self._calls.append(("read", name, (), {}))
         return self._flush(name)
 
@@ -210,7 +207,6 @@ class OwnProcess:
         raise self._code.error(what, found, expected, line or self._lines.get(what), remedy)
 
     def close(self) -> None:
-        """End the process."""
         self._process.terminate()  # which ends the process that runs the class, too
         try:
             self._process.wait(_ENDING_S)
@@ -221,7 +217,6 @@ class OwnProcess:
         self._replies.close()
 
     def __del__(self) -> None:
-        """End the process with the object."""
         if self._process.poll() is None:
             self.close()
 

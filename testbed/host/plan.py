@@ -192,7 +192,6 @@ def links_in_use_by_all(scenario: Scenario) -> tuple[Link, ...]:
 
 
 def port_attributes(topology: Topology, host: Node) -> PortAttributes:
-    """The NIC of a host."""
     return PortAttributes(
         nic_address(topology, host).packed,
         PAYLOAD_MTU,

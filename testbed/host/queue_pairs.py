@@ -136,11 +136,6 @@ class _Own:
 def sans_io_stack(plan: EndpointPlan, ports: PortScheduler, tables: Tables) -> Stack:
     """The stack of MRC or RoCE, which run in the process that drives them.
 
-    Args:
-        plan: the host's part in the run.
-        ports: the schedule of its ports.
-        tables: its recorders.
-
     Raises:
         ValueError: the transport of the plan runs in the kernel.
     """

@@ -80,7 +80,6 @@ class Connection:
 
     @property
     def peer_node(self) -> Node:
-        """The host at its other end."""
         return self.plan.peer
 
 
@@ -103,16 +102,7 @@ class Traffic:
         launch: Launch,
         now_ns: int,
     ) -> None:
-        """Open every queue pair.
-
-        Args:
-            plan: the host's part in the run.
-            stack: its transport.
-            block: the content that all messages of the run are cut from.
-            tables: the recorders.
-            launch: sends packets.
-            now_ns: the time.
-        """
+        """Open every queue pair."""
         self._plan = plan
         self._stack = stack
         self.demux = stack.demux
@@ -166,7 +156,6 @@ class Traffic:
     # --- the workload -------------------------------------------------------------------------
 
     def begin(self, now_ns: int) -> None:
-        """Start the workload."""
         self._begun = self._running = True
         self._moves = sorted(
             (
@@ -271,7 +260,6 @@ class Traffic:
 
     @property
     def refused_busy(self) -> int:
-        """The packets that the host has refused so far because it was busy."""
         return refused_busy(self._turns)
 
     def transmit(self, now_ns: int, room: int) -> int:

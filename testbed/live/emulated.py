@@ -10,12 +10,11 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from select import select
-from typing import Any
 
 from testbed.live.forks import Forks
 from testbed.live.history import RunHistory, history_of_live_run
 from testbed.live.metrics import CostLog
-from testbed.live.serving import Answering, Listening, PageServer, serving
+from testbed.live.serving import Answering, Asked, Listening, PageServer, Reply, serving
 from testbed.live.stream.snapshot import Beginning
 from testbed.live.stream.writer import STREAM, StreamWriter
 from testbed.model.fabric.topology import Topology
@@ -68,7 +67,6 @@ class EmulationWatcher:
     _forks: Forks = field(init=False)
 
     def __post_init__(self) -> None:
-        """Begin without forks."""
         watched = self.scenario  # code of a scenario that is under way was allowed
         allow_code = isinstance(watched, Scenario) and bool(watched.executes)
         stream = self.directory / STREAM
@@ -121,11 +119,13 @@ class EmulationWatcher:
         until_ripe_s = min(max((ripe_ns - self.now_ns()) / NS_PER_S, POLL_S), MOST_POLL_S)
         return max(until_ripe_s, min(self._cost_s / CPU_SHARE, SLOW_POLL_S))
 
-    def _answer(self, method: str, path: str, body: str) -> tuple[int, Any]:
-        answer = None
+    def _answer(self, method: str, path: str, body: str, reply: Reply) -> Asked | None:
         if isinstance(self.scenario, Scenario):  # otherwise there is none to fork
             answer = self._forks.answer(method, path, body)
-        return answer or self.answer(method, path, body)
+            if answer is not None:
+                reply(answer)
+                return None
+        return self.answer(method, path, body, reply)
 
     def _history(self) -> RunHistory | None:
         if self._writer is None or not isinstance(self.scenario, Scenario):

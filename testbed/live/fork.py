@@ -85,8 +85,6 @@ class Difference(_Model):
 
 
 def main(directory: Path, real: Path, at_s: float, *, allow_code: bool) -> None:
-    """Make the fork."""
-
     def progress(_: str, share: float) -> None:
         (directory / PROGRESS).write_text(f"{share:.3f}", encoding="utf-8")
 

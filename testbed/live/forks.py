@@ -76,8 +76,6 @@ class _Request(BaseModel):
 
 
 class Forks:
-    """Makes the forks of one run."""
-
     def __init__(
         self,
         directory: Path,
@@ -119,7 +117,6 @@ class Forks:
             return refused(HTTPStatus.INTERNAL_SERVER_ERROR, problem)
 
     def close(self) -> None:
-        """End the forks that are not finished."""
         for process in self._processes.values():
             process.kill()
             process.wait()

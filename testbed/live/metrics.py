@@ -97,7 +97,6 @@ def _filled(metric: Any, states: _Labelled, attribute: str) -> Metric:
 
 
 def registry_of(run_state: Callable[[], RunState]) -> CollectorRegistry:
-    """A registry that has the metrics of one run."""
     registry = CollectorRegistry()
     registry.register(RunCollector(run_state))
     return registry
@@ -129,7 +128,6 @@ class CostLog:
     """Appends a line a second for each of the two processes to `health.jsonl` of a run."""
 
     def __init__(self, health: Path) -> None:
-        """Begin now."""
         self._health = health
         self._since_ns = time.monotonic_ns()
         self._own_ns = time.process_time_ns()

@@ -3,10 +3,10 @@
 import time
 from pathlib import Path
 
-from testbed.control_api import Answer, RunRequests, Simulated
+from testbed.control_api import Simulated, SimulatedRequests
 from testbed.live.forks import Forks
 from testbed.live.history import RunHistory, history_of_live_run
-from testbed.live.serving import PageServer
+from testbed.live.serving import PageServer, Reply
 from testbed.live.stream.snapshot import Beginning
 from testbed.live.stream.writer import STREAM, StreamWriter
 from testbed.model.scenario import Scenario
@@ -69,7 +69,7 @@ class SimulationWatcher:
         """Write the beginning of the stream."""
         self._t0_ns = t0_ns
         self._faults = simulation.faults
-        self._requests = RunRequests.of_simulated(self._scenario.topology, simulation, t0_ns)
+        self._requests = SimulatedRequests(self._scenario.topology, simulation)
         beginning = self._beginning(base_rtt_ns / NS_PER_S)
         self._writer = StreamWriter(self._directory, beginning, t0_ns)
         self._began_s = time.monotonic()
@@ -78,7 +78,7 @@ class SimulationWatcher:
         """Write what has happened, and handle requests until the wall clock has caught up."""
         assert self._writer is not None  # noqa: S101 - the run has begun
         t_ns = self._t_ns = now_ns - self._t0_ns
-        self._writer.advance(t_ns / NS_PER_S, self._faults.records())
+        self._writer.advance(t_ns / NS_PER_S, [*self._faults.records().values()])
         due_s = self._began_s + t_ns / NS_PER_S
         while not self._is_over(t_ns):
             waiting_s = due_s - time.monotonic()
@@ -90,12 +90,15 @@ class SimulationWatcher:
     def _history(self) -> RunHistory | None:
         if self._writer is None:
             return None
-        faults = self._faults.records()
+        faults = [*self._faults.records().values()]
         return history_of_live_run(self._directory, self._scenario, faults, self._t0_ns, self._t_ns)
 
-    def _answer(self, method: str, path: str, body: str) -> Answer:
+    def _answer(self, method: str, path: str, body: str, reply: Reply) -> None:
         answer = self._forks.answer(method, path, body)
-        return self._requests.answer(method, path, body) if answer is None else answer
+        if answer is None:
+            self._requests.begin(method, path, body, reply)
+        else:
+            reply(answer)
 
     def _is_over(self, t_ns: int) -> bool:
         is_late = self._longest_ns is not None and t_ns >= self._longest_ns

@@ -28,7 +28,6 @@ no bundler."""
 
 
 def modules() -> tuple[str, ...]:
-    """The names of the page's own modules."""
     return tuple(sorted(file.name for file in PAGE.glob("*.js")))
 
 

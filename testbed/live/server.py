@@ -92,7 +92,6 @@ class Site:
 
 
 def application(site: Site) -> Starlette:
-    """The ASGI application of a server."""
     names = ["style.css", *(f"vendor/{name}" for name in ("uPlot.min.css", "uPlot.iife.min.js"))]
     files = {name: (PAGE / name).read_bytes() for name in (*names, *modules())}
     pages = _Pages(site, files)
@@ -239,12 +238,10 @@ class Guarded:
     """Refuses requests without the token, and those that another site's page makes."""
 
     def __init__(self, app: Callable[..., Awaitable[None]], access: Access) -> None:
-        """Stand before an ASGI application."""
         self._app = app
         self._access = access
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer a request, or pass it on."""
         if scope["type"] != "http":
             return
         request = Request(scope)
@@ -276,12 +273,10 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
         yield
 
 
 def server_of(application: Any) -> Server:
-    """A server of an ASGI application."""
     config = uvicorn.Config(
         application,
         http=_impatient(),

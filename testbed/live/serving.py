@@ -13,11 +13,13 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from select import select
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from testbed.control_api import OVER
 from testbed.live.access import Access
 from testbed.live.forks import FORKS
 from testbed.model.errors import InputError, RunFailedError
@@ -30,8 +32,25 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 
-Answering = Callable[[str, str, str], tuple[int, Any]]
-"""Answers a request, given its method, path and body, with a status and the value of JSON."""
+Answer = tuple[int, Any]
+"""The status, and the content as the value of JSON."""
+
+Reply = Callable[[Answer], None]
+"""Takes the answer to a request, at once or later."""
+
+
+class Asked(Protocol):
+    """Something that was asked elsewhere: an answer has come when its descriptor can be read."""
+
+    def fileno(self) -> int:
+        """The descriptor."""
+
+    def finish(self) -> None:
+        """Take the answer, and reply."""
+
+
+Answering = Callable[[str, str, str, Reply], Asked | None]
+"""Answers a request, given its method, path and body; returns what it has asked elsewhere."""
 
 END = "/end"
 """The request that ends the run."""
@@ -57,7 +76,6 @@ class Listening:
 
     @property
     def offer(self) -> "PageOffer":
-        """What the page offers."""
         if self.read_only:
             return "watch"
         return "fork" if self.is_replay else "break" if self.has_prompt else "control"
@@ -73,26 +91,25 @@ class PageServer:
     """
 
     def __init__(self, start: Callable[[], Child], address: str, port: int) -> None:
-        """Start the process."""
         self._start = start
         self._process = start()
         self._restarts = 0
+        self._unanswered = set[tuple[int, int]]()
+        self._asked = set[Asked]()
         self.address = address
         self.port = port
         self.wants_end = False
 
     @property
     def pid(self) -> int:
-        """The PID of the server."""
         return self._process.pid
 
     @property
     def has_ended(self) -> bool:
-        """Whether the server has ended."""
         return self._process.has_ended
 
     def handle_requests(self, answer: Answering, timeout_s: float = 0.0) -> None:
-        """Answer what has been asked, after waiting for it at most this long.
+        """Begin to answer what has been asked, after waiting for it at most this long.
 
         A server that has ended is started again, at the same address; browsers come back by
         themselves. If that does not help, nobody asks any more: no reason to end the run.
@@ -102,39 +119,56 @@ class PageServer:
             self._process.wait()
             self._process.close()
             self._process = self._start()
+            self._unanswered.clear()
         if self._process.has_ended:
             select([], [], [], timeout_s)
             return
-        if not select([self._process], [], [], timeout_s)[0] or self._process.has_ended:
+        waited: list[Child | Asked] = [self._process, *self._asked]
+        ready = select(waited, [], [], timeout_s)[0]
+        for asked in self._asked.intersection(ready):
+            self._asked.discard(asked)
+            asked.finish()
+        if self._process not in ready or self._process.has_ended:
             return
         try:
             for message in self._process.receive():
                 if "path" in message:
-                    self._reply(message, answer)
+                    self._begin(answer, **message)
         except RunFailedError:  # it has ended meanwhile
             return
 
-    def _reply(self, message: dict[str, Any], answer: Answering) -> None:
-        status, content = self._answered(message, answer)
-        self._process.send({"reply": message["number"], "status": status, "content": content})
-
-    def _answered(self, message: dict[str, Any], answer: Answering) -> tuple[int, Any]:
-        if message["path"] == END:
+    def _begin(self, answer: Answering, number: int, method: str, path: str, body: str) -> None:
+        request = self._restarts, number
+        self._unanswered.add(request)
+        reply = partial(self._reply, request)
+        if path == END:
             self.wants_end = True
-            return HTTPStatus.OK, {}
+            reply((HTTPStatus.OK, {}))
+            return
         try:
-            return answer(message["method"], message["path"], message["body"])
+            asked = answer(method, path, body, reply)
+            if asked is not None:
+                self._asked.add(asked)
         except Exception as error:  # noqa: BLE001 - a request, whatever is in it, ends no run
             traceback.print_exc(file=sys.stderr)
             text = f"{type(error).__name__}: {error}"
-            return HTTPStatus.INTERNAL_SERVER_ERROR, {"error": text}
+            reply((HTTPStatus.INTERNAL_SERVER_ERROR, {"error": text}))
+
+    def _reply(self, request: tuple[int, int], answer: Answer) -> None:
+        """Answer a request, unless nobody waits for that any more."""
+        if request in self._unanswered:
+            self._unanswered.discard(request)
+            status, content = answer
+            with suppress(RunFailedError):  # it has ended meanwhile
+                self._process.send({"reply": request[1], "status": status, "content": content})
 
     def end(self) -> None:
         """Let clients read the end of the stream, and end the server."""
+        for request in [*self._unanswered]:
+            self._reply(request, OVER)
         self._process.ends_within(_LAST_S)
 
     def close(self) -> None:
-        """End the server now."""
         self._process.kill()
         self._process.close()
 
@@ -236,6 +270,11 @@ MOST_RESTARTS = 20
 
 _NICENESS = 5
 """Of the server: what runs comes first."""
+
+
+def at_once(answer: Callable[[str, str, str], Answer]) -> Answering:
+    """Answers requests that need no time."""
+    return lambda method, path, body, reply: reply(answer(method, path, body))
 
 
 def wait(site: PageServer, answer: Answering) -> None:

@@ -26,7 +26,6 @@ SHOWN_EVENTS = 10
 
 
 def shown(run_state: RunState) -> RenderableType:
-    """The state of a run, to be printed."""
     snapshot = run_state.snapshot
     if snapshot is None:
         return Text("the run has not begun")
@@ -113,7 +112,6 @@ def _events(run_state: RunState) -> Table:
 
 
 def _in_words(run_state: RunState, event: object) -> Iterator[str]:
-    """An event in a line."""
     flows = run_state.snapshot.flows if run_state.snapshot is not None else ()
     match event:
         case EvChange():

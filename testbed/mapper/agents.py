@@ -100,7 +100,6 @@ class Agents:
             yield from _received(receiver)
 
     def close(self) -> None:
-        """Close every socket."""
         for open_socket in (*self._senders.values(), *self._receivers):
             open_socket.close()
 

@@ -67,11 +67,9 @@ class Diagnosis:
 
     @property
     def accused(self) -> tuple[Culprit, ...]:
-        """What is accused at the moment."""
         return tuple(self._accused.values())
 
     def add(self, outcomes: Iterable[ProbeOutcome]) -> None:
-        """Take in the outcomes of probes."""
         for outcome in outcomes:
             probe = outcome.probe
             number = self._incidence.number(probe.path)
@@ -209,7 +207,6 @@ class Diagnosis:
 
 
 def _by_link(culprits: Iterable[Culprit]) -> dict[str, list[Culprit]]:
-    """Culprits by their link, or switch."""
     by_link: dict[str, list[Culprit]] = {}
     for culprit in culprits:
         by_link.setdefault(culprit.suspect.link, []).append(culprit)

@@ -212,7 +212,6 @@ class Incidence:
         return self._paths[path]
 
     def __len__(self) -> int:
-        """The number of paths."""
         return len(self._paths)
 
     @cached_property

@@ -38,7 +38,6 @@ class ProbePath:
 
     @property
     def sender(self) -> Node:
-        """The host that sends."""
         return self.nodes[0]
 
     @property
@@ -57,7 +56,6 @@ class ProbePath:
         return f"p{self.plane}:" + ">".join(node.name for node in self.nodes)
 
     def destination(self, topology: Topology) -> IPv6Address:
-        """The IPv6 destination address of the probe."""
         return address_via(topology, self.nodes, self.plane)
 
 
@@ -113,13 +111,7 @@ def _other(index: int, count: int, turn: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One probe that has been sent.
-
-    Attributes:
-        number: its number among all probes of a run.
-        path: its path.
-        sent_ns: when it was sent.
-    """
+    """One probe that has been sent."""
 
     number: int
     path: ProbePath

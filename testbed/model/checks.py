@@ -128,7 +128,6 @@ def _program_problems(scenario: Scenario) -> Iterator[Problem]:
 
 
 def _keys_of(transport: Mrc) -> dict[str, object]:
-    """The keys of a transport and of its dialect, with their values."""
     keys = {key: value for key, value in transport if key != "dialect"}
     return keys | {f"dialect.{key}": value for key, value in transport.dialect}
 
@@ -300,8 +299,11 @@ def _unfinished_remarks(scenario: Scenario) -> Iterator[Remark]:
     for job, where in zip(scenario.job_list, scenario.workloads, strict=True):
         if scenario.expect.says_how_many_finish or job.expect.says_how_many_finish:
             continue
-        if isinstance(job.workload, Connections):
-            yield from _unfinished_transfers(scenario, job.workload, job.start, where)
+        if isinstance(job.workload, Graphed):
+            found = [*_unfinished_operations(scenario, job.workload, job.start, where)]
+            if isinstance(job.workload, Connections):
+                found = [*_unfinished_transfers(scenario, job.workload, job.start, where)] or found
+            yield from found
         elif isinstance(job.workload, Collective):
             yield from _unfinished_rounds(scenario, job.workload, job.start, where)
 
@@ -338,6 +340,32 @@ def _unfinished_transfers(
             f"{show_duration(first.size / bytes_per_ns)} from {show_duration(start_ns)} on; "
             f"the run ends at {show_duration(duration)}",
         )
+
+
+def _unfinished_operations(
+    scenario: Scenario, workload: Graphed, begin_ns: int, where: str
+) -> Iterator[Remark]:
+    """The host that has most to do one after another, where that is more than the run is long."""
+    topology, left_ns = scenario.topology, scenario.duration - begin_ns
+    bytes_per_ns = topology.planes * topology.port_rate_bps / 8 / NS_PER_S
+    most_posted = workload.depth * PIECE * scenario.transport.qps  # to each peer, as above
+    peers = Counter(src for src, _ in workload.pairs)
+    sent, computed = workload.graph.busy()
+    sends_ns = {
+        host: (size - most_posted * peers[host]) / bytes_per_ns for host, size in sent.items()
+    }
+    computes_ns = {
+        host: amount * workload.unit_ns * topology.dilation for host, amount in computed.items()
+    }
+    file = "matrix" if isinstance(workload, Connections) else "file"
+    for what, of_hosts in (("sends", sends_ns), ("computes", computes_ns)):
+        took_ns, host = max(((ns, host) for host, ns in of_hosts.items()), default=(0.0, ""))
+        if took_ns > left_ns:
+            yield Remark(
+                f"{where}.{file}",
+                f"not all can finish: what {host} {what} takes {show_duration(took_ns)} or more, "
+                f"longer than the run ({show_duration(left_ns)})",
+            )
 
 
 def _unfinished_rounds(

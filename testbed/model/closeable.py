@@ -12,9 +12,7 @@ class Closeable(ABC):
         """Release everything that the object holds."""
 
     def __enter__(self) -> Self:
-        """Return the object itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the object."""
         self.close()

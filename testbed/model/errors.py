@@ -89,7 +89,6 @@ class Problem:
     remedy: str = ""
 
     def __str__(self) -> str:
-        """The problem on one or two lines."""
         found = f"found {_cut(self.found)}, " if self.found else ""
         remedy = f"\n  remedy: {_cut(self.remedy)}" if self.remedy else ""
         return f"{self.where}: {found}expected {self.expected}{remedy}"
@@ -110,7 +109,6 @@ class RefusedValueError(ValueError):
     """
 
     def __init__(self, expected: str, *, remedy: str = "", key: str = "") -> None:
-        """Refuse the value; the text of the error is all three."""
         super().__init__(": ".join(filter(None, (key, expected, remedy))))
         self.expected = expected
         self.remedy = remedy
@@ -166,7 +164,6 @@ class Remark:
     what: str
 
     def __str__(self) -> str:
-        """The remark on one line."""
         return f"{self.where}: {self.what}"
 
 
@@ -207,7 +204,6 @@ class InputError(TestbedError):
         return cls([Problem(where, found, expected, remedy)])
 
     def __str__(self) -> str:
-        """All problems, one after another."""
         return "\n".join(self.lines)
 
     @property
@@ -249,7 +245,6 @@ class MachineError(TestbedError):
     exit_status: ClassVar[ExitStatus] = ExitStatus.MACHINE_CANNOT
 
     def __str__(self) -> str:
-        """What is missing, and the remedy, where there is one."""
         return f"{self.what}\n  remedy: {self.remedy}" if self.remedy else self.what
 
 

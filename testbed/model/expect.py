@@ -108,7 +108,6 @@ class Expect(Part):
 
     @property
     def says_how_many_finish(self) -> bool:
-        """Whether it bounds how many operations finish."""
         return not _HOW_MANY_FINISH.isdisjoint(self.operations)
 
 
@@ -121,5 +120,4 @@ class JobExpect(Part):
 
     @property
     def says_how_many_finish(self) -> bool:
-        """Whether it bounds how many operations finish."""
         return not _HOW_MANY_FINISH.isdisjoint(self.operations)

@@ -45,7 +45,6 @@ class Flow:
 
 
 def flows_of(scenario: Scenario) -> tuple[Flow, ...]:
-    """The flows of a scenario, numbered in order."""
     host = cache(scenario.topology.host_named)
     ends = (
         (host(src), host(dst), lane, job)

@@ -248,7 +248,6 @@ class Graph:
         return bool(self._announced[number]) or self._columns[5][number] != UNMATCHED
 
     def of_host(self, host: str) -> list[int]:
-        """The operations of a host, in order."""
         return self._by_host.get(self._number.get(host, ANY), [])
 
     @cached_property
@@ -292,6 +291,23 @@ class Graph:
         kinds, _, _, amounts, *_, counted, parts = self._columns
         rows = zip(kinds, amounts, counted, parts, strict=True)
         return [n for kind, n, asked, part in rows if kind == COMPUTE and asked and part == NO_PART]
+
+    def busy(self) -> tuple[Counter[str], Counter[str]]:
+        """Of each host the bytes that it sends, and the longest row of computations, in units.
+
+        The computations of a row follow one another.
+        """
+        sent, computed = Counter[int](), Counter[tuple[int, int]]()
+        kinds, hosts, _, amounts, _, _, streams, *_ = self._columns
+        for kind, host, amount, stream in zip(kinds, hosts, amounts, streams, strict=True):
+            if kind == SEND:
+                sent[host] += amount
+            elif kind == COMPUTE and stream != NO_STREAM:
+                computed[host, stream] += amount
+        rows = Counter[str]()
+        for (host, _), amount in computed.items():
+            rows[self.hosts[host]] = max(rows[self.hosts[host]], amount)
+        return Counter({self.hosts[host]: size for host, size in sent.items()}), rows
 
     def hosts_of(self, name: str) -> int:
         """How many hosts take part in an operation of a name, at most."""

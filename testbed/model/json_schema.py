@@ -31,7 +31,6 @@ class _AsWritten(GenerateJsonSchema):
 
 
 def topology_schema() -> dict[str, Any]:
-    """The JSON Schema of a topology file."""
     return _schema(Topology, "An emulated multi-plane Clos fabric")
 
 

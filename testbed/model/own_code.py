@@ -56,7 +56,6 @@ class OwnCode(Part):
     parameters: dict[str, Any] = Field(default={})
 
     def __str__(self) -> str:
-        """As a scenario names it."""
         return f"{self.file}:{self.name}"
 
     @property

@@ -90,7 +90,6 @@ class ByKind:
 
 
 def kinds_of(models: tuple[type[BaseModel], ...]) -> dict[str, type[BaseModel]]:
-    """The models that have a kind, by their kind."""
     return {_kind(model): model for model in models if _kind(model)}
 
 

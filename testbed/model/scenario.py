@@ -189,7 +189,6 @@ class Scenario(Part):
 
     @property
     def hosts_of_programs(self) -> frozenset[str]:
-        """The hosts in which programs run."""
         each = (members(program.hosts, self.topology) for program in self.programs.values())
         return frozenset(chain.from_iterable(each))
 

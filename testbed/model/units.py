@@ -40,28 +40,9 @@ _RATES = {
 _DURATIONS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": NS_PER_S, "min": 60 * NS_PER_S}
 _SIZES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
-_SPELLINGS = {
-    "sec": ("s",),
-    "second": ("s",),
-    "msec": ("ms",),
-    "usec": ("us",),
-    "minute": ("min",),
-    "k": ("kbit/s", "KB"),
-    "m": ("Mbit/s", "MB", "min"),
-    "g": ("Gbit/s", "GB"),
-    "kbp": ("kbit/s",),
-    "mbp": ("Mbit/s",),
-    "gbp": ("Gbit/s",),
-    "byte": ("B",),
-    "megabyte": ("MB",),
-    "gigabyte": ("GB",),
-}
-"""Other spellings of units, in lower case and without a final s."""
-
 _BDP = "BDP"
 _MAX_BDP = 1000
 _RTT = "RTT"
-_BITS = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 
 
 def _parse(value: object, units: Mapping[str, int], example: str) -> int:
@@ -76,29 +57,16 @@ def _parse(value: object, units: Mapping[str, int], example: str) -> int:
 
 
 def _remedy(value: object, units: Mapping[str, int], usual: str) -> str:
-    """What to write in place of a value that is not a quantity; empty if that is not clear.
-
-    Args:
-        value: the value.
-        units: those that it may have.
-        usual: the most usual of them.
-    """
-    text = str(value).strip() if isinstance(value, str | int | float) else ""
-    if text.startswith("-"):
-        return f"leave out the minus: {text[1:]}" if _QUANTITY.fullmatch(text[1:]) else ""
-    match = _QUANTITY.fullmatch(text)
+    """What to write in place of a number without a unit (`usual` is that), or with nearly one."""
+    match = _QUANTITY.fullmatch(str(value)) if isinstance(value, str | int | float) else None
     if match is None:
         return ""
     number, unit = match[1], match[2]
-    if not unit:
-        return f"add the unit: {f'{number} s or ' if usual == _RTT else ''}{number} {usual}"
-    word = unit.lower().removesuffix("s")
-    if "B" in units and (bits := _BITS.get(word.removesuffix("/"))) is not None:
-        size = Decimal(number) * bits / 8
-        return f"sizes are in bytes: {_exactly(int(size), units)}" if size == int(size) > 0 else ""
-    spellings = _SPELLINGS.get(word, (unit, f"{unit}/s") if word in _BITS else (unit, word))
-    likely = [name for name in units if name.lower() in {word.lower() for word in spellings}]
-    return f"did you mean {number} {likely[0]}?" if likely else ""
+    if unit:
+        spellings = {unit.lower(), unit.lower().removesuffix("s"), f"{unit.lower()}/s"}
+        likely = [name for name in units if name.lower() in spellings]
+        return f"did you mean {number} {likely[0]}?" if likely else ""
+    return f"add the unit: {f'{number} s or ' if usual == _RTT else ''}{number} {usual}"
 
 
 def parse_rate(value: object) -> int:
@@ -167,7 +135,6 @@ class Depth:
         return round(self.number * bdp_bytes) if self.in_bdp else int(self.number)
 
     def __str__(self) -> str:
-        """The depth with its unit, unrounded."""
         if self.in_bdp:
             return f"{self.number.normalize():f} BDP"
         return _exactly(int(self.number), _SIZES)

@@ -233,7 +233,6 @@ class InStep(Part):
 
     @property
     def operation(self) -> str:
-        """The name of the collective."""
         return self.kind
 
     def direction_count(self, topology: Topology) -> int:
@@ -717,6 +716,9 @@ Word = Annotated[str, BeforeValidator(_variable)]
 """A word of a command line, or the value of a variable."""
 
 
+VARIABLE_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*$"
+
+
 class Program(Part):
     """A program of the user's own in each host, which sends what it likes."""
 
@@ -730,7 +732,7 @@ class Program(Part):
         description="the program and its arguments; {host}, {rank} and {hosts} in them stand for "
         "the host's name, its number from 0, and the names of all, with commas",
     )
-    env: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], Word] = Field(
+    env: dict[Annotated[str, Field(pattern=VARIABLE_PATTERN)], Word] = Field(
         default_factory=dict, description="further environment variables"
     )
     check: tuple[Word, ...] = Field(

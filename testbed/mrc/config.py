@@ -116,7 +116,6 @@ class BusyState:
     skips: Callable[[int], bool] | None = None
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
         if not 0 <= self.penalty < PENALTY_UNIT:
             raise ValueError(f"a window penalty is 0 to {PENALTY_UNIT - 1}, not {self.penalty}")
         if not 0 < self.share <= 1:
@@ -216,7 +215,6 @@ class QpConfig:
 
     @property
     def window_packets(self) -> int:
-        """The responder window of this end, in packets."""
         return self.capabilities.mpr * MPR_UNIT
 
     def __post_init__(self) -> None:

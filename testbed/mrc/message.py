@@ -148,7 +148,6 @@ class Region:
         self.size = size
 
     def write(self, start: int, payload: bytes | bytearray | memoryview) -> None:
-        """Store a payload at an offset within the region."""
         raise NotImplementedError
 
 
@@ -166,7 +165,6 @@ class MemoryRegion(Region):
         self.buffer = buffer
 
     def write(self, start: int, payload: bytes | bytearray | memoryview) -> None:
-        """Copy a payload to an offset within the region."""
         self.buffer[start : start + len(payload)] = payload
 
 
@@ -181,7 +179,6 @@ class PayloadRegion(Region):
         self.payloads: dict[int, View] = {}
 
     def write(self, start: int, payload: bytes | bytearray | memoryview) -> None:
-        """Keep a payload at an offset within the region."""
         self.payloads[start] = memoryview(payload)
 
     def take(self, start: int, end: int) -> list[View]:

@@ -296,7 +296,6 @@ class QueuePair:
 
     @property
     def failed(self) -> bool:
-        """Whether the QP is in state ERROR."""
         return self.state is QpState.ERROR
 
     @property
@@ -306,7 +305,6 @@ class QueuePair:
 
     @property
     def flight(self) -> int:
-        """Payload bytes in flight."""
         return self._requester.flight.payload
 
     def set_mpr(self, mpr: int) -> None:
@@ -335,15 +333,12 @@ class QueuePair:
 
     @property
     def refused_busy(self) -> int:
-        """The packets that the responder has refused because it was busy."""
         return self._responder.refused_busy
 
     def ev_states(self) -> dict[int, EvState]:
-        """Return the state of every EV."""
         return self._engine.states()
 
     def active_evs(self) -> frozenset[int]:
-        """Return the EVs of the active set."""
         return self._engine.active()
 
     def reverse_evs(self) -> dict[int, int]:

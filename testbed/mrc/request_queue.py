@@ -50,7 +50,6 @@ class RequestQueue:
         self.join(endpoint)
 
     def join(self, endpoint: Endpoint) -> None:
-        """Share the endpoint of the NIC with its other queue pairs."""
         self._endpoint = endpoint
         self.room.share(endpoint.probes)
         self._ports = endpoint.ports(self._config.peer_address, self._config.base_rtt_ns)

@@ -160,7 +160,6 @@ class Delivery:
             self.flush()
 
     def flush(self) -> None:
-        """Complete all posted receives as flushed."""
         while self._receives:
             wr_id = self._receives.popleft()
             self._completions.append(ReceiveCompletion(0, 0, 0, wr_id, CompletionStatus.FLUSHED))

@@ -142,7 +142,6 @@ class VerbsQp:
 
     @property
     def qp_num(self) -> int:
-        """The QP number, which packets to it carry."""
         return self.local.qpn
 
     @property
@@ -396,7 +395,6 @@ class Context:
         return rkey
 
     def free_rkey(self, rkey: int) -> None:
-        """Let an rkey be used again."""
         self._rkeys.discard(rkey)
 
     def create_cq(self) -> CompletionQueue:
@@ -533,7 +531,6 @@ class Context:
 
     @property
     def disabled_planes(self) -> frozenset[int]:
-        """The planes whose own port is disabled."""
         return frozenset(self._disabled)
 
     def set_port_disabled(self, plane: int, *, disabled: bool, now_ns: int) -> None:
@@ -576,12 +573,8 @@ class Context:
         deadlines = (core.next_deadline() for core in self._cores)
         return min((time for time in deadlines if time is not None), default=None)
 
-    def take_events(self) -> list[Event]:
-        """Return the events since the last call, for observers; they accumulate until then."""
-        return [event for _, events in self.events_by_qp() for event in events]
-
     def events_by_qp(self) -> list[tuple[QueuePair, list[Event]]]:
-        """Return the same of each queue pair, with its core; for the last time of closed ones."""
+        """Return each queue pair's events since the last call; for the last time of closed ones."""
         events = [(core, core.events()) for core in (*self._cores, *self._closed)]
         self._closed.clear()
         return events

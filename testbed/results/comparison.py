@@ -148,12 +148,10 @@ class Row:
 
     @property
     def name(self) -> str:
-        """Its name with the fault."""
         return f"{self.fault}, {self.metric}" if self.fault else self.metric
 
     @property
     def heading(self) -> str:
-        """The metric with its unit."""
         return f"{self.metric} ({self.unit})" if self.unit else self.metric
 
 

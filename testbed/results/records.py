@@ -51,7 +51,6 @@ class Kind(Enum):
     WORD = ("H", "<u2", "String")
 
     def __init__(self, code: str, numpy_type: str, polars_type: str) -> None:
-        """Take the three parts of the value."""
         self.code = code
         self.numpy_type = numpy_type
         self.polars_type = polars_type
@@ -75,7 +74,6 @@ class Table:
 
     @property
     def file(self) -> str:
-        """The name of its file in a run directory."""
         return table_file(self.name)
 
     @property
@@ -84,7 +82,6 @@ class Table:
         return struct.Struct("<" + "".join(kind.code for kind in self.columns.values()))
 
     def frame_schema(self) -> dict[str, "pl.DataType"]:
-        """The columns' types in Polars."""
         import polars as pl  # noqa: PLC0415 - endpoints record without loading it
 
         return {name: getattr(pl, kind.polars_type)() for name, kind in self.columns.items()}
@@ -256,7 +253,6 @@ class Recorder(Closeable):
     """
 
     def __init__(self, path: Path, table: Table, *, stays_open: bool = True) -> None:
-        """Create the raw file."""
         self.table = table
         self._path = path
         self._file = path.open("xb", buffering=0)
@@ -321,7 +317,6 @@ class Recorder(Closeable):
             self._file.close()
 
     def close(self) -> None:
-        """Flush and close."""
         if self._file.closed and self._stays_open:
             return
         self.flush()

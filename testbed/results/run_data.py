@@ -57,12 +57,10 @@ class RunData:
 
     @property
     def figures(self) -> Path:
-        """Where its figures are."""
         return self.directory / FIGURES
 
     @property
     def topology(self) -> Topology:
-        """The fabric of the run."""
         return self.scenario.topology
 
     @property
@@ -114,7 +112,6 @@ class RunData:
 
     @property
     def simulated(self) -> bool:
-        """Whether the fabric was simulated, as its manifest says."""
         return self.manifest.simulated
 
     @property
@@ -143,13 +140,14 @@ class RunData:
         """The end of the measured time in seconds: the planned one, or the last arrival if earlier.
 
         After the planned end senders stop and the fabric drains, which is no part of the
-        experiment. The planned end counts if a sender was still waiting, as the run waited for it.
-        It also counts if a fault that never healed began before the last arrival, or killed a host:
-        then the time without arrivals is an effect of the fault.
+        experiment. The planned end counts if nothing arrived since the start, and if a sender was
+        still waiting, as the run waited for it. It also counts if a fault that never healed began
+        before the last arrival, or killed a host: then the time without arrivals is an effect of
+        the fault.
         """
         last = self.tables[ARRIVALS]["t"].max()
         waiting = any(flow.unfinished for flow in self.run.flows)
-        if waiting or not isinstance(last, float):
+        if waiting or not isinstance(last, float) or last < 0:
             return self.run.duration_s
         for fault in self.faults:
             struck = self.seconds(fault.effective_ns)
@@ -224,7 +222,6 @@ class RunData:
         return self._by_flow[table].get(flow, self.tables[table].clear())
 
     def path_of(self, flow: FlowRecord, ev: int) -> FabricPath:
-        """The path that an EV of a flow takes."""
         return path_of_ev(self.topology, *self._ends(flow), ev)
 
     def _ends(self, flow: FlowRecord) -> tuple[Node, Node]:

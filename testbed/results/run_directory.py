@@ -78,12 +78,10 @@ class RunDirectory:
 
     @property
     def figures(self) -> Path:
-        """Where figures go."""
         return self.path / FIGURES
 
     @property
     def logs(self) -> Path:
-        """Where the logs of all processes go."""
         return self.path / LOGS
 
     @property

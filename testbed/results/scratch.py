@@ -19,9 +19,6 @@ def scratch(prefix: str) -> Iterator[Path]:
     """A directory below the temporary one, of this user alone, during a block.
 
     A process of its own removes it, when the block ends or this process is killed.
-
-    Args:
-        prefix: how its name begins.
     """
     directory = Path(tempfile.gettempdir(), f"{prefix}{secrets.token_hex(4)}")
     if sys.platform == "win32":

@@ -62,7 +62,6 @@ def _names(text: str, *numbers: int) -> bool:
 
 
 def is_full(directory: Path) -> bool:
-    """Whether the file system of a directory is full."""
     try:
         system = os.statvfs(directory)
     except OSError:

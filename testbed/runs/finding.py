@@ -15,13 +15,7 @@ from testbed.runs.store import machine_of
 
 @dataclass(frozen=True, slots=True)
 class FoundCases:
-    """Cases that a user means by a path.
-
-    Attributes:
-        directory: that of their series.
-        series: it.
-        cases: those of it that are meant.
-    """
+    """Cases that a user means by a path."""
 
     directory: Path
     series: Series

@@ -98,17 +98,12 @@ class Machines:
         return max(capacity.fitting_dilation(scenario) for capacity in self.capacities)
 
     def carry(self, scenarios: "Iterable[Scenario]") -> bool:
-        """Whether all of them carry all of these."""
         from testbed.emulation.experiment.capacity import is_too_much
 
         return not any(is_too_much(s, machine) for s in scenarios for machine in self.capacities)
 
     def require(self, scenario: "Scenario", name: str = "") -> None:
         """Check that every machine carries a scenario, and warn if that is not sure.
-
-        Args:
-            scenario: it.
-            name: what its user calls it.
 
         Raises:
             MachineError: it is far too much for one, and not forced.

@@ -87,7 +87,6 @@ def identity(form: Form, scenario: Any, code: str | None) -> str:
 
 
 def identity_of(manifest: Manifest) -> str:
-    """The identity of a run that was made, from its manifest."""
     form: Form = "simulated" if manifest.simulated else "emulated"
     if manifest.paced:
         form = "paced"
@@ -128,12 +127,10 @@ class Job:
 
     @property
     def seed(self) -> int:
-        """The seed of its scenario."""
         return int(self.scenario["seed"])
 
     @property
     def key(self) -> JobKey:
-        """What tells it from the other jobs of its campaign."""
         return JobKey(self.folder, self.seed)
 
     @property
@@ -211,9 +208,7 @@ class Executor(Protocol):
         """How many jobs of a form it makes at a time."""
         ...
 
-    def submit(self, job: Job) -> Future[JobRecord]:
-        """Start a job."""
-        ...
+    def submit(self, job: Job) -> Future[JobRecord]: ...
 
     def stop(self) -> None:
         """End all jobs that are under way, and wait until they have ended."""
@@ -260,7 +255,6 @@ class PlannedRun:
         return replace(self, job=job, scenario=scenario, load=load)
 
     def verdict(self, summary: Summary) -> State:
-        """Whether a run of it can be trusted."""
         from testbed.results.analysis.trust.verdict import FINDINGS  # it loads Polars
 
         stalled = self.may_stall and FINDINGS.issuperset(summary.reasons)
@@ -294,7 +288,6 @@ def planned_run(
 
 
 def slowed(scenario: Scenario, factor: float) -> Scenario:
-    """A scenario with its dilation multiplied by a factor."""
     return scenario if factor == 1 else scenario.at_dilation(factor * scenario.topology.dilation)
 
 

@@ -54,7 +54,6 @@ Simulating and drawing make many objects and few cycles."""
 
 
 def to_stderr(text: str) -> None:
-    """Print a warning."""
     sys.stderr.write(f"warning: {text}\n")
 
 
@@ -111,12 +110,11 @@ def make(
                     Experiment(scenario, directory.path, captured, onlooker, late, screen, script),
                     progress,
                 )
+                serving = scenario.hosts_of_programs
                 for alone, place, told in _runs_alone(directory.path, scenario, form, progress):
-                    outside.run_experiment(Experiment(alone, place, stop_if_late=late), told)
-            with _collecting_seldom():
-                for _, place, _ in _runs_alone(directory.path, scenario, form, progress):
-                    _analysed(place, UNDRAWN, progress)
-                summary = _analysed(directory.path, how, progress)
+                    outside.run_experiment(
+                        Experiment(alone, place, stop_if_late=late, serving=serving), told
+                    )
         elif form == "paced":
             from testbed.device.paced.run import idle_rtt_ns, pace
             from testbed.sim import simulate
@@ -129,12 +127,13 @@ def make(
                 else:  # as beside programs: nothing is sent before it begins
                     timing, rtt_ns = Timing.EMULATED, idle_rtt_ns(alone)
                     simulate(alone, place, told, timing, base_rtt_ns=rtt_ns)
+        if form == "simulated":
+            summary = simulate_into(directory.path, scenario, how, progress, onlooker)
+        else:
             with _collecting_seldom():
                 for _, place, _ in _runs_alone(directory.path, scenario, form, progress):
                     _analysed(place, UNDRAWN, progress)
                 summary = _analysed(directory.path, how, progress)
-        else:
-            summary = simulate_into(directory.path, scenario, how, progress, onlooker)
     return Result.of(directory.path, summary)
 
 
@@ -293,14 +292,12 @@ class Stopped(KeyboardInterrupt):
     """
 
     def __init__(self, number: int) -> None:
-        """Take the number of the signal."""
         super().__init__(number)
         self.number = number
         self.kept = ""
 
     @property
     def name(self) -> str:
-        """The signal's."""
         return signal.Signals(self.number).name
 
 

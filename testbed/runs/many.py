@@ -302,7 +302,6 @@ class _Budget:
     def note_end(
         self, planned: PlannedRun, record: JobRecord, *, retry: bool, stop_if_late: bool
     ) -> None:
-        """Take note of a run that has ended."""
         self._remaining_s -= planned.expected_s()
         if self._factor is not None and retry:
             self._remaining_s += planned.expected_s(self._factor)
@@ -339,7 +338,6 @@ class _CampaignProgress:
     _last_end: float = 0.0
 
     def note_start(self, planned: PlannedRun) -> None:
-        """Take note of a run that is started."""
         self._started += 1
         self._name = planned.job.name
         self.report()
@@ -360,7 +358,6 @@ class _CampaignProgress:
         self._last_end = time.monotonic()
 
     def report(self) -> None:
-        """Report how far it is."""
         left_s, passed_s = self._left_s(), time.monotonic() - self._began
         late = left_s <= 0  # the machine is slower than estimated
         state = "longer than estimated" if late else f"about {show_wait(left_s)} left"

@@ -166,7 +166,6 @@ class LocalExecutor:
         return self._simulations if form == "simulated" else 1
 
     def submit(self, job: Job) -> Future[JobRecord]:
-        """Start a job."""
         return self._threads.submit(self.run, job)
 
     def stop(self) -> None:
@@ -230,8 +229,6 @@ class LocalExecutor:
 
 
 class _Process:
-    """The process of a run."""
-
     def __init__(self, command: Sequence[str], log: Any) -> None:
         """Start it, in a session of its own: the terminal's Ctrl-C reaches it by us, once."""
         self._log = log
@@ -274,7 +271,6 @@ class _Process:
             return JobRecord(status, seconds, message=printed)
 
     def ask_to_end(self) -> None:
-        """Have the run end in order."""
         try:
             self._process.terminate()
         except PermissionError:  # it is root's, by sudo

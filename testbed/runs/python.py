@@ -136,7 +136,6 @@ class Sweep:
     cases: tuple[Case, ...]
 
     def __iter__(self) -> Iterator[Case]:
-        """The cases."""
         return iter(self.cases)
 
     def __len__(self) -> int:
@@ -199,7 +198,6 @@ class Sweep:
         )
 
     def __repr__(self) -> str:
-        """How much it is."""
         runs = sum(len(case.runs) for case in self.cases)
         return f"Sweep({self.directory}, {len(self.cases)} cases, {runs} runs)"
 

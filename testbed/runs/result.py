@@ -45,11 +45,9 @@ class Figures(Mapping[str, Figure]):
     """The figures of a run by name; a notebook displays all of them, with their captions."""
 
     def __init__(self, figures: Mapping[str, Figure]) -> None:
-        """Hold these figures."""
         self._figures = dict(figures)
 
     def __getitem__(self, name: str) -> Figure:
-        """The figure of this name."""
         return self._figures[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -57,11 +55,9 @@ class Figures(Mapping[str, Figure]):
         return iter(self._figures)
 
     def __len__(self) -> int:
-        """How many there are."""
         return len(self._figures)
 
     def __repr__(self) -> str:
-        """Their names."""
         return f"Figures({', '.join(self)})"
 
     def _repr_html_(self) -> str:
@@ -74,17 +70,12 @@ class Figures(Mapping[str, Figure]):
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a finished run; it reads the run's directory when it is asked.
-
-    Attributes:
-        directory: the run's directory.
-    """
+    """The result of a finished run; it reads the run's directory when it is asked."""
 
     directory: Path
 
     @classmethod
     def of(cls, directory: Path, summary: Summary) -> Self:
-        """The result of a run that has just been analysed."""
         result = cls(directory)
         vars(result)["summary"] = summary
         return result

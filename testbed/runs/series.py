@@ -28,6 +28,7 @@ from testbed.results.run_directory import TIME_FORMAT, RunDirectory, locked, new
 from testbed.results.whole_file import writing
 from testbed.rights import acting_for
 from testbed.runs.cluster.launch import is_of_start
+from testbed.runs.cluster.place import place_of
 from testbed.runs.fitting import Machines, Showing, silently, with_fitting_dilation
 from testbed.runs.job import (
     DRAWN,
@@ -112,7 +113,6 @@ class SeriesPlan(_Record):
 
     @property
     def first(self) -> str:
-        """What the first run is called."""
         return _called(*self.runs[0])
 
     def differences(self, other: "SeriesPlan") -> list[str]:
@@ -300,13 +300,7 @@ def new_series(plan: SeriesPlan, results: Path) -> Path:
 def planned_runs(
     plan: SeriesPlan, scenarios: Mapping[int, Scenario], how: How = UNDRAWN
 ) -> list[PlannedRun]:
-    """The runs of a plan, in its order.
-
-    Args:
-        plan: what the series consists of.
-        scenarios: that of each case, by its number.
-        how: how each is made, beside its scenario.
-    """
+    """The runs of a plan, in its order."""
     return [
         planned_run(
             scenarios[case.number].model_copy(update={"seed": seed}),
@@ -320,7 +314,6 @@ def planned_runs(
 
 
 def _called(case: SeriesCase, seed: int) -> str:
-    """The name of a run."""
     return f"{case.name}, seed {seed}"
 
 
@@ -362,7 +355,6 @@ def named(scenario: str, settings: Settings) -> str:
 
 
 def _written(value: Any) -> str:
-    """A value as it is written in YAML."""
     if not isinstance(value, dict | list):
         return str(value)
     text: str = yaml.safe_dump(value, default_flow_style=True, width=inf, sort_keys=False)
@@ -509,6 +501,8 @@ def series_made(
         Stopped: a signal ended it.
     """
     judged = machines if form == "emulated" else None
+    if place.on is not None:
+        place_of(place.on)  # before anything is made
     with acting_for(place.into or place.results):
         if judged is None or place.on is not None:
             plan, scenarios = planned(nominal)

@@ -27,7 +27,6 @@ from testbed.runs.result import Result
 
 
 def manifest_of(run: Path) -> Manifest:
-    """The manifest of a run."""
     return Manifest.model_validate_json((run / MANIFEST).read_text(encoding="utf-8"))
 
 

@@ -55,7 +55,6 @@ class ProcessFailedError(RunFailedError):
     traceback: str = ""
 
     def __str__(self) -> str:
-        """Show all of it."""
         return f"{self.title} ended early: {self.reason}\n{self.traceback}".rstrip()
 
 
@@ -208,7 +207,6 @@ class Child(Closeable):
 
     @property
     def has_ended(self) -> bool:
-        """Whether it has ended."""
         return self.ends_within(0)
 
     def ends_within(self, timeout_s: float) -> bool:

@@ -18,9 +18,7 @@ class Receiver(Protocol):
     """A host, as others send to it."""
 
     @property
-    def node(self) -> Node:
-        """Which one it is."""
-        ...
+    def node(self) -> Node: ...
 
     @property
     def deliver(self) -> Deliver:

@@ -23,13 +23,10 @@ class Event:
     __slots__ = ()
 
     def happen(self, now_ns: int) -> None:
-        """Do what is due at this time."""
         raise NotImplementedError
 
 
 class _Callback(Event):
-    """A call of a function."""
-
     __slots__ = ("_argument", "_call")
 
     def __init__(self, call: Call, argument: object) -> None:
@@ -37,7 +34,6 @@ class _Callback(Event):
         self._argument = argument
 
     def happen(self, now_ns: int) -> None:
-        """Call the function."""
         self._call(now_ns, self._argument)
 
 
@@ -46,9 +42,6 @@ class Engine:
 
     The events of one time are in a list. The heap holds only the times: numbers, which compare
     without access to other objects. A heap of a thousand hosts' events would not fit a cache.
-
-    Attributes:
-        now_ns: the time.
     """
 
     __slots__ = ("_due", "_times", "now_ns")
@@ -64,7 +57,6 @@ class Engine:
         self.schedule(time_ns, _Callback(call, argument))
 
     def schedule(self, time_ns: int, event: Event) -> None:
-        """Schedule an event."""
         due = self._due.get(time_ns)
         if due is None:
             self._due[time_ns] = [event]

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from testbed.model.errors import Problem
 from testbed.model.fabric.names import direction_named
 from testbed.model.fabric.nodes import Node
-from testbed.model.faults.checks import busy_problems, conflict
+from testbed.model.faults.checks import EMULATED_ONLY, busy_problems, conflict
 from testbed.model.faults.impairment import HEALTHY, ActiveFaults
 from testbed.model.faults.kinds import Fault, OperationStart
 from testbed.model.faults.record import FaultRecord, StepRecord, entry_of
@@ -21,9 +21,7 @@ class Struck(Protocol):
     """A host, as faults strike it."""
 
     @property
-    def refused_busy(self) -> int:
-        """The packets that it has refused because it was busy."""
-        ...
+    def refused_busy(self) -> int: ...
 
     def port_changed(self, now_ns: int, plane: int, *, up: bool) -> None:
         """Act on the loss or the return of the carrier of the port of a plane."""
@@ -56,12 +54,15 @@ class FaultInjection:
         self._dropped_before: dict[int, dict[str, int]] = {}
         self._healed_by_hand: set[int] = set()
         self._entries: dict[int, Mapping[str, Any]] = {}
+        self._t0_ns = 0
 
-    def schedule(self, fault: ScheduledFault, t0_ns: int) -> None:
-        """Schedule every step of a fault, at its time after `t0_ns`, or when `begun` is called."""
-        self._faults[fault.index] = fault
-        if fault.after is None:
-            self._play(fault, t0_ns)
+    def begin(self, t0_ns: int) -> None:
+        """Schedule every step of the timeline, at its time after `t0_ns`, or as `begun` says."""
+        self._t0_ns = t0_ns
+        for fault in self._scenario.scheduled_faults:
+            self._faults[fault.index] = fault
+            if fault.after is None:
+                self._play(fault, t0_ns)
 
     def begun(self, start: OperationStart) -> None:
         """Begin the faults now that wait for an operation of the programs."""
@@ -73,31 +74,28 @@ class FaultInjection:
         for step in fault.steps:
             self._engine.at(origin_ns + step.at_ns, self._step, (fault, step))
 
-    def records(self) -> tuple[FaultRecord, ...]:
+    def records(self) -> Mapping[int, FaultRecord]:
         """The record of every fault that has taken effect, in the order of the timeline."""
         for index, record in self._records.items():
             if record.healed_ns is None:
                 self._records[index] = replace(record, proof=self._proof(self._faults[index]))
-        return tuple(record for _, record in sorted(self._records.items()))
+        return dict(sorted(self._records.items()))
 
-    def inject(self, fault: Fault, t0_ns: int) -> FaultRecord | Problem:
-        """Begin a fault by hand now, and return its record, or the problem that it has.
-
-        Args:
-            fault: the fault.
-            t0_ns: the start of the run.
-        """
+    def inject(self, fault: Fault) -> FaultRecord | Problem:
+        """Begin a fault by hand now, and return its record, or the problem that it has."""
         now_ns = self._engine.now_ns
         if fault.needs_process:
             expected = "another fault: this one strikes a process, and the simulator has none"
-            return Problem("request", fault.kind, expected, "testbed run, on the emulated fabric")
+            return Problem("request", fault.kind, expected, EMULATED_ONLY)
         transport = self._scenario.transport.kind
         flows = () if self._scenario.programs else self._scenario.flows
         problem = next(busy_problems(self._topology, transport, flows, fault, "request"), None)
         if problem is not None:
             return problem
         index = max(self._faults, default=-1) + 1
-        scheduled = schedule_fault(self._topology, fault, index, now_ns - t0_ns, f"hand/{index}")
+        scheduled = schedule_fault(
+            self._topology, fault, index, now_ns - self._t0_ns, f"hand/{index}"
+        )
         due = (other for i, other in self._faults.items() if i not in self._records)
         problem = conflict(scheduled, self._records.values(), due)
         if problem is not None:
@@ -107,7 +105,7 @@ class FaultInjection:
         first, *later = scheduled.steps
         self._step(now_ns, (scheduled, first))
         for step in later:
-            self._engine.at(t0_ns + step.at_ns, self._step, (scheduled, step))
+            self._engine.at(self._t0_ns + step.at_ns, self._step, (scheduled, step))
         return self._records[index]
 
     def heal(self, index: int) -> FaultRecord | None:

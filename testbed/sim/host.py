@@ -62,13 +62,11 @@ class Host(Event):
 
     @property
     def node(self) -> Node:
-        """Which host it is."""
         return self.plan.host
 
     # --- the workload -------------------------------------------------------------------------
 
     def begin(self, now_ns: int, _: object) -> None:
-        """Start the workload."""
         self.traffic.begin(now_ns)
         self.wake(now_ns)
 
@@ -90,7 +88,6 @@ class Host(Event):
 
     @property
     def refused_busy(self) -> int:
-        """The packets that it has refused because it was busy."""
         return self.traffic.refused_busy
 
     def deny(self, directions: frozenset[str]) -> None:
@@ -106,7 +103,6 @@ class Host(Event):
     # --- receiving ----------------------------------------------------------------------------
 
     def receive(self, now_ns: int, packet: Packet) -> None:
-        """Receive a packet at the end of its route."""
         if packet.trimmed:
             self.arrived_trimmed += 1
         else:

@@ -360,7 +360,6 @@ class LinkDirection(Hop):
 
     @property
     def counts(self) -> LinkCounts:
-        """All counters."""
         return LinkCounts(
             offered=self._offered,
             offered_bytes=self._offered_bytes,

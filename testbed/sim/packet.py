@@ -56,7 +56,6 @@ class Packet(Event):
     __slots__ = ("datagram", "deliver", "dscp", "ecn", "flips", "hop", "route", "size", "trimmed")
 
     def __init__(self, datagram: Datagram, route: tuple[Hop, ...], deliver: Deliver) -> None:
-        """Stand before the first hop."""
         self.datagram = datagram
         self.route = route
         self.deliver = deliver

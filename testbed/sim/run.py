@@ -4,21 +4,21 @@ import gc
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from testbed.host.operator import until_answered
+from testbed.host.operator import Answer
 from testbed.host.outcome import TrafficProgress, flow_outcomes, host_record
 from testbed.host.plan import plan_endpoints
 from testbed.host.recording import Recorders, Tables
 from testbed.host.traffic import SAMPLES_PER_RTT, slot_bytes
 from testbed.host.workloads.messages import Block
 from testbed.host.workloads.programs import Mailbox
-from testbed.model.errors import InputError, Problem
+from testbed.model.errors import Problem, raise_any
 from testbed.model.fabric.addressing import nic_address
 from testbed.model.fabric.names import ends_at_host
 from testbed.model.fabric.topology import PAYLOAD_MTU
+from testbed.model.faults.checks import EMULATED_ONLY, process_problems
 from testbed.model.faults.record import FAULTS, FaultRecord
 from testbed.model.flows import base_rtt_flow, flows_of
 from testbed.model.operator.commands import Command, host_of
@@ -165,23 +165,21 @@ class Simulation:
         self._link_sample_ns = LINK_SAMPLE_RTTS * scenario.topology.propagation_rtt_ns
 
     def reports(self) -> dict[str, dict[str, Any]]:
-        """The report of every host, by its name."""
         return {node.name: host.traffic.report() for node, host in self.hosts.items()}
 
     def _wake(self, host: str) -> None:
         self.hosts[self.scenario.topology.host_named(host)].wake(self.engine.now_ns)
 
-    def operate(self, command: Command) -> dict[str, Any]:
-        """Carry out an operator's command; virtual time goes on until it has taken effect.
+    def operate(self, command: Command, answer: Answer) -> None:
+        """Carry out an operator's command; `answer` is called when it has taken effect.
 
         Raises:
             KeyError: no host of that name takes part.
         """
         hosts = {node.name: host for node, host in self.hosts.items()}
-        return until_answered(partial(hosts[host_of(command)].operate, command), self.engine.step)
+        hosts[host_of(command)].operate(command, answer)
 
     def close(self) -> None:
-        """Finish the records."""
         self._files.close()
 
     def run(
@@ -258,8 +256,7 @@ class Simulation:
         engine = self.engine
         for host in self.hosts.values():
             engine.at(t0_ns, host.begin)
-        for fault in self.scenario.scheduled_faults:
-            self.faults.schedule(fault, t0_ns)
+        self.faults.begin(t0_ns)
         SimulatedAgents.of(self.scenario, engine, self.fabric, self._recorders, self._deny, t0_ns)
         if self._raw is not None:
             engine.at(engine.now_ns, self._sample_qps)
@@ -296,7 +293,7 @@ class Simulation:
             base_rtt_ns=base_rtt_ns,
             duration_ns=self._end_ns - t0_ns,
             flows=flow_outcomes(self.scenario, self.reports(), self._end_ns - t0_ns),
-            faults=self.faults.records(),
+            faults=tuple(self.faults.records().values()),
             counts=counts,
             packet_hops=sum(direction.packets for direction in counts.values()),
         )
@@ -350,27 +347,16 @@ def require_simulated(scenario: Scenario) -> None:
         InputError: it runs programs, has faults that strike processes, or uses one of the kernel's
             transports.
     """
-    problems = [
-        Problem(
-            f"timeline[{i}].kind",
-            fault.kind,
-            f"another fault: a {fault.kind} strikes a process, and the simulator has none",
-            "testbed run, on the emulated fabric",
-        )
-        for i, fault in enumerate(scenario.timeline)
-        if fault.needs_process
-    ]
+    problems = process_problems(scenario)
     if not problems and isinstance(scenario.transport, KernelTransport):
         expected = "mrc or roce: the simulator has no kernel, and models none"
         remedy = "testbed run, where the real stack sends"
         problems = [Problem("transport.kind", scenario.transport.kind, expected, remedy)]
     if scenario.programs:
         expected = "another workload: programs run in processes, and the simulator has none"
-        remedy = "testbed run, on the emulated fabric"
         where, program = next(iter(scenario.programs.items()))
-        problems = [Problem(f"{where}.kind", program.kind, expected, remedy)]
-    if problems:
-        raise InputError(problems)
+        problems = [Problem(f"{where}.kind", program.kind, expected, EMULATED_ONLY)]
+    raise_any(problems)
 
 
 def _write_manifest(directory: Path, scenario: Scenario, timing: Timing) -> None:

@@ -10,7 +10,7 @@ import pytest
 from testbed.emulation.experiment.capacity import Capacity
 from testbed.model.faults.kinds import Blackhole
 from testbed.model.scenario import Scenario
-from testbed.studies.bench import agreement
+from testbed.studies.bench import agreement, programs
 from testbed.studies.bench.agreement import Compared, RunFigures, scenarios, table
 from testbed.studies.bench.measure import Setting
 from testbed.studies.bench.runs import at_fitting_dilation
@@ -89,23 +89,57 @@ def test_every_round_is_a_sample_of_its_scenario(
         return [Compared("one", 1, next(emulated), RunFigures(1.0, 2.0, "trusted"), 1)]
 
     monkeypatch.setattr(agreement, "_compare", compare)
+    pairs = iter([(4.0, 5.0), (4.0, 4.0), (4.0, 3.0)])
+
+    def compare_programs(_: Setting) -> tuple[dict[str, float], dict[str, float]]:
+        here, there = next(pairs)
+        return {"ib_write_bw": here, "detection": 0.2}, {"ib_write_bw": there, "detection": 0.3}
+
     monkeypatch.setattr("shutil.which", lambda _: "/usr/bin/ib_write_bw")
-    monkeypatch.setattr(agreement, "_compare_programs", lambda _: {"ib_write_bw": 0.2})
-    valid, goodput, recovery, *programs = agreement.agreement(Setting(3, tmp_path, lambda _: None))
-    assert [figure.samples for figure in programs] == [(0.2, 0.2, 0.2), (), (), (), ()]
+    monkeypatch.setattr(programs, "_compare", compare_programs)
+    valid, goodput, recovery, *seen = agreement.agreement(Setting(3, tmp_path, lambda _: None))
+    assert [figure.samples for figure in seen[:2]] == [(0.2, 0.0, 0.25), ()]
+    assert seen[2].samples == pytest.approx([0.1] * 3)  # of a round trip
+    assert [figure.samples for figure in seen[3:]] == [(), ()]
     assert valid.samples == (1, 0, 1)
     assert goodput.samples == (0.25, 0.0)
     assert recovery.samples == (0.5, 0.0)
-    rows = (tmp_path / "bench" / agreement.TABLE).read_text().splitlines()[2:]
-    assert len(rows) == len(figures)
+    text = (tmp_path / "bench" / agreement.TABLE).read_text()
+    of_scenarios, _, of_programs = text.partition("\n\n")
+    assert len(of_scenarios.splitlines()[2:]) == len(figures)
+    row = "| ib_write_bw, MB/s | 4 (4 to 4) | 4 (3 to 5) | 1 (0.75 to 1.25) |"
+    assert row in of_programs.splitlines()
 
 
-@pytest.mark.parametrize("scenario", list(agreement.programs()), ids=lambda each: each.name)
+def test_what_no_round_could_measure_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Without perftest, or where the machine was too busy each time."""
+    setting = Setting(2, tmp_path, lambda _: None)
+    rates = iter([(2000.0, 1500.0), None, None, None])
+    monkeypatch.setattr("shutil.which", lambda _: "/usr/bin/ib_write_bw")
+    monkeypatch.setattr(programs, "_rates", lambda *_: next(rates))
+    monkeypatch.setattr(programs, "calibrate", lambda _: Capacity(400 * US, 20 * US, 2))
+    monkeypatch.setattr(programs, "measured", lambda: Capacity(400 * US, 0, 1))
+    share, *each = programs.device_rate(setting)
+    assert share.holds
+    assert [figure.samples for figure in (share, *each)] == [(0.75,), (2000.0,), (1500.0,)]
+    (share,) = programs.device_rate(setting)
+    assert "invalid" in share.missing
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    (share,) = programs.device_rate(setting)
+    seen, _ = programs.seen(setting)
+    reasons = {figure.missing for figure in (share, *seen)}
+    assert reasons == {"no ib_write_bw here: apt install perftest"}
+    assert len(seen) == 5
+
+
+@pytest.mark.parametrize("scenario", list(programs.programs()), ids=lambda each: each.name)
 def test_the_programs_figure_is_found_in_what_it_prints(scenario: Scenario, tmp_path: Path) -> None:
     (tmp_path / "programs").mkdir()
     row = " 65536      800              4.37               4.36               4.35\n"
     (tmp_path / "programs" / "h0.log").write_text(row, encoding="utf-8")
     summary = SimpleNamespace(scenario=scenario.name, faults=())
     run = SimpleNamespace(summary=summary, directory=tmp_path)
-    (found,) = agreement.figures_of(cast("Result", run)).items()
+    (found,) = programs.figures_of(cast("Result", run)).items()
     assert found in (("ib_write_bw", 4.36), ("ib_write_lat", 4.35))

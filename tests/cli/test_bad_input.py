@@ -11,6 +11,9 @@ from testbed.model.workload import Connections
 
 from .conftest import Call
 
+LONG = "9" * 5000
+"""A number that Python does not read (`sys.set_int_max_str_digits`)."""
+
 RIGHT = """\
 name: x
 topology: clos-4plane
@@ -139,12 +142,12 @@ def test_the_right_file_is_right(call: Call) -> None:
             "duration: 10",
             ["found 10, expected a number with a unit", "add the un"],
         ),
-        ("duration: 10 s", "duration: 10 sec", ["found 10 sec", "remedy: did you mean 10 s?"]),
-        ("duration: 10 s", "duration: -10 s", ["found -10 s", "leave out the minus: 10 s"]),
+        ("duration: 10 s", "duration: 10 sec", ["found 10 sec", "with a unit (ns, us, µs, ms, s"]),
+        ("duration: 10 s", "duration: -10 s", ["found -10 s, expected a number with a unit"]),
         (
             "topology: clos-4plane",
             "topology: {base: clos-4plane, port_rate: 100G}",
-            ["topology.port_rate: found 100G", "did you mean 100 Gbit/s?"],
+            ["topology.port_rate: found 100G", "such as '100 Gbit/s'"],
         ),
         (
             "topology: clos-4plane",
@@ -508,46 +511,25 @@ def test_what_is_no_yaml_mapping(call: Call, text: str | bytes, messages: list[s
     _refused(call, text, *messages)
 
 
-def test_an_unindented_block_is_reported_as_such(call: Call) -> None:
-    text = RIGHT.replace("  pairs", "pairs").replace("  message_size", "message_size")
-    called_for = "remedy: indent it: it belongs below workload (line 4)"
-    _refused(call, text, "bad.yaml:5: pairs: found the unknown key pairs", called_for)
-
-
 @pytest.mark.parametrize(
     ("right", "wrong", "meant"),
     [
         ("name: x", "name: x\ntransport: {evs: 010}", "write it without the leading 0: 10"),
-        ("name: x", "name: x\ntransport: {evs: 4:8}", "separate several values by commas: 4, 8"),
-        ("name: x", "name: x\ntransport: {evs: 1_024}", "write 1024"),
-        ("name: x", "name: x\ntransport: {ecn_skip: off}", "write false"),
-        ("name: x", "name: x\ntransport: {backups: 25}", "for 25% write 0.25"),
-        ("kind: blackhole", "kind: loss, probability: 5", "for 5% write 0.05"),
-        ("[[h0, h4]]", "[h0--h4]", "write the pair in brackets: [h0, h4]"),
         (
             "name: x",
             "name: x\nexpect: {flows: {lost_bytes: {at_most: 0}}}",
             "did you mean expect.run.bytes_lost?",
         ),
         ("kind: blackhole", "kind: loss, probability: 2%", "write it as a share: 0.02"),
-        ("1 MiB", "1 Mbit", "sizes are in bytes: 125 KB"),
         ("clos-4plane", "{base: clos-4plane, port_rate: 1 Gbit}", "did you mean 1 Gbit/s?"),
         ("h4", "H4", "did you mean h4?"),
         ("h4", "p0_t0_1", "a switch sends no data: name a host below it"),
-        ("p0_t0_0--p0_t1_1", "t0_0--t1_1", "did you mean p0_t0_0--p0_t1_1?"),
         ("p0_t0_0--p0_t1_1", "P2_T1_1", "did you mean p2_t1_1?"),
-        ("p0_t0_0--p0_t1_1", "h0--h4", "hosts have links to T0s only, such as h0--p0_t0_0"),
         ("kind: blackhole", "kind: ev_loss, path: p2_t1_3, probability: 1", "mean p2/t1_3?"),
         ("name: x", "name: x\nexpect: {run: {lost_bytes: 0}}", "did you mean bytes_lost?"),
         ("name: x", "name: x\nexpect: {stall_rtt: 3}", "did you mean faults.stall_rtt?"),
         ("name: x", "name: x\nexpect: {run: {bytes_lost: {max: 0}}}", "did you mean at_most?"),
         ("name: x", "name: x\nexpect: {faults: {stall_rtt: < 3}}", "write {at_most: 3}"),
-        (
-            "name: x",
-            "name: x\nexpect: {flows: {goodput_run_bps: {at_least: 37 Mbit/s}}}",
-            "write the number alone",
-        ),
-        ("name: x", "name: x\ntransport: {evs: 1e2}", "write 100"),
         (
             "name: x",
             "name: x\ntransport: {judgement: relative}",
@@ -621,7 +603,7 @@ def test_problems_of_a_topology_file_are_told_in_that_file(call: Call) -> None:
         (["paths", "clos-tiny", "h0", "h0"], ["SRC: found h0, expected two different hosts"]),
         (
             ["simulate", "link-failure", "--sweep", "transport.evs=4:8"],
-            ["--sweep: transport.evs: found 4:8", "separate several values by commas: 4, 8"],
+            ["--sweep: transport.evs: found 4:8, expected a whole number"],
         ),
         (
             ["validate", "link-failure", "--set", "transport.evs=010"],
@@ -645,6 +627,9 @@ def test_problems_of_a_topology_file_are_told_in_that_file(call: Call) -> None:
         (["report", "."], ["found ., expected the directory of a run"]),
         (["fault", "list", "."], ["found ., expected the directory of a run that is under way"]),
         (["fault", "heal", ".", "one"], ["N"]),
+        (["fault", "heal", ".", LONG], ["N: found 999", "expected the number of a fault"]),
+        (["simulate", "healthy", "--live", "--port", LONG], ["--port: found 999", "a TCP port"]),
+        (["simulate", "healthy", "--repeat", "2", "--on", f"slurm:{LONG}"], ["the number of jobs"]),
         (["fault", "inject", ".", "loss", "p0", "often"], ["found often, expected key=value"]),
         (["fault", "inject", ".", "loss", "p0", "for=["], ["found [, expected a value in YAML"]),
         (["fault", "inject", ".", "cut", "p0", "kind=loss"], ["found kind=loss", "kind once"]),

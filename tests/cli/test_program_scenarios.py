@@ -48,7 +48,16 @@ WRONG = {
     ),
     "an unknown host": ("workload: {kind: program, command: [sh], hosts: [h0, h9]}", "h9", ""),
     "a single host": ("workload: {kind: program, command: [sh], hosts: [h0]}", "hosts", ""),
-    "a variable": ("workload: {kind: program, command: [sh], env: {1X: y}}", "workload.env", ""),
+    "a variable": (
+        "workload: {kind: program, command: [sh], env: {1X: y}}",
+        "workload.env: found the key '1X'",
+        "letters, digits and '_', not beginning with a digit",
+    ),
+    "a directory as command": (
+        "workload: {kind: program, command: [/tmp]}",
+        "command[0]: found /tmp, which is no file",
+        "an executable file",
+    ),
     "RoCE": (
         f"{PLAIN}\ntransport: {{kind: roce}}",
         "transport.kind: found roce",

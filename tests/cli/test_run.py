@@ -7,12 +7,15 @@ import signal
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from testbed.cli.screen import showing_progress
+from testbed.emulation.experiment import inside
 from testbed.emulation.experiment.experiment import Experiment
+from testbed.host.plan import EndpointPlan
 from testbed.model.errors import ExitStatus, InputError, MachineError, RunFailedError
 from testbed.model.fabric.topology import Topology
 from testbed.model.scenario import Scenario
@@ -427,6 +430,37 @@ def test_links_to_capture_are_checked_before_anything_runs_and_handed_on(
     options = [word for link in (*links, links[0]) for word in ("--pcap", link)]
     assert call("run", "link-failure", *options).status == 0
     assert asked == links
+
+
+def test_a_job_has_the_same_turns_of_a_shared_host_alone_as_beside_programs(
+    call: Call, play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its time alone is that of a slower endpoint, and the interference is too small."""
+    serve: list[set[str]] = []
+    play()
+
+    def start_endpoint(plan: EndpointPlan, _log: Path, *, serves_programs: bool) -> None:
+        if serves_programs:
+            serve[-1].add(plan.host.name)
+
+    def run(order: Experiment, progress: Progress) -> None:
+        serve.append(set())
+        part = SimpleNamespace(experiment=order, directory=order.directory, endpoints={})
+        inside._start_endpoints(part, order.scenario, Path())  # type: ignore[arg-type]
+        _records(order.scenario, order.directory, progress)
+
+    monkeypatch.setattr(inside, "start_endpoint", start_endpoint)
+    monkeypatch.setattr(inside, "receive_from_all", lambda *_: None)
+    monkeypatch.setattr("testbed.emulation.experiment.outside.run_experiment", run)
+    Path("jobs.yaml").write_text(
+        "{name: jobs, topology: clos-4plane, duration: 5 s, interference: true, jobs: ["
+        "{name: mine, workload: {kind: program, hosts: [h0, h4], command: ['true']}},"
+        "{name: ring, workload: {kind: allreduce, hosts: [h4, h5]}}]}"
+    )
+    assert call("run", "jobs.yaml", "--allow-code", "--force").status == 0
+    together, mine_alone, ring_alone = serve
+    assert together == ring_alone == {"h4"}
+    assert not mine_alone, "no workload sends there"
 
 
 def test_what_only_the_simulator_has_is_refused(call: Call, play: Play) -> None:

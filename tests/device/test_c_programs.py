@@ -13,7 +13,7 @@ import pytest
 
 from testbed.device import compiling, hosts
 from testbed.device.compiling import ALIASES, IBVERBS, PRELOAD, SOURCES
-from testbed.device.library import Library
+from testbed.device.library import IN_HOSTS, Library
 from tests.device.test_device import HERE, ForbiddenNic, fabric
 from tests.fabric.packets import in_node
 from tests.perftest.test_programs import run_testbed
@@ -64,7 +64,7 @@ def compiled(name: str, directory: Path, way: Way) -> Path:
 
 def run(program: Path, way: Way, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a program in a host, as its prompt does."""
-    files = Library(hosts.DIRECTORY / PRELOAD, hosts.DIRECTORY / IBVERBS)
+    files = Library(IN_HOSTS / PRELOAD, IN_HOSTS / IBVERBS)
     environment = os.environ | files.environment(os.environ)
     if way.directory is not None:
         del environment["LD_PRELOAD"]

@@ -20,8 +20,10 @@ from typing import Any, Self
 import pytest
 
 from testbed.device import hosts
+from testbed.device.client import open_device
 from testbed.device.compiling import IBVERBS
 from testbed.device.hosts import devices
+from testbed.device.library import IN_HOSTS
 from testbed.device.nic import NicProcess
 from testbed.device.protocol import (
     REPLY,
@@ -35,7 +37,6 @@ from testbed.device.protocol import (
     Reply,
     Request,
 )
-from testbed.emulation.endpoint.device import Device
 from testbed.emulation.fabric.fabric import Fabric
 from testbed.emulation.fabric.link_model.link_control import LinkControl
 from testbed.model.fabric.topology import Topology
@@ -71,7 +72,7 @@ LIBC = ctypes.CDLL(None)
 
 
 def library_file() -> Path:
-    return hosts.DIRECTORY / IBVERBS
+    return IN_HOSTS / IBVERBS
 
 
 @contextmanager
@@ -604,24 +605,25 @@ def test_outside_a_host_there_is_no_device() -> None:
 @pytest.mark.parametrize("rounds", [20, pytest.param(200, marks=pytest.mark.long)])
 def test_killed_programs_leave_nothing_and_the_others_go_on(rounds: int) -> None:
     """Programs that make, post and destroy at random are killed at any moment."""
+    run_in_sandbox(lambda: killed_at_random(_busy, rounds))
 
-    def act() -> None:
-        with connected() as c:
-            nic = nic_process()
-            before = -1
-            for number in range(rounds):
-                with spawn(partial(_busy, number), isolated=False) as child:
-                    time.sleep(0.02 + Random(number).random() * 0.1)
-                    child.kill()
-                assert c.a.post(c.qa, number, c.remote, 5_000) == 0
-                assert statuses(c.a.wait()) == [(number, 0)]
-                if number == 5:
-                    before = _descriptors(nic)
-            wait_until(lambda: _descriptors(nic) <= before, "no descriptor left")
-            maps = Path(f"/proc/{nic}/maps").read_text()
-            assert maps.count("memfd:mrc") <= 4
 
-    run_in_sandbox(act)
+def killed_at_random(busy: Callable[[int, object], int], rounds: int) -> None:
+    """Kill programs at any moment; the NIC keeps nothing of them, and another one goes on."""
+    with connected() as c:
+        nic = nic_process()
+        before = -1
+        for number in range(rounds):
+            with spawn(partial(busy, number), isolated=False) as child:
+                time.sleep(0.02 + Random(number).random() * 0.1)
+                child.kill()
+            assert c.a.post(c.qa, number, c.remote, 5_000) == 0
+            assert statuses(c.a.wait()) == [(number, 0)]
+            if number == 5:
+                before = _descriptors(nic)
+        wait_until(lambda: _descriptors(nic) <= before, "no descriptor left")
+        maps = Path(f"/proc/{nic}/maps").read_text()
+        assert maps.count("memfd:mrc") <= 4
 
 
 def _busy(seed: int, _: object) -> int:
@@ -653,12 +655,12 @@ def test_a_program_in_python_talks_to_one_in_c() -> None:
             a = end_in(HERE)
             qa = a.make_qp()
             with in_node(THERE):
-                device = Device(TOPOLOGY, THERE)
-            cq = device.context.create_cq()
-            qp = device.context.create_qp(cq)
-            region = device.context.reg_mr(bytearray(60_000))
+                device = open_device()
+            cq = device.create_cq()
+            qp = device.create_qp(cq)
+            region = device.reg_mr(bytearray(60_000))
             qp.post_recv(9)
-            a.connect(qa, device.context.port.address, qp.qp_num, psn=3, peer_psn=qp.local.psn)
+            a.connect(qa, device.address, qp.qp_num, psn=3, peer_psn=qp.local.psn)
             qp.connect(Destination(a.gid, qa.contents.qp_num, 3))
             fill(a, b"c" * 60_000)
             remote = region.va, region.rkey

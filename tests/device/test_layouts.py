@@ -9,8 +9,9 @@ from struct import Struct
 
 import pytest
 
-from testbed.device import ocp, protocol, structures
+from testbed.device import abi, ocp, protocol, structures
 from testbed.device.compiling import SOURCES
+from testbed.mrc.config import Capabilities
 from tests.device import verbs
 
 HEADER = (SOURCES / "protocol.h").read_text()
@@ -237,18 +238,26 @@ def test_without_ocps_headers_the_comparison_says_what_it_needs(arguments: list[
     assert "mrc.h and mrc_ctl.h" in done.stderr
 
 
+def test_attributes_of_a_queue_pair_are_read_as_they_are_packed() -> None:
+    own, peer = Capabilities(3, True, 5), Capabilities(7, True, 11, False)
+    packed = ocp.MrcAttributes(own, peer, 4, 25, 6, 9)
+    assert ocp.MrcAttributes.parse(packed.pack()) == packed
+
+
 @needs_compiler
-def test_the_tests_structures_are_the_librarys(tmp_path: Path) -> None:
+def test_the_structures_of_python_are_the_librarys(tmp_path: Path) -> None:
     pairs = {
-        "ibv_qp_attr": verbs.QpAttr,
+        "ibv_qp_attr": abi.QpAttr,
         "ibv_qp_init_attr": verbs.QpInit,
-        "ibv_send_wr": verbs.SendWr,
-        "ibv_recv_wr": verbs.RecvWr,
-        "ibv_wc": verbs.Wc,
+        "ibv_send_wr": abi.SendWr,
+        "ibv_recv_wr": abi.RecvWr,
+        "ibv_wc": abi.Wc,
+        "ibv_mr": abi.Mr,
+        "mrc_qp_init_attr": abi.MrcQpInit,
         "ibv_context_ops": verbs.Ops,
         "ibv_async_event": verbs.AsyncEvent,
     }
     prints = "".join(f'printf("%zu\\n", sizeof(struct {name}));' for name in pairs)
-    code = f"#include <stdio.h>\n#include <verbs_abi.h>\nint main(void) {{ {prints} }}"
+    code = f"#include <stdio.h>\n#include <mrc_abi.h>\nint main(void) {{ {prints} }}"
     sizes = [int(size) for size in run_c(code, tmp_path).split()]
     assert sizes == [ctypes.sizeof(kind) for kind in pairs.values()]

@@ -13,16 +13,26 @@ from ctypes import (
     c_char,
     c_int,
     c_size_t,
-    c_uint,
     c_uint8,
-    c_uint16,
     c_uint32,
-    c_uint64,
     c_void_p,
 )
 from pathlib import Path
 from typing import Any, ClassVar
 
+from testbed.device.abi import (
+    Ah,
+    Cap,
+    Fields,
+    Gid,
+    Mr,
+    QpAttr,
+    RecvWr,
+    Route,
+    SendWr,
+    Sge,
+    Wc,
+)
 from testbed.device.protocol import IbvMask, IbvState
 from tests.waiting import WATCHDOG_S
 
@@ -52,23 +62,9 @@ RTS = (
     | IbvMask.MAX_QP_RD_ATOMIC
 )
 
-Fields = list[tuple[str, Any]]
-
 
 class Pd(Structure):
     _fields_: ClassVar[Fields] = [("context", c_void_p), ("handle", c_uint32)]
-
-
-class Mr(Structure):
-    _fields_: ClassVar[Fields] = [
-        ("context", c_void_p),
-        ("pd", c_void_p),
-        ("addr", c_void_p),
-        ("length", c_size_t),
-        ("handle", c_uint32),
-        ("lkey", c_uint32),
-        ("rkey", c_uint32),
-    ]
 
 
 class CompChannel(Structure):
@@ -85,16 +81,6 @@ class Cq(Structure):
     ]
 
 
-class Cap(Structure):
-    _fields_: ClassVar[Fields] = [
-        ("max_send_wr", c_uint32),
-        ("max_recv_wr", c_uint32),
-        ("max_send_sge", c_uint32),
-        ("max_recv_sge", c_uint32),
-        ("max_inline_data", c_uint32),
-    ]
-
-
 class QpInit(Structure):
     _fields_: ClassVar[Fields] = [
         ("qp_context", c_void_p),
@@ -104,63 +90,6 @@ class QpInit(Structure):
         ("cap", Cap),
         ("qp_type", c_int),
         ("sq_sig_all", c_int),
-    ]
-
-
-class Gid(Structure):
-    _fields_: ClassVar[Fields] = [("raw", c_uint8 * 16), ("_align", c_uint64 * 0)]
-
-
-class Route(Structure):
-    _fields_: ClassVar[Fields] = [
-        ("dgid", Gid),
-        ("flow_label", c_uint32),
-        ("sgid_index", c_uint8),
-        ("hop_limit", c_uint8),
-        ("traffic_class", c_uint8),
-    ]
-
-
-class Ah(Structure):
-    _fields_: ClassVar[Fields] = [
-        ("grh", Route),
-        ("dlid", c_uint16),
-        ("sl", c_uint8),
-        ("src_path_bits", c_uint8),
-        ("static_rate", c_uint8),
-        ("is_global", c_uint8),
-        ("port_num", c_uint8),
-    ]
-
-
-class QpAttr(Structure):
-    _fields_: ClassVar[Fields] = [
-        ("qp_state", c_int),
-        ("cur_qp_state", c_int),
-        ("path_mtu", c_int),
-        ("path_mig_state", c_int),
-        ("qkey", c_uint32),
-        ("rq_psn", c_uint32),
-        ("sq_psn", c_uint32),
-        ("dest_qp_num", c_uint32),
-        ("qp_access_flags", c_uint),
-        ("cap", Cap),
-        ("ah_attr", Ah),
-        ("alt_ah_attr", Ah),
-        ("pkey_index", c_uint16),
-        ("alt_pkey_index", c_uint16),
-        ("en_sqd_async_notify", c_uint8),
-        ("sq_draining", c_uint8),
-        ("max_rd_atomic", c_uint8),
-        ("max_dest_rd_atomic", c_uint8),
-        ("min_rnr_timer", c_uint8),
-        ("port_num", c_uint8),
-        ("timeout", c_uint8),
-        ("retry_cnt", c_uint8),
-        ("rnr_retry", c_uint8),
-        ("alt_port_num", c_uint8),
-        ("alt_timeout", c_uint8),
-        ("rate_limit", c_uint32),
     ]
 
 
@@ -176,58 +105,6 @@ class Qp(Structure):
         ("qp_num", c_uint32),
         ("state", c_int),
         ("qp_type", c_int),
-    ]
-
-
-class Sge(Structure):
-    _fields_: ClassVar[Fields] = [("addr", c_uint64), ("length", c_uint32), ("lkey", c_uint32)]
-
-
-class SendWr(Structure):
-    pass
-
-
-SendWr._fields_ = [
-    ("wr_id", c_uint64),
-    ("next", POINTER(SendWr)),
-    ("sg_list", POINTER(Sge)),
-    ("num_sge", c_int),
-    ("opcode", c_int),
-    ("send_flags", c_uint),
-    ("imm_data", c_uint32),
-    ("remote_addr", c_uint64),
-    ("rkey", c_uint32),
-    ("_rest", c_uint8 * 76),
-]
-
-
-class RecvWr(Structure):
-    pass
-
-
-RecvWr._fields_ = [
-    ("wr_id", c_uint64),
-    ("next", POINTER(RecvWr)),
-    ("sg_list", POINTER(Sge)),
-    ("num_sge", c_int),
-]
-
-
-class Wc(Structure):
-    _fields_: ClassVar[Fields] = [
-        ("wr_id", c_uint64),
-        ("status", c_int),
-        ("opcode", c_int),
-        ("vendor_err", c_uint32),
-        ("byte_len", c_uint32),
-        ("imm_data", c_uint32),
-        ("qp_num", c_uint32),
-        ("src_qp", c_uint32),
-        ("wc_flags", c_uint),
-        ("pkey_index", c_uint16),
-        ("slid", c_uint16),
-        ("sl", c_uint8),
-        ("dlid_path_bits", c_uint8),
     ]
 
 

@@ -1,24 +1,16 @@
 """A device in a host: what a program notices of its ports, and how well it keeps up."""
 
-import socket
 import time
 from collections.abc import Callable
-from random import Random
 
 import pytest
 
-from testbed.emulation.endpoint.device import LATE_RTTS, Device, plain_errors
-from testbed.emulation.endpoint.rendezvous import Rendezvous, meet
+from testbed.emulation.endpoint.device import LATE_RTTS, Device
 from testbed.emulation.fabric.fabric import Fabric
 from testbed.emulation.fabric.link_model.link_control import LinkControl
-from testbed.model.errors import InputError, MachineError, RunFailedError
 from testbed.model.fabric.topology import PAYLOAD_MTU, Topology
 from testbed.mrc import Arrival, CompletionStatus, Nscc
 from testbed.mrc.verbs import (
-    CompletionQueue,
-    Context,
-    PeerPaths,
-    PortAttributes,
     VerbsQp,
     WorkCompletion,
 )
@@ -95,84 +87,6 @@ def test_a_program_notices_that_a_port_is_lost_and_back_and_its_peer_is_told() -
     arrived, late = run_in_sandbox(_lose_a_port_and_get_it_back)
     assert arrived > 10
     assert 0 <= late <= arrived
-
-
-@pytest.mark.parametrize(
-    ("error", "said", "status"),
-    [
-        (InputError.of("SERVER", "h99", "a host of tiny, such as h1"), "SERVER: found h99", 2),
-        (MachineError("no", "other"), "no\n  remedy: other", 3),
-        (ConnectionError("the peer's program has ended"), "the peer's program has ended", 1),
-        (TimeoutError("nobody listens"), "nobody listens", 1),
-        (MemoryError(), "there is not enough memory", 3),
-    ],
-)
-def test_errors_of_programs_are_messages(
-    error: Exception, said: str, status: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended, plain_errors():
-        raise error
-    assert ended.value.code == status
-    assert capsys.readouterr().err.startswith(f"error: {said}")
-
-
-def test_a_server_whose_port_is_taken_or_none_says_so() -> None:
-    """Such as one that is started twice in a host."""
-    device = object.__new__(Device)
-    with socket.create_server(("::", 0), family=socket.AF_INET6) as taken:
-        port = taken.getsockname()[1]
-        with pytest.raises(InputError, match=rf"found {port}, expected one on which no other"):
-            meet(device, port=port)
-    for wrong in (0, -3, 70_000):
-        with pytest.raises(InputError, match=rf"found {wrong}, expected a TCP port, 1 to 65535"):
-            meet(device, port=wrong)
-
-
-@pytest.mark.parametrize(
-    ("answer", "said"),
-    [
-        (b"GET / HTTP/1.1\n", "the peer is another program"),
-        (b"[1, 2]\n", "the peer is another program"),
-        (b'{"tool": "write_bw"}\n', "the peer is another program"),
-        (b'{"address": "00", "qps": [], "memory": [0, 1, 2]}\n', "0 queue pairs, this program 1"),
-        (b'{"address": "xy", "qps": [], "memory": [0, 1, 2]}\n', "queue pairs cannot be used"),
-        (b'{"address": "00", "qps": [1], "memory": [0, 1, 2]}\n', "queue pairs cannot be used"),
-    ],
-)
-def test_a_peer_that_is_another_program_is_told(answer: bytes, said: str) -> None:
-    """Such as write_bw, which listens on the same port as the example."""
-    device = object.__new__(Device)
-    device.run = lambda until, **_: until()  # type: ignore[method-assign]
-    port = PortAttributes(bytes(16), PAYLOAD_MTU, TOPOLOGY.propagation_rtt_ns, 10_000_000, 1e4)
-    device.context = Context(port, lambda _: PeerPaths((), 1), Random(1))
-    ours, theirs = socket.socketpair()
-    context = device.context
-    qp, memory = context.create_qp(context.create_cq()), context.reg_mr(bytearray(1))
-    with ours, theirs:
-        theirs.sendall(answer)
-        with pytest.raises(RunFailedError, match=said):
-            Rendezvous(device, ours, is_client=True).connect([qp], memory)
-
-
-def test_errors_of_the_program_itself_stay_as_they_are() -> None:
-    with pytest.raises(KeyError), plain_errors():
-        raise KeyError("x")
-
-
-def test_waiting_has_no_limit_unless_one_is_given() -> None:
-    """A gibibyte takes almost four minutes at 40 Mbit/s."""
-    device = object.__new__(Device)
-    limits: list[float | None] = []
-
-    def run(_until: Callable[[], bool], *, timeout_s: float | None = None) -> bool:
-        limits.append(timeout_s)
-        return timeout_s is None
-
-    device.run = run  # type: ignore[method-assign, assignment]
-    assert device.wait(CompletionQueue()) == []
-    with pytest.raises(TimeoutError, match=r"within 0\.5 s"):
-        device.wait(CompletionQueue(), timeout_s=0.5)
-    assert limits == [None, 0.5]
 
 
 @pytest.mark.root

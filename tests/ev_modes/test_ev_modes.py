@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pydantic import TypeAdapter
 
 from testbed.emulation.ev_modes import PathRow, Setting, TrialOutcome, default_profile, run
 from testbed.model.errors import InputError
@@ -83,7 +84,7 @@ def test_a_path_that_does_not_exist_cannot_die() -> None:
 def test_what_is_wrong_is_named() -> None:
     """A packet on another path than its EV's, a dead path that is not left."""
     never = {"left": None, "returned": None}
-    outcome = TrialOutcome.of(
+    outcome = TypeAdapter(TrialOutcome).validate_python(
         {
             "mode": "ecmp",
             "hashes_label": True,

@@ -44,6 +44,14 @@ def test_other_lines_change_nothing(tmp_path: Path) -> None:
     assert (rows, refused) == ([], 7)
 
 
+def test_a_line_that_is_too_long_is_none(tmp_path: Path) -> None:
+    """Python does not read a number of 5,000 digits; a name is kept as long as the run."""
+    digits = b"9" * 5000
+    lines = b"begin x %b\nend x %b\nbegin x 1 %b\nbegin %b 1\n" % (digits, digits, digits, digits)
+    rows, refused = reported(tmp_path, ("h0", lines, 1), ("h1", digits, 2), ("h1", b" 1\n", 3))
+    assert (rows, refused) == ([], 5)
+
+
 def test_there_is_an_end_of_names_and_open_operations(tmp_path: Path) -> None:
     many = b"".join(b"begin n%d 0\n" % number for number in range(200))
     more = b"".join(b"begin n0 %d\n" % number for number in range(20_000))

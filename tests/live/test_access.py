@@ -7,6 +7,7 @@ import socket
 import subprocess
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,9 @@ import pytest
 from testbed import interpreter
 from testbed.live import server as limits
 from testbed.live.metrics import serve_metrics
-from testbed.live.serving import Listening, PageServer, publishing, serving
+from testbed.live.serving import Listening, PageServer, Reply, publishing, serving
 from testbed.live.stream.run_state import RunState
-from tests.waiting import WATCHDOG_S
+from tests.waiting import WATCHDOG_S, wait_until
 
 FAULT = json.dumps({"kind": "cut", "target": "p0"}).encode()
 JSON = {"Content-Type": "application/json"}
@@ -38,19 +39,24 @@ class Face:
         self.shown = f"/{self.token}/{shown}"
         self.passed: list[tuple[str, str, str]] = []
         self.answer: Any = None
-        self._site, self._over = site, threading.Event()
+        self.takes_long: tuple[str, ...] = ()
+        self.replies: list[Reply] = []
+        self.site, self._over = site, threading.Event()
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()
 
     def _serve(self) -> None:
         while not self._over.is_set():
-            self._site.handle_requests(self._answered, 0.02)
+            self.site.handle_requests(self._answer, 0.02)
 
-    def _answered(self, *request: str) -> tuple[int, Any]:
-        self.passed.append(request)  # type: ignore[arg-type] # method, path, body
+    def _answer(self, method: str, path: str, body: str, reply: Reply) -> None:
+        self.passed.append((method, path, body))
         if isinstance(self.answer, Exception):
             raise self.answer
-        return 200, self.answer or {}
+        if path in self.takes_long:
+            self.replies.append(reply)
+        else:
+            reply((200, self.answer or {}))
 
     def end(self) -> None:
         self._over.set()
@@ -151,6 +157,28 @@ def test_what_a_request_breaks_ends_neither_server_nor_run(face: Face) -> None:
     assert "float infinity" in json.loads(content)["error"]
     face.answer = {"text": "\ud800", "number": float("inf")}
     assert face.ask("POST", f"/{face.token}/faults", FAULT, **asked)[0] == 200
+
+
+def test_what_takes_long_holds_up_nobody(face: Face) -> None:
+    """Who still waits when the run ends is told that it is over."""
+    face.takes_long = ("/operator",)
+    asked = {"Content_Type": "application/json", "Origin": f"http://127.0.0.1:{face.port}"}
+
+    def probe() -> int:
+        return face.ask("POST", f"/{face.token}/operator", b"{}", **asked)[0]
+
+    with ThreadPoolExecutor() as pool:
+        for status in (200, 409):
+            probing = pool.submit(probe)
+            wait_until(lambda: face.replies, "the probe is asked for")
+            assert face.ask("POST", f"/{face.token}/faults", FAULT, **asked)[0] == 200
+            assert not probing.done()
+            if status == 200:
+                face.replies.pop()((200, {"evs": []}))
+            else:
+                face.end()
+                face.site.end()
+            assert probing.result(WATCHDOG_S) == status
 
 
 _HALF_OPEN = """

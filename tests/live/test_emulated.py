@@ -83,7 +83,7 @@ def test_the_stream_of_growing_records_is_that_of_the_finished_run(
     now_ns = [start.t0_ns - 1]
     scenario = load_scenario(str(tmp_path / "failure.yaml"))
     run = EmulationWatcher(
-        scenario, directory, Listening(), lambda *_: (404, {}), lambda: None, lambda: now_ns[0]
+        scenario, directory, Listening(), lambda *_: None, lambda: None, lambda: now_ns[0]
     )
     site: Any = NobodyAsks()
     run.look(site)
@@ -123,7 +123,7 @@ def test_the_more_cpu_time_a_look_takes_the_longer_it_waits(
     monkeypatch.setattr("testbed.live.emulated.time.process_time", process_time)
     scenario = load_scenario(str(tmp_path / "failure.yaml"))
     run = EmulationWatcher(
-        scenario, directory, Listening(), lambda *_: (404, {}), lambda: None, lambda: start.t0_ns
+        scenario, directory, Listening(), lambda *_: None, lambda: None, lambda: start.t0_ns
     )
     site: Any = NobodyAsks()
     grown(directory, pieces, start.t0_ns)
@@ -146,9 +146,7 @@ def test_the_end_of_the_run_is_asked_for_once(tmp_path: Path) -> None:
     def end() -> None:
         ended.append(True)
 
-    run = EmulationWatcher(
-        load_scenario(str(file)), tmp_path, Listening(), lambda *_: (404, {}), end
-    )
+    run = EmulationWatcher(load_scenario(str(file)), tmp_path, Listening(), lambda *_: None, end)
     site: Any = NobodyAsks()
     site.wants_end = True
     run.look(site)
@@ -159,7 +157,7 @@ def test_the_end_of_the_run_is_asked_for_once(tmp_path: Path) -> None:
 
 def test_the_fabric_of_a_prompt_has_no_forks(tmp_path: Path) -> None:
     topology = load_topology("clos-tiny")
-    run = EmulationWatcher(topology, tmp_path, Listening(), lambda *_: (404, {}), lambda: None)
+    run = EmulationWatcher(topology, tmp_path, Listening(), lambda *_: None, lambda: None)
     site: Any = NobodyAsks()
     run.look(site)
     assert not [*tmp_path.glob("forks")]

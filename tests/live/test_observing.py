@@ -1,5 +1,6 @@
 """A simulated run that is watched: its stream, and faults by hand."""
 
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -22,18 +23,27 @@ from tests.live.conftest import FAILURE
 
 LINK = "p1_t0_0--p1_t1_1"
 
+Answers = list[tuple[int, Any]]
+Begin = Callable[[str, str, str], Answers]
+"""Begins with a request, given its method, path and body; its answer is there sooner or later."""
+
 
 class Asking:
     """In place of a server: asks for something each time that the run looks."""
 
-    def __init__(self, ask: Callable[[int, Answering], None]) -> None:
+    def __init__(self, ask: Callable[[int, Begin], None]) -> None:
         self._ask = ask
         self._looks = 0
         self.wants_end = False
 
     def handle_requests(self, answer: Answering, _timeout_s: float = 0.0) -> None:
+        def begin(method: str, path: str, body: str) -> Answers:
+            answers: Answers = []
+            answer(method, path, body, answers.append)
+            return answers
+
         self._looks += 1
-        self._ask(self._looks, answer)
+        self._ask(self._looks, begin)
 
 
 @pytest.fixture
@@ -89,14 +99,14 @@ def test_a_fault_by_hand_takes_effect_is_detected_and_heals(
 ) -> None:
     answers: list[tuple[int, Any]] = []
 
-    def ask(look: int, answer: Answering) -> None:
+    def ask(look: int, begin: Begin) -> None:
         if look == 100:
             fault = {"kind": "blackhole", "target": LINK}
-            answers.append(answer("POST", "/faults", json.dumps(fault)))
-            answers.append(answer("POST", "/faults", json.dumps(fault)))
+            answers.extend(begin("POST", "/faults", json.dumps(fault)))
+            answers.extend(begin("POST", "/faults", json.dumps(fault)))
         if look == 250:
-            answers.append(answer("DELETE", "/faults/1", ""))
-            answers.append(answer("DELETE", "/faults/1", ""))
+            answers.extend(begin("DELETE", "/faults/1", ""))
+            answers.extend(begin("DELETE", "/faults/1", ""))
 
     records = _watched(scenario, tmp_path / "run", Asking(ask))
     assert [status for status, _ in answers] == [201, 409, 200, 409]
@@ -105,6 +115,32 @@ def test_a_fault_by_hand_takes_effect_is_detected_and_heals(
     assert [change.phase for change in course] == ["requested", "in effect", "healed"]
     assert {d.flow for d in records if isinstance(d, Detection) and d.fault == 1} == {0, 1}
     assert course[1].t < course[2].t < 2.0
+
+
+def test_a_run_goes_on_while_a_probe_waits_for_its_deadline(
+    scenario: Scenario, tmp_path: Path
+) -> None:
+    """And answers what else is asked meanwhile."""
+    probing, listed, came = Answers(), Answers(), list[int]()
+
+    def ask(look: int, begin: Begin) -> None:
+        nonlocal probing
+        if look == 100:
+            begin("POST", "/faults", json.dumps({"kind": "blackhole", "target": LINK}))
+            probe = {"kind": "probe", "flow": "h0->h1", "ev": "p1/t1_1", "within": "1 s"}
+            probing = begin("POST", "/operator", json.dumps(probe))
+        if look == 101:
+            assert not probing
+            listed.extend(begin("GET", "/faults", ""))
+        came.append(len(probing))
+
+    records = _watched(scenario, tmp_path / "run", Asking(ask))
+    ((status, content),) = probing
+    assert (status, content["evs"][0]["result"]) == (200, "unanswered")
+    assert listed[0][0] == 200
+    at = [record.t for record in records if record.type == "state"]
+    assert max(after - before for before, after in itertools.pairwise(at)) < 0.1
+    assert came.index(1) > 150
 
 
 @pytest.mark.parametrize(
@@ -120,9 +156,9 @@ def test_a_wrong_fault_is_refused_with_its_reason(
 ) -> None:
     answers: list[tuple[int, Any]] = []
 
-    def ask(look: int, answer: Answering) -> None:
+    def ask(look: int, begin: Begin) -> None:
         if look == 20:
-            answers.append(answer("POST", "/faults", json.dumps(fault)))
+            answers.extend(begin("POST", "/faults", json.dumps(fault)))
 
     _watched(scenario, tmp_path / "run", Asking(ask), seconds=0.5)
     ((status, content),) = answers
@@ -142,12 +178,12 @@ def test_faults_by_hand_become_a_timeline_that_repeats_the_run(
     tmp_path: Path,
     call: Call,  # noqa: F811 - the fixture
 ) -> None:
-    def ask(look: int, answer: Answering) -> None:
+    def ask(look: int, begin: Begin) -> None:
         if look == 100:
             fault = {"kind": "blackhole", "target": LINK}
-            assert answer("POST", "/faults", json.dumps(fault))[0] == 201
+            assert begin("POST", "/faults", json.dumps(fault))[0][0] == 201
         if look == 250:
-            assert answer("DELETE", "/faults/1", "")[0] == 200
+            assert begin("DELETE", "/faults/1", "")[0][0] == 200
 
     _watched(scenario, tmp_path / "run", Asking(ask))
     assert call("replay", str(tmp_path / "run"), "--scenario", "again.yaml").status == 0

@@ -1,4 +1,6 @@
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ from testbed.model.errors import did_you_mean
 from testbed.model.expect import Expect
 from testbed.model.fabric.names import link_named, node_named
 from testbed.model.fabric.topology import Topology
+from testbed.model.files.goal import read_goal
 from testbed.model.scenario import Scenario
 
 from .fabrics import ODD, REAL, topologies
@@ -295,6 +298,7 @@ def test_a_very_long_run_is_remarked_with_how_long_it_takes() -> None:
     ("starts_us", "sizes_mb", "said"),
     [
         ((0, 50), (1, 1), ()),
+        ((0, 0, 0), (4, 4, 4), ("not all can finish: what h0 sends takes 1.56 s or more",)),
         ((0, 100, 5000), (1, 1, 1), ("2 of 3 transfers begin when the run is over",)),
         ((0, 10), (10, 1), ("1 of 2 transfers cannot end before the run does",)),
         (
@@ -327,6 +331,35 @@ def test_transfers_that_the_run_is_too_short_for_are_remarked(
         update={"expect": Expect.model_validate({"operations": {"unfinished": {"at_most": 2}}})}
     )
     assert not [remark for remark in remarks(told) if remark.where == "workload.matrix"]
+
+
+@pytest.mark.parametrize(
+    ("rank", "said"),
+    [
+        ("send 6000000b to 1\nsend 4000000b to 1", "h0 sends takes 1.16 s or more"),
+        ("send 6000000b to 1", ""),
+        ("calc 60000\ncalc 60000\nsend 1b to 1", "h0 computes takes 1.2 s or more"),
+        ("calc 60000 cpu 1\ncalc 60000 cpu 2\nsend 1b to 1", ""),
+    ],
+)
+def test_schedules_that_the_run_is_too_short_for_are_remarked(
+    tmp_path: Path, rank: str, said: str
+) -> None:
+    """A run of 100 us at full speed; see above."""
+    file = tmp_path / "x.goal"
+    receipts = "\n".join(f"recv {size} from 0" for size in re.findall(r"send (\d+b)", rank))
+    file.write_text(f"num_ranks 2\nrank 0 {{\n{rank}\n}}\nrank 1 {{\n{receipts}\n}}\n")
+    scenario = Scenario.model_validate(
+        {
+            "name": "x",
+            "topology": CLOS,
+            "duration": "1 s",
+            "workload": {"kind": "goal", "file": "x", "operations": read_goal(file)},
+        }
+    )
+    told = _remarks(scenario).get("workload.file", "")
+    assert bool(told) == bool(said)
+    assert said in told
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ class Wire:
             for side, context in enumerate(self.contexts):
                 for packet in context.transmit(self.now_ns, 64):
                     self._launch(side, packet.datagram.join(), packet.datagram.dscp)
-                context.take_events()
+                context.events_by_qp()
             times = [t for c in self.contexts if (t := c.next_deadline()) is not None]
             times += [self._flying[0][0]] if self._flying else []
             assert times, "nothing will ever happen"

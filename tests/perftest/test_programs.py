@@ -58,7 +58,7 @@ def test_the_example_of_ten_lines_runs_between_two_hosts() -> None:
     assert "h1 RECV_RDMA_WITH_IMM success 42 b'hello over MRC'" in text
     assert '"size": 20000, "iterations": 5' in text
     assert "SERVER: found h9, expected a host of clos-tiny, such as h1" in text
-    assert "error: SERVER: found h8, expected a host of clos-tiny, such as h1" in text
+    assert "error: SERVER: found h8, expected the name of a host of the fabric, such as h1" in text
     assert "16,384 queue pairs with messages of 1 GiB take" in text
     assert "status 3" in text
     assert "Traceback" not in text

@@ -142,11 +142,10 @@ def test_what_does_not_fit_into_memory_is_refused_with_a_remedy(
 
 
 def test_messages_that_are_outstanding_and_their_times_take_memory() -> None:
-    """A thousand queue pairs with 65,536 messages of 2 bytes each took 31 GiB."""
-    deep = Parameters(Tool.BANDWIDTH, (2,), 1 << 16, 1000, 1 << 16)
-    assert deep.memory_bytes > 500 * 1000 * (1 << 16)
-    both = Parameters(Tool.BANDWIDTH, (2,), 1 << 16, 1000, 1 << 16, bidirectional=True)
-    assert both.memory_bytes > 2 * 500 * 1000 * (1 << 16)
+    deep = Parameters(Tool.BANDWIDTH, (2,), 1 << 16, 1000, 1 << 14)
+    assert deep.memory_bytes > 800 * 1000 * (1 << 14)
+    both = Parameters(Tool.BANDWIDTH, (2,), 1 << 16, 1000, 1 << 14, bidirectional=True)
+    assert both.memory_bytes > 2 * 800 * 1000 * (1 << 14)
     assert Parameters(Tool.BANDWIDTH, (2,), 1 << 32).memory_bytes > 1 << 38
     assert Parameters(Tool.BANDWIDTH, (65_536,), 500).memory_bytes < 1 << 20
 

@@ -499,31 +499,47 @@ def test_a_stumble_before_the_fault_can_show_is_not_the_dip(
 ) -> None:
     """Arrivals held up for 15 ms just after the fault are the machine's doing, not recovery."""
     measure(Plan())
-    summary = _with_arrivals_held(load_run(tmp_path / "run"), 4.0, 4.015)
+    held = _held(load_run(tmp_path / "run"), 4.0, 4.015)
+    summary = summarise(held, flow_tables(held))
     for flow in summary.faults[0].flows:
         assert flow.values["recovery_ms"] is not None
         assert flow.values["recovery_ms"] > 200
 
 
-def _with_arrivals_held(data: RunData, since: float, until: float) -> Summary:
-    """What a run comes to when an event loop stood still: all of that time arrives at its end."""
+def _held(data: RunData, since: float, until: float) -> RunData:
+    """A run in which an event loop stood still: all of that time arrives at its end."""
     t = pl.col("t")
     held = data.tables[ARRIVALS].with_columns(
         t=pl.when(t.is_between(since, until)).then(until).otherwise(t)
     )
-    stumbled = replace(data, tables={**data.tables, ARRIVALS: held})
-    return summarise(stumbled, flow_tables(stumbled))
+    return replace(data, tables={**data.tables, ARRIVALS: held})
 
 
-@pytest.mark.parametrize(("late_s", "opens"), [(0.3, True), (1.0, False)])
-def test_only_what_falls_soon_after_the_fault_or_a_loss_is_its_dip(
-    measure: Measure, tmp_path: Path, *, late_s: float, opens: bool
+@pytest.mark.parametrize(
+    ("late_s", "simulated", "unsteady", "opens"),
+    [
+        (0.3, False, False, True),
+        (1.0, False, False, False),
+        (1.0, True, False, True),
+        (1.0, True, True, False),
+    ],
+)
+def test_what_falls_soon_after_the_fault_or_a_loss_or_in_virtual_time_is_its_dip(
+    measure: Measure, tmp_path: Path, *, late_s: float, simulated: bool, unsteady: bool, opens: bool
 ) -> None:
-    """A late moment of the machine, in a fault that goodput did not feel: of a NIC's own port."""
+    """A late moment, in a fault that goodput did not feel at once: of a NIC's own port.
+
+    It is the machine's, but in a simulation, unless such moments came before the fault, too.
+    """
     failure = Failure("h0--p2_t0_0", at=2.0, until=4.0, detect=0.0)
     summary, _ = measure(Plan(failures=(failure,), duration=7.0))
     since = 2.0 + late_s
-    late = _with_arrivals_held(load_run(tmp_path / "run"), since, since + 0.1)
+    data = load_run(tmp_path / "run")
+    data = replace(data, manifest=data.manifest.model_copy(update={"simulated": simulated}))
+    if unsteady:
+        data = _held(data, 1.4, 1.5)
+    held = _held(data, since, since + 0.1)
+    late = summarise(held, flow_tables(held))
     assert summary.faults[0].values["recovery_ms"] == 0
     assert late.faults[0].values["recovery_ms"] is not None
     assert (late.faults[0].values["recovery_ms"] > late_s * 1e3) is opens

@@ -126,11 +126,11 @@ def test_roce_is_never_busy() -> None:
 def test_by_hand_a_host_that_takes_no_part_is_refused_and_leaves_nothing(target: str) -> None:
     scenario = _scenario(penalty=1)
     faults = Simulation(scenario.model_copy(update={"timeline": ()})).faults
-    refused = faults.inject(_by_hand(scenario, target), 0)
+    refused = faults.inject(_by_hand(scenario, target))
     assert isinstance(refused, Problem)
     assert refused.expected == "a host that takes part: h0, h4"
     assert not faults.records()
-    assert isinstance(faults.inject(_by_hand(scenario, "h4"), 0), FaultRecord)
+    assert isinstance(faults.inject(_by_hand(scenario, "h4")), FaultRecord)
 
 
 def test_without_a_scenario_no_host_is_busy() -> None:
@@ -145,7 +145,7 @@ def test_without_a_scenario_no_host_is_busy() -> None:
 
 def test_by_hand_roce_is_never_busy() -> None:
     scenario = _roce()
-    refused = Simulation(scenario).faults.inject(_by_hand(scenario, "h4"), 0)
+    refused = Simulation(scenario).faults.inject(_by_hand(scenario, "h4"))
     assert isinstance(refused, Problem)
     assert "only MRC's responders" in refused.expected
 
@@ -157,7 +157,7 @@ class _Refuses:
 
     def begins(self, simulation: Simulation, t0_ns: int, _base_rtt_ns: int) -> None:
         text = '{"kind": "busy", "target": "h4", "refuse": "no_bitmap", "share": 0.1}'
-        simulation.faults.inject(load_fault(text, simulation.scenario.topology), t0_ns)
+        simulation.faults.inject(load_fault(text, simulation.scenario.topology))
         self.end_ns = t0_ns + self.step_ns
 
     def goes_on(self, now_ns: int) -> bool:

@@ -51,7 +51,7 @@ class Commands:
     def goes_on(self, _now_ns: int) -> bool:
         command = next(self._commands, None)
         if command is not None:
-            self.answers.append(self._simulation.operate(parse_command(command)))
+            self._simulation.operate(parse_command(command), self.answers.append)
         return command is not None
 
 

@@ -10,6 +10,7 @@ from testbed.model.files.topologies import load_topology
 from testbed.model.scenario import Scenario
 from testbed.model.summary import Summary
 from testbed.results.analyse import analyse
+from testbed.results.analysis.trust.verdict import NOTHING_FINISHED
 from testbed.results.report.figures import style
 from testbed.sim import simulate
 
@@ -149,3 +150,22 @@ def test_a_rank_without_messages_computes_and_what_never_ends_is_drawn(
     monkeypatch.setattr(style, "RASTER_ABOVE", 0)
     analyse(tmp_path)
     assert "<image" in (tmp_path / "figures/operations.svg").read_text()
+
+
+def test_a_run_in_which_nothing_is_sent_contradicts_nothing(tmp_path: Path) -> None:
+    """All that arrives is the packet that measures the base RTT, before the start."""
+    file = tmp_path / "x.goal"
+    file.write_text(
+        "num_ranks 2\nrank 0 {\nc: calc 1000000000\ns: send 9b to 1\ns requires c\n}\n"
+        "rank 1 {\nrecv 9b from 0\n}\n"
+    )
+    scenario = Scenario.model_validate(
+        {
+            "name": "x",
+            "topology": load_topology("clos-4plane"),
+            "duration": "400 ms",
+            "workload": {"kind": "goal", "file": "x", "operations": read_goal(file)},
+        }
+    )
+    simulate(scenario, tmp_path)
+    assert analyse(tmp_path, drawn=False).reasons == (NOTHING_FINISHED,)

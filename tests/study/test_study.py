@@ -16,6 +16,7 @@ from matplotlib.colors import to_rgb
 
 import testbed
 from testbed.model.errors import ExitStatus, InputError
+from testbed.model.files.catalog import TOPOLOGIES
 from testbed.model.summary.unit import NEVER
 from testbed.results.comparison import Cell, Group, Row
 from testbed.results.report.figures import style
@@ -229,15 +230,22 @@ scenarios:
   goal:
     scenario: ./tiny.yaml
     set: {workload: null, jobs: [{name: a, workload: {kind: goal, file: s.goal}}]}
+  fabric: {scenario: healthy, set: {topology: ./fabric.yaml}}
 cases: {MRC: {}}
 metrics: [run.bytes_lost]
 """
     )
-    loaded = load_study(place / "study.yaml")
-    monkeypatch.chdir("/")
+    fabric = (TOPOLOGIES / "clos-4plane.yaml").read_text()
+    (place / "fabric.yaml").write_text(fabric.replace("name: clos-4plane", "name: mine"))
+    monkeypatch.chdir(place)
+    loaded = load_study("study.yaml")
     _, scenarios = loaded.plan(lambda scenario: scenario.topology.dilation)
     found = [w.kind for scenario in scenarios.values() for w in scenario.workloads.values()]
-    assert found == ["connections", "goal"]
+    assert found[:2] == ["connections", "goal"]
+    assert [*scenarios.values()][-1].topology.name == "mine"
+    monkeypatch.chdir("/")
+    (place / "study.yaml").rename(place / "moved.yaml")
+    assert load_study(place / "moved.yaml").plan(lambda s: s.topology.dilation)[1] == scenarios
 
     (place / "trace.yaml").write_text(
         "topology: ./round.yaml\nworkload: {file: t, groups: ./g.json, matrix: m.cm}\n"
@@ -348,6 +356,8 @@ WRONG = {
         "study.yaml:9: cases.mine_1.transport.spray: found blond",
     ),
     "a wrong key of a scenario": ("{transport.evs: 4}", "{transport.evs: -4}", "set.transport.evs"),
+    "a case without keys": ("  MRC: {}", "  MRC:", "found nothing, expected a mapping\n"),
+    "a case without name": ("  MRC: {}", "  '': {}", "expected text that is not empty"),
     "the seed as a key": ("  MRC: {}", "  MRC: {seed: 3}", "seeds: gives the seeds"),
     "no cases": (STUDY[STUDY.index("cases:") : STUDY.index("metrics:")], "", "cases: expected"),
     "a class that is not there": ("mine.py:Mine", "mine.py:Mein", "did you mean Mine?"),
@@ -487,14 +497,18 @@ def test_tables_escape_what_latex_and_markdown_read() -> None:
             }
         ).content.metrics[0],
         ("[5] a_b|c*$",),
-        (Row("50% & more", "share", "%", (Cell(None, None, 0, 0, 1),)),),
+        (Row("50% & more than a column", "share", "%", (Cell(None, None, 0, 0, 1),)),),
     )
     assert in_latex(r"\~^{}#$") == (r"\textbackslash{}\textasciitilde{}\textasciicircum{}\{\}\#\$")
+    assert in_latex("\u03bb \u2265 2, \u0394 --set e\u0301") == (
+        r"$\lambda$ $\geq$ 2, $\Delta$ -{}-set " + "\u00e9"
+    )
     latex = as_latex(table, "100%")
     assert r"{[}5{]} a\_b\textbar{}c{*}\$ & --" in latex
     assert r"\caption{100\%}" in latex
     heading, _, row = as_markdown(table).splitlines()
-    assert heading == "|  | 50% & more |"
+    assert heading == "|  | 50% & more than a column |"
+    assert r" & \shortstack[r]{50\% \& more than \\ a column} \\" in latex
     assert row == rf"| \[5\] a\_b\|c\*\$ | {DASH} |"
 
 

@@ -99,8 +99,9 @@ struct mrc_request {
 
 struct mrc_reply {
     int32_t error;       /* 0, or an errno */
-    uint32_t handle;
-    uint32_t key;        /* REG_MR: lkey and rkey; CREATE_QP: its number; QUERY_PORTS: enabled ones */
+    uint32_t handle;     /* of the object; REPORT: packets that the NIC has seen late */
+    uint32_t key;        /* REG_MR: lkey and rkey; CREATE_QP: its number; QUERY_PORTS: enabled ones;
+                          * REPORT: packets that have arrived */
     uint32_t state;      /* QUERY_QP: enum ibv_qp_state; QUERY_PORTS: bit n for plane n: usable */
     uint64_t guid;       /* OPEN */
     uint64_t rate;       /* OPEN: bits/s of all ports together, at full speed */

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from testbed import fast
 from testbed.control_api import (
+    OVER,
+    UNDER_WAY,
     Answer,
-    RunRequests,
-    begin_command,
-    is_command,
+    SimulatedRequests,
     refused_request,
 )
 from testbed.device import library
@@ -32,14 +32,19 @@ from testbed.device.paced.workloads import Workloads
 from testbed.emulation.endpoint.clock import now_ns
 from testbed.emulation.endpoint.health import HealthLog
 from testbed.emulation.experiment.machine import cpu_model
-from testbed.emulation.experiment.programs import GRACE_S, Surroundings, start_programs
+from testbed.emulation.experiment.programs import (
+    GRACE_S,
+    Surroundings,
+    start_programs,
+    user_of_programs,
+)
 from testbed.host.operator import Answer as OperatorAnswer
-from testbed.host.operator import until_answered
 from testbed.host.outcome import TrafficProgress, outcomes
 from testbed.host.recording import Recorders
 from testbed.model.errors import Problem, RunFailedError, TestbedError, raise_any
 from testbed.model.fabric.addressing import nic_address
 from testbed.model.fabric.names import ends_at_host
+from testbed.model.faults.checks import process_problems
 from testbed.model.faults.kinds import OperationStart
 from testbed.model.faults.record import FAULTS
 from testbed.model.flows import base_rtt_flow, flows_of
@@ -77,9 +82,7 @@ emulation's device: here it wakes for all hosts, and only programs see that it d
 PROCESS: Final = "fabric"
 """This process in `health.jsonl`."""
 
-_UNDER_WAY: Final = "a run that is under way"
-_BEFORE: Final = refused_request(HTTPStatus.CONFLICT, "a run that has not begun", _UNDER_WAY)
-_OVER: Final = refused_request(HTTPStatus.CONFLICT, "a run that is over", _UNDER_WAY)
+_BEFORE: Final = refused_request(HTTPStatus.CONFLICT, "a run that has not begun", UNDER_WAY)
 
 _REPORT_S: Final = GRACE_S + 10.0
 """How long programs and the process that runs them have to end."""
@@ -137,7 +140,9 @@ class PacedRun:
         self._directory = directory
         self._base_rtt_ns = base_rtt_ns
         self._progress = progress
-        files = library.put_into(stack.enter_context(scratch("testbed-device-")))
+        place = stack.enter_context(scratch("testbed-device-"))
+        place.chmod(0o755)  # programs may be another user's: of the caller of sudo
+        files = library.put_into(place)
         loopback = stack.enter_context(Loopback(nodes))
         surroundings = Surroundings(
             lambda _: nullcontext(), loopback.address_of, loopback.variables, loopback.master_port
@@ -166,7 +171,7 @@ class PacedRun:
                 by_address,
                 self._worked.add,
                 loopback.nic_of(node),
-                os.getuid(),
+                user_of_programs(),
                 self._workloads.parts.get(node),
             )
             self._workloads.add(host)
@@ -193,15 +198,12 @@ class PacedRun:
 
     # --- what an observer wants ---------------------------------------------------------------
 
-    def operate(self, command: Command) -> dict[str, Any]:
-        """Carry out an operator's command; the fabric goes on until it has taken effect.
+    def operate(self, command: Command, answer: OperatorAnswer) -> None:
+        """Carry out an operator's command; `answer` is called when it has taken effect.
 
         Raises:
             KeyError: no host of that name takes part.
         """
-        return until_answered(partial(self._begin_command, command), self._go_on)
-
-    def _begin_command(self, command: Command, answer: OperatorAnswer) -> None:
         hosts = {node.name: host for node, host in self._all_hosts.items()}
         hosts[host_of(command)].operate(command, answer)
 
@@ -223,13 +225,12 @@ class PacedRun:
         planned = tuple((src, dst) for src, dst, _ in scenario.planned.flows)
         start = RunStart(t0_ns=t0_ns, base_rtt_ns=self._base_rtt_ns, planned=planned)
         write_file(self._directory / RAW / START, start.model_dump_json())
-        for fault in scenario.scheduled_faults:
-            self.faults.schedule(fault, t0_ns)
+        self.faults.begin(t0_ns)
         SimulatedAgents.of(scenario, engine, self._fabric, self._recorders, self._deny, t0_ns)
         engine.at(engine.now_ns, self._sample_links)
         self._workloads.begin_at(t0_ns)
         self._programs.send({"start_ns": t0_ns})
-        self._requests = RunRequests.of_simulated(scenario.topology, self, t0_ns)
+        self._requests = SimulatedRequests(scenario.topology, self)
         if observer is None:
             latest_ns = t0_ns + scenario.duration
             while engine.now_ns < latest_ns and (self._workloads.hosts or not self._over):
@@ -325,11 +326,9 @@ class PacedRun:
         answer = partial(self._answer, number)
         now = self._engine.now_ns
         if not self._t0_ns <= now < self._end_ns:
-            answer(_BEFORE if now <= self._t0_ns else _OVER)
-        elif is_command(method, path):
-            begin_command(body, self._scenario.topology, self._begin_command, answer)
+            answer(_BEFORE if now <= self._t0_ns else OVER)
         else:
-            answer(self._requests.answer(method, path, body))
+            self._requests.begin(method, path, body, answer)
 
     def _answer(self, number: int, answer: Answer) -> None:
         """Answer a request, unless nobody waits for that any more."""
@@ -342,7 +341,7 @@ class PacedRun:
         """Heal what was injected by hand; commands that are under way have no answer any more."""
         self.faults.heal_by_hand()
         for number in [*self._asked]:
-            self._answer(number, _OVER)
+            self._answer(number, OVER)
 
     def _take(self, messages: list[dict[str, Any]]) -> None:
         for message in messages:
@@ -396,17 +395,7 @@ def require_paced(scenario: Scenario) -> None:
     Raises:
         InputError: it has none, or has faults that strike the processes of hosts.
     """
-    problems = [
-        Problem(
-            f"timeline[{i}].kind",
-            fault.kind,
-            f"another fault: a {fault.kind} strikes the process of a NIC, and a simulated fabric "
-            "has none",
-            "testbed run, on the emulated fabric",
-        )
-        for i, fault in enumerate(scenario.timeline)
-        if fault.needs_process
-    ]
+    problems = process_problems(scenario)
     if not scenario.programs:
         expected = "program, at least one: other workloads send without the device"
         remedy = "testbed simulate" if scenario.jobs else "testbed simulate, or a command after --"
@@ -485,7 +474,9 @@ def pace(
         run = PacedRun(scenario, directory, base_rtt_ns, progress, screen, stack)
         with _undisturbed():
             report = run.run(observer)
-    write_file(directory / FAULTS, "".join(fault.to_line() for fault in run.faults.records()))
+    write_file(
+        directory / FAULTS, "".join(fault.to_line() for fault in run.faults.records().values())
+    )
     write_file(directory / RUN, run.record(report).to_json())
     progress("collecting records", 1.0)
     records.collect(directory)

@@ -68,7 +68,6 @@ class HubClock:
     """CLOCK_MONOTONIC, with a sleep during which the other green threads run."""
 
     def now_ns(self) -> int:
-        """Read the clock."""
         return time.monotonic_ns()
 
     def sleep(self, seconds: float) -> None:

@@ -183,13 +183,11 @@ class LinkActuator:
 
 
 def _by_direction(states: Mapping[str, LinkImpairments]) -> Iterator[tuple[str, Impairment]]:
-    """Yield every direction of these links, with its impairment."""
     for link, state in states.items():
         yield from zip(directions_of(link), state.directions, strict=True)
 
 
 def _check_tally(direction: str, state: Impairment, since: Mapping[str, int]) -> None:
-    """Check that the counters of a direction agree with its impairment."""
     if "passed" not in since:
         return
     passed, lost = since["passed"], since["lost"]
@@ -361,7 +359,6 @@ def _on_wire(target: LinkImpairments) -> tuple[bool, tuple[bool, bool]]:
 def _drop_changes(
     session: "Session", wire: OpenFlowWire, before: tuple[bool, bool], after: tuple[bool, bool]
 ) -> "list[Message]":
-    """The messages that add and remove drops at the ends of a wire."""
     ends = tuple(zip(wire.ports, before, after, strict=True))
     added = [port for port, dropped, drops in ends if drops and not dropped]
     removed = [port for port, dropped, drops in ends if dropped and not drops]

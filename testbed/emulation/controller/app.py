@@ -45,9 +45,6 @@ class Controller(_ryu.RyuApp):
     With wires it waits for the switch and installs their flows at every connection; without wires
     it has no switch and acts on the links themselves. It follows the commands of the experiment at
     the other end of the channel, and ends with it.
-
-    Attributes:
-        status: the exit status of its process.
     """
 
     OFP_VERSIONS = (_ryu.ofproto.OFP_VERSION,)
@@ -55,15 +52,7 @@ class Controller(_ryu.RyuApp):
     def __init__(
         self, *args: Any, plan: ControllerPlan, channel: Channel, links: LinkControl, **kwargs: Any
     ) -> None:
-        """Send nothing yet.
-
-        Args:
-            args: Ryu's.
-            plan: what to do.
-            channel: to the experiment.
-            links: control over links.
-            kwargs: Ryu's.
-        """
+        """Send nothing yet."""
         super().__init__(*args, **kwargs)
         self.status: int = ExitStatus.CRASHED
         self._plan = plan

@@ -65,16 +65,13 @@ class Client(Closeable):
     """Calls the HTTP interface of one run's controller, once."""
 
     def __init__(self, path: Path) -> None:
-        """Connect to a socket."""
         self._http = HTTPConnection("localhost", timeout=TIMEOUT_S)
         self._http.sock = _connected(path)
 
     def close(self) -> None:
-        """Close the connection."""
         self._http.close()
 
     def faults(self) -> list[dict[str, Any]]:
-        """The records of every fault so far."""
         return self._request("GET", "/faults")
 
     def inject(self, entry: dict[str, Any]) -> dict[str, Any]:
@@ -105,28 +102,37 @@ class Client(Closeable):
         self._wait_as_long_as_the_controller()
         return self._request("POST", OPERATOR, command)[0]
 
-    def ask(self, method: str, path: str, body: str) -> tuple[int, Any]:
-        """Pass a request on as it is; returns the status and the content of the answer.
+    def fileno(self) -> int:
+        """The descriptor that can be read when `answer` need not wait."""
+        descriptor: int = self._http.sock.fileno()
+        return descriptor
+
+    def ask(self, method: str, path: str, body: str) -> None:
+        """Pass a request on as it is.
+
+        Where that needs no body, it may be answered, and the connection closed, before the body is
+        sent.
+
+        Raises:
+            RunFailedError: nobody takes it.
+        """
+        try:
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                self._http.request(method, path, body.encode() or None)
+        except (OSError, HTTPException) as error:
+            raise _silent(error) from error
+
+    def answer(self) -> tuple[int, Any]:
+        """The status and the content of the answer to what was asked.
 
         Raises:
             RunFailedError: nobody answers.
         """
-        if path == OPERATOR:
-            self._wait_as_long_as_the_controller()
-        return self._answer(method, path, body.encode() or None)
-
-    def _answer(self, method: str, path: str, body: bytes | None) -> tuple[int, Any]:
-        """The status and the content of the controller's answer.
-
-        Where that needs no body, it may have answered, and closed, before the body is sent.
-        """
         try:
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                self._http.request(method, path, body)
             response = self._http.getresponse()
             return response.status, json.loads(response.read())
         except (OSError, HTTPException, ValueError) as error:
-            raise RunFailedError(f"the controller of the run does not reply: {error}") from error
+            raise _silent(error) from error
 
     def _wait_as_long_as_the_controller(self) -> None:
         """Have no timeout here: only the controller knows how long a batch of probes may take.
@@ -141,13 +147,17 @@ class Client(Closeable):
 
         Raises what the public methods raise.
         """
-        body = None if content is None else json.dumps(content).encode()
-        status, reply = self._answer(method, path, body)
+        self.ask(method, path, "" if content is None else json.dumps(content))
+        status, reply = self.answer()
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             raise RunFailedError(str(reply.get("error", reply)))
         if status >= HTTPStatus.BAD_REQUEST:
             raise InputError([Problem(**problem) for problem in reply["errors"]])
         return reply if isinstance(reply, list) else [reply]
+
+
+def _silent(error: Exception) -> RunFailedError:
+    return RunFailedError(f"the controller of the run does not reply: {error}")
 
 
 def heal_all(path: Path) -> list[dict[str, Any]]:

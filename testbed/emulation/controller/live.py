@@ -32,7 +32,6 @@ class LiveControl:
         self._carry_out = answer
 
     def __call__(self, request: Mapping[str, Any], start: StartResponse) -> Iterable[bytes]:
-        """Answer one request."""
         status, content = self._answer(request)
         start(f"{status.value} {status.phrase}", [("Content-Type", "application/json")])
         return [json.dumps(content).encode() + b"\n"]
@@ -99,8 +98,6 @@ class _Pending:
 
 
 class OperatorCommands:
-    """Carries out the commands for one run."""
-
     def __init__(
         self,
         topology: Topology,
@@ -182,7 +179,6 @@ class OperatorCommands:
         return pending.content
 
     def receive(self, number: int, content: dict[str, Any]) -> None:
-        """Take in the answer to a command."""
         pending = self._pending.get(number)
         if pending is not None:
             pending.content = content

@@ -56,7 +56,6 @@ class ControllerPlan:
         return wires_of(Layout.of(self.topology, self.wires))
 
     def to_json(self) -> bytes:
-        """The plan as it is kept in the run directory."""
         return TypeAdapter(ControllerPlan).dump_json(self, by_alias=True, indent=1)
 
 

@@ -200,7 +200,6 @@ class FaultPlayer:
     # --- by hand ----------------------------------------------------------------------------
 
     def records(self) -> Mapping[int, FaultRecord]:
-        """Every fault so far, by its number."""
         return dict(sorted(self._log.records.items()))
 
     def inject(self, fault: Fault) -> FaultRecord | Problem:
@@ -263,7 +262,6 @@ class FaultPlayer:
             self._links.open(link)
 
     def _play(self, fault: ScheduledFault, t0_ns: int) -> None:
-        """Take one fault through its course."""
         if fault.after is not None:
             self._begins[fault.after].wait()
             t0_ns = self._begun[fault.after]

@@ -133,7 +133,6 @@ class ControllerProcess:
         return self.process.fileno()
 
     def kill(self) -> None:
-        """End it at once, if it has not ended."""
         self.process.kill()
         self.process.close()
 

@@ -216,7 +216,6 @@ class Session:
 
 
 def _serialised(message: Any) -> Message:
-    """One of Ryu's messages in wire format."""
     message.set_xid(0)
     message.serialize()
     return bytes(message.buf)

@@ -110,7 +110,6 @@ class BesideWorkload:
     """
 
     def __init__(self, workload: Traffic) -> None:
-        """Begin without programs."""
         self._workload = workload
         self._programs_first = False
         self._down: set[int] = set()
@@ -156,7 +155,11 @@ class BaseDevice(Closeable):
         records: what it records, if somebody watches the fabric.
         ev_profile: makes the EV profiles of its queue pairs, unless a program brings its own.
         driven: its queue pairs, as rounds drive them.
+        arrived: packets that it has received, if it counts them.
+        late: how many of them it saw long after they were due: how well the machine keeps up.
     """
+
+    arrived = late = 0
 
     def __init__(
         self,
@@ -223,7 +226,6 @@ class BaseDevice(Closeable):
         self.driven = VerbsTransport(self.context, send, self.records)
 
     def close(self) -> None:
-        """Finish the records."""
         if self.records is not None:
             self.records.end_round(self.context.events_by_qp(), self._clock())
             self.records.refused = {} if self._shares_demux else self.context.refused()

@@ -1,20 +1,13 @@
-"""An RDMA device for programs that run in a host of the fabric: the verbs over sockets.
+"""The device of a host of the emulated fabric: the verbs over sockets.
 
-    with open_device() as device:
-        cq = device.context.create_cq()
-        ...
-        device.wait(cq)
-
-There is no hardware: the device works while the program is in `poll` or `wait`, as with manual
-progress in libfabric. To its peers, a program that does something else for long is a NIC that does
-not answer.
+It works while its process is in `poll` or `run`. Programs use it by the NIC process
+(`device/nic.py`).
 """
 
 import os
 import socket
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from testbed.emulation.endpoint.base_device import BaseDevice
@@ -23,13 +16,11 @@ from testbed.emulation.endpoint.event_loop import EventLoop, PortMonitor
 from testbed.emulation.endpoint.health import HealthLog
 from testbed.emulation.endpoint.nic import Nic
 from testbed.emulation.endpoint.plain_nic import PlainEvs, PlainNic
-from testbed.model.errors import ExitStatus, MachineError, TestbedError
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
 from testbed.model.transport import Mrc
 from testbed.model.units import NS_PER_S
 from testbed.mrc import NEVER
-from testbed.mrc.verbs import CompletionQueue, WorkCompletion
 from testbed.mrc.wire.kinds import DEFAULT_OPTIONS
 from testbed.sandbox.namespaces import RECORDS_FILE, TOPOLOGY_FILE
 from testbed.sandbox.system_calls import NICENESS
@@ -42,13 +33,7 @@ LATE_RTTS = 0.02
 
 
 class Device(BaseDevice):
-    """One host's NIC, opened by a program. Use it as a context manager.
-
-    Attributes:
-        arrived: the number of packets received.
-        late: how many of them were seen more than `LATE_RTTS` base RTTs after they were due; it
-            shows how well the machine keeps up.
-    """
+    """One host's NIC. Late are packets seen more than `LATE_RTTS` base RTTs after they were due."""
 
     def __init__(
         self,
@@ -95,7 +80,6 @@ class Device(BaseDevice):
         self._loop = EventLoop(self._nic, PortMonitor.of(topology, host), self.driven)
 
     def close(self) -> None:
-        """Close the sockets, and finish the records."""
         self._loop.close()
         super().close()
 
@@ -151,79 +135,18 @@ class Device(BaseDevice):
             self._loop.send(now)
             wake_ns, _ = self._loop.sleep(now, watched, end_ns)
 
-    def wait(self, cq: CompletionQueue, timeout_s: float | None = None) -> list[WorkCompletion]:
-        """Work until a completion queue has entries and take them.
-
-        Args:
-            cq: the completion queue.
-            timeout_s: seconds; no limit if None. 1 GiB at 40 Mbit/s takes almost 4 minutes.
-
-        Raises:
-            TimeoutError: it stayed empty for `timeout_s` seconds.
-        """
-        completions: list[WorkCompletion] = []
-
-        def has_entries() -> bool:
-            completions.extend(cq.poll())
-            return bool(completions)
-
-        if not self.run(has_entries, timeout_s=timeout_s):
-            raise TimeoutError(f"no completion within {timeout_s:g} s")
-        return completions
-
 
 def open_device() -> Device:
-    """Open the NIC of the host that this program runs in, such as `testbed shell`'s `h0 python`.
-
-    Raises:
-        MachineError: it does not run in a host of a fabric.
-    """
-    try:
-        topology = Topology.model_validate_json(TOPOLOGY_FILE.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise _not_in_a_host() from error
+    """Open the NIC of the host that this process is in."""
+    topology = Topology.model_validate_json(TOPOLOGY_FILE.read_text(encoding="utf-8"))
     names = {name.partition("-")[0] for _, name in socket.if_nameindex()}
-    hosts = [host for host in topology.hosts if host.name in names]
-    if len(hosts) != 1:
-        raise _not_in_a_host()
+    (host,) = (host for host in topology.hosts if host.name in names)
     with suppress(PermissionError):
         os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
-    return Device(topology, hosts[0], _watched_records())
-
-
-@contextmanager
-def plain_errors() -> Iterator[None]:
-    """End the program with a message instead of a traceback where its user can act on an error.
-
-    Such as a server's name that no host has, or a peer that has ended. The exit status is that of
-    the error; 1 if the peer ended or did not answer.
-
-    Raises:
-        SystemExit: there was such an error; its message is printed.
-    """
-    try:
-        yield
-    except TestbedError as error:
-        message, status = str(error), int(error.exit_status)
-    except (ConnectionError, TimeoutError) as error:
-        message, status = str(error), int(ExitStatus.FAILED)
-    except MemoryError:
-        message, status = "there is not enough memory", int(ExitStatus.MACHINE_CANNOT)
-    else:
-        return
-    sys.stderr.write(f"error: {message}\n")
-    raise SystemExit(status)
+    return Device(topology, host, _watched_records())
 
 
 def _watched_records() -> Path | None:
-    """Where programs record, if somebody watches the fabric."""
     with suppress(FileNotFoundError):
         return Path(RECORDS_FILE.read_text(encoding="utf-8"))
     return None
-
-
-def _not_in_a_host() -> MachineError:
-    return MachineError(
-        "this program does not run in a host of a fabric",
-        "testbed shell, and at its prompt: h0 python PROGRAM",
-    )

@@ -180,7 +180,6 @@ class DeviceRecords(Closeable):
         return self._operator.deadline_ns
 
     def close(self) -> None:
-        """Finish the records."""
         self._operator.forget(self._connections.keys())
         self._write_outcome()
         self._commands.close()

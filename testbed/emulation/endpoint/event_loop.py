@@ -113,7 +113,6 @@ class EventLoop(Closeable):
             self._transport.port_changed(plane, up=up, now_ns=now)
 
     def send(self, now: int) -> None:
-        """Send what is due and what the ports have room for."""
         self._core_ns = now
         self._rounds.send(now)
         self._nic.sockets.flush()
@@ -143,6 +142,5 @@ class EventLoop(Closeable):
         return wake_ns, bool(ready)
 
     def close(self) -> None:
-        """Close the sockets."""
         self._nic.close()
         self._monitor.close()

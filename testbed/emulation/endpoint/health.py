@@ -25,7 +25,6 @@ class HealthLog:
 
     @property
     def due_ns(self) -> int:
-        """When the next line is due."""
         return self._since_ns + INTERVAL_NS
 
     def write(self, now_ns: int, drops: dict[str, int]) -> None:
@@ -46,5 +45,4 @@ class HealthLog:
         self._lags.clear()
 
     def close(self) -> None:
-        """Close the file."""
         os.close(self._fd)

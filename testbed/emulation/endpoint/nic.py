@@ -158,5 +158,4 @@ class Nic(Closeable):
         return min(poll_ns, self._held[0][0]) if self._held else poll_ns
 
     def close(self) -> None:
-        """Close the sockets."""
         self.sockets.close()

@@ -58,7 +58,6 @@ class PlainSockets:
     """
 
     def __init__(self, topology: Topology, host: Node) -> None:
-        """Open them."""
         self.send_errors = self.overflowed = 0
         self._out = [self._sender(topology, host, plane) for plane in range(topology.planes)]
         self._in = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(ETH_P_IPV6))
@@ -121,7 +120,6 @@ class PlainSockets:
         return received_ns
 
     def close(self) -> None:
-        """Close all sockets."""
         for opened in (self._in, *self._taken, *(sender for sender, _ in self._out)):
             opened.close()
 
@@ -142,7 +140,6 @@ class PlainEvs:
 
     @cached_property
     def planes(self) -> dict[int, int]:
-        """The plane of each EV."""
         return {entry.ev: entry.plane for entry in self.entries}
 
 
@@ -150,7 +147,6 @@ class PlainNic(Nic):
     """The ports of a host whose packets have no outer header."""
 
     def __init__(self, topology: Topology, host: Node, round_ns: int, evs: PlainEvs) -> None:
-        """Open the sockets."""
         self._plain = PlainSockets(topology, host)
         super().__init__(topology, host, round_ns, sockets=self._plain)
         self._evs = evs

@@ -30,12 +30,7 @@ class Endpoint:
     rounds_per_rtt = ENDPOINT_ROUNDS_PER_RTT
 
     def __init__(self, plan: EndpointPlan, channel: Channel) -> None:
-        """Open everything; the process must be in the host's network namespace already.
-
-        Args:
-            plan: the host's part in the run.
-            channel: to the run's first process, for commands and answers.
-        """
+        """Open everything; the process must be in the host's network namespace already."""
         topology = plan.scenario.topology
         self._rtt_timeout_s = rtt_timeout_s(topology)
         self._channel = channel
@@ -85,7 +80,6 @@ class Endpoint:
         return [self._channel.fileno()]
 
     def _wake_up(self) -> None:
-        """Act on what has ended a sleep."""
         self._handle_commands()
 
     def _carry_out(self, command: Command, answer: Answer) -> None:

@@ -156,6 +156,5 @@ class HostSockets:
                 yield new(Received, (packet, traffic_class, hop_limit, realtime_ns))
 
     def close(self) -> None:
-        """Close both sockets."""
         self._out.close()
         self._in.close()

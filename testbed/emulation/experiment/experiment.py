@@ -58,6 +58,8 @@ class Experiment:
         stop_if_late: whether the run ends once the machine was too late for it to be trusted.
         screen: a descriptor to which what programs print goes, too.
         script: commands of the prompt, which take the place of the scenario's programs.
+        serving: hosts whose endpoint takes its turns as if it served programs as well: those that
+            do where the run is compared with another.
     """
 
     scenario: Scenario
@@ -67,3 +69,4 @@ class Experiment:
     stop_if_late: bool = False
     screen: int | None = None
     script: "Script | None" = None
+    serving: frozenset[str] = frozenset()

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from testbed.device import library
-from testbed.device.hosts import DIRECTORY, RunSetting, start_nic
+from testbed.device.hosts import RunSetting, start_nic
 from testbed.emulation.controller.plan import ControllerPlan, choose_wires
 from testbed.emulation.controller.process import ControllerProcess
 from testbed.emulation.endpoint.clock import now_ns
@@ -193,12 +193,10 @@ class _Run:
 
     @property
     def scenario(self) -> Scenario:
-        """What is run."""
         return self.experiment.scenario
 
     @property
     def directory(self) -> Path:
-        """The run directory."""
         return self.experiment.directory
 
     @property
@@ -208,7 +206,6 @@ class _Run:
 
     @property
     def pids(self) -> dict[str, int]:
-        """The PIDs of the run's processes, by name."""
         children = dict(self.endpoints)
         others_of_run = {"mapper": self.mapper, "programs": self.programs}
         children |= {name: child for name, child in others_of_run.items() if child is not None}
@@ -217,7 +214,6 @@ class _Run:
         return {name: child.pid for name, child in children.items()} | others | daemons
 
     def send_to_endpoints(self, message: dict[str, object]) -> None:
-        """Send a command to every endpoint."""
         for endpoint in self.endpoints.values():
             endpoint.send(message)
 
@@ -227,7 +223,6 @@ class _Run:
         return {"openvswitch": sum(drops.values())}
 
     def receive_from_controller(self) -> None:
-        """Process the messages that the controller has sent."""
         self.operator.ask(self.controller.receive())
 
     def receive_from_programs(self) -> None:
@@ -340,8 +335,8 @@ def _build(
 
 
 def _start_endpoints(run: _Run, scenario: Scenario, raw: Path) -> None:
-    """Start the endpoints of a scenario, which record in a directory."""
-    of_programs, logs = scenario.hosts_of_programs, run.directory / LOGS
+    of_programs = scenario.hosts_of_programs | run.experiment.serving
+    logs = run.directory / LOGS
     started = {
         host.name: start_endpoint(
             plan, logs / f"{host.name}.log", serves_programs=host.name in of_programs
@@ -376,7 +371,7 @@ def _start_devices(run: _Run, stack: ExitStack) -> None:
     """
     scenario, fabric, topology = run.scenario, run.fabric, run.scenario.topology
     assert isinstance(scenario.transport, Mrc)  # noqa: S101 - it was checked
-    files = library.put_into(DIRECTORY)
+    files = library.put_into(library.IN_HOSTS)
     ordinary = OrdinaryTraffic(topology, fabric.namespaces)
     ordinary.install()
     with suppress(NetlinkError):  # a kernel without MPTCP
@@ -435,7 +430,6 @@ def _measure_base_rtt(run: _Run, scenario: Scenario) -> int:
 
 
 def _start_mapper(run: _Run) -> None:
-    """Start the Clustermapper, if the scenario has one."""
     scenario = run.scenario
     if scenario.clustermapper is None:
         return
@@ -499,7 +493,6 @@ def _run_timeline(run: _Run, t0_ns: int, base_rtt_ns: int) -> int:
 
 
 def _begin(run: _Run, t0_ns: int, end_ns: int, base_rtt_ns: int) -> None:
-    """Tell every process when the run starts."""
     beside = run.scenario.planned.flows if run.programs else ()
     planned = tuple((src, dst) for src, dst, _ in beside)
     start = RunStart(t0_ns=t0_ns, base_rtt_ns=base_rtt_ns, planned=planned)

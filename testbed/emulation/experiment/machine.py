@@ -48,7 +48,6 @@ class MachineSampler:
 
     @property
     def due_ns(self) -> int:
-        """When the next line is due."""
         return self._since_ns + INTERVAL_NS
 
     def sample(self, now_ns: int, drops: Mapping[str, int], pids: Mapping[str, int]) -> None:
@@ -126,7 +125,6 @@ def softnet_drops() -> int:
 
 
 def cpu_model() -> str:
-    """The CPU's name."""
     information = Path("/proc/cpuinfo")
     lines = information.read_text(encoding="utf-8").splitlines() if information.exists() else []
     for line in lines:

@@ -21,8 +21,6 @@ _MOST_OPEN: Final = 10_000
 
 
 class _Begun(NamedTuple):
-    """An operation that a host has begun."""
-
     start_ns: int
     size: int
 
@@ -54,9 +52,10 @@ class ReportedOperations:
     def take(self, host: str, data: bytes, now_ns: int) -> None:
         """Take in what a host's program has written by a time."""
         *lines, rest = (self._partial.get(host, b"") + data).split(b"\n")
-        self._partial[host] = rest[:_MOST_LINE]
+        self._partial[host] = rest[: _MOST_LINE + 1]
         for line in lines:
-            self.refused += not self._line(host, line.decode("utf-8", "replace").split(), now_ns)
+            words = line.decode("utf-8", "replace").split()
+            self.refused += len(line) > _MOST_LINE or not self._line(host, words, now_ns)
 
     def _line(self, host: str, words: list[str], now_ns: int) -> bool:
         """Act on a line; returns whether it is one of those that are documented."""
@@ -87,7 +86,6 @@ class ReportedOperations:
         return True
 
     def open_ones(self, t0_ns: int) -> list[dict[str, Any]]:
-        """The operations that were begun and have not ended."""
         return [
             {
                 "host": host,

@@ -98,10 +98,6 @@ def record_experiment(experiment: Experiment, progress: Progress) -> None:
     Nothing of the run outlives this call, however it ends: all processes live in a sandbox of
     namespaces, which ends with its first process.
 
-    Args:
-        experiment: the run.
-        progress: called with what the run is doing.
-
     Raises:
         MachineError: this machine cannot run it.
         LateError: the machine was too late, and `stop_if_late` is set.

@@ -113,7 +113,6 @@ class OperatorRelay:
 
     @property
     def waiting(self) -> list[Child]:
-        """The endpoints that owe an answer."""
         hosts = set(self._waiting.values())
         return [child for host, child in self._endpoints.items() if host in hosts]
 

@@ -100,7 +100,8 @@ def _require_executable(name: str, program: Program, directory: Path, where: str
     file = directory / name
     if not is_there(file, Path.is_file):
         expected = f"an executable file, relative to {directory.resolve()}"
-        raise InputError.of(where, f"{name}, which is not there", expected)
+        found = f"{name}, which is {'no file' if is_there(file) else 'not there'}"
+        raise InputError.of(where, found, expected)
     if not file.stat().st_mode & 0o111:
         raise InputError.of(where, name, "an executable file", f"chmod +x {file}")
 
@@ -149,6 +150,12 @@ def _environment(program: Program) -> dict[str, str]:
         "PATH": _path(program),
         **program.env,
     }
+
+
+def user_of_programs() -> int:
+    """As whose programs are started: those of the caller of sudo, or of this process."""
+    user = caller()
+    return os.getuid() if user is None else user.uid
 
 
 def _as_user() -> dict[str, Any]:
@@ -288,13 +295,11 @@ class _Crew:
 
     @property
     def program(self) -> Program:
-        """What it runs."""
         assert isinstance(self.job.workload, Program)  # noqa: S101 - it was checked
         return self.job.workload
 
     @property
     def is_alive(self) -> bool:
-        """Whether any of its programs runs."""
         return any(each.is_alive for each in self.running)
 
     @property
@@ -611,9 +616,8 @@ def _shown(host: str, line: bytes) -> bytes:
 
 def _of_user() -> dict[str, str]:
     """The variables by which programs know whose they are."""
-    user = caller()
     with suppress(KeyError):
-        entry = pwd.getpwuid(os.getuid() if user is None else user.uid)
+        entry = pwd.getpwuid(user_of_programs())
         return {
             "HOME": entry.pw_dir,
             "USER": entry.pw_name,

@@ -117,12 +117,10 @@ class _Run:
             self._finish.wait(0.1)
 
     def wait_for_start(self) -> None:
-        """Wait until the run begins."""
         self._started.wait()
         time.sleep(max(self._t0_ns - now_ns(), 0) / NS_PER_S)
 
     def note(self, line: str, status: int) -> None:
-        """Note what became of a command."""
         number = len(self._records)
         self._records.append(
             ProgramRecord(
@@ -170,7 +168,6 @@ class _Prompt(FabricShell):
         delay: DelayProcess | None,
         further: Commands,
     ) -> None:
-        """Carry out the commands on standard input."""
         self._run = run
         super().__init__(fabric.net, ordinary, delay, further)
 

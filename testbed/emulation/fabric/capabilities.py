@@ -58,7 +58,6 @@ class Requirement:
     required: bool = True
 
     def result(self) -> "RequirementResult":
-        """Try it and return the result."""
         try:
             wrong = self.run()
         except (OSError, TestbedError) as error:
@@ -66,7 +65,6 @@ class Requirement:
         return self._result(wrong)
 
     def not_tried(self, reason: str) -> "RequirementResult":
-        """Return the result if it could not be tried."""
         return self._result(f"not tried: {reason}")
 
     def _result(self, wrong: str | None) -> "RequirementResult":
@@ -181,7 +179,6 @@ class KernelCapabilities:
     """Attempts that share a node's namespace, which one of the first ones makes."""
 
     def __init__(self) -> None:
-        """Make nothing yet."""
         self._namespaces = NodeNamespaces()
 
     def required(self) -> tuple[Requirement, ...]:

@@ -168,7 +168,6 @@ class PortCapture(Closeable):
         return self._socket.fileno()
 
     def read(self) -> Iterator[CapturedFrame]:
-        """Yield the frames that are in the ring."""
         while True:
             start = self._next * _FRAME_BYTES
             status, _, size, mac, _, seconds, ns = _HEADER.unpack_from(self._ring, start)
@@ -185,7 +184,6 @@ class PortCapture(Closeable):
         return int(_STATISTICS.unpack(statistics)[1])
 
     def close(self) -> None:
-        """End the capture."""
         self._ring.close()
         self._socket.close()
 
@@ -259,7 +257,6 @@ class _LinkFile:
         self._waiting: list[tuple[CapturedFrame, int]] = []
 
     def begin(self, comment: str) -> None:
-        """Write the header."""
         self._output.write(header(comment, self._ports, _SNAPLEN))
 
     def write_until(self, now_ns: int) -> None:

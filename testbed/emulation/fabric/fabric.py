@@ -76,10 +76,6 @@ def _indexes_up(netlink: Netlink) -> set[int]:
 def verify(layout: Layout, namespaces: NodeNamespaces) -> None:
     """Compare every port, route, neighbour and address with the model.
 
-    Args:
-        layout: the fabric as it should be.
-        namespaces: the nodes' namespaces.
-
     Raises:
         RunFailedError: something is missing, wrong or unexpected; names every difference.
     """
@@ -176,7 +172,6 @@ class Fabric(Closeable):
 
     @property
     def topology(self) -> Topology:
-        """The model."""
         return self.layout.topology
 
     def __enter__(self) -> Self:
@@ -229,7 +224,6 @@ class Fabric(Closeable):
             sweep(self.layout, self.namespaces)
 
     def counters(self) -> LinkCounters:
-        """Return a reader of the fabric's counters."""
         return LinkCounters(self.layout, self.namespaces)
 
     # --- building -----------------------------------------------------------------------------

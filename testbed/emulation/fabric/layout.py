@@ -88,7 +88,6 @@ class Layout:
 
     @cached_property
     def device_names(self) -> dict[int, str]:
-        """Every interface's name by its index."""
         links = self.topology.links.values()
         ports = [port for link in links for port in link.ports]
         ports += [port for pair in self._sid_devices.values() for port in pair]

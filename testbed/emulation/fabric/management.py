@@ -34,10 +34,6 @@ _HOSTS = Path("/etc/hosts")
 def install(topology: Topology, nodes: NodeNamespaces) -> None:
     """Connect the hosts, and have their names resolved; call it once, after `Fabric.verify`.
 
-    Args:
-        topology: the fabric.
-        nodes: its namespaces.
-
     Raises:
         NetlinkError: the kernel refused, such as one without bridges.
     """

@@ -124,7 +124,6 @@ class OpenFlowWire:
 
 
 def wires_of(layout: Layout) -> tuple[OpenFlowWire, ...]:
-    """The wires of a fabric, in the order of their numbers."""
     wires = []
     for index, name in enumerate(layout.wires):
         lower, upper = layout.wire_ends(name)
@@ -174,7 +173,6 @@ def find_programs() -> tuple[dict[str, str], list[str]]:
 
 
 def control_socket(run_directory: Path, daemon: str) -> Path:
-    """The socket on which a daemon takes commands."""
     return run_directory / f"{daemon}.ctl"
 
 
@@ -315,7 +313,6 @@ class OpenVSwitch:
         return self._run("ovs-vsctl", *options, *arguments, remedy=self._see_log("ovs-vswitchd"))
 
     def _run(self, name: str, *arguments: str, remedy: str) -> str:
-        """Run a client program and return its output."""
         with subprocess.Popen(  # noqa: S603 - fixed arguments
             [self._programs[name], *arguments],
             env=self._environment(),
@@ -529,7 +526,6 @@ def _try_to_start(datapaths: Sequence[str]) -> tuple[str | None, ...]:
 
 
 def _last_complaint(log_directory: Path) -> str:
-    """The last warning or error in a daemon's log."""
     lines = [
         line
         for log in log_directory.glob("*.log")

@@ -99,7 +99,6 @@ class OrdinaryTraffic:
     """
 
     def __init__(self, topology: Topology, namespaces: NodeNamespaces, seed: int = 0) -> None:
-        """Install nothing yet."""
         self.topology = topology
         self.seed = seed
         self._layout = Layout(topology)
@@ -270,7 +269,6 @@ class DelayProcess(Closeable):
         self._process.kill()
 
     def close(self) -> None:
-        """End the process."""
         self.kill()
         self._process.close()
 

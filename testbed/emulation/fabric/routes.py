@@ -69,7 +69,6 @@ class Seg6LocalAction:
     table: int = 0
 
     def __str__(self) -> str:
-        """Show it as iproute2 does."""
         text = f"encap seg6local action {_ACTIONS.get(self.action, f'number {self.action}')}"
         text += _TABLES.get(self.table, f" table {self.table}")
         if self.flavours == NEXT_CSID:
@@ -100,7 +99,6 @@ class Encapsulation:
     segments: tuple[IPv6Address, ...]
 
     def __str__(self) -> str:
-        """Show it as iproute2 does."""
         mode = _MODES.get(self.mode, str(self.mode))
         listed = " ".join(map(str, self.segments))
         return f"encap seg6 mode {mode} segs {len(self.segments)} [ {listed} ]"

@@ -90,10 +90,6 @@ class Loop:
 def sweep(layout: Layout, namespaces: NodeNamespaces) -> None:
     """Send the packets and account for every one. Needs an otherwise idle fabric.
 
-    Args:
-        layout: the fabric.
-        namespaces: the nodes' namespaces.
-
     Raises:
         RunFailedError: a link direction or a uN route did not carry what it should; names it.
     """

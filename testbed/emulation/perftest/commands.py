@@ -6,12 +6,10 @@ from testbed.__main__ import leave_current_directory
 
 
 def write_bw() -> None:
-    """Run the program of that name."""
     _run("write_bw")
 
 
 def write_lat() -> None:
-    """Run the program of that name."""
     _run("write_lat")
 
 

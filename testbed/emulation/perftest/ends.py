@@ -3,16 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from testbed.device.client import ClientQp, CompletionQueue, Device, MemoryRegion
+from testbed.device.rendezvous import RemoteMemory, Rendezvous, meet
 from testbed.emulation.endpoint.clock import now_ns
-from testbed.emulation.endpoint.device import Device
-from testbed.emulation.endpoint.rendezvous import RemoteMemory, Rendezvous, meet
 from testbed.emulation.perftest.parameters import Parameters, Tool
 from testbed.emulation.perftest.results import Bandwidth, LatencyRow, Rows
 from testbed.host.workloads.messages import IMMEDIATE_MASK, Block, Pattern
 from testbed.model.errors import RunFailedError
-from testbed.model.fabric.nodes import Node
-from testbed.mrc import CompletionStatus, MemoryRegion
-from testbed.mrc.verbs import CompletionQueue, VerbsQp, WcOpcode, WorkCompletion
+from testbed.mrc import CompletionStatus
+from testbed.mrc.verbs import WcOpcode, WorkCompletion
 
 _CLIENT, _SERVER = 0, 1
 
@@ -32,7 +31,7 @@ class _End:
     peer: Rendezvous
     parameters: Parameters
     cq: CompletionQueue
-    qps: tuple[VerbsQp, ...]
+    qps: tuple[ClientQp, ...]
     block: Block
     memory: MemoryRegion
     remote: RemoteMemory
@@ -60,14 +59,14 @@ class _End:
                 raise RunFailedError(f"message of {size} bytes: what arrived is not what was sent")
 
 
-def call(device: Device, server: Node, port: int, parameters: Parameters) -> Rows:
-    """Measure the path to the program that listens on a host.
+def call(device: Device, server: str, port: int, parameters: Parameters) -> Rows:
+    """Measure the path to the program that listens on a host, by its name or address.
 
     Raises:
         RunFailedError: a WRITE failed, or something else arrived than was sent.
         TimeoutError: nobody answered.
     """
-    with meet(device, server.name, port=port) as peer:
+    with meet(device, server, port=port) as peer:
         peer.exchange(parameters.as_dict())
         return _measure(device, peer, parameters)
 
@@ -85,14 +84,14 @@ def serve(device: Device, port: int) -> tuple[Parameters, Rows]:
 
 
 def _measure(device: Device, peer: Rendezvous, parameters: Parameters) -> Rows:
-    context = device.context
-    cq = context.create_cq()
-    qps = tuple(context.create_qp(cq) for _ in range(parameters.qps))
-    memory = context.reg_mr(bytearray(max(parameters.sizes) * parameters.qps))
+    cq = device.create_cq()
+    qps = tuple(device.create_qp(cq, depth=parameters.tx_depth) for _ in range(parameters.qps))
+    memory = device.reg_mr(bytearray(max(parameters.sizes) * parameters.qps))
     if parameters.tool is Tool.LATENCY:
         for wr_id in range(_RECEIVES):
             qps[0].post_recv(wr_id)
     block = Block(0, max(parameters.sizes))
+    device.reg_mr(block.content)
     remote = peer.connect(qps, memory)
     end = _End(device, peer, parameters, cq, qps, block, memory, remote)
     if parameters.tool is Tool.LATENCY:

@@ -1,6 +1,5 @@
 """`write_bw` and `write_lat` in a host of a fabric: `h4 write_bw &`, then `h0 write_bw h4`."""
 
-import gc
 import os
 import sys
 from typing import Annotated
@@ -8,13 +7,18 @@ from typing import Annotated
 import typer
 
 from testbed.command_options import Command, with_options
-from testbed.emulation.endpoint.device import open_device, plain_errors
-from testbed.emulation.endpoint.rendezvous import PORT, find_host
+from testbed.device.client import open_device, plain_errors
+from testbed.device.rendezvous import PORT
 from testbed.emulation.perftest import parameters
 from testbed.emulation.perftest.ends import call, serve
 from testbed.emulation.perftest.parameters import Parameters, Show
 from testbed.emulation.perftest.results import as_text, heading, lateness
 from testbed.limits import available_memory
+from testbed.model.errors import InputError, MachineError
+from testbed.model.fabric.addressing import management_address, ordinary_address
+from testbed.model.fabric.nodes import Node
+from testbed.model.fabric.topology import Topology
+from testbed.sandbox.namespaces import TOPOLOGY_FILE
 
 Server = Annotated[
     str | None, typer.Argument(help="The host that the other end runs in; none: be that end.")
@@ -23,12 +27,10 @@ Port = Annotated[int, typer.Option("--port", "-p", help="Where the two ends meet
 
 
 def write_bw() -> None:
-    """Run the program of that name."""
     _main(_bandwidth)
 
 
 def write_lat() -> None:
-    """Run the program of that name."""
     _main(_latency)
 
 
@@ -65,20 +67,40 @@ def measure(server: str | None, parameters: Parameters, show: Show) -> int:
 def _measure(server: str | None, parameters: Parameters, show: Show, port: int) -> None:
     if server is not None:
         parameters.require_memory(available_memory())
-    gc.freeze()
-    gc.disable()  # nothing here makes cycles; a collection would stop the device at a bad moment
-    with open_device() as device:
-        if server is None:
-            serve(device, port)
-            return
-        topology, src = device.topology, device.host
-        dst = find_host(topology, server)
-        if not show.as_json:
-            _print(heading(parameters, topology, src, dst))
-        rows = call(device, dst, port, parameters)
-        _print(as_text(rows, show, topology, src, dst))
-        if remark := lateness(device.late, device.arrived):
-            sys.stderr.write(f"warning: {remark}\n")
+    device = open_device()  # never closed: that would show once more what is at full speed
+    if server is None:
+        serve(device, port)
+        return
+    topology, src = _fabric(), device.host
+    dst = _find_host(topology, server)
+    if not show.as_json:
+        _print(heading(parameters, topology, src, dst))
+    rows = call(device, server, port, parameters)
+    _print(as_text(rows, show, topology, src, dst))
+    if remark := lateness(*device.lateness()):
+        sys.stderr.write(f"warning: {remark}\n")
+
+
+def _fabric() -> Topology:
+    try:
+        return Topology.model_validate_json(TOPOLOGY_FILE.read_text(encoding="utf-8"))
+    except OSError as error:
+        missing = "the hosts of a simulated fabric do not know it"
+        raise MachineError(missing, "testbed shell, and write_bw at its prompt") from error
+
+
+def _find_host(topology: Topology, name: str) -> Node:
+    """The host with that name or address.
+
+    Raises:
+        InputError: there is none.
+    """
+    for host in topology.hosts:
+        addresses = ordinary_address(topology, host, 0), management_address(host)
+        if name in (host.name, *map(str, addresses)):
+            return host
+    expected = f"a host of {topology.name}, such as {topology.hosts[-1].name}"
+    raise InputError.of("SERVER", name, expected)
 
 
 def _print(text: str) -> None:
@@ -87,7 +109,6 @@ def _print(text: str) -> None:
 
 
 def _main(command: Command) -> None:
-    """Run a program of one command."""
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     app.command()(command)
     with plain_errors():

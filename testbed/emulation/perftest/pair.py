@@ -3,11 +3,14 @@
 import os
 from collections.abc import Sequence
 
+from testbed.device import library
+from testbed.device.hosts import start_nic
 from testbed.emulation.fabric.fabric import Fabric
 from testbed.emulation.fabric.ordinary import OrdinaryTraffic
 from testbed.emulation.perftest import in_host
 from testbed.emulation.perftest.parameters import Request
 from testbed.limits import available_memory
+from testbed.model.fabric.addressing import ordinary_address
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
 from testbed.sandbox.namespaces import enter_netns
@@ -20,7 +23,8 @@ def measure(topology: Topology, pairs: Sequence[tuple[Node, Node]], request: Req
     It prints what it finds. Returns the exit status, the first that is not 0.
 
     Raises:
-        MachineError: the messages and queue pairs do not fit into the memory.
+        MachineError: the messages and queue pairs do not fit into the memory, or the device's
+            library cannot be compiled.
 
     Args:
         topology: the fabric.
@@ -36,16 +40,18 @@ def _in_sandbox(topology: Topology, pairs: Sequence[tuple[Node, Node]], request:
         fabric.verify()
         fabric.sweep()
         OrdinaryTraffic(topology, fabric.namespaces).install()
+        library.put_into(library.IN_HOSTS)
         for src, dst in pairs:
-            with _start(dst, None, request) as server:
-                status = _start(src, dst.name, request).result() or server.result()
+            address = str(ordinary_address(topology, dst, 0))
+            with start_nic(src), start_nic(dst), _start(dst, None, request) as server:
+                status = _start(src, address, request).result() or server.result()
             if status:
                 return int(status)
     return os.EX_OK
 
 
 def _start(host: Node, server: str | None, request: Request) -> Child:
-    """Start an end in a host: the client of a server, or the server."""
+    """Start an end in a host: the client of a server, by its address, or the server."""
 
     def work(_: object) -> int:
         enter_netns(host.name)

@@ -16,12 +16,15 @@ MAX_SIZE: Final = 1 << 30
 MAX_QPS: Final = 16_384
 """perftest's own bound."""
 
+_MAX_TX_DEPTH: Final = 16_384
+"""The device's."""
+
 
 _QP_BYTES: Final = 64 << 10
 """Memory of a queue pair, rounded up (measured: 24 kB when it is connected)."""
 
-_OUTSTANDING_BYTES: Final = 512
-"""Memory of a message that is posted and has not completed (measured: 503)."""
+_OUTSTANDING_BYTES: Final = 832
+"""Memory of a message that is posted and has not completed: 304 of its ring, 503 in the NIC."""
 
 _TIMES_BYTES: Final = 80
 """Memory of the times of a message: two places in lists, and the numbers."""
@@ -84,7 +87,7 @@ class Parameters:
             ("--size", min(self.sizes, default=0), 1, MAX_SIZE),
             ("--iters", self.iters, 1, 1 << 32),
             ("--qp", self.qps, 1, MAX_QPS),
-            ("--tx-depth", self.tx_depth, 1, 1 << 16),
+            ("--tx-depth", self.tx_depth, 1, _MAX_TX_DEPTH),
         )
         problems = {
             Problem(option, str(value), f"a whole number from {least} to {most}")

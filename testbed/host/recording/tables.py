@@ -53,7 +53,6 @@ class Recorders(Closeable):
             recorder.flush()
 
     def close(self) -> None:
-        """Close every file."""
         self._files.close()
 
 
@@ -64,7 +63,6 @@ class Tables(Recorders):
     """
 
     def __init__(self, directory: Path | None, host: str, *, stay_open: bool = True) -> None:
-        """Create the raw files."""
         super().__init__(directory, stay_open=stay_open)
         self.host = host
         self.arrivals = self.open(host, records.ARRIVALS).extend

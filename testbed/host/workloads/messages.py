@@ -47,19 +47,23 @@ _MADE_AT_ONCE = (1 << 28) - 1
 
 
 class Block:
-    """The bytes from which the messages of all flows are cut."""
+    """The bytes from which the messages of all flows are cut.
+
+    Attributes:
+        content: all of them, in memory that a device can register.
+    """
 
     def __init__(self, seed: int, longest: int) -> None:
         """Make the block for messages of up to `longest` bytes."""
         rng = random.Random(f"{seed}/content")  # noqa: S311 - repeatable test data
         size = longest + _SPREAD
         at_once = (min(_MADE_AT_ONCE, size - at) for at in range(0, size, _MADE_AT_ONCE))
-        self._bytes = memoryview(b"".join(map(rng.randbytes, at_once)))
+        self.content = memoryview(bytearray().join(map(rng.randbytes, at_once)))
 
     def message(self, number: int, size: int) -> memoryview:
         """The content of message `number`, counted over all flows, as a view."""
         offset = number * _STEP % _SPREAD
-        return self._bytes[offset : offset + size]
+        return self.content[offset : offset + size]
 
 
 class Pattern:
@@ -200,7 +204,6 @@ class Sender:
 
     @property
     def idle(self) -> bool:
-        """Whether no message is outstanding."""
         return self._outstanding == 0
 
     def post(self, size: int, *, immediate: int | None = None) -> None:
@@ -233,12 +236,7 @@ class Sender:
 
 
 class Checker:
-    """Compares every message of a flow with what was sent, as soon as it is complete.
-
-    Attributes:
-        flow: the flow's number.
-        counts: the results.
-    """
+    """Compares every message of a flow with what was sent, as soon as it is complete."""
 
     def __init__(self, flow: int, region: Region, pattern: Pattern) -> None:
         self.flow = flow

@@ -410,7 +410,6 @@ class _Receipts:
 
 
 def _pieces(size: int) -> float:
-    """The number of pieces of a message."""
     return ceil(size / PIECE) if size else inf
 
 
@@ -594,7 +593,6 @@ class Phases(Program):
         self._changed = False
 
     def begin(self, now_ns: int) -> None:
-        """Begin the first phase."""
         self._round_start_ns = now_ns
         self._enter(0, now_ns)
 
@@ -740,7 +738,6 @@ class Jobs(Program):
     """All that a host does: its part in each of its jobs, from that job's start on."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
-        """Take its parts; they record what they have finished in one list."""
         super().__init__()
         self._parts = parts
         self._programs = [part.program for part in parts]
@@ -751,7 +748,6 @@ class Jobs(Program):
             program.finished = self.finished
 
     def begin(self, now_ns: int) -> None:
-        """Count the starts of jobs from now on."""
         self._start_ns = now_ns
         self._begin_due(now_ns)
 

@@ -50,7 +50,6 @@ class Measures:
     """Adds up rows, and tells at the end of each step what has changed since the one before."""
 
     def __init__(self, topology: Topology) -> None:
-        """Begin with nothing sent."""
         self._rates_bps = {
             direction: topology.rate_bps(link)
             for link in topology.links.values()
@@ -181,7 +180,6 @@ def _rows(tables: Tables, table: Table, *columns: str) -> Iterable[tuple[Any, ..
 
 
 def _largest(tables: Tables, table: Table, key: str, value: str) -> Iterable[tuple[Any, Any]]:
-    """The largest value of each key."""
     rows = tables.get(table)
     if rows is None:
         return ()
@@ -200,7 +198,6 @@ def _ev_name(key: int) -> str:
 
 
 def _sums(keys: np.ndarray, values: np.ndarray) -> Iterator[tuple[int, float]]:
-    """The sum of the values of each key."""
     different, numbers = np.unique(keys, return_inverse=True)
     sums = np.bincount(numbers, weights=values)
     return zip(different.tolist(), sums.tolist(), strict=True)
@@ -213,7 +210,6 @@ def _sums_by_number(numbers: np.ndarray, values: np.ndarray) -> Iterator[tuple[i
 
 
 def _medians(keys: np.ndarray, values: np.ndarray) -> Iterator[tuple[int, float]]:
-    """The median of the values of each key."""
     order = np.lexsort((values, keys))
     ordered = values[order]
     different, first, counts = np.unique(keys[order], return_index=True, return_counts=True)

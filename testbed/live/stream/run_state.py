@@ -78,7 +78,6 @@ class RunState:
     outcome: str | None = None
 
     def take(self, record: StreamRecord) -> None:
-        """Take the next record of the stream."""
         self.t = max(self.t, record.t)
         match record:
             case Snapshot() | Opened():
@@ -115,7 +114,6 @@ class RunState:
 
     @property
     def in_force(self) -> list[FaultChange]:
-        """The faults that are in force."""
         return [fault for fault in self.faults.values() if fault.impairment]
 
 
@@ -130,10 +128,7 @@ def _merge(known: dict[_Key, _Part], changes: dict[_Key, _Part]) -> None:
 
 
 class StreamReader:
-    """Reads a stream that may still grow."""
-
     def __init__(self, path: Path) -> None:
-        """Begin at the first record."""
         self._path = path
         self._offset = 0
 

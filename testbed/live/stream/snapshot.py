@@ -85,7 +85,6 @@ class FirstState:
 
 
 def snapshot_of(beginning: Beginning, evs: Iterable[FirstState], t: float) -> Snapshot:
-    """The snapshot of a run that begins with these EVs."""
     scenario, topology = beginning.scenario, beginning.topology
     flows = flows_of_beginning(beginning)
     return Snapshot(
@@ -113,7 +112,6 @@ def snapshot_of(beginning: Beginning, evs: Iterable[FirstState], t: float) -> Sn
 
 
 def flows_of_beginning(beginning: Beginning) -> dict[int, Flow]:
-    """The flows that the snapshot has, by number."""
     if beginning.scenario is None:
         return {}
     flows = flows_recorded(beginning.scenario, beginning.recorded)
@@ -121,7 +119,6 @@ def flows_of_beginning(beginning: Beginning) -> dict[int, Flow]:
 
 
 def transport_of(beginning: Beginning) -> str:
-    """What flows send with."""
     return "mrc" if beginning.scenario is None else beginning.scenario.transport.kind
 
 

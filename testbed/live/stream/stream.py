@@ -183,7 +183,6 @@ class Stream:
         self._next_id = 0
 
     def snapshot(self, evs: Sequence[FirstState], t: float = 0.0) -> Snapshot:
-        """The first record."""
         snapshot = snapshot_of(self._beginning, evs, t)
         self._faults = FaultEvents(self._t0_ns)
         self._faults.add(snapshot.flows, snapshot.evs)

@@ -72,13 +72,11 @@ class RawTail(Closeable):
         self._later: dict[Table, list[dict[str, np.ndarray]]] = {}
 
     def close(self) -> None:
-        """Close all files."""
         for file in self._files.values():
             os.close(file.descriptor)
         self._files.clear()
 
     def read(self) -> None:
-        """Read all rows that are new."""
         self._open_new()
         for file in self._files.values():
             for rows in self._new_rows(file):
@@ -179,26 +177,18 @@ class StreamWriter(Closeable):
 
     @property
     def end_s(self) -> float:
-        """The time up to which the stream is written."""
         return round(self._steps * self._step_s, 9)
 
     @property
     def next_s(self) -> float:
-        """The end of the step that is written next."""
         return round((self._steps + 1) * self._step_s, 9)
 
     def close(self) -> None:
-        """Close all files."""
         for file in (self._tail, self._file, self._health, self._flows):
             file.close()
 
     def advance(self, until_s: float, faults: Sequence[FaultRecord]) -> None:
-        """Write every step that is over at a time of the run, by which all its rows are recorded.
-
-        Args:
-            until_s: the time.
-            faults: the newest record of every fault so far.
-        """
+        """Write each step that is over at a time of the run, by which all its rows are recorded."""
         if self.next_s <= until_s:
             self._tail.read()
         while (end_s := self.next_s) <= until_s:
@@ -253,7 +243,6 @@ class _Lines(Closeable):
         self._part = b""
 
     def close(self) -> None:
-        """Close the file."""
         if self._file is not None:
             self._file.close()
 

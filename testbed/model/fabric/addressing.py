@@ -140,7 +140,6 @@ def nic_address(topology: Topology, host: Node) -> IPv6Address:
 
 
 def host_of_nic(topology: Topology, nic: IPv6Address) -> Node | None:
-    """The host whose NIC has this address; None if no NIC has it."""
     value = int(nic) - int(NIC_PREFIX.network_address)
     rack, downlink = value >> 80, value >> 64 & 0xFFFF
     if not 0 <= rack < topology.t0_per_plane or downlink >= topology.hosts_per_t0:
@@ -336,7 +335,6 @@ LINK_LOCAL = IPv6Address("fe80::1")
 
 
 def node_routes(topology: Topology, node: Node) -> NodeRoutes:
-    """The static routes of one node."""
     neighbours = tuple(
         Neighbour(locator(node_usid(topology, far.node, link.plane)), near, far)
         for near, far, link in topology.adjacency[node]

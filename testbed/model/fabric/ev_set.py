@@ -215,7 +215,6 @@ class ExplicitProfile(Part):
         return self
 
     def values(self, seed: int) -> tuple[int, ...]:
-        """The EVs, as listed."""
         del seed
         return self.evs
 

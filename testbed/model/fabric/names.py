@@ -17,14 +17,10 @@ from testbed.model.fabric.topology import Topology
 _MAX_SEARCHED = 20_000
 """Most links of a fabric that is searched for names similar to a misspelt one."""
 
-_ENDS = 2
-"""The ends of a link."""
-
 _NODE = re.compile(r"h(0|[1-9]\d{0,8})|p(\d)_(t[01])_(0|[1-9]\d{0,8})", re.ASCII)
 
 
 def node_named(topology: Topology, name: str) -> Node | None:
-    """The node with this name; None if the fabric has no such node."""
     match = _NODE.fullmatch(name)
     if match is None:
         return None
@@ -38,20 +34,14 @@ def node_named(topology: Topology, name: str) -> Node | None:
 
 
 def unknown_host(topology: Topology, where: str, name: str) -> Problem | None:
-    """The problem of a name that is not a host's; None if it is one.
-
-    Args:
-        topology: the fabric.
-        where: the key path or option that holds the name.
-        name: the name.
-    """
+    """The problem of a name that is not a host's; None if it is one."""
     node = node_named(topology, name)
     if node is not None and node.tier is Tier.HOST:
         return None
     last = topology.host_count - 1
     remedy = "a switch sends no data: name a host below it"
     if node is None:
-        remedy = right_spelling(topology, name)
+        remedy = host_remedy(topology, name)
     return Problem(where, name, f"a host of {topology.name}: h0 to h{last}", remedy)
 
 
@@ -69,34 +59,17 @@ def unknown_link(topology: Topology, where: str, name: str) -> Problem | None:
     return Problem(where, name, expected, remedy)
 
 
-def right_spelling(topology: Topology, name: str) -> str:
-    """A remedy that names the node that a word means, such as h3 for `host 3`; empty if none."""
-    spelled = re.sub(r"[\s-]+", "_", name.strip().lower())
-    number = re.fullmatch(r"(?:h|host|node)?_?0*(\d+)", spelled)
-    for node in (spelled, f"h{number[1]}" if number else "", f"p0_{spelled}"):
-        if node != name and node_named(topology, node) is not None:
-            return f"did you mean {node}?"
-    return ""
-
-
 def ends_remedy(topology: Topology, name: str) -> str:
-    """A remedy for what is nearly a link: its ends in the wrong order, without plane, or two hosts.
+    """A remedy for a link whose ends are in the wrong order; empty if that is not the mistake."""
+    upper, _, lower = name.partition("--")
+    link = link_between(topology, lower, upper)
+    return f"the end nearer to the hosts comes first: {link.name}" if link is not None else ""
 
-    Empty if that is not the mistake.
-    """
-    ends = re.split(r"\s*(?:-->?|->|-|>|<->)\s*", name.strip().lower())
-    if len(ends) == _ENDS and all(re.fullmatch(r"h\d+", end) for end in ends):
-        host = node_named(topology, ends[0])
-        nic_link = topology.nic_link(host or topology.host(0), 0).name
-        return f"hosts have links to T0s only, such as {nic_link}; testbed paths lists all between"
-    if not all(node_named(topology, end) for end in ends):
-        ends = [end if node_named(topology, end) else f"p0_{end}" for end in ends]
-        meant = link_between(topology, ends[0], ends[-1])
-        if meant is not None and len(ends) == _ENDS:
-            return f"did you mean {meant.name}?"
-    link = link_between(topology, ends[0], ends[-1])
-    reversed_ends = link is not None and link.upper.node.name == ends[0]
-    return f"the end nearer to the hosts comes first: {link.name}" if link and reversed_ends else ""
+
+def host_remedy(topology: Topology, name: str) -> str:
+    """Which host a misspelt name means; empty if none is like it, or only its number is wrong."""
+    is_spelled = _NODE.fullmatch(name) is not None or not searchable(topology)
+    return "" if is_spelled else did_you_mean(name, [host.name for host in topology.hosts])
 
 
 def searchable(topology: Topology) -> bool:
@@ -134,7 +107,6 @@ def direction_named(topology: Topology, name: str) -> tuple[Link, Port] | None:
 
 
 def link_of(direction: str) -> str:
-    """The name of the link that has this direction."""
     return "--".join(sorted(direction.split(">"), key=_height))
 
 

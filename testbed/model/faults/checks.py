@@ -17,10 +17,10 @@ from testbed.model.fabric.addressing import Path, directions_of_path, path_named
 from testbed.model.fabric.names import (
     direction_named,
     ends_remedy,
+    host_remedy,
     link_named,
     link_of,
     node_named,
-    right_spelling,
     searchable,
 )
 from testbed.model.fabric.nodes import Link, Tier
@@ -121,6 +121,9 @@ def _path_problems(
 MAX_MEMBERS = 100_000
 """Most names for which the groups of a target may stand."""
 
+EMULATED_ONLY = "testbed run, on the emulated fabric"
+"""The remedy for what a simulated fabric has not."""
+
 ROOM_RTTS = 10
 """RTTs that a run should have before a fault and after its healing, to show the normal state."""
 
@@ -143,6 +146,20 @@ def fault_problems(scenario: Scenario) -> Iterator[Problem]:
         if not problems:
             valid[i] = fault
     yield from _overlap_problems(scenario, valid)
+
+
+def process_problems(scenario: Scenario) -> list[Problem]:
+    """The faults of a timeline that strike a process; on a simulated fabric there is none."""
+    return [
+        Problem(
+            f"timeline[{i}].kind",
+            fault.kind,
+            f"another fault: a {fault.kind} strikes a process, and a simulated fabric has none",
+            EMULATED_ONLY,
+        )
+        for i, fault in enumerate(scenario.timeline)
+        if fault.needs_process
+    ]
 
 
 def single_fault_problems(topology: Topology, fault: Fault, where: str) -> Iterator[Problem]:
@@ -196,7 +213,7 @@ def _expected_target(topology: Topology, fault: Fault, name: str) -> tuple[str, 
         is_node = nics_named(topology, name) is not None
         if is_host or is_node or is_controller or name in {"hosts", "nodes"}:
             return None
-        return expected, right_spelling(topology, name)
+        return expected, host_remedy(topology, name)
     if isinstance(fault, Reboot):
         is_switch = (node is not None and not is_host) or name in {"t0", "t1"}
         example = topology.t1(0, 0).name
@@ -207,7 +224,9 @@ def _expected_target(topology: Topology, fault: Fault, name: str) -> tuple[str, 
         return expected, "a blackhole may strike one direction"
     if name in GROUPS or target_directions(topology, name) is not None:
         return None
-    return _example_targets(topology), _target_remedy(topology, name)
+    known = (*topology.links, *topology.nodes, *GROUPS) if searchable(topology) else GROUPS
+    remedy = ends_remedy(topology, name) or did_you_mean(name, tuple(known))
+    return _example_targets(topology), remedy
 
 
 def _example_targets(topology: Topology) -> str:
@@ -217,13 +236,6 @@ def _example_targets(topology: Topology) -> str:
         f"({fabric.directions[0]}), a switch ({topology.t1(0, 0).name}), a plane (p0), a node "
         f"(n0), a row of ports ({fabric.lower.node.name}-u0..1) or one of {', '.join(GROUPS)}"
     )
-
-
-def _target_remedy(topology: Topology, name: str) -> str:
-    remedy = ends_remedy(topology, name) or right_spelling(topology, name)
-    if remedy or not searchable(topology):
-        return remedy
-    return did_you_mean(name, (*topology.links, *topology.nodes, *GROUPS))
 
 
 def _degree_problems(topology: Topology, fault: Fault, where: str) -> Iterator[Problem]:
@@ -333,7 +345,6 @@ class _FlowPath:
 
     @property
     def links(self) -> frozenset[str]:
-        """The links that it crosses."""
         return frozenset(map(link_of, self.directions))
 
 

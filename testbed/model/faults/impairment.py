@@ -127,7 +127,6 @@ class ActiveFaults:
     """Which faults are active at which places at the moment."""
 
     def __init__(self) -> None:
-        """No fault is active."""
         self._impairments: dict[str, dict[int, Impairment]] = {}
 
     def put(self, fault: int, places: Iterable[str], state: Impairment) -> None:

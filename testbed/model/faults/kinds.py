@@ -281,7 +281,6 @@ class Loss(_GradedFault):
     probability: Probability = Field(description="share of packets lost, above 0 to 1")
 
     def at_degree(self, share: float) -> Impairment:
-        """That share of the loss."""
         return Impairment(loss=self.probability * share)
 
 
@@ -292,7 +291,6 @@ class Corrupt(_GradedFault):
     probability: Probability = Field(description="share of packets in which a bit is flipped")
 
     def at_degree(self, share: float) -> Impairment:
-        """That share of the corruption."""
         return Impairment(corrupt=self.probability * share)
 
 
@@ -328,7 +326,6 @@ class EvLoss(_GradedFault):
     probability: Probability = Field(description="share of the packets on it that is lost")
 
     def at_degree(self, share: float) -> Impairment:
-        """That share of the loss."""
         path = path_named(self.path)
         if path is None:
             raise ValueError(self.path)

@@ -92,7 +92,6 @@ class FaultRecord:
         return self.effective_ns - self.effective_after_ns
 
     def as_json(self) -> dict[str, Any]:
-        """The record as the values of a JSON object."""
         values = asdict(self)
         if not self.entry:
             del values["entry"]

@@ -62,10 +62,6 @@ class ScheduledFault:
         """Whether this step of its course is the one that heals it."""
         return step is self.steps[-1] and step.state == HEALTHY
 
-    def state_at(self, time_ns: int) -> Impairment:
-        """The impairment that it puts on its places at a time from the start of the run."""
-        return next((step.state for step in reversed(self.steps) if step.at_ns <= time_ns), HEALTHY)
-
 
 def scheduled_faults(
     topology: Topology, timeline: Sequence[Fault], duration_ns: int, seed: int

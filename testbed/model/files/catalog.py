@@ -24,7 +24,6 @@ def files_in(directory: Path) -> dict[str, Path]:
 
 
 def is_path(name_or_path: str) -> bool:
-    """Whether an argument is a path rather than a name."""
     return "/" in name_or_path or name_or_path.endswith(_PATHS)
 
 

@@ -54,12 +54,7 @@ def with_own_code(document: Document) -> Document:
 
 
 def opened(document: Document, path: str) -> Document:
-    """A document in which a parameter can be set: a class that is only named becomes a mapping.
-
-    Args:
-        document: the document.
-        path: the key path of what will be set.
-    """
+    """A document in which a parameter can be set: a class that is only named becomes a mapping."""
     transport = document.data.get("transport")
     if not isinstance(transport, dict):
         return document

@@ -41,10 +41,6 @@ _AT_ONCE = 1 << 20
 def text_lines(file: Path, what: str) -> Iterator[str]:
     """The lines of a file, one after another; bytes that are no UTF-8 may stand in comments.
 
-    Args:
-        file: the file.
-        what: what it has to be, for messages.
-
     Raises:
         InputError: it cannot be read, or is too large.
     """
@@ -113,9 +109,7 @@ _RULES = {
 }
 """What each type looks like, and the characters that it begins with (YAML 1.2, section 10.3.2)."""
 
-_BASE_60 = re.compile(r"[-+]?[0-9.]+(?::[0-9.]+)+")
 _LEADING_ZEROS = re.compile(r"([-+]?)0+([0-9]+)")
-_TRUTHS = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
 
 
 TAGGED = "tagged"
@@ -162,15 +156,8 @@ def no_text(text: str) -> str:
 
 def number_remedy(text: str) -> str:
     """What to write in place of a word that is meant as a number; empty if that is not clear."""
-    text = text.replace("_", "") if re.fullmatch(r"[-+]?[0-9_]+", text) else text
-    if _BASE_60.fullmatch(text):
-        return f"separate several values by commas: {', '.join(text.split(':'))}"
     if zeros := _LEADING_ZEROS.fullmatch(text):
         return f"write it without the leading 0: {zeros[1]}{zeros[2]}"
-    if re.fullmatch(r"[-+]?[0-9]+", text):
-        return f"write {text}"
-    if re.fullmatch(r"[0-9.]+[eE]\+?[0-9]", text) and float(text).is_integer():
-        return f"write {float(text):.0f}"
     if text.endswith("%"):
         return _share_remedy(text)
     return ""
@@ -182,12 +169,6 @@ def _share_remedy(text: str) -> str:
     except ValueError:
         return "write a percentage as a share, such as 0.2 for 20%"
     return f"write it as a share: {percentage / 100:.12g}"
-
-
-def truth_remedy(text: str) -> str:
-    """What to write in place of a word that is meant as a truth value; empty if not clear."""
-    truth = _TRUTHS.get(text.lower())
-    return f"write {truth}" if truth else ""
 
 
 # --------------------------------------------------------------------------------------------------
@@ -472,11 +453,6 @@ _PAIR = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..")
 def require_json(text: str, form: str, remedy: str = "") -> None:
     """Check that the body of a request is JSON whose numbers are finite and whose text is Unicode.
 
-    Args:
-        text: the body.
-        form: what it is to be, such as `a fault in JSON`.
-        remedy: what to do.
-
     Raises:
         InputError: it is not.
     """
@@ -586,7 +562,6 @@ class _Reader:
         self._merging: list[int] = []
 
     def value(self, node: yaml.Node, path: str) -> Any:
-        """The data of a node and of all nodes below it."""
         self.document.lines.setdefault(path, node.start_mark.line + 1)
         self.document.texts[path] = _shown(node)
         self._count(node, 1 + len(path) // MAX_KEY)

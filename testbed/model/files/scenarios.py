@@ -445,10 +445,6 @@ class _Request(Part):
 def load_fault(text: str, topology: Topology) -> Fault:
     """Read a fault that is to begin now: an entry of a timeline without `at`, `for` optional.
 
-    Args:
-        text: the entry in JSON.
-        topology: the fabric whose nodes and links it names.
-
     Raises:
         InputError: it is wrong.
     """

@@ -36,13 +36,6 @@ def entry_remedy(text: str) -> str:
 
 
 def syntax_problem(name: str, text: str, error: yaml.MarkedYAMLError) -> Problem:
-    """The problem of a text that PyYAML cannot parse.
-
-    Args:
-        name: the file's name, for the place.
-        text: its content.
-        error: PyYAML's error.
-    """
     found = f"invalid YAML ({' '.join(filter(None, (error.context, error.problem)))})"
     mark = error.problem_mark or error.context_mark
     if mark is None:

@@ -1,7 +1,7 @@
 """What pydantic finds wrong with a document, as problems that name file, line and key path."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import reduce
 from typing import Any, TypeVar, get_args, get_origin
 
@@ -19,11 +19,12 @@ from testbed.model.errors import (
 )
 from testbed.model.expect import Expect
 from testbed.model.fabric.topology import NAME_PATTERN
-from testbed.model.files.reading import Document, key_path, number_remedy, truth_remedy
+from testbed.model.files.reading import Document, key_path, number_remedy
 from testbed.model.files.syntax import blank_remedy
 from testbed.model.part import kinds_of
 from testbed.model.summary.scopes import SCOPES
 from testbed.model.units import BaseRtt
+from testbed.model.workload import VARIABLE_PATTERN
 
 _EXPECTED = {
     "bool_parsing": "true or false",
@@ -41,6 +42,7 @@ _EXPECTED = {
     "list_type": "a list",
     "missing": "a value, which is required",
     "string_too_long": "{max_length} characters at most",
+    "string_too_short": "text that is not empty",
     "string_type": "text",
     "too_long": "a list of {max_length} at most",
     "too_short": "a list of {min_length} or more",
@@ -49,9 +51,11 @@ _EXPECTED = {
 }
 """What is expected instead, by pydantic's type of error, with the limit that the error names."""
 
+_PATTERNS = {
+    NAME_PATTERN: "letters, digits, '.', '_' and '-', beginning with a letter or digit",
+    VARIABLE_PATTERN: "letters, digits and '_', not beginning with a digit",
+}
 
-_PAIR = re.compile(r"(h\d+)\W+(h\d+)")
-"""Two hosts, however they are joined: h0--h4, h0>h4."""
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -106,6 +110,8 @@ def _problem(document: Document, model: type[BaseModel], error: ErrorDetails) ->
     path = reduce(key_path, location, "")
     last = str(location[-1]) if location else ""
     found, remedy = document.texts.get(path, ""), ""
+    if last == "[key]":  # so pydantic names a wrong key of a plain mapping
+        path, found = reduce(key_path, location[:-2], ""), f"the key {location[-2]!r}"
     keys = tuple(_fields_by_key(enclosing))
     what = f" ({info.description})" if info is not None and info.description else ""
     context = error.get("ctx", {})
@@ -113,14 +119,13 @@ def _problem(document: Document, model: type[BaseModel], error: ErrorDetails) ->
         case "extra_forbidden":
             found, expected = f"the unknown key {last}", f"one of {', '.join(keys)}"
             remedy = (
-                _indent_remedy(document, model, location)
-                or blank_remedy(last)
+                blank_remedy(last)
                 or _elsewhere(enclosing, location)
                 or _scope_of(enclosing, last)
                 or did_you_mean(last, keys)
             )
         case "model_type" | "model_attributes_type" | "dict_type":
-            expected = f"a mapping with the keys {', '.join(keys)}"
+            expected = f"a mapping with the keys {', '.join(keys)}" if keys else "a mapping"
             remedy = _remedy_for_bare_kind(found, info)
         case "enum" | "literal_error":
             expected = str(context["expected"]).replace("'", "")
@@ -131,15 +136,11 @@ def _problem(document: Document, model: type[BaseModel], error: ErrorDetails) ->
             remedy = did_you_mean(found, tags)
         case "value_error":
             return _refusal(document, path, error)
-        case "string_pattern_mismatch" if context["pattern"] == NAME_PATTERN:
-            expected = "letters, digits, '.', '_' and '-', beginning with a letter or digit"
+        case "string_pattern_mismatch" if context["pattern"] in _PATTERNS:
+            expected = _PATTERNS[context["pattern"]]
         case kind if kind in _EXPECTED:
             expected = _EXPECTED[kind].format(**context) + what
-            remedy = (
-                _remedy_for_type(kind, error["input"], found, location)
-                or _remedy_for_bound(kind, found, location)
-                or _remedy_for_share(error["input"], context.get("le", context.get("lt")))
-            )
+            remedy = _remedy_for_type(kind, error["input"], found, location)
         case _:
             expected = error["msg"]
     return Problem(document.where(path), found, expected, remedy)
@@ -175,20 +176,9 @@ def _remedy_for_type(kind: str, value: object, text: str, location: "_Location")
         return f"hosts have names: h{value}" if is_host else f'write it in quotes: "{text}"'
     if kind in {"list_type", "tuple_type"} and isinstance(value, dict):
         return "begin each entry with a dash, or write it in brackets: [{...}]"
-    if kind == "tuple_type" and (ends := _PAIR.fullmatch(text)):
-        return f"write the pair in brackets: [{ends[1]}, {ends[2]}]"
     if kind in {"list_type", "tuple_type"} and isinstance(location[-1], str) and " " not in text:
         return f"write it in brackets: [{text}]"
-    if kind.startswith(("int", "float")):
-        return number_remedy(text)
-    return truth_remedy(text) if kind.startswith("bool") else ""
-
-
-def _remedy_for_bound(kind: str, text: str, location: "_Location") -> str:
-    """What to write in place of a bound with a unit."""
-    if "expect" not in location or not kind.startswith("float") or not text[:1].isdigit():
-        return ""
-    return "write the number alone: its unit is the end of the metric's name, such as _bps or _rtt"
+    return number_remedy(text) if kind.startswith(("int", "float")) else ""
 
 
 def _scope_of(model: type[BaseModel] | None, key: str) -> str:
@@ -205,42 +195,6 @@ def _elsewhere(model: type[BaseModel] | None, location: "_Location") -> str:
             place = (name, 0, key) if get_origin(info.annotation) is tuple else (name, key)
             return f"did you mean {reduce(key_path, (*outer, *place), '')}?"
     return ""
-
-
-_PERCENT = 100
-
-
-def _remedy_for_share(value: object, limit: object) -> str:
-    """The share that is meant by a number of percent."""
-    if limit != 1 or not isinstance(value, int | float) or not 1 < value <= _PERCENT:
-        return ""
-    return f"for {value:g}% write {value / _PERCENT:.12g}"
-
-
-def _indent_remedy(document: Document, model: type[BaseModel], location: "_Location") -> str:
-    """How to indent an unknown key that belongs below the key above it, which has no value."""
-    *outer, last = location
-    prefix = reduce(key_path, outer, "")
-    siblings = {key_path(prefix, key): key for key in _siblings(document, outer)}
-    line = document.lines.get(key_path(prefix, last), 0)
-    above = [path for path in siblings if document.lines.get(path, line) < line]
-    empty = [path for path in above if document.texts.get(path) == "nothing"]
-    if not empty:
-        return ""
-    owner = max(empty, key=lambda path: document.lines[path])
-    _, enclosing, info = _locate(model, (*outer, siblings[owner]))
-    models = tuple(_models_in(info.annotation)) if info is not None else ()
-    if any(str(last) in _fields_by_key(each) for each in (*models, enclosing)):
-        return f"indent it: it belongs below {siblings[owner]} (line {document.lines[owner]})"
-    return ""
-
-
-def _siblings(document: Document, outer: "Sequence[str | int]") -> "Iterable[str]":
-    """The keys of the mapping at a location."""
-    data = document.data
-    for step in outer:
-        data = data[step]
-    return [*data] if isinstance(data, dict) else []
 
 
 _Location = tuple[str | int, ...]
@@ -277,7 +231,6 @@ def _locate(
 
 
 def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
-    """The models that a type consists of."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for part in get_args(annotation):
@@ -285,6 +238,5 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def _fields_by_key(model: type[BaseModel] | None) -> dict[str, FieldInfo]:
-    """The fields of a model by their keys in a file."""
     fields = model.model_fields if model is not None else {}
     return {field.alias or name: field for name, field in fields.items()}

@@ -59,7 +59,6 @@ class RemainingPaths:
     _disabled: dict[str, set[int]] = field(default_factory=dict, init=False)
 
     def evs(self, src: str, dst: str, lane: int) -> Sequence[EvChoice]:
-        """The EVs of a flow by now."""
         return self._evs_by_now((src, dst, lane))
 
     def problems(

@@ -45,10 +45,8 @@ def alone_directory(job: str) -> str:
 
 
 def table_file(table: str) -> str:
-    """The file of a table."""
     return f"{table}.parquet"
 
 
 def capture_file(link: str) -> str:
-    """The file of the packets of a captured link."""
     return f"{PCAPS}/{link}{PCAP_SUFFIX}"

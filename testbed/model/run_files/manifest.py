@@ -99,5 +99,4 @@ class Manifest(BaseModel):
         return self.model_dump(mode="json", exclude_unset=True)
 
     def to_json(self) -> str:
-        """The file's content."""
         return json.dumps(self.as_record(), indent=1)

@@ -15,7 +15,6 @@ BINS_PER_RTT = 4
 
 
 def bin_width_s(base_rtt_ns: int) -> float:
-    """The width of a bin, in seconds."""
     return base_rtt_ns / BINS_PER_RTT / NS_PER_S
 
 
@@ -196,7 +195,6 @@ class ProgramRecord(BaseModel):
 
     @property
     def ending(self) -> str:
-        """How it ended, in words."""
         if self.error:
             return f"could not be started: {self.error}"
         if self.stopped:
@@ -262,7 +260,6 @@ class RunRecord(BaseModel):
     datapath: str | None = None
 
     def to_json(self) -> str:
-        """The file's content: only what was given."""
         return json.dumps(self.model_dump(mode="json", exclude_unset=True), indent=1)
 
 

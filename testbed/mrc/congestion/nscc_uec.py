@@ -131,7 +131,6 @@ class UecNscc:
 
     @property
     def window(self) -> int:
-        """Bytes that may be in flight."""
         return int(self._window)
 
     @property
@@ -183,7 +182,6 @@ class UecNscc:
         self._bound(self._window - nack.lost)
 
     def on_loss(self, loss: LossReport) -> None:
-        """Process an inferred loss (rule 16)."""
         self._ignored += loss.lost
         self._stop_fast_increase()
         self._bound(self._window - loss.lost)

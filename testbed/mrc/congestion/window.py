@@ -54,7 +54,6 @@ class Window:
         return self.flight + payload <= self.window
 
     def count_sent(self, payload: int, nominal: int) -> None:  # noqa: ARG002
-        """Count a packet as in flight."""
         self.flight += payload
 
     def count_delivered(self, payload: int) -> None:
@@ -85,17 +84,14 @@ class Window:
     # Reports to the controller
 
     def on_sack(self, sack: SackReport) -> None:
-        """Process a SACK or a transport ACK."""
         self.controller.on_sack(sack)
         self.window = int(self.controller.window)
 
     def on_nack(self, nack: LossReport) -> None:
-        """Process a NACK."""
         self.controller.on_nack(nack)
         self.window = int(self.controller.window)
 
     def on_loss(self, loss: LossReport) -> None:
-        """Process a loss."""
         self.controller.on_loss(loss)
         self.window = int(self.controller.window)
 
@@ -111,7 +107,6 @@ class ReceiverWindow(Window):
         return self.flight + nominal <= self.window
 
     def count_sent(self, payload: int, nominal: int) -> None:  # noqa: ARG002
-        """Count a packet as in flight."""
         self.flight += nominal
 
     def count_delivered(self, payload: int) -> None:
@@ -182,7 +177,6 @@ class Flight:
     """
 
     def __init__(self, window: Window, config: QpConfig) -> None:
-        """Begin with nothing in flight."""
         self._seed = config.seed
         self._rng: Random | None = None  # few queue pairs need one
         self._base_ns = config.base_rtt_ns
@@ -198,7 +192,6 @@ class Flight:
 
     @property
     def window(self) -> int:
-        """Bytes that may be in flight."""
         return self._window.window
 
     def has_room(self, payload: int, *, probing: bool) -> bool:

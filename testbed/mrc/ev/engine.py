@@ -82,7 +82,6 @@ class EvEngine:
         return self._evs[value]
 
     def __contains__(self, value: int) -> bool:
-        """Whether an EV is in the profile."""
         return value in self._evs
 
     def usable(self, value: int) -> bool:
@@ -91,15 +90,12 @@ class EvEngine:
         return ev.state is not EvState.DENIED and not self._planes[ev.plane].down
 
     def states(self) -> dict[int, EvState]:
-        """Return the state of every EV."""
         return {ev.value: ev.state for ev in self._evs.values()}
 
     def listing(self) -> tuple[EvListing, ...]:
-        """Return what an operator sees of every EV."""
         return tuple(ev.listing for ev in self._evs.values())
 
     def active(self) -> frozenset[int]:
-        """Return the EVs of the active set."""
         return frozenset(ev.value for ev in self._evs.values() if ev.slot is not None)
 
     # What the transport learns

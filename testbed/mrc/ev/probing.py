@@ -62,7 +62,6 @@ class ProbeRoom:
         self.idle = False
 
     def share(self, budget: ProbeBudget) -> None:
-        """Use the budget of the NIC."""
         self._budget = budget
 
     def report_incast(self, now_ns: int) -> None:
@@ -74,7 +73,6 @@ class ProbeRoom:
         return now_ns < self._crowded_until_ns and window < 2 * self._mtu
 
     def answered(self) -> None:
-        """Note that a probe was answered."""
         self._doublings = 0
         self._silent_since_ns = NEVER
 

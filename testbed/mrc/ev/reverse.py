@@ -60,7 +60,6 @@ class ReversePaths:
         self._probe_at_ns = NEVER
 
     def evs(self) -> dict[int, int]:
-        """Return the reverse EV of each plane that has one."""
         return {plane: proof.ev for plane, proof in self._proofs.items()}
 
     def record_proof(self, ev: int, rtt_ns: int, now_ns: int) -> None:

@@ -156,15 +156,12 @@ class OwnSelection:
             self._rotation.apply(ev, EvEvent.PASSED_BY_ROTATION, now_ns)
 
     def on_sack(self, ev: int, acked: int, rtt_ns: int | None, *, ecn: bool, now_ns: int) -> None:
-        """Pass the report on to the selector."""
         self._selector.on_sack(ev, acked, rtt_ns, ecn=ecn, now_ns=now_ns)
 
     def on_nack(self, ev: int, reason: str, now_ns: int) -> None:
-        """Pass the report on to the selector."""
         self._selector.on_nack(ev, reason, now_ns)
 
     def on_loss(self, ev: int, reason: str, now_ns: int) -> None:
-        """Pass the report on to the selector."""
         self._selector.on_loss(ev, reason, now_ns)
 
     def on_state(self, ev: int, state: EvState, *, active: bool, now_ns: int) -> None:

@@ -121,7 +121,6 @@ class EvTrust:
         return self._comparison is not None
 
     def retract_loss(self, ev: Ev) -> None:
-        """Forget a loss that was spurious."""
         if self._comparison is not None:
             self._comparison.retract(ev)
 

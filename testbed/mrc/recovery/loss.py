@@ -114,7 +114,6 @@ class LossDetector:
         return min(max(least_ns, self._disorder.value), self.reorder_window_ns)
 
     def sent(self, transmission: Transmission) -> None:
-        """Watch a transmission."""
         self._in_order.append(transmission)
         lanes = self._lanes[transmission.previous is not None]
         lane = lanes.get(transmission.ev.value)
@@ -207,7 +206,6 @@ class LossDetector:
         return flight
 
     def oldest(self) -> Transmission | None:
-        """Return the oldest transmission in flight."""
         while self._in_order and self._in_order[0].done:
             self._in_order.popleft()
         return self._in_order[0] if self._in_order else None
@@ -227,7 +225,6 @@ class LossDetector:
         return deadline_ns
 
     def _late_ns(self, transmission: Transmission) -> int:
-        """Return when a transmission is late."""
         patience_ns = self._patience_ns() + self.reorder_window_ns
         if transmission.sent_ns < self._incast_until_ns:
             patience_ns = max(patience_ns, INCAST_RTTS * self._rtt.base_ns)

@@ -16,7 +16,6 @@ class Scoreboard:
     """
 
     def __init__(self, first_seq: int) -> None:
-        """Begin with nothing sent."""
         self.next_seq = first_seq
         self.oldest_seq = first_seq
         self.unacked: dict[int, Transmission] = {}
@@ -77,6 +76,5 @@ class Scoreboard:
         return None
 
     def clear(self) -> None:
-        """Forget what was sent."""
         self.unacked.clear()
         self._to_repeat.clear()

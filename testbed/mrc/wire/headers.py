@@ -96,7 +96,6 @@ class Header:
 
     @property
     def size(self) -> int:
-        """Bytes of the header."""
         return sum(map(_bits, self.words)) // 8
 
     def places(self) -> Iterator[FieldPosition]:

@@ -41,7 +41,8 @@ effect or after a loss; see also `LASTING_RTTS`."""
 
 LASTING_RTTS = 5.0
 """A fall of goodput counts, whatever its cause, if it lasts as long as this. Short falls without
-losses are caused by the machine."""
+losses are caused by the machine. A simulation has none: there all falls count, of goodput that was
+steady before the fault."""
 
 HOLD_RTTS = 1.0
 """Falls with less time than this between them count as one: a burst is no recovery."""
@@ -64,6 +65,7 @@ class Course:
         losses: when packets were declared lost, in seconds, ascending.
         undamaged: what it allows without faults, while there is something to send; None: always
             the same.
+        punctual: whether no machine was late: in virtual time.
     """
 
     ideal: AttainableRate
@@ -72,6 +74,7 @@ class Course:
     packet_bytes: float
     losses: Floats
     undamaged: AttainableRate | None = None
+    punctual: bool = False
 
     @classmethod
     def together(cls, flows: Sequence["FlowTables"]) -> "Course":
@@ -99,6 +102,7 @@ class Course:
             )
             if changes
             else None,
+            courses[0].punctual,
         )
 
     def undamaged_bps(self, start: float, end: float) -> float:
@@ -205,11 +209,22 @@ def _falls(
     lasts = below[np.concatenate((apart, [below.size - 1]))]
     causes = np.sort(np.append(course.losses, start))
     within = CAUSED_RTTS * rtt_s + width
+    all_count = course.punctual and _was_steady(course, rtt_s, start, width)
     for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
         cause = causes[max(int(np.searchsorted(causes, times[first], side="right")) - 1, 0)]
         lasting = times[last] - times[first] >= LASTING_RTTS * rtt_s
-        counted[first : last + 1] = lasting or times[first] - cause <= within
+        counted[first : last + 1] = all_count or lasting or times[first] - cause <= within
     return counted
+
+
+def _was_steady(course: Course, rtt_s: float, start: float, width: float) -> bool:
+    """Whether goodput kept its level before the fault: what falls later falls by the fault."""
+    since = max(start - BASELINE_RTTS * rtt_s, CAUSED_RTTS * rtt_s)  # the run's start is over
+    times = np.arange(since + width, start, rtt_s / STEPS_PER_RTT)
+    if not times.size:
+        return False
+    mark = _mark(fraction(course.delivery, course.ideal, since, start))
+    return not _below(course, times, width, np.full(len(times), mark)).any()
 
 
 def visible_gaps(
@@ -258,7 +273,6 @@ def _averaged_s(course: Course, rtt_s: float, start: float) -> float:
 
 
 def _below(course: Course, times: Floats, width: float, marks: Floats) -> NDArray[np.bool_]:
-    """Whether goodput was below the mark at each time."""
     delivery, ideal = course.delivery, course.ideal
     bits = 8 * (delivery.bytes_until(times) - delivery.bytes_until(times - width))
     # What is allowed in a part of the window is not what is allowed now.
@@ -326,6 +340,7 @@ class FlowTables:
         losses: its rows of that table.
         lasted: from when to when there was such a flow; a program's begins and ends at any time.
         done: when all that its file asks for had arrived, in seconds; infinite if it has no end.
+        punctual: whether no machine was late: in virtual time.
     """
 
     flow: FlowRecord
@@ -339,6 +354,7 @@ class FlowTables:
     lasted: tuple[float, float] = (-inf, inf)
     done: float = inf
     undamaged: AttainableRate | None = None
+    punctual: bool = False
 
     @property
     def busy(self) -> tuple[float, float]:
@@ -353,7 +369,7 @@ class FlowTables:
         packet_bytes = float(largest) if isinstance(largest, int) and largest > 0 else 1.0
         losses = self.losses["t"].sort().to_numpy()
         rates = self.ideal, self.attainable
-        return Course(*rates, self.delivery, packet_bytes, losses, self.undamaged)
+        return Course(*rates, self.delivery, packet_bytes, losses, self.undamaged, self.punctual)
 
     def measured(self, base_rtt_s: float, end_s: float) -> tuple[float, float]:
         """The times between which the whole of it is measured, in seconds: see `FlowSummary`."""
@@ -385,12 +401,10 @@ class Shortfall:
 
     @property
     def capacity_lost_bytes(self) -> int:
-        """The capacity lost in bytes of payload."""
         return round(self.capacity_lost_s * self.undamaged_bps / 8)
 
     @property
     def deficit_bytes(self) -> int:
-        """The deficit in bytes of payload."""
         return round(self.deficit_s * self.undamaged_bps / 8)
 
 
@@ -512,13 +526,7 @@ class GoodputMetrics:
 
 
 class FaultMetrics(GoodputMetrics):
-    """Computes what a fault did to a flow: each metric of `FlowFault`, times in seconds.
-
-    Attributes:
-        data: the run.
-        flow: the flow's tables.
-        fault: the fault.
-    """
+    """Computes what a fault did to a flow: each metric of `FlowFault`, times in seconds."""
 
     def __init__(
         self, data: RunData, flow: FlowTables, fault: FaultRecord, during: TimeInForce, until: float

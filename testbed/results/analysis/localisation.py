@@ -186,5 +186,4 @@ def _loss(
 
 
 def faulty_links(fault: FaultRecord) -> frozenset[str]:
-    """The links that a fault strikes."""
     return frozenset(link_of(place) for place in fault.places if ">" in place)

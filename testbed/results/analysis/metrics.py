@@ -71,10 +71,6 @@ def evaluate(summary: Summary, expect: Expect) -> tuple[Expectation, ...]:
     metrics. If nothing at all was measured, the expectation does not hold. Bounds on processes are
     left out in simulated runs, which have none. That all planned operations finish is expected as
     well, unless the scenario itself says how many do.
-
-    Args:
-        summary: the run's.
-        expect: the scenario's bounds.
     """
     bounds = {scope: dict(getattr(expect, scope)) for scope in SCOPES}
     planned = any(kind.planned is not None for kind in summary.operations)
@@ -146,6 +142,7 @@ def flow_tables(data: RunData) -> tuple[FlowTables, ...]:
                 lasted=data.lifetimes.get(flow.flow, (-inf, inf)),
                 done=data.done.get(flow.flow, inf),
                 undamaged=rates[flow.flow].undamaged,
+                punctual=data.simulated and not data.paced,
             )
         )
     return tuple(tables)

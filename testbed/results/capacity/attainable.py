@@ -38,7 +38,6 @@ class AttainableRate:
     beside_all_bps: float | None = None
 
     def at(self, t: float) -> float:
-        """The rate at a time, in bits/s."""
         return float(self.rates(np.array(t)))
 
     def rates(self, times: NDArray[np.float64]) -> NDArray[np.float64]:

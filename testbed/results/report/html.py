@@ -41,7 +41,6 @@ class Picture:
 
     @classmethod
     def of(cls, drawing: "Drawing", figures: Path) -> "Picture":
-        """Read a drawing from the directory of figures."""
         encoded = base64.b64encode((figures / f"{drawing.stem}.svg").read_bytes()).decode()
         source = f"data:image/svg+xml;base64,{encoded}"
         return cls(drawing.title, drawing.caption, source)
@@ -71,11 +70,9 @@ class MetricTables:
     dilation: float
 
     def headings(self, group: type[MetricGroup], view: View = View.REPORT) -> list[str]:
-        """The headings of a group's columns."""
         return [metric.title for metric in group.shown_in(view)]
 
     def cells(self, group: MetricGroup, view: View = View.REPORT) -> list[TableCell]:
-        """The cells of a group's row."""
         return [self._cell(metric, group) for metric in group.shown_in(view)]
 
     def _cell(self, metric: Metric, group: MetricGroup) -> TableCell:

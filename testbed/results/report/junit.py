@@ -25,12 +25,7 @@ def junit_of_series(suites: Sequence[ET.Element]) -> str:
 
 
 def suite_of_failed(name: str, error: str) -> ET.Element:
-    """The test suite of a run that did not finish: its verdict is an error.
-
-    Args:
-        name: what the run is called.
-        error: why it ended.
-    """
+    """The test suite of a run that did not finish: its verdict is an error."""
     suite = ET.Element("testsuite", name=name)
     element = ET.SubElement(suite, "testcase", classname=f"{name}.run", name="verdict", time="0")
     ET.SubElement(element, "error", message=f"the run did not finish: {error}")

@@ -100,7 +100,6 @@ class WorkerCalls:
     """
 
     def __init__(self, client: "Client", forms: Collection[Form]) -> None:
-        """Use the cluster of a client, for runs of these forms."""
         from distributed import as_completed
 
         self.name = _PLUGIN + client.id
@@ -295,7 +294,6 @@ class WorkerCalls:
 
 
 def _settle(call: _Call, task: "Task", value: Any) -> None:
-    """Give a call its result, or its error."""
     from distributed import KilledWorker
 
     if task.status == "error":

@@ -56,7 +56,6 @@ class WorkerPool(Executor):
     """The workers that simulate as a pool for calls of the testbed's functions, such as grading."""
 
     def __init__(self, calls: WorkerCalls) -> None:
-        """Use the workers of a cluster."""
         self._calls = calls
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
@@ -96,7 +95,6 @@ class ClusterExecutor:
             self._known_of(job)
 
     def submit(self, job: Job) -> Future[JobRecord]:
-        """Send a job to the workers."""
         result: Future[JobRecord] = Future()
         self._send(job, result, time.monotonic(), {})
         return result

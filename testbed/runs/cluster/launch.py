@@ -275,7 +275,6 @@ def _slurm_cluster(jobs: str, directory: Path, stack: ExitStack) -> Any:
 
 
 def _slurm(*command: str, script: str = "") -> str:
-    """What a command of Slurm prints."""
     try:
         done = subprocess.run(  # noqa: S603 - Slurm's own
             command,

@@ -1,6 +1,7 @@
 """Where the runs of a campaign are made: what `--on` says."""
 
 import ipaddress
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -54,7 +55,7 @@ def place_of(text: str) -> Place:
     if kind == "ssh" and not Path(target).is_file():
         expected = "a file with a host on each line"
         raise InputError.of(_OPTION, f"{text}: no such file", expected)
-    if kind == "slurm" and target and not (target.isdecimal() and int(target)):
+    if kind == "slurm" and target and not re.fullmatch(r"[1-9][0-9]{0,4}", target):
         remedy = "all else is Dask's configuration, jobqueue.slurm (docs/campaigns.md)"
         raise InputError.of(_OPTION, text, "slurm:JOBS, the number of jobs", remedy)
     return Place(kind, target)

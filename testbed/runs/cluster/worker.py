@@ -80,7 +80,6 @@ class Campaign:
             self._ends.discard(end)
 
     async def end(self) -> None:
-        """End what is made, and wait for that."""
         await asyncio.gather(*(asyncio.to_thread(end) for end in (*self._ends,)))
 
 
@@ -300,7 +299,6 @@ def call_until_ended(campaign: str, function: Callable[..., Any], *arguments: An
 
 
 def _end_children(thread: int) -> None:
-    """End the processes that a thread of this process has started."""
     children = Path(f"/proc/self/task/{thread}/children")
     for pid in children.read_text(encoding="ascii").split() if children.exists() else ():
         with suppress(ProcessLookupError):

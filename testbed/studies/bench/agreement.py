@@ -10,8 +10,6 @@ Programs run on the emulated fabric, and without root on the simulated one (`tes
 perftest's bandwidth while a link is silent, and its latency.
 """
 
-import re
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,25 +18,19 @@ from statistics import mean, median
 from testbed.emulation.experiment.calibration import calibrate
 from testbed.model.faults.kinds import Blackhole, Cut, Fault, Loss
 from testbed.model.files.topologies import load_topology
-from testbed.model.run_files.layout import PROGRAMS
 from testbed.model.scenario import Scenario
 from testbed.model.summary import Summary
 from testbed.model.summary.unit import NEVER, RTT
 from testbed.model.transport import Mrc
 from testbed.model.units import show_share
-from testbed.model.workload import Program, WriteBw
+from testbed.model.workload import WriteBw
 from testbed.results.run_directory import making_run
-from testbed.runs.job import UNDRAWN
-from testbed.runs.result import Result
-from testbed.studies.bench.measure import Measurement, Setting, at_least, at_most, not_measured
+from testbed.studies.bench.measure import Measurement, Setting, at_least, at_most
+from testbed.studies.bench.programs import AGREES, LEAST_RTT, seen
 from testbed.studies.bench.runs import at_fitting_dilation, make_runs
 
-AGREES = 0.15
 DURATION = "5 s"
 TIMES = {"at": "2 s", "for": "1.5 s"}
-LEAST_RTT = 1.0
-"""Differences of recovery count against one round trip at least: below, both say "at once"."""
-
 TABLE = "agreement.md"
 
 _PAIR = (("h0", "h4"),)
@@ -58,7 +50,6 @@ class RunFigures:
 
     @classmethod
     def of(cls, summary: Summary) -> "RunFigures":
-        """Take them from a summary."""
         flows = [flow for fault in summary.faults for flow in fault.flows if flow.affected]
         recoveries = [flow.recovery.rtt for flow in flows if flow.recovery is not None]
         recovery = median(recoveries) if recoveries else None
@@ -83,7 +74,6 @@ class Compared:
 
     @property
     def goodput_off(self) -> float:
-        """The relative difference of goodput."""
         return abs(self.simulated.goodput / self.emulated.goodput - 1)
 
     @property
@@ -141,89 +131,16 @@ def agreement(setting: Setting) -> list[Measurement]:
     """
     rounds = setting.repeat("agreement", lambda: _compare(setting))
     by_scenario = list(zip(*rounds, strict=True))
+    of_programs, table_of_programs = seen(setting)
     (setting.pictures / TABLE).write_text(
-        table([run for runs in by_scenario for run in runs]), encoding="utf-8"
+        f"{table([run for runs in by_scenario for run in runs])}\n{table_of_programs}",
+        encoding="utf-8",
     )
     judged = [sum(run.judged for run in runs) for runs in rounds]
     return [
         at_least("emulated runs that are not invalid", "", judged, len(by_scenario)),
         *(figure for runs in by_scenario for figure in _differences(runs)),
-        *_programs(setting),
-    ]
-
-
-# --- programs on both fabrics --------------------------------------------------------------------
-
-
-_ROW = re.compile(r"^ \d+\s+\d+\s+([\d.]+)\s+([\d.]+)\s+([\d.]+)", re.MULTILINE)
-"""Of ib_write_bw peak and average, of ib_write_lat the least, the greatest and the typical."""
-
-_COLUMNS = {"ib_write_bw": 1, "ib_write_lat": 2}
-
-_PROGRAM = "if [ $RANK = 0 ]; then exec {0}; fi; sleep 2; exec {0} $MASTER_ADDR"
-
-
-def programs() -> Iterator[Scenario]:
-    """Perftest's bandwidth, over a link that falls silent, and its latency."""
-    hole = Blackhole(target="h4--p1_t0_1", at="5 s", **{"for": "3 s"})
-    for program, count, faults in (("ib_write_bw", 800, (hole,)), ("ib_write_lat", 40, ())):
-        line = _PROGRAM.format(f"{program} -d mrc0 -n {count}")
-        yield Scenario(
-            name=f"agreement-{program.replace('_', '-')}",
-            topology=load_topology("clos-4plane"),
-            duration="60 s",
-            workload=Program(command=("sh", "-c", line), hosts=("h4", "h0")),
-            timeline=faults,
-        )
-
-
-def figures_of(run: Result) -> dict[str, float]:
-    """What the program says, and what the fault did to its flow, in round trips."""
-    program = next(name for name in _COLUMNS if name.replace("_", "-") in run.summary.scenario)
-    text = (run.directory / PROGRAMS / "h0.log").read_text(encoding="utf-8")
-    (row,) = _ROW.findall(text)
-    figures = {program: float(row[_COLUMNS[program]])}
-    for fault in run.summary.faults:
-        for flow in fault.flows:
-            times = {"detection": flow.detection, "stall": flow.stall, "recovery": flow.recovery}
-            figures |= {
-                name: float(time.rtt)
-                for name, time in times.items()
-                if time is not None and time.rtt != NEVER
-            }
-    return figures
-
-
-def _compare_programs(setting: Setting) -> dict[str, float]:
-    """By how much each figure differs; none of a run that is invalid."""
-    from testbed.runs.making import make  # noqa: PLC0415 - Polars, see `_simulate`
-
-    off = dict[str, float]()
-    scenarios = list(programs())
-    for scenario, emulated in zip(scenarios, make_runs(scenarios, setting), strict=True):
-        setting.progress(f"{scenario.name}, on the simulated fabric")
-        paced = make(scenario, "paced", setting.results, how=UNDRAWN)
-        if "invalid" in (emulated.summary.verdict, paced.summary.verdict):
-            continue
-        expected, found = figures_of(emulated.run), figures_of(paced)
-        for name in expected.keys() | found.keys():
-            both = expected.get(name, 0.0), found.get(name, 0.0)
-            least = 0.0 if name in _COLUMNS else LEAST_RTT
-            off[name] = abs(both[0] - both[1]) / max(*both, least)
-    return off
-
-
-def _programs(setting: Setting) -> list[Measurement]:
-    """Whether programs see the same on both fabrics."""
-    names = *_COLUMNS, "detection", "stall", "recovery"
-    titles = {name: f"{name} of programs off, without root" for name in names}
-    if shutil.which("ib_write_bw") is None:
-        missing = "no ib_write_bw here: apt install perftest"
-        return [not_measured(at_most(title, "", [], AGREES), missing) for title in titles.values()]
-    rounds = setting.repeat("programs", lambda: _compare_programs(setting))
-    return [
-        at_most(title, "", [off[name] for off in rounds if name in off], AGREES)
-        for name, title in titles.items()
+        *of_programs,
     ]
 
 

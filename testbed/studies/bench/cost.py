@@ -41,7 +41,6 @@ class Stages:
     """Measures one stage of a process after the other."""
 
     def __init__(self) -> None:
-        """Begin the first stage."""
         self.costs: dict[str, Cost] = {}
         self._began_s = 0.0
         self._begin()
@@ -52,7 +51,6 @@ class Stages:
         self._began_s = time.process_time()
 
     def end(self, stage: str) -> None:
-        """End a stage and begin the next one."""
         self.costs[stage] = (time.process_time() - self._began_s, peak_megabytes())
         self._begin()
 

@@ -1,11 +1,16 @@
-"""The device of other programs beside the Python device: CPU time of a packet, latency.
+"""The device of programs: CPU time of a packet, bandwidth, latency.
 
-Debian's perftest and this project's write_bw and write_lat measure the same path in turns.
+Debian's perftest and this project's write_bw and write_lat measure the same path in turns, as
+programs of the NIC processes; so do two processes that drive the Python device themselves, without
+rings, requests and other processes' memory.
 """
 
+import json
 import re
 import resource
+import select
 import shutil
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from testbed.device import client
 from testbed.device.hosts import devices
 from testbed.emulation.endpoint.device import open_device
 from testbed.emulation.fabric import management
@@ -26,6 +32,7 @@ from testbed.model.fabric.addressing import management_address
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.model.files.topologies import load_topology
+from testbed.mrc.verbs import Destination
 from testbed.sandbox.namespaces import enter_netns
 from testbed.sandbox.processes import spawn
 from testbed.studies.bench.measure import (
@@ -45,6 +52,9 @@ MOST_CPU: Final = 1.3
 LATENCY_WITHIN: Final = 0.05
 BANDWIDTH_WITHIN: Final = 0.03
 PORT: Final = 18_515
+
+_DEPTH: Final = 128
+"""WRITEs outstanding: perftest's."""
 
 _CPU: Final = "CPU of both NICs for a packet, C / Python"
 _LISTENS_S: Final = 2.0
@@ -66,7 +76,7 @@ class _Used:
 
 
 def device(setting: Setting) -> list[Measurement]:
-    """Measure by turns through the C library and by the Python device."""
+    """Measure by turns in C, in Python, and without the NIC process."""
     if shutil.which("ib_write_bw") is None:
         wanted = at_most(_CPU, "", [], MOST_CPU)
         return [not_measured(wanted, "no ib_write_bw here: apt install perftest")]
@@ -93,16 +103,17 @@ def _sample() -> dict[str, float]:
             src, dst = topology.hosts[0], topology.hosts[len(topology.hosts) // 2]
             path = _Path(fabric, src, dst, nics)
             in_c = path.perftest("ib_write_bw", ("-n", str(WRITES), "-s", str(SIZE)), 1)
-            python = path.own(Parameters(Tool.BANDWIDTH, (SIZE,), WRITES))
+            alone_s = path.python_device_s()
+            own = path.own(Parameters(Tool.BANDWIDTH, (SIZE,), WRITES))
             ping = path.perftest("ib_write_lat", ("-n", str(PINGS)), 2)
             own_ping = path.own(Parameters(Tool.LATENCY, (2,), PINGS))
     packets = WRITES * SIZE / PAYLOAD_MTU
     return {
-        "cpu": in_c.nics / python.programs,
+        "cpu": in_c.nics / alone_s,
         "c_us": in_c.nics / packets * 1e6,
         "programs_us": in_c.programs / packets * 1e6,
-        "bandwidth": in_c.figure * (1 << 20) / python.figure,
-        "latency": ping.figure * 1e3 / own_ping.figure,
+        "bandwidth": in_c.figure * (1 << 20) / own,
+        "latency": ping.figure * 1e3 / own_ping,
     }
 
 
@@ -144,27 +155,35 @@ class _Path:
             errors="replace",
         )
 
-    def own(self, parameters: Parameters) -> _Used:
-        """Measure by the Python device; the figure is bytes/s, or ns."""
+    def own(self, parameters: Parameters) -> float:
+        """Measure by write_bw or write_lat: bytes/s, or ns."""
 
         def be_server(_: object) -> None:
             enter_netns(self.dst.name)
-            with open_device() as opened:
-                serve(opened, PORT)
+            serve(client.open_device(), PORT)
 
         def be_client(_: object) -> float:
             enter_netns(self.src.name)
-            with open_device() as opened:
-                (row,) = call(opened, self.dst, PORT, parameters)
+            server = str(management_address(self.dst))
+            (row,) = call(client.open_device(), server, PORT, parameters)
             return row.average_bytes_per_s if isinstance(row, Bandwidth) else row.typical_ns
 
-        def measure() -> float:
-            with spawn(be_server, isolated=False) as server:
-                figure = spawn(be_client, isolated=False).result(timeout_s=_ENDS_S)
-                server.result(timeout_s=_ENDS_S)
-            return float(figure)
+        with spawn(be_server, isolated=False) as server:
+            figure = spawn(be_client, isolated=False).result(timeout_s=_ENDS_S)
+            server.result(timeout_s=_ENDS_S)
+        return float(figure)
 
-        return self._used(measure)
+    def python_device_s(self) -> float:
+        """CPU seconds of two processes that send the same by the Python device itself."""
+        before = _children_s()
+        ends = socket.socketpair()
+        with spawn(lambda _: _drive(self.dst, ends[0], 0), isolated=False) as receiver:
+            sender = spawn(lambda _: _drive(self.src, ends[1], WRITES), isolated=False)
+            sender.result(timeout_s=_ENDS_S)
+            receiver.result(timeout_s=_ENDS_S)
+        for end in ends:
+            end.close()
+        return _children_s() - before
 
     def _used(self, measure: Callable[[], float]) -> _Used:
         nics, programs = self._nics_s(), _children_s()
@@ -173,6 +192,37 @@ class _Path:
 
     def _nics_s(self) -> float:
         return sum(_cpu_s(self.nics[host]) for host in (self.src, self.dst))
+
+
+def _drive(host: Node, peer: socket.socket, writes: int) -> None:
+    """Drive the device of a host: send so many WRITEs to the peer, or receive until it says so."""
+    enter_netns(host.name)
+    with open_device() as device:
+        context = device.context
+        cq, memory = context.create_cq(), context.reg_mr(bytearray(SIZE))
+        qp = context.create_qp(cq)
+        own = [qp.local.address.hex(), qp.qp_num, qp.local.psn, memory.va, memory.rkey]
+        peer.sendall(json.dumps(own).encode())
+        address, number, psn, va, rkey = json.loads(peer.recv(SIZE))
+        qp.connect(Destination(bytes.fromhex(address), number, psn))
+        peer.sendall(b"connected")
+        peer.recv(SIZE)
+        payload = bytes(SIZE)
+        posted = ended = 0
+
+        def step() -> bool:
+            nonlocal posted, ended
+            ended += len(cq.poll())
+            while posted < min(writes, ended + _DEPTH):
+                posted += 1
+                qp.post_write(posted, payload, va, rkey)
+            return ended == writes
+
+        if writes:
+            device.run(step)
+            peer.sendall(b"sent")
+        else:
+            device.run(lambda: bool(select.select([peer], [], [], 0)[0]), wake=peer.fileno())
 
 
 def _children_s() -> float:

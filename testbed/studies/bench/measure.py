@@ -145,7 +145,6 @@ def at_least(
 
 
 def no_target(name: str, unit: str, samples: Sequence[float]) -> Measurement:
-    """A value without a target."""
     return Measurement(name, unit, tuple(samples))
 
 

@@ -36,6 +36,10 @@ PARTS: Mapping[str, BenchPart] = {
     "faults": BenchPart("how soon the controller's faults hold, and heal", "faults", 5),
     "packet-rate": BenchPart("one queue pair beside a C program", "packet_rate"),
     "device": BenchPart("perftest on the device beside write_bw and write_lat", "device"),
+    "torch": BenchPart("PyTorch on 8 hosts: its start, all_reduce beside the workload", "torch", 3),
+    "device-rate": BenchPart(
+        "packets/s of perftest in 8 hosts, without root beside emulated", "programs", 3
+    ),
     "delay": BenchPart("packets against the propagation delay of their path", "emulated", 3),
     "permutation": BenchPart("8 hosts at full rate: load, goodput, trust", "emulated", 3),
     "failover": BenchPart("silent link failures over seeds", "emulated"),
@@ -65,7 +69,9 @@ PARTS: Mapping[str, BenchPart] = {
         root=False,
         only_if_named=True,
     ),
-    "agreement": BenchPart("ten scenarios, emulated and simulated; a table", "agreement", 3),
+    "agreement": BenchPart(
+        "ten scenarios and perftest, emulated and simulated; a table", "agreement", 3
+    ),
     "leaf-spine": BenchPart("a permutation of 1024 hosts, simulated", "simulator", 3, root=False),
 }
 

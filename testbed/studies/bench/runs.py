@@ -34,12 +34,10 @@ class BenchRun:
 
     @property
     def summary(self) -> Summary:
-        """Its figures."""
         return self.run.summary
 
     @property
     def trusted(self) -> bool:
-        """Whether it can be trusted."""
         return self.summary.verdict == "trusted"
 
 

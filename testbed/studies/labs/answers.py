@@ -153,10 +153,6 @@ def is_empty(value: object) -> bool:
 def parse_answer(value: object, answer: Answer) -> Value:
     """An answer as a value.
 
-    Args:
-        value: as the student wrote it: text, or a list of texts.
-        answer: what is asked for.
-
     Raises:
         RefusedValueError: it has not the form that was asked for.
     """
@@ -210,7 +206,6 @@ def _text(value: object, answer: TextAnswer) -> str:
 
 
 def show_answer(value: Value, answer: Answer) -> str:
-    """An answer as text."""
     if isinstance(answer, NumberAnswer) and isinstance(value, int | float):
         return show_quantity(value, answer.unit)
     return ", ".join(value) if isinstance(value, tuple) else str(value)

@@ -119,5 +119,4 @@ class Assignment:
         return str(filled(_SPACES.sub(" ", text).strip(), self.drawn))
 
     def question(self, task: Task) -> str:
-        """The question of a task."""
         return self.text(task.question)

@@ -65,7 +65,6 @@ class LabProblem:
     what: str
 
     def __str__(self) -> str:
-        """On one line."""
         return f"{self.where}: {self.what}"
 
 
@@ -272,5 +271,4 @@ def solution_of(directory: LabDirectory) -> ModuleType:
 
 
 def solution_file(directory: LabDirectory) -> Path:
-    """The file of a lab's solution."""
     return directory.path / SOLUTION / SOLVE

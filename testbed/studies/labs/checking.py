@@ -60,12 +60,6 @@ class CheckResult:
 def check(task: Task, document: Document, evidence: Evidence, *, attempts: int = 0) -> CheckResult:
     """Check an answer.
 
-    Args:
-        task: the task.
-        document: the student's answers.
-        evidence: the student's runs.
-        attempts: how many different wrong answers were checked before.
-
     Raises:
         InputError: the answer has not the form that was asked for.
         RunFailedError: a run has no such figure.

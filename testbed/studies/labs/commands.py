@@ -437,7 +437,6 @@ def _print_result(
 
 
 def is_done(work: "Work", task: "Task") -> bool:
-    """Whether a task is done, with the runs and the code as they are now."""
     return work.passed(task) and not work.is_out_of_date(task)
 
 

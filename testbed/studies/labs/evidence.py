@@ -46,11 +46,9 @@ class Evidence:
         return self.assignment.drawn
 
     def topology(self, run: str) -> Topology:
-        """The fabric of a run."""
         return self.assignment.scenario(run).topology
 
     def data(self, run: str) -> "RunData":
-        """The records of a run."""
         from testbed.results.run_data import load_run  # noqa: PLC0415 - it takes long
 
         if run not in self._data:
@@ -68,7 +66,6 @@ class Evidence:
         return with_paths(data.scenario, frame, data.run.flows) if "ev" in frame.columns else frame
 
     def summary(self, run: str) -> Summary:
-        """The metrics of a run."""
         if run not in self._summaries:
             file = self.runs[run] / SUMMARY
             try:
@@ -130,7 +127,6 @@ class Evidence:
         return f"the figure {name.replace('_', ' ')} of your run{'s' * (len(self.runs) > 1)} {runs}"
 
     def show(self, figure: StudentFigure, unit: str = "") -> str:
-        """A figure as text."""
         value = self.value(figure, unit)
         if figure.is_metric and not unit:
             scope, _, key = figure.name.partition(".")

@@ -30,7 +30,6 @@ class Entry:
     content: dict[str, Any]
 
     def to_line(self) -> str:
-        """The entry as a line of the file."""
         return json.dumps({"kind": self.kind, "time": self.time, "content": self.content})
 
 

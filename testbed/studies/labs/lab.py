@@ -236,7 +236,6 @@ class Lab(Part):
 
     @property
     def points(self) -> int:
-        """The points of all tasks."""
         return sum(task.points for task in self.tasks)
 
     @property
@@ -245,9 +244,7 @@ class Lab(Part):
         return tuple(task for task in self.tasks if not task.is_prediction)
 
     def predictions(self, run: str) -> tuple[Task, ...]:
-        """The predictions that a run needs."""
         return tuple(task for task in self.tasks if task.before == run)
 
     def task(self, name: str) -> Task | None:
-        """The task with this id; None if there is none."""
         return next((task for task in self.tasks if task.id == name), None)

@@ -39,12 +39,7 @@ _NUMBERED = re.compile(r"(\d+)-.+")
 
 @dataclass(frozen=True)
 class LabDirectory:
-    """A lab and its directory.
-
-    Attributes:
-        path: the directory.
-        lab: the content of its `lab.yaml`.
-    """
+    """A lab and its directory."""
 
     path: Path
     lab: Lab
@@ -109,7 +104,6 @@ def glossary_for_students() -> str:
 
 
 def lab_directories(labs: Path = LABS) -> tuple[Path, ...]:
-    """The directories of all labs, in order."""
     return tuple(sorted(file.parent for file in labs.glob(f"*/{LAB_FILE}")))
 
 

@@ -69,7 +69,6 @@ class Tolerance:
         return abs(value) * self.number if self.relative else self.number
 
     def allows(self, answer: float, value: float) -> bool:
-        """Whether an answer is close enough to a value."""
         return abs(answer - value) <= self.around(value) * (1 + 1e-9) + 1e-12
 
 

@@ -71,10 +71,6 @@ def checked_key(key: str, student: str) -> str:
 def checked_name(where: str, name: str) -> str:
     """A student's name.
 
-    Args:
-        where: what messages call it.
-        name: the name.
-
     Raises:
         InputError: it is empty, too long for a table of grades, or cannot be printed.
     """

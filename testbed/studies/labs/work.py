@@ -51,12 +51,7 @@ SEALED = "sealed"
 
 @dataclass(frozen=True)
 class Work:
-    """A work directory.
-
-    Attributes:
-        path: the directory.
-        labs: the directory of all labs.
-    """
+    """A work directory."""
 
     path: Path
     labs: Path = LABS
@@ -96,7 +91,6 @@ class Work:
 
     @property
     def tasks(self) -> tuple[Task, ...]:
-        """The lab's tasks."""
         return self.assignment.directory.lab.tasks
 
     def task(self, name: str | None, *, predictions: bool | None = None) -> Task:
@@ -134,7 +128,6 @@ class Work:
                 yield entry
 
     def last(self, kind: str, **content: Any) -> Entry | None:
-        """The last of them; None if there is none."""
         return next(reversed([*self.entries(kind, **content)]), None)
 
     def made_run(self, run: str) -> Entry | None:

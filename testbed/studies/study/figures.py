@@ -24,7 +24,7 @@ from testbed.results.report.figures.comparison import (
 )
 from testbed.studies.study.file import StudyFile, folder
 from testbed.studies.study.judging import Cells
-from testbed.studies.study.tables import Table
+from testbed.studies.study.tables import LABEL, Table
 
 FORMATS = "svg", "pdf", "png"
 
@@ -46,8 +46,6 @@ _CHARACTER_MM, _HANDLE_MM = 1.25, 8.0
 """The width of a character of the legend, and of what stands before a name."""
 
 _LINE_IN = 0.125
-_LABEL = 16
-"""So many characters of a scenario's name stand on a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +101,7 @@ def _of_metric(content: StudyFile, table: Table) -> Figure:
     if alone:
         axes.set_yticks([value.height for value in values], table.cases)
     else:
-        names = [textwrap.fill(row.fault, _LABEL) for row in table.rows]
+        names = [textwrap.fill(row.fault, LABEL) for row in table.rows]
         axes.set_yticks(range(rows), names)
         axes.tick_params(axis="y", length=0)
         for i in range(1, rows):

@@ -172,12 +172,7 @@ def folder(scenario: str, case: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LoadedStudy:
-    """A study as its file gives it.
-
-    Attributes:
-        document: the file, or a mapping.
-        content: what it says.
-    """
+    """A study as its file gives it."""
 
     document: Document
     content: StudyFile
@@ -260,11 +255,10 @@ class LoadedStudy:
             return [self._from_here(part, key) for part in value]
         if not isinstance(value, str):
             return value
-        if last in {*OF_WORKLOADS, "directory"}:  # which a scenario finds relative to itself
-            return str((self.document.directory / value).absolute())
         is_topology = last in NAMES_FILES and is_path(value)
-        leads_there = is_topology or REFERENCE.fullmatch(value)
-        return str(self.document.directory / value) if leads_there else value
+        if is_topology or last in {*OF_WORKLOADS, "directory"}:  # which lead on from the scenario
+            return str((self.document.directory / value).absolute())
+        return str(self.document.directory / value) if REFERENCE.fullmatch(value) else value
 
     def _places(self, name: str, case: str, studied: StudiedScenario) -> dict[str, str]:
         """The place of each key that the study sets; of the scenario itself under ""."""

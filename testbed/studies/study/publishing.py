@@ -135,6 +135,7 @@ def _latex(tables: Sequence[Table], pictures: Sequence["Picture"], source: str) 
     """All tables and figures, to be copied into a paper."""
     parts = [
         "% Tables and figures of the study. Packages: booktabs, graphicx.",
+        "% Names in other scripts than Latin and Greek need LuaLaTeX or XeLaTeX.",
         *(f"\\input{{{TABLES}/{table.stem}}}" for table in tables),
     ]
     for picture in pictures:

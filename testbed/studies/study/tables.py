@@ -3,6 +3,8 @@
 import csv
 import io
 import re
+import textwrap
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +19,9 @@ from testbed.studies.study.judging import Cells, Judgement
 
 RUNS = "runs.csv"
 """The table of single runs, with their verdicts."""
+
+LABEL = 16
+"""So many characters of a scenario's name stand on a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +136,21 @@ def judgements_as_markdown(judgements: Sequence[Judgement]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in cells)
 
 
+_GREEK = (
+    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau "
+    "upsilon phi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega"
+)
+
+
+def _greek(name: str) -> str:
+    """The letter of a macro of LaTeX; Unicode spells lambda otherwise."""
+    case = "SMALL" if name.islower() else "CAPITAL"
+    return unicodedata.lookup(f"GREEK {case} LETTER {name.replace('ambda', 'amda')}")
+
+
 _LATEX: dict[str, str | int | None] = {
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    **{_greek(name): f"$\\{name}$" for name in _GREEK.split()},
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
@@ -145,18 +163,38 @@ _LATEX: dict[str, str | int | None] = {
     "]": "{]}",
     "\N{EN DASH}": "--",
     "\N{MULTIPLICATION SIGN}": r"$\times$",
+    "\N{MINUS SIGN}": "$-$",
+    "\N{LESS-THAN OR EQUAL TO}": r"$\leq$",
+    "\N{GREATER-THAN OR EQUAL TO}": r"$\geq$",
+    "\N{NOT EQUAL TO}": r"$\neq$",
+    "\N{ALMOST EQUAL TO}": r"$\approx$",
+    "\N{RIGHTWARDS ARROW}": r"$\rightarrow$",
+    "\N{INFINITY}": r"$\infty$",
+    "\N{ZERO WIDTH SPACE}": "{}",
 }
+
+_JOINED = re.compile(r"([-,?!'`])(?=[-,'`])")
+"""A sign that LaTeX would join with the next one, such as the two of `--set`."""
 
 
 def in_latex(text: str) -> str:
-    """A text as LaTeX shows it."""
-    return " ".join(text.split()).translate(str.maketrans(_LATEX))
+    """A text as LaTeX shows it; letters of other scripts need LuaLaTeX or XeLaTeX."""
+    whole = unicodedata.normalize("NFC", " ".join(text.split()))
+    return _JOINED.sub("\\1\N{ZERO WIDTH SPACE}", whole).translate(str.maketrans(_LATEX))
+
+
+def _heading(scenario: str) -> str:
+    """A scenario's name over a column, on as many lines as it needs."""
+    first, *others = textwrap.wrap(scenario, LABEL) or [""]
+    lines = r" \\ ".join(map(in_latex, (first, *others)))
+    return rf"\shortstack[r]{{{lines}}}" if others else lines
 
 
 def as_latex(table: Table, caption: str) -> str:
     """A table for LaTeX, with the package booktabs."""
-    heading, *rows = (tuple(map(in_latex, line)) for line in _lines(table))
-    lines = [f"    {' & '.join(line)} \\\\" for line in (heading, *rows)]
+    heading, *rows = _lines(table)
+    cells = [[*map(_heading, heading)], *(map(in_latex, row) for row in rows)]
+    lines = [f"    {' & '.join(line)} \\\\" for line in cells]
     return "\n".join(
         [
             r"\begin{table}",

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from select import select
 from typing import Any
 
 import pytest
 
+from testbed.cli.live import ask_controller
 from testbed.device.paced.control import requests_from, taking_commands
 from testbed.emulation.controller.client import Client, socket_of
 from testbed.emulation.controller.live import SOCKET
@@ -76,6 +78,27 @@ def test_who_is_slow_or_probes_for_long_holds_up_nobody(tmp_path: Path) -> None:
             client.close()
         os.close(descriptor)
     assert not at.exists()
+
+
+def test_who_passes_requests_on_need_not_wait_for_the_answers(tmp_path: Path) -> None:
+    """As the process that watches an emulated run; if the run ends, that is the answer."""
+    with taking(tmp_path / "run") as (child, at):
+        answers: list[tuple[int, Any]] = []
+        for number in range(2):
+            asked = ask_controller(at.parent, "POST", "/operator", "{}", answers.append)
+            assert asked is not None
+            next_request(child)
+            assert len(answers) == number
+            if number:
+                child.kill()
+            else:
+                child.send({"number": 0, "status": 200, "content": {"evs": [1]}})
+            assert select([asked], [], [], WATCHDOG_S)[0]
+            asked.finish()
+        assert answers[0] == (200, {"evs": [1]})
+        assert answers[1][0] == 500
+    assert ask_controller(at.parent, "GET", "/faults", "", answers.append) is None
+    assert answers[2][0] == 409
 
 
 def test_nobody_else_can_ask_whatever_the_umask(tmp_path: Path) -> None:

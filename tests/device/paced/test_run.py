@@ -2,6 +2,7 @@
 
 import json
 import os
+import pwd
 import shutil
 import signal
 import socket
@@ -23,6 +24,7 @@ from testbed.emulation.experiment.programs import MASTER_PORT
 from testbed.model.errors import InputError, MachineError
 from testbed.model.fabric.topology import Topology
 from testbed.sandbox.system_calls import children_of
+from tests.judging import skip_without
 from tests.waiting import WATCHDOG_S, wait_until
 
 ROOT = Path(__file__).parents[3]
@@ -104,6 +106,30 @@ def test_what_one_program_writes_is_what_the_other_finds(tmp_path: Path) -> None
     manifest = json.loads((directory / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["paced"]
     assert (directory / "junit.xml").exists()
+
+
+@pytest.mark.root
+@skip_without("ibv_devinfo", "ibverbs-utils")
+def test_programs_of_the_caller_of_sudo_open_the_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nobody = pwd.getpwnam("nobody")
+    monkeypatch.setenv("TMPDIR", "/tmp")  # where they find the library: all others are root's
+    monkeypatch.setenv("SUDO_UID", str(nobody.pw_uid))
+    monkeypatch.setenv("SUDO_GID", str(nobody.pw_gid))
+    _, _, printed = run(tmp_path, "-n", "2", program=["sh", "-c", "id -un; ibv_devinfo"])
+    assert "h0: nobody" in printed
+    assert "mrc0" in printed
+
+
+def test_the_example_in_python_runs_without_root(tmp_path: Path) -> None:
+    """As a program that has nothing of the emulation, and calls its peer by name."""
+    hello = f"{sys.executable} -P {ROOT / 'examples' / 'hello.py'}"
+    script = f"test $RANK = 1 || exec {hello}; exec {hello} h0"
+    summary, _, printed = run(tmp_path, "-n", "2", program=["/bin/sh", "-c", script])
+    assert [program["failed"] for program in summary["programs"]] == [False, False]
+    assert "h0: h0 RECV_RDMA_WITH_IMM success 42 b'hello over MRC'" in printed
+    assert "h4: h4 RDMA_WRITE success None" in printed
 
 
 def test_a_silent_link_is_noticed_and_left_as_in_every_run(tmp_path: Path) -> None:

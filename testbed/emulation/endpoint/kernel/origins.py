@@ -91,7 +91,6 @@ class SentSegments:
     """The data segments of one subflow that its peer has not acknowledged yet."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
         self._highest: int | None = None
         self._open: dict[int, tuple[int, int, int]] = {}  # by offset: number, end, time
 

@@ -56,7 +56,6 @@ class Frame(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes) -> "Frame":
-        """Read a header from the stream."""
         va, rkey, length, has_immediate, immediate = _HEADER.unpack(data)
         return cls(va, rkey, length, immediate if has_immediate else None)
 
@@ -175,7 +174,6 @@ SocketAddress = tuple[str, int]
 
 
 def protocol_of(transport: KernelTransport) -> int:
-    """The socket's protocol."""
     return socket.IPPROTO_MPTCP if isinstance(transport, Mptcp) else socket.IPPROTO_TCP
 
 

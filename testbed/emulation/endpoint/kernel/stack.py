@@ -44,12 +44,7 @@ _NS_PER_MS = 1_000_000
 
 
 class Tun(Closeable):
-    """A TUN device in the network namespace that this process is in, gone when it is closed.
-
-    Attributes:
-        plane: the plane whose packets it carries.
-        ifindex: its interface index.
-    """
+    """A TUN device in the network namespace that this process is in, gone when it is closed."""
 
     def __init__(self, topology: Topology, plane: int) -> None:
         """Make the device, down.

@@ -317,7 +317,6 @@ class SlowLinks:
         self._crossed = cache(self._directions)
 
     def any(self) -> bool:
-        """Whether any link is slow at the moment."""
         return self._model is not None and bool(self._model.records["delay_ns"].any())
 
     def extra_ns(self, packet: bytes) -> int:
@@ -346,6 +345,5 @@ class SlowLinks:
 
 
 def _addresses(topology: Topology, host: Node) -> frozenset[bytes]:
-    """The source addresses of a host."""
     planes = (ordinary_address(topology, host, plane) for plane in range(topology.planes))
     return frozenset(address.packed for address in (nic_address(topology, host), *planes))

@@ -122,7 +122,6 @@ class BpfObject(Closeable):
             raise self._error(f"open {file}")
 
     def close(self) -> None:
-        """Release the object."""
         _library().bpf_object__close(self._object)
         self._messages.stop()
 
@@ -266,12 +265,10 @@ class LinkModel:
         return self._index[direction]
 
     def counts(self, direction: str | Port) -> LinkCounts:
-        """Read one direction's counters."""
         row = self.records[list(self._counters.values())][self.index(direction)]
         return LinkCounts(**dict(zip(self._counters, map(int, row), strict=True)))
 
     def all_counts(self) -> Mapping[str, LinkCounts]:
-        """Read every direction's counters."""
         rows = self.records[list(self._counters.values())].tolist()
         return {
             name: LinkCounts(**dict(zip(self._counters, row, strict=True)))

@@ -31,11 +31,7 @@ from testbed.sandbox.namespaces import NETNS_DIR
 
 
 class FabricIntf(Intf):  # type: ignore[misc] # Mininet is untyped
-    """A port of the fabric.
-
-    Attributes:
-        ifindex: its index, unique in the fabric.
-    """
+    """A port of the fabric; its `ifindex` is unique there."""
 
     def __init__(self, name: str, ifindex: int = 0, address: str = "", **params: Any) -> None:
         """Record the port.
@@ -65,11 +61,9 @@ class FabricIntf(Intf):  # type: ignore[misc] # Mininet is untyped
         return str(self.mac)
 
     def updateAddr(self) -> tuple[str, str]:  # noqa: N802 - Mininet's name
-        """Return both addresses."""
         return self.updateIP(), self.updateMAC()
 
     def isUp(self, setUp: bool = False) -> bool:  # noqa: ARG002, N802 - Mininet's names
-        """Return whether the port has carrier."""
         link = read_link(self.node.namespace.netlink, self.ifindex, self.name)
         return bool(link.get_attr("IFLA_CARRIER"))
 
@@ -84,8 +78,6 @@ class FabricIntf(Intf):  # type: ignore[misc] # Mininet is untyped
 
 
 class FabricLink(MininetLink):  # type: ignore[misc] # Mininet is untyped
-    """A link of the fabric."""
-
     @classmethod
     def makeIntfPair(cls, *_args: Any, **_params: Any) -> None:  # noqa: N802 - Mininet's name
         """Do nothing: the fabric makes all links at once."""
@@ -184,7 +176,6 @@ class NamespaceNode(Node):  # type: ignore[misc] # Mininet is untyped
         return int(status), before + after
 
     def popen(self, *args: Any, **kwargs: Any) -> Any:
-        """Start a process in the namespace."""
         kwargs.setdefault("mncmd", self.enter_command)
         return super().popen(*args, **kwargs)
 
@@ -200,7 +191,6 @@ class NamespaceNode(Node):  # type: ignore[misc] # Mininet is untyped
         return {}
 
     def terminate(self) -> None:
-        """End the shell and remove the namespace."""
         super().terminate()
         self._namespaces.remove(self.name)
 
@@ -281,11 +271,7 @@ def _host_address(topology: Topology, link: Link) -> str:
 
 
 class FabricNet(Mininet):  # type: ignore[misc] # Mininet is untyped
-    """The Mininet network of a fabric: nodes as namespaces, links as records.
-
-    Attributes:
-        topology: the model.
-    """
+    """The Mininet network of a fabric: nodes as namespaces, links as records."""
 
     def __init__(self, topology: Topology, namespaces: NodeNamespaces) -> None:
         """Make the nodes' namespaces. Needs a sandbox."""

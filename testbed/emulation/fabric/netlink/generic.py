@@ -52,8 +52,6 @@ class MptcpMessage(mptcp_msg):  # type: ignore[misc] # pyroute2 is untyped
     __slots__ = ()
 
     class pm_addr(mptcp_msg.pm_addr):  # type: ignore[misc] # noqa: N801 - pyroute2 looks it up by this name
-        """An address."""
-
         __slots__ = ()
         nla_flags = NLA_F_NESTED
 

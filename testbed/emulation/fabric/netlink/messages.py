@@ -34,8 +34,6 @@ RuleMessage = fibmsg
 
 
 class _Nested(nla):  # type: ignore[misc] # pyroute2 is untyped
-    """An attribute that holds attributes."""
-
     nla_flags = NLA_F_NESTED
 
 

@@ -100,7 +100,6 @@ class Interface:
 
     @classmethod
     def of_port(cls, port: Port, netns: int) -> "Interface":
-        """The interface of a port."""
         return cls(port.name, port.ifindex, port.mac, netns)
 
 

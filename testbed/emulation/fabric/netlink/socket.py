@@ -132,7 +132,6 @@ class Netlink(Closeable):
     """Bits of the multicast groups whose announcements it receives."""
 
     def __init__(self, namespace: str) -> None:
-        """Open a socket in the network namespace that this thread is in."""
         self.namespace = namespace
         self._sequence = 0
         kind = socket.SOCK_RAW | socket.SOCK_CLOEXEC
@@ -145,7 +144,6 @@ class Netlink(Closeable):
         self._socket.settimeout(_TIMEOUT_S)
 
     def close(self) -> None:
-        """Close the socket."""
         self._socket.close()
 
     # --- changing things ----------------------------------------------------------------------
@@ -316,12 +314,7 @@ def attributes(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, in
 
 
 class NodeNamespace(Closeable):
-    """A node's network namespace: the only owner of its descriptor and of its netlink socket.
-
-    Attributes:
-        fd: descriptor of the namespace.
-        netlink: an rtnetlink socket in it.
-    """
+    """A node's network namespace: the only owner of its descriptor and of its netlink socket."""
 
     def __init__(self, name: str, fd: int) -> None:
         """Open the socket; the descriptor belongs to this object from here on."""
@@ -334,7 +327,6 @@ class NodeNamespace(Closeable):
         return namespaces.entered(self.fd)
 
     def close(self) -> None:
-        """Close the socket and the descriptor."""
         self.netlink.close()
         os.close(self.fd)
 
@@ -343,7 +335,6 @@ class NodeNamespaces(Closeable):
     """The namespaces of this sandbox's nodes by name, each opened at its first use and once."""
 
     def __init__(self) -> None:
-        """Open nothing yet."""
         self._open: dict[str, NodeNamespace] = {}
 
     def __getitem__(self, name: str) -> NodeNamespace:
@@ -357,18 +348,15 @@ class NodeNamespaces(Closeable):
         return self._open[name]
 
     def create(self, name: str) -> NodeNamespace:
-        """Make a namespace for a node."""
         self._open[name] = NodeNamespace(name, namespaces.create_netns(name))
         return self._open[name]
 
     def remove(self, name: str) -> None:
-        """Close a node's namespace and remove its name; the kernel then removes the namespace."""
         self._open.pop(name).close()
         namespaces.unmount(str(namespaces.NETNS_DIR / name))
         (namespaces.NETNS_DIR / name).unlink()
 
     def close(self) -> None:
-        """Close all that are open."""
         for namespace in self._open.values():
             namespace.close()
         self._open.clear()

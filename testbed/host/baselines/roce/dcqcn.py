@@ -175,7 +175,6 @@ class Dcqcn:
         self._rate_due_ns = now_ns + profile.rate_timer_ns
 
     def on_sent(self, size: int) -> None:
-        """Count bytes that were sent."""
         if self._unlimited:
             return
         self._bytes += size

@@ -132,7 +132,6 @@ class RoceQp:
 
     @property
     def failed(self) -> bool:
-        """Whether the transport has given up."""
         return self._requester.queue.failed
 
     def sample(self) -> QpSample:
@@ -165,7 +164,6 @@ class Demux:
     """The queue pairs of one endpoint, looked up by QPN; like `mrc.Demux`."""
 
     def __init__(self) -> None:
-        """Begin without queue pairs."""
         self._by_qpn: dict[int, RoceQp] = {}
         self._dropped: Counter[str] = Counter(dict.fromkeys(_REASONS, 0))
 

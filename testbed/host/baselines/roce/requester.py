@@ -158,7 +158,6 @@ class Requester:
         return datagrams
 
     def _cut(self) -> _Packet:
-        """Make the next packet of the oldest message that has more."""
         seq = self._next
         message, offset, length = self.queue.cut(seq)
         last = offset + length == message.length

@@ -50,14 +50,7 @@ def contradictions(
     flows: Sequence[FlowSummary],
     effects: Sequence[FaultMetrics],
 ) -> Reasons:
-    """Yield a reason for each place where a run's metrics break a rule.
-
-    Args:
-        data: the run.
-        tables: the records of its flows.
-        flows: the metrics of these flows, in the same order.
-        effects: the metrics of each fault for each flow.
-    """
+    """Yield a reason for each place where a run's metrics break a rule."""
     violations = [
         *_goodput(data, tables),
         *_links(data),

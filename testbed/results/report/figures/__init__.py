@@ -27,7 +27,6 @@ __all__ = ["Drawing", "draw_all"]
 
 
 def draw_all(data: RunData, tables: Sequence[FlowTables], summary: Summary) -> tuple[Drawing, ...]:
-    """Draw every figure of a run into its figures directory."""
     by_flow = {flow.flow.flow: flow for flow in tables}
     effective = [fault for fault in summary.faults if fault.flows]
     worst = sorted(

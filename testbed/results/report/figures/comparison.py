@@ -138,7 +138,6 @@ _MARKS = (
 
 
 def draw(groups: Sequence[Group], rows: Sequence[Row], directory: Path) -> tuple[Drawing, ...]:
-    """Draw all figures into a directory."""
     with style.style(plain=True):
         return tuple(
             drawing

@@ -134,7 +134,6 @@ def _whole_run(axes: Axes, data: RunData, flow: FlowTables, summary: Summary) ->
 
 
 def _faults(axes: Axes, faults: Sequence[FaultSummary], end: float) -> None:
-    """Shade the times of faults, and name the faults if they are few."""
     if len(faults) > fault_rows.MAX_NAMED:
         fault_rows.shade(axes, faults, end)
         return

@@ -233,7 +233,6 @@ class TimeUnit:
 
 
 def time_unit(length_s: float) -> TimeUnit:
-    """A unit that fits a time axis of this length."""
     units = (TimeUnit("s", 1.0), TimeUnit("ms", 1e3), TimeUnit("us", 1e6))
     return next((unit for unit in units if length_s * unit.per_s >= _LEAST_LENGTH), units[-1])
 

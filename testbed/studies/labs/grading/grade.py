@@ -102,8 +102,6 @@ def _cpu_s() -> float:
 
 
 class _Grading:
-    """The grading of one submission."""
-
     def __init__(
         self,
         submission: Submission,
@@ -247,7 +245,6 @@ class _Grading:
         return text
 
     def _unpredicted(self, run: str) -> list[str]:
-        """The predictions that are missing before a run."""
         journal = self._submission.journal
         before = journal[: _place(journal, "run", run=run)]
         predictions = self._assignment.directory.lab.predictions(run)

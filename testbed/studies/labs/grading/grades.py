@@ -90,7 +90,6 @@ class Grade(BaseModel):
 
     @property
     def points(self) -> int:
-        """The points that it earned."""
         return sum(task.points for task in self.tasks)
 
     @property
@@ -102,5 +101,4 @@ class Grade(BaseModel):
 
     @property
     def max_points(self) -> int:
-        """The points that it can earn."""
         return sum(task.max_points for task in self.tasks)

@@ -98,10 +98,6 @@ def noting_copies(paths: Sequence[Path], grades: Sequence[Grade]) -> list[Grade]
 
     Several are those of one student, and those of several students in which all files, a text, or
     code is the same. Of one student's the last counts that was graded and has the right key.
-
-    Args:
-        paths: the submissions.
-        grades: the grade of each.
     """
     called = _called(paths)
     by_print, by_student = defaultdict[Any, set[int]](set), defaultdict[Any, set[int]](set)

@@ -63,7 +63,6 @@ class Submission:
 
     @property
     def answers(self) -> Path:
-        """The student's answers."""
         return self.directory / ANSWERS
 
     @property
@@ -207,7 +206,6 @@ def _files_from_start(work: Work) -> list[Path]:
 
 
 def _in_file_name(text: str) -> str:
-    """A text as a part of a file's name."""
     return "".join(c if c.isalnum() or c in "._-" else "_" for c in text)
 
 
@@ -229,10 +227,6 @@ def unpack(archive: Path, into: Path) -> Submission:
 
 def read_submission(name: Path, directory: Path) -> Submission:
     """Read a submission that was unpacked.
-
-    Args:
-        name: what messages call it.
-        directory: its files.
 
     Raises:
         InputError: a part is missing, is a link, or is not what it should be.

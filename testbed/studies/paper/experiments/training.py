@@ -38,7 +38,7 @@ FAILS_AT = 9
 (scenarios/paper/torch-training.yaml), and other hosts are not done with this one then."""
 
 MOST_RTTS = 3.0
-"""What a silent failure may cost a step: detection by a timeout, and one more round trip."""
+"""What a silent failure may cost a step: two losses on the way around the ring, 1.4 RTTs each."""
 
 
 def _training(name: str, **changes: Any) -> Variant:

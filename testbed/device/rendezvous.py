@@ -1,8 +1,7 @@
 """The TCP connection by which two programs exchange the parameters of their queue pairs.
 
 As with perftest, one end listens and the other connects to it. Each sends the other its queue
-pairs' numbers, first PSNs and memory. MRC itself sets up nothing. The connection crosses the fabric
-as ordinary traffic.
+pairs' numbers, first PSNs and memory. MRC itself sets up nothing.
 """
 
 import errno
@@ -14,21 +13,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from testbed.emulation.endpoint.device import Device
+from testbed.device.client import ClientQp, Device, MemoryRegion
 from testbed.model.closeable import Closeable
-from testbed.model.errors import InputError, Problem, RunFailedError
-from testbed.model.fabric.addressing import ordinary_address
-from testbed.model.fabric.nodes import Node
-from testbed.model.fabric.topology import Topology
-from testbed.mrc import MemoryRegion
+from testbed.model.errors import InputError, RunFailedError
 from testbed.mrc.config import Capabilities
-from testbed.mrc.verbs import Destination, VerbsQp
+from testbed.mrc.verbs import Destination
 
 PORT = 18515
 """The port that perftest uses."""
 
 TIMEOUT_S = 120.0
 _RETRY_S = 0.1
+_CONNECTS_S = 10.0
 _LARGEST_PORT = 65_535
 
 _OTHER_PROGRAM = "the peer is another program, which exchanges no queue pairs as this one does"
@@ -36,8 +32,6 @@ _OTHER_PROGRAM = "the peer is another program, which exchanges no queue pairs as
 
 @dataclass(frozen=True, slots=True)
 class RemoteMemory:
-    """A memory region of the peer."""
-
     va: int
     rkey: int
     length: int
@@ -58,10 +52,10 @@ class Rendezvous(Closeable):
         self._ended = False
 
     def exchange(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Send a message and return the peer's; the device works meanwhile.
+        """Send a message and return the peer's.
 
         Raises:
-            ConnectionError: the peer's program has ended.
+            ConnectionError: the peer's program, or the NIC process of this host, has ended.
             RunFailedError: it has sent something else than a message.
         """
         self._connection.sendall(json.dumps(message).encode() + b"\n")
@@ -74,17 +68,17 @@ class Rendezvous(Closeable):
         return answer
 
     def work(self, until: Callable[[], bool]) -> None:
-        """Have the device work until `until` returns true.
+        """Wait until `until` returns true, as `Device.run` does.
 
         Raises:
-            ConnectionError: the peer's program has ended.
+            ConnectionError: the peer's program, or the NIC process of this host, has ended.
         """
         wake = self._connection.fileno()
         self._device.run(lambda: until() or self._peer_ended(), wake=wake)
         if self._ended and not until():
             raise ConnectionError("the peer's program has ended")
 
-    def connect(self, qps: Sequence[VerbsQp], region: MemoryRegion) -> RemoteMemory:
+    def connect(self, qps: Sequence[ClientQp], region: MemoryRegion) -> RemoteMemory:
         """Connect queue pairs to as many of the peer's; returns the memory region that it offers.
 
         When this returns both ends are in RTS.
@@ -96,7 +90,7 @@ class Rendezvous(Closeable):
                 message of this version, or it is another program.
         """
         parameters = {
-            "address": self._device.context.port.address.hex(),
+            "address": self._device.address.hex(),
             "qps": [[qp.local.qpn, qp.local.psn, qp.local.capabilities.message()] for qp in qps],
             "memory": [region.va, region.rkey, len(region.buffer)],
         }
@@ -128,7 +122,7 @@ class Rendezvous(Closeable):
         return self._ended
 
     def __exit__(self, *raised: object) -> None:
-        """Wait until the peer is done, which may still need the device's answers; then close."""
+        """Wait until the peer is done, which may still need this program; then close."""
         if not any(raised):
             self.exchange({"state": "done"})
         self.close()
@@ -143,37 +137,33 @@ def meet(device: Device, server: str | None = None, *, port: int = PORT) -> Rend
 
     Args:
         device: the device of this end.
-        server: the other host's name, or the address of its ordinary traffic in plane 0.
+        server: the other host's name, or an address of it.
         port: the TCP port.
 
     Raises:
         InputError: no host has that name or address, or the port is none or taken.
         TimeoutError: no program listened, or connected, for `TIMEOUT_S`.
+        ConnectionError: the address cannot be reached.
     """
     if not 1 <= port <= _LARGEST_PORT:
         raise InputError.of("port", str(port), f"a TCP port, 1 to {_LARGEST_PORT}")
     if server is None:
         return Rendezvous(device, _listen(port), is_client=False)
-    address = ordinary_address(device.topology, find_host(device.topology, server), 0)
-    return Rendezvous(device, _connect(str(address), port), is_client=True)
-
-
-def find_host(topology: Topology, name: str) -> Node:
-    """The host with that name or address of ordinary traffic, which Mininet's prompt inserts.
-
-    Raises:
-        InputError: there is none.
-    """
-    for host in topology.hosts:
-        if name in (host.name, str(ordinary_address(topology, host, 0))):
-            return host
-    expected = f"a host of {topology.name}, such as {topology.hosts[-1].name}"
-    raise InputError([Problem("SERVER", name, expected)])
+    try:
+        found = socket.getaddrinfo(server or "?", port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        another = "h1" if device.host.index == 0 else "h0"
+        expected = f"the name of a host of the fabric, such as {another}"
+        raise InputError.of("SERVER", server, expected) from error
+    found.sort(key=lambda one: one[0] != socket.AF_INET)  # the management network has no faults
+    return Rendezvous(device, _connect(server, [one[4] for one in found]), is_client=True)
 
 
 def _listen(port: int) -> socket.socket:
     try:
-        listener = socket.create_server(("::", port), family=socket.AF_INET6)
+        listener = socket.create_server(
+            ("::", port), family=socket.AF_INET6, dualstack_ipv6=socket.has_dualstack_ipv6()
+        )
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             raise
@@ -190,12 +180,23 @@ def _listen(port: int) -> socket.socket:
     return connection
 
 
-def _connect(server: str, port: int) -> socket.socket:
+def _connect(server: str, addresses: Sequence[Any]) -> socket.socket:
     end = time.monotonic() + TIMEOUT_S
     while True:
-        try:
-            return socket.create_connection((server, port))
-        except ConnectionRefusedError as error:  # it does not listen yet
-            if time.monotonic() >= end:
-                raise TimeoutError(f"nobody listens on {server}, port {port}") from error
-            time.sleep(_RETRY_S)
+        reason = None
+        for address in addresses:
+            try:
+                connection = socket.create_connection(address[:2], _CONNECTS_S)
+            except (ConnectionRefusedError, TimeoutError):  # it does not listen yet
+                reason = None
+                break
+            except OSError as error:
+                reason = error.strerror
+            else:
+                connection.settimeout(None)
+                return connection
+        if reason is not None:
+            raise ConnectionError(f"{server} cannot be reached: {reason}")
+        if time.monotonic() >= end:
+            raise TimeoutError(f"nobody listens on {server}, port {addresses[0][1]}")
+        time.sleep(_RETRY_S)
