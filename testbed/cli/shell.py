@@ -1,7 +1,6 @@
 """`testbed shell`: Mininet's prompt in a live fabric."""
 
 import os
-import re
 import shlex
 import sys
 from contextlib import contextmanager, nullcontext
@@ -106,7 +105,7 @@ def shell(
     raise typer.Exit(status)
 
 
-_LIMIT, _NAME = "10 min", 60
+_LIMIT = "10 min"
 
 
 def _run_script(
@@ -116,7 +115,7 @@ def _run_script(
     from testbed.cli.screen import ending_in_words, print_warning, showing_progress
     from testbed.cli.summary import end_with
     from testbed.emulation.experiment.script import Script
-    from testbed.model.file_names import is_there
+    from testbed.model.file_names import is_there, name_after
     from testbed.model.files.reading import text_lines
     from testbed.runs.making import make, require_makeable, signals_stop
     from testbed.runs.scenarios import scenario
@@ -129,7 +128,7 @@ def _run_script(
         raise InputError.of(
             "--script", f"{file}, which has none", expected, "such as h0 ping -c1 h1"
         )
-    name = re.sub(r"[^A-Za-z0-9._-]+|^[^A-Za-z0-9]+", "-", file.stem)[:_NAME].strip("-") or "script"
+    name = name_after(file, "script")
     content = {"name": name, "topology": fabric, "duration": limit}
     command = ["testbed", "shell", "--script", str(file)]
     try:

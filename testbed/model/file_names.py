@@ -1,6 +1,7 @@
-"""Whether a file that somebody names is there, whatever the name."""
+"""Whether a file that somebody names is there, whatever the name; and names after files."""
 
 import errno
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,3 +17,9 @@ def is_there(file: Path, check: Callable[[Path], bool] = Path.exists) -> bool:
         if error.errno not in NOT_USABLE:
             raise
         return False
+
+
+def name_after(file: Path, otherwise: str, most: int = 60) -> str:
+    """The name of what a file describes, with - for what a name may not have."""
+    name = re.sub(r"[^A-Za-z0-9._-]+|^[^A-Za-z0-9]+", "-", file.stem)[:most]
+    return name.strip("-") or otherwise

@@ -229,11 +229,11 @@ class Graph:
             before, event = signal, ARRIVED
         if event == ARRIVED:
             self._announced[before] = 1
-        befores, events, previous = self._edges
-        befores.append(before)
+        earlier, events, previous = self._edges
+        earlier.append(before)
         events.append(event)
         previous.append(self._last[number])
-        self._last[number] = len(befores) - 1
+        self._last[number] = len(earlier) - 1
 
     def waits_for(self, number: int) -> Iterator[Event]:
         """The events that an operation waits for, at its host."""

@@ -48,6 +48,17 @@ def refused(directory: Path, text: str) -> str:
     return str(error.value).replace(f"{directory}/", "")
 
 
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [("leaf_spine (1).topo", "leaf_spine-1"), ("+.topo", "htsim"), ("_a+b.topo", "a-b")],
+)
+def test_whatever_the_file_is_called_the_fabric_has_a_name(
+    tmp_path: Path, file: str, name: str
+) -> None:
+    (tmp_path / file).write_text(LEAF_SPINE)
+    assert load_topology(str(tmp_path / file)).name == name
+
+
 def test_a_leaf_spine_fabric_is_one_plane(tmp_path: Path) -> None:
     fabric = loaded(tmp_path, LEAF_SPINE)
     shape = fabric.planes, fabric.t0_per_plane, fabric.t1_per_plane, fabric.hosts_per_t0

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from testbed.model.errors import InputError, did_you_mean
+from testbed.model.file_names import name_after
 from testbed.model.files.reading import Document, place, text_lines
 
 SUFFIX = ".topo"
@@ -113,7 +114,7 @@ def read_htsim_topology(file: Path) -> Document:
     lines |= {f"queue.{key}": at.line for key, (_, at) in queues.items()}
     texts = {key: at.text for key, (_, at) in found.items()}
     data = {
-        "name": file.stem,
+        "name": name_after(file, "htsim"),
         "description": f"{nodes.value} hosts, from htsim's {file.name}",
         "planes": 1,
         **{key: value for key, (value, _) in found.items()},
@@ -122,7 +123,7 @@ def read_htsim_topology(file: Path) -> Document:
             key: {"trim": size, "limit": f"{4 * at.value} B"} for key, (size, at) in queues.items()
         },
     }
-    return Document(file, data, lines=lines, texts={"name": file.stem, **texts})
+    return Document(file, data, lines=lines, texts=texts)
 
 
 def _entries(file: Path) -> _Entries:
