@@ -74,8 +74,8 @@ LINK_SAMPLE_RTTS = 2
 """Base RTTs between two samples of the links."""
 
 MOST_QP_SAMPLES = 1 << 22
-"""With so many flows and so long a run that queue pairs had more samples, they are taken less
-often: they would be most of the records, and most of the time."""
+"""Samples of queue pairs until a run's end. With more flows, or in a longer run, they are taken
+less often: they would be most of the records, and most of the time."""
 
 COLLECTING = "collecting records"
 """The step of `simulate` that follows the simulation."""
