@@ -93,14 +93,12 @@ class RunRequests:
 
     def answer(self, method: str, path: str, body: str = "") -> Answer:
         """Do what a request asks for, or say why not."""
-        if self._operate is not None and is_command(method, path):
-            return self._operate(body)
         try:
+            if self._operate is not None and is_command(method, path):
+                return self._operate(body)
             return self._answer(method, path, body)
-        except Exception as error:  # whatever it is: the client gets it, and the log has all of it
-            log.exception("a request failed")
-            text = f"{type(error).__name__}: {error}"
-            return HTTPStatus.INTERNAL_SERVER_ERROR, {"error": text}
+        except Exception as error:  # noqa: BLE001 - whatever it is, it ends no run
+            return _failed(error)
 
     def _answer(self, method: str, path: str, body: str) -> Answer:
         path = path.rstrip("/")
@@ -142,6 +140,12 @@ class RunRequests:
             expected = "one that is in force and heals"
             return refused_request(HTTPStatus.CONFLICT, f"fault {index}", expected, _REMEDY)
         return _with_status(healed, HTTPStatus.OK)
+
+
+def _failed(error: Exception) -> Answer:
+    """The answer to a request that could not be dealt with; the log has all of it."""
+    log.error("a request failed", exc_info=error)
+    return HTTPStatus.INTERNAL_SERVER_ERROR, {"error": f"{type(error).__name__}: {error}"}
 
 
 def _with_status(record: FaultRecord, status: HTTPStatus) -> Answer:
@@ -264,7 +268,10 @@ class SimulatedRequests:
 
     def begin(self, method: str, path: str, body: str, answer: Callable[[Answer], None]) -> None:
         """Begin with what a request asks for; `answer` is called when it is done, or refused."""
-        if is_command(method, path):
-            begin_command(body, self._topology, self._run.operate, answer)
-        else:
+        if not is_command(method, path):
             answer(self._faults.answer(method, path, body))
+            return
+        try:
+            begin_command(body, self._topology, self._run.operate, answer)
+        except Exception as error:  # noqa: BLE001 - as above
+            answer(_failed(error))
