@@ -470,7 +470,7 @@ class Device(Closeable):
         if not self._out_of_reach.alive:
             raise _failure("post_write", errno.EIO)
         start = -1 if data.readonly else addressof(c_char.from_buffer(data))
-        for region in self._regions:
+        for region in [*self._regions]:  # other threads may change them
             if region.va <= start and start + len(data) <= region.va + len(region.buffer):
                 return Sge(start, len(data), region.handle.contents.lkey)
         raise ValueError(

@@ -27,6 +27,8 @@ TIMEOUT_S = 120.0
 _RETRY_S = 0.1
 _CONNECTS_S = 10.0
 _LARGEST_PORT = 65_535
+_LONGEST = 1 << 24
+"""Bytes of a message: thousands of queue pairs take a tenth of it."""
 
 _OTHER_PROGRAM = "the peer is another program, which exchanges no queue pairs as this one does"
 
@@ -128,6 +130,8 @@ class Rendezvous(Closeable):
                     data = b""
                 self._received += data
                 self._ended = not data
+                if len(self._received) > _LONGEST:
+                    raise RunFailedError(_OTHER_PROGRAM)
         return self._ended
 
     def __exit__(self, *raised: object) -> None:

@@ -1,7 +1,9 @@
 """Programs in Python as clients of the NIC process, and how two of them meet."""
 
+import builtins
 import json
 import os
+import re
 import signal
 import socket
 import threading
@@ -9,12 +11,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ctypes import c_void_p
 from functools import partial
+from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from testbed import rdma
+from testbed.device import rendezvous
 from testbed.device.client import ClientQp, CompletionQueue, Device, open_device
 from testbed.device.rendezvous import Rendezvous, meet
 from testbed.model.errors import InputError, MachineError, RunFailedError
@@ -321,6 +326,20 @@ def test_a_message_in_several_pieces_is_refused() -> None:
         object.__new__(ClientQp).post_write(1, memoryview(bytes(10))[::2], 0, 0)
 
 
+def test_what_the_document_names_is_there() -> None:
+    """What programs import is in the interface, not only somewhere in the testbed."""
+    text = (Path(__file__).parents[2] / "docs/rdma.md").read_text(encoding="utf-8")
+    kinds = {"device": Device, "qp": ClientQp, "cq": CompletionQueue, "peer": Rendezvous}
+    for kind, name in re.findall(r"\b(device|qp|cq|peer)\.([a-z_]+)\b(?!\))", text):
+        of = kinds[kind]
+        assert name == "md" or hasattr(of, name) or f"{name}:" in (of.__doc__ or ""), (kind, name)
+    code = " ".join(re.findall(r"`([^`]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL)))
+    names = set(re.findall(r"\b[A-Z][a-z]+(?:[A-Z][a-z]+)*\b", code))
+    assert {"QpAttributes", "Destination"} <= names
+    assert names - set(dir(builtins)) <= set(rdma.__all__)
+    assert all(hasattr(rdma, name) for name in rdma.__all__)
+
+
 # --- errors as messages, and meeting ---
 
 
@@ -417,6 +436,18 @@ def test_a_peer_that_is_another_program_is_told(answer: bytes, said: str) -> Non
         theirs.sendall(answer)
         with pytest.raises(RunFailedError, match=said):
             Rendezvous(device_of(0), ours, is_client=True).connect([qp], memory)
+
+
+def test_a_peer_that_never_ends_its_message_is_another_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rendezvous, "_LONGEST", 3)
+    ours, theirs = socket.socketpair()
+    peer = Rendezvous(device_of(0), ours, is_client=True)
+    with ours, theirs:
+        theirs.sendall(b"abcd")
+        with pytest.raises(RunFailedError, match="the peer is another program"):
+            peer.exchange({})
 
 
 def test_a_peer_that_ends_without_reading_has_ended() -> None:
