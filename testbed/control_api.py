@@ -12,7 +12,8 @@ The status of a wrong request is 400, with its problems: {"errors": [{"where", "
 "remedy"}]}. 404: no such fault or path. 409: the fault is not in force, or never heals; or another
 of its kind is in force at a place of it, or due there before it heals; or the run has not begun, or
 is over. 500: the fault did not take effect, or did not heal: its record, with `error`; or {"error"}
-alone if the answering process itself failed. 504: the host of a command did not answer in time.
+alone if the answering process itself failed. 503: too many requests wait. 504: the host of a
+command did not answer in time.
 """
 
 import logging
