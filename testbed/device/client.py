@@ -490,8 +490,9 @@ class Device(Closeable):
         """
         _require_fit("entries", entries, MAX_CQE, 1)
         made = self.library.make("mrc_create_cq", self._mrc, entries, None, self._channel, 0)
-        self._cqs.append(CompletionQueue(self.library, made))
-        return self._cqs[-1]
+        cq = CompletionQueue(self.library, made)
+        self._cqs.append(cq)
+        return cq
 
     def create_qp(
         self,

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -277,6 +277,18 @@ def test_threads_that_poll_a_queue_at_once_take_different_completions() -> None:
     library.poll = poll
     assert [done.wr_id for done in cq.poll()] == [1]
     assert inner == [[2]]
+
+
+def test_threads_that_make_queues_at_once_get_their_own() -> None:
+    class Racing(list[CompletionQueue]):
+        def append(self, made: CompletionQueue) -> None:
+            super().append(made)
+            super().append(object.__new__(CompletionQueue))  # another thread's
+
+    device, number = device_of(0), c_void_p(7)
+    device._cqs, device._mrc, device._channel = Racing(), c_void_p(), c_void_p()
+    device.library = cast("Any", SimpleNamespace(make=lambda *_: number))
+    assert device.create_cq().handle is number
 
 
 @pytest.mark.parametrize(
