@@ -67,11 +67,7 @@ class Simulated(Protocol):
         """Its faults."""
 
     def operate(self, command: Command, answer: Callable[[dict[str, Any]], None]) -> None:
-        """Carry out an operator's command; `answer` is called when it has taken effect.
-
-        Raises:
-            KeyError: no host of that name takes part.
-        """
+        """Carry out an operator's command; `answer` is called when it has taken effect."""
 
 
 class RunRequests:
@@ -252,12 +248,8 @@ def begin_command(
         command = load_command(text, topology)
     except InputError as error:
         answer(refused(HTTPStatus.BAD_REQUEST, *error.problems))
-        return
-    try:
+    else:
         begin(command, done)
-    except KeyError:
-        expected = "a host that takes part"
-        answer(refused_request(HTTPStatus.BAD_REQUEST, host_of(command), expected))
 
 
 class SimulatedRequests:

@@ -297,18 +297,19 @@ def _answered(request: Mapping[str, Any]) -> tuple[int, Any]:
     return int(status.split()[0]), json.loads(b"".join(body))
 
 
-def test_a_command_over_which_a_run_fails_is_answered() -> None:
+@pytest.mark.parametrize("error", [OSError("no netlink"), KeyError("no such EV")])
+def test_a_command_over_which_a_run_fails_is_answered(error: Exception) -> None:
     """And the run goes on."""
 
     def fail(*_: object) -> Any:
-        raise OSError("no netlink")
+        raise error
 
     run: Any = SimpleNamespace(faults=Failing(), operate=fail)
     answers: list[tuple[int, Any]] = []
     command = '{"kind": "list", "flow": "h0->h1"}'
     SimulatedRequests(TINY, run).begin("POST", OPERATOR, command, answers.append)
     answers.append(RunRequests(TINY, Failing(), fail).answer("POST", OPERATOR, command))
-    assert answers == [(500, {"error": "OSError: no netlink"})] * 2
+    assert answers == [(500, {"error": f"{type(error).__name__}: {error}"})] * 2
 
 
 def _no_operator(_body: str) -> tuple[HTTPStatus, Any]:
