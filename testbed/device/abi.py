@@ -1,6 +1,6 @@
 """Structures of libibverbs and of OCP's mrc.h, as Python programs pass them to the library.
 
-Names and order are those of c/verbs_abi.h and c/mrc_abi.h; a test compares the sizes.
+Names and order are those of c/verbs_abi.h and c/mrc_abi.h; a test compares the layouts.
 """
 
 from ctypes import (

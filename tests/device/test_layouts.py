@@ -257,7 +257,17 @@ def test_the_structures_of_python_are_the_librarys(tmp_path: Path) -> None:
         "ibv_context_ops": verbs.Ops,
         "ibv_async_event": verbs.AsyncEvent,
     }
-    prints = "".join(f'printf("%zu\\n", sizeof(struct {name}));' for name in pairs)
-    code = f"#include <stdio.h>\n#include <mrc_abi.h>\nint main(void) {{ {prints} }}"
-    sizes = [int(size) for size in run_c(code, tmp_path).split()]
-    assert sizes == [ctypes.sizeof(kind) for kind in pairs.values()]
+    in_union = {"remote_addr": "wr.rdma.remote_addr", "rkey": "wr.rdma.rkey"}
+    expected, asked = list[int](), list[str]()
+    for name, kind in pairs.items():
+        asked.append(f"sizeof(struct {name})")
+        expected.append(ctypes.sizeof(kind))
+        for field, *_ in kind._fields_ if kind.__module__ == abi.__name__ else ():
+            if not field.startswith("_"):
+                place = in_union.get(field, field) if kind is abi.SendWr else field
+                asked.append(f"offsetof(struct {name}, {place})")
+                expected.append(getattr(kind, field).offset)
+    prints = "".join(f'printf("%zu\\n", {each});' for each in asked)
+    includes = "#include <stddef.h>\n#include <stdio.h>\n#include <mrc_abi.h>\n"
+    found = map(int, run_c(f"{includes}int main(void) {{ {prints} }}", tmp_path).split())
+    assert dict(zip(asked, found, strict=True)) == dict(zip(asked, expected, strict=True))
