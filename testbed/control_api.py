@@ -12,7 +12,8 @@ The status of a wrong request is 400, with its problems: {"errors": [{"where", "
 "remedy"}]}. 404: no such fault or path. 409: the fault is not in force, or never heals; or another
 of its kind is in force at a place of it, or due there before it heals; or the run has not begun, or
 is over. 500: the fault did not take effect, or did not heal: its record, with `error`; or {"error"}
-alone if the answering process itself failed. 504: the host of a command did not answer in time.
+alone if the answering process itself failed. 503: too many requests wait. 504: the host of a
+command did not answer in time.
 """
 
 import logging
@@ -66,11 +67,7 @@ class Simulated(Protocol):
         """Its faults."""
 
     def operate(self, command: Command, answer: Callable[[dict[str, Any]], None]) -> None:
-        """Carry out an operator's command; `answer` is called when it has taken effect.
-
-        Raises:
-            KeyError: no host of that name takes part.
-        """
+        """Carry out an operator's command; `answer` is called when it has taken effect."""
 
 
 class RunRequests:
@@ -93,14 +90,12 @@ class RunRequests:
 
     def answer(self, method: str, path: str, body: str = "") -> Answer:
         """Do what a request asks for, or say why not."""
-        if self._operate is not None and is_command(method, path):
-            return self._operate(body)
         try:
+            if self._operate is not None and is_command(method, path):
+                return self._operate(body)
             return self._answer(method, path, body)
-        except Exception as error:  # whatever it is: the client gets it, and the log has all of it
-            log.exception("a request failed")
-            text = f"{type(error).__name__}: {error}"
-            return HTTPStatus.INTERNAL_SERVER_ERROR, {"error": text}
+        except Exception as error:  # noqa: BLE001 - whatever it is, it ends no run
+            return _failed(error)
 
     def _answer(self, method: str, path: str, body: str) -> Answer:
         path = path.rstrip("/")
@@ -142,6 +137,12 @@ class RunRequests:
             expected = "one that is in force and heals"
             return refused_request(HTTPStatus.CONFLICT, f"fault {index}", expected, _REMEDY)
         return _with_status(healed, HTTPStatus.OK)
+
+
+def _failed(error: Exception) -> Answer:
+    """The answer to a request that could not be dealt with; the log has all of it."""
+    log.error("a request failed", exc_info=error)
+    return HTTPStatus.INTERNAL_SERVER_ERROR, {"error": f"{type(error).__name__}: {error}"}
 
 
 def _with_status(record: FaultRecord, status: HTTPStatus) -> Answer:
@@ -247,12 +248,8 @@ def begin_command(
         command = load_command(text, topology)
     except InputError as error:
         answer(refused(HTTPStatus.BAD_REQUEST, *error.problems))
-        return
-    try:
+    else:
         begin(command, done)
-    except KeyError:
-        expected = "a host that takes part"
-        answer(refused_request(HTTPStatus.BAD_REQUEST, host_of(command), expected))
 
 
 class SimulatedRequests:
@@ -264,7 +261,10 @@ class SimulatedRequests:
 
     def begin(self, method: str, path: str, body: str, answer: Callable[[Answer], None]) -> None:
         """Begin with what a request asks for; `answer` is called when it is done, or refused."""
-        if is_command(method, path):
-            begin_command(body, self._topology, self._run.operate, answer)
-        else:
+        if not is_command(method, path):
             answer(self._faults.answer(method, path, body))
+            return
+        try:
+            begin_command(body, self._topology, self._run.operate, answer)
+        except Exception as error:  # noqa: BLE001 - as above
+            answer(_failed(error))

@@ -12,6 +12,7 @@ import select
 import socket
 import sys
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from ctypes import POINTER, addressof, byref, c_char, c_int, c_size_t, c_uint8, c_uint32, c_void_p
@@ -24,6 +25,7 @@ from testbed.device.library import IN_HOSTS
 from testbed.device.ocp import MrcAttributes
 from testbed.device.protocol import (
     MAX_CQE,
+    MAX_DEPTH,
     MAX_INLINE,
     MAX_MESSAGE,
     MTUS,
@@ -41,6 +43,7 @@ from testbed.device.protocol import (
 from testbed.model.closeable import Closeable
 from testbed.model.errors import ExitStatus, MachineError, TestbedError
 from testbed.model.fabric.nodes import Node, Tier
+from testbed.mrc.constants import MAX_EXPONENTIAL_RETRIES, MAX_LINEAR_RETRIES
 from testbed.mrc.qp import QpState, QpStateError
 from testbed.mrc.verbs import Destination, QpAttributes, WcOpcode, WorkCompletion
 
@@ -51,6 +54,9 @@ _DEFAULT: Final = QpAttributes()
 _DEVICE_ATTR_BYTES: Final = 512
 _GUID: Final = slice(64, 72)
 """The place of the GUID in struct ibv_device_attr; it has the number of the host, from 1 on."""
+
+_MAX_24_BITS: Final = (1 << 24) - 1
+_MAX_PROFILE: Final = (1 << 64) - 1
 
 _MRC_MASK: Final = 0b11_0110_1111
 """enum mrc_qp_attr_mask: all but timeout and hint."""
@@ -94,10 +100,11 @@ class _Library:
         return count
 
     def take_event(self, channel: c_void_p) -> None:
-        """Take an event that is there."""
+        """Take an event of a channel that does not block, unless another thread has taken it."""
         cq, cookie = c_void_p(), c_void_p()
-        self.call("mrc_get_cq_event", channel, byref(cq), byref(cookie))
-        self._functions.mrc_ack_cq_events(cq, 1)
+        with suppress(BlockingIOError):
+            self.call("mrc_get_cq_event", channel, byref(cq), byref(cookie))
+            self._functions.mrc_ack_cq_events(cq, 1)
 
     def open_device(self) -> c_void_p:
         """Open mrc0, which is listed before the machine's own devices."""
@@ -125,9 +132,9 @@ def _failure(what: str, number: int) -> OSError:
     return OSError(number, f"{what}: {os.strerror(number)}")
 
 
-def _require_fit(name: str, value: int, most: int) -> None:
-    if not 0 <= value <= most:
-        raise ValueError(f"{name}: found {value}, expected 0 to {most}")
+def _require_fit(name: str, value: int, most: int, least: int = 0) -> None:
+    if not least <= value <= most:
+        raise ValueError(f"{name}: found {value}, expected {least} to {most}")
 
 
 class MemoryRegion:
@@ -156,7 +163,6 @@ class CompletionQueue:
         """Wrap a completion queue of the library."""
         self.handle = handle
         self._library = library
-        self._entries = (Wc * _BATCH)()
 
     def poll(self, limit: int | None = None) -> list[WorkCompletion]:
         """Remove and return at most `limit` entries, oldest first; in order for each queue pair.
@@ -165,13 +171,14 @@ class CompletionQueue:
             ConnectionError: the NIC process has ended.
         """
         taken: list[WorkCompletion] = []
+        entries = (Wc * _BATCH)()  # of this call: other threads may poll, too
         count = most = _BATCH
         while count == most and (limit is None or len(taken) < limit):
             most = _BATCH if limit is None else min(_BATCH, limit - len(taken))
-            count = self._library.poll(self.handle, most, self._entries)
+            count = self._library.poll(self.handle, most, entries)
             if count < 0 and not taken:
                 raise _failure("mrc_poll_cq", errno.EIO)
-            taken += [_completion(entry) for entry in self._entries[: max(count, 0)]]
+            taken += [_completion(entry) for entry in entries[: max(count, 0)]]
         return taken
 
 
@@ -243,7 +250,7 @@ class ClientQp:
         Raises:
             QpStateError: no such transition.
             ValueError: the destination is missing, or belongs to no such state, or is not in the
-                fabric.
+                fabric, or a number of it does not fit its field.
         """
         if (state is QpState.RTR) != (destination is not None):
             raise ValueError("a destination belongs to RTR, and to no other state")
@@ -251,10 +258,11 @@ class ClientQp:
         attr.qp_state = next(number for number, known in STATES.items() if known is state)
         mask, mrc = IbvMask.STATE | _CHANGED.get(state, IbvMask(0)), b""
         if destination is not None:
+            _require_fit("qpn", destination.qpn, _MAX_24_BITS)
+            _require_fit("psn", destination.psn, _MAX_24_BITS)
             attr.ah_attr = _way(destination.address)
-            own, limits = self._attributes, destination.capabilities
-            if own.mtu not in (None, *MTUS):
-                raise ValueError(f"mtu: found {own.mtu}, expected one of {MTUS}")
+            own = self._attributes
+            limits = own.peer_capabilities or destination.capabilities
             attr.path_mtu = MTUS.index(own.mtu or MTUS[-1]) + 1
             attr.dest_qp_num, attr.rq_psn = destination.qpn, destination.psn
             retries = own.linear_retries, own.exponential_retries
@@ -301,12 +309,16 @@ class ClientQp:
             immediate: 32 bits, for a WRITE with immediate: it completes at the peer, too.
 
         Raises:
-            ValueError: the payload is in no region, or a number does not fit its field.
+            ValueError: the payload is in no region, or not in one piece, or a number does not fit
+                its field.
             QpStateError: the QP is not in RTS.
             BlockingIOError: the send queue is full.
             ConnectionError: the NIC process has ended.
         """
-        data = memoryview(payload).cast("B")
+        view = memoryview(payload)
+        if not view.c_contiguous:
+            raise ValueError("a payload is in one piece")
+        data = view.cast("B")
         for name, value, bits in (
             ("wr_id", wr_id, 64),
             ("remote_va", remote_va, 64),
@@ -379,7 +391,9 @@ class ClientQp:
 
 
 def _way(address: bytes) -> Ah:
-    gid = Gid((c_uint8 * 16).from_buffer_copy(address.rjust(16, b"\0")))
+    if len(address) != ctypes.sizeof(Gid):
+        raise ValueError(f"address: found {len(address)} bytes, expected {ctypes.sizeof(Gid)}")
+    gid = Gid((c_uint8 * 16).from_buffer_copy(address))
     return Ah(grh=Route(dgid=gid), is_global=1, port_num=1)
 
 
@@ -401,6 +415,7 @@ class Device(Closeable):
         library.call("mrc_create_comp_channel", self._mrc, byref(self._channel))
         library.call("mrc_get_comp_channel_fd", self._channel, byref(descriptor))
         self._events = descriptor.value
+        os.set_blocking(self._events, False)
         gid, attributes = Gid(), (c_uint8 * _DEVICE_ATTR_BYTES)()
         library.call("ibv_query_gid", self._verbs, c_uint8(1), 0, byref(gid))
         library.call("ibv_query_device", self._verbs, attributes)
@@ -409,13 +424,17 @@ class Device(Closeable):
         self.host = Node(Tier.HOST, 0, (guid & 0xFFFF_FFFF) - 1)
         self._cqs: list[CompletionQueue] = []
         self._regions: list[MemoryRegion] = []
-        self._closed = False
+        self._owner = os.getpid()
+        self._out_of_reach = weakref.finalize(
+            self, _deregister, library, self._regions, self._owner
+        )
 
     def close(self) -> None:
         """Let go of everything. What it has sent is shown on standard error."""
-        if not self._closed:
-            self._closed = True
-            self.library.call("ibv_close_device", self._verbs)
+        if self._out_of_reach.alive:
+            self._out_of_reach()
+            if os.getpid() == self._owner:  # a child of fork() has no device
+                self.library.call("ibv_close_device", self._verbs)
 
     def reg_mr(self, buffer: bytearray | memoryview) -> MemoryRegion:
         """Register memory: peers may WRITE to it by the region's `va` and `rkey`.
@@ -436,6 +455,8 @@ class Device(Closeable):
         Raises:
             ValueError: it is not registered.
         """
+        if region not in self._regions:
+            raise ValueError("the region is not registered with this device")
         self._regions.remove(region)
         self.library.call("ibv_dereg_mr", region.handle)
 
@@ -444,9 +465,12 @@ class Device(Closeable):
 
         Raises:
             ValueError: it is in none.
+            ConnectionError: the device is closed.
         """
+        if not self._out_of_reach.alive:
+            raise _failure("post_write", errno.EIO)
         start = -1 if data.readonly else addressof(c_char.from_buffer(data))
-        for region in self._regions:
+        for region in [*self._regions]:  # other threads may change them
             if region.va <= start and start + len(data) <= region.va + len(region.buffer):
                 return Sge(start, len(data), region.handle.contents.lkey)
         raise ValueError(
@@ -459,10 +483,16 @@ class Device(Closeable):
 
         Args:
             entries: what it holds; if more wait, its queue pairs fail.
+
+        Raises:
+            ValueError: it cannot hold so many.
+            OSError: the NIC has no more of them.
         """
+        _require_fit("entries", entries, MAX_CQE, 1)
         made = self.library.make("mrc_create_cq", self._mrc, entries, None, self._channel, 0)
-        self._cqs.append(CompletionQueue(self.library, made))
-        return self._cqs[-1]
+        cq = CompletionQueue(self.library, made)
+        self._cqs.append(cq)
+        return cq
 
     def create_qp(
         self,
@@ -484,8 +514,21 @@ class Device(Closeable):
             attributes: capabilities, retries and MTU.
 
         Raises:
-            OSError: a number is out of its range, or the NIC has no more of them.
+            ValueError: a number is out of its range, or the completion queue is another device's.
+            OSError: the NIC has no more of them.
         """
+        if cq not in self._cqs:
+            raise ValueError("the completion queue is another device's")
+        for name, value, most, least in (
+            ("depth", depth, MAX_DEPTH, 1),
+            ("ev_profile", ev_profile, _MAX_PROFILE, 0),
+            ("cc_profile", cc_profile, _MAX_PROFILE, 0),
+            ("linear_retries", attributes.linear_retries, MAX_LINEAR_RETRIES, 0),
+            ("exponential_retries", attributes.exponential_retries, MAX_EXPONENTIAL_RETRIES, 0),
+        ):
+            _require_fit(name, value, most, least)
+        if attributes.mtu not in (None, *MTUS):
+            raise ValueError(f"mtu: found {attributes.mtu}, expected one of {MTUS}")
         cap = Cap(depth, depth, 1, 1, MAX_INLINE)
         init = MrcQpInit(None, cq.handle, cq.handle, cap, 1, self._pd, 0b11, 1)
         made = self.library.make("mrc_create_qp", self._mrc, byref(init))
@@ -548,6 +591,17 @@ class Device(Closeable):
         if not self.run(has_entries, timeout_s=timeout_s):
             raise TimeoutError(f"no completion within {timeout_s:g} s")
         return completions
+
+
+def _deregister(library: _Library, regions: list[MemoryRegion], owner: int) -> None:
+    """Take memory out of the peers' reach before it is freed: the NIC knows nothing of that.
+
+    When a device is closed, forgotten, or left open at the end of the program. A child of fork()
+    has the memory, but not the NIC.
+    """
+    while regions and os.getpid() == owner:
+        library.call("ibv_dereg_mr", regions[-1].handle)
+        regions.pop()
 
 
 def open_device() -> Device:

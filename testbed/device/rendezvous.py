@@ -6,10 +6,11 @@ pairs' numbers, first PSNs and memory. MRC itself sets up nothing.
 
 import errno
 import json
-import select
+import operator
 import socket
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,8 @@ TIMEOUT_S = 120.0
 _RETRY_S = 0.1
 _CONNECTS_S = 10.0
 _LARGEST_PORT = 65_535
+_LONGEST = 1 << 24
+"""Bytes of a message: thousands of queue pairs take a tenth of it."""
 
 _OTHER_PROGRAM = "the peer is another program, which exchanges no queue pairs as this one does"
 
@@ -58,7 +61,8 @@ class Rendezvous(Closeable):
             ConnectionError: the peer's program, or the NIC process of this host, has ended.
             RunFailedError: it has sent something else than a message.
         """
-        self._connection.sendall(json.dumps(message).encode() + b"\n")
+        with suppress(BrokenPipeError, ConnectionResetError):  # what it said before counts
+            self._connection.sendall(json.dumps(message).encode() + b"\n")
         self.work(lambda: b"\n" in self._received)
         line, _, self._received = self._received.partition(b"\n")
         try:
@@ -102,6 +106,9 @@ class Rendezvous(Closeable):
                 for qpn, psn, capabilities in peer["qps"]
             ]
             memory = RemoteMemory(*peer["memory"])
+            numbers = [number for end in ends for number in (end.qpn, end.psn)]
+            for number in (*numbers, memory.va, memory.rkey, memory.length):
+                operator.index(number)
         except KeyError as error:
             raise RunFailedError(_OTHER_PROGRAM) from error
         except (ValueError, TypeError, AttributeError) as error:
@@ -115,10 +122,16 @@ class Rendezvous(Closeable):
 
     def _peer_ended(self) -> bool:
         """Read what has arrived; returns whether the peer has closed the connection."""
-        while not self._ended and select.select([self._connection], [], [], 0)[0]:
-            data = self._connection.recv(1 << 16)
-            self._received += data
-            self._ended = not data
+        with suppress(BlockingIOError):  # that is all
+            while not self._ended:
+                try:
+                    data = self._connection.recv(1 << 16, socket.MSG_DONTWAIT)
+                except ConnectionResetError:  # it has ended without reading all
+                    data = b""
+                self._received += data
+                self._ended = not data
+                if len(self._received) > _LONGEST:
+                    raise RunFailedError(_OTHER_PROGRAM)
         return self._ended
 
     def __exit__(self, *raised: object) -> None:

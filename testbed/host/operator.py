@@ -5,15 +5,15 @@ Clustermapper as its denylist. An EV is denied as long as one of these three den
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from testbed.host.plan import QpPlan, ev_entries
 from testbed.host.recording import Tables
-from testbed.model.errors import Problem, as_answer
+from testbed.model.errors import Problem, as_answer, few
 from testbed.model.fabric.addressing import directions_of_path, path_of_ev
 from testbed.model.fabric.ev_set import EvChoice
 from testbed.model.fabric.nodes import Node
@@ -490,6 +490,23 @@ class HostOperator:
             "active": change.active,
             "reason": change.reason,
         }
+
+
+class OperatedHost(Protocol):
+    """A host that carries out commands."""
+
+    def operate(self, command: Command, answer: Answer) -> None:
+        """Carry one out; `answer` is called when it has taken effect."""
+
+
+def operate_one_of(hosts: Mapping[str, OperatedHost], command: Command, answer: Answer) -> None:
+    """Have a command carried out by the host that it is for, unless that takes no part."""
+    host = hosts.get(host_of(command))
+    if host is None:
+        expected = f"a host that takes part: {few([*hosts])}"
+        answer(as_answer(Problem("command.host", host_of(command), expected)))
+    else:
+        host.operate(command, answer)
 
 
 def _ignore(_result: dict[str, Any]) -> None:

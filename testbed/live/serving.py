@@ -19,7 +19,7 @@ from pathlib import Path
 from select import select
 from typing import TYPE_CHECKING, Any, Protocol
 
-from testbed.control_api import OVER
+from testbed.control_api import OVER, refused_request
 from testbed.live.access import Access
 from testbed.live.forks import FORKS
 from testbed.model.errors import InputError, RunFailedError
@@ -145,6 +145,10 @@ class PageServer:
             self.wants_end = True
             reply((HTTPStatus.OK, {}))
             return
+        if len(self._asked) >= MOST_ASKED:
+            expected = f"fewer than {MOST_ASKED} requests that wait for their answers"
+            reply(refused_request(HTTPStatus.SERVICE_UNAVAILABLE, path, expected))
+            return
         try:
             asked = answer(method, path, body, reply)
             if asked is not None:
@@ -267,6 +271,10 @@ _LAST_S = 1.0
 
 MOST_RESTARTS = 20
 """So often a server that has ended is started again."""
+
+MOST_ASKED = 200
+"""So many requests wait for answers from elsewhere at once. Each has a descriptor, and select(2)
+takes no more than 1,024."""
 
 _NICENESS = 5
 """Of the server: what runs comes first."""

@@ -416,7 +416,7 @@ class Context:
             ev_profile: makes its EV profile, such as `partial(EvProfile, ev_min_active=4)`.
             cc_profile: the parameters of NSCC (a `UecProfile` brings Ultra Ethernet's rules), or
                 `FixedWindow(bytes)`, which never changes; or what makes one of these; if None, the
-                defaults for the peer's paths, as `query_cc_profile` returns them.
+                defaults for the peer's paths (`PortAttributes.cc_profile`).
             attributes: capabilities, retries and MTU.
         """
         psn = self._rng.randrange(1 << 24)
@@ -431,19 +431,6 @@ class Context:
         """Forget a queue pair and what it has posted."""
         qp.cq.detach(qp)
         qp.modify(QpState.RESET)
-
-    def query_cc_profile(self, peer: bytes | None = None) -> CcProfile:
-        """Return the default parameters of NSCC for this NIC; `dataclasses.replace` changes them.
-
-        Args:
-            peer: the address of the peer whose paths they are for; if None, the longest paths.
-
-        Raises:
-            ValueError: no NIC of the fabric has this address.
-        """
-        return self.port.cc_profile(
-            self.port.base_rtt_ns if peer is None else self._paths_to(peer).rtt_ns
-        )
 
     def _open_core(
         self,

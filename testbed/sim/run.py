@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from testbed.host.operator import Answer
+from testbed.host.operator import Answer, operate_one_of
 from testbed.host.outcome import TrafficProgress, flow_outcomes, host_record
 from testbed.host.plan import plan_endpoints
 from testbed.host.recording import Recorders, Tables
@@ -21,7 +21,7 @@ from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.model.faults.checks import EMULATED_ONLY, process_problems
 from testbed.model.faults.record import FAULTS, FaultRecord
 from testbed.model.flows import base_rtt_flow, flows_of
-from testbed.model.operator.commands import Command, host_of
+from testbed.model.operator.commands import Command
 from testbed.model.progress import Progress
 from testbed.model.run_files.layout import MANIFEST, RAW, RUN
 from testbed.model.run_files.manifest import Manifest
@@ -179,13 +179,8 @@ class Simulation:
         self.hosts[self.scenario.topology.host_named(host)].wake(self.engine.now_ns)
 
     def operate(self, command: Command, answer: Answer) -> None:
-        """Carry out an operator's command; `answer` is called when it has taken effect.
-
-        Raises:
-            KeyError: no host of that name takes part.
-        """
-        hosts = {node.name: host for node, host in self.hosts.items()}
-        hosts[host_of(command)].operate(command, answer)
+        """Carry out an operator's command; `answer` is called when it has taken effect."""
+        operate_one_of({node.name: host for node, host in self.hosts.items()}, command, answer)
 
     def close(self) -> None:
         self._files.close()

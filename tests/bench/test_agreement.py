@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from testbed.emulation.experiment.capacity import Capacity
+from testbed.model.errors import RunFailedError
 from testbed.model.faults.kinds import Blackhole
 from testbed.model.scenario import Scenario
 from testbed.studies.bench import agreement, programs
@@ -143,3 +144,8 @@ def test_the_programs_figure_is_found_in_what_it_prints(scenario: Scenario, tmp_
     run = SimpleNamespace(summary=summary, directory=tmp_path)
     (found,) = programs.figures_of(cast("Result", run)).items()
     assert found in (("ib_write_bw", 4.36), ("ib_write_lat", 4.35))
+
+
+def test_a_program_without_a_result_is_named_with_what_it_printed() -> None:
+    with pytest.raises(RunFailedError, match="ib_write_lat has no result: no device"):
+        programs.figure_of("ib_write_lat", "no device")

@@ -13,11 +13,12 @@ from http import HTTPStatus
 from http.client import HTTPConnection
 from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from testbed.control_api import OPERATOR, RunRequests, load_command
+from testbed.control_api import OPERATOR, RunRequests, SimulatedRequests, load_command
 from testbed.emulation.controller.client import Client, heal_all, socket_of
 from testbed.emulation.controller.live import SOCKET, LiveControl
 from testbed.emulation.fabric.link_model.link_control import LinkControl
@@ -294,6 +295,21 @@ def _answered(request: Mapping[str, Any]) -> tuple[int, Any]:
     )
     (status,) = begun
     return int(status.split()[0]), json.loads(b"".join(body))
+
+
+@pytest.mark.parametrize("error", [OSError("no netlink"), KeyError("no such EV")])
+def test_a_command_over_which_a_run_fails_is_answered(error: Exception) -> None:
+    """And the run goes on."""
+
+    def fail(*_: object) -> Any:
+        raise error
+
+    run: Any = SimpleNamespace(faults=Failing(), operate=fail)
+    answers: list[tuple[int, Any]] = []
+    command = '{"kind": "list", "flow": "h0->h1"}'
+    SimulatedRequests(TINY, run).begin("POST", OPERATOR, command, answers.append)
+    answers.append(RunRequests(TINY, Failing(), fail).answer("POST", OPERATOR, command))
+    assert answers == [(500, {"error": f"{type(error).__name__}: {error}"})] * 2
 
 
 def _no_operator(_body: str) -> tuple[HTTPStatus, Any]:

@@ -1,18 +1,25 @@
 """Programs in Python as clients of the NIC process, and how two of them meet."""
 
+import builtins
+import json
 import os
+import re
 import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from ctypes import c_void_p
 from functools import partial
+from pathlib import Path
 from random import Random
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from testbed import rdma
+from testbed.device import rendezvous
 from testbed.device.client import ClientQp, CompletionQueue, Device, open_device
 from testbed.device.rendezvous import Rendezvous, meet
 from testbed.model.errors import InputError, MachineError, RunFailedError
@@ -147,7 +154,8 @@ def test_what_is_wrong_is_an_exception_with_words_or_a_status() -> None:
                         c.qb.local
                     ),
                 ),
-                (OSError, "Invalid argument", lambda: c.a.create_qp(c.cqa, depth=1 << 20)),
+                (ValueError, "another device's", lambda: c.a.create_qp(c.cqb)),
+                (ValueError, "is not registered", lambda: c.a.dereg_mr(c.mb)),
                 (BlockingIOError, "the send queue is full", lambda: [write() for _ in range(99)]),
                 (
                     BlockingIOError,
@@ -254,6 +262,96 @@ def test_waiting_has_no_limit_unless_one_is_given() -> None:
     assert limits == [None, 0.5]
 
 
+def test_threads_that_poll_a_queue_at_once_take_different_completions() -> None:
+    library: Any = SimpleNamespace()
+    cq = CompletionQueue(library, c_void_p(1))
+    inner: list[list[int]] = []
+
+    def poll(_cq: object, _most: int, entries: Any) -> int:
+        entries[0].wr_id = 1 + len(inner)
+        if not inner:  # the other thread takes the second before this one has read the first
+            inner.append([])
+            inner[0] += [done.wr_id for done in cq.poll()]
+        return 1
+
+    library.poll = poll
+    assert [done.wr_id for done in cq.poll()] == [1]
+    assert inner == [[2]]
+
+
+def test_threads_that_make_queues_at_once_get_their_own() -> None:
+    class Racing(list[CompletionQueue]):
+        def append(self, made: CompletionQueue) -> None:
+            super().append(made)
+            super().append(object.__new__(CompletionQueue))  # another thread's
+
+    device, number = device_of(0), c_void_p(7)
+    device._cqs, device._mrc, device._channel = Racing(), c_void_p(), c_void_p()
+    device.library = cast("Any", SimpleNamespace(make=lambda *_: number))
+    assert device.create_cq().handle is number
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"depth": (1 << 32) + 1}, "depth: found 4294967297, expected 1 to 16384"),
+        ({"depth": 0}, "depth: found 0, expected 1"),
+        ({"ev_profile": -1}, "ev_profile: found -1, expected 0"),
+        ({"cc_profile": 1 << 64}, "cc_profile: found"),
+        ({"attributes": QpAttributes(linear_retries=8)}, "linear_retries: found 8, .* 0 to 7"),
+        ({"attributes": QpAttributes(exponential_retries=-1)}, "exponential_retries: found -1"),
+        ({"attributes": QpAttributes(mtu=1000)}, "mtu: found 1000"),
+    ],
+)
+def test_a_queue_pair_of_wrong_numbers_is_refused(options: dict[str, Any], said: str) -> None:
+    """Not made with what is left of them in 32 bits."""
+    device = device_of(0)
+    cq = object.__new__(CompletionQueue)
+    device._cqs = [cq]
+    with pytest.raises(ValueError, match=said):
+        device.create_qp(cq, **options)
+
+
+@pytest.mark.parametrize("entries", [0, -1, (1 << 32) + 5])
+def test_a_completion_queue_of_a_wrong_size_is_refused(entries: int) -> None:
+    with pytest.raises(ValueError, match=rf"entries: found {entries}, expected 1 to 65536"):
+        device_of(0).create_cq(entries)
+
+
+@pytest.mark.parametrize(
+    ("peer", "said"),
+    [
+        (Destination(bytes(17), 1, 1), "address: found 17 bytes, expected 16"),
+        (Destination(bytes(16), 1 << 24, 1), "qpn: found 16777216"),
+        (Destination(bytes(16), 1, -1), "psn: found -1"),
+    ],
+)
+def test_a_peer_whose_numbers_do_not_fit_is_refused(peer: Destination, said: str) -> None:
+    qp = object.__new__(ClientQp)
+    qp.local = Destination(bytes(16), 1, 1)
+    with pytest.raises(ValueError, match=said):
+        qp.modify(QpState.RTR, peer)
+
+
+def test_a_message_in_several_pieces_is_refused() -> None:
+    with pytest.raises(ValueError, match="in one piece"):
+        object.__new__(ClientQp).post_write(1, memoryview(bytes(10))[::2], 0, 0)
+
+
+def test_what_the_document_names_is_there() -> None:
+    """What programs import is in the interface, not only somewhere in the testbed."""
+    text = (Path(__file__).parents[2] / "docs/rdma.md").read_text(encoding="utf-8")
+    kinds = {"device": Device, "qp": ClientQp, "cq": CompletionQueue, "peer": Rendezvous}
+    for kind, name in re.findall(r"\b(device|qp|cq|peer)\.([a-z_]+)\b(?!\))", text):
+        of = kinds[kind]
+        assert name == "md" or hasattr(of, name) or f"{name}:" in (of.__doc__ or ""), (kind, name)
+    code = " ".join(re.findall(r"`([^`]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL)))
+    names = set(re.findall(r"\b[A-Z][a-z]+(?:[A-Z][a-z]+)*\b", code))
+    assert {"QpAttributes", "Destination"} <= names
+    assert names - set(dir(builtins)) <= set(rdma.__all__)
+    assert all(hasattr(rdma, name) for name in rdma.__all__)
+
+
 # --- errors as messages, and meeting ---
 
 
@@ -327,6 +425,18 @@ def test_a_server_that_is_none_is_named(
         (b'{"address": "00", "qps": [], "memory": [0, 1, 2]}\n', "0 queue pairs, this program 1"),
         (b'{"address": "xy", "qps": [], "memory": [0, 1, 2]}\n', "queue pairs cannot be used"),
         (b'{"address": "00", "qps": [1], "memory": [0, 1, 2]}\n', "queue pairs cannot be used"),
+        (b'{"address": "00", "qps": [], "memory": ["0", 1, 2]}\n', "queue pairs cannot be used"),
+        (
+            json.dumps(
+                {
+                    "address": "00" * 16,
+                    "qps": [["16", 1, Capabilities().message()]],
+                    "memory": [0, 1, 2],
+                }
+            ).encode()
+            + b"\n",
+            "queue pairs cannot be used",
+        ),
     ],
 )
 def test_a_peer_that_is_another_program_is_told(answer: bytes, said: str) -> None:
@@ -338,3 +448,24 @@ def test_a_peer_that_is_another_program_is_told(answer: bytes, said: str) -> Non
         theirs.sendall(answer)
         with pytest.raises(RunFailedError, match=said):
             Rendezvous(device_of(0), ours, is_client=True).connect([qp], memory)
+
+
+def test_a_peer_that_never_ends_its_message_is_another_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rendezvous, "_LONGEST", 3)
+    ours, theirs = socket.socketpair()
+    peer = Rendezvous(device_of(0), ours, is_client=True)
+    with ours, theirs:
+        theirs.sendall(b"abcd")
+        with pytest.raises(RunFailedError, match="the peer is another program"):
+            peer.exchange({})
+
+
+def test_a_peer_that_ends_without_reading_has_ended() -> None:
+    """Such as one that is killed: the connection is reset."""
+    ours, theirs = socket.socketpair()
+    ours.sendall(b"never read")
+    theirs.close()
+    with ours, pytest.raises(ConnectionError, match="the peer's program has ended"):
+        Rendezvous(device_of(0), ours, is_client=True).exchange({})

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import os
 import resource
 import socket
 import subprocess
@@ -10,12 +11,13 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from testbed import interpreter
 from testbed.live import server as limits
+from testbed.live import serving as serving_of
 from testbed.live.metrics import serve_metrics
 from testbed.live.serving import Listening, PageServer, Reply, publishing, serving
 from testbed.live.stream.run_state import RunState
@@ -179,6 +181,38 @@ def test_what_takes_long_holds_up_nobody(face: Face) -> None:
                 face.end()
                 face.site.end()
             assert probing.result(WATCHDOG_S) == status
+
+
+def test_so_many_requests_may_wait_for_an_answer_from_elsewhere() -> None:
+    """Each has a descriptor; if there were no more of them, the run would end."""
+    reading, writing = os.pipe()
+    os.write(writing, b"x")
+    request = {"method": "POST", "path": "/operator", "body": ""}
+    replies: list[dict[str, Any]] = []
+
+    class Process:
+        has_ended = False
+        send = replies.append
+
+        def fileno(self) -> int:
+            return reading
+
+        def receive(self) -> list[dict[str, Any]]:
+            return [{**request, "number": number} for number in range(serving_of.MOST_ASKED + 1)]
+
+    class Elsewhere:
+        def fileno(self) -> int:
+            return writing
+
+        def finish(self) -> None:
+            raise AssertionError("no answer has come")
+
+    site = PageServer(lambda: cast("Any", Process()), "", 0)
+    site.handle_requests(lambda *_: Elsewhere())
+    os.close(reading)
+    os.close(writing)
+    (refused,) = replies
+    assert (refused["reply"], refused["status"]) == (serving_of.MOST_ASKED, 503)
 
 
 _HALF_OPEN = """

@@ -220,7 +220,7 @@ def test_a_queue_pair_that_was_destroyed_is_unknown_to_late_packets() -> None:
 def test_profiles_have_the_words_of_the_control_api() -> None:
     wire = Wire()
     context, other = wire.contexts
-    profile = replace(context.query_cc_profile(), gamma=0.5)
+    profile = replace(context.port.cc_profile(context.port.base_rtt_ns), gamma=0.5)
     assert profile.base_rtt == 130 * MS
     qp = context.create_qp(
         CompletionQueue(),

@@ -61,6 +61,13 @@ def answers(*commands: dict[str, Any]) -> list[dict[str, Any]]:
     return observer.answers[1:]
 
 
+def test_a_command_for_a_host_that_takes_no_part_names_those_that_do() -> None:
+    (answer,) = answers({"kind": "ports", "host": "h3"})
+    (problem,) = answer["errors"]
+    assert (problem["where"], problem["found"]) == ("command.host", "h3")
+    assert problem["expected"].startswith("a host that takes part: h0")
+
+
 def test_a_scenario_denies_probes_and_allows_at_its_times(tmp_path: Path) -> None:
     scenario = healthy(
         {"kind": "deny", "ev": "p1", "at": "2 s"},

@@ -39,6 +39,7 @@ from testbed.emulation.experiment.programs import (
     user_of_programs,
 )
 from testbed.host.operator import Answer as OperatorAnswer
+from testbed.host.operator import operate_one_of
 from testbed.host.outcome import TrafficProgress, outcomes
 from testbed.host.recording import Recorders
 from testbed.model.errors import Problem, RunFailedError, TestbedError, raise_any
@@ -48,7 +49,7 @@ from testbed.model.faults.checks import process_problems
 from testbed.model.faults.kinds import OperationStart
 from testbed.model.faults.record import FAULTS
 from testbed.model.flows import base_rtt_flow, flows_of
-from testbed.model.operator.commands import Command, host_of
+from testbed.model.operator.commands import Command
 from testbed.model.progress import Progress
 from testbed.model.run_files.layout import HEALTH, LOGS, MANIFEST, RAW, RUN, START
 from testbed.model.run_files.manifest import Manifest
@@ -199,13 +200,8 @@ class PacedRun:
     # --- what an observer wants ---------------------------------------------------------------
 
     def operate(self, command: Command, answer: OperatorAnswer) -> None:
-        """Carry out an operator's command; `answer` is called when it has taken effect.
-
-        Raises:
-            KeyError: no host of that name takes part.
-        """
-        hosts = {node.name: host for node, host in self._all_hosts.items()}
-        hosts[host_of(command)].operate(command, answer)
+        """Carry out an operator's command; `answer` is called when it has taken effect."""
+        operate_one_of({node.name: host for node, host in self._all_hosts.items()}, command, answer)
 
     # --- from beginning to end ----------------------------------------------------------------
 

@@ -99,7 +99,12 @@ def _measure(device: Device, peer: Rendezvous, parameters: Parameters) -> Rows:
     return [_bandwidth(end, size) for size in parameters.sizes]
 
 
-def _check(entries: Sequence[WorkCompletion]) -> None:
+def require_success(entries: Sequence[WorkCompletion]) -> None:
+    """Refuse WRITEs that have failed.
+
+    Raises:
+        RunFailedError: one has.
+    """
     for entry in entries:
         if entry.status is not CompletionStatus.SUCCESS:
             raise RunFailedError(f"a WRITE ended with: {entry.status.value}")
@@ -136,7 +141,7 @@ def _send_all(end: _End, size: int) -> Bandwidth:
     def step() -> bool:
         entries = end.cq.poll()
         now = now_ns()
-        _check(entries)
+        require_success(entries)
         for entry in entries:
             outstanding[number_of[entry.qp_num]] -= 1
             completed_ns.append(now)
@@ -178,7 +183,7 @@ def _latency(end: _End, size: int) -> LatencyRow:
     def step() -> bool:
         nonlocal received
         entries = end.cq.poll()
-        _check(entries)
+        require_success(entries)
         for entry in entries:
             if entry.opcode is WcOpcode.RECV_RDMA_WITH_IMM:
                 received += 1

@@ -6,7 +6,6 @@ rings, requests and other processes' memory.
 """
 
 import json
-import re
 import resource
 import select
 import shutil
@@ -20,11 +19,12 @@ from typing import Final
 
 from testbed.device import client
 from testbed.device.hosts import devices
+from testbed.device.rendezvous import PORT
 from testbed.emulation.endpoint.device import open_device
 from testbed.emulation.fabric import management
 from testbed.emulation.fabric.fabric import Fabric
 from testbed.emulation.fabric.ordinary import OrdinaryTraffic
-from testbed.emulation.perftest.ends import call, serve
+from testbed.emulation.perftest.ends import call, require_success, serve
 from testbed.emulation.perftest.parameters import Parameters, Tool
 from testbed.emulation.perftest.results import Bandwidth
 from testbed.model.errors import RunFailedError
@@ -44,6 +44,7 @@ from testbed.studies.bench.measure import (
     no_target,
     not_measured,
 )
+from testbed.studies.bench.programs import figure_of
 
 SIZE: Final = 65_536
 WRITES: Final = 300
@@ -51,7 +52,6 @@ PINGS: Final = 20
 MOST_CPU: Final = 1.3
 LATENCY_WITHIN: Final = 0.05
 BANDWIDTH_WITHIN: Final = 0.03
-PORT: Final = 18_515
 
 _DEPTH: Final = 128
 """WRITEs outstanding: perftest's."""
@@ -61,7 +61,6 @@ _LISTENS_S: Final = 2.0
 """perftest's client does not wait for its server."""
 
 _ENDS_S: Final = 300.0
-_ROW: Final = re.compile(r"^ \d+\s+\d+\s+([\d.]+)\s+([\d.]+)\s+([\d.]+)", re.MULTILINE)
 _TICKS: Final = 100
 """USER_HZ, the unit of times in /proc/<pid>/stat (proc(5))."""
 
@@ -102,10 +101,10 @@ def _sample() -> dict[str, float]:
                 raise RunFailedError(said[0])
             src, dst = topology.hosts[0], topology.hosts[len(topology.hosts) // 2]
             path = _Path(fabric, src, dst, nics)
-            in_c = path.perftest("ib_write_bw", ("-n", str(WRITES), "-s", str(SIZE)), 1)
+            in_c = path.perftest("ib_write_bw", ("-n", str(WRITES), "-s", str(SIZE)))
             alone_s = path.python_device_s()
             own = path.own(Parameters(Tool.BANDWIDTH, (SIZE,), WRITES))
-            ping = path.perftest("ib_write_lat", ("-n", str(PINGS)), 2)
+            ping = path.perftest("ib_write_lat", ("-n", str(PINGS)))
             own_ping = path.own(Parameters(Tool.LATENCY, (2,), PINGS))
     packets = WRITES * SIZE / PAYLOAD_MTU
     return {
@@ -126,8 +125,8 @@ class _Path:
     dst: Node
     nics: Mapping[Node, int]
 
-    def perftest(self, program: str, options: Sequence[str], column: int) -> _Used:
-        """Measure by a program of perftest; the figure is the column of its row."""
+    def perftest(self, program: str, options: Sequence[str]) -> _Used:
+        """Measure by a program of perftest."""
 
         def measure() -> float:
             server = self._start(self.dst, program, options)
@@ -136,10 +135,7 @@ class _Path:
             client = self._start(self.src, program, (*options, peer))
             output, _ = client.communicate(timeout=_ENDS_S)
             server.communicate(timeout=_ENDS_S)
-            row = _ROW.search(output)
-            if row is None:
-                raise RunFailedError(f"{program} has no result: {output}")
-            return float(row[column + 1])
+            return figure_of(program, output)
 
         return self._used(measure)
 
@@ -212,7 +208,9 @@ def _drive(host: Node, peer: socket.socket, writes: int) -> None:
 
         def step() -> bool:
             nonlocal posted, ended
-            ended += len(cq.poll())
+            entries = cq.poll()
+            require_success(entries)
+            ended += len(entries)
             while posted < min(writes, ended + _DEPTH):
                 posted += 1
                 qp.post_write(posted, payload, va, rkey)

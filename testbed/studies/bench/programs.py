@@ -13,6 +13,7 @@ from statistics import median
 
 from testbed.device.paced.fitting import measured
 from testbed.emulation.experiment.calibration import calibrate
+from testbed.model.errors import RunFailedError
 from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.model.faults.kinds import Blackhole
 from testbed.model.files.topologies import load_topology
@@ -97,8 +98,19 @@ def figures_of(run: Result) -> dict[str, float]:
 
 def _printed(run: Result, host: str, program: str) -> float:
     text = (run.directory / PROGRAMS / f"{host}.log").read_text(encoding="utf-8")
-    (row,) = _ROW.findall(text)
-    return float(row[_COLUMNS[program]])
+    return figure_of(program, text)
+
+
+def figure_of(program: str, output: str) -> float:
+    """What a program of perftest has measured: MB/s on average, or the typical latency in us.
+
+    Raises:
+        RunFailedError: it has no result.
+    """
+    row = _ROW.search(output)
+    if row is None:
+        raise RunFailedError(f"{program} has no result: {output}")
+    return float(row[1 + _COLUMNS[program]])
 
 
 def seen(setting: Setting) -> tuple[list[Measurement], str]:

@@ -12,6 +12,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from testbed.device.client import open_device
+from testbed.mrc.verbs import Destination
 from tests.device.verbs import End, content, fill
 
 RANK = int(os.environ["RANK"])
@@ -114,6 +116,30 @@ def stop() -> None:
     write()
 
 
+def drop() -> None:
+    """The first host forgets its device without closing it, and goes on using the memory."""
+    device, memory = open_device(), bytearray(SIZE)
+    device.library.take_event(device._channel)  # which another thread has taken: it waits for none
+    cq = device.create_cq()
+    qp = device.create_qp(cq)
+    region = device.reg_mr(memory)
+    with met() as peer:
+        own = [device.address.hex(), qp.local.qpn, qp.local.psn, region.va, region.rkey]
+        address, qpn, psn, va, rkey = tell(peer, own)
+        qp.connect(Destination(bytes.fromhex(address), qpn, psn))
+        tell(peer, "connected")
+        if RANK == 0:
+            del device, cq, qp, region
+        tell(peer, "dropped")
+        if RANK == 1:
+            qp.post_write(1, b"x", va, rkey)
+            (done,) = device.wait(cq)
+            say(done.status.value)
+        tell(peer, "written")
+    if RANK == 0:
+        say("untouched" if not any(memory) else "written to")
+
+
 def wait() -> None:
     """Stay, with a child that has left."""
     subprocess.Popen(["/bin/sh", "-c", "setsid sleep 3600 & sleep 3600"])
@@ -122,6 +148,6 @@ def wait() -> None:
 
 
 if __name__ == "__main__":
-    {f.__name__: f for f in (write, fork, close, names, stop, wait)}[sys.argv[1]](
+    {f.__name__: f for f in (write, fork, close, drop, names, stop, wait)}[sys.argv[1]](
         *map(int, sys.argv[2:])
     )

@@ -327,6 +327,13 @@ def test_programs_that_fork_or_close_descriptors_do_no_harm(tmp_path: Path, what
     assert what == "fork" or printed.count(": 5\n") == 2  # EIO
 
 
+def test_memory_of_a_device_that_is_forgotten_is_out_of_reach(tmp_path: Path) -> None:
+    """Python may give it to something else."""
+    _, _, printed = run(tmp_path, "-n", "2", program=of_program("drop"))
+    assert "h0: untouched" in printed
+    assert "h4: remote access error" in printed
+
+
 def test_a_program_that_ends_at_once_is_what_came_of_the_run(tmp_path: Path) -> None:
     summary, directory, _ = run(tmp_path, "-n", "2", program=["true"], status=(0,))
     assert summary["verdict"] == "trusted"
