@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from testbed.host.plan import plan_endpoints
 from testbed.host.workloads.programs import Operation, _Receipts
 from testbed.model.checks import problems
 from testbed.model.errors import InputError
@@ -14,6 +15,7 @@ from testbed.model.graph import ANY, SEND, Graph
 from testbed.model.graph import Operation as Planned
 from testbed.model.workload import Goal
 from testbed.mrc import NEVER
+from testbed.sandbox.processes import call
 
 from .crew import LOOK_NS, NODES, TOPOLOGY, Crew
 
@@ -124,6 +126,22 @@ def test_a_message_within_a_node_takes_no_time_and_no_packet(goal: Path) -> None
     assert done.keys() == {0, 2, 3, 4}
     assert 0 <= done[2].end_ns - done[0].end_ns <= LOOK_NS
     assert done[3].start_ns == done[2].end_ns < done[4].end_ns
+
+
+def test_messages_pass_between_the_processes_of_two_nics(goal: Path) -> None:
+    """Each emulated NIC is one; they are forked from the process that made the plan."""
+    graph = _read(goal, "send 9b to 1\nsend 9b to 1\nsend 9b to 2", "recv 9b from 0", "")
+    graph.join([0, 0, 1])
+    workload = {"kind": "goal", "file": "x.goal", "operations": graph}
+    crew = Crew(workload, topology=NODES)
+    plans = {host.name: plan for host, plan in plan_endpoints(crew.scenario, Path()).items()}
+    ((sender,), (receiver,)) = (plans[host].mailboxes for host in ("h0", "h1"))
+    assert not [*receiver.received()]
+    call(lambda: [sender.send("h1", number) for number in (0, 1)], isolated=False)
+    assert receiver.is_awaited
+    assert [*receiver.received()] == [0, 1]
+    assert not receiver.is_awaited
+    assert not sender.is_awaited
 
 
 def test_other_hosts_take_part(goal: Path) -> None:
