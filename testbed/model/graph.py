@@ -161,8 +161,8 @@ class Graph:
         """Let messages between hosts of one node stay in it; `nodes` are the hosts', in order."""
         kinds, hosts, peers = self._columns[:3]
         for number, (kind, a, b) in enumerate(zip(kinds, hosts, peers, strict=True)):
-            if kind == SEND and nodes[a] == nodes[b]:
-                kinds[number] = PASS
+            if kind in _SENDS:
+                kinds[number] = PASS if nodes[a] == nodes[b] else SEND
 
     def add(self, operation: Operation) -> int:
         """Add an operation; returns its number.
