@@ -137,7 +137,12 @@ def test_messages_pass_between_the_processes_of_two_nics(goal: Path) -> None:
     plans = {host.name: plan for host, plan in plan_endpoints(crew.scenario, Path()).items()}
     ((sender,), (receiver,)) = (plans[host].mailboxes for host in ("h0", "h1"))
     assert not [*receiver.received()]
-    call(lambda: [sender.send("h1", number) for number in (0, 1)], isolated=False)
+
+    def send() -> None:
+        for number in (0, 1):
+            sender.send("h1", number)
+
+    call(send, isolated=False)
     assert receiver.is_awaited
     assert [*receiver.received()] == [0, 1]
     assert not receiver.is_awaited
