@@ -430,7 +430,7 @@ class _Walk:
         self._counted: Counter[int] = Counter()
         self._arrived: Counter[tuple[int, int, int]] = Counter()
         self._posted: dict[tuple[int, int, int], deque[int]] = defaultdict(deque)
-        self._ready = [number for number, left in enumerate(self._left) if not left]
+        self._ready = [number for number in reversed(range(len(last))) if not self._left[number]]
         self._done = bytearray(len(last))
 
     def done(self) -> bytearray:

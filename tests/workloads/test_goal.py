@@ -252,6 +252,10 @@ HEAD = "num_ranks 2\nrank 0 {\n"
             ),
             "x.goal:3: found a receipt at h0 from h1 that never ends (and 3 more)",
         ),
+        (
+            f"{HEAD}recv 9b from 1\nrecv 9b from 1\n}}\nrank 1 {{\nsend 9b to 0\n}}\n",
+            "x.goal:4: found a receipt at h0 from h1 that never ends, expected operations that all",
+        ),
         ("num_ranks 2\n" + "x" * 20_000, "x.goal:2: found a longer line, expected lines of 10,000"),
         ("\x00\x01\x02", "x.goal:1: found"),
     ],
