@@ -455,6 +455,7 @@ A program that draws on the terminal needs noecho: noecho h0 vi notes
             sys.stdout.flush()
 
     def _note(self, status: int) -> None:
+        """Keep the exit status of a command, if it is the first that failed."""
         self.status = self.status or int(status)
 
     def _hosts(self, names: Iterable[str]) -> list[Node] | None:
