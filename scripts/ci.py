@@ -13,6 +13,7 @@ TESTBED_SEED       instead of the scenario's
 TESTBED_REPEAT     number of runs, each with the next seed
 TESTBED_SET        lines of KEY=VALUE, for --set
 TESTBED_SIMULATE   true: never emulate
+TESTBED_ALLOW_CODE true: execute the commands or classes that the file names (--allow-code)
 TESTBED_EXPECT     lines of KEY=VALUE, such as `faults.recovery_rtt={at_most: 10}`
 TESTBED_RESULTS    directory of all results
 TESTBED_RETRIES    how often an untrusted run is made again
@@ -99,6 +100,8 @@ class Inputs:
         options = [*(("--seed", seed) if seed else ()), "--repeat", str(repeat)]
         if untrusted_fails:
             options.append("--require-trusted")
+        if _choice("ALLOW_CODE", ("false", "true")) == "true":
+            options.append("--allow-code")
         for key, prefix in (("SET", ""), ("EXPECT", "expect.")):
             for line in _text(key).splitlines():
                 if line.strip():
@@ -120,8 +123,8 @@ def _text(key: str) -> str:
 
 def _number(key: str, default: int) -> int:
     text = _text(key) or str(default)
-    if not text.isdecimal():
-        raise InputError.of(key.lower(), text, "a whole number")
+    if not re.fullmatch(r"[0-9]{1,9}", text):
+        raise InputError.of(key.lower(), text, "a whole number of nine digits at most")
     return int(text)
 
 

@@ -21,8 +21,8 @@ from testbed.limits import simulations_at_once
 from testbed.model.errors import MachineError
 from tests import turns
 from tests.judging import (  # noqa: F401 - hooks
+    pytest_made_again,
     pytest_report_teststatus,
-    pytest_runtest_call,
     pytest_runtest_makereport,
     pytest_terminal_summary,
     pytest_unconfigure,

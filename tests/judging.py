@@ -17,6 +17,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
+from _pytest.runner import runtestprotocol
 
 from testbed.emulation.experiment import machine
 
@@ -95,21 +96,28 @@ class Patience:
 
 
 _PATIENCE = pytest.StashKey[Patience]()
+_UNJUDGED = pytest.StashKey[bool]()
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Make a test again, when the machine is calm, if it could not be judged."""
-    try:
-        return (yield)
-    except NotJudgedError:
+@pytest.hookimpl(specname="pytest_runtest_protocol")
+def pytest_made_again(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+    """Make a test again, when the machine is calm, if it could not be judged.
+
+    Its fixtures are new ones then: what it has made in `tmp_path` would be in its way.
+    """
+    hooks, named = item.ihook, {"nodeid": item.nodeid, "location": item.location}
+    hooks.pytest_runtest_logstart(**named)
+    reports = runtestprotocol(item, log=False, nextitem=nextitem)
+    if item.stash.get(_UNJUDGED, False):
         patience = item.config.stash.setdefault(_PATIENCE, Patience())
         if patience.left_s > 0:
             _say(item.config, f"{item.nodeid}: waiting for a calm machine, to make it again")
-        if not patience.wait_for_calm():
-            raise
-    item.runtest()
-    return None
+        if patience.wait_for_calm():
+            reports = runtestprotocol(item, log=False, nextitem=nextitem)
+    for report in reports:
+        hooks.pytest_runtest_logreport(report=report)
+    hooks.pytest_runtest_logfinish(**named)
+    return True
 
 
 def _say(config: pytest.Config, text: str) -> None:
@@ -121,11 +129,14 @@ def _say(config: pytest.Config, text: str) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
-    call: pytest.CallInfo[None],
+    item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Report a test that cannot be judged as neither passed nor failed, except in CI."""
     report = yield
-    if call.excinfo and call.excinfo.errisinstance(NotJudgedError) and not os.environ.get("CI"):
+    if call.excinfo is None or not call.excinfo.errisinstance(NotJudgedError):
+        return report
+    item.stash[_UNJUDGED] = True
+    if not os.environ.get("CI"):
         report.outcome = "skipped"
         path, line, _ = report.location
         report.longrepr = (path, line or 0, str(call.excinfo.value))

@@ -28,7 +28,8 @@ def run(slower):
     trusted = len(TRIES) > {untrusted}
     return {{"verdict": "trusted" if trusted else "degraded", "reasons": ["cpu0: 100% busy"]}}
 
-def test_emulated():
+def test_emulated(tmp_path):
+    (tmp_path / "run").mkdir()
     assert until_trusted(run)["slower"] == 1
 
 def test_plain(): pass

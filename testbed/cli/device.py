@@ -51,7 +51,7 @@ class _Asked:
         name: the scenario's name or file; None: none.
         settings: the values of `--set`.
         seed: instead of the scenario's.
-        allow_code: whether the command of any file may be run.
+        allow_code: whether what any file names may be executed.
     """
 
     command: "Sequence[str]"
@@ -99,7 +99,8 @@ class _Asked:
             require_seed(self.seed)
             scenario = scenario.model_copy(update={"seed": self.seed})
         if self.name is not None and not self.allow_code and not is_shipped(self.name):
-            require_no_code(scenario, self.name, but=("workload.command",) if self.command else ())
+            typed = ("workload.command",) if self.command else ()
+            require_no_code(scenario, self.name, but=(*typed, *self.settings))
         require_makeable(scenario, "paced")
         return scenario
 
@@ -181,7 +182,8 @@ def device(
     ] = None,
     set_: SetKeys = None,
     allow_code: Annotated[
-        bool, typer.Option("--allow-code", help="Run the command that a file of yours names.")
+        bool,
+        typer.Option("--allow-code", help="Execute the commands or classes that a file names."),
     ] = False,
     quiet: Annotated[
         bool, typer.Option("--quiet", help="Do not print what the programs print.")

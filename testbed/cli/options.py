@@ -238,13 +238,7 @@ class RunOptions:
 
         if self.allow_code or is_shipped(name):
             return
-        options = {*self.settings, *self.sweep}
-        by_option = {
-            key
-            for key in scenario.executes
-            if any(f"{key}.".startswith(f"{given}.") for given in options)
-        }
-        require_no_code(scenario, name, but=by_option)
+        require_no_code(scenario, name, but={*self.settings, *self.sweep})
 
     def tell(self) -> None:
         """Print which code the scenarios execute, and their remarks as warnings, each once.
@@ -334,7 +328,7 @@ def run_options(
     on: On = None,
     allow_code: Annotated[
         bool,
-        typer.Option("--allow-code", help="Run a file of yours that names classes or a command."),
+        typer.Option("--allow-code", help="Execute the commands or classes that a file names."),
     ] = False,
     no_figures: NoFigures = False,
     as_json: Json = False,

@@ -81,6 +81,11 @@ class EndpointPlan:
     sealed: bool
     meetings: Mapping[int, Meeting | Mailbox] = field(default_factory=dict)
 
+    @property
+    def mailboxes(self) -> list[Mailbox]:
+        """Those of its jobs whose NICs pass messages to others of the node."""
+        return [each for each in self.meetings.values() if isinstance(each, Mailbox)]
+
 
 def plan_endpoints(
     scenario: Scenario, raw_directory: Path, *, serialised: bool = False, sealed: bool = True

@@ -59,13 +59,13 @@ def require_no_code(scenario: Scenario, name: str = "", *, but: Collection[str] 
     Args:
         scenario: the scenario.
         name: what messages call it; none: only its keys.
-        but: keys whose code may be executed.
+        but: keys whose code may be executed, with all below them: those that an option sets.
 
     Raises:
         InputError: it names a class of somebody's own, or a command.
     """
     for key, code in scenario.executes.items():
-        if key not in but:
+        if not any(key == given or key.startswith((f"{given}.", f"{given}[")) for given in but):
             where = f"{name}: {key}" if name else key
             remedy = "read it; if it may run as you, add --allow-code"
             raise InputError.of(where, code, "a scenario without code", remedy)

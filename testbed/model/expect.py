@@ -12,15 +12,15 @@ from testbed.model.summary.unit import NEVER
 
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 
-
+_UNIT = Field(default=None, description="in the unit that the metric's name ends with, such as bps")
 _EXPECTED = "a number, or a mapping with at_least, at_most or both"
 
 
 class Bound(Part):
     """The values that a metric may have, both ends included."""
 
-    at_least: Number | None = None
-    at_most: Number | None = None
+    at_least: Number | None = _UNIT
+    at_most: Number | None = _UNIT
 
     @model_validator(mode="after")
     def _allows_something(self) -> Self:

@@ -45,6 +45,7 @@ class Flow:
 
 
 def flows_of(scenario: Scenario) -> tuple[Flow, ...]:
+    """The flows of a scenario; a flow's number is its place."""
     host = cache(scenario.topology.host_named)
     ends = (
         (host(src), host(dst), lane, job)

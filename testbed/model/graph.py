@@ -161,8 +161,8 @@ class Graph:
         """Let messages between hosts of one node stay in it; `nodes` are the hosts', in order."""
         kinds, hosts, peers = self._columns[:3]
         for number, (kind, a, b) in enumerate(zip(kinds, hosts, peers, strict=True)):
-            if kind == SEND and nodes[a] == nodes[b]:
-                kinds[number] = PASS
+            if kind in _SENDS:
+                kinds[number] = PASS if nodes[a] == nodes[b] else SEND
 
     def add(self, operation: Operation) -> int:
         """Add an operation; returns its number.
@@ -430,7 +430,7 @@ class _Walk:
         self._counted: Counter[int] = Counter()
         self._arrived: Counter[tuple[int, int, int]] = Counter()
         self._posted: dict[tuple[int, int, int], deque[int]] = defaultdict(deque)
-        self._ready = [number for number, left in enumerate(self._left) if not left]
+        self._ready = [number for number in reversed(range(len(last))) if not self._left[number]]
         self._done = bytearray(len(last))
 
     def done(self) -> bytearray:

@@ -667,8 +667,12 @@ class FromFile(Graphed):
         elif self.hosts is None:
             yield from _named_once(topology, "workload.operations", self.operations.hosts)
         if not self.pairs:
+            found, remedy = "operations that send nothing", ""
+            if self.graph.passed():
+                found = "messages within a node only"
+                remedy = "name hosts of several nodes, or set topology.nics_per_node to 1"
             expected = "a message between ranks of two nodes: only they use the fabric"
-            yield Problem("workload.file", "operations that send nothing", expected)
+            yield Problem("workload.file", found, expected, remedy)
 
 
 class Goal(FromFile):

@@ -305,6 +305,7 @@ class QueuePair:
 
     @property
     def flight(self) -> int:
+        """Payload bytes in flight."""
         return self._requester.flight.payload
 
     def set_mpr(self, mpr: int) -> None:

@@ -212,7 +212,8 @@ class RunData:
         return {
             flow.flow: last[flow.flow]
             for flow in self.flows
-            if flow.flow in numbers & last.keys()
+            if flow.flow in numbers
+            and flow.flow in last
             and not (flow.unfinished or flow.errors)
             and killed.isdisjoint((flow.src, flow.dst))
         }

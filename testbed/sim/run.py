@@ -13,7 +13,6 @@ from testbed.host.plan import plan_endpoints
 from testbed.host.recording import Recorders, Tables
 from testbed.host.traffic import SAMPLES_PER_RTT, slot_bytes
 from testbed.host.workloads.messages import Block
-from testbed.host.workloads.programs import Mailbox
 from testbed.model.errors import Problem, raise_any
 from testbed.model.fabric.addressing import nic_address
 from testbed.model.fabric.names import ends_at_host
@@ -29,7 +28,6 @@ from testbed.model.run_files.run import FlowRecord, LinkCounts, RunRecord, bin_w
 from testbed.model.scenario import Scenario
 from testbed.model.transport import KernelTransport
 from testbed.model.units import NEVER_NS, NS_PER_S
-from testbed.mrc import NEVER
 from testbed.results import records
 from testbed.results.code_version import code_version
 from testbed.results.records import collect
@@ -157,9 +155,8 @@ class Simulation:
             self._all_recorders.append(tables)
             host = Host(plan, block, self.engine, self.fabric, by_address, tables)
             self.hosts[node] = by_address[nic_address(scenario.topology, node).packed] = host
-            for meeting in plan.meetings.values():
-                if isinstance(meeting, Mailbox):
-                    meeting.look_ns, meeting.told = NEVER, self._wake
+            for mailbox in plan.mailboxes:
+                mailbox.tell(self._wake)
         self._recorders = self._files.enter_context(Recorders(raw))
         self._all_recorders.append(self._recorders)
         self._record_link = self._recorders.open("fabric", records.LINKS).append

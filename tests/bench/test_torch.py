@@ -1,5 +1,7 @@
 """PyTorch's all_reduce is compared with the workload of the same size, hosts and dilation."""
 
+import os
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,6 +13,7 @@ from testbed.model.workload import AllReduce, Program
 from testbed.results.records import OPERATIONS
 from testbed.studies.bench import torch
 from testbed.studies.bench.measure import Setting
+from tests.planted import Planted
 
 HERE = "/bin/true"
 """It imports whatever it is told to."""
@@ -53,3 +56,15 @@ def test_without_torch_it_says_what_to_do(
     monkeypatch.setenv("TORCH_PYTHON", python)
     figures = torch.torch(Setting(2, tmp_path, lambda _: None))
     assert all(python in figure.missing and "TORCH_PYTHON=" in figure.missing for figure in figures)
+
+
+def test_a_python_is_tried_outside_the_current_directory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its path may be relative, and `import torch` imports much of Python's library."""
+    planted = Planted(tmp_path)
+    (planted.directory / "torch.py").write_text("import json\n", encoding="utf-8")
+    monkeypatch.chdir(planted.directory)
+    monkeypatch.setenv("TORCH_PYTHON", os.path.relpath(sys.executable))
+    torch.torch(Setting(2, tmp_path, lambda _: None))
+    assert not planted.executed

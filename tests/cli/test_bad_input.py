@@ -533,6 +533,11 @@ def test_what_is_no_yaml_mapping(call: Call, text: str | bytes, messages: list[s
         ("name: x", "name: x\nexpect: {faults: {stall_rtt: < 3}}", "write {at_most: 3}"),
         (
             "name: x",
+            "name: x\nexpect: {flows: {goodput_run_bps: {at_least: 37 Mbit/s}}}",
+            "found 37 Mbit/s, expected a number (in the unit that the metric's name ends with",
+        ),
+        (
+            "name: x",
             "name: x\ntransport: {judgement: relative}",
             "did you mean transport.dialect.judgement?",
         ),

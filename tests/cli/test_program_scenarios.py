@@ -170,6 +170,24 @@ def test_what_ships_and_what_an_option_names_needs_no_flag(call: Call) -> None:
     assert "workload.command[0]: found sh" in called.err
 
 
+def test_what_an_option_names_needs_no_flag_in_a_job_or_for_the_device(call: Call) -> None:
+    workload = "workload: {kind: program, hosts: [h0, h1], command: [no-such]}"
+    Path("one.yaml").write_text(f"{HEAD}{workload}\n")
+    Path("jobs.yaml").write_text(f"{HEAD}jobs: [{{name: a, {workload}}}]\n")
+    device = ("device", "--scenario", "./one.yaml", "--set")
+    for words in (
+        ("run", "./jobs.yaml", "--set", f"jobs=[{{name: b, {workload}}}]"),
+        ("run", "./jobs.yaml", "--set", "jobs[0].workload.command=[no-such]"),
+        (*device, "workload.command=[no-such]"),
+        (*device, "workload.env={A: b}", "--", "no-such"),
+    ):
+        called = call(*words)
+        assert "--allow-code" not in called.err, words
+        assert "workload.command[0]: found no-such" in called.err, words
+    refused = call(*device, "workload.env={A: b}")
+    assert "./one.yaml: workload.command: found no-such, expected a scenario" in refused.err
+
+
 @pytest.mark.usefixtures("call")
 def test_a_command_and_its_directory_are_those_of_the_host() -> None:
     Path("there").mkdir()

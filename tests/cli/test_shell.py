@@ -251,6 +251,41 @@ def test_lines_that_are_no_text_are_unknown_commands() -> None:
     assert b"after it" in called.stdout
 
 
+FABRICLESS = """
+from mininet.log import lg
+from testbed.emulation.fabric.mininet.shell import FabricShell
+lg.setLogLevel("warning")
+raise SystemExit(FabricShell({}, None, None, {}).status)
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ("source again", "again is being read already"),
+        ("sh true\0", "a command with a NUL byte"),
+        ("source no\0where", "a command with a NUL byte"),
+    ],
+)
+def test_a_prompt_goes_on_after_what_it_cannot_read(lines: str, said: str, tmp_path: Path) -> None:
+    """Of a prompt without a fabric, which no root is needed for."""
+    (tmp_path / "again").write_text("sh echo first\nsource other\n", encoding="utf-8")
+    (tmp_path / "other").write_text("source ./again\nsource quiet\nsource quiet", encoding="utf-8")
+    (tmp_path / "quiet").touch()
+    called = subprocess.run(
+        [sys.executable, "-c", FABRICLESS],
+        input=f"{lines}\nsh echo after it\n",
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert called.returncode == 2, called.stderr
+    assert said in called.stderr + called.stdout
+    assert called.stdout.count("already") <= 1
+    assert called.stdout.endswith("after it\n")
+
+
 @pytest.mark.root
 def test_a_signal_sent_again_and_again_ends_the_fabric_without_a_traceback() -> None:
     """`timeout` sends one to the process and one to its group; who is impatient does as well."""

@@ -128,6 +128,11 @@ def test_a_student_works_through_the_lab(predicted: Work) -> None:
     work.answers.write_text(f"explain: {quoting_nothing} flow #2 lost 12 packets\n")
     cut = check(work.task("explain"), work.read_answers(), evidence).reason
     assert cut.startswith(f"{unquoted.reason} Look: the text ends where # begins a remark")
+    table = made.directory.path / "losses.parquet"
+    whole = table.read_bytes()
+    table.write_bytes(whole[:4] + b"\xff" * 60 + whole[64:])  # its columns are still told
+    with pytest.raises(InputError, match="make it again: testbed lab run failure"):
+        work.evidence().data("failure")
 
 
 def _solution() -> Any:

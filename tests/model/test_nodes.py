@@ -172,8 +172,14 @@ def test_messages_of_files_within_a_node_use_no_fabric(tmp_path: Path) -> None:
     assert apart.flows == (("h0", "h2", 0),)
     (remark,) = remarks(apart)
     assert str(remark).startswith("workload: messages within a node use no fabric")
+    recorded = json.loads(apart.model_dump_json())
+    for nics, flows in ((1, 2), (2, 1)):
+        recorded["topology"]["nics_per_node"] = nics
+        (tmp_path / "again.yaml").write_text(json.dumps(recorded))
+        assert len(load_scenario(str(tmp_path / "again.yaml")).flows) == flows
     for each in (scenario(RIGHT, "[h0, h2, h1]"), scenario(racks, "[h0, h2, h5]")):
         assert len(each.flows) == 2
         assert not remarks(each)
-    with pytest.raises(InputError, match="a message between ranks of two nodes"):
+    within = "found messages within a node only, .*\n.*nics_per_node to 1"
+    with pytest.raises(InputError, match=within):
         scenario({**RIGHT, "nics_per_node": 4}, "[h0, h2, h1]")

@@ -168,6 +168,15 @@ def test_a_message_that_was_begun_and_not_completed_has_a_beginning_only() -> No
     assert done.tolist() == [0.9]
 
 
+def test_a_message_that_is_in_place_before_an_earlier_one_keeps_its_beginning() -> None:
+    """The ports of a host tell when packets were due; what comes late may have been earlier."""
+    sent = pl.DataFrame({"flow": 0, "seq": [0, 1], "t": [0.5, 0.6], "bytes": [10, 10]})
+    recorded = pl.DataFrame({"flow": 0, "message": [0, 1], "t": [1.0, 0.9], "bytes": [10, 10]})
+    begun, done = message_times(recorded, sent)
+    assert begun.tolist() == [0.6, 0.5]
+    assert done.tolist() == [0.9, 1.0]
+
+
 def test_the_union_of_spans_covers_each_time_once() -> None:
     assert union([(4.0, 5.0), (0.0, 2.0), (1.0, 3.0), (3.0, 3.5), (6.0, 6.0)]) == [
         (0.0, 3.5),

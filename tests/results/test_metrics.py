@@ -516,33 +516,45 @@ def _held(data: RunData, since: float, until: float) -> RunData:
 
 
 @pytest.mark.parametrize(
-    ("late_s", "simulated", "unsteady", "opens"),
+    ("late_s", "held_s", "simulated", "others", "opens"),
     [
-        (0.3, False, False, True),
-        (1.0, False, False, False),
-        (1.0, True, False, True),
-        (1.0, True, True, False),
+        (0.3, 0.1, False, "", True),
+        (1.0, 0.3, False, "", False),
+        (1.0, 0.3, True, "", True),
+        (1.0, 0.1, True, "", False),
+        (1.0, 0.3, True, "moments", False),
+        (1.0, 0.3, True, "healing", False),
     ],
 )
 def test_what_falls_soon_after_the_fault_or_a_loss_or_in_virtual_time_is_its_dip(
-    measure: Measure, tmp_path: Path, *, late_s: float, simulated: bool, unsteady: bool, opens: bool
+    measure: Measure,
+    tmp_path: Path,
+    *,
+    late_s: float,
+    held_s: float,
+    simulated: bool,
+    others: str,
+    opens: bool,
 ) -> None:
     """A late moment, in a fault that goodput did not feel at once: of a NIC's own port.
 
-    It is the machine's, but in a simulation, unless such moments came before the fault, too.
+    It is the machine's, but in a simulation, unless it is brief, such moments came before the
+    fault, too, or another fault has just healed.
     """
     failure = Failure("h0--p2_t0_0", at=2.0, until=4.0, detect=0.0)
-    summary, _ = measure(Plan(failures=(failure,), duration=7.0))
+    before = replace(failure, target="h0--p3_t0_0", at=0.5, until=1.9 + late_s)
+    failures = (before, failure) if others == "healing" else (failure,)
+    summary, _ = measure(Plan(failures=failures, duration=7.0))
     since = 2.0 + late_s
     data = load_run(tmp_path / "run")
     data = replace(data, manifest=data.manifest.model_copy(update={"simulated": simulated}))
-    if unsteady:
+    if others == "moments":
         data = _held(data, 1.4, 1.5)
-    held = _held(data, since, since + 0.1)
+    held = _held(data, since, since + held_s)
     late = summarise(held, flow_tables(held))
-    assert summary.faults[0].values["recovery_ms"] == 0
-    assert late.faults[0].values["recovery_ms"] is not None
-    assert (late.faults[0].values["recovery_ms"] > late_s * 1e3) is opens
+    assert summary.faults[-1].values["recovery_ms"] == 0
+    assert late.faults[-1].values["recovery_ms"] is not None
+    assert (late.faults[-1].values["recovery_ms"] > late_s * 1e3) is opens
 
 
 def test_a_dip_after_healing_is_not_the_fault_s_recovery(measure: Measure, tmp_path: Path) -> None:

@@ -224,7 +224,11 @@ def test_inputs_reach_the_run_and_no_shell(runner: Runner, tmp_path: Path) -> No
 def test_wrong_input_is_named(runner: Runner) -> None:
     job = runner(retries="often")
     assert job.status == ExitStatus.WRONG_INPUT
-    assert "::error::retries: found often, expected a whole number" in job.annotations
+    assert any(
+        "::error::retries: found often, expected a whole number" in a for a in job.annotations
+    )
+    job = runner(retries="9" * 5000)
+    assert job.status == ExitStatus.WRONG_INPUT
     job = runner(simulate="true", set="transport.nothing=1")
     assert (job.status, job.outputs["exit-status"]) == (2, "2")
     assert any("nothing" in annotation for annotation in job.annotations)
@@ -242,6 +246,16 @@ def test_an_untrusted_run_is_repeated_and_then_warns_or_fails(
     assert (job.status, job.outputs["exit-status"]) == (status, "4")
     level = "warning" if status == 0 else "error"
     assert f"::{level}::mine.yaml: the run cannot be trusted, after 3 tries" in job.annotations
+
+
+@pytest.mark.parametrize("allowed", ["true", "false"])
+def test_code_of_a_file_is_executed_where_an_input_says_so(
+    runner: Runner, stand_in: StandIn, allowed: str
+) -> None:
+    place, calls = stand_in(0)
+    runner(place=place, able="true", **{"allow-code": allowed})
+    (run,) = (call for call in calls.read_text().splitlines() if call.startswith("run mine.yaml "))
+    assert ("--allow-code" in run) is (allowed == "true")
 
 
 def test_a_failed_run_is_never_repeated(runner: Runner, stand_in: StandIn) -> None:

@@ -360,6 +360,17 @@ def test_a_transfer_that_is_done_does_not_count_as_struck(tmp_path: Path) -> Non
     assert rtts(fault.run, "capacity_lost") == pytest.approx(rtts(fault, "capacity_lost"), abs=0.1)
 
 
+def test_a_fault_after_all_transfers_strikes_none(tmp_path: Path) -> None:
+    (tmp_path / "one.cm").write_text("Nodes 8\nConnections 1\n0->4 start 0 size 40000\n")
+    (tmp_path / "one.yaml").write_text(
+        "name: one\ntopology: clos-4plane\nduration: 20 RTT\n"
+        "workload: {kind: connections, matrix: one.cm}\n"
+        "timeline: [{at: 15 RTT, kind: cut, target: p0_t0_0--p0_t1_0, for: 2 RTT}]\n"
+    )
+    summary = trusted(measured(load_scenario(str(tmp_path / "one.yaml"))))
+    assert [fault.flows_affected for fault in summary.faults] == [0]
+
+
 def test_what_is_done_leaves_its_share_from_the_next_fault_on(tmp_path: Path) -> None:
     """Two transfers into one port; the short one is done before a quarter of the port is cut."""
     (tmp_path / "two.cm").write_text(

@@ -488,7 +488,10 @@ def test_a_legend_has_every_case_as_it_is_written() -> None:
     assert [text.get_text() for text in legend.get_texts()] == names
 
 
-@pytest.mark.parametrize(("medians", "cut"), [((0.98, 0.99), True), ((0.3, 0.99), False)])
+@pytest.mark.parametrize(
+    ("medians", "cut"),
+    [((0.98, 0.99), True), ((0.3, 0.99), False), ((0.98, 0.98), False), ((0.98, NEVER), False)],
+)
 def test_an_axis_of_values_that_are_near_does_not_begin_at_zero(
     medians: tuple[float, float], *, cut: bool
 ) -> None:
@@ -498,6 +501,7 @@ def test_an_axis_of_values_that_are_near_does_not_begin_at_zero(
         axes = Figure().subplots()
         draw_values(axes, "", values, from_zero=from_zero)
         assert bool(axes.get_xlim()[0] > 0) is (cut and not from_zero)
+        assert len(axes.get_xticks()) > 2
 
 
 def test_tables_escape_what_latex_and_markdown_read() -> None:

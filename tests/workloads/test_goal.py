@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from testbed.host.plan import plan_endpoints
 from testbed.host.workloads.programs import Operation, _Receipts
 from testbed.model.checks import problems
 from testbed.model.errors import InputError
@@ -14,6 +15,7 @@ from testbed.model.graph import ANY, SEND, Graph
 from testbed.model.graph import Operation as Planned
 from testbed.model.workload import Goal
 from testbed.mrc import NEVER
+from testbed.sandbox.processes import call
 
 from .crew import LOOK_NS, NODES, TOPOLOGY, Crew
 
@@ -126,6 +128,27 @@ def test_a_message_within_a_node_takes_no_time_and_no_packet(goal: Path) -> None
     assert done[3].start_ns == done[2].end_ns < done[4].end_ns
 
 
+def test_messages_pass_between_the_processes_of_two_nics(goal: Path) -> None:
+    """Each emulated NIC is one; they are forked from the process that made the plan."""
+    graph = _read(goal, "send 9b to 1\nsend 9b to 1\nsend 9b to 2", "recv 9b from 0", "")
+    graph.join([0, 0, 1])
+    workload = {"kind": "goal", "file": "x.goal", "operations": graph}
+    crew = Crew(workload, topology=NODES)
+    plans = {host.name: plan for host, plan in plan_endpoints(crew.scenario, Path()).items()}
+    ((sender,), (receiver,)) = (plans[host].mailboxes for host in ("h0", "h1"))
+    assert not [*receiver.received()]
+
+    def send() -> None:
+        for number in (0, 1):
+            sender.send("h1", number)
+
+    call(send, isolated=False)
+    assert receiver.is_awaited
+    assert [*receiver.received()] == [0, 1]
+    assert not receiver.is_awaited
+    assert not sender.is_awaited
+
+
 def test_other_hosts_take_part(goal: Path) -> None:
     graph = _read(goal, "send 9b to 1", "recv 9b from 0")
     crew = Crew({"kind": "goal", "file": "x", "operations": graph, "hosts": ["h5", "h2"]})
@@ -228,6 +251,10 @@ HEAD = "num_ranks 2\nrank 0 {\n"
                 "rank 1 {\na: recv 5b from 0\nb: send 5b to 0\nb requires a\n}\n"
             ),
             "x.goal:3: found a receipt at h0 from h1 that never ends (and 3 more)",
+        ),
+        (
+            f"{HEAD}recv 9b from 1\nrecv 9b from 1\n}}\nrank 1 {{\nsend 9b to 0\n}}\n",
+            "x.goal:4: found a receipt at h0 from h1 that never ends, expected operations that all",
         ),
         ("num_ranks 2\n" + "x" * 20_000, "x.goal:2: found a longer line, expected lines of 10,000"),
         ("\x00\x01\x02", "x.goal:1: found"),

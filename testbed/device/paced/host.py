@@ -172,6 +172,10 @@ class PacedHost:
         else:
             driven.receive_undamaged(packet.datagram, arrival)
         self._worked(self)
+        self.wake(now_ns)
+
+    def wake(self, now_ns: int) -> None:
+        """Have a round as soon as one may be."""
         if self._rounds is not None and self._rounds.ready_ns < self._wake_ns:
             self._wake_at(max(now_ns, self._rounds.ready_ns))
 

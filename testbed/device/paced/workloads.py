@@ -58,6 +58,7 @@ class Workloads:
             stack: closes their records.
         """
         self._engine = engine
+        self._topology = scenario.topology
         self._sample_ns = max(scenario.topology.propagation_rtt_ns // SAMPLES_PER_RTT, 1)
         self._end_ns = NEVER_NS
         self._tables: list[Tables] = []
@@ -68,6 +69,8 @@ class Workloads:
         for node, plan in plan_endpoints(scenario.planned, raw, sealed=False).items():
             tables = stack.enter_context(Tables(raw, node.name, stay_open=False))
             self._tables.append(tables)
+            for mailbox in plan.mailboxes:
+                mailbox.tell(self._wake)
             if node.name in scenario.hosts_of_programs:
                 self.parts[node] = partial(_part_of, plan, block, tables, engine)
                 continue
@@ -83,6 +86,9 @@ class Workloads:
     def _add(self, host: Host | PacedHost, traffic: Traffic) -> None:
         self.hosts[host.node] = host
         self._traffic[host.node.name] = traffic
+
+    def _wake(self, host: str) -> None:
+        self.hosts[self._topology.host_named(host)].wake(self._engine.now_ns)
 
     def begin_at(self, t0_ns: int) -> None:
         """Have them begin at a time, and be sampled from now on."""

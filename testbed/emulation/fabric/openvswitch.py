@@ -124,6 +124,7 @@ class OpenFlowWire:
 
 
 def wires_of(layout: Layout) -> tuple[OpenFlowWire, ...]:
+    """The wires of a fabric, in the order of their numbers."""
     wires = []
     for index, name in enumerate(layout.wires):
         lower, upper = layout.wire_ends(name)

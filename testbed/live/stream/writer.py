@@ -188,7 +188,10 @@ class StreamWriter(Closeable):
             file.close()
 
     def advance(self, until_s: float, faults: Sequence[FaultRecord]) -> None:
-        """Write each step that is over at a time of the run, by which all its rows are recorded."""
+        """Write each step that is over at a time of the run, by which all its rows are recorded.
+
+        `faults` has the newest record of every fault so far.
+        """
         if self.next_s <= until_s:
             self._tail.read()
         while (end_s := self.next_s) <= until_s:

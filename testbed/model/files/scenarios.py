@@ -24,6 +24,7 @@ from testbed.model.files.own_code import opened, with_own_code
 from testbed.model.files.reading import Document, parse_request, read_document, with_value
 from testbed.model.files.topologies import BASE, is_auto, topology_of_scenario, with_dilation
 from testbed.model.files.validation import validated
+from testbed.model.graph import Graph
 from testbed.model.own_code import recorded_code
 from testbed.model.part import Part, kinds_of, times_in
 from testbed.model.scenario import Scenario
@@ -246,7 +247,7 @@ def _with_files(document: Document, data: dict[str, Any]) -> Document:
             workload = {**workload, "matrix": matrix.transfers}
             if matrix.triggers:
                 workload["triggers"] = matrix.triggers
-        if isinstance(workload.get("file"), str) and "operations" not in workload:
+        if isinstance(workload.get("file"), str):
             nics = _nics_per_node(data["topology"])
             workload = {**workload, **_operations(document, workload, where, nics)}
         if isinstance(workload.get("directory"), str):
@@ -259,9 +260,17 @@ def _with_files(document: Document, data: dict[str, Any]) -> Document:
 def _operations(
     document: Document, workload: dict[str, Any], where: str, nics: int
 ) -> dict[str, Any]:
-    """What the file of a workload has, if it is of a kind that has one; `nics` of each node."""
+    """What the file of a workload has, if it is of a kind that has one; `nics` of each node.
+
+    What a run has recorded may be for nodes of other NICs.
+    """
     named, groups = workload["file"], workload.get("groups")
-    if workload.get("kind") == "goal":
+    if "operations" in workload:
+        try:
+            graph = Graph.unpacked(workload["operations"])
+        except (AttributeError, ValueError):
+            return {}  # whoever checks the key says so
+    elif workload.get("kind") == "goal":
         graph = read_goal(_file_of_scenario(document, named, f"{where}.file"))
     elif workload.get("kind") == "chakra":
         groups_file = None
@@ -271,7 +280,7 @@ def _operations(
         graph = read_chakra(prefix, groups_file, lambda rank: divmod(_host(workload, rank), nics))
     else:
         return {}
-    if nics > 1:
+    if nics > 1 or graph.passed():
         graph.join([_host(workload, rank) // nics for rank in range(len(graph.hosts))])
     return {"operations": graph}
 

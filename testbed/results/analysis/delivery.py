@@ -6,6 +6,7 @@ What is found of all flows at once is found by columns: there may be tens of tho
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,13 +23,16 @@ class ByFlow:
     def __init__(self, table: pl.DataFrame) -> None:
         """Sort the table, once for all flows."""
         self._rows = table.sort("flow", maintain_order=True).rechunk()
-        self._columns = [column.to_numpy() for column in self._rows.drop("flow")]
         numbers, firsts, counts = np.unique(
             self._rows["flow"].to_numpy(), return_index=True, return_counts=True
         )
         self._places = dict(
             zip(numbers.tolist(), zip(firsts.tolist(), counts.tolist(), strict=True), strict=True)
         )
+
+    @cached_property
+    def _columns(self) -> list[NDArray[Any]]:
+        return [column.to_numpy() for column in self._rows.drop("flow")]
 
     def rows(self, flow: int) -> pl.DataFrame:
         """The rows of one flow; none if there are none."""
@@ -199,9 +203,9 @@ def message_times(completions: pl.DataFrame, transmissions: pl.DataFrame) -> tup
     done = completions.select("t", "flow", "message", "bytes").sort("message")
     next_one = {"t": pl.lit(np.inf), "message": pl.lit(1 << 62), "bytes": pl.lit(0)}
     following = transmissions.head(1).select("flow", **next_one).select(done.columns)
-    begun = with_starts(pl.concat([done, following.cast(done.schema)]), transmissions)
-    begun_s = begun["start_t"].drop_nulls().to_numpy()
-    return begun_s, done["t"].to_numpy()[: len(begun_s)]
+    times = with_starts(pl.concat([done, following.cast(done.schema)]), transmissions)
+    begun = times.drop_nulls("start_t")
+    return begun["start_t"].to_numpy(), begun["t"].head(done.height).to_numpy()
 
 
 def union(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -41,8 +41,8 @@ effect or after a loss; see also `LASTING_RTTS`."""
 
 LASTING_RTTS = 5.0
 """A fall of goodput counts, whatever its cause, if it lasts as long as this. Short falls without
-losses are caused by the machine. A simulation has none: there all falls count, of goodput that was
-steady before the fault."""
+losses are caused by the machine. A simulation has none: there `AVERAGED_RTTS` are enough, if
+goodput was steady before the fault and no fault healed just before the fall."""
 
 HOLD_RTTS = 1.0
 """Falls with less time than this between them count as one: a burst is no recovery."""
@@ -65,7 +65,7 @@ class Course:
         losses: when packets were declared lost, in seconds, ascending.
         undamaged: what it allows without faults, while there is something to send; None: always
             the same.
-        punctual: whether no machine was late: in virtual time.
+        healings: when faults healed, in seconds, in virtual time; None: a machine may be late.
     """
 
     ideal: AttainableRate
@@ -74,7 +74,7 @@ class Course:
     packet_bytes: float
     losses: Floats
     undamaged: AttainableRate | None = None
-    punctual: bool = False
+    healings: tuple[float, ...] | None = None
 
     @classmethod
     def together(cls, flows: Sequence["FlowTables"]) -> "Course":
@@ -102,7 +102,7 @@ class Course:
             )
             if changes
             else None,
-            courses[0].punctual,
+            courses[0].healings,
         )
 
     def undamaged_bps(self, start: float, end: float) -> float:
@@ -209,11 +209,15 @@ def _falls(
     lasts = below[np.concatenate((apart, [below.size - 1]))]
     causes = np.sort(np.append(course.losses, start))
     within = CAUSED_RTTS * rtt_s + width
-    all_count = course.punctual and _was_steady(course, rtt_s, start, width)
+    healings = course.healings or ()
+    steady = course.healings is not None and _was_steady(course, rtt_s, start, width)
     for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
-        cause = causes[max(int(np.searchsorted(causes, times[first], side="right")) - 1, 0)]
-        lasting = times[last] - times[first] >= LASTING_RTTS * rtt_s
-        counted[first : last + 1] = all_count or lasting or times[first] - cause <= within
+        begins, took = times[first], times[last] - times[first]
+        cause = causes[max(int(np.searchsorted(causes, begins, side="right")) - 1, 0)]
+        # After a healing more is allowed: goodput need not have fallen.
+        fallen = steady and not any(0 <= begins - healed <= within for healed in healings)
+        lasting = took >= (AVERAGED_RTTS if fallen else LASTING_RTTS) * rtt_s
+        counted[first : last + 1] = lasting or begins - cause <= within
     return counted
 
 
@@ -340,7 +344,7 @@ class FlowTables:
         losses: its rows of that table.
         lasted: from when to when there was such a flow; a program's begins and ends at any time.
         done: when all that its file asks for had arrived, in seconds; infinite if it has no end.
-        punctual: whether no machine was late: in virtual time.
+        healings: when faults healed, in seconds, in virtual time; None: a machine may be late.
     """
 
     flow: FlowRecord
@@ -354,7 +358,7 @@ class FlowTables:
     lasted: tuple[float, float] = (-inf, inf)
     done: float = inf
     undamaged: AttainableRate | None = None
-    punctual: bool = False
+    healings: tuple[float, ...] | None = None
 
     @property
     def busy(self) -> tuple[float, float]:
@@ -369,7 +373,7 @@ class FlowTables:
         packet_bytes = float(largest) if isinstance(largest, int) and largest > 0 else 1.0
         losses = self.losses["t"].sort().to_numpy()
         rates = self.ideal, self.attainable
-        return Course(*rates, self.delivery, packet_bytes, losses, self.undamaged, self.punctual)
+        return Course(*rates, self.delivery, packet_bytes, losses, self.undamaged, self.healings)
 
     def measured(self, base_rtt_s: float, end_s: float) -> tuple[float, float]:
         """The times between which the whole of it is measured, in seconds: see `FlowSummary`."""

@@ -132,6 +132,8 @@ def flow_tables(data: RunData) -> tuple[FlowTables, ...]:
     sent = ByFlow(in_order(transmissions, point))
     spans = ev_spans(data.tables[EV_EVENTS], data.end_s)
     rates = attainable_rates(data)
+    healed = (data.seconds(fault.healed_ns) for fault in data.faults)
+    healings = tuple(t for t in healed if t is not None)
     return tuple(
         FlowTables(
             flow=flow,
@@ -145,7 +147,7 @@ def flow_tables(data: RunData) -> tuple[FlowTables, ...]:
             lasted=data.lifetimes.get(flow.flow, (-inf, inf)),
             done=data.done.get(flow.flow, inf),
             undamaged=rates[flow.flow].undamaged,
-            punctual=data.simulated and not data.paced,
+            healings=healings if data.simulated and not data.paced else None,
         )
         for flow in data.flows
     )

@@ -146,7 +146,7 @@ def _rates_of_jobs(
         present = [
             flow for flow in flows if begins[flow.flow] <= moment < data.done.get(flow.flow, np.inf)
         ]
-        for number, allowed in _rates_of(data, present).items():
+        for number, allowed in _rates_of(data, present).items() if present else ():
             courses[number].append((moment, allowed))
             beside[number].append(len(present))
     return {

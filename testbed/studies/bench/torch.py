@@ -1,11 +1,12 @@
 """PyTorch on the device: how soon 8 ranks have met, and all_reduce beside the workload's."""
 
 import os
-import subprocess
+from pathlib import Path
 from typing import Final
 
 import polars as pl
 
+from testbed import interpreter
 from testbed.model.files.scenarios import load_scenario
 from testbed.model.scenario import Scenario
 from testbed.results.analysis.operations import completed
@@ -66,8 +67,9 @@ def scenarios(python: str) -> tuple[Scenario, Scenario]:
 
 
 def _why_no_torch(python: str) -> str:
+    program = str(Path(python).absolute()) if os.sep in python else python
     try:
-        done = subprocess.run([python, "-c", "import torch"], capture_output=True, check=False)  # noqa: S603 - the user's
+        done = interpreter.run((program, "-c", "import torch"), capture_output=True)
     except OSError as error:
         return f"{python}: {error.strerror}: TORCH_PYTHON=PYTHON"
     return f"{python} has no torch: TORCH_PYTHON=PYTHON" if done.returncode else ""

@@ -58,7 +58,7 @@ class CheckResult:
 
 
 def check(task: Task, document: Document, evidence: Evidence, *, attempts: int = 0) -> CheckResult:
-    """Check an answer.
+    """Check an answer; `attempts` is how many different wrong ones were checked before.
 
     Raises:
         InputError: the answer has not the form that was asked for.

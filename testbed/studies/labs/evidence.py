@@ -54,7 +54,9 @@ class Evidence:
         if run not in self._data:
             try:
                 with reading_for(self.runs[run]), may_read():
-                    self._data[run] = load_run(self.runs[run])
+                    data = load_run(self.runs[run])
+                    [*data.tables.values()]  # read now, with the student's rights
+                    self._data[run] = data
             except InputError as error:
                 raise InputError([replace(p, remedy=_again(run)) for p in error.problems]) from None
         return self._data[run]

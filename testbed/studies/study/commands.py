@@ -17,7 +17,7 @@ from testbed.cli.screen import (
     stdout,
 )
 from testbed.cli.summary import print_status
-from testbed.model.errors import ExitStatus, InputError
+from testbed.model.errors import ExitStatus, InputError, printable
 
 if TYPE_CHECKING:
     from testbed.studies.study.file import LoadedStudy
@@ -114,7 +114,7 @@ def _check(loaded: "LoadedStudy") -> None:
     )
     for case in plan.cases:
         for key, code in scenarios[case.number].executes.items():
-            stdout().print(f"  executes: {case.name}, {key}: {code}")
+            stdout().print(printable(f"  executes: {case.name}, {key}: {code}"))
 
 
 _MEANINGS = {

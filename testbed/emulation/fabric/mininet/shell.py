@@ -214,6 +214,7 @@ A program that draws on the terminal needs noecho: noecho h0 vi notes
         self._delay = delay
         self._further = further
         self.status = 0
+        self._sources: list[Path] = []
         failures = _Failures(self._note)
         lg.addHandler(failures)
         try:
@@ -300,12 +301,20 @@ A program that draws on the terminal needs noecho: noecho h0 vi notes
 
         Usage: source FILE
         """
+        file = Path(line.strip())
         try:
-            lines = Path(line.strip()).read_text(encoding="utf-8").splitlines()
+            lines = file.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeError) as wrong:
             error(f"cannot read {line.strip() or 'a file without a name'}: {wrong}\n")
             return False
-        return self._carry_out(lines)
+        if file.resolve() in self._sources:
+            error(f"{file} is being read already: a file cannot source itself\n")
+            return False
+        self._sources.append(file.resolve())
+        try:
+            return self._carry_out(lines)
+        finally:
+            self._sources.pop()
 
     def do_sh(self, line: str) -> None:
         """Run a command outside of the nodes.
@@ -422,6 +431,9 @@ A program that draws on the terminal needs noecho: noecho h0 vi notes
 
     def onecmd(self, line: str) -> bool:
         """Run a command line; print its error, if it has one, and go on."""
+        if "\0" in line:  # no command and no path has one
+            error("a command with a NUL byte, which none can have\n")
+            return False
         instead = _NOT_HERE.get((line.split(maxsplit=1) or [""])[0])
         if instead is not None:
             error(f"not in this fabric; {instead}\n")
@@ -443,6 +455,7 @@ A program that draws on the terminal needs noecho: noecho h0 vi notes
             sys.stdout.flush()
 
     def _note(self, status: int) -> None:
+        """Keep the exit status of a command, if it is the first that failed."""
         self.status = self.status or int(status)
 
     def _hosts(self, names: Iterable[str]) -> list[Node] | None:

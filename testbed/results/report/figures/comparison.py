@@ -58,8 +58,9 @@ def draw_values(axes: Axes, title: str, values: Sequence[Value], *, from_zero: b
     ]
     finite = [number for number in numbers if isfinite(number)]
     left, right = min([0.0, *finite]), max([0.0, *finite])
-    if not from_zero and 2 * min(finite, default=0.0) > right:
-        left = min(finite)
+    least = min(finite, default=0.0)
+    if not from_zero and least < right < 2 * least:
+        left = least
     steps = MaxNLocator(TICKS).tick_values(left, right) if left < right else [0.0]
     ticks = [tick for tick in steps if left <= tick <= right]
     right = max(right, left + (left == right))
