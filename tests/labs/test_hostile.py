@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from testbed.model.errors import InputError
 from testbed.studies.labs.grading.grade import grade
 from testbed.studies.labs.grading.grades import MAX_TEXT, Grade, TaskGrade
 from testbed.studies.labs.grading.submission import submit
@@ -98,6 +99,18 @@ def test_whatever_a_grade_quotes_is_bounded_and_in_lists_on_one_line() -> None:
     assert max(map(len, (*lines, graded.error))) <= MAX_TEXT + 3
     again = Grade.model_validate_json(graded.model_dump_json())
     assert again == graded
+
+
+def test_long_answers_are_refused_unread(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    """YAML of 1 MB took the grader 40 s of CPU."""
+
+    def unread(*_: object, **__: object) -> None:
+        pytest.fail("it was read")
+
+    work.answers.write_text("awaited: 7\n" * 50_000, encoding="utf-8")
+    monkeypatch.setattr("testbed.studies.labs.answers.read_document", unread)
+    with pytest.raises(InputError, match="found 550000 bytes, expected 200000 bytes at most"):
+        work.read_answers()
 
 
 @pytest.mark.parametrize("place", range(5, 60, 6))

@@ -4,10 +4,13 @@ import re
 from io import StringIO
 from itertools import combinations
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
+from matplotlib.text import Text
 from rich.console import Console
 
 from testbed.cli.comparison import PAGE, print_comparison
@@ -17,6 +20,7 @@ from testbed.results.analyse import analyse
 from testbed.results.analysis.estimates import difference
 from testbed.results.comparison import Group, compare, group_of
 from testbed.results.report.comparison_report import format_estimate, notes_on_never
+from testbed.results.report.figures import style
 from testbed.results.report.figures.comparison import (
     COLOURS,
     GROUPS_A_FIGURE,
@@ -25,6 +29,12 @@ from testbed.results.report.figures.comparison import (
     look,
 )
 from tests.results.synthetic import Plan, generate
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+BETWEEN_IN = 0.08
+"""What two panels leave free between them, at least."""
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +65,29 @@ def test_more_groups_than_looks_have_further_figures(run: Path, tmp_path: Path) 
         names = {*re.findall(r">(g\d+)\b", (tmp_path / f"{stem}.svg").read_text())}
         shown = range(24, 26) if "groups" in stem else range(24)
         assert names == {f"g{i}" for i in shown}, stem
+
+
+@pytest.mark.parametrize("name", ["_g", "transport.spray=reps,topology.queue=trim,evs="])
+def test_titles_stay_within_their_panels_and_legends_name_every_group(
+    name: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: dict[str, Figure] = {}
+    monkeypatch.setattr(style, "write", lambda figure, _, title: drawn.update({title: figure}))
+    groups = [group_of(f"{name}{i}", [run]) for i in range(3)]
+    draw(groups, compare(groups), tmp_path)
+    titles = 0
+    legends = {title: figure.legends for title, figure in drawn.items() if figure.legends}
+    assert {*legends} == {"comparison-goodput", "comparison-faults"}
+    assert all(len(legend.get_texts()) == 3 for (legend,) in legends.values())
+    for figure in drawn.values():
+        FigureCanvasAgg(figure).draw()
+        for axes in figure.axes:
+            for text in axes.findobj(Text):
+                if text.get_text() and text.get_text() == axes.get_title("left"):
+                    titles += 1
+                    room = axes.get_window_extent().x1 + figure.dpi * BETWEEN_IN
+                    assert text.get_window_extent().x1 <= room, text.get_text()
+    assert titles >= len(compare(groups))
 
 
 def test_a_curve_goes_on_until_the_fault_is_healed(run: Path) -> None:

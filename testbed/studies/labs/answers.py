@@ -36,6 +36,9 @@ ANSWERS = "answers.yaml"
 
 _WIDTH = 96
 _MAX_TEXT = 20_000
+_MAX_BYTES = 200_000
+"""Of all answers: a grader reads them twice, and YAML of 1 MB takes 20 s."""
+
 _LEAST_DIFFERENT = 0.4
 """Different words of a text, as a share of the words that it has to have."""
 
@@ -118,6 +121,9 @@ def read_answers(file: Path, assignment: Assignment) -> Document:
         found = "a directory" if file.is_dir() else "no such file"
         raise InputError.of(str(file), found, "your answers", remedy)
     with reading_for(file.parent):
+        size = file.stat().st_size
+        if size > _MAX_BYTES:
+            raise InputError.of(str(file), f"{size} bytes", f"{_MAX_BYTES} bytes at most", _NEW)
         document = read_document(file, as_text=True, remedy=_NEW)
     raise_any(document.problems)
     lab = assignment.directory.lab

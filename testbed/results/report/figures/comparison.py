@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from testbed.model.errors import InputError
@@ -120,6 +121,9 @@ _A_LOOK = 6
 _NAME = 44
 """So many characters of a group's name stand on a line."""
 
+_WIDTH, _MARGIN = 140, 6
+"""Of a figure in letters, and what of a panel's width titles leave free, which are bold."""
+
 _LINE_IN = 0.15
 
 BEFORE_RTTS, AFTER_RTTS, HEALED_RTTS = 5.0, 25.0, 10.0
@@ -192,12 +196,16 @@ def _wrapped(name: str) -> str:
     return textwrap.fill(name, _NAME, break_on_hyphens=False)
 
 
-def _legend(figure: Figure, names: Sequence[str]) -> None:
-    """A legend below, which makes the figure higher: it takes nothing from the axes."""
+def _legend(figure: Figure, lines: Sequence[Line2D], names: Sequence[str]) -> None:
+    """A legend below, which makes the figure higher: it takes nothing from the axes.
+
+    It is not of the lines' labels, of which Matplotlib leaves out those that begin with _.
+    """
+    names = [*map(_wrapped, names)]
     columns = 2 if len(names) > 1 else 1
-    lines = [_wrapped(name).count("\n") + 1 for name in names]
-    figure.set_figheight(figure.get_figheight() + _LINE_IN * sum(lines) / columns)
-    figure.legend(loc="outside lower center", ncols=columns)
+    height = sum(name.count("\n") + 1 for name in names) / columns
+    figure.set_figheight(figure.get_figheight() + _LINE_IN * height)
+    figure.legend(lines, names, loc="outside lower center", ncols=columns)
 
 
 def _save(figure: Figure, groups: Sequence[Group], place: _Place, name: str) -> str:
@@ -221,13 +229,14 @@ def _marks(groups: Sequence[Group]) -> str:
 def _goodput(groups: Sequence[Group], place: _Place) -> Drawing:
     figure = style.new_figure(2.8)
     axes = figure.subplots()
-    _legend(figure, draw_goodput(axes, groups))
+    names = draw_goodput(axes, groups)
+    _legend(figure, axes.lines[: len(names)], names)
     stem = _save(figure, groups, place, "comparison-goodput")
     return Drawing(stem, "Goodput over time", goodput_caption(groups))
 
 
 def draw_goodput(axes: Axes, groups: Sequence[Group]) -> list[str]:
-    """Draw the goodput of groups over time, and return their names in the legend."""
+    """Draw the goodput of groups over time, their lines first; returns their names."""
     with_faults, names = False, list[str]()
     for i, group in enumerate(groups):
         curves = [_curve(run, s) for run, s in zip(group.runs, group.summaries, strict=True)]
@@ -239,7 +248,7 @@ def draw_goodput(axes: Axes, groups: Sequence[Group]) -> list[str]:
         colour, line, mark = look(i)
         names.append(f"{group.name} ({count})")
         marks: Any = {"marker": mark, "markersize": 3, "markevery": (0.02 * (i + 1), 0.2)}
-        axes.plot(times, middle, line, color=colour, label=_wrapped(names[-1]), **marks)
+        axes.plot(times, middle, line, color=colour, **marks)
         if len(curves) > 1 and len(groups) <= BANDS:
             axes.fill_between(times, low, high, color=colour, alpha=0.2, linewidth=0)
     axes.axhline(100, color=style.GREY, linewidth=0.7, linestyle="--")
@@ -294,7 +303,7 @@ def _of_runs(groups: Sequence[Group], rows: Sequence[Row], place: _Place) -> Dra
     names = [_wrapped(group.name) for group in groups]
     figure, panels = _panels(len(rows), sum(name.count("\n") + 1 for name in names))
     for axes, row in zip(panels, rows, strict=False):
-        draw_values(axes, row.heading, values_of(row, 0.0, 1.0))
+        draw_values(axes, _title(row, names), values_of(row, 0.0, 1.0))
     panels[0].set_yticks(range(len(groups)), names)
     panels[0].set_ylim(len(groups) - 0.4, -0.6)
     stem = _save(figure, groups, place, "comparison-figures")
@@ -310,22 +319,22 @@ def _of_faults(
         some = faults[first : first + FAULTS_A_FIGURE]
         figure, panels = _panels(len(some[0]), len(some) * (len(groups) + 1))
         step = 1 / (len(groups) + 1)
+        names = [rows[0].fault.replace(" of ", " of\n", 1) for rows in some]
         for axes, rows in zip(panels, zip(*some, strict=True), strict=False):
             values = [
                 value
                 for i, row in enumerate(rows)
                 for value in values_of(row, i + step - 0.5, step)
             ]
-            draw_values(axes, rows[0].heading, values)
-        names = [rows[0].fault.replace(" of ", " of\n", 1) for rows in some]
+            draw_values(axes, _title(rows[0], names), values)
         panels[0].set_yticks(range(len(some)), names)
         panels[0].set_ylim(len(some) - 0.5, -0.5)
         if len(groups) > 1:
-            for i, group in enumerate(groups):
-                colour, _, mark = look(i)
-                label = _wrapped(group.name)
-                panels[0].plot([], [], f"{mark}-", color=colour, markersize=4, label=label)
-            _legend(figure, [group.name for group in groups])
+            lines = [
+                Line2D([], [], color=colour, marker=mark, markersize=4)
+                for colour, _, mark in map(look, range(len(groups)))
+            ]
+            _legend(figure, lines, [group.name for group in groups])
         name = f"comparison-faults{f'-{number + 1}' if number else ''}"
         stem = _save(figure, groups, place, name)
         drawings.append(Drawing(stem, "What the faults did", _marks(groups)))
@@ -340,6 +349,12 @@ def _panels(count: int, lines: int) -> tuple[Figure, list[Axes]]:
     for axes in grid.flat[count:]:
         axes.set_axis_off()
     return figure, list(grid.flat)
+
+
+def _title(row: Row, names: Sequence[str]) -> str:
+    """What a panel shows, on lines of its width: names stand on the left of each row of panels."""
+    widest = max(len(line) for name in names for line in name.splitlines())
+    return textwrap.fill(row.heading, (_WIDTH - widest) // PANELS_A_ROW - _MARGIN)
 
 
 def values_of(row: Row, first: float, step: float) -> list[Value]:
