@@ -23,12 +23,9 @@ class ByFlow:
     def __init__(self, table: pl.DataFrame) -> None:
         """Sort the table, once for all flows."""
         self._rows = table.sort("flow", maintain_order=True).rechunk()
-        numbers, firsts, counts = np.unique(
-            self._rows["flow"].to_numpy(), return_index=True, return_counts=True
-        )
-        self._places = dict(
-            zip(numbers.tolist(), zip(firsts.tolist(), counts.tolist(), strict=True), strict=True)
-        )
+        numbered = self._rows.select("flow").with_row_index("row").group_by("flow")
+        places = numbered.agg(pl.first("row"), pl.len())
+        self._places = {flow: (first, count) for flow, first, count in places.iter_rows()}
 
     @cached_property
     def _columns(self) -> list[NDArray[Any]]:
