@@ -1,6 +1,7 @@
 """Faults by hand: over the socket in the run's directory, with answers that say what is wrong."""
 
 import json
+import select
 import signal
 import socket
 import subprocess
@@ -338,12 +339,15 @@ def test_probes_may_take_longer_than_a_client_waits_for_other_answers(
     with socket.socket(socket.AF_UNIX) as controller, ThreadPoolExecutor() as pool:
         controller.bind(str(tmp_path / SOCKET))
         controller.listen()
-        asked: Future[Any]
         with Client(tmp_path / SOCKET) as client:
-            if by_page:
-                asked = pool.submit(client.ask, "POST", OPERATOR, json.dumps(command))
-            else:
-                asked = pool.submit(client.operate, command)
+
+            def of_page() -> tuple[int, Any]:
+                client.ask("POST", OPERATOR, json.dumps(command))
+                select.select([client], [], [])
+                return client.answer()
+
+            asked: Future[Any]
+            asked = pool.submit(of_page) if by_page else pool.submit(client.operate, command)
             connection, _ = controller.accept()
             with connection:
                 connection.recv(1 << 16)

@@ -96,7 +96,9 @@ def test_many_programs_run_at_once() -> None:
     ports = range(20_001, 20_005)
     server = " & ".join(f"ib_write_bw -d mrc0 -n 20 -p {port} > /dev/null" for port in ports)
     client = " & ".join(f"ib_write_bw -d mrc0 -n 20 -p {port} h1" for port in ports)
-    text = run(f"h1 ({server} & wait) &", f"h0 {READY}", f"h0 ({client} & wait)", "h1 wait")
+    all_listen = f"[ $(ss -ltn | grep -c :2000) = {len(ports)} ]"
+    ready = f"h1 timeout 60 sh -c 'until {all_listen}; do sleep 1; done'"
+    text = run(f"h1 ({server} & wait) &", ready, f"h0 ({client} & wait)", "h1 wait")
     averages = [average for *_, average in rows(text)]
     assert len(averages) == len(ports)
     assert max(averages) < 1.5 * min(averages)

@@ -86,7 +86,7 @@ def test_a_script_that_does_not_end_is_ended(tmp_path: Path) -> None:
     [
         (("--script", "nothing.txt"), "--script: found nothing.txt"),
         (("--script", "checks.txt", "--live"), "one of the two"),
-        (("--script", "checks.txt", "--limit", "long"), "duration"),
+        (("--script", "checks.txt", "--limit", "long"), "--limit: found long, expected a number"),
     ],
 )
 def test_wrong_options_leave_nothing(tmp_path: Path, options: tuple[str, ...], said: str) -> None:

@@ -366,7 +366,7 @@ CASES: Mapping[str, Case] = {
     "scale": Case(
         t1_death_runs,
         (
-            ("before, of what", {"before": 0.85, "after": 0.85, "slowest": 0.85}),
+            ("before, of the", {"before": 0.85, "after": 0.85, "slowest": 0.85}),
             ("of that before", {"after": 0.92}),
             ("slowest flow", {"slowest": 0.7}),
         ),

@@ -223,6 +223,6 @@ def messages(overdue_rtts: float, at_s: float) -> tuple[pl.DataFrame, pl.DataFra
     late = np.isclose(begun, at_s) * (0.5 + overdue_rtts) * RTT_S
     numbers, sizes = np.arange(len(begun)), np.full(len(begun), 4096)
     return (
-        pl.DataFrame({"message": numbers, "bytes": sizes, "t": begun + RTT_S + late}),
-        pl.DataFrame({"seq": numbers, "bytes": sizes, "t": begun}),
+        pl.DataFrame({"flow": 0, "message": numbers, "bytes": sizes, "t": begun + RTT_S + late}),
+        pl.DataFrame({"flow": 0, "seq": numbers, "bytes": sizes, "t": begun}),
     )

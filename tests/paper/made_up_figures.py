@@ -54,8 +54,8 @@ def writes_runs(
         latency = SimpleNamespace(median=Time(ms=latency_us * DILATION / 1e3))
         number = np.arange(9)
         begun = number * 2 * half_us * DILATION / 1e6
-        sent = pl.DataFrame({"seq": number, "t": begun, "bytes": 2})
-        done = pl.DataFrame({"message": number, "t": begun + 1e-3, "bytes": 2})
+        sent = pl.DataFrame({"flow": 0, "seq": number, "t": begun, "bytes": 2})
+        done = pl.DataFrame({"flow": 0, "message": number, "t": begun + 1e-3, "bytes": 2})
         runs[f"write-lat-{place}"] = run(
             flow(sent=sent), tables={COMPLETIONS: done}, flows=(SimpleNamespace(latency=latency),)
         )

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 from matplotlib.text import Text
 from rich.console import Console
@@ -80,7 +79,7 @@ def test_titles_stay_within_their_panels_and_legends_name_every_group(
     assert {*legends} == {"comparison-goodput", "comparison-faults"}
     assert all(len(legend.get_texts()) == 3 for (legend,) in legends.values())
     for figure in drawn.values():
-        FigureCanvasAgg(figure).draw()
+        figure.draw_without_rendering()
         for axes in figure.axes:
             for text in axes.findobj(Text):
                 if text.get_text() and text.get_text() == axes.get_title("left"):

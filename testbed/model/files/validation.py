@@ -109,7 +109,7 @@ def _problem(document: Document, model: type[BaseModel], error: ErrorDetails) ->
     location, enclosing, info = _locate(model, (*error["loc"], *tag))
     path = reduce(key_path, location, "")
     last = str(location[-1]) if location else ""
-    found, remedy = document.texts.get(path, ""), ""
+    found, remedy = _found(document, path, error), ""
     if last == "[key]":  # so pydantic names a wrong key of a plain mapping
         path, found = reduce(key_path, location[:-2], ""), f"the key {location[-2]!r}"
     keys = tuple(_fields_by_key(enclosing))
@@ -146,6 +146,12 @@ def _problem(document: Document, model: type[BaseModel], error: ErrorDetails) ->
     return Problem(document.where(path), found, expected, remedy)
 
 
+def _found(document: Document, path: str, error: ErrorDetails) -> str:
+    """What stands there: as written, or of a document that nobody wrote the value."""
+    value = error["input"]
+    return document.texts.get(path) or (str(value) if isinstance(value, str | int | float) else "")
+
+
 def _refusal(document: Document, path: str, error: ErrorDetails) -> Problem:
     """The problem of a value that the model itself refuses."""
     refused = error["ctx"]["error"]
@@ -154,7 +160,7 @@ def _refusal(document: Document, path: str, error: ErrorDetails) -> Problem:
         key, expected, remedy = refused.key, refused.expected, refused.remedy
     path = key_path(path, key) if key else path
     of_whole = isinstance(error["input"], dict) and not key
-    found = "" if of_whole else document.texts.get(path, "")
+    found = "" if of_whole else _found(document, path, error)
     return Problem(document.where(path), found, expected, remedy)
 
 
