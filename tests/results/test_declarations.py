@@ -35,7 +35,9 @@ from testbed.model.summary import (
 )
 from testbed.model.summary.metric import (
     Comparison,
+    _forms_of,
     _metrics_of,
+    _names_of,
     _quantities_of,
     _strings_below_fields,
 )
@@ -67,7 +69,7 @@ def declare(field: FieldInfo | None) -> None:
             group.__pydantic_fields__["toy"] = field
     for group in GROUPS:
         group.model_rebuild(force=True)
-    for known in (_metrics_of, _quantities_of):
+    for known in (_metrics_of, _quantities_of, _names_of, _forms_of):
         known.cache_clear()
 
 
