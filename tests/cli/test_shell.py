@@ -361,7 +361,10 @@ def test_an_unclosed_quote_at_a_prompt_is_an_error_message(
     ("options", "message"),
     [
         (("--script", "empty.txt"), "--script: found empty.txt, which has none, expected a file"),
-        (("--script", "one.txt", "--limit", "soon"), "--limit: found soon, expected a number with a unit"),
+        (
+            ("--script", "one.txt", "--limit", "soon"),
+            "--limit: found soon, expected a number with a unit",
+        ),
         (("--script", "one.txt", "--limit", "1 us"), "--limit: found 1 us, expected a round trip"),
         (("--limit", "3 s"), "--limit: found no --script, expected --script FILE"),
         (("--json",), "--json: found no --script"),
