@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from testbed import interpreter
-from testbed.model.fabric.topology import PAYLOAD_MTU, Topology
+from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.model.run_files.layout import FIGURES
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Roce
@@ -30,7 +30,7 @@ from testbed.results.records import collect
 from testbed.sim import Simulation, simulate
 from testbed.sim.run import COLLECTING
 from testbed.studies.bench.measure import Measurement, Setting, no_target
-from testbed.studies.bench.simulator import permutation
+from testbed.studies.bench.simulator import one_plane, permutation
 
 FABRICS = {8: (2, 4), 128: (8, 16), 1024: (32, 32)}
 """Leaves, and hosts of a leaf, by the number of hosts."""
@@ -71,14 +71,18 @@ def simulator_cost(setting: Setting) -> list[Measurement]:
 
 def costs(name: str, scenario: Scenario, setting: Setting) -> list[Measurement]:
     """The cost of one scenario's runs without records, and with them by stage."""
-    figures = []
+    figures: list[Measurement] = []
     for what, measure in (("not recorded", unrecorded), ("by stage", recorded)):
         samples = setting.repeat(f"{name}, {what}", partial(in_new_process, measure, scenario))
-        for stage in samples[0]:
-            seconds, megabytes = zip(*(sample[stage] for sample in samples), strict=True)
-            figures.append(no_target(f"{name}: {stage}", "s", seconds))
-            figures.append(no_target(f"{name}: {stage}, peak memory", "MB", megabytes))
+        figures += _by_stage(name, samples)
     return figures
+
+
+def _by_stage(name: str, samples: Sequence[Mapping[str, Cost]]) -> Iterator[Measurement]:
+    for stage in samples[0]:
+        seconds, megabytes = zip(*(sample[stage] for sample in samples), strict=True)
+        yield no_target(f"{name}: {stage}", "s", seconds)
+        yield no_target(f"{name}: {stage}, peak memory", "MB", megabytes)
 
 
 ALL_TO_ALLS = {56: (2, 4, 1), 992: (4, 8, 1), 8064: (8, 8, 2), 64512: (8, 8, 16)}
@@ -87,29 +91,19 @@ ALL_TO_ALLS = {56: (2, 4, 1), 992: (4, 8, 1), 8064: (8, 8, 2), 64512: (8, 8, 16)
 
 def analysis_cost(setting: Setting) -> list[Measurement]:
     """Measure the analysis of all-to-alls of four sizes; the largest is simulated for minutes."""
-    figures = []
+    figures: list[Measurement] = []
     for flows, sizes in ALL_TO_ALLS.items():
         with tempfile.TemporaryDirectory() as place:
             raw = Path(place, "run")
             in_new_process(partial(_leave_records, raw), all_to_all(*sizes))
             samples = setting.repeat(f"{flows} flows", partial(in_new_process, analysed, raw))
-        for stage in samples[0]:
-            seconds, megabytes = zip(*(sample[stage] for sample in samples), strict=True)
-            figures.append(no_target(f"{flows} flows: {stage}", "s", seconds))
-            figures.append(no_target(f"{flows} flows: {stage}, peak memory", "MB", megabytes))
+        figures += _by_stage(f"{flows} flows", samples)
     return figures
 
 
 def all_to_all(racks: int, hosts_per_rack: int, qps: int) -> Scenario:
     """Every queue pair of RoCE sends one packet to its peer, and begins again."""
-    topology = Topology(
-        name=f"all-to-all-{racks * hosts_per_rack}",
-        planes=1,
-        t0_per_plane=racks,
-        t1_per_plane=hosts_per_rack,
-        hosts_per_t0=hosts_per_rack,
-        dilation=1.0,
-    )
+    topology = one_plane("all-to-all", racks, hosts_per_rack)
     hosts = tuple(host.name for host in topology.hosts)
     size = PAYLOAD_MTU * qps * len(hosts)
     return Scenario(

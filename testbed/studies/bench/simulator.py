@@ -65,16 +65,21 @@ def _per_minute(outcome: SimulationOutcome, began: float) -> float:
     return outcome.packet_hops / (time.process_time() - began) * 60 / 1e6
 
 
-def permutation(leaves: int, hosts_per_leaf: int, seed: int) -> Scenario:
-    """Every host sends one message to another host, each to a different one."""
-    topology = Topology(
-        name=f"leaf-spine-{leaves * hosts_per_leaf}",
+def one_plane(name: str, leaves: int, hosts_per_leaf: int) -> Topology:
+    """A leaf-spine fabric without oversubscription, at full speed; its name has its hosts."""
+    return Topology(
+        name=f"{name}-{leaves * hosts_per_leaf}",
         planes=1,
         t0_per_plane=leaves,
         t1_per_plane=hosts_per_leaf,
         hosts_per_t0=hosts_per_leaf,
         dilation=1.0,
     )
+
+
+def permutation(leaves: int, hosts_per_leaf: int, seed: int) -> Scenario:
+    """Every host sends one message to another host, each to a different one."""
+    topology = one_plane("leaf-spine", leaves, hosts_per_leaf)
     order = [host.name for host in topology.hosts]
     random.Random(seed).shuffle(order)  # noqa: S311 - repeatable
     ring = zip(order, order[1:] + order[:1], strict=True)
