@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.studies.bench.cost import costs
+from testbed.studies.bench.cost import ALL_TO_ALLS, all_to_all, costs
 from testbed.studies.bench.measure import Setting
 from testbed.studies.bench.simulator import permutation
 
@@ -27,3 +27,8 @@ def test_every_stage_has_its_time_and_its_memory(tmp_path: Path) -> None:
     ]
     assert {figure.unit for figure in figures} == {"s", "MB"}
     assert all(figure.samples[0] > 0 for figure in figures)
+
+
+@pytest.mark.parametrize("flows", ALL_TO_ALLS)
+def test_an_all_to_all_has_as_many_flows_as_it_is_named_for(flows: int) -> None:
+    assert len(all_to_all(*ALL_TO_ALLS[flows]).flows) == flows

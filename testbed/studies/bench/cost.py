@@ -110,7 +110,7 @@ def all_to_all(racks: int, hosts_per_rack: int, qps: int) -> Scenario:
         name=topology.name,
         topology=topology,
         duration="200 us",
-        workload=AllToAll(hosts=hosts, size=size),
+        workload=AllToAll(hosts=hosts, size=f"{size} B"),
         transport=Roce(qps=qps),
     )
 
