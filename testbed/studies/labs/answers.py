@@ -28,6 +28,7 @@ from testbed.studies.labs.quantities import (
     parse_number,
     show_quantity,
 )
+from testbed.studies.labs.students import may_read
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -120,7 +121,7 @@ def read_answers(file: Path, assignment: Assignment) -> Document:
         remedy = f"rename {similar[0]} to {ANSWERS}" if similar else _NEW
         found = "a directory" if file.is_dir() else "no such file"
         raise InputError.of(str(file), found, "your answers", remedy)
-    with reading_for(file.parent):
+    with reading_for(file.parent), may_read():
         size = file.stat().st_size
         if size > _MAX_BYTES:
             raise InputError.of(str(file), f"{size} bytes", f"{_MAX_BYTES} bytes at most", _NEW)
