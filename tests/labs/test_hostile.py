@@ -79,7 +79,8 @@ def test_a_journal_tells_the_instructor_little(work: Work, tmp_path: Path) -> No
     journal = handed_in / "journal.jsonl"
     entries = [json.loads(line) for line in journal.read_text().splitlines()]
     entries[0]["content"]["student"] = said
-    entries.append({"kind": "hint", "time": "9998-01-01T00:00:00.000+00:00", "content": {}})
+    hint = {"task": "awaited", "number": 1}
+    entries.append({"kind": "hint", "time": "9998-01-01T00:00:00.000+00:00", "content": hint})
     journal.write_text("".join(f"{json.dumps(entry)}\n" for entry in entries))
     scratch = tmp_path / "of-the-grader"
     scratch.mkdir()

@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from testbed.installation import describe_version
 from testbed.model.errors import InputError, Problem, printable
+from testbed.model.file_names import is_there
 from testbed.model.run_files.layout import MANIFEST
 from testbed.results.code_version import code_version
 from testbed.results.whole_file import whole_file
@@ -106,7 +107,7 @@ def submit(work: Work, into: Path) -> Path:
     Raises:
         InputError: it cannot be written, or a file of the work cannot be read.
     """
-    if not work.answers.is_file():
+    if not is_there(work.answers, Path.is_file):
         work.read_answers()  # says what is missing
     content = _content(work)
     name = f"{work.assignment.directory.name}-{_in_file_name(work.student or 'alone')}.zip"
@@ -137,9 +138,10 @@ def _content(work: Work) -> dict[str, bytes]:
         InputError: one cannot be read, such as a link to a file that the student may not read.
     """
     files = {JOURNAL: work.path / STATE / JOURNAL, ANSWERS: work.answers}
-    files |= {f"{FILES}/{path.as_posix()}": work.path / path for path in _files_from_start(work)}
     counted = {run: work.counted_run(run) for run in work.assignment.directory.lab.runs}
     with reading_for(work.path), may_read():
+        for path in _files_from_start(work):
+            files[f"{FILES}/{path.as_posix()}"] = work.path / path
         for run in counted:
             for file in filter(Path.is_file, work.assignment.code_files(run)):
                 files[f"{FILES}/{file.relative_to(work.path).as_posix()}"] = file
