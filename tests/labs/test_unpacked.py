@@ -1,5 +1,6 @@
 """Submissions that are handed over as directories, as Gradescope does: links are refused."""
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -80,6 +81,18 @@ def test_names_of_files_count_in_a_kept_grade(unpacked: Path, tmp_path: Path) ->
 def test_a_name_that_is_no_text_is_graded(unpacked: Path, tmp_path: Path) -> None:
     (unpacked / os.fsdecode(b"\xff.md")).touch()
     assert not grade(unpacked, LABS, None, tmp_path).error
+
+
+@pytest.mark.parametrize(("name", "remarks"), [(" ADA", 0), ("bob", 1)])
+def test_a_key_of_another_name_is_noticed_without_the_course_key(
+    unpacked: Path, tmp_path: Path, name: str, remarks: int
+) -> None:
+    file = unpacked / "submission.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"student": name}))
+    graded = grade(unpacked, LABS, None, tmp_path)
+    assert not graded.error
+    told = [remark for remark in graded.remarks if "a key that is not that of bob" in remark]
+    assert (len(told), graded.right_key) == (remarks, not remarks)
 
 
 def test_a_linked_directory_is_refused(unpacked: Path, tmp_path: Path) -> None:

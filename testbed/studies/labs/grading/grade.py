@@ -38,7 +38,7 @@ from testbed.studies.labs.journal import Entry, in_utc
 from testbed.studies.labs.lab import Task
 from testbed.studies.labs.library import LabDirectory, lab_named, load_lab
 from testbed.studies.labs.runs import differing_tables
-from testbed.studies.labs.students import plain_name, student_key
+from testbed.studies.labs.students import fits, plain_name, student_key
 
 if TYPE_CHECKING:
     from testbed.model.summary import Summary
@@ -151,6 +151,11 @@ class _Grading:
                     f"made with another key than that of {submission.student}: graded "
                     "with the seed that the right key gives"
                 )
+        elif submission.student and not fits(key, submission.student):
+            self._right_key = False
+            self._remarks.append(
+                f"made with a key that is not that of {submission.student}: look whose work it is"
+            )
         self._assignment = Assignment(directory, key, submission.directory / FILES)
         self._refuse_another_version()
         self._summaries: dict[str, Summary] = {}
@@ -166,7 +171,8 @@ class _Grading:
         versions = submission.versions([*self._assignment.directory.lab.runs])
         others = [version for version in versions if version[0] != here]
         asked_here = questions_digest(self._assignment)
-        other_questions = self._right_key and submission.questions != asked_here
+        is_believed = submission.key == self._assignment.key
+        other_questions = is_believed and submission.questions != asked_here
         if others:
             code, testbed = others[0]
             raise InputError.of(

@@ -72,7 +72,7 @@ class Grade(BaseModel):
         confined: what was taken from the processes in which the student's code ran.
         unlimited: whether the student's code ran within the process that grades: on Windows.
         prints: digests of what no two students have alike, by what it is.
-        right_key: whether it was made with the key of its student; True without a course key.
+        right_key: whether it was made with the key of its student, as far as that is known.
         superseded: whether the same student has handed in this lab again later.
     """
 
