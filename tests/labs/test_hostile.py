@@ -160,6 +160,13 @@ def test_grades_that_cannot_be_kept_are_not_lost(
     refused = call("lab", "grade", str(archive), "--cache", str(archive))
     assert refused.status == ExitStatus.WRONG_INPUT
     assert f"--cache: found {archive}, expected a directory to write to" in refused.err
+    missing = archive.with_name("none") / "grades.csv"
+    refused = call("lab", "grade", str(archive), "--csv", str(missing))
+    assert f"--csv: found {missing}, expected a file to write" in refused.err
+    assert "grading" not in refused.err  # at once
+    full = call("lab", "grade", str(archive), "--csv", "/dev/full")
+    assert full.status == ExitStatus.MACHINE_CANNOT
+    assert archive.name in full.out
     warned: list[str] = []
     course = Course(None, cache=archive / "kept")
     monkeypatch.setattr(

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,10 +16,13 @@ from testbed.cli.screen import (
     showing_progress,
     stdout,
 )
-from testbed.model.errors import ExitStatus, InputError, few
+from testbed.model.errors import ExitStatus, InputError, MachineError, few
+from testbed.model.file_names import is_there
 from testbed.results.whole_file import writing
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from testbed.studies.labs.grading.grades import Grade
 
 CourseKey = Annotated[
@@ -90,6 +94,8 @@ def grade(
 
     key = None if course_key is None else read_course_key(course_key)
     kept = None if cache is None else _cache(cache)
+    files = {"--csv": csv, "--gradescope": gradescope, "--classroom50": classroom50}
+    _require_places(files)
     if on is None:
         temporary_directory()
     directory = labs or LABS
@@ -107,22 +113,54 @@ def grade(
     result = "" if submitted is None else to_classroom50(grades[0], submitted)
     if submitted is not None:
         grades = [_with_remark(of, remark_on_owner(of.student, submitted.owner)) for of in grades]
-    for option, file, content in (
-        ("--csv", csv, to_csv(grades)),
-        ("--gradescope", gradescope, to_gradescope(grades[0])),
-        ("--classroom50", classroom50, result),
-    ):
-        if file is not None:
-            with writing(option, file):
-                file.write_text(content, encoding="utf-8")
+    contents = to_csv(grades), to_gradescope(grades[0]), result
+    refused = _write(files, contents)  # raised when the grades are on the screen
     if as_json:
         print_json([grade.model_dump() for grade in grades])
     else:
         _print_grades(grades, with_remarks=classroom50 is None)  # its log is the student's
+    if refused is not None:
+        raise refused
+    if status := _status(grades):
+        raise typer.Exit(status)
+
+
+def _status(grades: "list[Grade]") -> ExitStatus:
     if any(grade.by_machine for grade in grades):
-        raise typer.Exit(ExitStatus.MACHINE_CANNOT)
-    if any(grade.error for grade in grades):
-        raise typer.Exit(ExitStatus.FAILED)
+        return ExitStatus.MACHINE_CANNOT
+    failed = any(grade.error for grade in grades)
+    return ExitStatus.FAILED if failed else ExitStatus.AS_EXPECTED
+
+
+def _require_places(files: "Mapping[str, Path | None]") -> None:
+    """Check now that files can be made, as grading may take an hour.
+
+    Args:
+        files: the file of each option; None: it is not given.
+
+    Raises:
+        InputError: one cannot be.
+    """
+    for option, file in files.items():
+        if file is not None and not is_there(file):
+            with writing(option, file):
+                TemporaryFile(dir=file.parent).close()
+
+
+def _write(
+    files: "Mapping[str, Path | None]", contents: "Iterable[str]"
+) -> InputError | MachineError | None:
+    """Write the file of each option that is given; returns the first error."""
+    refused = None
+    for (option, file), content in zip(files.items(), contents, strict=True):
+        if file is None:
+            continue
+        try:
+            with writing(option, file):
+                file.write_text(content, encoding="utf-8")
+        except (InputError, MachineError) as error:
+            refused = refused or error
+    return refused
 
 
 def _cache(directory: Path) -> Path:
@@ -131,8 +169,6 @@ def _cache(directory: Path) -> Path:
     Raises:
         InputError: it cannot be written to.
     """
-    from tempfile import TemporaryFile
-
     with writing("--cache", directory, "a directory to write to"):
         directory.mkdir(parents=True, exist_ok=True)
         TemporaryFile(dir=directory).close()
