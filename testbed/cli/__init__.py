@@ -248,7 +248,7 @@ def _refused(error: Exception) -> TestbedError | None:
     for named in (*filter(None, sys.argv[1:]), ""):
         place = Path(named.rpartition("=")[2]).absolute()
         if path.is_relative_to(place) or place.is_relative_to(path):
-            return InputError.of(str(path), reason, "a path that may be entered and read")
+            return InputError.of(str(path), reason, "a path that may be entered, read and written")
     return MachineError(f"{path}: {reason}", "change who may use it, or name another place")
 
 

@@ -102,6 +102,10 @@ def test_another_encoding_than_utf_8(here: Path) -> None:
     assert done.returncode == ExitStatus.AS_EXPECTED, done.stderr
     series = Path(json.loads(done.stdout)["series"])
     assert (here / os.fsdecode(os.fsencode("Rü")) / "umlaut" / series.name).is_dir()
+    study = "name: x\nscenarios: {Größe 漢: umlaut.yaml}\ncases: {漢: {}}\nseeds: 1\n"
+    (here / "study.yaml").write_text(f"{study}metrics: [flows.ideal_fraction]\n", encoding="utf-8")
+    done = shell(here, "testbed study study.yaml", **german)
+    assert done.returncode == ExitStatus.AS_EXPECTED, done.stderr
     done = shell(here, "testbed validate umlaut.yaml", **german)
     assert (done.returncode, "a valid scenario" in done.stdout) == (ExitStatus.AS_EXPECTED, True)
 

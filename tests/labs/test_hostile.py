@@ -15,8 +15,9 @@ from testbed.studies.labs.grading.formats import to_csv, to_gradescope
 from testbed.studies.labs.grading.grade import grade
 from testbed.studies.labs.grading.grades import MAX_TEXT, Grade, TaskGrade
 from testbed.studies.labs.grading.submission import submit
-from testbed.studies.labs.library import LABS
-from testbed.studies.labs.work import Work
+from testbed.studies.labs.library import LABS, load_lab
+from testbed.studies.labs.students import student_key
+from testbed.studies.labs.work import Work, start
 from tests.cli.conftest import Call, call
 
 __all__ = ["call"]
@@ -135,6 +136,18 @@ def test_a_large_archive_and_a_pipe_are_refused_unread(tmp_path: Path) -> None:
         in grade(large, LABS, None, tmp_path).error
     )
     assert "found no plain file" in grade(pipe, LABS, None, tmp_path).error
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_every_name_fits_that_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoding: str
+) -> None:
+    """A hundred letters may be 300 bytes, or none that the file system has."""
+    monkeypatch.setattr("sys.getfilesystemencoding", lambda: encoding)
+    name = "\N{CJK UNIFIED IDEOGRAPH-6F22}" * 100
+    work = start(load_lab(LABS / "02-first-failure"), tmp_path, name, student_key(b"x", name))
+    made = submit(work, tmp_path).name.removeprefix("02-first-failure-")
+    assert made == {"utf-8": f"{name[:33]}.zip", "latin-1": "_.zip"}[encoding]
 
 
 def test_a_full_disk_is_not_the_students_fault(

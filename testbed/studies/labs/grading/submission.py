@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from testbed.installation import describe_version
 from testbed.model.errors import InputError, Problem, printable
-from testbed.model.file_names import is_there
+from testbed.model.file_names import for_directory, is_there
 from testbed.model.run_files.layout import MANIFEST
 from testbed.results.code_version import code_version
 from testbed.results.whole_file import whole_file
@@ -37,6 +37,9 @@ _FACTS = ("lab", "student", "key", "code", "testbed", "questions")
 _REMEDY = "testbed lab submit makes the file to hand in"
 _SUFFIXES = (".json", ".jsonl", ".parquet")
 _CHUNK = 1 << 16
+_NAME_BYTES = 100
+"""Of a student's name in that of the file."""
+
 _COMPRESSIONS = zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED
 
 
@@ -112,7 +115,8 @@ def submit(work: Work, into: Path) -> Path:
     if not is_there(work.answers, Path.is_file):
         work.read_answers()  # says what is missing
     content = _content(work)
-    name = f"{work.assignment.directory.name}-{_in_file_name(work.student or 'alone')}.zip"
+    student = for_directory(work.student or "alone", _NAME_BYTES)
+    name = f"{work.assignment.directory.name}-{student}.zip"
     begun = work.start.content
     facts = {key: begun.get(key, "") for key in ("lab", "student", "key", "questions")}
     facts |= {"code": code_version(), "testbed": describe_version()}
@@ -207,10 +211,6 @@ def _files_from_start(work: Work) -> list[Path]:
     start = work.assignment.directory.path / START
     files = (path.relative_to(start) for path in sorted(start.rglob("*")) if path.is_file())
     return [file for file in files if (work.path / file).is_file()]
-
-
-def _in_file_name(text: str) -> str:
-    return "".join(c if c.isalnum() or c in "._-" else "_" for c in text)
 
 
 def unpack(archive: Path, into: Path) -> Submission:
