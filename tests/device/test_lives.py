@@ -2,6 +2,7 @@
 
 import ctypes
 import errno
+import gc
 import os
 import shutil
 import signal
@@ -15,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.device import compiling, library
+from testbed.device import client, compiling, library
+from testbed.device.client import open_device
 from testbed.device.compiling import IBVERBS
 from testbed.device.programs import Program
 from testbed.device.protocol import SOCKET_VARIABLE, Call, Op
@@ -172,3 +174,34 @@ def test_a_hostile_program_does_not_end_the_nic(
             assert "opens the device twice" in capfd.readouterr().err
         assert other.ask(Op.ALLOC_PD).error == 0
         assert nic.programs == 1 + (wrong == "end")
+
+
+def test_devices_that_are_no_longer_used_take_no_descriptors_and_no_memory(
+    nic: OneNic, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Closed or only forgotten, with queue pairs or without."""
+    monkeypatch.setattr(client, "IN_HOSTS", files)
+
+    def used(number: int) -> None:
+        device = open_device()
+        cq = device.create_cq()
+        qp = device.create_qp(cq)
+        device.reg_mr(bytearray(100))
+        if number % 2:
+            device.close()
+            with pytest.raises(ConnectionError):
+                device.wait(cq)
+        if number % 3 == 0:
+            qp.destroy()
+
+    def taken() -> tuple[int, int]:
+        wait_until(lambda: nic.device is None, "a NIC without programs")
+        gc.collect()
+        maps = Path("/proc/self/maps").read_text()
+        return len([*Path("/proc/self/fd").iterdir()]), maps.count("memfd:mrc")
+
+    used(0)
+    before = taken()
+    for number in range(1, 7):
+        used(number)
+    assert taken() == before
