@@ -24,7 +24,7 @@ from testbed.device.protocol import SOCKET_VARIABLE, Call, Op
 from testbed.model.errors import MachineError
 from tests.device.one_nic import NAME, OneNic, serving
 from tests.device.test_device import Client
-from tests.device.verbs import AsyncEvent, End
+from tests.device.verbs import AsyncEvent, End, VerbsError
 from tests.waiting import WATCHDOG_S, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -99,6 +99,21 @@ def test_who_waits_for_an_event_hears_that_the_device_is_closed(files: Path) -> 
     end.close()
     waiting.join()
     assert (results, event.event_type) == ([-1], -1)
+
+
+@pytest.mark.usefixtures("nic")
+def test_objects_of_two_opened_devices_do_not_mix(files: Path) -> None:
+    """The NIC numbers those of each by themselves, so that it would take others in their place."""
+    a, b = (End(files / IBVERBS, channel=True) for _ in range(2))
+    for make in (
+        lambda: a.make_qp(send_cq=b.cq),
+        lambda: a.library.make("create_cq", a.context, 4, None, b.channel, 0),
+    ):
+        with pytest.raises(VerbsError) as raised:
+            make()
+        assert raised.value.errno == errno.EINVAL
+    function = a.library._library.ibv_rereg_mr
+    assert function(a.mr, 2, b.pd, None, ctypes.c_size_t(0), 0) == -1
 
 
 def test_a_program_without_its_descriptors_is_told_so(nic: OneNic, files: Path) -> None:

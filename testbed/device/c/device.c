@@ -823,7 +823,8 @@ int mrc0_dereg_mr(struct ibv_mr *mr) {
 int mrc0_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *address, size_t length,
                   int access) {
     int moves = flags & IBV_REREG_MR_CHANGE_TRANSLATION, known = 7;
-    if (!flags || flags & ~known || (flags & IBV_REREG_MR_CHANGE_PD && !pd))
+    if (!flags || flags & ~known ||
+        (flags & IBV_REREG_MR_CHANGE_PD && (!pd || pd->context != mr->context)))
         return IBV_REREG_MR_ERR_INPUT;
     if (!(flags & IBV_REREG_MR_CHANGE_PD))
         pd = mr->pd;
@@ -884,7 +885,8 @@ int mrc0_destroy_comp_channel(struct ibv_comp_channel *base) {
 static struct ibv_cq *create_cq(struct ibv_context *context, int cqe, void *cq_context,
                                 struct ibv_comp_channel *channel, int vector, size_t event_size) {
     struct nic *nic = NIC(context);
-    if (cqe < 1 || cqe > MRC_MAX_CQE || vector < 0 || vector >= context->num_comp_vectors)
+    if (cqe < 1 || cqe > MRC_MAX_CQE || vector < 0 || vector >= context->num_comp_vectors ||
+        (channel && channel->context != context))
         return refuse(EINVAL);
     struct cq *cq = calloc(1, sizeof *cq);
     if (!cq)
@@ -1017,7 +1019,8 @@ struct ibv_qp *mrc0_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init) 
         return refuse(refuse_type(init->qp_type));
     if (init->srq)
         return refuse(mrc0_lacks(MRC0_NO_SRQ, EOPNOTSUPP));
-    if (!init->send_cq || !init->recv_cq || cap->max_send_wr > MRC_MAX_DEPTH ||
+    if (!init->send_cq || !init->recv_cq || init->send_cq->context != pd->context ||
+        init->recv_cq->context != pd->context || cap->max_send_wr > MRC_MAX_DEPTH ||
         cap->max_recv_wr > MRC_MAX_DEPTH || cap->max_send_sge > MRC_MAX_SGE ||
         cap->max_recv_sge > MRC_MAX_SGE || cap->max_inline_data > MRC_MAX_INLINE)
         return refuse(EINVAL);
