@@ -69,7 +69,7 @@ class CcProfile:
     `alpha` is in bytes per RTT and ns of delay below target, `eta` and `fi` in bytes per RTT;
     `fi_scale` multiplies the bytes acknowledged, `gamma` the relative excess of delay,
     `max_md_jump` is the smallest factor of one decrease. Quick adapt runs when less than
-    `max_cwnd >> qa_gate` was achieved, on loss, trim or a delay above `qa_threshold`, unless
+    `max_cwnd >> qa_gate` was achieved, on trim, timeout or a delay above `qa_threshold`, unless
     `disable_qa`. Increases are granted every `adjust_bytes_threshold` or
     `adjust_period_threshold`. `delay_alpha` is the least weight of one packet in the average delay.
     `flow_scale` is the share of the target that the smallest windows are allowed on top of it.
