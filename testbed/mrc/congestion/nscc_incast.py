@@ -7,8 +7,8 @@ starts from those of uet-htsim, the public simulator of Ultra Ethernet, whose NS
 - no ECN, delay at target or above: fair (additive) increase;
 - ECN, delay at target or above: multiplicative decrease, at most once per base RTT;
 - ECN, delay below target: no change, the spray reacts;
-- quick adapt: after a trim, a timeout or an extreme delay, and if little was acknowledged in the last
-  RTT, the window becomes what was acknowledged; packets that were in flight then neither shrink it
+- quick adapt: after a trim, a timeout or an extreme delay, and if little was acknowledged in the
+  last RTT, the window becomes what was acknowledged; packets that were in flight then neither shrink it
   further nor start another quick adapt (where uet-htsim looks at ECN, here a delay above target
   counts as congestion too).
 
