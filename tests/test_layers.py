@@ -107,7 +107,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "runs",
         "sim",
     },
-    "studies/study": {"installation", "model", "model/files", "results", "runs"},
+    "studies/study": {"host", "installation", "model", "model/files", "results", "runs"},
     "studies/paper": {"model", "model/files", "results", "runs"},
     "emulation/experiment": {
         "device",

@@ -7,10 +7,8 @@ import textwrap
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from operator import methodcaller
 
-from testbed.model.summary import Summary
-from testbed.model.summary.scopes import number_of
 from testbed.results.analysis.estimates import CONFIDENCE, interval_meaning
 from testbed.results.comparison import Cell, Row, row_of
 from testbed.results.report.comparison_report import format_estimate
@@ -43,7 +41,7 @@ class Table:
     @property
     def stem(self) -> str:
         """The name of its files, without suffix."""
-        return self.shown.metric.replace(".", "-")
+        return self.shown.stem
 
     @property
     def heading(self) -> str:
@@ -82,8 +80,8 @@ def tables_of(content: StudyFile, cells: Cells) -> tuple[Table, ...]:
                     [cells[scenario, case] for case in cases],
                     scenario,
                     shown.name,
-                    shown.quantity.unit,
-                    partial(_number_of, shown.metric),
+                    shown.unit,
+                    methodcaller("numbers", shown.metric),
                 )
                 for scenario in content.scenarios
             ),
@@ -91,10 +89,6 @@ def tables_of(content: StudyFile, cells: Cells) -> tuple[Table, ...]:
         )
         for shown in content.shown
     )
-
-
-def _number_of(metric: str, summary: Summary) -> float | None:
-    return number_of(summary, metric)
 
 
 def _differs(cell: Cell) -> bool:
@@ -245,7 +239,7 @@ def runs_as_csv(content: StudyFile, cells: Cells) -> str:
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(("scenario", "case", "seed", "verdict", *metrics))
     for (scenario, case), group in cells.items():
-        for summary in group.summaries:
-            numbers = (number_of(summary, metric) for metric in metrics)
-            writer.writerow((scenario, case, summary.seed, summary.verdict, *numbers))
+        numbers = map(group.numbers, metrics)
+        for summary, *values in zip(group.summaries, *numbers, strict=True):
+            writer.writerow((scenario, case, summary.seed, summary.verdict, *values))
     return file.getvalue()
