@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+import subprocess
 import tarfile
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
@@ -35,6 +36,7 @@ from testbed.studies.study.own_metrics import OwnMetric
 from testbed.studies.study.publishing import archive
 from testbed.studies.study.tables import Table, as_latex, as_markdown, in_latex
 from tests.cli.conftest import Call, call
+from tests.judging import skip_without
 
 __all__ = ["call"]
 
@@ -634,6 +636,48 @@ def test_tables_escape_what_latex_and_markdown_read() -> None:
     assert heading == "|  | 50% & more than a column |"
     assert r" & \shortstack[r]{50\% \& more than \\ a column} \\" in latex
     assert row == rf"| \[5\] a\_b\|c\*\$ | {DASH} |"
+
+
+def _of_size(cases: int, scenarios: int) -> Table:
+    """A table with wide names and numbers."""
+    cell = Cell(Estimate(123.4, 120.1, 1245.9, 6), Estimate(1.0, 0.5, 2.0, 6), 6, 0, 6)
+    rows = (Row(f"s{i}: 50% & \u03bb", "stall", "RTT", (cell,) * cases) for i in range(scenarios))
+    names = tuple(f"a case with a long name, {i}" for i in range(cases))
+    return Table(Shown(metric="faults.stall_rtt"), names, tuple(rows))
+
+
+@pytest.mark.parametrize(
+    ("cases", "scenarios", "floats", "tabulars"),
+    [(3, 1, 1, 1), (3, 3, 1, 1), (3, 4, 1, 2), (12, 12, 2, 4)],
+)
+def test_a_table_of_latex_is_no_larger_than_a_page(
+    cases: int, scenarios: int, floats: int, tabulars: int
+) -> None:
+    latex = as_latex(_of_size(cases, scenarios), "100%")
+    assert latex.count(r"\begin{table*}") == latex.count(r"\caption") == floats
+    assert latex.count(r"\begin{tabular}") == tabulars
+    assert latex.count(r"\label") == 1
+    for i in range(scenarios):
+        assert latex.count(f"s{i}: 50") == 1
+
+
+@skip_without("pdflatex", "texlive-latex-recommended")
+def test_latex_takes_tables_of_all_sizes(tmp_path: Path) -> None:
+    tables = [as_latex(_of_size(*size), "100%") for size in ((1, 1), (3, 3), (3, 4), (12, 12))]
+    document = "\n".join(
+        [
+            r"\documentclass[10pt,twocolumn]{article}\usepackage{booktabs}\begin{document}",
+            *tables,
+            r"\end{document}",
+        ]
+    )
+    (tmp_path / "paper.tex").write_text(document)
+    command = ("pdflatex", "-interaction=nonstopmode", "-halt-on-error", "paper.tex")
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
+    said = done.stdout.decode(errors="replace")
+    assert done.returncode == 0, said
+    assert "Overfull" not in said
+    assert "too large" not in said
 
 
 def test_the_example_is_the_one_of_the_document_and_can_be_made() -> None:
