@@ -560,7 +560,8 @@ def test_a_hypothesis_compares_with_another_scenario() -> None:
     (judgement,) = judged(content, cells)
     assert (judgement.scenario, judgement.answer) == ("s", "supported")
     assert judgement.measured.startswith("ratio 0.5")
-    for wrong in ({"of": "s"}, {"scenario": []}):
+    changes: list[dict[str, Any]] = [{"of": "s"}, {"scenario": []}]
+    for wrong in changes:
         with pytest.raises(InputError, match="another scenario, to compare it with"):
             load_study({**file, "expect": [{**hypothesis, **wrong}]})
 

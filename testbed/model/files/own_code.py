@@ -98,7 +98,7 @@ def _own_code(
         if reference is None:
             expected = "a class of your own such as ./mine.py:MyClass"
             raise InputError.of(document.where(path), str(named), expected)
-        named = _read(document, path, *reference.groups())
+        named = _read(document, path, reference[1], reference[2])
     raise_any(_parameter_problems(document, f"transport.{key}", named, key, given))
     return named.model_copy(update={"parameters": dict(given)})
 
