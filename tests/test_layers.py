@@ -108,7 +108,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "sim",
     },
     "studies/study": {"host", "installation", "model", "model/files", "results", "runs"},
-    "studies/paper": {"model", "model/files", "results", "runs"},
+    "studies/paper": {"model", "model/files", "results", "runs", "studies/study"},
     "emulation/experiment": {
         "device",
         "emulation/controller",
