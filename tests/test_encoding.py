@@ -11,7 +11,7 @@ import testbed
 ROOT = Path(testbed.__file__).parent.parent
 FILES = [
     file
-    for folder in ("testbed", "labs", "scripts", "examples", "tools")
+    for folder in ("testbed", "labs", "scenarios", "scripts", "examples", "tools")
     for file in sorted((ROOT / folder).rglob("*.py"))
 ]
 

@@ -107,8 +107,8 @@ MAY_IMPORT: dict[str, set[str]] = {
         "runs",
         "sim",
     },
-    "studies/study": {"installation", "model", "model/files", "results", "runs"},
-    "studies/paper": {"model", "model/files", "results", "runs"},
+    "studies/study": {"host", "installation", "model", "model/files", "results", "runs"},
+    "studies/paper": {"model", "model/files", "results", "runs", "studies/study"},
     "emulation/experiment": {
         "device",
         "emulation/controller",

@@ -76,10 +76,10 @@ class InterfaceProblem(NamedTuple):
 
 
 class Code(NamedTuple):
-    """A class of the user's own as text, with the files that it imports of its folder.
+    """A class or function of the user's own as text, with the files of its folder that it imports.
 
     Attributes:
-        name: the name of the class.
+        name: its name.
         file: its file's path, as tracebacks name it.
         source: the content of the file.
         files: the content of those that it imports, by their paths.
@@ -192,7 +192,7 @@ def make(
         parameters: what a scenario gives it by name.
         record: what it is given if it wants to record.
     """
-    own_class = _load(code)
+    own_class = load(code)
     takes = [name for name, also in interface.also.items() if _has(own_class, name, also)]
     lines, mistake = _examine(own_class, interface, [*parameters])
     if mistake is not None:
@@ -204,8 +204,8 @@ def make(
     return Made(made, lines, takes, _missing(made, interface))
 
 
-def _load(code: Code) -> Any:
-    """Execute a file, and return its class.
+def load(code: Code) -> Any:
+    """Execute a file, and return its class or function.
 
     Each call executes it anew, with the files that it imports: objects share no variables. Modules
     stay in `sys.modules`, where `dataclasses` looks for what annotations name.

@@ -8,7 +8,7 @@ check of a fabric of the real size is as fast as that of a small one.
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cache
-from typing import get_args
+from typing import NoReturn, get_args
 
 from testbed.model.errors import InputError, Problem, Remark, did_you_mean, few
 from testbed.model.fabric.addressing import path_count
@@ -66,9 +66,19 @@ def require_no_code(scenario: Scenario, name: str = "", *, but: Collection[str] 
     """
     for key, code in scenario.executes.items():
         if not any(key == given or key.startswith((f"{given}.", f"{given}[")) for given in but):
-            where = f"{name}: {key}" if name else key
-            remedy = "read it; if it may run as you, add --allow-code"
-            raise InputError.of(where, code, "a scenario without code", remedy)
+            refuse_code(f"{name}: {key}" if name else key, code)
+
+
+def refuse_code(where: str, code: str, what: str = "scenario") -> NoReturn:
+    """Refuse code that nobody has let run.
+
+    Args:
+        where: what names it.
+        code: its files, or a command.
+        what: what names it there, a scenario or a study.
+    """
+    remedy = "read it; if it may run as you, add --allow-code"
+    raise InputError.of(where, code, f"a {what} without code", remedy)
 
 
 # --- what is impossible -----------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A class of the user's own that takes the place of an algorithm of the transport.
+"""Code of the user's own: a class in the place of an algorithm of the transport, or a metric.
 
 Its parameters are read from its source: nothing of a file is executed before a run begins.
 """
@@ -23,7 +23,7 @@ from testbed.model.units import BaseRtt, parse_real_time
 _PATTERN: Final = r"(.+\.py):([A-Za-z_]\w*)"
 
 REFERENCE: Final = re.compile(_PATTERN)
-"""How a scenario names such a class: `./mine.py:Selector`."""
+"""How a scenario names such a class, or a study a function: `./mine.py:Selector`."""
 
 
 CLASS: Final = "class"
@@ -37,13 +37,13 @@ ALSO_GIVEN: Final = frozenset({"record"})
 
 
 class OwnCode(Part):
-    """A class in a Python file, with the whole file, so that the run can be made again from it.
+    """A class or function in a Python file, with the whole file, from which it is made again.
 
     A model takes it only as an object: a file that a person names can name code, never hold it.
 
     Attributes:
         file: the file's path, as messages and tracebacks name it.
-        name: the name of the class.
+        name: the name of the class or function.
         source: the content of the file.
         modules: the content of the files in its folder that it imports, by the module's name.
         parameters: what the scenario gives to `__init__` by name, as it is written there.
@@ -83,16 +83,16 @@ class OwnCode(Part):
     def error(
         self, what: str, found: str, expected: str, line: int | None = None, remedy: str = ""
     ) -> InputError:
-        """The error of the class or of `what` in it.
+        """The error of the class or function, or of `what` in it.
 
         Args:
-            what: the class or its method.
+            what: the class, its method, or the function.
             found: what was found.
             expected: what would have been right.
-            line: the line of the file, if it is known; else that of the class.
+            line: the line of the file, if it is known; else that where the code begins.
             remedy: what to do about it.
         """
-        head = re.search(rf"^class {self.name}\b", self.source, re.MULTILINE)
+        head = re.search(rf"^(?:class|def) {self.name}\b", self.source, re.MULTILINE)
         if line is None and head is not None:
             line = self.source.count("\n", 0, head.start()) + 1
         place = self.file if line is None else f"{self.file}:{line}"

@@ -1,8 +1,8 @@
 """Comparison of runs: medians of metrics, their confidence intervals, and their differences."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -11,7 +11,7 @@ from testbed.model.errors import InputError, few
 from testbed.model.run_files.layout import SUMMARY
 from testbed.model.summary import FaultEffect, FaultSummary, Summary
 from testbed.model.summary.metric import Quantity, Value
-from testbed.model.summary.scopes import SCOPES
+from testbed.model.summary.scopes import SCOPES, number_of
 from testbed.model.summary.unit import NEVER, Unit
 from testbed.results.analysis.estimates import Estimate, difference, estimate
 
@@ -92,17 +92,25 @@ class Group:
         runs: their directories.
         summaries: the summary of each.
         failed: how many further runs did not finish.
+        own: numbers that the summaries do not have, of each run, by their metrics' names.
     """
 
     name: str
     runs: tuple[Path, ...]
     summaries: tuple[Summary, ...]
     failed: int = 0
+    own: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
 
     @property
     def planned(self) -> int:
         """How many runs were planned for it."""
         return len(self.runs) + self.failed
+
+    def numbers(self, metric: str) -> Sequence[float | None]:
+        """The number that a metric has in each run, as `number_of` gives it."""
+        if metric in self.own:
+            return self.own[metric]
+        return [number_of(summary, metric) for summary in self.summaries]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,11 +185,23 @@ Read = Callable[[Summary], Value]
 
 def compare(groups: Sequence[Group]) -> tuple[Row, ...]:
     """Every compared metric of every group, with its difference from the first group's."""
-    sources = (*_rows_of_run(groups), *_rows_of_faults(groups))
-    return tuple(row_of(groups, *source) for source in sources)
+    return tuple(
+        row_of(groups, fault, metric, unit, partial(_read_each, read))
+        for fault, metric, unit, read in (*_rows_of_run(groups), *_rows_of_faults(groups))
+    )
 
 
-def row_of(groups: Sequence[Group], fault: str, metric: str, unit: Unit, read: Read) -> Row:
+def _read_each(read: Read, group: Group) -> Sequence[Value]:
+    return [read(summary) for summary in group.summaries]
+
+
+def row_of(
+    groups: Sequence[Group],
+    fault: str,
+    metric: str,
+    unit: Unit,
+    numbers: Callable[[Group], Sequence[Value]],
+) -> Row:
     """One metric of every group, with its difference from the first group's.
 
     Args:
@@ -189,9 +209,9 @@ def row_of(groups: Sequence[Group], fault: str, metric: str, unit: Unit, read: R
         fault: what it is about; empty: the whole run.
         metric: its name.
         unit: the unit of its numbers; the row is in that of comparisons.
-        read: takes its number from a run's summary.
+        numbers: gives its number in each run of a group.
     """
-    samples = [_samples(group, read, unit.compared[1]) for group in groups]
+    samples = [_samples(numbers(group), unit.compared[1]) for group in groups]
     cells = [
         Cell(
             estimate(values) if values else None,
@@ -205,8 +225,7 @@ def row_of(groups: Sequence[Group], fault: str, metric: str, unit: Unit, read: R
     return Row(fault, metric, unit.compared[0], tuple(cells))
 
 
-def _samples(group: Group, read: Read, divisor: float) -> list[float]:
-    values = (read(summary) for summary in group.summaries)
+def _samples(values: Sequence[Value], divisor: float) -> list[float]:
     return [_without_noise(value / divisor) for value in values if value is not None]
 
 

@@ -306,7 +306,7 @@ CASES: Mapping[str, Case] = {
         (
             ("named exactly", {"exact": 0.5}),
             ("named wrongly", {"wrong": 1}),
-            ("rounds of probes", {"rounds": None}),
+            ("rounds of probes", {"rounds": inf}),
         ),
     ),
     "text-ecmp": Case(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from testbed.model.fabric.addressing import Path
-from testbed.model.summary import Time
+from testbed.model.summary import Localisation, Time
 from testbed.results.analysis.delivery import Floats
 from testbed.results.analysis.ev_states import Span
 from testbed.runs.result import Result
@@ -108,15 +108,19 @@ def lossy_nic_runs(
             "topology": scenario.topology,
             "path_of": lambda _flow, ev, evs=evs: Path(*evs[ev]),
         }
-        found = SimpleNamespace(exact=exact)
+        found = _localised(exact=exact)
         made[name] = run(
             flow("h0", "h4", spans=spans), faults=faults, data=data, localisation=found
         )
     return made
 
 
-def probes_runs(exact: float = 1.0, wrong: int = 0, rounds: int | None = 3) -> Runs:
-    found = SimpleNamespace(exact=exact, accusations_wrong=wrong, naming_rounds=rounds)
+def _localised(**found: Any) -> Localisation:
+    return Localisation.model_construct(**found)
+
+
+def probes_runs(exact: float = 1.0, wrong: int = 0, rounds: float = 3) -> Runs:
+    found = _localised(exact=exact, accusations_wrong=wrong, naming_rounds=rounds)
     return {"probe-each-ms": run(localisation=found)}
 
 

@@ -4,11 +4,14 @@ import csv
 import io
 import json
 import re
+import subprocess
 import tarfile
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,13 +27,16 @@ from testbed.results.comparison import Cell, Group, Row
 from testbed.results.report.figures import style
 from testbed.results.report.figures.comparison import Value, draw_values, look
 from testbed.results.report.html import DASH
+from testbed.runs.result import Result
 from testbed.studies.study.figures import _legend
 from testbed.studies.study.file import MOST_CASES, Hypothesis, Shown, load_study
 from testbed.studies.study.inputs import inputs_of
 from testbed.studies.study.judging import Answer, judged
+from testbed.studies.study.own_metrics import OwnMetric
 from testbed.studies.study.publishing import archive
 from testbed.studies.study.tables import Table, as_latex, as_markdown, in_latex
 from tests.cli.conftest import Call, call
+from tests.judging import skip_without
 
 __all__ = ["call"]
 
@@ -56,9 +62,12 @@ cases:
 metrics:
   - {metric: flows.run_fraction, title: of what is attainable}
   - faults.stall_rtt
+  - {metric: ./code/gauge.py:heard_count, title: answers}
+  - ./code/gauge.py:worst_losses_count
 expect:
   - {metric: flows.run_fraction, case: mine_1, at_least: 0.2}
   - {claim: mine loses, metric: run.bytes_lost, case: mine_1, scenario: plain, more_than: MRC}
+  - {metric: ./code/gauge.py:heard_count, case: mine_1, scenario: [plain], at_least: 1}
 """
 
 OWN = """\
@@ -79,6 +88,19 @@ def turned(evs):
 """
 
 
+GAUGE = """\
+from counting import rows
+
+def heard_count(run):
+    return rows(run, "arrivals")
+"""
+
+COUNTING = """\
+def rows(run, table):
+    return run.tables[table].height
+"""
+
+
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
     """The files of a study, in a directory of their own."""
@@ -88,6 +110,10 @@ def files(tmp_path: Path) -> Path:
     (place / "study.yaml").write_text(STUDY)
     (place / "code/mine.py").write_text(OWN)
     (place / "code/aside.py").write_text(ASIDE)
+    page = (ROOT / "docs/studies.md").read_text()
+    (of_page,) = re.findall(r"```python\n(def .*?)```", page, re.DOTALL)
+    (place / "code/gauge.py").write_text(f"{GAUGE}\n{of_page}")
+    (place / "code/counting.py").write_text(COUNTING)
     return place / "study.yaml"
 
 
@@ -117,24 +143,30 @@ def test_a_study_from_its_file_to_its_archive(call: Call, tmp_path: Path) -> Non
         ("plain", "supported"),
         ('50% & "few" EVs $_$', "supported"),
         ("plain", "refuted"),
+        ("plain", "supported"),
     ]
     junit = ET.parse(made / "junit.xml").getroot()  # noqa: S314 - our own
     assert (junit.get("failures"), junit.get("errors")) == ("1", "0")
 
     estimates = list(csv.DictReader((made / "tables/estimates.csv").open()))
-    assert len(estimates) == 2 * 2 * 2
+    assert len(estimates) == 4 * 2 * 2
+    assert {each["title"] for each in estimates if "gauge" in each["metric"]} == {
+        "answers",
+        "worst losses",
+    }
     assert {each["interval"] for each in estimates if each["median"]} == {"range of 2"}
     runs = list(csv.DictReader((made / "tables/runs.csv").open()))
     assert {(each["case"], each["seed"]) for each in runs} == {
         (case, seed) for case in ("MRC", "mine_1") for seed in "56"
     }
+    assert all(float(each["./code/gauge.py:heard_count"]) > 1 for each in runs)
     assert r"50\% \& ''few'' EVs \\ \$\_\$" in (made / "tables/flows-run_fraction.tex").read_text()
     latex = (made / "study.tex").read_text()
     for caption in (latex.replace("-{}-", "--"), (made / "README.md").read_text()):
         command = "testbed study study.yaml --allow-code"
         for said in ("8 simulated runs", "seeds 5 to 6", command, "commit"):
             assert said in caption
-    for stem in ("flows-run_fraction", "faults-stall_rtt", "goodput-plain"):
+    for stem in ("flows-run_fraction", "faults-stall_rtt", "gauge-heard_count", "goodput-plain"):
         assert f"figures/{stem}.pdf" in latex
         assert b"/Type3" not in (made / f"figures/{stem}.pdf").read_bytes()
         svg = (made / f"figures/{stem}.svg").read_text()
@@ -155,6 +187,8 @@ def test_a_study_from_its_file_to_its_archive(call: Call, tmp_path: Path) -> Non
         "inputs/tiny.yaml",
         "inputs/code/mine.py",
         "inputs/code/aside.py",
+        "inputs/code/gauge.py",
+        "inputs/code/counting.py",
     ):
         assert f"sprays/{name}" in names
     assert sum(name.endswith("/summary.json") for name in names) == 8
@@ -298,11 +332,14 @@ def test_a_table_says_how_many_of_its_runs_were_not_trusted() -> None:
 
 
 def test_a_dry_run_checks_a_study_and_executes_nothing(call: Call, files: Path, edit: Edit) -> None:
-    (files.parent / "code/aside.py").write_text("open('executed', 'w')\n")
+    for name in ("aside", "counting"):
+        (files.parent / f"code/{name}.py").write_text("open('executed', 'w')\n")
     checked = call("study", "idea/study.yaml", "--dry-run")
     assert checked.status == 0, checked.err
     assert "sprays: 8 runs, 4 cells with 2 seeds" in checked.out
     listed = "plain, mine_1, transport.spray: idea/code/mine.py:Mine, idea/code/aside.py"
+    assert f"executes: {listed}" in checked.out
+    listed = "metric ./code/gauge.py:heard_count: idea/code/gauge.py, idea/code/counting.py"
     assert f"executes: {listed}" in checked.out
     assert not Path("executed").exists()
     assert not Path("results").exists()
@@ -312,10 +349,53 @@ def test_a_dry_run_checks_a_study_and_executes_nothing(call: Call, files: Path, 
 
 
 def test_code_needs_consent(call: Call, files: Path) -> None:
-    refused = call("study", str(files))
-    assert refused.status == ExitStatus.WRONG_INPUT
-    assert "--allow-code" in refused.err
-    assert not Path("results").exists()
+    for named in ("idea/code/gauge.py", "mine.py:Mine"):
+        refused = call("study", str(files))
+        assert refused.status == ExitStatus.WRONG_INPUT
+        assert named in refused.err
+        assert "--allow-code" in refused.err
+        assert not Path("results").exists()
+        content = files.read_text().splitlines()
+        files.write_text("\n".join(line for line in content if "gauge" not in line))
+
+
+def test_a_metric_of_ones_own_is_a_number_or_names_its_line(files: Path) -> None:
+    def measured(body: str) -> object:
+        functions = f"def heard_count(run):\n    {body}\n\ndef worst_losses_count(run): ...\n"
+        (files.parent / "code/gauge.py").write_text(functions)
+        code = load_study(files).functions["./code/gauge.py:heard_count"]
+        return OwnMetric.of(code)(Result(Path("made")))
+
+    assert measured("return 2") == 2.0
+    assert measured("return float('inf')") == NEVER
+    assert measured("return None") is None
+    for body, said in (
+        ("return 1 / 0", "gauge.py:2: heard_count: found ZeroDivisionError.*, of the run made"),
+        ("return 'many'", "gauge.py:1: heard_count: found 'many' returned, expected a number"),
+        ("return float('nan')", "found nan returned"),
+        ("raise SystemExit(3)", "found SystemExit: 3"),
+    ):
+        with pytest.raises(InputError, match=said):
+            measured(body)
+
+
+def test_a_metric_of_ones_own_is_called_by_its_name() -> None:
+    shown = Shown(metric="../code/gauge.py:longest_gap_rtt")
+    assert (shown.name, shown.unit.symbol, shown.stem) == (
+        "longest gap",
+        "RTT",
+        "gauge-longest_gap_rtt",
+    )
+    assert Shown(metric="./gauge.py:rtt").name == "rtt"
+
+
+def test_the_only_case_need_not_be_named() -> None:
+    content = {"name": "x", "scenarios": {"s": "healthy", "t": "healthy"}, "cases": {"a": {}}}
+    bound = {"metric": "run.bytes_lost", "at_most": 0, "scenario": ["s", "t"]}
+    (hypothesis,) = load_study({**content, "expect": [bound]}).content.expect
+    assert (hypothesis.case, hypothesis.scenario) == ("a", ("s", "t"))
+    with pytest.raises(InputError, match=r"expect\[0\].case: expected a case of the study: a, b"):
+        load_study({**content, "cases": {"a": {}, "b": {}}, "expect": [bound]})
 
 
 WRONG = {
@@ -362,6 +442,16 @@ WRONG = {
     "a case without name": ("  MRC: {}", "  '': {}", "expected text that is not empty"),
     "the seed as a key": ("  MRC: {}", "  MRC: {seed: 3}", "seeds: gives the seeds"),
     "no cases": (STUDY[STUDY.index("cases:") : STUDY.index("metrics:")], "", "cases: expected"),
+    "a function that is not there": (
+        "{metric: ./code/gauge.py:heard_count, title: answers}",
+        "./code/gauge.py:herd_count",
+        "study.yaml:13: metrics[2]: found herd_count, expected a function of idea/code/gauge.py",
+    ),
+    "code that is not there": (
+        "- {metric: ./code/gauge.py:heard_count, title: answers}",
+        "- ./gauge.py:heard_count",
+        "expected a Python file, relative to the study",
+    ),
     "a class that is not there": ("mine.py:Mine", "mine.py:Mein", "did you mean Mine?"),
 }
 
@@ -445,7 +535,7 @@ def test_an_answer_is_that_of_the_whole_interval(
         def usable(self, *, require_trusted: bool) -> bool:
             return not require_trusted
 
-    monkeypatch.setattr("testbed.studies.study.judging.number_of", lambda summary, _: summary.value)
+    monkeypatch.setattr("testbed.results.comparison.number_of", lambda summary, _: summary.value)
 
     def group(name: str, numbers: list[float]) -> Group:
         padded = [*numbers, None][:3] if len(numbers) < 3 else numbers
@@ -455,6 +545,25 @@ def test_an_answer_is_that_of_the_whole_interval(
     cells = {("s", "a"): group("a", values), ("s", "b"): group("b", others or values)}
     (judgement,) = judged(content, cells)
     assert judgement.answer == answer, judgement
+
+
+def test_a_hypothesis_compares_with_another_scenario() -> None:
+    metric = "run.bytes_lost"
+    file = {"name": "x", "scenarios": {"s": "healthy", "t": "healthy"}, "cases": {"a": {}}}
+    hypothesis = {"metric": metric, "scenario": "s", "of": "t", "at_most": 0.6}
+    content = load_study({**file, "expect": [hypothesis]}).content
+    runs: Any = [SimpleNamespace(usable=lambda **_: True)] * 2
+    cells = {
+        (scenario, "a"): Group("a", (Path("1"), Path("2")), runs, own={metric: values})
+        for scenario, values in (("s", [1.0, 1.0]), ("t", [2.0, 2.0]))
+    }
+    (judgement,) = judged(content, cells)
+    assert (judgement.scenario, judgement.answer) == ("s", "supported")
+    assert judgement.measured.startswith("ratio 0.5")
+    changes: list[dict[str, Any]] = [{"of": "s"}, {"scenario": []}]
+    for wrong in changes:
+        with pytest.raises(InputError, match="another scenario, to compare it with"):
+            load_study({**file, "expect": [{**hypothesis, **wrong}]})
 
 
 def test_a_hypothesis_says_itself() -> None:
@@ -528,6 +637,48 @@ def test_tables_escape_what_latex_and_markdown_read() -> None:
     assert heading == "|  | 50% & more than a column |"
     assert r" & \shortstack[r]{50\% \& more than \\ a column} \\" in latex
     assert row == rf"| \[5\] a\_b\|c\*\$ | {DASH} |"
+
+
+def _of_size(cases: int, scenarios: int) -> Table:
+    """A table with wide names and numbers."""
+    cell = Cell(Estimate(123.4, 120.1, 1245.9, 6), Estimate(1.0, 0.5, 2.0, 6), 6, 0, 6)
+    rows = (Row(f"s{i}: 50% & \u03bb", "stall", "RTT", (cell,) * cases) for i in range(scenarios))
+    names = tuple(f"a case with a long name, {i}" for i in range(cases))
+    return Table(Shown(metric="faults.stall_rtt"), names, tuple(rows))
+
+
+@pytest.mark.parametrize(
+    ("cases", "scenarios", "floats", "tabulars"),
+    [(3, 1, 1, 1), (3, 3, 1, 1), (3, 4, 1, 2), (12, 12, 2, 4)],
+)
+def test_a_table_of_latex_is_no_larger_than_a_page(
+    cases: int, scenarios: int, floats: int, tabulars: int
+) -> None:
+    latex = as_latex(_of_size(cases, scenarios), "100%")
+    assert latex.count(r"\begin{table*}") == latex.count(r"\caption") == floats
+    assert latex.count(r"\begin{tabular}") == tabulars
+    assert latex.count(r"\label") == 1
+    for i in range(scenarios):
+        assert latex.count(f"s{i}: 50") == 1
+
+
+@skip_without("pdflatex", "texlive-latex-recommended")
+def test_latex_takes_tables_of_all_sizes(tmp_path: Path) -> None:
+    tables = [as_latex(_of_size(*size), "100%") for size in ((1, 1), (3, 3), (3, 4), (12, 12))]
+    document = "\n".join(
+        [
+            r"\documentclass[10pt,twocolumn]{article}\usepackage{booktabs}\begin{document}",
+            *tables,
+            r"\end{document}",
+        ]
+    )
+    (tmp_path / "paper.tex").write_text(document)
+    command = ("pdflatex", "-interaction=nonstopmode", "-halt-on-error", "paper.tex")
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
+    said = done.stdout.decode(errors="replace")
+    assert done.returncode == 0, said
+    assert "Overfull" not in said
+    assert "too large" not in said
 
 
 def test_the_example_is_the_one_of_the_document_and_can_be_made() -> None:

@@ -1,7 +1,8 @@
-"""Classes of the user's own that a scenario names, with or without parameters.
+"""Classes of the user's own that a scenario names, with or without parameters; a study's functions.
 
     spray: ./mine.py:Selector
     spray: {class: ./mine.py:Selector, cache: 8}
+    metric: ./mine.py:gap_rtt
 
 Nothing of their files is executed here: what they import and which parameters they have is read
 from their source.
@@ -53,6 +54,16 @@ def with_own_code(document: Document) -> Document:
     return replace(document, data={**document.data, "transport": transport | changed})
 
 
+def own_function(document: Document, path: str, named: str) -> OwnCode:
+    """A function of the user's own, `FILE.py:FUNCTION`, that a document names at a key path.
+
+    Raises:
+        InputError: there is no such file or function, or it is not Python.
+    """
+    file, name = named.rsplit(":", 1)
+    return _read(document, path, file, name, ast.FunctionDef)
+
+
 def opened(document: Document, path: str) -> Document:
     """A document in which a parameter can be set: a class that is only named becomes a mapping."""
     transport = document.data.get("transport")
@@ -87,7 +98,7 @@ def _own_code(
         if reference is None:
             expected = "a class of your own such as ./mine.py:MyClass"
             raise InputError.of(document.where(path), str(named), expected)
-        named = _read(document, path, *reference.groups())
+        named = _read(document, path, reference[1], reference[2])
     raise_any(_parameter_problems(document, f"transport.{key}", named, key, given))
     return named.model_copy(update={"parameters": dict(given)})
 
@@ -130,24 +141,33 @@ _MOST: Final = 1 << 20
 """Most characters of a file, which is kept in the record of each run. Ours."""
 
 
-def _read(document: Document, path: str, name: str, wanted: str) -> OwnCode:
-    """The class with its file and those that this imports, after a check that it has the class."""
+def _read(
+    document: Document,
+    path: str,
+    name: str,
+    wanted: str,
+    kind: type[ast.ClassDef | ast.FunctionDef] = ast.ClassDef,
+) -> OwnCode:
+    """The class or function with its file and those that this imports, if the file has it."""
+    is_class = kind is ast.ClassDef
+    what, begins = ("class", "class") if is_class else ("function", "def")
     parts = ("transport", path.removesuffix(f".{CLASS}"), path)
     is_on_command_line = any(part in document.origins for part in parts)
     file = Path(name) if is_on_command_line else document.directory / name
     where = document.where(path)
     if not is_there(file):
-        expected = f"a Python file, relative to {'here' if is_on_command_line else 'the scenario'}"
+        place = "the scenario" if is_class else "the study"
+        expected = f"a Python file, relative to {'here' if is_on_command_line else place}"
         raise InputError.of(where, f"{file}, which does not exist", expected)
     file = relative_to_here(file)
     source, tree = _parsed(file)
-    classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
-    if wanted not in classes:
-        similar = similar_word(wanted, classes) or (classes[0] if len(classes) == 1 else None)
-        remedy = f"add class {wanted}: to {file}"
+    known = [node.name for node in tree.body if isinstance(node, kind)]
+    if wanted not in known:
+        similar = similar_word(wanted, known) or (known[0] if len(known) == 1 else None)
+        remedy = f"add {begins} {wanted}: to {file}"
         if similar is not None:
-            remedy = f"did you mean {similar}? Or rename that class to {wanted}"
-        expected = f"a class of {file}" + (f": {few(classes)}" if classes else ", which has none")
+            remedy = f"did you mean {similar}? Or rename that {what} to {wanted}"
+        expected = f"a {what} of {file}" + (f": {few(known)}" if known else ", which has none")
         raise InputError.of(where, wanted, expected, remedy)
     return OwnCode(file=str(file), name=wanted, source=source, modules=_modules(file, tree))
 

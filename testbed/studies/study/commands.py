@@ -50,7 +50,10 @@ def study(
         ),
     ] = None,
     allow_code: Annotated[
-        bool, typer.Option("--allow-code", help="Execute the classes or commands that it names.")
+        bool,
+        typer.Option(
+            "--allow-code", help="Execute the classes, functions or commands that it names."
+        ),
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only check it, and list what it executes.")
@@ -112,6 +115,8 @@ def _check(loaded: "LoadedStudy") -> None:
     stdout().print(
         f"{plan.name}: {len(plan.runs)} runs, {len(plan.cases)} cells with {seeds} seeds"
     )
+    for name, code in loaded.executes.items():
+        stdout().print(printable(f"  executes: {name}: {code}"))
     for case in plan.cases:
         for key, code in scenarios[case.number].executes.items():
             stdout().print(printable(f"  executes: {case.name}, {key}: {code}"))

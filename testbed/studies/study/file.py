@@ -9,25 +9,27 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from testbed.model.checks import require_no_code, unknown_metric
+from testbed.model.checks import refuse_code, require_no_code, unknown_metric
 from testbed.model.errors import InputError, Problem, RefusedValueError, did_you_mean, raise_any
 from testbed.model.expect import Bound, Number
 from testbed.model.fabric.topology import NAME_PATTERN
 from testbed.model.file_names import for_directory
 from testbed.model.files.catalog import find_scenario, is_path
+from testbed.model.files.own_code import own_function
 from testbed.model.files.reading import Document, read_document
 from testbed.model.files.scenarios import Dilation, load_scenario
 from testbed.model.files.validation import validated
-from testbed.model.own_code import REFERENCE
+from testbed.model.own_code import REFERENCE, OwnCode
 from testbed.model.part import Part
 from testbed.model.scenario import MAX_SEED, Scenario
-from testbed.model.summary.metric import Quantity
 from testbed.model.summary.scopes import SCOPES
+from testbed.model.summary.unit import Unit
 from testbed.runs.job import Form
 from testbed.runs.making import require_makeable
 from testbed.runs.scenarios import plain
 from testbed.runs.series import SeriesPlan, plan_series
 from testbed.studies.study.inputs import NAMES_FILES, OF_PROGRAMS, OF_WORKLOADS
+from testbed.studies.study.own_metrics import title_of, unit_of
 
 MOST_CASES = 12
 """So many a figure tells apart, in colour and in print."""
@@ -47,36 +49,56 @@ class StudiedScenario(Part):
 
 
 class Shown(Part):
-    """A metric that tables and figures show."""
+    """A metric that tables and figures show: one of the testbed's, or a function `FILE.py:NAME`."""
 
     metric: str
     title: str = ""
 
     @property
-    def quantity(self) -> Quantity:
-        """The number that it is, of each run."""
+    def function(self) -> str:
+        """The name of the user's function; empty for a metric of the testbed."""
+        return self.metric.rpartition(":")[2] if REFERENCE.fullmatch(self.metric) else ""
+
+    @property
+    def stem(self) -> str:
+        """The name of its files, without suffix."""
+        if self.function:
+            return f"{Path(self.metric.rpartition(':')[0]).stem}-{self.function}"
+        return self.metric.replace(".", "-")
+
+    @property
+    def unit(self) -> Unit:
+        """The unit of its number."""
         scope, _, key = self.metric.partition(".")
-        return SCOPES[scope].quantities[key]
+        return unit_of(self.function) if self.function else SCOPES[scope].quantities[key].unit
 
     @property
     def name(self) -> str:
         """What it is called, without its unit: as in comparisons, which say of what it is."""
-        metric = self.quantity.metric
+        if self.function:
+            return self.title or title_of(self.function)
+        scope, _, key = self.metric.partition(".")
+        metric = SCOPES[scope].quantities[key].metric
         compared = metric.compared.name if metric.compared is not None else ""
         return self.title or compared or metric.title
+
+
+def _as_list(value: Any) -> Any:
+    """A text alone is the only one."""
+    return [value] if isinstance(value, str) else value
 
 
 class Hypothesis(Part):
     """What is expected of the median of a metric over the seeds.
 
-    It has bounds, as in `expect:` of a scenario, or is compared with another case. With `of` the
-    bounds are those of its ratio to another case.
+    It has bounds, as in `expect:` of a scenario, or is compared with another case, or with the same
+    case in another scenario. With `of` the bounds are those of its ratio to that.
     """
 
     claim: str = ""
     metric: str
-    case: str
-    scenario: str | None = None
+    case: str = ""
+    scenario: Annotated[tuple[str, ...], BeforeValidator(_as_list)] = ()
     of: str | None = None
     at_least: Number | None = None
     at_most: Number | None = None
@@ -101,7 +123,7 @@ class Hypothesis(Part):
 
     @property
     def other(self) -> str | None:
-        """The case that its own is compared with, if any."""
+        """The case or scenario that its own is compared with, if any."""
         return self.of or self.less_than or self.more_than
 
     def __str__(self) -> str:
@@ -150,11 +172,39 @@ class StudyFile(Part):
     expect: Annotated[tuple[Hypothesis, ...], Field(max_length=200)] = ()
     width_mm: Annotated[float, Field(ge=60, le=300)] = 85.0
 
+    @model_validator(mode="before")
+    @classmethod
+    def _of_the_only_case(cls, data: Any) -> Any:
+        """Hypotheses need not name the case where there is one."""
+        match data:
+            case {"cases": {**cases}, "expect": [*expect]} if len(cases) == 1:
+                named = [
+                    {"case": next(iter(cases)), **h} if isinstance(h, dict) else h for h in expect
+                ]
+                return {**data, "expect": named}
+        return data
+
     @property
     def shown(self) -> tuple[Shown, ...]:
         """The metrics of tables and figures: those that it names, else those of hypotheses."""
         named = dict.fromkeys(hypothesis.metric for hypothesis in self.expect)
         return self.metrics or tuple(Shown(metric=metric) for metric in named)
+
+    def asks(self, scenario: str, case: str, metric: str) -> bool:
+        """Whether it asks for a metric of its own of these runs: it lists it, or expects it."""
+        return any(shown.metric == metric for shown in self.metrics) or any(
+            (scenario, case) in self.compared(each, place)
+            for each in self.expect
+            if each.metric == metric
+            for place in each.scenario or self.scenarios
+        )
+
+    def compared(self, hypothesis: Hypothesis, scenario: str) -> list[tuple[str, str]]:
+        """Scenario and case of the runs of a hypothesis, then of those that it compares with."""
+        case, other = hypothesis.case, hypothesis.other
+        if other is None:
+            return [(scenario, case)]
+        return [(scenario, case), (scenario, other) if other in self.cases else (other, case)]
 
     @property
     def cells(self) -> list[tuple[str, str]]:
@@ -169,15 +219,30 @@ def folder(scenario: str, case: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LoadedStudy:
-    """A study as its file gives it."""
+    """A study as its file gives it.
+
+    Attributes:
+        document: the file.
+        content: what it says.
+        functions: the metrics of the user's own, by their names in the study.
+    """
 
     document: Document
     content: StudyFile
+    functions: Mapping[str, OwnCode]
 
     @property
     def form(self) -> Form:
         """How its runs are made."""
         return self.content.form
+
+    @property
+    def executes(self) -> dict[str, str]:
+        """The files of the metrics of the user's own, by their names."""
+        return {
+            f"metric {name}": ", ".join((code.file, *code.files))
+            for name, code in self.functions.items()
+        }
 
     def plan(
         self, dilation: Dilation, *, allow_code: bool = True, here: bool = True
@@ -194,6 +259,9 @@ class LoadedStudy:
             MachineError: this machine cannot make its runs.
         """
         content, cells = self.content, self.content.cells
+        if not allow_code:
+            for name, code in self.executes.items():
+                refuse_code(name, code, "study")
         loaded = {
             f"{scenario}, {case}": self._scenario(scenario, case, dilation)
             for scenario, case in cells
@@ -300,7 +368,16 @@ def load_study(given: str | Path | Mapping[str, Any]) -> LoadedStudy:
             except InputError as error:
                 where = document.where(f"scenarios.{name}")
                 raise InputError([replace(p, where=where) for p in error.problems]) from None
-    return LoadedStudy(document, content)
+    named = {
+        **{shown.metric: f"metrics[{i}]" for i, shown in enumerate(content.metrics)},
+        **{each.metric: f"expect[{i}].metric" for i, each in enumerate(content.expect)},
+    }
+    functions = {
+        metric: own_function(document, path, metric)
+        for metric, path in named.items()
+        if REFERENCE.fullmatch(metric)
+    }
+    return LoadedStudy(document, content, functions)
 
 
 def _problems(content: StudyFile) -> Iterator[Problem]:
@@ -317,26 +394,41 @@ def _problems(content: StudyFile) -> Iterator[Problem]:
     for i, shown in enumerate(content.metrics):
         where = f"metrics[{i}]"
         yield from _metric_problems(shown.metric, where)
-        if shown.metric in (other.metric for other in content.metrics[:i]):
-            yield Problem(where, f"{shown.metric} a second time", "each metric once")
+    for i, shown in enumerate(content.shown):
+        if shown.stem in (other.stem for other in content.shown[:i]):
+            yield Problem(f"metrics[{i}]", f"{shown.metric} a second time", "each metric once")
     for i, hypothesis in enumerate(content.expect):
-        where = f"expect[{i}]"
-        yield from _metric_problems(hypothesis.metric, f"{where}.metric")
-        for key in ("case", "scenario", "of", "less_than", "more_than"):
-            kind = "scenario" if key == "scenario" else "case"
-            known = tuple(content.scenarios if kind == "scenario" else content.cases)
-            name = getattr(hypothesis, key)
-            if name is not None and name not in known:
-                expected = f"a {kind} of the study: {', '.join(known)}"
-                yield Problem(f"{where}.{key}", name, expected, did_you_mean(name, known))
-        if hypothesis.other == hypothesis.case:
-            yield Problem(where, f"{hypothesis.case} twice", "another case to compare it with")
+        yield from _hypothesis_problems(content, hypothesis, f"expect[{i}]")
+
+
+def _hypothesis_problems(
+    content: StudyFile, hypothesis: Hypothesis, where: str
+) -> Iterator[Problem]:
+    yield from _metric_problems(hypothesis.metric, f"{where}.metric")
+    cases = {key: getattr(hypothesis, key) for key in ("case", "of", "less_than", "more_than")}
+    named = [(key, "case", name) for key, name in cases.items() if name is not None]
+    named += [("scenario", "scenario", name) for name in hypothesis.scenario]
+    for key, kind, name in named:
+        known = tuple(content.scenarios if kind == "scenario" else content.cases)
+        known += () if key in {"case", "scenario"} else tuple(content.scenarios)
+        if name not in known:
+            expected = f"a {kind} of the study: {', '.join(known)}"
+            yield Problem(f"{where}.{key}", name, expected, did_you_mean(name, known))
+    for scenario in hypothesis.scenario or content.scenarios:
+        own, *others = content.compared(hypothesis, scenario)
+        if own in others:
+            expected = "another case, or another scenario, to compare it with"
+            yield Problem(where, f"{hypothesis.case} in {scenario} twice", expected)
+            break
 
 
 def _metric_problems(metric: str, where: str) -> Iterator[Problem]:
+    if REFERENCE.fullmatch(metric):
+        return
     scope, dot, key = metric.partition(".")
     if not dot or scope not in SCOPES:
-        expected = f"a metric of {', '.join(SCOPES)}, such as faults.stall_rtt"
+        own = "or a function of your own, such as ./mine.py:gap_rtt"
+        expected = f"a metric of {', '.join(SCOPES)}, such as faults.stall_rtt, {own}"
         scopes: Sequence[str] = [s for s in SCOPES if metric in SCOPES[s].quantities]
         remedy = (
             f"did you mean {scopes[0]}.{metric}?" if scopes else did_you_mean(scope, list(SCOPES))

@@ -6,7 +6,6 @@ from statistics import median
 from typing import Literal
 from xml.etree import ElementTree as ET
 
-from testbed.model.summary.scopes import number_of
 from testbed.model.summary.unit import NEVER
 from testbed.results.analysis.estimates import (
     Estimate,
@@ -47,15 +46,15 @@ class Judgement:
 def judged(content: StudyFile, cells: Cells) -> tuple[Judgement, ...]:
     """Judge each hypothesis in each of its scenarios."""
     return tuple(
-        _judged(hypothesis, scenario, cells)
+        _judged(
+            hypothesis, scenario, [cells[cell] for cell in content.compared(hypothesis, scenario)]
+        )
         for hypothesis in content.expect
-        for scenario in ([hypothesis.scenario] if hypothesis.scenario else content.scenarios)
+        for scenario in hypothesis.scenario or content.scenarios
     )
 
 
-def _judged(hypothesis: Hypothesis, scenario: str, cells: Cells) -> Judgement:
-    names = [name for name in (hypothesis.case, hypothesis.other) if name is not None]
-    groups = [cells[scenario, name] for name in names]
+def _judged(hypothesis: Hypothesis, scenario: str, groups: Sequence[Group]) -> Judgement:
     if why := next(filter(None, (_why_not(group, hypothesis.metric) for group in groups)), ""):
         return Judgement(str(hypothesis), scenario, "not judged", why)
     samples, *others = [_samples(group, hypothesis.metric) for group in groups]
@@ -107,8 +106,7 @@ def _why_not(group: Group, metric: str) -> str:
 
 
 def _samples(group: Group, metric: str) -> list[float]:
-    numbers = (number_of(summary, metric) for summary in group.summaries)
-    return [number for number in numbers if number is not None]
+    return [number for number in group.numbers(metric) if number is not None]
 
 
 def suite_of_hypotheses(name: str, judgements: Sequence[Judgement]) -> ET.Element:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from testbed.runs.series import Front, MadeSeries, Place, series_made
 from testbed.studies.study.file import LoadedStudy, StudyFile, load_study
 from testbed.studies.study.inputs import inputs_of
 from testbed.studies.study.judging import Cells, Judgement, judged, suite_of_hypotheses
+from testbed.studies.study.own_metrics import OwnMetric, measured
 from testbed.studies.study.publishing import archive as write_archive
 from testbed.studies.study.publishing import publish
 from testbed.studies.study.tables import Table, tables_of
@@ -127,12 +128,16 @@ def make_study(
         retry=until_trusted(ATTEMPTS) if place.on is None else None,
         front=front or Front(),
     ) as made:
-        cells = _cells(content, made)
+        metrics = {name: OwnMetric.of(code) for name, code in loaded.functions.items()}
+        cells = {
+            cell: measured(group, metrics, partial(content.asks, *cell))
+            for cell, group in _cells(content, made).items()
+        }
         tables, judgements = tables_of(content, cells), judged(content, cells)
         if inputs is not None:
             inputs.write(made.directory)
         copy = None if inputs is None else inputs.study
-        executes = any(run.scenario.executes for run in made.runs)
+        executes = any(run.scenario.executes for run in made.runs) or bool(metrics)
         publish(content, cells, tables, judgements, made.directory, copy, executes=executes)
         _write_junit(content, made, judgements)
         if archive is not None:

@@ -7,10 +7,8 @@ import textwrap
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from operator import methodcaller
 
-from testbed.model.summary import Summary
-from testbed.model.summary.scopes import number_of
 from testbed.results.analysis.estimates import CONFIDENCE, interval_meaning
 from testbed.results.comparison import Cell, Row, row_of
 from testbed.results.report.comparison_report import format_estimate
@@ -43,7 +41,7 @@ class Table:
     @property
     def stem(self) -> str:
         """The name of its files, without suffix."""
-        return self.shown.metric.replace(".", "-")
+        return self.shown.stem
 
     @property
     def heading(self) -> str:
@@ -82,8 +80,8 @@ def tables_of(content: StudyFile, cells: Cells) -> tuple[Table, ...]:
                     [cells[scenario, case] for case in cases],
                     scenario,
                     shown.name,
-                    shown.quantity.unit,
-                    partial(_number_of, shown.metric),
+                    shown.unit,
+                    methodcaller("numbers", shown.metric),
                 )
                 for scenario in content.scenarios
             ),
@@ -91,10 +89,6 @@ def tables_of(content: StudyFile, cells: Cells) -> tuple[Table, ...]:
         )
         for shown in content.shown
     )
-
-
-def _number_of(metric: str, summary: Summary) -> float | None:
-    return number_of(summary, metric)
 
 
 def _differs(cell: Cell) -> bool:
@@ -183,34 +177,73 @@ def in_latex(text: str) -> str:
     return _JOINED.sub("\\1\N{ZERO WIDTH SPACE}", whole).translate(str.maketrans(_LATEX))
 
 
+def _wrapped(scenario: str) -> list[str]:
+    """A scenario's name on as many lines as it needs over a column."""
+    return textwrap.wrap(scenario, LABEL, break_long_words=False) or [""]
+
+
 def _heading(scenario: str) -> str:
-    """A scenario's name over a column, on as many lines as it needs."""
-    first, *others = textwrap.wrap(scenario, LABEL, break_long_words=False) or [""]
-    lines = r" \\ ".join(map(in_latex, (first, *others)))
-    return rf"\shortstack[r]{{{lines}}}" if others else lines
+    lines = [*map(in_latex, _wrapped(scenario))]
+    whole = r" \\ ".join(lines)
+    return rf"\shortstack[r]{{{whole}}}" if lines[1:] else whole
+
+
+_COLUMN_PT, _PAGE_PT = 240.0, 505.0
+"""The widths of a column of a paper and of both, as ACM and IEEE have them, or a little less."""
+
+_CHARACTER_PT, _BETWEEN_PT = 4.65, 12.0
+"""The widths of a digit in LaTeX's small letters, and of what is between columns of a table."""
+
+
+_PAGE_LINES, _HEADING_LINES = 48, 5
+"""The lines of a page below a caption, and what the heading of a table is as high as."""
 
 
 def as_latex(table: Table, caption: str) -> str:
-    """A table for LaTeX, with the package booktabs; of several scenarios over both columns."""
-    kind = "table*" if table.rows[1:] else "table"
+    """A table for LaTeX, with the package booktabs.
+
+    It is over both columns of a paper where one is too narrow for it. Scenarios for which both are
+    too narrow stand below the first ones.
+    """
     heading, *rows = _lines(table)
+    widest = [max(map(len, _wrapped(name))) for name in heading]
+    label_pt, *widths_pt = (
+        _CHARACTER_PT * max(width, *map(len, column)) + _BETWEEN_PT
+        for width, column in zip(widest, zip(*rows, strict=True), strict=True)
+    )
+    kind = "table" if label_pt + sum(widths_pt) <= _COLUMN_PT else "table*"
+    most = max(1, int((_PAGE_PT - label_pt) / max(widths_pt)))
+    parts = -(-len(widths_pt) // most)
+    size = -(-len(widths_pt) // parts)
+    tabulars = [
+        _tabular([[line[0], *line[i : i + size]] for line in (heading, *rows)])
+        for i in range(1, len(heading), size)
+    ]
+    fitting = max(1, _PAGE_LINES // (len(rows) + _HEADING_LINES))
+    floats = [tabulars[i : i + fitting] for i in range(0, len(tabulars), fitting)]
+    first = f"\\caption{{{in_latex(caption)}}}\n  \\label{{tab:{table.stem}}}"
+    captions = [first, *(r"\caption{(continued)}" for _ in floats[1:])]
+    return "".join(
+        f"\\begin{{{kind}}}\n  \\centering\\small\n  {said}\n  \\smallskip\n"
+        + "\n  \\par\\medskip\n".join(shown)
+        + f"\n\\end{{{kind}}}\n"
+        for said, shown in zip(captions, floats, strict=True)
+    )
+
+
+def _tabular(lines: Sequence[Sequence[str]]) -> str:
+    heading, *rows = lines
     cells = [[*map(_heading, heading)], *(map(in_latex, row) for row in rows)]
-    lines = [f"    {' & '.join(line)} \\\\" for line in cells]
+    first, *others = (f"    {' & '.join(line)} \\\\" for line in cells)
     return "\n".join(
         [
-            f"\\begin{{{kind}}}",
-            r"  \centering",
-            f"  \\caption{{{in_latex(caption)}}}",
-            f"  \\label{{tab:{table.stem}}}",
-            f"  \\begin{{tabular}}{{l{'r' * len(table.rows)}}}",
+            f"  \\begin{{tabular}}{{l{'r' * (len(heading) - 1)}}}",
             r"    \toprule",
-            lines[0],
+            first,
             r"    \midrule",
-            *lines[1:],
+            *others,
             r"    \bottomrule",
             r"  \end{tabular}",
-            f"\\end{{{kind}}}",
-            "",
         ]
     )
 
@@ -245,7 +278,7 @@ def runs_as_csv(content: StudyFile, cells: Cells) -> str:
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(("scenario", "case", "seed", "verdict", *metrics))
     for (scenario, case), group in cells.items():
-        for summary in group.summaries:
-            numbers = (number_of(summary, metric) for metric in metrics)
-            writer.writerow((scenario, case, summary.seed, summary.verdict, *numbers))
+        numbers = map(group.numbers, metrics)
+        for summary, *values in zip(group.summaries, *numbers, strict=True):
+            writer.writerow((scenario, case, summary.seed, summary.verdict, *values))
     return file.getvalue()

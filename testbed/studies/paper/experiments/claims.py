@@ -1,19 +1,15 @@
 """Claims of the paper's text that no figure shows, each with runs, checks and a drawing."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from math import inf
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, FigureBase
 
-from testbed.model.fabric.addressing import directions_of_path
-from testbed.model.fabric.names import link_of
 from testbed.model.units import NS_PER_S
-from testbed.results.analysis.fault_metrics import FlowTables
 from testbed.results.report.figures import style
 from testbed.runs.job import Form
 from testbed.runs.result import Result
@@ -29,7 +25,7 @@ from testbed.studies.paper.experiments.drawing import (
     stacked_height_in,
     time_axes,
 )
-from testbed.studies.paper.experiments.failover import dead_link
+from testbed.studies.paper.experiments.failover import on_a_path_in_use
 from testbed.studies.paper.experiments.jobs import (
     FLAPPING_JOB,
     JOB_IN_FLAPS,
@@ -43,7 +39,6 @@ from testbed.studies.paper.experiments.throughput import (
     least_of_phases,
     longest_stall_rtts,
     only,
-    payload_intact,
     qps_failed,
     share,
     sliding,
@@ -52,32 +47,29 @@ from testbed.studies.paper.experiments.throughput import (
     us_per_s,
 )
 from testbed.studies.paper.figure import PaperFigure, Variant
+from testbed.studies.paper.rows import row
 
 # --------------------------------------------------------------------------------------------------
 # What the claims have in common: with how many seeds they are made, and their usual drawing.
 
 
-def claim(
-    number: str,
-    variants: tuple[Variant, ...],
-    measure: Callable[[Results], tuple[Check, ...]],
-    draw: Callable[[Results], Figure],
+_MADE: Any = {"seeds": 5, "emulated_seeds": (1, 2, 3), "large": True}
+"""Made only by their number, or with everything."""
+
+
+def _studied(
+    number: str, titles: Mapping[str, str], runs: Mapping[str, Mapping[str, Any]] | None = None
 ) -> PaperFigure:
-    """A claim with a drawing of its own; made only by its number, or with everything."""
-    return PaperFigure(
-        number, variants, measure, draw, seeds=5, emulated_seeds=(1, 2, 3), large=True
+    """A claim of scenarios of the study of all claims, drawn over time, each with a title."""
+    return row(
+        number,
+        "claims",
+        partial(_draw_over_time, titles=titles),
+        scenarios=(*titles,),
+        runs=runs or {},
+        forms={"clustermapper.exact": "{:.1%}"},
+        **_MADE,
     )
-
-
-def claim_over_time(
-    number: str,
-    panels: Sequence[tuple[Variant, str]],
-    measure: Callable[[Results], tuple[Check, ...]],
-) -> PaperFigure:
-    """A claim that is drawn as throughput over time, a panel with a title for each run."""
-    titles = {variant.name: title for variant, title in panels}
-    variants = tuple(variant for variant, _ in panels)
-    return claim(number, variants, measure, partial(_draw_over_time, titles=titles))
 
 
 def _draw_over_time(runs: Results, titles: Mapping[str, str]) -> Figure:
@@ -92,50 +84,18 @@ def _draw_over_time(runs: Results, titles: Mapping[str, str]) -> Figure:
 
 ONLY_SIMULATED: Mapping[Form, str] = {"emulated": "the fabric's switches route by SRv6 alone"}
 
-EVS = 128
-"""The paper's queue pairs have 128 to 256."""
-
-BY_SENDER, BY_HASH = (
-    Variant(
-        f"hash-ecmp-{routing}",
-        "hash-ecmp",
-        {"transport": {"kind": "mrc", "congestion": "nscc", "evs": EVS, "routing": routing}},
-        excluded=ONLY_SIMULATED,
-    )
-    for routing in ("srv6", "ecmp")
-)
-DEAD_LINK = dead_link(
-    "ecmp", {"kind": "mrc", "evs": EVS, "routing": "ecmp"}, excluded=ONLY_SIMULATED
-)
-
-MIN_ECMP_SHARE = 0.95
-"""Of the throughput over SRv6: what the paper says works "as well" has a width of a twentieth, as
-a flow's share over a fabric full of others varies by a few percent from seed to seed."""
-
-
-def _settled_bps(run: Result) -> float:
-    """The goodput of all flows, from when it has settled."""
-    return total_bps(run.flows, SETTLE_RTTS * run.data.base_rtt_s, run.data.end_s)
-
-
-def _measure_ecmp(runs: Results) -> tuple[Check, ...]:
-    share = _settled_bps(runs[BY_HASH.name]) / _settled_bps(runs[BY_SENDER.name])
-    (fault,) = runs[DEAD_LINK.name].summary.faults
-    what = "interruption where a link dies silently, over hash ECMP"
-    return (
-        at_least("throughput over hash ECMP, of that over SRv6", share, MIN_ECMP_SHARE),
-        at_most(what, stall_rtts(fault), MAX_STALL_RTTS, "{:.1f} RTT"),
-    )
-
-
-ECMP = claim_over_time(
+ECMP = _studied(
     "text-ecmp",
-    (
-        (BY_SENDER, "SRv6: the sender names the path"),
-        (BY_HASH, "hash ECMP"),
-        (DEAD_LINK, "hash ECMP, a link dies silently"),
-    ),
-    _measure_ecmp,
+    {
+        "hash-ecmp-srv6": "SRv6: the sender names the path",
+        "hash-ecmp-ecmp": "hash ECMP",
+        "dead-link-ecmp": "hash ECMP, a link dies silently",
+    },
+    {
+        "hash-ecmp-srv6": {"excluded": ONLY_SIMULATED},
+        "hash-ecmp-ecmp": {"excluded": ONLY_SIMULATED},
+        "dead-link-ecmp": {"excluded": ONLY_SIMULATED, "with_seed": on_a_path_in_use},
+    },
 )
 
 
@@ -143,73 +103,8 @@ ECMP = claim_over_time(
 # A lossy link between NIC and T0, which the Clustermapper and a deny list find (section 4).
 
 
-MAPPER: Mapping[str, Any] = {"period": "25 us"}
-ALONE = Variant("nic-lossy", "nic-lossy")
-LOCATED = Variant("nic-lossy-located", "nic-lossy", {"clustermapper": MAPPER})
-NIC = "h4"
-LOSSY_LINK = "h4--p1_t0_1"
-
-
-def _links(run: Result, flow: FlowTables, ev: int) -> set[str]:
-    """The links that an EV's data cross."""
-    src, dst = (run.data.topology.nodes[name] for name in (flow.flow.src, flow.flow.dst))
-    path = run.data.path_of(flow.flow, ev)
-    return set(map(link_of, directions_of_path(run.data.topology, src, dst, path)))
-
-
-def _suspects(run: Result) -> int:
-    """How many links the EVs that a sender has left during the fault have in common.
-
-    Links that an EV crosses which the sender kept are none. All this is what MRC knows.
-    """
-    (fault,) = run.summary.faults
-    moment = fault.healed_s or 0.0
-    flow = next(flow for flow in run.flows if NIC in (flow.flow.src, flow.flow.dst))
-    left: set[str] | None = None
-    remaining = set[str]()
-    for ev, spans in flow.spans.items():
-        links = _links(run, flow, ev)
-        if any(span.start <= moment <= span.end and span.active for span in spans):
-            remaining |= links
-        else:
-            left = links if left is None else left & links
-    return len((left or set()) - remaining)
-
-
-def _denied(run: Result) -> tuple[float, int]:
-    """What the deny list had taken out when the fault ended.
-
-    Returns:
-        The share of the EVs that cross the lossy link, and the number of other EVs.
-    """
-    (fault,) = run.summary.faults
-    moment = fault.healed_s or 0.0
-    across, others = [], 0
-    for flow in run.flows:
-        for ev, spans in flow.spans.items():
-            (state,) = {span.state for span in spans if span.start <= moment < span.end}
-            if LOSSY_LINK in _links(run, flow, ev):
-                across.append(state == "DENIED")
-            else:
-                others += state == "DENIED"
-    return sum(across) / len(across), others
-
-
-def _measure_lossy_nic(runs: Results) -> tuple[Check, ...]:
-    localisation = runs[LOCATED.name].summary.localisation
-    exact = 0.0 if localisation is None or localisation.exact is None else localisation.exact
-    what = "MRC alone: links that all EVs which it left have in common"
-    across, others = _denied(runs[LOCATED.name])
-    return (
-        between(what, _suspects(runs[ALONE.name]), 2, 2, "{:.0f}"),
-        at_least("share of the faulty directions that the Clustermapper names exactly", exact, 1),
-        at_least("share of the EVs across the link that the deny list takes out", across, 1),
-        at_most("EVs that do not cross it and are taken out", others, 0, "{:.0f}"),
-    )
-
-
-LOSSY_NIC = claim_over_time(
-    "text-lossy-nic", ((ALONE, "MRC alone"), (LOCATED, "with a deny list")), _measure_lossy_nic
+LOSSY_NIC = _studied(
+    "text-lossy-nic", {"nic-lossy": "MRC alone", "nic-lossy-located": "with a deny list"}
 )
 
 
@@ -290,14 +185,19 @@ def _measure_planes(runs: Results) -> tuple[Check, ...]:
     )
 
 
-PLANES = claim_over_time(
+PLANES = PaperFigure(
     "text-planes",
-    (
-        (HALF, "one plane with half its rate"),
-        (THIN, "one plane with a quarter of its uplinks"),
-        (SHARED, "beside a flow on a single path"),
-    ),
+    (HALF, THIN, SHARED),
     _measure_planes,
+    partial(
+        _draw_over_time,
+        titles={
+            HALF.name: "one plane with half its rate",
+            THIN.name: "one plane with a quarter of its uplinks",
+            SHARED.name: "beside a flow on a single path",
+        },
+    ),
+    **_MADE,
 )
 
 
@@ -305,29 +205,7 @@ PLANES = claim_over_time(
 # Every link is probed once a millisecond (section 3).
 
 
-FEW_ROUNDS = 5
-"""Rounds of probes until a silent link is named. The paper has no number; a link that loses all is
-told apart from its neighbours by three lost probes (docs/clustermapper.md)."""
-
-
-def _measure_probes(runs: Results) -> tuple[Check, ...]:
-    localisation = only(runs).summary.localisation
-    exact, rounds, wrong = 0.0, inf, inf
-    if localisation is not None:
-        exact, wrong = localisation.exact or 0.0, localisation.accusations_wrong
-        rounds = inf if localisation.naming_rounds is None else localisation.naming_rounds
-    return (
-        at_least("silent links that are named exactly, of both tiers", exact, 1),
-        at_most("links that are named wrongly", wrong, 0, "{:.0f}"),
-        at_most("rounds of probes until a link is named", rounds, FEW_ROUNDS, "{:.0f}"),
-    )
-
-
-PROBES = claim_over_time(
-    "text-probes",
-    ((Variant("probe-each-ms", "probe-each-ms"), "two silent links"),),
-    _measure_probes,
-)
+PROBES = _studied("text-probes", {"probe-each-ms": "two silent links"})
 
 
 # --------------------------------------------------------------------------------------------------
@@ -501,7 +379,7 @@ def _draw_steps_and_job(runs: Results, steps: Axes, *jobs: Axes) -> None:
         axes.set_xlabel("the NIC's delay (base RTTs)")
 
 
-REMAP = claim("text-remap", VARIANTS, _measure_remap, _draw_remap)
+REMAP = PaperFigure("text-remap", VARIANTS, _measure_remap, _draw_remap, **_MADE)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -509,27 +387,6 @@ REMAP = claim("text-remap", VARIANTS, _measure_remap, _draw_remap)
 
 
 FLAPPING_NIC = "h0"
-
-MIN_UNAFFECTED_SHARE = 0.97
-"""Of the rate before: what others keep, as in figure 8."""
-
-
-def _measure_transceiver(runs: Results) -> tuple[Check, ...]:
-    run = only(runs)
-    its = [flow for flow in run.data.run.flows if FLAPPING_NIC in (flow.src, flow.dst)]
-    others = [flow for flow in run.flows if FLAPPING_NIC not in (flow.flow.src, flow.flow.dst)]
-    failed = sum(bool(flow.errors) for flow in its)
-    (fault,) = run.summary.faults
-    start, healed = fault.effective_s or 0.0, fault.healed_s or 0.0
-    during, before = (
-        total_bps(others, *span) for span in ((start, healed), (5 * run.data.base_rtt_s, start))
-    )
-    return (
-        between("flows of the NIC that fail, of 4", failed, len(its), len(its), "{:.0f}"),
-        between("flows of other NICs that fail", run.summary.qps_in_error - failed, 0, 0, "{:.0f}"),
-        at_least("throughput of other NICs, of that before", during / before, MIN_UNAFFECTED_SHARE),
-        payload_intact(run),
-    )
 
 
 def _draw_transceiver(runs: Results) -> Figure:
@@ -554,9 +411,6 @@ def _draw_transceiver(runs: Results) -> Figure:
     return figure
 
 
-TRANSCEIVER = claim(
-    "text-transceiver",
-    (Variant("nic-transceiver", "nic-transceiver"),),
-    _measure_transceiver,
-    _draw_transceiver,
+TRANSCEIVER = row(
+    "text-transceiver", "claims", _draw_transceiver, scenarios=("nic-transceiver",), **_MADE
 )

@@ -58,11 +58,11 @@ def dead_link(
     """
     changes = {"transport": dict(transport), "topology": topology}
     return Variant(
-        f"dead-link-{name}", "dead-link", changes, with_seed=_dead_link, excluded=excluded
+        f"dead-link-{name}", "dead-link", changes, with_seed=on_a_path_in_use, excluded=excluded
     )
 
 
-def _dead_link(data: Mapping[str, Any], seed: int) -> dict[str, Any]:
+def on_a_path_in_use(data: Mapping[str, Any], seed: int) -> dict[str, Any]:
     """The fault: an uplink that the pair's first direction uses, another one with each seed."""
     topology, used = paths_in_use(data, *PAIR, seed)
     path = used[(seed * _STRIDE) % len(used)]

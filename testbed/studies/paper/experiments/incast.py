@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -22,6 +21,7 @@ from testbed.studies.paper.experiments.drawing import (
 from testbed.studies.paper.experiments.throughput import gbps, sliding, total_bps
 from testbed.studies.paper.fabrics import ONLY_SIMULATED, without_pause
 from testbed.studies.paper.figure import PaperFigure, Variant
+from testbed.studies.paper.rows import row
 
 VICTIM = ("h11", "h1")
 BEGIN_RTTS = 20.0
@@ -67,10 +67,6 @@ PFC_PANELS = {
 PAUSED = 0.25
 """100 of 400 Gb/s: what the paper's victim has for seconds, and in figure 21 at most."""
 
-PFC_VICTIM = (0.05, 0.3)
-"""The paper's victim has 30 to 100 of 400 Gb/s: 7.5 to 25%, and some for reading it off
-the figure."""
-
 _SHALLOW = {
     "kind": "incast",
     "senders": [f"h{i}" for i in range(4, 11)],
@@ -108,7 +104,8 @@ def _port_gbps(run: Result) -> float:
     return topology.planes * topology.port_rate * payload / 1e9
 
 
-def _victim(run: Result) -> float:
+def victim(run: Result) -> float:
+    """What the victim has at the end of the run, of its port's payload."""
     begin = (1 - STEADY_SHARE) * run.data.end_s
     return _mean_gbps(run, _flows(run, *VICTIM), begin) / _port_gbps(run)
 
@@ -119,7 +116,7 @@ def _worst_dip(run: Result) -> float:
     return float(_over_time(run, _flows(run, *VICTIM), moments).min()) / _port_gbps(run)
 
 
-def _smallest_of_largest(run: Result) -> float:
+def smallest_of_largest(run: Result) -> float:
     """How evenly the senders share: the smallest share over the largest, after the first bursts.
 
     Shares vary by a tenth within tens of round trips, where the paper's figure shows seconds: so
@@ -132,43 +129,28 @@ def _smallest_of_largest(run: Result) -> float:
 
 def _measure(runs: Results) -> tuple[Check, ...]:
     mrc, roce_1, roce_8 = (runs[name] for name in PANELS)
-    evenness, dip = _smallest_of_largest(mrc), _worst_dip(roce_8)
+    evenness, dip = smallest_of_largest(mrc), _worst_dip(roce_8)
     paused = (
         at_most("RoCE's victim with 8 QPs, at its lowest", dip, PAUSED, "{:.0%}"),
         at_least(
             "RoCE's victim, mean with 8 QPs over that with 1",
-            _victim(roce_8) / _victim(roce_1),
+            victim(roce_8) / victim(roce_1),
             1.0,
             RATIO,
         ),
         at_most(
             "RoCE's smallest share over its largest, with 8 QPs over that with 1",
-            _smallest_of_largest(roce_8) / _smallest_of_largest(roce_1),
+            smallest_of_largest(roce_8) / smallest_of_largest(roce_1),
             1.0,
             RATIO,
         ),
     )
     return (
-        at_least("MRC's victim, of its port's rate", _victim(mrc), 0.95, "{:.0%}"),
+        at_least("MRC's victim, of its port's rate", victim(mrc), 0.95, "{:.0%}"),
         at_least("MRC's smallest share over its largest", evenness, 0.8, RATIO),
-        between("RoCE's victim with 1 QP", _victim(roce_1), 0.6, 0.9, "{:.0%}"),
+        between("RoCE's victim with 1 QP", victim(roce_1), 0.6, 0.9, "{:.0%}"),
         *(paused if roce_8.data.topology.pause is not None else ()),
     )
-
-
-def _measure_without_dcqcn(runs: Results) -> tuple[Check, ...]:
-    mrc = runs["incast-mrc-8"]
-    checks = [
-        at_least("MRC's victim, 8 QPs, of its port's rate", _victim(mrc), 0.95, "{:.0%}"),
-        at_least(
-            "MRC's smallest share over its largest, 8 QPs", _smallest_of_largest(mrc), 0.8, RATIO
-        ),
-    ]
-    for name, qps in (("incast-pfc-1", "1 QP"), ("incast-pfc-8", "8 QPs")):
-        if name in runs:
-            what = f"RoCE's victim with PFC only, {qps}"
-            checks.append(between(what, _victim(runs[name]), *PFC_VICTIM, "{:.0%}"))
-    return tuple(checks)
 
 
 def _draw(runs: Results, titles: Mapping[str, str]) -> Figure:
@@ -228,28 +210,16 @@ INCAST = PaperFigure(
 )
 
 
-def _pfc_only(name: str, changes: Mapping[str, Any]) -> Variant:
-    return Variant(name, "incast-victim-roce", changes, excluded=ONLY_SIMULATED)
-
-
-_MRC_8 = {"kind": "mrc", "congestion": "nscc", "qps": 8}
-INCAST_WITHOUT_DCQCN = PaperFigure(
-    number="21",
-    variants=(
-        Variant(
-            "incast-mrc-8",
-            "incast-victim",
-            {"duration": f"{MRC_SECONDS} s", "transport": _MRC_8, "workload": _SHALLOW},
-            emulated=lambda _: {"duration": f"{MRC_8_EMULATED_SECONDS} s"},
-        ),
-        _pfc_only("incast-pfc-1", {"transport": {"kind": "roce", "dcqcn": "off"}}),
-        _pfc_only(
-            "incast-pfc-8",
-            {"transport": {"kind": "roce", "qps": 8, "dcqcn": "off"}, "workload": _SHALLOW},
-        ),
-    ),
+INCAST_WITHOUT_DCQCN = row(
+    "21",
+    "incast",
+    partial(_draw, titles=PFC_PANELS),
+    runs={
+        "incast-mrc-8": {"emulated": lambda _: {"duration": f"{MRC_8_EMULATED_SECONDS} s"}},
+        "incast-pfc-1": {"excluded": ONLY_SIMULATED},
+        "incast-pfc-8": {"excluded": ONLY_SIMULATED},
+    },
+    forms={"victim_fraction": "{:.0%}", "evenness": RATIO},
     seeds=SEEDS,
     emulated_seeds=(EMULATED_SEED,),
-    measure=_measure_without_dcqcn,
-    draw=partial(_draw, titles=PFC_PANELS),
 )

@@ -1,8 +1,7 @@
 """Figures 4 to 7: a job on a fabric that has faults from the start, or gets them."""
 
-from collections.abc import Iterator, Sequence
-from math import inf
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Literal
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -13,7 +12,7 @@ from testbed.results.records import OPERATIONS
 from testbed.results.report.figures import style
 from testbed.runs.result import Result
 from testbed.runs.store import Results
-from testbed.studies.paper.checks import Check, at_least, at_most, between, shown
+from testbed.studies.paper.checks import Check, at_most, shown
 from testbed.studies.paper.experiments import drawing
 from testbed.studies.paper.experiments.throughput import (
     losses,
@@ -24,29 +23,16 @@ from testbed.studies.paper.experiments.throughput import (
     us_per_s,
 )
 from testbed.studies.paper.figure import PaperFigure, Variant
+from testbed.studies.paper.rows import row
 
 UNDISTURBED = Variant("job-undisturbed", "job-undisturbed")
 FABRIC_FLAPS = Variant("job-fabric-flaps", "job-fabric-flaps", slowed=3.0)
 """Links flap so often that a fault is measured in almost every second, and in each of them eight
 endpoints must be on time. At twice the dilation neither of two attempts was trusted."""
 
-FLAPPING_JOB = Variant("job-transceiver-flaps", "job-transceiver-flaps")
-OF_SEVEN = {
-    "workload": {
-        "kind": "training",
-        "hosts": ["h0", "h4", "h1", "h5", "h2", "h6", "h7"],
-        "compute": "100 ms",
-        "size": "4 MiB",
-        "slices": 4,
-    }
-}
-"""The job of figures 6 and 7: three of the four NICs whose links flap are in it."""
-
 JOB_IN_FLAPS = (0.65, 0.95)
 """The paper: about a quarter less during the flaps."""
 
-SEVEN_UNDISTURBED = Variant("job-of-seven-undisturbed", "job-undisturbed", OF_SEVEN)
-UNKNOWN = Variant("unknown-dead-paths", "unknown-dead-paths")
 
 STARTUP_RTTS = 10.0
 """Base RTTs in place of the paper's first minute: every EV has carried data by then."""
@@ -55,35 +41,6 @@ MAX_LOSSES = 5
 """In the paper a queue pair has fewer losses in the first minute."""
 
 _LOSS_BIN_RTTS = 2.0
-
-
-def _dead_paths(runs: Results) -> tuple[Check, ...]:
-    run = only(runs)
-    border, end = STARTUP_RTTS * run.data.base_rtt_s, run.data.end_s
-    first = [losses(flow, 0.0, border) for flow in run.flows]
-    later = [losses(flow, border, end) for flow in run.flows]
-    at_first, afterwards = sum(first) / border, sum(later) / (end - border)
-    what = f"packets lost by the worst QP in the first {STARTUP_RTTS:g} RTTs"
-    decay = afterwards / at_first if at_first else inf
-    nics = len({flow.flow.src for flow in run.flows})
-    per_nic = afterwards * run.summary.dilation / nics
-    return (
-        # At least one loss: otherwise no packet ever took the dead link.
-        between(what, max(first), 1, MAX_LOSSES - 1, "{:.0f}"),
-        at_most("losses per time afterwards, over those of the start", decay, 0.1),
-        at_most("losses per NIC and second afterwards, at full speed", per_nic, 1.0, "{:.0f}"),
-        shown(
-            "losses per QP and second at the start, at full speed",
-            _per_second(run, first),
-            "{:.0f}",
-        ),
-    )
-
-
-def _per_second(run: Result, first: Sequence[int]) -> float:
-    """What a queue pair lost per second of the start, as it would be at full speed."""
-    border = STARTUP_RTTS * run.data.base_rtt_s
-    return float(np.mean(first)) / border * run.summary.dilation
 
 
 def _draw_losses(runs: Results) -> Figure:
@@ -161,27 +118,28 @@ MAX_LOST_RTTS = 10.0
 hosts in turn, as all wait for all. The paper only says "almost no impact"."""
 
 
-def _transceiver(runs: Results) -> tuple[Check, ...]:
-    run, calm = runs[FLAPPING_JOB.name], runs[SEVEN_UNDISTURBED.name]
-    during, after = steps_during_and_after(run, calm)
-    return (
-        between("steps per time during the flaps, over those without", during, *JOB_IN_FLAPS),
-        at_least("steps per time right after them", after, 0.95),
-        payload_intact(run),
-        qps_failed(run),
-    )
-
-
 def steps_during_and_after(run: Result, undisturbed: Result) -> tuple[float, float]:
     """Steps of a job per time while its only fault is in force and after it, over those without."""
+    calm = mean_step_us(undisturbed)
+    return calm / mean_step_us(run, "during"), calm / mean_step_us(run, "after")
+
+
+def mean_step_us(run: Result, when: Literal["during", "after"] | None = None) -> float:
+    """The mean length of steps during a run's only fault, or after it; without one of all.
+
+    Raises:
+        RunFailedError: there is none.
+    """
+    steps = _steps(run)
+    if when is None or not run.summary.faults:
+        return _mean_us(steps, "without faults")
     (fault,) = run.summary.faults
-    us, steps = us_per_s(run), _steps(run)
+    us = us_per_s(run)
     start, end = us * (fault.effective_s or 0.0), us * (fault.healed_s or 0.0)
+    if when == "after":
+        return _mean_us([step for step in steps if step[0] >= end], "after the fault")
     during = [step for step in steps if step[1] > start and step[0] < end]
-    after = [step for step in steps if step[0] >= end]
-    calm = _mean_us(_steps(undisturbed), "without faults")
-    during_us = _mean_us(during, "during the fault")
-    return calm / during_us, calm / _mean_us(after, "after the fault")
+    return _mean_us(during, "during the fault")
 
 
 def _draw_job(runs: Results) -> Figure:
@@ -216,8 +174,10 @@ def _draw_job(runs: Results) -> Figure:
     return figure
 
 
+TRANSCEIVER_JOB = row("6-7", "flapping-job", _draw_job)
+SEVEN_UNDISTURBED, FLAPPING_JOB = TRANSCEIVER_JOB.variants
 JOBS = (
-    PaperFigure("4", (UNKNOWN,), _dead_paths, _draw_losses),
+    row("4", "dead-paths", _draw_losses),
     PaperFigure("5", (UNDISTURBED, FABRIC_FLAPS), _constant_flaps, _draw_job),
-    PaperFigure("6-7", (SEVEN_UNDISTURBED, FLAPPING_JOB), _transceiver, _draw_job),
+    TRANSCEIVER_JOB,
 )

@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 
 from testbed.results.report.figures import style
 from testbed.runs.job import Form
-from testbed.runs.result import Result
 from testbed.runs.store import Results
 from testbed.studies.paper.checks import RATIO, Check, at_least, at_most, between
 from testbed.studies.paper.experiments import drawing, throughput
@@ -33,6 +32,7 @@ from testbed.studies.paper.experiments.collectives import (
 )
 from testbed.studies.paper.fabrics import PFC
 from testbed.studies.paper.figure import PaperFigure, Variant
+from testbed.studies.paper.rows import row
 
 _TOO_LARGE: Mapping[Form, str] = {
     "emulated": "so many hosts are far beyond what a machine emulates"
@@ -200,34 +200,6 @@ def _draw_rates(runs: Results, kind: str) -> Figure:
 
 # --- 512 hosts ----------------------------------------------------------------------------------
 
-MANY = Variant("t1-death-512", "t1-death-512", excluded=_TOO_LARGE)
-
-
-def _goodput(run: Result) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """What each flow placed per second before the fault and some round trips after it."""
-    (fault,) = run.summary.faults
-    start, rtt = fault.effective_s or 0.0, run.data.base_rtt_s
-    before, after = (
-        (start - 2 * rtt, start),
-        (start + throughput.SETTLE_RTTS * rtt, run.data.end_s),
-    )
-    rates = [[flow.delivery.goodput_bps(*span) for span in (before, after)] for flow in run.flows]
-    steady, later = np.array(rates).T
-    return steady, later
-
-
-def _judge_many(runs: Results) -> tuple[Check, ...]:
-    run = throughput.only(runs)
-    steady, later = _goodput(run)
-    links = np.array([flow.flow.ports_bps for flow in run.flows])
-    before, without = steady.sum() / links.sum(), later.sum() / steady.sum()
-    slowest = (later / links).min()
-    return (
-        at_least("goodput of all flows before, of the ports' share", before, 0.9),
-        at_least("goodput of all flows without the T1, of that before", without, 0.97),
-        at_least("the slowest flow without the T1, of the ports' share", slowest, 0.8),
-    )
-
 
 def _draw_many(runs: Results) -> Figure:
     run = throughput.only(runs)
@@ -256,5 +228,12 @@ SCALE = (
     PaperFigure(
         "17x64", _ALL_TO_ALLS, _judge_all_to_all, partial(_draw_rates, kind="alltoall"), large=True
     ),
-    PaperFigure("scale", (MANY,), _judge_many, _draw_many, large=True, is_own=True),
+    row(
+        "scale",
+        "many-hosts",
+        _draw_many,
+        runs={"t1-death-512": {"excluded": _TOO_LARGE}},
+        large=True,
+        is_own=True,
+    ),
 )

@@ -15,7 +15,7 @@ from testbed.results.analysis.delivery import Floats
 from testbed.results.analysis.fault_metrics import FlowTables
 from testbed.runs.result import Result
 from testbed.runs.store import Results
-from testbed.studies.paper.checks import Check, at_most, between
+from testbed.studies.paper.checks import Check, between
 
 if TYPE_CHECKING:
     from testbed.model.workload import AllReduce, AllToAll, SendRecv
@@ -99,13 +99,6 @@ def sliding(run: Result, flows: Sequence[FlowTables], moments: Floats, width_s: 
     return placed * 8 / width_s * run.summary.dilation / 1e9
 
 
-def before_faults(run: Result) -> tuple[float, float]:
-    """The time from a few RTTs after the start to the first fault."""
-    begin = 5 * run.data.base_rtt_s
-    faults = [f.effective_s for f in run.summary.faults if f.effective_s is not None]
-    return begin, min([run.data.end_s, *faults])
-
-
 def stall_rtts(fault: FaultSummary) -> float:
     """The longest time that a fault kept a flow from delivering in order, in base RTTs.
 
@@ -130,11 +123,6 @@ def measured(value: Time | None, what: str) -> Time:
     return value
 
 
-def interruption(run: Result) -> Check:
-    """Check that no fault kept a flow from delivering for long."""
-    return at_most("longest interruption", longest_stall_rtts(run), MAX_STALL_RTTS, "{:.1f} RTT")
-
-
 def losses(flow: FlowTables, start: float, end: float) -> int:
     """How many packets a flow declared lost after one time, until another."""
     times = flow.losses["t"].to_numpy()
@@ -150,11 +138,6 @@ def payload_intact(run: Result) -> Check:
     """Check that all payload is in place as it was sent; what is under way at the end is not."""
     damaged = run.summary.integrity.bytes_lost + run.summary.integrity.bytes_corrupted
     return between("payload lost or corrupted", damaged, 0, 0, "{:.0f} B")
-
-
-def last_healed_s(run: Result) -> float:
-    """When the last fault was healed."""
-    return max(f.healed_s or 0.0 for f in run.summary.faults)
 
 
 def phases(run: Result, settle_rtts: float = SETTLE_RTTS) -> list[tuple[float, float]]:
@@ -175,26 +158,6 @@ def least_of_phases(run: Result, settle_rtts: float = SETTLE_RTTS) -> float:
 def longest_stall_rtts(run: Result) -> float:
     """The longest time that any fault kept a flow from delivering in order, in base RTTs."""
     return max(stall_rtts(fault) for fault in run.summary.faults)
-
-
-def during_and_after(run: Result, settle_rtts: float = SETTLE_RTTS) -> tuple[float, float]:
-    """The goodput of the worse direction during the faults and after, relative to that before."""
-    start = min(f.effective_s or 0.0 for f in run.summary.faults)
-    healed = last_healed_s(run)
-    settle = settle_rtts * run.data.base_rtt_s
-    during = least_of_before(run, start + settle, healed)
-    return during, least_of_before(run, healed + settle, run.data.end_s)
-
-
-def least_of_before(run: Result, start: float, end: float) -> float:
-    """The goodput of the worst direction in a span of time, relative to that before the faults.
-
-    All queue pairs from one host to another count together.
-    """
-    before = before_faults(run)
-    return min(
-        total_bps(qps, start, end) / total_bps(qps, *before) for qps in by_direction(run.flows)
-    )
 
 
 def by_direction(flows: Sequence[FlowTables]) -> list[list[FlowTables]]:
