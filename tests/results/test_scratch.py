@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from testbed.model.errors import MachineError
 from testbed.results.scratch import scratch
 from tests.waiting import wait_until
 
@@ -29,6 +30,16 @@ def test_it_ends_with_its_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         assert place.parent == tmp_path
         raise KeyError
     assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("place", ["none", "full"])
+def test_a_machine_without_a_place_for_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", None if place == "none" else str(tmp_path / "gone"))
+    monkeypatch.setattr("tempfile._candidate_tempdir_list", lambda: [str(tmp_path / "gone")])
+    with pytest.raises(MachineError, match="TMPDIR=DIR"), scratch("x-"):
+        pass
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
