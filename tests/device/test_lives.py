@@ -11,8 +11,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -105,10 +106,11 @@ def test_who_waits_for_an_event_hears_that_the_device_is_closed(files: Path) -> 
 def test_objects_of_two_opened_devices_do_not_mix(files: Path) -> None:
     """The NIC numbers those of each by themselves, so that it would take others in their place."""
     a, b = (End(files / IBVERBS, channel=True) for _ in range(2))
-    for make in (
+    calls: list[Callable[[], Any]] = [
         lambda: a.make_qp(send_cq=b.cq),
         lambda: a.library.make("create_cq", a.context, 4, None, b.channel, 0),
-    ):
+    ]
+    for make in calls:
         with pytest.raises(VerbsError) as raised:
             make()
         assert raised.value.errno == errno.EINVAL

@@ -7,6 +7,7 @@ exact time, however late this process is; only programs notice that, and the ver
 
 import gc
 import os
+import resource
 import select
 import sys
 from collections.abc import Iterator
@@ -416,7 +417,13 @@ def idle_rtt_ns(scenario: Scenario) -> int:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Keep the cycle collector from stopping the fabric at a bad moment."""
+    """Keep the cycle collector from stopping the fabric at a bad moment.
+
+    And let this process have the descriptors that the queue pairs of all hosts take, two each; the
+    programs, which have been started, keep the usual limit.
+    """
+    usual, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     gc.freeze()
     gc.disable()
     try:
@@ -424,6 +431,7 @@ def _undisturbed() -> Iterator[None]:
     finally:
         gc.enable()
         gc.unfreeze()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (usual, most))
 
 
 def pace(

@@ -86,6 +86,14 @@ def close() -> None:
         say(str(error.errno))
 
 
+def many() -> None:
+    """Make queue pairs of which the NIC needs more descriptors than a process usually has."""
+    end = End(Path(os.environ["NCCL_IBVERBS_LIB"]))
+    for _ in range(150):
+        end.make_qp()
+    say("made")
+
+
 def names() -> None:
     """Each host listens at the same port, over IPv4 and IPv6, and calls all others by name."""
     with (
@@ -148,6 +156,6 @@ def wait() -> None:
 
 
 if __name__ == "__main__":
-    {f.__name__: f for f in (write, fork, close, drop, names, stop, wait)}[sys.argv[1]](
+    {f.__name__: f for f in (write, fork, close, drop, many, names, stop, wait)}[sys.argv[1]](
         *map(int, sys.argv[2:])
     )

@@ -3,6 +3,7 @@
 import json
 import os
 import pwd
+import resource
 import shutil
 import signal
 import socket
@@ -332,6 +333,17 @@ def test_memory_of_a_device_that_is_forgotten_is_out_of_reach(tmp_path: Path) ->
     _, _, printed = run(tmp_path, "-n", "2", program=of_program("drop"))
     assert "h0: untouched" in printed
     assert "h4: remote access error" in printed
+
+
+def test_queue_pairs_have_all_descriptors_that_a_process_may_have(tmp_path: Path) -> None:
+    """Two for each, of all hosts, in one process; the usual limit is soft, and often 1,024."""
+    usual, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (512, most))
+    try:
+        _, _, printed = run(tmp_path, "-n", "2", program=of_program("many"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (usual, most))
+    assert printed.count(": made\n") == 2
 
 
 def test_a_program_that_ends_at_once_is_what_came_of_the_run(tmp_path: Path) -> None:
