@@ -1,5 +1,6 @@
 """The states of a flow's EVs over time: a row for each EV, grouped by plane."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -44,10 +45,13 @@ def draw(data: RunData, flow: FlowTables, summary: Summary) -> Drawing:
     else:
         figure = style.new_figure(body)
         axes = figure.subplots()
-    shown = [(row, s) for row, ev in enumerate(evs) for s in flow.spans[ev] if s.end > 0]
-    for row, span in shown:
-        look = _LOOKS[_state(span)]
-        style.bar(axes, row, max(span.start, 0), span.end, height=0.76, linewidth=0.4, **look)
+    shown = defaultdict[str, list[style.Bar]](list)
+    for row, ev in enumerate(evs):
+        for span in flow.spans[ev]:
+            if span.end > 0:
+                shown[_state(span)].append((row, max(span.start, 0), span.end))
+    for state, spans in shown.items():
+        style.bars(axes, spans, height=0.76, linewidth=0.4, **_LOOKS[state])
     paths = [data.path_of(flow.flow, ev) for ev in evs]
     for row, (path, below) in enumerate(pairwise(paths)):
         if path.plane != below.plane:
@@ -70,8 +74,7 @@ def draw(data: RunData, flow: FlowTables, summary: Summary) -> Drawing:
     axes.set_xlabel("time from the start of the run (s)")
     axes.set_ylabel("path (plane / T1)")
     axes.spines["top"].set_visible(False)
-    used = {_state(span) for _, span in shown}
-    handles = [Patch(label=state, **look) for state, look in _LOOKS.items() if state in used]
+    handles = [Patch(label=state, **look) for state, look in _LOOKS.items() if state in shown]
     figure.legend(handles=handles, loc="outside lower center", ncols=5)
     stem = f"ev_states_flow{flow.flow.flow}"
     style.save(figure, data.figures, stem, summary)

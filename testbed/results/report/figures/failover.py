@@ -145,9 +145,8 @@ def _sequence(
     again = packets.filter("retransmitted")
     lines = (lost, "next_t", style.VERMILLION), (resent, "placed_t", style.PURPLE)
     for shown, until, colour in lines:
-        for t, later, seq in shown.select("t", until, "seq").iter_rows():
-            if later is not None and later > t:
-                axes.plot([t, later], [seq, seq], color=colour, linewidth=0.5, alpha=faint)
+        later = shown.filter(pl.col(until) > pl.col("t")).select("seq", "t", until).to_numpy()
+        axes.hlines(*later.T, colors=colour, linewidth=0.5, alpha=faint)
     dots(lost, "t", "x", ms=4, mew=1.1, color=style.VERMILLION, zorder=4)
     dots(again, "t", "^", ms=3.6, color=style.PURPLE, mec="white", mew=0.3, zorder=4)
     dots(again, "placed_t", ".", ms=3, color=style.BLUE, zorder=4)
@@ -178,14 +177,19 @@ def _rotation(
         ("x", 4.5, 1.2, style.VERMILLION),
         ("^", 4, 0.3, style.PURPLE),
     )
-    for row, ev in enumerate(evs):
-        for span in flow.spans[ev]:
-            if span.active:
-                times = ((t - start) * per_s for t in (span.start, span.end))
-                style.bar(axes, row, *times, facecolor=style.SKY, alpha=0.28, linewidth=0)
-        of_ev = _fates(packets.filter(pl.col("ev") == ev))
-        for sent, (marker, size, edge, colour) in zip(of_ev, looks, strict=True):
-            axes.plot(sent["t"], [row] * sent.height, marker, ms=size, mew=edge, color=colour)
+    active = [
+        (row, (span.start - start) * per_s, (span.end - start) * per_s)
+        for row, ev in enumerate(evs)
+        for span in flow.spans[ev]
+        if span.active
+    ]
+    style.bars(axes, active, facecolor=style.SKY, alpha=0.28, linewidth=0)
+    rows = pl.DataFrame(
+        {"ev": evs, "row": range(len(evs))}, schema_overrides={"ev": packets.schema["ev"]}
+    )
+    fates = _fates(packets.join(rows, on="ev", maintain_order="left"))
+    for sent, (marker, size, edge, colour) in zip(fates, looks, strict=True):
+        axes.plot(sent["t"], sent["row"], marker, ms=size, mew=edge, color=colour)
     names = [data.path_of(flow.flow, ev).name for ev in evs]
     crossing = [data.crosses(flow.flow, ev, fault.places) for ev in evs]
     style.label_paths(axes, names, crossing, fontsize=7)

@@ -75,11 +75,12 @@ def _times(count: int) -> str:
 
 def draw(axes: Axes, shown: Sequence[Row], end: float) -> None:
     """Draw the rows: a bar for each fault, from its effect to its healing or the end."""
-    for row, (_, faults) in enumerate(shown):
-        for fault in faults:
-            start, until = in_force(fault, end)
-            colours = {"facecolor": style.VERMILLION, "edgecolor": "white", "alpha": 0.75}
-            style.bar(axes, row, start, min(until, end), height=0.72, linewidth=0.3, **colours)
+    times = (
+        (row, *in_force(fault, end)) for row, (_, faults) in enumerate(shown) for fault in faults
+    )
+    in_run = [(row, start, min(until, end)) for row, start, until in times]
+    colours = {"facecolor": style.VERMILLION, "edgecolor": "white", "alpha": 0.75}
+    style.bars(axes, in_run, height=0.72, linewidth=0.3, **colours)
     axes.set_xlim(0, end)
     axes.set_ylim(len(shown) - 0.4, -0.6)
     axes.set_yticks(range(len(shown)), [label for label, _ in shown], fontsize=6.5)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
+from matplotlib.patches import StepPatch
 
 from testbed.model.summary import FaultSummary, FlowFault, Summary, Time
 from testbed.model.summary.unit import MS, RTT
@@ -118,11 +119,15 @@ def _whole_run(axes: Axes, data: RunData, flow: FlowTables, summary: Summary) ->
         placed, _ = np.histogram(times, edges, weights=weights)
         above = base + placed * 8 / width / 1e6
         look: dict[str, Any] = {
-            "color": style.PLANES[plane],
+            "facecolor": style.PLANES[plane],
             "edgecolor": "white",
             "linewidth": 0.25,
         }
-        axes.stairs(above, edges, baseline=base, fill=True, label=f"plane {plane}", **look)
+        label = f"plane {plane}"
+        # Not by `stairs`, which looks at each step to find limits; they are set below.
+        axes.add_artist(
+            StepPatch(above, edges, baseline=base, fill=True, label=label, **look)  # type: ignore[arg-type] # an array, too
+        )
         base = above
     moments = np.linspace(0, end, 2000)
     _allowed(axes, flow, moments, moments)

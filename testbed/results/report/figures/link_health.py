@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 import polars as pl
 from matplotlib.axes import Axes
@@ -31,7 +32,7 @@ def draw(data: RunData, summary: Summary) -> Drawing:
     lost = _lost_probes(data)
     rows = _rows(data, raised, lost)
     figure = style.new_figure(max(0.15 * len(rows) + 1.9, 2.6))
-    axes = figure.subplots()
+    axes, scale = figure.subplots(1, 2, width_ratios=[1, 0.03])
     place = {link: row for row, link in enumerate(rows)}
     end = data.end_s
     _draw_accusations(axes, raised, place)
@@ -42,12 +43,12 @@ def draw(data: RunData, summary: Summary) -> Drawing:
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xlabel("time from the start of the run (s)")
     axes.tick_params(axis="y", length=0)
-    for row in range(1, len(rows)):
-        axes.axhline(row - 0.5, color=style.LIGHT, linewidth=0.3, zorder=0)
+    between = [row - 0.5 for row in range(1, len(rows))]
+    axes.hlines(between, 0, end, colors=style.LIGHT, linewidth=0.3, zorder=0)
     loss = ScalarMappable(norm=_SCALE, cmap=_LOSS)
     label = "estimated loss of the accused"
-    scale = figure.colorbar(loss, ax=axes, label=label, pad=0.01, fraction=0.03)
-    scale.ax.tick_params(labelsize=7)
+    figure.colorbar(loss, cax=scale, label=label)
+    scale.tick_params(labelsize=7)
     handles = [
         Patch(facecolor="none", edgecolor=style.BLACK, label="fault in force"),
         Patch(facecolor=style.ORANGE, edgecolor="none", label="accused"),
@@ -87,11 +88,12 @@ def _rows(data: RunData, raised: Sequence[Accusation], lost: pl.DataFrame) -> li
 
 
 def _draw_accusations(axes: Axes, raised: Sequence[Accusation], place: Mapping[str, int]) -> None:
+    bars, colours = list[style.Bar](), list[Any]()
     for accusation in raised:
         for link in sorted(accusation.links & place.keys()):
-            colour = _LOSS(_SCALE(max(accusation.loss, 1e-3)))
-            times = accusation.start, accusation.end
-            style.bar(axes, place[link], *times, facecolor=colour, linewidth=0, zorder=2)
+            bars.append((place[link], accusation.start, accusation.end))
+            colours.append(_LOSS(_SCALE(max(accusation.loss, 1e-3))))
+    style.bars(axes, bars, facecolors=colours, linewidth=0, zorder=2)
 
 
 def _draw_losses(axes: Axes, lost: pl.DataFrame, place: Mapping[str, int]) -> None:
@@ -101,14 +103,14 @@ def _draw_losses(axes: Axes, lost: pl.DataFrame, place: Mapping[str, int]) -> No
 
 
 def _draw_faults(axes: Axes, data: RunData, place: Mapping[str, int], end: float) -> None:
-    for fault in data.faults:
-        start = data.seconds(fault.effective_ns)
-        if start is None:
-            continue
-        until = data.seconds(fault.healed_ns) or end
-        for link in sorted(faulty_links(fault) & place.keys()):
-            frame = {"facecolor": "none", "edgecolor": style.BLACK, "linewidth": 0.9}
-            style.bar(axes, place[link], start, until, height=0.92, zorder=4, **frame)
+    frames = [
+        (place[link], start, data.seconds(fault.healed_ns) or end)
+        for fault in data.faults
+        if (start := data.seconds(fault.effective_ns)) is not None
+        for link in sorted(faulty_links(fault) & place.keys())
+    ]
+    look = {"facecolor": "none", "edgecolor": style.BLACK, "linewidth": 0.9}
+    style.bars(axes, frames, height=0.92, zorder=4, **look)
 
 
 def _caption(data: RunData, rows: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
 """The style of all figures: colours for colour-blind readers, sizes, axes, marks."""
 
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +13,12 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 from numpy.typing import ArrayLike
 
 from testbed.model.summary import Summary
+from testbed.results.report.figures.layout import GridLayout
 
 # Okabe and Ito, "Color Universal Design", 2008.
 BLACK = "#000000"
@@ -96,8 +97,7 @@ def style(*, plain: bool = False) -> Iterator[None]:
 
 def new_figure(height_in: float, width_in: float = WIDTH_IN) -> Figure:
     """An empty figure, of the common width."""
-    layout = ConstrainedLayoutEngine(h_pad=0.06, w_pad=0.05)
-    return Figure(figsize=(width_in, height_in), layout=layout)
+    return Figure(figsize=(width_in, height_in), layout=GridLayout((0.05, 0.06)))
 
 
 def write(figure: Figure, file: Path, title: str) -> None:
@@ -181,11 +181,21 @@ def label_rows(labels: Sequence[tuple[float, str]], character: float) -> list[in
     return rows
 
 
-def bar(
-    axes: Axes, row: int, start: float, end: float, *, height: float = 0.84, **look: Any
-) -> None:
-    """Draw a bar on a row of an axis, of a height in rows."""
-    axes.broken_barh([(start, end - start)], (row - height / 2, height), **look)
+Bar = tuple[int, float, float]
+"""A bar on a row of an axis: the row, from where, and up to where."""
+
+
+def bars(axes: Axes, drawn: Iterable[Bar], *, height: float = 0.84, **look: Any) -> None:
+    """Draw bars, of a height in rows, as one artist: each artist costs time of its own.
+
+    They do not move the limits of the axis.
+    """
+    half = height / 2
+    corners = [
+        [(start, row - half), (start, row + half), (end, row + half), (end, row - half)]
+        for row, start, end in drawn
+    ]
+    axes.add_collection(PolyCollection(corners, **look), autolim=False)
 
 
 def note(axes: Axes, text: str, place: tuple[float, float], colour: str, **options: Any) -> None:
