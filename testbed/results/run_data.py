@@ -1,7 +1,7 @@
 """A run's files, read back and checked: the input of metrics, figures and the report."""
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -217,6 +217,28 @@ class RunData:
             and not (flow.unfinished or flow.errors)
             and killed.isdisjoint((flow.src, flow.dst))
         }
+
+    @cached_property
+    def spells(self) -> Mapping[int, Sequence[tuple[float, float]]]:
+        """When flows of `done` had messages under way, in seconds of the run, ascending.
+
+        A flow of such a workload waits for others between its messages. Pauses shorter than a base
+        RTT are no pause.
+        """
+        messages = self.tables[COMPLETIONS].filter(pl.col("flow").is_in([*self.done]))
+        paused = pl.col("start_t") > pl.col("last").shift().over("flow") + self.base_rtt_s
+        spells = (
+            messages.drop_nulls("start_t")
+            .sort("flow", "start_t")
+            .with_columns(last=pl.col("t").cum_max().over("flow"))
+            .with_columns(spell=paused.fill_null(value=False).cum_sum().over("flow"))
+            .group_by("flow", "spell", maintain_order=True)
+            .agg(pl.col("start_t").min(), pl.col("t").max())
+        )
+        of_flow = defaultdict[int, list[tuple[float, float]]](list)
+        for flow, _, begin, end in spells.iter_rows():
+            of_flow[flow].append((begin, end))
+        return of_flow
 
     def seconds(self, time_ns: int | None) -> float | None:
         """A CLOCK_MONOTONIC time as seconds from the start of the run."""

@@ -24,3 +24,15 @@ def test_drops_are_counted_from_the_beginning_of_the_run(
         {"softnet": 3, "openvswitch": 0},
         {"softnet": 3, "openvswitch": 2},
     ]
+
+
+def test_programs_of_low_priority_leave_headroom(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Columns of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal."""
+    ticks = iter([[0] * 8, [30, 50, 10, 5, 0, 0, 5, 0]])
+    monkeypatch.setattr(machine, "cpu_ticks", lambda: {"cpu": next(ticks)})
+    sampler = MachineSampler(tmp_path / "health.jsonl", 0, {})
+    sampler.sample(INTERVAL_NS, {}, {})
+    (sample,) = map(json.loads, (tmp_path / "health.jsonl").read_text().splitlines())
+    assert (sample["busy_share"], sample["softirq_share"]) == (0.45, 0.05)

@@ -415,3 +415,30 @@ def test_the_own_baseline_begins_with_the_run() -> None:
     pair = writes(topology("clos-4plane"), [("h0", "h4")], [hole], duration="3 s")
     (fault,) = trusted(measured(pair)).faults
     assert rtts(fault, "deficit_baseline") == pytest.approx(rtts(fault, "deficit"), abs=0.1)
+
+
+def test_a_fault_between_two_messages_of_a_schedule_does_not_strike_their_flow(
+    tmp_path: Path,
+) -> None:
+    """Rank 1 sends, computes while the fault lasts, and sends again; rank 0 sends all the time."""
+    (tmp_path / "two.goal").write_text(
+        "num_ranks 8\n"
+        "rank 0 { send 30000000b to 4 }\n"
+        "rank 4 { recv 30000000b from 0 }\n"
+        "rank 1 {\na: send 1000000b to 5\nb: calc 400000\nc: send 11000000b to 5\n"
+        "b requires a\nc requires b\n}\n"
+        "rank 5 {\na: recv 1000000b from 1\nb: recv 11000000b from 1\nb requires a\n}\n"
+    )
+    (tmp_path / "two.yaml").write_text(
+        "name: two\ntopology: clos-4plane\nduration: 10 s\n"
+        "workload: {kind: goal, file: two.goal}\n"
+        "timeline: [{at: 1 s, kind: blackhole, target: p0_t0_0--p0_t1_1, for: 2 s},\n"
+        "           {at: 5 s, kind: blackhole, target: p0_t0_0--p0_t1_1, for: 2 s}]\n"
+    )
+    summary = trusted(measured(load_scenario(str(tmp_path / "two.yaml"))))
+    between, during = summary.faults
+    assert {flow.name for flow in between.flows} == {"h0 -> h4"}
+    assert {flow.name for flow in during.flows} == {"h0 -> h4", "h1 -> h5"}
+    for fault in summary.faults:
+        assert fault.values["recovery_ms"] != NEVER
+        assert fault.level == pytest.approx(1.0, abs=0.02)

@@ -17,9 +17,10 @@ from testbed.results.analysis.trust.lateness import lasting_lateness
 from testbed.rights import as_root
 
 INTERVAL_NS = NS_PER_S
-_IDLE, _IOWAIT, _SOFTIRQ, _STEAL = 3, 4, 6, 7
-"""Columns of /proc/stat (proc_stat(5)). In softirqs the kernel receives, queues and forwards
-packets, whoever sent them; stolen is what a virtual machine wanted and its host gave to others."""
+_NICE, _IDLE, _IOWAIT, _SOFTIRQ, _STEAL = 1, 3, 4, 6, 7
+"""Columns of /proc/stat (proc_stat(5)). *Nice* is what programs of low priority used. In softirqs
+the kernel receives, queues and forwards packets, whoever sent them; stolen is what a virtual
+machine wanted and its host gave to others."""
 
 _COLUMNS = 8
 """What follows them, time of guests, is in user time as well."""
@@ -109,9 +110,13 @@ def cpu_ticks() -> dict[str, list[int]]:
 
 
 def busy_share(ticks: Sequence[int]) -> float:
-    """How busy a CPU was, 0 to 1, by the ticks that it spent in each column of /proc/stat."""
+    """How busy a CPU was, 0 to 1, by the ticks that it spent in each column of /proc/stat.
+
+    What programs of low priority used is headroom: they give way. If they do not, event loops wake
+    up late, which is measured.
+    """
     total = sum(ticks)
-    return (total - ticks[_IDLE] - ticks[_IOWAIT]) / total if total else 0.0
+    return (total - sum(ticks[i] for i in (_NICE, _IDLE, _IOWAIT))) / total if total else 0.0
 
 
 def _all_drops(drops: Mapping[str, int]) -> dict[str, int]:

@@ -28,7 +28,7 @@ class HealthSample(BaseModel):
         lag_max_ns: its maximum.
         cpu_ns: CPU time that the process used.
         cpus: CPUs of the machine.
-        busy_share: busy share of all CPUs, 0 to 1.
+        busy_share: busy share of all CPUs, 0 to 1, without programs of low priority.
         softirq_share: share that the kernel spent on packets and timers.
         stolen_share: share that the host of this virtual machine gave to others (steal).
         cores: busy share of each CPU.

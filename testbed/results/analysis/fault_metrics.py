@@ -312,13 +312,8 @@ class TimeInForce:
     healed: float | None
     run_end: float
 
-    def within(self, begin: float, end: float) -> "TimeInForce | None":
-        """The same for a flow that lasts from `begin` to `end`; None if the fault met it not.
-
-        A flow that begins while the fault is in force does not show what the fault does to it.
-        """
-        if not begin <= self.start < end:
-            return None
+    def until(self, end: float) -> "TimeInForce":
+        """The same for a flow that has nothing more to send from `end` on."""
         healed = self.healed if self.healed is not None and self.healed < end else None
         last = min(self.run_end, end)
         return replace(self, end=min(self.end, last), healed=healed, run_end=last)
@@ -345,6 +340,7 @@ class FlowTables:
         lasted: from when to when there was such a flow; a program's begins and ends at any time.
         done: when all that its file asks for had arrived, in seconds; infinite if it has no end.
         healings: when faults healed, in seconds, in virtual time; None: a machine may be late.
+        spells: when it had messages under way, in seconds, of a flow that pauses between them.
     """
 
     flow: FlowRecord
@@ -359,12 +355,18 @@ class FlowTables:
     done: float = inf
     undamaged: AttainableRate | None = None
     healings: tuple[float, ...] | None = None
+    spells: Sequence[tuple[float, float]] = ()
 
     @property
     def busy(self) -> tuple[float, float]:
         """From when to when it had something to send, in seconds."""
         begin, end = self.lasted
         return begin, min(end, self.done)
+
+    def busy_at(self, t: float) -> tuple[float, float] | None:
+        """The time around a moment in which it had something to send; None: it had nothing."""
+        spells = self.spells or (self.busy,)
+        return next((spell for spell in spells if spell[0] <= t < spell[1]), None)
 
     @cached_property
     def course(self) -> Course:

@@ -148,6 +148,7 @@ def flow_tables(data: RunData) -> tuple[FlowTables, ...]:
             done=data.done.get(flow.flow, inf),
             undamaged=rates[flow.flow].undamaged,
             healings=healings if data.simulated and not data.paced else None,
+            spells=data.spells.get(flow.flow, ()) if data.faults else (),
         )
         for flow in data.flows
     )
@@ -361,7 +362,8 @@ def fault_effects(
 ) -> list[FaultMetrics]:
     """What one fault did to each flow that had something to send; nothing if it took no effect.
 
-    What begins within the time of averaging counts as begun at once: nothing tells them apart.
+    A flow that begins while it is in force does not show what it does to it. What begins within the
+    time of averaging counts as begun at once: nothing tells them apart.
     """
     during = time_in_force(data, fault)
     if during is None:
@@ -369,11 +371,10 @@ def fault_effects(
     effects = (data.seconds(other.effective_ns) for other in data.faults)
     later = during.start + AVERAGED_RTTS * data.base_rtt_s
     until = min([t for t in effects if t is not None and t > later] + [during.run_end])
-    met = [(flow, during.within(*flow.busy)) for flow in tables]
+    met = [(flow, flow.busy_at(during.start)) for flow in tables]
+    of_each = [(flow, during.until(busy[1])) for flow, busy in met if busy is not None]
     return [
-        FaultMetrics(data, flow, fault, time, min(until, time.run_end))
-        for flow, time in met
-        if time is not None
+        FaultMetrics(data, flow, fault, time, min(until, time.run_end)) for flow, time in of_each
     ]
 
 
