@@ -3,11 +3,14 @@
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
-from testbed.cli import main
+from testbed.cli import command_line, main
 from testbed.emulation.experiment.capacity import Capacity
 
 
@@ -26,6 +29,12 @@ AMPLE = Capacity(endpoint_ns=1_000, link_ns=100, cpus=2)
 Call = Callable[..., Called]
 
 
+@cache
+def _built_once() -> Any:
+    """The command line. To build it takes longer than most commands that are refused."""
+    return typer.main.get_command(command_line())
+
+
 @pytest.fixture
 def call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -33,6 +42,7 @@ def call(
     """Call `testbed` with arguments, in an empty directory of its own."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("testbed.emulation.experiment.capacity.load_capacity", lambda: AMPLE)
+    monkeypatch.setattr("testbed.cli.command_line", _built_once)
 
     def call(*arguments: str) -> Called:
         monkeypatch.setattr(sys, "argv", ["testbed", *arguments])

@@ -60,7 +60,8 @@ def test_a_full_standard_output_is_named(here: Path, command: str) -> None:
     assert done.stderr.endswith(expected)
 
 
-@pytest.mark.parametrize("streams", [">&-", "2>&-", "<&-", "<&- >&- 2>&-", "2>/dev/full"])
+@pytest.mark.simulated
+@pytest.mark.parametrize("streams", [">&-", "<&- >&- 2>&-", "2>/dev/full"])
 def test_a_stream_that_is_closed_or_not_needed_ends_nothing(here: Path, streams: str) -> None:
     done = shell(here, f"testbed simulate umlaut.yaml --no-figures {streams}")
     assert done.returncode == ExitStatus.AS_EXPECTED
@@ -82,6 +83,7 @@ def test_bytes_that_are_no_text_are_named(here: Path) -> None:
     assert "--results: found results, expected a path in UTF-8" in done.stderr
 
 
+@pytest.mark.simulated
 def test_a_pipe_is_read_once(here: Path) -> None:
     done = shell(here, "testbed validate <(cat umlaut.yaml)")
     assert done.returncode == ExitStatus.AS_EXPECTED, done.stderr
@@ -93,12 +95,14 @@ def test_a_pipe_is_read_once(here: Path) -> None:
     assert "found more than 16777216 bytes that are no file" in done.stderr
 
 
+@pytest.mark.simulated
 def test_another_encoding_than_utf_8(here: Path) -> None:
     made = shell(here, "localedef -i de_DE -f ISO-8859-1 ./de_iso")
     if made.returncode:
         pytest.skip("no localedef with de_DE and ISO-8859-1: apt install locales")
     german = {"LOCPATH": str(here), "LC_ALL": "de_iso"}
-    done = shell(here, "testbed simulate umlaut.yaml --results R\u00fc --repeat 2 --json", **german)
+    simulate = "testbed simulate umlaut.yaml --results R\u00fc"
+    done = shell(here, f"{simulate} --repeat 2 --json --no-figures", **german)
     assert done.returncode == ExitStatus.AS_EXPECTED, done.stderr
     series = Path(json.loads(done.stdout)["series"])
     assert (here / os.fsdecode(os.fsencode("Rü")) / "umlaut" / series.name).is_dir()
@@ -110,6 +114,7 @@ def test_another_encoding_than_utf_8(here: Path) -> None:
     assert (done.returncode, "a valid scenario" in done.stdout) == (ExitStatus.AS_EXPECTED, True)
 
 
+@pytest.mark.simulated
 def test_in_a_user_namespace_the_callers_ids_may_be_unknown(here: Path) -> None:
     if shell(here, "unshare -Ur true").returncode:
         pytest.skip("this system lets its users make no user namespaces")

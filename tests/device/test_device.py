@@ -602,10 +602,9 @@ def test_outside_a_host_there_is_no_device() -> None:
     run_in_sandbox(act)
 
 
-@pytest.mark.parametrize("rounds", [20, pytest.param(200, marks=pytest.mark.long)])
-def test_killed_programs_leave_nothing_and_the_others_go_on(rounds: int) -> None:
+def test_killed_programs_leave_nothing_and_the_others_go_on() -> None:
     """Programs that make, post and destroy at random are killed at any moment."""
-    run_in_sandbox(lambda: killed_at_random(_busy, rounds))
+    run_in_sandbox(lambda: killed_at_random(_busy, 200 if "TESTBED_SOAK" in os.environ else 20))
 
 
 def killed_at_random(busy: Callable[[int, object], int], rounds: int) -> None:

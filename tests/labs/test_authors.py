@@ -20,6 +20,16 @@ def _replaced(file: Path, old: str, new: str) -> None:
     file.write_text(text.replace(old, new))
 
 
+def _short_lab(labs: Path) -> Path:
+    """A new lab whose run takes half of the time."""
+    lab = new_lab("11-mine", labs)
+    _replaced(lab / "lab.yaml", "duration: 6 s", "duration: 3 s")
+    _replaced(
+        lab / "lab.yaml", '.at": 2 s, "timeline[0].for": 2 s', '.at": 1 s, "timeline[0].for": 1 s'
+    )
+    return lab
+
+
 @pytest.mark.simulated
 def test_a_new_lab_passes_its_test(tmp_path: Path) -> None:
     assert _findings(new_lab("11-mine", tmp_path), tmp_path / "s", students=2) == []
@@ -35,7 +45,7 @@ def test_a_new_lab_needs_a_number_and_a_free_name(tmp_path: Path) -> None:
 
 @pytest.mark.simulated
 def test_what_an_author_gets_wrong_is_found(tmp_path: Path) -> None:
-    lab = new_lab("11-mine", tmp_path)
+    lab = _short_lab(tmp_path)
     run = next(iter(load_lab(lab).lab.runs))
     task = load_lab(lab).lab.questions[0]
     _replaced(lab / "handout.md", task.id, "something-else")
@@ -106,7 +116,7 @@ def test_code_of_an_author_that_cannot_be_read_is_named(
 def test_an_error_of_an_authors_code_is_found_with_its_line(
     tmp_path: Path, file: str, old: str, new: str, message: str
 ) -> None:
-    lab = new_lab("11-mine", tmp_path)
+    lab = _short_lab(tmp_path)
     _replaced(lab / file, old, new)
     (found,) = _findings(lab, tmp_path / "s")
     assert message in found
@@ -129,7 +139,7 @@ def test_more_and_less_are_said_of_numbers_only(tmp_path: Path) -> None:
 @pytest.mark.simulated
 def test_a_number_that_is_right_for_all_students_is_found(tmp_path: Path) -> None:
     """Who knows it would need no look at a run."""
-    lab = new_lab("11-mine", tmp_path)
+    lab = _short_lab(tmp_path)
     _replaced(lab / "lab.yaml", "unit: packets, within: 0}", "unit: packets, within: 20}")
     (finding,) = _findings(lab, tmp_path / "wide", students=4)
     assert finding.startswith("lab.yaml: lost: ")
@@ -138,7 +148,7 @@ def test_a_number_that_is_right_for_all_students_is_found(tmp_path: Path) -> Non
 
 @pytest.mark.simulated
 def test_grading_has_to_know_the_code_of_a_solution(tmp_path: Path) -> None:
-    lab = new_lab("11-mine", tmp_path)
+    lab = _short_lab(tmp_path)
     for place, text in (("start", "x = 1\n"), ("solution", "x = 2\n")):
         (lab / place).mkdir(exist_ok=True)
         (lab / place / "mine.py").write_text(text)

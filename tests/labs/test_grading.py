@@ -6,14 +6,19 @@ import json
 import shutil
 import subprocess
 import zipfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from threading import Barrier
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from testbed.model.errors import InputError
+from testbed.model.scenario import Scenario
+from testbed.model.summary import Summary
 from testbed.runs.cluster import calls
+from testbed.runs.making import simulate_into
 from testbed.runs.places import pool_at
 from testbed.studies.labs.grading.course import Course, grade_all, submissions_in
 from testbed.studies.labs.grading.formats import (
@@ -24,6 +29,7 @@ from testbed.studies.labs.grading.formats import (
 )
 from testbed.studies.labs.grading.grade import grade
 from testbed.studies.labs.grading.grades import Grade, TaskGrade
+from testbed.studies.labs.grading.identity import noting_copies
 from testbed.studies.labs.grading.submission import submit
 from testbed.studies.labs.library import LABS
 from tests.runs.programs import program, scheduler, worker_options
@@ -31,6 +37,13 @@ from tests.runs.programs import program, scheduler, worker_options
 from .prepared import CHANGES, CODE, COURSE_KEY, FORGED, FULL, changed, solved
 
 pytestmark = pytest.mark.long
+
+
+OF_A_COURSE = (
+    *("perfect", "the file of another student", "edited records", "a YAML bomb", "no run"),
+    *("another version", "a path out of it", "2 GB of zeros"),
+)
+"""What one course has: graded, seen as copies, refused, and too much for a process."""
 
 
 def _ignore(*_: object) -> None:
@@ -44,28 +57,70 @@ def perfect(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return submit(solved(directory, "ada"), directory)
 
 
+@pytest.fixture(scope="module")
+def simulated_once() -> Iterator[None]:
+    """Have the grader in this process simulate each scenario once, and copy its records later."""
+    made: dict[str, tuple[dict[str, bytes], Summary]] = {}
+
+    def simulate(directory: Path, scenario: Scenario) -> Summary:
+        key = scenario.model_dump_json()
+        if key in made:
+            for name, content in made[key][0].items():
+                (directory / name).write_bytes(content)
+        else:
+            summary = simulate_into(directory, scenario)
+            files = {file.name: file.read_bytes() for file in directory.iterdir() if file.is_file()}
+            made[key] = files, summary
+        return made[key][1]
+
+    with patch("testbed.studies.labs.grading.grade.simulate_into", simulate):
+        yield
+
+
+def _as_handed_in(perfect: Path, directory: Path, names: Iterable[str]) -> dict[str, Path]:
+    """Ada's submission, changed in each of these ways, in a new directory."""
+    directory.mkdir()
+    return {
+        name: changed(perfect, directory, name.replace(" ", "-"), CHANGES[name][0])
+        for name in names
+    }
+
+
+def _assert_given(name: str, given: Grade) -> None:
+    """Assert the points of a changed submission, and what is said of it."""
+    _, points, reason = CHANGES[name]
+    said = " ".join([given.error, *given.remarks, *(task.reason for task in given.tasks)])
+    assert reason in said, (name, said)
+    assert bool(given.error) == (points == -2), (name, given.error)
+    if points >= 0:
+        assert given.points == points, (name, said)
+
+
+@pytest.mark.simulated
+@pytest.mark.usefixtures("simulated_once")
+def test_whatever_is_changed_in_a_submission_it_is_graded(perfect: Path, tmp_path: Path) -> None:
+    files = _as_handed_in(perfect, tmp_path / "handed in", CHANGES)
+    given = []
+    for number, file in enumerate(files.values()):
+        given.append(grade(file, LABS, COURSE_KEY, _new(tmp_path / str(number))))
+    for name, each in zip(files, noting_copies([*files.values()], given), strict=True):
+        _assert_given(name, each)
+
+
 @pytest.mark.simulated
 def test_a_course_of_submissions(perfect: Path, tmp_path: Path) -> None:
+    """Each is graded in a process of its own, whose limits hold, and its grade is kept."""
     handed_in = tmp_path / "handed in"
-    handed_in.mkdir()
-    files = {
-        name: changed(perfect, handed_in, name.replace(" ", "-"), change)
-        for name, (change, _, _) in CHANGES.items()
-    }
+    files = _as_handed_in(perfect, handed_in, OF_A_COURSE)
     (handed_in / "no-archive.zip").write_bytes(b"not a zip")
     (handed_in / "empty.zip").write_bytes(b"")
     (handed_in / "cut.zip").write_bytes(perfect.read_bytes()[:-500])
     paths = submissions_in([handed_in])
-    assert len(paths) == len(CHANGES) + 3
+    assert len(paths) == len(OF_A_COURSE) + 3
     course = Course(COURSE_KEY, cache=tmp_path / "kept", jobs=2)
     grades = dict(zip(paths, grade_all(paths, course, _ignore), strict=True))
-    for name, (_, points, reason) in CHANGES.items():
-        given = grades[files[name]]
-        said = " ".join([given.error, *given.remarks, *(task.reason for task in given.tasks)])
-        assert reason in said, (name, said)
-        assert bool(given.error) == (points == -2), (name, given.error)
-        if points >= 0:
-            assert given.points == points, (name, said)
+    for name, file in files.items():
+        _assert_given(name, grades[file])
     for name in ("no-archive.zip", "empty.zip", "cut.zip"):
         assert grades[handed_in / name].error
     assert not (tmp_path / "evil.txt").exists()
@@ -75,6 +130,11 @@ def test_a_course_of_submissions(perfect: Path, tmp_path: Path) -> None:
     assert kept == {path.name: path.stat().st_mtime_ns for path in (tmp_path / "kept").iterdir()}
 
 
+def _new(directory: Path) -> Path:
+    directory.mkdir()
+    return directory
+
+
 def _without_cpu(given: Grade) -> Grade:
     """What is rejected is graded anew each time, which takes another time."""
     return given.model_copy(update={"cpu_s": 0.0})
@@ -82,12 +142,10 @@ def _without_cpu(given: Grade) -> Grade:
 
 @pytest.mark.simulated
 def test_workers_of_a_cluster_give_the_same_grades(perfect: Path, tmp_path: Path) -> None:
-    empty = changed(perfect, tmp_path, "empty", lambda _: None)
-    with zipfile.ZipFile(empty, "a") as archive:
-        archive.comment = b"another"  # so that its grade is not that of the first
+    without = changed(perfect, tmp_path, "no-run", CHANGES["no run"][0])
     broken = tmp_path / "no-archive.zip"
     broken.write_bytes(b"not a zip")
-    paths, course = [perfect, empty, broken], Course(COURSE_KEY, cache=tmp_path / "kept")
+    paths, course = [perfect, without, broken], Course(COURSE_KEY, cache=tmp_path / "kept")
     here = grade_all(paths, Course(COURSE_KEY), _ignore)
     with pool_at("local", "grading", tmp_path) as pool:
         there = grade_all(paths, course, _ignore, pool)
@@ -187,17 +245,18 @@ def test_a_worker_that_aborts_leaves_nothing(
 
 
 @pytest.mark.simulated
+@pytest.mark.usefixtures("simulated_once")
 def test_without_the_course_key_the_submission_is_believed(perfect: Path, tmp_path: Path) -> None:
     assert grade(perfect, LABS, None, tmp_path).points == FULL
 
 
 @pytest.mark.simulated
+@pytest.mark.usefixtures("simulated_once")
 def test_a_directory_with_an_unpacked_submission_is_graded(perfect: Path, tmp_path: Path) -> None:
     unpacked = tmp_path / "submission"
     shutil.unpack_archive(perfect, unpacked)
     assert submissions_in([tmp_path]) == [unpacked]
-    (tmp_path / "scratch").mkdir()
-    assert grade(unpacked, LABS, COURSE_KEY, tmp_path / "scratch").points == FULL
+    assert grade(unpacked, LABS, COURSE_KEY, _new(tmp_path / "scratch")).points == FULL
 
 
 def test_nothing_to_grade_is_an_error(tmp_path: Path) -> None:

@@ -10,7 +10,17 @@ from testbed.studies.labs.grading.course import Course, grade_all
 from testbed.studies.labs.grading.grades import Grade
 from testbed.studies.labs.grading.submission import submit
 
-from .prepared import CODE, COURSE_KEY, FORGED, FULL_CODE, LOOP, changed, solved_code, with_code
+from .prepared import (
+    CODE,
+    COURSE_KEY,
+    FORGED,
+    FULL_CODE,
+    LOOP,
+    PATH_SELECTOR,
+    changed,
+    solved,
+    with_code,
+)
 
 pytestmark = pytest.mark.long
 
@@ -23,7 +33,7 @@ def _ignore(*_: object) -> None:
 def perfect(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A submission of lab 9 in which everything is right."""
     directory = tmp_path_factory.mktemp("ada")
-    return submit(solved_code(directory, "ada"), directory)
+    return submit(solved(directory, "ada", PATH_SELECTOR), directory)
 
 
 @pytest.mark.simulated

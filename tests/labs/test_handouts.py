@@ -25,6 +25,13 @@ from testbed.studies.labs.work import RESULTS, find_work, start
 
 pytestmark = pytest.mark.long
 
+
+@pytest.fixture(autouse=True)
+def simulated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have code of one's own simulated once: that it repeats itself is not looked at here."""
+    monkeypatch.setattr("testbed.studies.labs.runs._check_repeatable", lambda *_: None)
+
+
 each_lab = pytest.mark.parametrize("directory", lab_directories(), ids=lambda path: str(path.name))
 
 

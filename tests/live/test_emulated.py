@@ -22,6 +22,8 @@ from testbed.results.records import RAW_SUFFIX, TABLE_OF_NAME
 from testbed.sim import simulate
 from tests.live.conftest import FAILURE
 
+pytestmark = pytest.mark.simulated
+
 Pieces = dict[Path, bytes]
 
 

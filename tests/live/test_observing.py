@@ -21,6 +21,8 @@ from testbed.sim import simulate
 from tests.cli.conftest import Call, call  # noqa: F401 - a fixture
 from tests.live.conftest import FAILURE
 
+pytestmark = pytest.mark.simulated
+
 LINK = "p1_t0_0--p1_t1_1"
 
 Answers = list[tuple[int, Any]]

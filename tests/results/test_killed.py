@@ -63,6 +63,7 @@ def _summary(run: RunDirectory) -> str:
     return (run.path / SUMMARY).read_text(encoding="utf-8").replace(run.path.name, "")
 
 
+@pytest.mark.simulated
 def test_a_run_that_is_killed_at_any_change_can_be_reported_or_removed(tmp_path: Path) -> None:
     results = tmp_path / "results"
     changes = int(_simulate(tmp_path, 0).stdout)

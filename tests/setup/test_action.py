@@ -63,7 +63,11 @@ StandIn = Callable[[int], tuple[Path, Path]]
 
 @pytest.fixture
 def stand_in(tmp_path: Path) -> StandIn:
-    """Makes a place of the action whose `testbed run` simulates and ends with a chosen status."""
+    """Makes a place of the action that is set up, and whose `testbed` emulates nothing.
+
+    Its `testbed doctor` finds nothing wrong, its `testbed run` simulates and ends with a chosen
+    status; both write down how they were called.
+    """
 
     def make(status: int) -> tuple[Path, Path]:
         place, calls = tmp_path / "action", tmp_path / "calls"
@@ -81,7 +85,10 @@ def stand_in(tmp_path: Path) -> StandIn:
         programs = {
             scripts / "setup.sh": "exit 0",
             binaries / "testbed": f'echo "$*" >>"{calls}"\n'
-            f'[[ $1 != run ]] || {{ "{TESTBED}" simulate "${{@:2}}"; exit {status}; }}',
+            "case $1 in\n"
+            f'simulate) exec "{TESTBED}" "$@" ;;\n'
+            f'run) "{TESTBED}" simulate --no-figures "${{@:2}}"; exit {status} ;;\n'
+            "esac",
         }
         for program, text in programs.items():
             program.write_text(f"#!/usr/bin/env bash\n{text}\n")
@@ -174,9 +181,12 @@ def test_a_run_as_expected_sets_every_output(runner: Runner, tmp_path: Path) -> 
     assert "xychart-beta" in job.summary
 
 
-def test_a_fall_back_to_simulation_warns_of_bounds_that_are_near(runner: Runner) -> None:
+def test_a_fall_back_to_simulation_warns_of_bounds_that_are_near(
+    runner: Runner, stand_in: StandIn
+) -> None:
     near = SCENARIO.replace("qps_in_error: {at_least: 3}", "duration_s: {at_least: 1.9}")
-    job = runner(near)
+    place, _ = stand_in(0)
+    job = runner(near, place=place)
     assert job.status == 0, job.printed
     fallen_back, warning = job.annotations
     assert fallen_back.startswith("::warning::This machine cannot emulate")
@@ -184,8 +194,9 @@ def test_a_fall_back_to_simulation_warns_of_bounds_that_are_near(runner: Runner)
     assert "an emulated run may miss it" in job.summary
 
 
-def test_a_missed_expectation_is_annotated_on_its_line(runner: Runner) -> None:
-    job = runner(simulate="true")
+def test_a_missed_expectation_is_annotated_on_its_line(runner: Runner, stand_in: StandIn) -> None:
+    place, _ = stand_in(0)
+    job = runner(place=place, simulate="true")
     assert (job.status, job.outputs["exit-status"]) == (1, "1")
     line = SCENARIO.splitlines().index("    qps_in_error: {at_least: 3}") + 1
     (missed,) = job.annotations
@@ -195,10 +206,14 @@ def test_a_missed_expectation_is_annotated_on_its_line(runner: Runner) -> None:
     assert "**missed**" in job.summary
 
 
-def test_inputs_reach_the_run_and_no_shell(runner: Runner, tmp_path: Path) -> None:
+def test_inputs_reach_the_run_and_no_shell(
+    runner: Runner, stand_in: StandIn, tmp_path: Path
+) -> None:
     """Of several runs the outputs are a list and all suites; what an input expects has no line."""
     trap = tmp_path / "trap"
+    place, _ = stand_in(0)
     job = runner(
+        place=place,
         simulate="true",
         repeat="2",
         seed="7",
@@ -221,15 +236,16 @@ def test_inputs_reach_the_run_and_no_shell(runner: Runner, tmp_path: Path) -> No
     assert suites.get("failures") == "4"
 
 
-def test_wrong_input_is_named(runner: Runner) -> None:
-    job = runner(retries="often")
+def test_wrong_input_is_named(runner: Runner, stand_in: StandIn) -> None:
+    place, _ = stand_in(0)
+    job = runner(place=place, retries="often")
     assert job.status == ExitStatus.WRONG_INPUT
     assert any(
         "::error::retries: found often, expected a whole number" in a for a in job.annotations
     )
-    job = runner(retries="9" * 5000)
+    job = runner(place=place, retries="9" * 5000)
     assert job.status == ExitStatus.WRONG_INPUT
-    job = runner(simulate="true", set="transport.nothing=1")
+    job = runner(place=place, simulate="true", set="transport.nothing=1")
     assert (job.status, job.outputs["exit-status"]) == (2, "2")
     assert any("nothing" in annotation for annotation in job.annotations)
 
@@ -239,13 +255,13 @@ def test_an_untrusted_run_is_repeated_and_then_warns_or_fails(
     runner: Runner, stand_in: StandIn, untrusted: str, status: int
 ) -> None:
     place, calls = stand_in(4)
-    job = runner(place=place, able="true", retries="2", untrusted=untrusted)
+    job = runner(place=place, able="true", retries="1", untrusted=untrusted)
     runs = [call for call in calls.read_text().splitlines() if call.startswith("run mine.yaml ")]
-    assert len(runs) == 3
+    assert len(runs) == 2
     assert all(("--require-trusted" in call) is (untrusted == "fail") for call in runs)
     assert (job.status, job.outputs["exit-status"]) == (status, "4")
     level = "warning" if status == 0 else "error"
-    assert f"::{level}::mine.yaml: the run cannot be trusted, after 3 tries" in job.annotations
+    assert f"::{level}::mine.yaml: the run cannot be trusted, after 2 tries" in job.annotations
 
 
 @pytest.mark.parametrize("allowed", ["true", "false"])
@@ -313,9 +329,10 @@ def test_a_runner_that_gives_no_root_is_not_asked_for_it(
 
 
 @pytest.mark.parametrize("key", ["scenario", "results"])
-def test_an_option_is_no_value(runner: Runner, key: str) -> None:
+def test_an_option_is_no_value(runner: Runner, stand_in: StandIn, key: str) -> None:
     """`testbed simulate --help` would succeed."""
-    job = runner(simulate="true", **{key: "--help"})
+    place, _ = stand_in(0)
+    job = runner(place=place, simulate="true", **{key: "--help"})
     assert job.status == ExitStatus.WRONG_INPUT
     (note,) = job.annotations
     assert note.startswith(f"::error::{key}: found --help, expected a name or a path")

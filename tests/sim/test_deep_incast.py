@@ -98,7 +98,6 @@ def share(counts: Counter[tuple[str, bool, str]], unit: str, host: str | None = 
     ("senders", "t0s", "rate"),
     [
         (200, 15, "50 Gbit/s"),  # almost as many for each packet of the BDP as 512 at 100 Gbit/s
-        pytest.param(512, 32, "100 Gbit/s", marks=pytest.mark.long),
         pytest.param(1023, 32, "100 Gbit/s", marks=pytest.mark.long),
     ],
 )

@@ -1,12 +1,12 @@
 """Cases in which measures misled once, with the figures that they have to show."""
 
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from testbed.model.files.scenarios import load_scenario
 from testbed.model.files.topologies import load_topology
-from testbed.model.scenario import Scenario
 from testbed.model.summary import FaultEffect, Summary
 from testbed.model.summary.unit import NEVER
 
@@ -64,9 +64,7 @@ def test_goodput_is_that_of_the_whole_run_and_of_the_time_in_force() -> None:
 
     Before it all was well. Blind spraying loses as much a packet, and keeps its rate.
     """
-    adaptive, blind = (
-        trusted(measured(_loss_everywhere(spray))) for spray in ("adaptive", "blind")
-    )
+    adaptive, blind = (_with_loss_everywhere(spray) for spray in ("adaptive", "blind"))
     for flow in adaptive.flows:
         assert flow.before_fraction == pytest.approx(1.0, abs=0.01)
         assert flow.run_fraction == pytest.approx(0.55, abs=0.05)
@@ -135,7 +133,7 @@ def test_recovery_of_a_pair_does_not_measure_its_number_of_queue_pairs() -> None
 
 
 def test_evs_that_are_compared_keep_their_rate_where_all_lose() -> None:
-    summary = trusted(measured(_loss_everywhere("adaptive", judgement="relative")))
+    summary = _with_loss_everywhere("adaptive", judgement="relative")
     for flow in summary.flows:
         assert flow.run_fraction == pytest.approx(0.99, abs=0.01)
 
@@ -175,7 +173,8 @@ def test_what_was_under_way_explains_more_than_is_attainable() -> None:
     assert any("more than the ideal split allows" in remark for remark in summary.remarks_on(fault))
 
 
-def _loss_everywhere(spray: str, *, judgement: str = "absolute") -> Scenario:
+@cache  # two tests look at the same run
+def _with_loss_everywhere(spray: str, *, judgement: str = "absolute") -> Summary:
     """The pair of the scenario link-failure, and loss on all links between switches."""
     links = [
         f"p{plane}_t0_{rack}--p{plane}_t1_{t1}"
@@ -187,7 +186,7 @@ def _loss_everywhere(spray: str, *, judgement: str = "absolute") -> Scenario:
         {"kind": "loss", "target": link, "probability": 0.005, "at": "2 s", "for": "36 s"}
         for link in links
     ]
-    return writes(
+    pair = writes(
         topology("clos-4plane"),
         [("h0", "h4")],
         faults,
@@ -196,6 +195,7 @@ def _loss_everywhere(spray: str, *, judgement: str = "absolute") -> Scenario:
         message_size="1 MiB",
         transport={"kind": "mrc", "spray": spray, "dialect": {"judgement": judgement}},
     )
+    return trusted(measured(pair))
 
 
 def test_what_survives_is_shared_by_all_flows_that_need_it() -> None:
@@ -225,7 +225,7 @@ def test_what_survives_is_shared_by_all_flows_that_need_it() -> None:
 
 def test_flows_that_take_more_than_their_share_are_named() -> None:
     """With made-up shares: which flow is ahead is chance."""
-    summary = trusted(measured(_loss_everywhere("adaptive")))
+    summary = _with_loss_everywhere("adaptive")
 
     def words(*shares: tuple[float, float]) -> str:
         """What is said of flows with these shares of the whole run and of the time in force."""

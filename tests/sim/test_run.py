@@ -85,8 +85,8 @@ def test_a_seed_repeats_a_run_to_the_bit(tmp_path: Path) -> None:
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         directory = tmp_path / name
         directory.mkdir()
-        scenario = _link_failure(seed=seed, duration=3 * S)
-        simulate(scenario, directory)
+        hole = Blackhole(target=("p0_t0_0--p0_t1_1",), at="500 ms", for_="500 ms")
+        simulate(_link_failure(seed=seed, duration=3 * S // 2, timeline=(hole,)), directory)
         tables = {path.name: path.read_bytes() for path in directory.glob("*.parquet")}
         assert len(tables) == len(TABLES) - len(OF_SOME_RUNS)
         runs[name] = tables, (directory / "run.json").read_text()
@@ -94,13 +94,12 @@ def test_a_seed_repeats_a_run_to_the_bit(tmp_path: Path) -> None:
     assert runs["a"][0]["arrivals.parquet"] != runs["c"][0]["arrivals.parquet"]
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_a_permutation_of_eight_hosts_shares_the_fabric(seed: int) -> None:
+def test_a_permutation_of_eight_hosts_shares_the_fabric() -> None:
     """With a fixed window queues form where paths collide; nearly all of the rate is used.
 
     They collide because a quarter of each flow's paths are held back.
     """
-    changes = {"duration": 3 * S, "seed": seed, "transport": Mrc(backups=0.25, congestion="fixed")}
+    changes = {"duration": 3 * S, "seed": 1, "transport": Mrc(backups=0.25, congestion="fixed")}
     scenario = load_scenario("permutation").model_copy(update=changes)
     simulation = Simulation(scenario)
     outcome = simulation.run()

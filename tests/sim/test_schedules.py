@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -62,6 +63,7 @@ def _switch(simulation: Simulation, link: str, trouble: Trouble) -> None:
         simulation.engine.at(trouble.until_ns, lambda _now, _: act(HEALTHY))
 
 
+@pytest.mark.simulated
 @settings(max_examples=schedules(25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data(), spared=st.sampled_from(WAYS), seed=st.integers(0, 1 << 16))
 def test_everything_arrives_over_the_path_that_is_left(

@@ -192,11 +192,6 @@ def _text_findings(directory: LabDirectory) -> Iterator[LabProblem]:
             yield LabProblem(HANDOUT, what)
 
 
-def answer_all(work: Work) -> list[LabProblem]:
-    """Work through a lab by its solution: predictions, runs, code, answers; and what fails."""
-    return [*_seed_findings(work, solution_of(work.assignment.directory), work.student)]
-
-
 def _seed_findings(work: Work, solve: ModuleType, student: str) -> Iterator[LabProblem]:
     yield from _starter_findings(work, student)
     for task, text in solve.predictions().items():
