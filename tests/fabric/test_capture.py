@@ -12,7 +12,7 @@ from testbed.emulation.fabric.fabric import Fabric
 from testbed.model.fabric.addressing import Path, address, carrier_usids
 from testbed.model.fabric.topology import ETHERNET_HEADER, Topology
 from tests.pcapng import read_capture
-from tests.sandbox import run_in_sandbox
+from tests.sandbox import in_sandbox, run_in_sandbox
 
 from .packets import HEADER, arrives, encapsulated, raw_socket
 
@@ -83,24 +83,21 @@ def test_what_a_full_ring_loses_is_counted(tiny: Topology) -> None:
     assert then == [b"x"]
 
 
+@in_sandbox
 def test_a_capture_that_died_is_an_error_and_ctrl_c_does_not_kill_it(
     tiny: Topology, tmp_path: FilePath
 ) -> None:
     """Whoever asked for packets is told when they are not there."""
+    import os  # noqa: PLC0415 - in the sandbox
 
-    def act() -> None:
-        import os  # noqa: PLC0415 - in the sandbox
+    from testbed.model.errors import RunFailedError  # noqa: PLC0415 - in the sandbox
 
-        from testbed.model.errors import RunFailedError  # noqa: PLC0415 - in the sandbox
-
-        with Fabric(tiny):
-            link = tiny.nic_link(tiny.hosts[0], 0)
-            captures = LinkCaptures({link: tmp_path / "one.pcapng"}, OFFSET_NS)
-            os.kill(captures._process.pid, signal.SIGINT)
-            assert captures.stop() == {link.name: 0}
-            captures = LinkCaptures({link: tmp_path / "two.pcapng"}, OFFSET_NS)
-            os.kill(captures._process.pid, signal.SIGKILL)
-            with pytest.raises(RunFailedError, match="ended early"):
-                captures.stop()
-
-    run_in_sandbox(act)
+    with Fabric(tiny):
+        link = tiny.nic_link(tiny.hosts[0], 0)
+        captures = LinkCaptures({link: tmp_path / "one.pcapng"}, OFFSET_NS)
+        os.kill(captures._process.pid, signal.SIGINT)
+        assert captures.stop() == {link.name: 0}
+        captures = LinkCaptures({link: tmp_path / "two.pcapng"}, OFFSET_NS)
+        os.kill(captures._process.pid, signal.SIGKILL)
+        with pytest.raises(RunFailedError, match="ended early"):
+            captures.stop()

@@ -30,7 +30,7 @@ from testbed.model.fabric.topology import Topology
 from testbed.sandbox import namespaces
 from testbed.sandbox.channel import Channel
 from testbed.sandbox.processes import spawn
-from tests.sandbox import run_in_sandbox
+from tests.sandbox import in_sandbox, run_in_sandbox
 from tests.waiting import wait_until
 
 from .packets import HEADER, Capture, arrives, encapsulated, in_node, raw_socket, set_blackhole
@@ -45,42 +45,39 @@ GET_CHECKSUM = 0x16
 """ETHTOOL_GTXCSUM: a packet without its checksum would be dropped behind Open vSwitch."""
 
 
+@in_sandbox
 def test_a_packet_shifts_one_usid_at_every_switch_and_carries_no_srh(tiny: Topology) -> None:
     """On every path: T0, T1, T0, NIC; next header 41 directly; delivered with the NIC's uSID."""
     src, dst = tiny.hosts
-
-    def walk() -> None:
-        with Fabric(tiny) as fabric:
-            fabric.verify()
-            captures = {node: Capture(node) for node in tiny.nodes.values()}
-            receiver = raw_socket(dst, IPPROTO_IPV6)
-            sender = raw_socket(src, socket.IPPROTO_RAW)
-            for number, path in enumerate(paths(tiny, src, dst)):
-                token = b"token %d" % number
-                data, to = encapsulated(tiny, src, dst, path, token)
-                sender.sendto(data, (to, 0))
-                assert receiver.recv(9000)[HEADER.size :] == token
-                assert path.t1 is not None
-                senders = (
-                    src,
-                    tiny.t0(path.plane, tiny.rack(src)),
-                    tiny.t1(path.plane, path.t1),
-                    tiny.t0(path.plane, tiny.rack(dst)),
-                )
-                left = carrier_usids(tiny, src, dst, path)
-                seen = {
-                    node: HEADER.unpack_from(packet)
-                    for node, capture in captures.items()
-                    for packet in capture.sent()
-                    if packet.endswith(token)
-                }
-                assert {node: IPv6Address(fields[5]) for node, fields in seen.items()} == {
-                    node: address(*left[i:]) for i, node in enumerate(senders)
-                }
-                assert {fields[2] for fields in seen.values()} == {IPPROTO_IPV6}
-                assert [seen[node][3] for node in senders] == [64, 63, 62, 61]
-
-    run_in_sandbox(walk)
+    with Fabric(tiny) as fabric:
+        fabric.verify()
+        captures = {node: Capture(node) for node in tiny.nodes.values()}
+        receiver = raw_socket(dst, IPPROTO_IPV6)
+        sender = raw_socket(src, socket.IPPROTO_RAW)
+        for number, path in enumerate(paths(tiny, src, dst)):
+            token = b"token %d" % number
+            data, to = encapsulated(tiny, src, dst, path, token)
+            sender.sendto(data, (to, 0))
+            assert receiver.recv(9000)[HEADER.size :] == token
+            assert path.t1 is not None
+            senders = (
+                src,
+                tiny.t0(path.plane, tiny.rack(src)),
+                tiny.t1(path.plane, path.t1),
+                tiny.t0(path.plane, tiny.rack(dst)),
+            )
+            left = carrier_usids(tiny, src, dst, path)
+            seen = {
+                node: HEADER.unpack_from(packet)
+                for node, capture in captures.items()
+                for packet in capture.sent()
+                if packet.endswith(token)
+            }
+            assert {node: IPv6Address(fields[5]) for node, fields in seen.items()} == {
+                node: address(*left[i:]) for i, node in enumerate(senders)
+            }
+            assert {fields[2] for fields in seen.values()} == {IPPROTO_IPV6}
+            assert [seen[node][3] for node in senders] == [64, 63, 62, 61]
 
 
 def test_t0_local_paths_stay_in_the_t0() -> None:
@@ -99,30 +96,24 @@ def test_t0_local_paths_stay_in_the_t0() -> None:
 @pytest.mark.parametrize(
     "counts", [(1, 1, 1, 1), (1, 1, 1, 2), (2, 1, 1, 1), (2, 2, 2, 1), (3, 3, 1, 2), (8, 2, 3, 1)]
 )
+@in_sandbox
 def test_any_count_builds_verifies_and_carries(counts: tuple[int, int, int, int]) -> None:
     """Odd numbers, one of everything, eight planes."""
     planes, t0s, t1s, hosts = counts
     topology = Topology(
         name="x", planes=planes, t0_per_plane=t0s, t1_per_plane=t1s, hosts_per_t0=hosts
     )
-
-    def build() -> None:
-        with Fabric(topology) as fabric:
-            fabric.verify()
-            fabric.sweep()
-
-    run_in_sandbox(build)
+    with Fabric(topology) as fabric:
+        fabric.verify()
+        fabric.sweep()
 
 
+@in_sandbox
 def test_the_default_fabric_builds_verifies_and_carries(four_planes: Topology) -> None:
     """How long it takes is measured by `testbed bench bring-up`."""
-
-    def build() -> None:
-        with Fabric(four_planes) as fabric:
-            fabric.verify()
-            fabric.sweep()
-
-    run_in_sandbox(build)
+    with Fabric(four_planes) as fabric:
+        fabric.verify()
+        fabric.sweep()
 
 
 def test_an_idle_fabric_is_silent(tiny: Topology) -> None:
@@ -320,34 +311,31 @@ def test_the_sweep_names_a_switch_that_does_not_forward(tiny: Topology) -> None:
 # --- OpenFlow wires ---------------------------------------------------------------------------
 
 
+@in_sandbox
 def test_a_wires_far_ends_are_in_the_sandbox_and_carry_once_patched(tiny: Topology) -> None:
     """Between w0a and w0b lies what patches them; here a few lines that copy frames."""
     link = tiny.fabric_link(0, 0, 1)
     src, dst = tiny.hosts
     path = Path(0, 1)
-
-    def build() -> None:
-        with Fabric(tiny, wires=[link.name]) as fabric:
-            fabric.verify()
-            with pytest.raises(RunFailedError):
-                fabric.sweep()
-            assert not arrives(tiny, src, dst, path)
-            assert arrives(tiny, src, dst, Path(0, 0))
-            wanted = dict.fromkeys((*GET_SEGMENTATION, GET_CHECKSUM), 0)
-            for port in link.ports:
-                with in_node(port.node):
-                    assert offloads(port.name, tuple(wanted)) == wanted
-            ends = []
-            for name in ("w0a", "w0b"):
-                assert offloads(name, tuple(wanted)) == wanted
-                opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
-                opened.bind((name, 0))
-                ends.append(opened)
-            with spawn(lambda _: copy(ends), title="the copier", isolated=False):
-                fabric.sweep()
-                assert arrives(tiny, src, dst, path)
-
-    run_in_sandbox(build)
+    with Fabric(tiny, wires=[link.name]) as fabric:
+        fabric.verify()
+        with pytest.raises(RunFailedError):
+            fabric.sweep()
+        assert not arrives(tiny, src, dst, path)
+        assert arrives(tiny, src, dst, Path(0, 0))
+        wanted = dict.fromkeys((*GET_SEGMENTATION, GET_CHECKSUM), 0)
+        for port in link.ports:
+            with in_node(port.node):
+                assert offloads(port.name, tuple(wanted)) == wanted
+        ends = []
+        for name in ("w0a", "w0b"):
+            assert offloads(name, tuple(wanted)) == wanted
+            opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+            opened.bind((name, 0))
+            ends.append(opened)
+        with spawn(lambda _: copy(ends), title="the copier", isolated=False):
+            fabric.sweep()
+            assert arrives(tiny, src, dst, path)
 
 
 def copy(ends: list[socket.socket]) -> None:

@@ -12,7 +12,7 @@ from mininet.log import lg
 from testbed.emulation.fabric.fabric import Fabric
 from testbed.emulation.fabric.mininet.net import ClosTopo, FabricCLI
 from testbed.model.fabric.topology import Topology
-from tests.sandbox import run_in_sandbox
+from tests.sandbox import in_sandbox, run_in_sandbox
 
 LINK = "p0_t0_0--p0_t1_0"
 
@@ -98,21 +98,18 @@ def test_popen_runs_in_the_node_without_a_shell(tiny: Topology) -> None:
 
 
 @pytest.mark.root
+@in_sandbox
 def test_ctrl_c_reaches_the_command(tiny: Topology) -> None:
     """Mininet's prompt sends it to the node's terminal."""
-
-    def act() -> None:
-        with Fabric(tiny) as fabric:
-            node = fabric.net["h0"]
-            # One process, which Ctrl-C ends from its first word on: between two commands the shell
-            # itself may take the signal, and go on.
-            node.sendCmd("sh -c 'echo begun; exec sleep infinity'")
-            while "begun" not in node.monitor():
-                pass
-            node.sendInt()
-            node.waitOutput()
-
-    run_in_sandbox(act)
+    with Fabric(tiny) as fabric:
+        node = fabric.net["h0"]
+        # One process, which Ctrl-C ends from its first word on: between two commands the shell
+        # itself may take the signal, and go on.
+        node.sendCmd("sh -c 'echo begun; exec sleep infinity'")
+        while "begun" not in node.monitor():
+            pass
+        node.sendInt()
+        node.waitOutput()
 
 
 def test_the_prompt_writes_no_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,7 +42,7 @@ from testbed.model.fabric.names import link_of
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import ETHERNET_HEADER, Topology
 from tests.machine import skip_without
-from tests.sandbox import run_in_sandbox
+from tests.sandbox import in_sandbox, run_in_sandbox
 from tests.waiting import WATCHDOG_S
 
 from .packets import HEADER, arrives, in_node
@@ -117,83 +117,74 @@ def stream(
 
 @pytest.mark.root
 @pytest.mark.kernel
+@in_sandbox
 def test_ping_takes_every_path_it_is_told_to(four_planes: Topology) -> None:
     """The T1 that was chosen forwards it: one outer header, next header 41, no SRH; others none."""
     src, dst = four_planes.hosts[0], four_planes.hosts[4]
-
-    def act() -> None:
-        with ordinary_fabric(four_planes) as (_, ordinary):
-            t1s = [
-                (four_planes.fabric_link(plane, 1, t1).upper, Path(plane, t1))
-                for plane in range(four_planes.planes)
-                for t1 in range(four_planes.t1_per_plane)
-            ]
-            captures = {path: PortCapture(port, 16) for port, path in t1s}
-            for path in paths(four_planes, src, dst):
-                ordinary.use_path(src, dst, path)
-                assert ordinary.path(src, dst, path.plane) == path
-                assert ping(src, ordinary_address(four_planes, dst, path.plane))
-                seen = {one: list(capture.read()) for one, capture in captures.items()}
-                (frame,) = seen.pop(path)
-                assert not any(seen.values())
-                packet = frame.data[ETHERNET_HEADER:]
-                _, size, following, hop_limit, outer_src, outer_dst = HEADER.unpack_from(packet)
-                usids = (*carrier_usids(four_planes, src, dst, path)[2:], DT6_USID)
-                assert IPv6Address(outer_dst) == address(*usids)
-                assert IPv6Address(outer_src) == nic_address(four_planes, src)
-                assert (following, hop_limit) == (socket.IPPROTO_IPV6, 62)
-                inner = HEADER.unpack_from(packet, HEADER.size)
-                assert inner[2] == socket.IPPROTO_ICMPV6
-                own = ordinary_address(four_planes, src, path.plane)
-                assert IPv6Address(inner[4]) == own
-                assert size == HEADER.size + inner[1]
-
-    run_in_sandbox(act)
+    with ordinary_fabric(four_planes) as (_, ordinary):
+        t1s = [
+            (four_planes.fabric_link(plane, 1, t1).upper, Path(plane, t1))
+            for plane in range(four_planes.planes)
+            for t1 in range(four_planes.t1_per_plane)
+        ]
+        captures = {path: PortCapture(port, 16) for port, path in t1s}
+        for path in paths(four_planes, src, dst):
+            ordinary.use_path(src, dst, path)
+            assert ordinary.path(src, dst, path.plane) == path
+            assert ping(src, ordinary_address(four_planes, dst, path.plane))
+            seen = {one: list(capture.read()) for one, capture in captures.items()}
+            (frame,) = seen.pop(path)
+            assert not any(seen.values())
+            packet = frame.data[ETHERNET_HEADER:]
+            _, size, following, hop_limit, outer_src, outer_dst = HEADER.unpack_from(packet)
+            usids = (*carrier_usids(four_planes, src, dst, path)[2:], DT6_USID)
+            assert IPv6Address(outer_dst) == address(*usids)
+            assert IPv6Address(outer_src) == nic_address(four_planes, src)
+            assert (following, hop_limit) == (socket.IPPROTO_IPV6, 62)
+            inner = HEADER.unpack_from(packet, HEADER.size)
+            assert inner[2] == socket.IPPROTO_ICMPV6
+            own = ordinary_address(four_planes, src, path.plane)
+            assert IPv6Address(inner[4]) == own
+            assert size == HEADER.size + inner[1]
 
 
 @pytest.mark.root
 @pytest.mark.kernel
+@in_sandbox
 def test_every_host_reaches_every_other_by_every_plane_untold() -> None:
     """T0-local ones too, and itself; afterwards the fabric is as silent as before."""
     topology = Topology(name="x", planes=2, t0_per_plane=2, t1_per_plane=3, hosts_per_t0=2)
-
-    def act() -> None:
-        with ordinary_fabric(topology) as (fabric, _):
-            counters = fabric.counters()
-            for src in topology.hosts:
-                for dst in topology.hosts:
-                    for plane in range(topology.planes):
-                        before = counters.directions()
-                        assert ping(src, ordinary_address(topology, dst, plane))
-                        after = counters.directions()
-                        used = {n for n in after if after[n].packets > before[n].packets}
-                        assert bool(used) == (src != dst)
-                        planes = {link_of(name).split("--")[1][:2] for name in used}
-                        assert planes <= {f"p{plane}"}
-            before = counters.directions()
-            time.sleep(1)
-            assert counters.directions() == before
-
-    run_in_sandbox(act)
+    with ordinary_fabric(topology) as (fabric, _):
+        counters = fabric.counters()
+        for src in topology.hosts:
+            for dst in topology.hosts:
+                for plane in range(topology.planes):
+                    before = counters.directions()
+                    assert ping(src, ordinary_address(topology, dst, plane))
+                    after = counters.directions()
+                    used = {n for n in after if after[n].packets > before[n].packets}
+                    assert bool(used) == (src != dst)
+                    planes = {link_of(name).split("--")[1][:2] for name in used}
+                    assert planes <= {f"p{plane}"}
+        before = counters.directions()
+        time.sleep(1)
+        assert counters.directions() == before
 
 
 @pytest.mark.root
 @pytest.mark.kernel
+@in_sandbox
 def test_mrcs_packets_arrive_as_before_and_end_dt6_sees_none_of_them(tiny: Topology) -> None:
     """End.DT6 has its own address, one uSID longer than MRC's."""
     src, dst = tiny.hosts
-
-    def act() -> None:
-        with ordinary_fabric(tiny) as (fabric, _):
-            netlink = fabric.namespaces[dst.name].netlink
-            assert all(arrives(tiny, src, dst, path) for path in paths(tiny, src, dst))
-            assert read_sid(netlink) == 0
-            for plane in range(tiny.planes):
-                assert ping(src, ordinary_address(tiny, dst, plane))
-            assert read_sid(netlink) == 1
-            assert all(arrives(tiny, src, dst, path) for path in paths(tiny, src, dst))
-
-    run_in_sandbox(act)
+    with ordinary_fabric(tiny) as (fabric, _):
+        netlink = fabric.namespaces[dst.name].netlink
+        assert all(arrives(tiny, src, dst, path) for path in paths(tiny, src, dst))
+        assert read_sid(netlink) == 0
+        for plane in range(tiny.planes):
+            assert ping(src, ordinary_address(tiny, dst, plane))
+        assert read_sid(netlink) == 1
+        assert all(arrives(tiny, src, dst, path) for path in paths(tiny, src, dst))
 
 
 @pytest.mark.root
@@ -324,25 +315,20 @@ def test_a_cut_link_takes_ordinary_traffic_away_and_brings_it_back(tiny: Topolog
 
 @pytest.mark.root
 @pytest.mark.kernel
+@in_sandbox
 def test_what_is_not_the_model_s_route_is_noticed(tiny: Topology) -> None:
     """`encap`, which would put a segment routing header on the wire, is not taken for encap.red."""
     src, dst = tiny.hosts
-
-    def act() -> None:
-        with ordinary_fabric(tiny) as (_, ordinary):
-            route = encap_route(Layout(tiny), src, dst, ordinary.path(src, dst, 0))
-            text = route.text(Layout(tiny).device_name)
-            changed = text.replace("encap.red", "encap").replace("segs 1 [ ", "segs ")
-            words = changed.replace(" ] ", " ").split()
-            with in_node(src):
-                subprocess.run(
-                    ["ip", "-6", "route", "change", *words, "proto", "static"], check=True
-                )
-            with pytest.raises(RunFailedError, match="h0 has no route to h1 in plane 0"):
-                ordinary.path(src, dst, 0)
-            assert ordinary.path(src, dst, 1).plane == 1
-
-    run_in_sandbox(act)
+    with ordinary_fabric(tiny) as (_, ordinary):
+        route = encap_route(Layout(tiny), src, dst, ordinary.path(src, dst, 0))
+        text = route.text(Layout(tiny).device_name)
+        changed = text.replace("encap.red", "encap").replace("segs 1 [ ", "segs ")
+        words = changed.replace(" ] ", " ").split()
+        with in_node(src):
+            subprocess.run(["ip", "-6", "route", "change", *words, "proto", "static"], check=True)
+        with pytest.raises(RunFailedError, match="h0 has no route to h1 in plane 0"):
+            ordinary.path(src, dst, 0)
+        assert ordinary.path(src, dst, 1).plane == 1
 
 
 def test_only_paths_between_the_two_can_be_used(tiny: Topology) -> None:
