@@ -7,7 +7,6 @@ But an emulated run whose times a test looks at needs the CPUs for itself: such 
 
 import os
 import signal
-import subprocess
 from collections import defaultdict
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from testbed import fast
 from testbed.limits import simulations_at_once
 from testbed.model.errors import MachineError
 from tests import turns
+from tests.commands import completed
 from tests.judging import (  # noqa: F401 - hooks
     pytest_made_again,
     pytest_report_teststatus,
@@ -145,12 +145,7 @@ def _obstacle() -> str | None:
     """Return why namespaces cannot be made here; None if they can."""
     if os.geteuid() != 0:
         return "needs root: sudo make test"
-    tried = subprocess.run(
-        ["unshare", "--net", "--mount", "--pid", "--fork", "true"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    tried = completed(["unshare", "--net", "--mount", "--pid", "--fork", "true"])
     if tried.returncode != 0:
         return f"needs namespaces (a container must be privileged): {tried.stderr.strip()}"
     return None

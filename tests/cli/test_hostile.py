@@ -19,6 +19,7 @@ from testbed.model.errors import ExitStatus
 from testbed.model.run_files.layout import SUMMARY
 from testbed.model.summary import Summary
 from tests.cli.conftest import AMPLE, Call
+from tests.commands import Completed, completed
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.long
@@ -44,17 +45,14 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def _testbed(
     here: Path, arguments: str, before: str = "", environment: dict[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
+) -> Completed:
     """Call testbed after shell commands, in a mount namespace if this is root."""
     script = f"{before}\nexec {shlex.quote(str(TESTBED))} {arguments}"
     apart = ["unshare", "--mount"] if os.geteuid() == 0 else []
-    return subprocess.run(
+    return completed(
         [*apart, "bash", "-ec", script],
         cwd=here,
         env=dict(os.environ) if environment is None else environment,
-        capture_output=True,
-        text=True,
-        check=False,
     )
 
 
@@ -95,13 +93,7 @@ def test_a_finished_result_survives_a_full_disk(here: Path) -> None:
     script = f"{before}\ncp disk/tiny/latest/summary.json first.json\n{name}\n{fill}\n"
     again = f"{TESTBED} simulate tiny.yaml --results disk || status=$?"
     script += f"{again}\ncmp first.json disk/tiny/first/summary.json && exit $status"
-    done = subprocess.run(
-        ["unshare", "--mount", "bash", "-ec", script],
-        cwd=here,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = completed(["unshare", "--mount", "bash", "-ec", script], cwd=here)
     assert done.returncode == ExitStatus.MACHINE_CANNOT, done.stderr
     assert "no space is left" in done.stderr
 
@@ -215,7 +207,7 @@ def test_where_ipv6_is_disabled_around_it_it_runs(here: Path) -> None:
     """As in a container: the namespaces of the run have their own IPv6."""
     off = "echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6"
     command = f"{TESTBED} run tiny.yaml --force --no-figures"
-    done = subprocess.run(
+    done = completed(
         [
             "unshare",
             "--mount",
@@ -225,9 +217,6 @@ def test_where_ipv6_is_disabled_around_it_it_runs(here: Path) -> None:
             f"mount -t proc proc /proc; {off}; {command}",
         ],
         cwd=here,
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert done.returncode in {ExitStatus.AS_EXPECTED, ExitStatus.UNTRUSTED}, done.stderr
 

@@ -4,12 +4,13 @@ import ast
 import importlib.util
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from tests.commands import completed
 
 from .mutations import MUTATIONS, Mutation, all_pass, survives
 from .rules import RULES
@@ -33,12 +34,10 @@ def script() -> ModuleType:
 def test_every_test_that_is_named_exists() -> None:
     named = {row.test for row in ROWS if row.test} | {each.test for each in MUTATIONS}
     files = sorted({test.partition("::")[0] for test in named})
-    listed = subprocess.run(
+    listed = completed(
         [sys.executable, "-m", "pytest", "--collect-only", "-q", "-n", "0", *files],
         cwd=PROJECT,
         check=True,
-        capture_output=True,
-        text=True,
     )
     ids = set(listed.stdout.splitlines())
     ids |= {line.partition("[")[0] for line in ids}  # all parameters of a test

@@ -29,6 +29,7 @@ from testbed.model.faults.kinds import Fault
 from testbed.model.faults.record import FaultRecord
 from testbed.model.files.scenarios import load_fault
 from testbed.model.run_files.layout import RUN
+from tests.commands import completed
 from tests.controller.test_faults import running
 from tests.controller.test_plan import FABRIC_LINK, TINY, fault
 from tests.sandbox import in_sandbox
@@ -140,7 +141,7 @@ def test_it_is_published_on_the_loopback(tmp_path: Path) -> None:
         run.play("done")
         port = taken.getsockname()[1]
         publish = [str(TESTBED), "fault", "publish", str(tmp_path), "--port"]
-        refused = subprocess.run([*publish, str(port)], check=False, capture_output=True, text=True)
+        refused = completed([*publish, str(port)])
         assert refused.returncode == ExitStatus.WRONG_INPUT
         assert "a free TCP port" in refused.stderr
         taken.close()

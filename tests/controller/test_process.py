@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +22,7 @@ from testbed.model.faults.record import FAULTS, FaultRecord
 from testbed.model.faults.targets import CONTROLLER
 from testbed.sandbox.channel import Channel
 from testbed.sandbox.processes import spawn
+from tests.commands import completed
 from tests.controller.test_plan import TINY
 from tests.sandbox import in_sandbox
 
@@ -146,17 +146,11 @@ def test_a_run_fails_whose_controller_does_not_die(tmp_path: Path) -> None:
         "timeline: [{kind: kill, target: controller, at: 500 ms}]\n"
     )
     command = [sys.executable, "-c", "from testbed.cli import main; main()", "run", "./x.yaml"]
-    completed = subprocess.run(
-        command,
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+    done = completed(
+        command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(tmp_path)}, timeout=60
     )
-    assert completed.returncode == 4, completed.stderr
-    assert "controller was to be killed, and lives on" in completed.stderr
+    assert done.returncode == 4, done.stderr
+    assert "controller was to be killed, and lives on" in done.stderr
     (faults,) = (file for file in tmp_path.glob("results/*/2*/faults.jsonl"))
     (record,) = (json.loads(line) for line in faults.read_text().splitlines())
     assert record["effective_ns"] is None

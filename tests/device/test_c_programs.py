@@ -14,11 +14,11 @@ import pytest
 from testbed.device import compiling, hosts
 from testbed.device.compiling import ALIASES, IBVERBS, PRELOAD, SOURCES
 from testbed.device.library import IN_HOSTS, Library
+from tests.commands import Completed, completed
 from tests.device.test_device import HERE, ForbiddenNic, fabric
 from tests.fabric.packets import in_node
 from tests.perftest.test_programs import run_testbed
 from tests.sandbox import in_sandbox
-from tests.waiting import WATCHDOG_S
 
 PROGRAMS = Path(__file__).with_name("c")
 
@@ -62,7 +62,7 @@ def compiled(name: str, directory: Path, way: Way) -> Path:
     return program
 
 
-def run(program: Path, way: Way, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(program: Path, way: Way, *arguments: str) -> Completed:
     """Run a program in a host, as its prompt does."""
     files = Library(IN_HOSTS / PRELOAD, IN_HOSTS / IBVERBS)
     environment = os.environ | files.environment(os.environ)
@@ -70,14 +70,7 @@ def run(program: Path, way: Way, *arguments: str) -> subprocess.CompletedProcess
         del environment["LD_PRELOAD"]
         environment["LD_LIBRARY_PATH"] = str(way.directory)
     with in_node(HERE):
-        return subprocess.run(
-            [program, *arguments],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=WATCHDOG_S,
-            check=False,
-        )
+        return completed([program, *arguments], env=environment)
 
 
 def sanitized(directory: Path) -> Way:

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from testbed.model.errors import ExitStatus, MachineError, RunFailedError
 from testbed.model.run_files.layout import HEALTH, RUN
 from testbed.model.scenario import Scenario
 from testbed.runs.process import LocalExecutor
+from tests.commands import completed
 
 RECORDED = Path(__file__).parent / "recorded"
 """Of one machine, with two CPUs and held to a quarter of one, at the dilation of the name."""
@@ -229,9 +229,7 @@ def test_a_quarter_of_a_cpu_is_measured(quarter: Path, tmp_path: Path) -> None:
     testbed = Path(sys.executable).with_name("testbed")
     enter = f"echo $$ > {quarter}/cgroup.procs; exec {testbed} doctor --measure --json"
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
-    done = subprocess.run(
-        ["sh", "-c", enter], env=environment, capture_output=True, text=True, check=False
-    )
+    done = completed(["sh", "-c", enter], env=environment)
     assert done.returncode == ExitStatus.AS_EXPECTED, done.stderr
     found = Capacity(**json.loads(done.stdout)["capacity"])
     assert found.cpus == pytest.approx(0.25)

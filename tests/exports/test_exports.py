@@ -23,6 +23,7 @@ from testbed.exports import FORMS
 from testbed.model.fabric.addressing import link_address, paths
 from testbed.model.fabric.nodes import Node, Tier
 from testbed.model.fabric.topology import Topology
+from tests.commands import completed
 from tests.fabric.packets import arrives, in_node
 from tests.sandbox import in_sandbox
 from tests.waiting import wait_until
@@ -236,7 +237,7 @@ def has_from_frr(node: Node, count: int) -> bool:
     """Whether FRR's staticd has given a switch so many routes."""
     with in_node(node):
         command = ["ip", "-6", "-j", "route", "show", "proto", "196"]  # RTPROT_ZSTATIC
-        shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        shown = completed(command, check=True).stdout
     return len(json.loads(shown or "[]")) == count
 
 
@@ -245,7 +246,7 @@ def frr_version() -> tuple[int, int]:
     if not (DAEMONS / "staticd").exists():
         return 0, 0
     command = [f"{DAEMONS}/staticd", "--version"]
-    shown = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    shown = completed(command).stdout
     found = re.search(r"version (\d+)\.(\d+)", shown)
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
@@ -255,9 +256,7 @@ def test_frr_knows_every_line(tmp_path: Path) -> None:
     for name, text in written(WHOLE, "frr").items():
         file = tmp_path / "frr.conf"
         file.write_text(text)
-        checked = subprocess.run(
-            ["vtysh", "-C", "-f", file], capture_output=True, text=True, check=False
-        )
+        checked = completed(["vtysh", "-C", "-f", file])
         assert (checked.returncode, checked.stderr) == (0, ""), name
 
 

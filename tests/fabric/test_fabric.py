@@ -5,7 +5,6 @@ import fcntl
 import select
 import socket
 import struct
-import subprocess
 import time
 from contextlib import suppress
 from ipaddress import IPv6Address, IPv6Network
@@ -30,6 +29,7 @@ from testbed.model.fabric.topology import Topology
 from testbed.sandbox import namespaces
 from testbed.sandbox.channel import Channel
 from testbed.sandbox.processes import spawn
+from tests.commands import completed
 from tests.sandbox import in_sandbox, run_in_sandbox
 from tests.waiting import wait_until
 
@@ -358,7 +358,7 @@ def test_nothing_is_left_and_nothing_of_the_host_is_touched(four_planes: Topolog
     """No interface, named namespace or sysctl of the host."""
 
     def state() -> tuple[str, list[str], str]:
-        links = subprocess.run(["ip", "-br", "link"], capture_output=True, text=True, check=True)
+        links = completed(["ip", "-br", "link"], check=True)
         netns = FilePath("/run/netns")
         named = sorted(p.name for p in netns.iterdir()) if netns.is_dir() else []
         forwarding = FilePath("/proc/sys/net/ipv6/conf/all/forwarding").read_text()

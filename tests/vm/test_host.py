@@ -16,6 +16,7 @@ import pytest
 from testbed.model.errors import ExitStatus
 from testbed.model.run_files.layout import SUMMARY
 from testbed.model.summary import Summary
+from tests.commands import completed
 from tests.waiting import wait_until
 
 pytestmark = [
@@ -40,9 +41,7 @@ HOUR_S = 3600.0
 
 def do(*commands: str) -> str:
     """Run shell commands, which must succeed; returns what they print."""
-    done = subprocess.run(
-        ["bash", "-ec", "\n".join(commands)], capture_output=True, text=True, check=False
-    )
+    done = completed(["bash", "-ec", "\n".join(commands)])
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -2,7 +2,6 @@
 
 import importlib.util
 import struct
-import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +13,7 @@ from testbed.mrc.wire.control import EndpointRequest, EndpointResponse, Packet
 from testbed.mrc.wire.headers import BTH, METH, TSETH
 from testbed.mrc.wire.kinds import CC_STATE, COMMON, KIND_OF, WRITE
 from testbed.mrc.wire.packets import TrimmedWrite, Write
+from tests.commands import completed
 from tests.judging import skip_without
 from tests.mrc.test_vectors import said
 from tests.packet_reader import headers_behind
@@ -72,9 +72,7 @@ def write_pcap(file: Path, frames: Iterable[bytes]) -> Path:
 def tshark(*arguments: str | Path, lua: Path | None = LUA) -> str:
     """What tshark prints."""
     plugin = () if lua is None else ("-X", f"lua_script:{lua}")
-    done = subprocess.run(
-        ["tshark", *plugin, *arguments], capture_output=True, text=True, check=False
-    )
+    done = completed(["tshark", *plugin, *arguments])
     assert done.returncode == 0, done.stderr
     assert "Lua" not in done.stderr, done.stderr
     return done.stdout
