@@ -1,16 +1,15 @@
 """The table of conformance: its tests exist, its document is up to date, its mutations fit."""
 
 import ast
-import importlib.util
 import os
 import re
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from tests.commands import completed
+from tests.modules import SCRIPTS, module_at
 
 from .mutations import MUTATIONS, Mutation, all_pass, survives
 from .rules import RULES
@@ -19,16 +18,6 @@ from .table import Rule, State, fields
 PROJECT = Path(__file__).parents[2]
 soak = pytest.mark.skipif("TESTBED_SOAK" not in os.environ, reason="a soak: set TESTBED_SOAK=1")
 ROWS = (*fields(), *RULES)
-
-
-def script() -> ModuleType:
-    path = PROJECT / "scripts" / "conformance.py"
-    spec = importlib.util.spec_from_file_location("conformance", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_every_test_that_is_named_exists() -> None:
@@ -68,7 +57,7 @@ def test_confidence_follows_from_the_sources_that_agree(agree: str, confidence: 
 
 
 def test_the_document_has_the_tables() -> None:
-    conformance = script()
+    conformance = module_at(SCRIPTS / "conformance.py")
     document = conformance.DOCUMENT.read_text()
     assert conformance.with_tables(document) == document
     assert len(re.findall("<!-- (?:summary|fields|rules|mutations) -->", document)) == 4

@@ -1,10 +1,8 @@
 """What tshark shows of frames with tools/wireshark/mrc.lua, and what our decoder says of them."""
 
-import importlib.util
 import struct
 from collections.abc import Iterable
 from pathlib import Path
-from types import ModuleType
 
 from testbed.model.fabric.addressing import LOCATOR_BLOCK, PLANE_SHIFT, Role
 from testbed.model.fabric.nodes import Node, Tier
@@ -15,6 +13,7 @@ from testbed.mrc.wire.kinds import CC_STATE, COMMON, KIND_OF, WRITE
 from testbed.mrc.wire.packets import TrimmedWrite, Write
 from tests.commands import completed
 from tests.judging import skip_without
+from tests.modules import SCRIPTS, module_at
 from tests.mrc.test_vectors import said
 from tests.packet_reader import headers_behind
 
@@ -29,18 +28,8 @@ Values = dict[str, list[str]]
 """What a frame's fields show, by their filter names."""
 
 
-def script() -> ModuleType:
-    """The script that writes the tables of the dissector."""
-    path = PROJECT / "scripts" / "wireshark_fields.py"
-    spec = importlib.util.spec_from_file_location("wireshark_fields", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-SCRIPT = script()
+SCRIPT = module_at(SCRIPTS / "wireshark_fields.py")
+"""Writes the tables of the dissector."""
 DECLARED = sorted(
     {
         SCRIPT.filter_name(header, place.field)
