@@ -152,6 +152,15 @@ def _obstacle() -> str | None:
 
 
 @pytest.fixture
+def has_link_model() -> None:
+    """Skip the test where the link model is not built, or does not load."""
+    from testbed.emulation.fabric.link_model import link_model  # noqa: PLC0415 - NumPy, which few tests need
+
+    if missing := link_model.missing():
+        pytest.skip(str(missing))
+
+
+@pytest.fixture
 def open_place() -> Iterator[Path]:
     """A directory that everybody may enter; pytest closes its own whenever a session begins."""
     with TemporaryDirectory() as directory:

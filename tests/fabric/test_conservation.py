@@ -8,7 +8,6 @@ from functools import partial
 import pytest
 
 from testbed.emulation.fabric.fabric import Fabric
-from testbed.emulation.fabric.link_model import link_model
 from testbed.emulation.fabric.link_model.link_control import LinkControl
 from testbed.emulation.fabric.link_model.link_model import LinkModel
 from testbed.model.fabric.addressing import Path, ev_for_path, paths
@@ -23,16 +22,10 @@ from tests.sandbox import in_sandbox, run_in_sandbox
 from .flood import Receiver, Stream, in_background, send
 from .packets import set_blackhole
 
-pytestmark = [pytest.mark.root, pytest.mark.kernel]
+pytestmark = [pytest.mark.root, pytest.mark.kernel, pytest.mark.usefixtures("has_link_model")]
 
 DSCP = DscpClasses()
 TRIMMED = (DSCP.trimmed, DSCP.trimmed_lasthop)
-
-
-@pytest.fixture(autouse=True)
-def _has_the_link_model() -> None:
-    if missing := link_model.missing():
-        pytest.skip(str(missing))
 
 
 @in_sandbox

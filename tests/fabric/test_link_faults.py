@@ -24,7 +24,7 @@ from tests.waiting import wait_until
 from .flood import Receiver, Stream, in_background, psn_of, send
 from .packets import raw_socket, set_blackhole
 
-pytestmark = [pytest.mark.root, pytest.mark.kernel]
+pytestmark = [pytest.mark.root, pytest.mark.kernel, pytest.mark.usefixtures("has_link_model")]
 
 DSCP = DscpClasses()
 NIC_LINK = "h0--p0_t0_0"
@@ -34,12 +34,6 @@ UP = "p0_t0_0>p0_t1_1"
 NOT_COVERED = {0, 1, 2, 3, 7, 46, 47, 52}
 """Bytes of an inner packet that the iCRC does not cover: traffic class, flow label, hop limit, UDP
 checksum and byte 4 of the BTH (and the version, which is the protocol's name)."""
-
-
-@pytest.fixture(autouse=True)
-def _has_the_link_model() -> None:
-    if missing := link_model.missing():
-        pytest.skip(str(missing))
 
 
 def lost(topology: Topology, ppm: int, count: int, seed: int) -> tuple[set[int], int]:
