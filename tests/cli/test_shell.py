@@ -21,7 +21,7 @@ from testbed.sandbox import namespaces
 from tests.commands import completed
 from tests.judging import skip_without
 from tests.pcapng import read_capture
-from tests.sandbox import run_in_sandbox
+from tests.sandbox import in_sandbox
 
 from .conftest import Call
 
@@ -283,18 +283,14 @@ def test_a_signal_sent_again_and_again_ends_the_fabric_without_a_traceback() -> 
 
 
 @pytest.mark.root
+@in_sandbox
 def test_without_tun_devices_the_prompt_says_that_there_is_no_delay() -> None:
     """And ordinary traffic arrives all the same."""
-
-    def act() -> tuple[str, str]:
-        namespaces.mount("/dev/null", TUN_DEVICE, "", namespaces.MS_BIND)
-        called = completed(COMMAND, input="h0 ping -c1 -W1 h1\n", check=True)
-        return called.stdout, called.stderr
-
-    out, err = run_in_sandbox(act)
-    assert "1 packets transmitted, 1 received" in out
-    assert "ordinary traffic has no propagation delay here" in err
-    assert "modprobe tun" in err
+    namespaces.mount("/dev/null", TUN_DEVICE, "", namespaces.MS_BIND)
+    called = completed(COMMAND, input="h0 ping -c1 -W1 h1\n", check=True)
+    assert "1 packets transmitted, 1 received" in called.stdout
+    assert "ordinary traffic has no propagation delay here" in called.stderr
+    assert "modprobe tun" in called.stderr
 
 
 @pytest.mark.parametrize(

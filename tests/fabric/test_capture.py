@@ -58,26 +58,23 @@ def test_a_link_s_file_has_both_directions_in_order(tiny: Topology, tmp_path: Fi
     assert macs == [(link.upper.mac, link.lower.mac), (link.lower.mac, link.upper.mac)]
 
 
+@in_sandbox
 def test_what_a_full_ring_loses_is_counted(tiny: Topology) -> None:
     """And what it holds is whole, in order; there is room again once it was read."""
     src, dst = tiny.hosts
     path = Path(0, 0)
-
-    def act() -> tuple[list[bytes], int, int, list[bytes]]:
-        with Fabric(tiny) as fabric:
-            fabric.verify()
-            sender = raw_socket(src, socket.IPPROTO_RAW)
-            with sender, PortCapture(tiny.port_of(src, 0), frames=4) as capture:
-                for number in range(10):
-                    data, to = encapsulated(tiny, src, dst, path, bytes([number]))
-                    sender.sendto(data, (to, 0))
-                first = [frame.data[-1:] for frame in capture.read()]
-                lost, again = capture.lost(), capture.lost()
-                data, to = encapsulated(tiny, src, dst, path, b"x")
+    with Fabric(tiny) as fabric:
+        fabric.verify()
+        sender = raw_socket(src, socket.IPPROTO_RAW)
+        with sender, PortCapture(tiny.port_of(src, 0), frames=4) as capture:
+            for number in range(10):
+                data, to = encapsulated(tiny, src, dst, path, bytes([number]))
                 sender.sendto(data, (to, 0))
-                return first, lost, again, [frame.data[-1:] for frame in capture.read()]
-
-    first, lost, again, then = run_in_sandbox(act)
+            first = [frame.data[-1:] for frame in capture.read()]
+            lost, again = capture.lost(), capture.lost()
+            data, to = encapsulated(tiny, src, dst, path, b"x")
+            sender.sendto(data, (to, 0))
+            then = [frame.data[-1:] for frame in capture.read()]
     assert first == [bytes([number]) for number in range(4)]
     assert (lost, again) == (6, 0)
     assert then == [b"x"]

@@ -80,17 +80,15 @@ def test_a_packet_shifts_one_usid_at_every_switch_and_carries_no_srh(tiny: Topol
             assert [seen[node][3] for node in senders] == [64, 63, 62, 61]
 
 
+@in_sandbox
 def test_t0_local_paths_stay_in_the_t0() -> None:
     """Two hosts of one rack reach each other by every plane without a T1."""
     topology = Topology(name="x", planes=2, t0_per_plane=1, t1_per_plane=1, hosts_per_t0=2)
     src, dst = topology.hosts
-
-    def send() -> list[bool]:
-        with Fabric(topology) as fabric:
-            fabric.verify()
-            return [arrives(topology, src, dst, path) for path in paths(topology, src, dst)]
-
-    assert run_in_sandbox(send) == [True, True]
+    with Fabric(topology) as fabric:
+        fabric.verify()
+        assert len(paths(topology, src, dst)) == 2
+        assert all(arrives(topology, src, dst, path) for path in paths(topology, src, dst))
 
 
 @pytest.mark.parametrize(
@@ -143,23 +141,20 @@ def offloads(interface: str, commands: tuple[int, ...]) -> dict[int, int]:
     return found
 
 
+@in_sandbox
 def test_ports_neither_merge_nor_split_packets_and_receive_on_one_cpu(tiny: Topology) -> None:
     """Each port's receive work is pinned to exactly one CPU; one queue each way."""
-
-    def read() -> list[int]:
-        masks = []
-        with Fabric(tiny):
-            for node in tiny.nodes.values():
-                for near, _, _ in tiny.adjacency[node]:
-                    queues = SYSFS / node.name / "class/net" / near.name / "queues"
-                    assert sorted(q.name for q in queues.iterdir()) == ["rx-0", "tx-0"]
-                    with in_node(node):
-                        found = offloads(near.name, GET_SEGMENTATION)
-                    assert found == dict.fromkeys(GET_SEGMENTATION, 0)
-                    masks.append(int((queues / "rx-0/rps_cpus").read_text().replace(",", ""), 16))
-        return masks
-
-    assert {mask.bit_count() for mask in run_in_sandbox(read)} == {1}
+    masks = []
+    with Fabric(tiny):
+        for node in tiny.nodes.values():
+            for near, _, _ in tiny.adjacency[node]:
+                queues = SYSFS / node.name / "class/net" / near.name / "queues"
+                assert sorted(q.name for q in queues.iterdir()) == ["rx-0", "tx-0"]
+                with in_node(node):
+                    found = offloads(near.name, GET_SEGMENTATION)
+                assert found == dict.fromkeys(GET_SEGMENTATION, 0)
+                masks.append(int((queues / "rx-0/rps_cpus").read_text().replace(",", ""), 16))
+    assert {mask.bit_count() for mask in masks} == {1}
 
 
 # --- what verify notices ----------------------------------------------------------------------
@@ -274,36 +269,30 @@ def test_verify_names_a_missing_neighbour_a_foreign_address_and_a_port_that_is_d
 # --- what the sweep notices -------------------------------------------------------------------
 
 
+@in_sandbox
 def test_the_sweep_names_a_link_direction_that_swallows(tiny: Topology) -> None:
     """A blackhole that carrier does not show."""
-
-    def build() -> str:
-        with Fabric(tiny) as fabric:
-            control = LinkControl(tiny, fabric.namespaces)
+    with Fabric(tiny) as fabric:
+        control = LinkControl(tiny, fabric.namespaces)
+        fabric.sweep()
+        set_blackhole(control, "p1_t0_1--p1_t1_0", on=True)
+        with pytest.raises(RunFailedError) as failure:
             fabric.sweep()
-            set_blackhole(control, "p1_t0_1--p1_t1_0", on=True)
-            with pytest.raises(RunFailedError) as failure:
-                fabric.sweep()
-            return str(failure.value)
-
-    text = run_in_sandbox(build)
+        text = str(failure.value)
     assert "1 of 8 packets" in text
     assert "link p1_t0_1>p1_t1_0 carried 0 of 1 packets, dropped 1" in text
     assert text.count("\n") == 1
 
 
+@in_sandbox
 def test_the_sweep_names_a_switch_that_does_not_forward(tiny: Topology) -> None:
     """A T1 without its uN route takes packets and sends none."""
-
-    def build() -> str:
-        with Fabric(tiny) as fabric:
-            gone = delete_route(IPv6Network("5f00:0:2000::/48"))
-            fabric.namespaces["p0_t1_0"].netlink.send([gone])
-            with pytest.raises(RunFailedError) as failure:
-                fabric.sweep()
-            return str(failure.value)
-
-    text = run_in_sandbox(build)
+    with Fabric(tiny) as fabric:
+        gone = delete_route(IPv6Network("5f00:0:2000::/48"))
+        fabric.namespaces["p0_t1_0"].netlink.send([gone])
+        with pytest.raises(RunFailedError) as failure:
+            fabric.sweep()
+        text = str(failure.value)
     assert "2 of 8 packets" in text
     assert "the routes of p0_t1_0: p0_t1_0>p0_t0_0 carried 0 of 1" in text
 

@@ -177,19 +177,16 @@ def kernel_drops(topology: Topology) -> int:
 @pytest.mark.root
 @pytest.mark.kernel
 @pytest.mark.parametrize("dscp", [DSCP.control, DSCP.trimmed, DSCP.trimmable_retx])
+@in_sandbox
 def test_priority_classes_overtake(dscp: int) -> None:
     """Of 60 data packets that wait, all but the first few are overtaken."""
     topology = dumbbell()
     one, other = topology.hosts[0], topology.hosts[-1]
     stream = Stream(topology, one, other)
-
-    def act() -> list[int]:
-        with Fabric(topology), Receiver(other) as receiver:
-            data = [stream.packet(psn, DSCP.no_trim, 4096) for psn in range(60)]
-            send(one, [*data, stream.packet(60, dscp, 64)])
-            return [psn_of(arrival.packet) for arrival in receiver.arrivals()]
-
-    order = run_in_sandbox(act)
+    with Fabric(topology), Receiver(other) as receiver:
+        data = [stream.packet(psn, DSCP.no_trim, 4096) for psn in range(60)]
+        send(one, [*data, stream.packet(60, dscp, 64)])
+        order = [psn_of(arrival.packet) for arrival in receiver.arrivals()]
     assert sorted(order) == list(range(61))
     assert order.index(60) < 20
     assert [psn for psn in order if psn != 60] == list(range(60)), "its own class stays in order"
@@ -271,32 +268,28 @@ def test_ordinary_traffic_is_neither_exempt_nor_trimmed() -> None:
 
 @pytest.mark.root
 @pytest.mark.kernel
+@in_sandbox
 def test_marks_follow_the_ramp() -> None:
     """The share of packets marked at a backlog held still, from below the ramp to above it."""
     topology = dumbbell()
     one, other = topology.hosts[0], topology.hosts[-1]
     low, high = 20_000, 80_000
     samples = 1000
-
-    def act() -> dict[int, int]:
-        data, to = Stream(topology, one, other).packet(0, DSCP.no_trim, 64)
-        found = {}
-        with Fabric(topology) as fabric, raw_socket(one, socket.IPPROTO_RAW) as sender:
-            model = fabric.link_model
-            assert model is not None
-            record = model.records[model.index("h0>p0_t0_0")]
-            record["ecn_min_bytes"], record["ecn_max_bytes"] = low, high
-            model.set_rate("h0>p0_t0_0", 8)  # 1 byte/s: the backlog is what is written there
-            served = int(record["epochs"][int(record["epoch"])]["served_bytes"])
-            for backlog in (0, low - 100, 35_000, 50_000, 65_000, high + 100):
-                before = int(record["marked_packets"])
-                for _ in range(samples):
-                    record["finish"] = served + backlog
-                    sender.sendto(data, to)
-                found[backlog] = int(record["marked_packets"]) - before
-        return found
-
-    found = run_in_sandbox(act)
+    data, to = Stream(topology, one, other).packet(0, DSCP.no_trim, 64)
+    found = {}
+    with Fabric(topology) as fabric, raw_socket(one, socket.IPPROTO_RAW) as sender:
+        model = fabric.link_model
+        assert model is not None
+        record = model.records[model.index("h0>p0_t0_0")]
+        record["ecn_min_bytes"], record["ecn_max_bytes"] = low, high
+        model.set_rate("h0>p0_t0_0", 8)  # 1 byte/s: the backlog is what is written there
+        served = int(record["epochs"][int(record["epoch"])]["served_bytes"])
+        for backlog in (0, low - 100, 35_000, 50_000, 65_000, high + 100):
+            before = int(record["marked_packets"])
+            for _ in range(samples):
+                record["finish"] = served + backlog
+                sender.sendto(data, to)
+            found[backlog] = int(record["marked_packets"]) - before
     assert found[0] == found[low - 100] == 0
     assert found[high + 100] == samples
     for backlog in (35_000, 50_000, 65_000):
@@ -308,6 +301,7 @@ def test_marks_follow_the_ramp() -> None:
 @pytest.mark.root
 @pytest.mark.kernel
 @pytest.mark.parametrize("rate_mbps", [10, 50, 200])
+@in_sandbox
 def test_a_link_is_no_faster_than_it_should_be(rate_mbps: int) -> None:
     """Of what arrives over a link that always has work, in the best of three windows.
 
@@ -318,27 +312,23 @@ def test_a_link_is_no_faster_than_it_should_be(rate_mbps: int) -> None:
     one, other = topology.hosts[0], topology.hosts[-1]
     wire_bytes = topology.wire_bytes
     assert topology.port_rate_bps == rate_mbps * 10**6
-
-    def act() -> list[float]:
-        rates = []
-        count = round(1.9 * topology.port_rate_bps / 8 / wire_bytes)
-        packet = Stream(topology, one, other).packet(0, DSCP.no_trim, 4096)
-        with Fabric(topology) as fabric:
-            model = fabric.link_model
-            assert model is not None
-            way = model.index("h0>p0_t0_0")
-            with in_background(lambda: send(one, [packet] * count)):
-                time.sleep(0.1)
-                for _ in range(3):
-                    start, before = time.monotonic_ns(), int(model.records["bytes"][way])
-                    time.sleep(0.5)
-                    end, after = time.monotonic_ns(), int(model.records["bytes"][way])
-                    rates.append((after - before) * 8e9 / (end - start))
-            assert kernel_drops(topology) == 0
-        return rates
-
+    rates = []
+    count = round(1.9 * topology.port_rate_bps / 8 / wire_bytes)
+    packet = Stream(topology, one, other).packet(0, DSCP.no_trim, 4096)
+    with Fabric(topology) as fabric:
+        model = fabric.link_model
+        assert model is not None
+        way = model.index("h0>p0_t0_0")
+        with in_background(lambda: send(one, [packet] * count)):
+            time.sleep(0.1)
+            for _ in range(3):
+                start, before = time.monotonic_ns(), int(model.records["bytes"][way])
+                time.sleep(0.5)
+                end, after = time.monotonic_ns(), int(model.records["bytes"][way])
+                rates.append((after - before) * 8e9 / (end - start))
+        assert kernel_drops(topology) == 0
     # The count of packets in a window of 0.5 s is whole: 147 at 10 Mb/s, 0.7 % a packet.
-    assert 0 < max(run_in_sandbox(act)) / topology.port_rate_bps < 1.01
+    assert 0 < max(rates) / topology.port_rate_bps < 1.01
 
 
 @pytest.mark.root

@@ -83,16 +83,12 @@ def test_link_down_and_up_bring_the_routes_back(tiny: Topology) -> None:
 
 
 @pytest.mark.root
+@in_sandbox
 def test_popen_runs_in_the_node_without_a_shell(tiny: Topology) -> None:
     """As Mininet's scripts use it."""
-
-    def act() -> tuple[str, str, int]:
-        with Fabric(tiny) as fabric:
-            found: tuple[str, str, int] = fabric.net["h1"].pexec("ip -br link show h1-p0")
-            assert fabric.net["h1"].shell is None
-            return found
-
-    out, err, status = run_in_sandbox(act)
+    with Fabric(tiny) as fabric:
+        out, err, status = fabric.net["h1"].pexec("ip -br link show h1-p0")
+        assert fabric.net["h1"].shell is None
     assert (err, status) == ("", 0)
     assert out.startswith("h1-p0@if")
 

@@ -17,7 +17,6 @@ from testbed.emulation.fabric.capture import PortCapture
 from testbed.emulation.fabric.fabric import Fabric
 from testbed.emulation.fabric.interfaces import write_sysctl
 from testbed.emulation.fabric.layout import Layout
-from testbed.emulation.fabric.link_model import link_model
 from testbed.emulation.fabric.link_model.counters import read_sid
 from testbed.emulation.fabric.link_model.link_control import LinkControl
 from testbed.emulation.fabric.netlink.socket import NodeNamespaces
@@ -42,7 +41,7 @@ from testbed.model.fabric.names import link_of
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import ETHERNET_HEADER, Topology
 from tests.machine import skip_without
-from tests.sandbox import in_sandbox, run_in_sandbox
+from tests.sandbox import in_sandbox
 from tests.waiting import WATCHDOG_S
 
 from .packets import HEADER, arrives, in_node
@@ -189,19 +188,16 @@ def test_mrcs_packets_arrive_as_before_and_end_dt6_sees_none_of_them(tiny: Topol
 
 @pytest.mark.root
 @pytest.mark.kernel
+@in_sandbox
 def test_packets_are_as_large_as_mrcs_and_keep_their_ecn_field(tiny: Topology) -> None:
     """A full ping fits, one byte more does not; ECT of the inner header stands in the outer."""
     src, dst = tiny.hosts
     full = inner_mtu(tiny) - HEADER.size - 8
     to = ordinary_address(tiny, dst, 1)
-
-    def act() -> list[bytes]:
-        with ordinary_fabric(tiny), PortCapture(tiny.port_of(src, 1)) as capture:
-            assert ping(src, to, bytes(full), ECT_0)
-            assert not ping(src, to, bytes(full + 1), ECT_0)
-            return [frame.data for frame in capture.read()]
-
-    (data,) = run_in_sandbox(act)
+    with ordinary_fabric(tiny), PortCapture(tiny.port_of(src, 1)) as capture:
+        assert ping(src, to, bytes(full), ECT_0)
+        assert not ping(src, to, bytes(full + 1), ECT_0)
+        (data,) = (frame.data for frame in capture.read())
     assert len(data) == tiny.wire_bytes
     for header in (ETHERNET_HEADER, ETHERNET_HEADER + HEADER.size):
         first = HEADER.unpack_from(data, header)[0]
@@ -210,25 +206,21 @@ def test_packets_are_as_large_as_mrcs_and_keep_their_ecn_field(tiny: Topology) -
 
 @pytest.mark.root
 @pytest.mark.kernel
+@in_sandbox
 def test_tcp_crosses_the_path_in_single_packets(tiny: Topology) -> None:
     """Whole and unharmed, at the rate of the port; nothing larger than MRC's packets is sent."""
     src, dst = tiny.hosts
     size = 1 << 20
-
-    def act() -> tuple[float, int, bool, dict[str, int]]:
-        with ordinary_fabric(tiny) as (fabric, ordinary):
-            counters = fabric.counters()
-            ordinary.use_path(src, dst, Path(1, 0))
-            with PortCapture(tiny.port_of(src, 1), 1024) as capture:
-                start = time.monotonic()
-                sent, received = stream(src, dst, ordinary_address(tiny, dst, 1), size)
-                took = time.monotonic() - start
-                largest = max(len(frame.data) for frame in capture.read())
-            used = {name: direction.bytes for name, direction in counters.directions().items()}
-            return took, largest, sent == received, used
-
-    took, largest, same, used = run_in_sandbox(act)
-    assert same
+    with ordinary_fabric(tiny) as (fabric, ordinary):
+        counters = fabric.counters()
+        ordinary.use_path(src, dst, Path(1, 0))
+        with PortCapture(tiny.port_of(src, 1), 1024) as capture:
+            start = time.monotonic()
+            sent, received = stream(src, dst, ordinary_address(tiny, dst, 1), size)
+            took = time.monotonic() - start
+            largest = max(len(frame.data) for frame in capture.read())
+        used = {name: direction.bytes for name, direction in counters.directions().items()}
+    assert sent == received
     assert took > 0.8 * size * 8 / tiny.port_rate_bps
     assert tiny.wire_bytes - 100 < largest <= tiny.wire_bytes
     assert used["p1_t0_0>p1_t1_0"] > size
@@ -238,79 +230,65 @@ def test_tcp_crosses_the_path_in_single_packets(tiny: Topology) -> None:
 
 @pytest.mark.root
 @pytest.mark.kernel
+@pytest.mark.usefixtures("has_link_model")
+@in_sandbox
 def test_marks_of_the_fabric_reach_tcp_behind_end_dt6() -> None:
     """End.DT6 does not copy CE to the inner header: the link model marks both."""
-    missing = link_model.missing()
-    if missing is not None:
-        pytest.skip(str(missing))
     narrow = Topology.model_validate(
         {"name": "x", "planes": 1, "t0_per_plane": 2, "t1_per_plane": 1, "hosts_per_t0": 1}
         | {"fabric_rate": "50 Gbit/s"}
     )
     src, dst = narrow.hosts
-
-    def act() -> tuple[bool, dict[str, int]]:
-        with ordinary_fabric(narrow):
-            for host in narrow.hosts:
-                with in_node(host):
-                    write_sysctl("ipv4/tcp_ecn", "1")
-            sent, received = stream(src, dst, ordinary_address(narrow, dst, 0), 1 << 20)
-            with in_node(dst):
-                counted = FilePath("/proc/thread-self/net/snmp6").read_text()
-            return sent == received, {
-                name: int(count) for name, count in map(str.split, counted.splitlines())
-            }
-
-    same, counted = run_in_sandbox(act)
-    assert same
-    assert counted["Ip6InCEPkts"] > 10
-    assert counted["Ip6InECT0Pkts"] > 10
+    with ordinary_fabric(narrow):
+        for host in narrow.hosts:
+            with in_node(host):
+                write_sysctl("ipv4/tcp_ecn", "1")
+        sent, received = stream(src, dst, ordinary_address(narrow, dst, 0), 1 << 20)
+        with in_node(dst):
+            counted = FilePath("/proc/thread-self/net/snmp6").read_text()
+    assert sent == received
+    counts = dict(map(str.split, counted.splitlines()))
+    assert int(counts["Ip6InCEPkts"]) > 10
+    assert int(counts["Ip6InECT0Pkts"]) > 10
 
 
 @pytest.mark.root
 @pytest.mark.kernel
+@in_sandbox
 def test_mptcp_has_a_subflow_in_every_plane(tiny: Topology) -> None:
     """Both planes carry a good part of the bytes, and together they are faster than one."""
     skip_without("MPTCP")
     src, dst = tiny.hosts
     size = 2 << 20
-
-    def act() -> tuple[bool, dict[str, int]]:
-        with ordinary_fabric(tiny) as (fabric, ordinary):
-            counters = fabric.counters()
-            ordinary.announce_planes(dst)
-            ordinary.announce_planes(src)
-            to = ordinary_address(tiny, dst, 0)
-            sent, received = stream(src, dst, to, size, IPPROTO_MPTCP)
-            return sent == received, {
-                n: direction.bytes for n, direction in counters.directions().items()
-            }
-
-    same, used = run_in_sandbox(act)
-    assert same
-    shares = [used[f"h0>p{plane}_t0_0"] / size for plane in range(2)]
+    with ordinary_fabric(tiny) as (fabric, ordinary):
+        counters = fabric.counters()
+        ordinary.announce_planes(dst)
+        ordinary.announce_planes(src)
+        to = ordinary_address(tiny, dst, 0)
+        sent, received = stream(src, dst, to, size, IPPROTO_MPTCP)
+        used = counters.directions()
+    assert sent == received
+    shares = [used[f"h0>p{plane}_t0_0"].bytes / size for plane in range(2)]
     assert all(share > 0.2 for share in shares), shares
     assert sum(shares) > 1
 
 
 @pytest.mark.root
 @pytest.mark.kernel
+@in_sandbox
 def test_a_cut_link_takes_ordinary_traffic_away_and_brings_it_back(tiny: Topology) -> None:
     """The routes belong to no port, so they need not be written again."""
     src, dst = tiny.hosts
     link = tiny.nic_link(src, 0).name
-
-    def act() -> list[bool]:
-        with ordinary_fabric(tiny) as (fabric, _):
-            control = LinkControl(tiny, fabric.namespaces)
-            to = [ordinary_address(tiny, dst, plane) for plane in range(2)]
-            found = [ping(src, one) for one in to]
-            control.cut(link)
-            found += [ping(src, one) for one in to]
-            control.restore(link)
-            return found + [ping(src, one) for one in to]
-
-    assert run_in_sandbox(act) == [True, True, False, True, True, True]
+    with ordinary_fabric(tiny) as (fabric, _):
+        control = LinkControl(tiny, fabric.namespaces)
+        to = [ordinary_address(tiny, dst, plane) for plane in range(2)]
+        found = [ping(src, one) for one in to]
+        control.cut(link)
+        found += [ping(src, one) for one in to]
+        control.restore(link)
+        found += [ping(src, one) for one in to]
+        assert found == [True, True, False, True, True, True]
 
 
 @pytest.mark.root

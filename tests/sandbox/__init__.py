@@ -35,6 +35,17 @@ def in_sandbox(test: Callable[P, None]) -> Callable[P, None]:
 
     @wraps(test)
     def sandboxed(*arguments: P.args, **options: P.kwargs) -> None:
-        run_in_sandbox(partial(test, *arguments, **options))
+        why_not = run_in_sandbox(partial(_skipped, partial(test, *arguments, **options)))
+        if why_not is not None:
+            pytest.skip(why_not)
 
     return sandboxed
+
+
+def _skipped(test: Callable[[], None]) -> str | None:
+    """Call a test; why it skips itself, if it does."""
+    try:
+        test()
+    except pytest.skip.Exception as skipped:
+        return skipped.msg
+    return None
