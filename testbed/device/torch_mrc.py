@@ -987,7 +987,6 @@ def _put_back(flat: Any, tensors: Sequence[Any]) -> None:
 
 
 def _reduction(name: str, operation: Any, dtype: Any) -> str:
-    """The name of a reduction, if there is one for a type."""
     found = str(getattr(operation, "op", operation)).rpartition(".")[2]
     if dtype.is_complex:
         usable = ["SUM", "AVG", "PRODUCT"]

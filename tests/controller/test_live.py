@@ -202,11 +202,9 @@ class Failing:
         return {}
 
     def inject(self, _fault: Fault) -> FaultRecord | Problem:
-        """Fail."""
         raise OSError("no netlink")
 
     def heal(self, _index: int) -> FaultRecord | None:
-        """Fail."""
         raise OSError("no netlink")
 
 

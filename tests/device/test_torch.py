@@ -30,7 +30,6 @@ pytestmark = [pytest.mark.root, pytest.mark.long]
 
 @pytest.fixture(params=PYTHONS)
 def python(request: pytest.FixtureRequest) -> str:
-    """A Python that has torch."""
     path, remedy = PYTHONS[request.param]
     check = [path, "-c", "import numpy, torch"]
     if not path or subprocess.run(check, capture_output=True, check=False).returncode:

@@ -38,7 +38,6 @@ SIDS_SINCE = (10, 3)
 
 
 def written(topology: Topology, form: str) -> dict[str, str]:
-    """The files of a form."""
     return dict(FORMS[form](topology))
 
 

@@ -175,7 +175,6 @@ def refused(tiny: Topology, node: Node, *changes: Request) -> str:
 
 
 def delete_route(destination: IPv6Network) -> Request:
-    """A request that deletes a route."""
     message = RouteMessage()
     message.update(family=socket.AF_INET6, dst_len=destination.prefixlen, table=254)
     message["attrs"] = [("RTA_DST", str(destination.network_address))]

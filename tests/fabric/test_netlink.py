@@ -18,7 +18,6 @@ pytestmark = pytest.mark.kernel
 
 
 def addresses(count: int) -> list[IPv6Address]:
-    """So many addresses."""
     return [IPv6Address("2001:db8::") + i for i in range(count)]
 
 

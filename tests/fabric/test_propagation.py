@@ -33,7 +33,6 @@ IPPROTO_NONE = 59
 def delayed_fabric(
     topology: Topology,
 ) -> Iterator[tuple[Fabric, OrdinaryTraffic, DelayProcess]]:
-    """A fabric whose ordinary traffic has propagation delay."""
     with (
         ordinary_fabric(topology) as (fabric, ordinary),
         DelayProcess(topology, fabric.namespaces) as delay,

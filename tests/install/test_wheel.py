@@ -59,11 +59,9 @@ class Environment:
         return printed
 
     def testbed(self, *arguments: str) -> tuple[int, str]:
-        """Call its testbed."""
         return _run(self.path / "bin/testbed", *arguments, cwd=self.directory)
 
     def package(self) -> Path:
-        """Where the package is installed."""
         (package,) = self.path.glob("lib/python*/site-packages/testbed")
         return package
 

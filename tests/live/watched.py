@@ -49,7 +49,6 @@ def run_below(place: Path) -> Path:
 
 
 def address(run: subprocess.Popen[str]) -> str:
-    """Where the page of a run is."""
     assert run.stderr is not None
     for line in run.stderr:
         if match := re.search(r"http://\S+", line):

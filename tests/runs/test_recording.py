@@ -15,7 +15,6 @@ from tests.modules import SCRIPTS, module_at
 
 @pytest.fixture
 def recording() -> ModuleType:
-    """The script as a module."""
     return module_at(SCRIPTS / "recording.py")
 
 

@@ -35,7 +35,6 @@ def _build(project: Path, site: Path) -> Completed:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, as it was built."""
     directory: Path = tmp_path_factory.mktemp("site")
     done = _build(PROJECT, directory)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -59,7 +59,6 @@ def write_pcap(file: Path, frames: Iterable[bytes]) -> Path:
 
 
 def tshark(*arguments: str | Path, lua: Path | None = LUA) -> str:
-    """What tshark prints."""
     plugin = () if lua is None else ("-X", f"lua_script:{lua}")
     done = completed(["tshark", *plugin, *arguments])
     assert done.returncode == 0, done.stderr
