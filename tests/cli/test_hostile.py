@@ -20,6 +20,7 @@ from testbed.model.run_files.layout import SUMMARY
 from testbed.model.summary import Summary
 from tests.cli.conftest import AMPLE, Call
 from tests.commands import Completed, completed
+from tests.machine import control_group
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.long
@@ -136,23 +137,9 @@ def test_a_limit_of_a_control_group_is_named(
     here: Path, name: str, files: dict[str, str], message: str
 ) -> None:
     """Before anything is built."""
-    root = Path("/sys/fs/cgroup", name)
-    if not root.is_dir():
-        root = Path("/sys/fs/cgroup")
-    group = root / f"testbed-{os.getpid()}"
-    try:
-        group.mkdir()
-    except OSError as error:
-        pytest.skip(f"no control group can be made here: {error.strerror}")
-    try:
-        limits = [group / file for file in files if (group / file).exists()]
-        if not limits:
-            pytest.skip(f"control groups do not limit {name} here")
-        limits[0].write_text(files[limits[0].name])
+    with control_group(name, files) as group:
         enter = f"echo $$ > {group}/cgroup.procs"
         done = _testbed(here, "run permutation --force --set workload.depth=64", enter)
-    finally:
-        group.rmdir()
     assert done.returncode == ExitStatus.MACHINE_CANNOT, done.stderr
     assert message in done.stderr
     assert "remedy: " in done.stderr
@@ -172,21 +159,8 @@ while "oom_kill 0\\n" in counter.read_text():
 
 @pytest.mark.root
 def test_memory_that_runs_out_in_mid_run_is_named(here: Path) -> None:
-    root = Path("/sys/fs/cgroup/memory")
-    group = (root if root.is_dir() else root.parent) / f"testbed-hog-{os.getpid()}"
-    try:
-        group.mkdir()
-    except OSError as error:
-        pytest.skip(f"no control group can be made here: {error.strerror}")
-    try:
-        limits = [
-            group / name
-            for name in ("memory.max", "memory.limit_in_bytes")
-            if (group / name).exists()
-        ]
-        if not limits:
-            pytest.skip("control groups do not limit memory here")
-        limits[0].write_text("2G")
+    limits = dict.fromkeys(("memory.max", "memory.limit_in_bytes"), "2G")
+    with control_group("memory", limits) as group:
         command = f"echo $$ >{group}/cgroup.procs; exec {TESTBED} run tiny.yaml --force"
         options = "--set duration='1000 s' --results results"
         with subprocess.Popen(
@@ -195,8 +169,6 @@ def test_memory_that_runs_out_in_mid_run_is_named(here: Path) -> None:
             wait_until(lambda: list(here.glob("results/tiny/2*/health.jsonl")), "the run begins")
             subprocess.run([sys.executable, "-c", HOG, str(group)], check=True)
             _, printed = run.communicate()
-    finally:
-        group.rmdir()
     assert run.returncode == ExitStatus.MACHINE_CANNOT, printed
     assert "error: memory ran out\n  remedy: " in printed
     assert "killed by signal 9 (Cannot allocate memory" in printed

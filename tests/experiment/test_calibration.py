@@ -19,6 +19,7 @@ from testbed.model.run_files.layout import HEALTH, RUN
 from testbed.model.scenario import Scenario
 from testbed.runs.process import LocalExecutor
 from tests.commands import completed
+from tests.machine import control_group
 
 RECORDED = Path(__file__).parent / "recorded"
 """Of one machine, with two CPUs and held to a quarter of one, at the dilation of the name."""
@@ -198,25 +199,8 @@ def test_a_container_sees_its_own_groups_at_the_top(
 @pytest.fixture
 def quarter() -> Iterator[Path]:
     """A control group whose processes get a quarter of a CPU together."""
-    roots = (Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup"))
-    root = next((root for root in roots if (root / "cgroup.procs").exists()), None)
-    if root is None:
-        pytest.skip("there is no hierarchy of control groups here")
-    group = root / f"testbed-{os.getpid()}"
-    try:
-        group.mkdir()
-    except OSError as error:
-        pytest.skip(f"no control group can be made here: {error.strerror}")
-    try:
-        if (group / "cpu.max").exists():
-            (group / "cpu.max").write_text("25000 100000")
-        elif (group / "cpu.cfs_quota_us").exists():
-            (group / "cpu.cfs_quota_us").write_text("25000")
-        else:
-            pytest.skip("control groups do not limit CPU time here")
+    with control_group("cpu", {"cpu.max": "25000 100000", "cpu.cfs_quota_us": "25000"}) as group:
         yield group
-    finally:
-        group.rmdir()
 
 
 @pytest.mark.root
