@@ -1092,7 +1092,7 @@ class ProcessGroupMrc(dist.ProcessGroup):
         """Begin an operation; returns its work."""
         operation.steps, operation.finish = steps, finish
         # Only the error of a Future's callback reaches those who wait in C++, such as DDP.
-        work = c10d._create_work_from_future(operation.future.then(_value))  # noqa: SLF001
+        work = c10d._create_work_from_future(operation.future.then(lambda done: done.value()))  # noqa: SLF001
         _works[work] = operation
         group = self._group
         if group is None:
@@ -1418,10 +1418,6 @@ class ProcessGroupMrc(dist.ProcessGroup):
 
     allgather_coalesced = allgather_into_tensor_coalesced = all_gather_single_coalesced = _refuse
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced = _refuse
-
-
-def _value(future: Any) -> Any:
-    return future.value()
 
 
 def _chunks(whole: Any, count: int) -> list[Any]:
