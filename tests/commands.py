@@ -1,11 +1,14 @@
 """Commands that tests run to their end."""
 
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tests.waiting import WATCHDOG_S
+
+TESTBED = Path(sys.executable).with_name("testbed")
 
 Completed = subprocess.CompletedProcess[str]
 

@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import stat
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,11 @@ from testbed.emulation.fabric.interfaces import TUN_DEVICE
 from testbed.emulation.fabric.link_model import link_model
 from testbed.sandbox import namespaces
 from testbed.sandbox.processes import call
-from tests.commands import completed
+from tests.commands import TESTBED, completed
 from tests.sandbox import run_in_sandbox
 
 pytestmark = pytest.mark.programs
 
-TESTBED = Path(sys.executable).with_name("testbed")
 NOBODY = 65534
 SIMULATES = "only simulate: it lacks something that every run needs"
 

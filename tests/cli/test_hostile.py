@@ -19,13 +19,12 @@ from testbed.model.errors import ExitStatus
 from testbed.model.run_files.layout import SUMMARY
 from testbed.model.summary import Summary
 from tests.cli.conftest import AMPLE, Call
-from tests.commands import Completed, completed
+from tests.commands import TESTBED, Completed, completed
 from tests.machine import control_group
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.long
 
-TESTBED = Path(sys.executable).with_name("testbed")
 SCENARIO = """\
 name: tiny
 topology: {base: clos-tiny, dilation: 20000}

@@ -5,7 +5,6 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -29,13 +28,12 @@ from testbed.model.faults.kinds import Fault
 from testbed.model.faults.record import FaultRecord
 from testbed.model.files.scenarios import load_fault
 from testbed.model.run_files.layout import RUN
-from tests.commands import completed
+from tests.commands import TESTBED, completed
 from tests.controller.test_faults import running
 from tests.controller.test_plan import FABRIC_LINK, TINY, fault
 from tests.sandbox import in_sandbox
 from tests.waiting import WATCHDOG_S
 
-TESTBED = Path(sys.executable).with_name("testbed")
 CUT = {"kind": "cut", "target": FABRIC_LINK}
 
 

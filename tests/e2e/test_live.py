@@ -4,7 +4,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.commands import completed
+from tests.commands import TESTBED, completed
 from tests.waiting import WATCHDOG_S
 
-TESTBED = Path(sys.executable).with_name("testbed")
 SCENARIO = """
 name: watched
 topology: {base: clos-tiny, dilation: 100000}

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from testbed.model.errors import ExitStatus
-from tests.commands import completed
-from tests.e2e.conftest import TESTBED
+from tests.commands import TESTBED, completed
 
 pytestmark = [pytest.mark.root, pytest.mark.e2e]
 

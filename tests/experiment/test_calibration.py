@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from testbed.model.errors import ExitStatus, MachineError, RunFailedError
 from testbed.model.run_files.layout import HEALTH, RUN
 from testbed.model.scenario import Scenario
 from testbed.runs.process import LocalExecutor
-from tests.commands import completed
+from tests.commands import TESTBED, completed
 from tests.machine import control_group
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -210,8 +209,7 @@ def test_a_quarter_of_a_cpu_is_measured(quarter: Path, tmp_path: Path) -> None:
 
     Beside other tests it still has its quarter, and it takes minutes.
     """
-    testbed = Path(sys.executable).with_name("testbed")
-    enter = f"echo $$ > {quarter}/cgroup.procs; exec {testbed} doctor --measure --json"
+    enter = f"echo $$ > {quarter}/cgroup.procs; exec {TESTBED} doctor --measure --json"
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
     done = completed(["sh", "-c", enter], env=environment)
     assert done.returncode == ExitStatus.AS_EXPECTED, done.stderr

@@ -3,7 +3,6 @@
 import json
 import os
 import pwd
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from testbed.model.errors import ExitStatus, MachineError
 from testbed.model.files.scenarios import load_scenario
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
-from tests.commands import Completed, completed
+from tests.commands import TESTBED, Completed, completed
 
 MEASURED = Capacity(endpoint_ns=60_000, link_ns=5_000, cpus=2)
 
@@ -37,9 +36,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _answer(*arguments: str | Path) -> Completed:
-    return completed(
-        [Path(sys.executable).with_name("testbed"), *arguments], env=os.environ | {"NO_COLOR": "1"}
-    )
+    return completed([TESTBED, *arguments], env=os.environ | {"NO_COLOR": "1"})
 
 
 def _permutation(**topology: Any) -> Scenario:

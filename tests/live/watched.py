@@ -2,12 +2,12 @@
 
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-TESTBED = Path(sys.executable).with_name("testbed")
+from tests.commands import TESTBED
+
 LINK = "p1_t0_0--p1_t1_1"
 EV = "p1/t1_1"
 SCENARIO = """

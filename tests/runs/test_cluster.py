@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import CancelledError
@@ -39,7 +38,7 @@ from testbed.runs.many import many
 from testbed.runs.process import EMULATION_LOCK, NOT_BEGUN, LocalExecutor
 from testbed.runs.store import Store, manifest_of
 from testbed.studies.labs.runs import differing_tables
-from tests.commands import Completed, completed
+from tests.commands import TESTBED, Completed, completed
 from tests.runs.programs import program, scheduler, worker_options
 from tests.runs.test_engine import _made as finished_run
 from tests.waiting import WATCHDOG_S, wait_until
@@ -52,7 +51,6 @@ topology: clos-tiny
 duration: 300 ms
 workload: {pairs: [[h0, h1]], message_size: 16 KiB}
 """
-TESTBED = Path(sys.executable).with_name("testbed")
 TWO_HOSTS = Path(__file__).with_name("two_hosts.sh")
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - what is refused
 SLURM = Path(__file__).with_name("slurm.sh")

@@ -15,10 +15,9 @@ import pytest
 import yaml
 
 from testbed.model.errors import ExitStatus
-from tests.commands import completed
+from tests.commands import TESTBED, completed
 
 ROOT = Path(__file__).parents[2]
-TESTBED = Path(sys.executable).with_name("testbed")
 
 pytestmark = [pytest.mark.simulated, pytest.mark.long]
 

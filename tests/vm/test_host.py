@@ -5,7 +5,6 @@ Each condition is brought about on the machine itself.
 
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -16,7 +15,7 @@ import pytest
 from testbed.model.errors import ExitStatus
 from testbed.model.run_files.layout import SUMMARY
 from testbed.model.summary import Summary
-from tests.commands import completed
+from tests.commands import TESTBED, completed
 from tests.waiting import wait_until
 
 pytestmark = [
@@ -27,7 +26,6 @@ pytestmark = [
     ),
 ]
 
-TESTBED = Path(sys.executable).with_name("testbed")
 DILATION = 100_000
 SCENARIO = f"""\
 name: tiny
