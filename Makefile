@@ -14,8 +14,8 @@ ARCH ?= amd64
 ANYWHERE := not install and not vm
 # What make check leaves out.
 SLOW := root or simulated or programs or long
-# Whole files, in the order of tests/conftest.py, which also says how many processes there are.
-PROCESSES := -n auto --dist loadfile --no-loadscope-reorder
+# Whole files, in the order of tests/conftest.py, which also says how many processes -n stands for.
+BY_FILE := --dist loadfile --no-loadscope-reorder
 
 OWNED := scripts/owned.sh
 # Matplotlib's font cache: in the home directory root's would stay behind.
@@ -43,11 +43,11 @@ live: setup ## run SCENARIO (default: healthy) and watch it in a browser, until 
 
 .PHONY: test
 test: setup ## run the tests (root: without it the tests that need it are skipped)
-	@$(OWNED) . -- .venv/bin/python -P -m pytest -ra $(PROCESSES) -m "not long and $(ANYWHERE)" $(ARGS)
+	@$(OWNED) . -- .venv/bin/python -P -m pytest -ra -n auto $(BY_FILE) -m "not long and $(ANYWHERE)" $(ARGS)
 
 .PHONY: test-long
 test-long: setup ## run those that take longest: labs, clusters, the paper's rows, all scenarios (root)
-	@$(OWNED) . -- .venv/bin/python -P -m pytest -ra $(PROCESSES) -m "long and $(ANYWHERE)" $(ARGS)
+	@$(OWNED) . -- .venv/bin/python -P -m pytest -ra -n auto $(BY_FILE) -m "long and $(ANYWHERE)" $(ARGS)
 
 .PHONY: test-wheel
 test-wheel: setup ## install the wheel into empty environments, and test it there (package index; part of it root)
@@ -56,7 +56,7 @@ test-wheel: setup ## install the wheel into empty environments, and test it ther
 .PHONY: check
 check: lint ## lint, types, prose, commits, and the tests that need neither root, a fabric nor other programs
 	@.venv/bin/python scripts/commits.py
-	@$(OWNED) . -- .venv/bin/python -P -m pytest -q $(PROCESSES) -m "not ($(SLOW)) and $(ANYWHERE)" $(ARGS)
+	@$(OWNED) . -- .venv/bin/python -P -m pytest -q -n logical $(BY_FILE) -m "not ($(SLOW)) and $(ANYWHERE)" $(ARGS)
 
 .PHONY: soak
 soak: setup ## every fault for a second, then every scenario, and a table of how it went (root)

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
+from testbed.model.fabric.addressing import management_address
 from testbed.model.fabric.nodes import Link, Node, Tier
 from testbed.model.fabric.topology import Topology
 from testbed.model.units import show_rate
@@ -81,11 +82,11 @@ def draw(topology: Topology, file: Path) -> None:
         places = places_of(topology)
         right = max(x for x, _ in places.values())
         width = min(max((right + 1.6) * _INCHES, _MIN_WIDTH_IN), _MAX_WIDTH_IN)
-        figure = Figure(figsize=(width, 4.6), layout="constrained")
+        figure = Figure(figsize=(width, 4.9), layout="constrained")
         axes = figure.add_subplot()
         axes.set_axis_off()
         axes.set_xlim(-0.9, right + 0.9)
-        axes.set_ylim(-0.75, HEIGHT[Tier.T1] + 0.85)
+        axes.set_ylim(-1.1, HEIGHT[Tier.T1] + 0.85)
         unit_in = width / (right + 1.8)
         for link in topology.links.values():
             _draw_link(axes, topology, link, places)
@@ -93,6 +94,7 @@ def draw(topology: Topology, file: Path) -> None:
             _draw_node(axes, topology, node, x, y, unit_in)
         _draw_planes(axes, topology, places)
         _draw_groups(axes, topology, places)
+        _draw_management(axes, topology, places)
         axes.set_title(_title(topology))
         write(figure, file, topology.name)
 
@@ -174,6 +176,16 @@ def _draw_groups(axes: Axes, topology: Topology, places: Places) -> None:
         axes.text(middle, y - 0.1, name, font, ha="center", va="top")
 
 
+def _draw_management(axes: Axes, topology: Topology, places: Places) -> None:
+    """The network beside the fabric, by which programs meet."""
+    y, xs = HEIGHT[Tier.HOST] - 0.7, [places[host][0] for host in topology.hosts]
+    axes.plot((min(xs) - 0.3, max(xs) + 0.3), (y, y), color=GREY, linewidth=0.9, linestyle=":")
+    text = f"management network, without faults: {_first(topology)}"
+    axes.text(
+        (min(xs) + max(xs)) / 2, y - 0.08, text, fontsize=6.5, color=GREY, ha="center", va="top"
+    )
+
+
 # --------------------------------------------------------------------------------------------------
 # A fabric as text: a compact picture for terminals, Graphviz, Mermaid.
 
@@ -215,9 +227,16 @@ def compact(topology: Topology) -> str:
             "",
             f"Each T0 is linked to each T1 of its plane ({show_rate(topology.t0_t1_rate)}),",
             f"each host to its rack's T0 of every plane ({show_rate(topology.port_rate)}).",
+            f"Beside it is the management network, without faults: {_first(topology)}.",
             *([nodes] if topology.nics_per_node > 1 else []),
         ]
     )
+
+
+def _first(topology: Topology) -> str:
+    """The first host and its address in the management network, which say those of all others."""
+    host, *_ = topology.hosts
+    return f"{host.name} is {management_address(host)}"
 
 
 def _hosts(topology: Topology) -> str:

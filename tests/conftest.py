@@ -80,9 +80,12 @@ def pytest_configure(config: pytest.Config) -> None:
             raise pytest.UsageError(f"--require-link-model: {missing}")
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """Processes for `-n auto`: one more than this machine grants us, because many tests wait."""
-    return simulations_at_once() + 1
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Processes for `-n logical`: as many as this machine grants us, where no test waits.
+
+    For `-n auto` one more, because many tests wait. Each has to collect all tests first.
+    """
+    return simulations_at_once() + (config.option.numprocesses == "auto")
 
 
 def pytest_report_header() -> str:

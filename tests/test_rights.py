@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from testbed.emulation.experiment.capacity import Capacity, load_capacity, save_capacity
-from testbed.model.errors import InputError
+from testbed.model.errors import ExitStatus, InputError
 from testbed.results.run_directory import making_run
 from testbed.rights import acting_for, as_root, caller, reading_for
 from testbed.studies.labs.authoring import new_lab
@@ -200,6 +200,48 @@ def test_a_students_links_lead_only_to_what_they_may_read(
     for archive in work.path.glob("*.zip"):
         with zipfile.ZipFile(archive) as content:
             assert not any(b"hidden: from" in content.read(name) for name in content.namelist())
+
+
+ANSWERS, CODE = ("02-first-failure", "answers.yaml"), ("09-path-selector", "selector.py")
+
+
+@pytest.mark.parametrize(
+    ("command", "what", "link"),
+    [
+        ("submit", ANSWERS, "hidden"),
+        ("check", ANSWERS, "too long"),
+        ("check", ANSWERS, "pipe"),
+        ("submit", CODE, "hidden"),
+        ("run", CODE, "hidden"),
+        ("run", CODE, "pipe"),
+        ("run", CODE, "loop"),
+    ],
+)
+def test_a_file_that_a_student_cannot_read_is_named(
+    home: Path, command: str, what: tuple[str, str], link: str
+) -> None:
+    """Where the student, and not root for them, gives the command."""
+    lab, place = what
+    hidden = home.parent / "hidden"
+    hidden.mkdir(mode=0o700)
+    work = start(load_lab(LABS / lab), home, "", None)
+    for task in work.assignment.directory.lab.tasks:
+        if task.is_prediction:
+            work.journal.append("prediction", task=task.id, value=1.0, within=0.5)
+    file = work.path / place
+    file.unlink()
+    if link == "pipe":
+        os.mkfifo(file)
+    else:
+        leads = {"hidden": hidden / "file", "too long": "x" * 300, "loop": place}
+        file.symlink_to(leads[link])
+    done = completed(
+        [sys.executable, "-P", "-m", "testbed", "lab", command],
+        cwd=work.path, user=OWNER, group=OWNER, extra_groups=[],
+        env=os.environ | {"HOME": "/dev/null"},
+    )  # fmt: skip
+    assert done.returncode == ExitStatus.WRONG_INPUT, done.stderr
+    assert f"{place}: found" in done.stderr
 
 
 def test_an_own_file_of_a_student_is_read_as_the_student(home: Path) -> None:

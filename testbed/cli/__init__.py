@@ -1,5 +1,6 @@
 """The command line `testbed`: one module for each subcommand."""
 
+import errno
 import gc
 import io
 import os
@@ -32,7 +33,7 @@ from testbed.cli.topo import paths, topo
 from testbed.cli.trace import trace
 from testbed.cli.validate import list_, schema, validate
 from testbed.cli.watch import watch
-from testbed.model.errors import ExitStatus, InputError, TestbedError
+from testbed.model.errors import ExitStatus, InputError, MachineError, TestbedError
 from testbed.model.file_names import NOT_USABLE
 
 if TYPE_CHECKING:
@@ -70,8 +71,10 @@ def main() -> None:
         sys.exit(ExitStatus.MACHINE_CANNOT)
     except Exception as error:  # noqa: BLE001 - the last resort: a short message, and the traceback
         if output.error is None:
-            _refuse_path(error)
-            _show_unexpected(error)
+            if (refused := _refused(error)) is None:
+                _show_unexpected(error)
+            print_failure(refused)
+            sys.exit(refused.exit_status)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         if isinstance(output.error, BrokenPipeError):  # its reader has seen enough
             sys.exit(ExitStatus.FAILED)
@@ -213,17 +216,40 @@ def _callback(
     fast.check()
 
 
-def _refuse_path(error: Exception) -> None:
-    """End the command if it may not use a path that an argument names, or one above or below."""
-    if not isinstance(error, OSError) or error.errno not in NOT_USABLE or not error.filename:
-        return
+_LACKS = {
+    errno.ENOSPC: "free some, or write elsewhere",
+    errno.EDQUOT: "free some, or write elsewhere",
+    errno.EROFS: "write elsewhere",
+    errno.EMFILE: "raise the limit of open files: ulimit -n 65536",
+    errno.ENFILE: "raise the limit of open files of this machine",
+    errno.EIO: "look at this disk",
+    errno.ESTALE: "mount its file system again",
+}
+"""What to do about errors of the system that no program can prevent."""
+
+
+def _refused(error: Exception) -> TestbedError | None:
+    """The error to show where the system refuses a path, or has no more of something.
+
+    It is wrong input if an argument names the path or one above or below it, or if it is around the
+    working directory; otherwise it is a matter of the machine.
+    """
+    if isinstance(error, MemoryError):
+        return MachineError("memory ran out", "something smaller, or a higher limit of memory")
+    if not isinstance(error, OSError):
+        return None
+    reason = str(error.strerror).lower()
+    if error.errno in _LACKS:
+        where = f"{error.filename}: " if error.filename else ""
+        return MachineError(f"{where}{reason}", _LACKS[error.errno])
+    if error.errno not in NOT_USABLE or not isinstance(error.filename, str | bytes):
+        return None
     path = Path(os.fsdecode(error.filename)).absolute()
-    for argument in filter(None, sys.argv[1:]):
-        named = Path(argument.rpartition("=")[2]).absolute()
-        if path.is_relative_to(named) or named.is_relative_to(path):
-            reason = os.strerror(error.errno or 0).lower()
-            print_error(f"{path}: found {reason}, expected a path that may be entered and read")
-            sys.exit(ExitStatus.WRONG_INPUT)
+    for named in (*filter(None, sys.argv[1:]), ""):
+        place = Path(named.rpartition("=")[2]).absolute()
+        if path.is_relative_to(place) or place.is_relative_to(path):
+            return InputError.of(str(path), reason, "a path that may be entered, read and written")
+    return MachineError(f"{path}: {reason}", "change who may use it, or name another place")
 
 
 def _show_unexpected(error: Exception) -> NoReturn:

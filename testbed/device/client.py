@@ -69,15 +69,27 @@ _CHANGED: Final = {
 
 
 class _Library:
-    """The functions of the library; what they refuse is an exception."""
+    """The functions of the library; what they refuse is an exception.
+
+    Device, queue pairs and completion queues all have it. What it keeps is destroyed when the last
+    of them is gone: no thread is in a call then.
+    """
 
     def __init__(self) -> None:
-        for name in (PRELOAD, str(IN_HOSTS / PRELOAD)):
-            with suppress(OSError):
-                self._functions = ctypes.CDLL(name, use_errno=True)
-                if hasattr(self._functions, "mrc0_report"):  # it is ours
-                    return
-        raise _not_in_a_host()
+        self._functions = _functions()
+        self._kept: list[tuple[str, c_void_p]] = []
+        unused = weakref.finalize(self, _destroy, self._functions, self._kept, os.getpid())
+        unused.atexit = False  # the process ends, and with it all that it has
+
+    def keep(self, made: c_void_p, destroyed_by: str) -> c_void_p:
+        """Keep an object that this function destroys; returns the object."""
+        self._kept.append((destroyed_by, made))
+        return made
+
+    def destroy(self, made: c_void_p, destroyed_by: str) -> None:
+        """Destroy an object that is kept."""
+        self.call(destroyed_by, made)
+        self._kept.remove((destroyed_by, made))
 
     def make(self, name: str, *arguments: Any, kind: Any = c_void_p) -> Any:
         """Call a function that returns an object."""
@@ -117,6 +129,22 @@ class _Library:
         finally:
             self._functions.ibv_free_device_list(devices)
         raise _not_in_a_host()
+
+
+def _functions() -> ctypes.CDLL:
+    for name in (PRELOAD, str(IN_HOSTS / PRELOAD)):
+        with suppress(OSError):
+            functions = ctypes.CDLL(name, use_errno=True)
+            if hasattr(functions, "mrc0_report"):  # it is ours
+                return functions
+    raise _not_in_a_host()
+
+
+def _destroy(functions: ctypes.CDLL, kept: list[tuple[str, c_void_p]], owner: int) -> None:
+    """Destroy objects, the newest first; a child of fork() has none."""
+    while kept and os.getpid() == owner:
+        destroyed_by, made = kept.pop()
+        getattr(functions, destroyed_by)(made)
 
 
 def _not_in_a_host() -> MachineError:
@@ -386,7 +414,7 @@ class ClientQp:
 
     def destroy(self) -> None:
         """Forget it and what it has posted."""
-        self._device.library.call("mrc_destroy_qp", self.handle)
+        self._device.library.destroy(self.handle, "mrc_destroy_qp")
         self._handle = None
 
 
@@ -408,11 +436,13 @@ class Device(Closeable):
     def __init__(self) -> None:
         """Open it; see `open_device`."""
         self.library = library = _Library()
-        self._verbs = library.open_device()
-        self._mrc = library.make("mrc_create_context", self._verbs, None)
-        self._pd = library.make("ibv_alloc_pd", self._verbs)
+        self._verbs = library.keep(library.open_device(), "ibv_close_device")
+        made = library.make("mrc_create_context", self._verbs, None)
+        self._mrc = library.keep(made, "mrc_destroy_context")
+        self._pd = library.keep(library.make("ibv_alloc_pd", self._verbs), "ibv_dealloc_pd")
         self._channel, descriptor = c_void_p(), c_int()
         library.call("mrc_create_comp_channel", self._mrc, byref(self._channel))
+        library.keep(self._channel, "mrc_destroy_comp_channel")
         library.call("mrc_get_comp_channel_fd", self._channel, byref(descriptor))
         self._events = descriptor.value
         os.set_blocking(self._events, False)
@@ -434,7 +464,7 @@ class Device(Closeable):
         if self._out_of_reach.alive:
             self._out_of_reach()
             if os.getpid() == self._owner:  # a child of fork() has no device
-                self.library.call("ibv_close_device", self._verbs)
+                self.library.destroy(self._verbs, "ibv_close_device")
 
     def reg_mr(self, buffer: bytearray | memoryview) -> MemoryRegion:
         """Register memory: peers may WRITE to it by the region's `va` and `rkey`.
@@ -490,7 +520,7 @@ class Device(Closeable):
         """
         _require_fit("entries", entries, MAX_CQE, 1)
         made = self.library.make("mrc_create_cq", self._mrc, entries, None, self._channel, 0)
-        cq = CompletionQueue(self.library, made)
+        cq = CompletionQueue(self.library, self.library.keep(made, "mrc_destroy_cq"))
         self._cqs.append(cq)
         return cq
 
@@ -532,7 +562,8 @@ class Device(Closeable):
         cap = Cap(depth, depth, 1, 1, MAX_INLINE)
         init = MrcQpInit(None, cq.handle, cq.handle, cap, 1, self._pd, 0b11, 1)
         made = self.library.make("mrc_create_qp", self._mrc, byref(init))
-        return ClientQp(self, made, attributes, (ev_profile, cc_profile))
+        handle = self.library.keep(made, "mrc_destroy_qp")
+        return ClientQp(self, handle, attributes, (ev_profile, cc_profile))
 
     def lateness(self) -> tuple[int, int]:
         """How many packets this NIC has seen late since programs use it, and how many in all."""

@@ -189,8 +189,9 @@ class EvProfileEntries(Profile):
             OSError: they do not fit the format.
         """
         widths = self.format.widths
-        if len(fields) > len(widths) or sum(each.width for each in fields) > sum(widths):
-            refuse(errno.E2BIG, f"{len(fields)} fields in a format of {len(widths)}")
+        wide = any(each.width > width for each, width in zip(fields, widths, strict=False))
+        if len(fields) > len(widths) or wide:
+            refuse(errno.E2BIG, f"{len(fields)} fields in a format of {widths} bits")
         for each in fields:
             full = 1 << each.width
             if not each.width or max(each.init, each.mask) >= full:
@@ -203,10 +204,11 @@ class EvProfileEntries(Profile):
         """Generate EVs: combinations of the fields' values at random, always the same.
 
         Raises:
-            OSError: there are no fields.
+            OSError: there are no fields, or the format is another by now and they do not fit it.
         """
         if not self.fields:
             refuse(errno.EINVAL, "generated EVs need fields")
+        self.set_fields(self.fields)
         sizes = [each.most - each.least + 1 for each in self.fields]
         total = prod(sizes)
         rng = Random(seed)  # noqa: S311 - repeatable, not secret

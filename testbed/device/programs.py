@@ -41,12 +41,12 @@ from testbed.device.queues import (
     event,
 )
 from testbed.device.rings import ProgramError
+from testbed.device.structures import read
 from testbed.emulation.endpoint.base_device import BaseDevice
 from testbed.model.closeable import Closeable
 from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.mrc import MemoryTable, QpState
 from testbed.mrc.constants import MAX_EXPONENTIAL_RETRIES, MAX_LINEAR_RETRIES
-from testbed.mrc.message import PayloadError
 from testbed.mrc.qp import QpStateError
 from testbed.mrc.verbs import CompletionQueue, Destination, QpAttributes
 
@@ -106,6 +106,8 @@ class Program(Closeable):
         pid: its process.
         device: the NIC, once the program has opened it.
         doorbell: an eventfd by which it wakes the NIC.
+        process: readable when its process has ended, even if a child of it has the connection; None
+            where the kernel does not tell.
     """
 
     def __init__(
@@ -137,6 +139,9 @@ class Program(Closeable):
         except OSError:
             os.close(self.doorbell)
             raise
+        self.process: int | None = None
+        with suppress(OSError):  # it is in another PID namespace, or a filter forbids the call
+            self.process = os.pidfd_open(self.pid)
         self._operations: dict[int, Callable[[BaseDevice, Request], Answer]] = {
             Op.ALLOC_PD: self._alloc_pd,
             Op.DEALLOC_PD: self._dealloc_pd,
@@ -214,7 +219,7 @@ class Program(Closeable):
                 self._send(reply, descriptors)
             except (BrokenPipeError, ConnectionResetError):
                 return False
-            except BlockingIOError as error:
+            except OSError as error:  # the answers, or descriptors in them, are too many
                 raise ProgramError("it does not read its answers") from error
             self._forget_passed()
         return True
@@ -238,6 +243,8 @@ class Program(Closeable):
             return Reply(error.errno or errno.EINVAL), []
 
     def _open(self, request: Request, open_device: Callable[[], BaseDevice]) -> Answer:
+        if self._events.reader < 0:
+            raise ProgramError("it opens the device twice")
         if request.version != VERSION:
             return Reply(errno.EPROTO), []
         descriptors = [self.doorbell, self._events.reader]
@@ -262,11 +269,9 @@ class Program(Closeable):
 
     def _reaches(self, address: int, word: int) -> bool:
         """Whether this process may read the program's memory: a word in it has this value."""
-        try:
-            found = self._memory.read([(address, COOKIE.size)], COOKIE.size)
-        except PayloadError:
-            return False
-        return found == COOKIE.pack(word)
+        with suppress(OSError):
+            return read(self._memory, address, COOKIE.size) == COOKIE.pack(word)
+        return False
 
     def _forget_passed(self) -> None:
         """Close what the last answer has passed on, apart from the doorbell."""
@@ -447,7 +452,7 @@ class Program(Closeable):
         if request.length != QP_ATTR.size:
             raise OSError(errno.EINVAL, f"a struct mrc_qp_attr of {request.length} bytes")
         try:
-            attributes = MrcAttributes.parse(self._fetch(request.address, request.length))
+            attributes = MrcAttributes.parse(read(self._memory, request.address, request.length))
         except ValueError as error:
             raise OSError(errno.EINVAL, str(error)) from error
         chosen = attributes.ev_profile, attributes.cc_profile
@@ -457,13 +462,6 @@ class Program(Closeable):
             self._controller.choose(qp.profiles, *chosen)
         qp.mrc = attributes
         return Reply(), []
-
-    def _fetch(self, address: int, size: int) -> bytes:
-        """Read from the program's memory."""
-        try:
-            return self._memory.read([(address, size)], size)
-        except PayloadError as error:
-            raise OSError(errno.EFAULT, str(error)) from error
 
     def _query_qp(self, _device: BaseDevice, request: Request) -> Answer:
         qp = self._get(ProgramQp, request.handle)
@@ -527,6 +525,8 @@ class Program(Closeable):
         self._cqs.clear()
         self._events.close()
         os.close(self.doorbell)
+        if self.process is not None:
+            os.close(self.process)
         self._connection.close()
 
 

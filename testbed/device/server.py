@@ -63,6 +63,7 @@ class NicServer(Closeable):
         self._ready.register(self._listener, select.EPOLLIN)
         self._programs: dict[int, Program] = {}
         self._doorbells: dict[int, Program] = {}
+        self._processes: dict[int, Program] = {}
         self._controller = Controller(self._qps)
         self._down = frozenset[int]()
 
@@ -109,6 +110,8 @@ class NicServer(Closeable):
                 self._accept()
             elif descriptor in self._doorbells:
                 self._doorbells[descriptor].woken()
+            elif descriptor in self._processes:
+                self._drop(self._processes[descriptor])
             elif descriptor in self._programs:
                 program = self._programs[descriptor]
                 try:
@@ -149,6 +152,9 @@ class NicServer(Closeable):
         self._doorbells[program.doorbell] = program
         self._ready.register(program.fileno(), select.EPOLLIN)
         self._ready.register(program.doorbell, select.EPOLLIN)
+        if program.process is not None:
+            self._processes[program.process] = program
+            self._ready.register(program.process, select.EPOLLIN)
 
     def _refuse(self) -> None:
         """Accept a program with a descriptor that is kept for this, and hang up."""
@@ -168,10 +174,14 @@ class NicServer(Closeable):
         """Forget a program that has ended, or that breaks the rules."""
         if error is not None:
             os.write(2, f"mrc0: process {program.pid} is disconnected: {error}\n".encode())
-        descriptors = program.fileno(), program.doorbell
-        for descriptor in descriptors:
-            self._ready.unregister(descriptor)
-        del self._programs[descriptors[0]], self._doorbells[descriptors[1]]
+        for known, descriptor in (
+            (self._programs, program.fileno()),
+            (self._doorbells, program.doorbell),
+            (self._processes, program.process),
+        ):
+            if descriptor is not None:
+                self._ready.unregister(descriptor)
+                del known[descriptor]
         program.close()
         gc.collect()
 

@@ -25,6 +25,8 @@ EVENT: Final = Struct("=Q32sB3xIi4x")
 PROBE: Final = Struct("=H6x16s16si32sB3xI4x")
 ANSWER: Final = Struct("=HBxIB3x")
 
+_END: Final = 1 << 64
+
 
 @dataclass(frozen=True, slots=True)
 class EvAttr:
@@ -86,6 +88,7 @@ def read(memory: Memory, address: int, size: int) -> bytes:
     Raises:
         OSError: it is not there.
     """
+    _check_end(address, size)
     parts = []
     for start in range(0, size, PAYLOAD_MTU):
         part = min(PAYLOAD_MTU, size - start)
@@ -102,11 +105,17 @@ def write(memory: Memory, address: int, data: bytes) -> None:
     Raises:
         OSError: it is not there.
     """
+    _check_end(address, len(data))
     for start in range(0, len(data), PAYLOAD_MTU):
         try:
             memory.write(address + start, data[start : start + PAYLOAD_MTU])
         except BoundsError as error:
             refuse(errno.EFAULT, str(error))
+
+
+def _check_end(address: int, size: int) -> None:
+    if address + size > _END:
+        refuse(errno.EFAULT, f"{size} bytes at {address:#x} end beyond the address space")
 
 
 def within(count: int, most: int, least: int = 0) -> int:

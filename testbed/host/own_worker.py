@@ -328,8 +328,10 @@ def _import_ahead(source: str) -> None:
     names = [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module]
     names += [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
     for name in names:
+        if name.endswith("__main__"):  # a program, which would run before this process is confined
+            continue
         if name.partition(".")[0] in {"testbed", *sys.stdlib_module_names}:
-            with contextlib.suppress(ImportError):  # reported when the class imports it
+            with contextlib.suppress(Exception, SystemExit):  # reported when the class imports it
                 importlib.import_module(name)
 
 

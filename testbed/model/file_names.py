@@ -2,6 +2,7 @@
 
 import errno
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,17 @@ def is_there(file: Path, check: Callable[[Path], bool] = Path.exists) -> bool:
         if error.errno not in NOT_USABLE:
             raise
         return False
+
+
+def for_directory(name: str, most_bytes: int) -> str:
+    """As much of a name as a directory may be called: its letters, digits and some signs.
+
+    A letter that the file system's encoding lacks, which the locale decides, becomes _ as well.
+    """
+    encoding = sys.getfilesystemencoding()
+    possible = name.encode(encoding, errors="replace").decode(encoding)
+    readable = re.sub(r"[^\w.=,+-]+", "_", possible)
+    return readable.encode()[:most_bytes].decode(errors="ignore")
 
 
 def name_after(file: Path, otherwise: str, most: int = 60) -> str:

@@ -218,7 +218,7 @@ class Requester:
             self._events.append(measured.round_trip(now_ns))
             self._rtt.sample(rtt_ns, now_ns)
             self._reverse.record_proof(sack.reflected_ev, rtt_ns, now_ns)
-        self._detector.delivered(delivered, now_ns)
+        self._detector.delivered(delivered, measured, now_ns)
         self._retry.restart(now_ns)
         ecn = sack is not None and sack.mark is EvMark.SKIP_ONCE
         marked = sack.reflected_ev if sack is not None and ecn else None

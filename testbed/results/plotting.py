@@ -12,6 +12,9 @@ from collections.abc import Iterator
 from contextlib import chdir, contextmanager, nullcontext, suppress
 from pathlib import Path
 
+from testbed.model.errors import MachineError
+from testbed.model.file_names import is_there
+
 _FILE, _BACKEND = "MATPLOTLIBRC", "MPLBACKEND"
 
 
@@ -21,7 +24,7 @@ def _without_settings() -> Iterator[None]:
     os.environ[_FILE] = os.devnull
     try:
         # The one in the current directory would come first.
-        with chdir(Path(sys.prefix).anchor) if Path(_FILE.lower()).exists() else nullcontext():
+        with chdir(Path(sys.prefix).anchor) if is_there(Path(_FILE.lower())) else nullcontext():
             yield
     finally:
         del os.environ[_FILE]
@@ -32,7 +35,14 @@ def _load() -> None:
     if "matplotlib" in sys.modules:
         return
     with _without_settings():
-        import matplotlib as mpl  # noqa: PLC0415 - only now
+        try:
+            import matplotlib as mpl  # noqa: PLC0415 - only now
+
+            mpl.get_cachedir()
+        except OSError as error:  # it keeps which fonts there are
+            what = "there is no directory in which Matplotlib can keep its files"
+            remedy = "name one that can be written to: MPLCONFIGDIR=DIR or TMPDIR=DIR"
+            raise MachineError(what, remedy) from error
     with suppress(ValueError, OSError):  # Matplotlib says what is wrong with the file
         mpl.rcParams.update(mpl.rc_params())
         if backend := os.environ.get(_BACKEND):

@@ -7,7 +7,6 @@ given to it once, in `sweep.json`; commands take either.
 
 import hashlib
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from testbed.model.errors import InputError
+from testbed.model.file_names import for_directory
 from testbed.model.files.scenarios import Dilation, nominal, require_taken, taken
 from testbed.model.run_files.layout import JUNIT
 from testbed.model.scenario import MAX_SEED, Scenario
@@ -369,8 +369,7 @@ def case_folder(number: int, name: str, digits: int = 1) -> str:
         name: what it is called.
         digits: how many the number has at least.
     """
-    readable = re.sub(r"[^\w.=,+-]+", "_", name).encode()[:_FOLDER_BYTES].decode(errors="ignore")
-    return f"{number:0{digits}}-{readable}"
+    return f"{number:0{digits}}-{for_directory(name, _FOLDER_BYTES)}"
 
 
 def load_series(directory: Path) -> Series:

@@ -21,6 +21,7 @@ HANDOUTS = sorted(PROJECT.glob("labs/*/*.md"))
 SCENARIOS = {file.stem for file in PROJECT.glob("scenarios/*.yaml")} | {"name-or-file"}
 TARGETS = set(re.findall(r"^([a-z-]+):", (PROJECT / "Makefile").read_text(), re.MULTILINE))
 MADE = ("results/", "figures/")  # by a run
+TESTBED = typer.main.get_command(command_line())
 
 each_page = pytest.mark.parametrize(
     "page", PAGES + HANDOUTS, ids=lambda page: str(page.relative_to(PROJECT))
@@ -86,7 +87,7 @@ def test_every_page_and_image_is_linked_from_some_page() -> None:
 @each_page
 def test_every_command_and_each_of_its_options_is_there(page: Path) -> None:
     for words in commands(code(page)):
-        command = typer.main.get_command(command_line())
+        command = TESTBED
         while isinstance(command, typer.core.TyperGroup):
             assert words, f"no subcommand of {command.name}"
             names = words.pop(0).split("|")  # `fault inject|heal|list` stands for three
@@ -101,7 +102,7 @@ def test_every_command_and_each_of_its_options_is_there(page: Path) -> None:
 def test_every_command_in_a_listing_is_accepted_by_the_command_line(page: Path) -> None:
     """Its options with their values, and its arguments, as they would be if it were typed."""
     for words in commands(listed(page)):
-        command = typer.main.get_command(command_line())
+        command = TESTBED
         given = list(words)
         while isinstance(command, typer.core.TyperGroup):
             command = command.commands[given.pop(0).partition("|")[0]]

@@ -1,5 +1,6 @@
 """Whatever a shell, a file system or a locale gives a command: it works, or says what is wrong."""
 
+import errno
 import json
 import os
 import shlex
@@ -7,12 +8,15 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
+from testbed.cli import main
 from testbed.cli.options import require_labels
 from testbed.model.errors import ExitStatus, InputError
 from testbed.results.run_directory import find_run, runs
+from tests.commands import completed
 
 TESTBED = shlex.quote(str(Path(sys.executable).with_name("testbed")))
 NOBODY = "setpriv --reuid 65534 --regid 65534 --clear-groups"
@@ -99,6 +103,10 @@ def test_another_encoding_than_utf_8(here: Path) -> None:
     assert done.returncode == ExitStatus.AS_EXPECTED, done.stderr
     series = Path(json.loads(done.stdout)["series"])
     assert (here / os.fsdecode(os.fsencode("Rü")) / "umlaut" / series.name).is_dir()
+    study = "name: x\nscenarios: {Größe 漢: umlaut.yaml}\ncases: {漢: {}}\nseeds: 1\n"
+    (here / "study.yaml").write_text(f"{study}metrics: [flows.ideal_fraction]\n", encoding="utf-8")
+    done = shell(here, "testbed study study.yaml", **german)
+    assert done.returncode == ExitStatus.AS_EXPECTED, done.stderr
     done = shell(here, "testbed validate umlaut.yaml", **german)
     assert (done.returncode, "a valid scenario" in done.stdout) == (ExitStatus.AS_EXPECTED, True)
 
@@ -124,6 +132,74 @@ def test_a_directory_that_only_others_may_enter_is_named(here: Path, command: st
     assert done.returncode == ExitStatus.WRONG_INPUT
     assert "found permission denied, expected a path that may be entered" in done.stderr
     assert f"error: {here}" in done.stderr
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(
+    "command", ["lab check", "lab submit", "topo clos-tiny -o /dev/null/x.svg"]
+)
+def test_a_working_directory_in_a_place_of_others_is_named(here: Path, command: str) -> None:
+    """It can be entered before rights are given up; its whole path is closed then."""
+    here.chmod(0o777)
+    here.parent.chmod(0o700)
+    done = shell(here, f"exec {NOBODY} {TESTBED} {command}", HOME="/dev/null")
+    assert done.returncode == ExitStatus.WRONG_INPUT, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["topo clos-tiny -o x.svg", "lab grade x.zip"])
+def test_a_machine_without_a_place_for_temporary_files_is_named(here: Path, command: str) -> None:
+    """As a container whose file systems are read-only, but for the results."""
+    (here / "x.zip").touch()
+    code = (
+        "import sys, tempfile\n"
+        "tempfile._candidate_tempdir_list = lambda: ['/dev/null']\n"
+        "sys.argv = ['testbed', *sys.argv[1:]]\n"
+        "from testbed.__main__ import main\n"
+        "main()\n"
+    )
+    done = completed(
+        [sys.executable, "-P", "-c", code, *command.split()],
+        cwd=here,
+        env={"PATH": os.environ["PATH"], "HOME": "/dev/null"},
+    )
+    assert done.returncode == ExitStatus.MACHINE_CANNOT, done.stderr
+    assert "TMPDIR=DIR" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        (PermissionError(errno.EACCES, "no", "/a/file"), 3, "/a/file: no"),
+        (PermissionError(errno.EACCES, "no", "file"), 2, "found no, expected a path that may be"),
+        (OSError(errno.ENOSPC, "full"), 3, "error: full\n  remedy: free some"),
+        (OSError(errno.EROFS, "kept", "x"), 3, "x: kept"),
+        (OSError(errno.EMFILE, "many", "x"), 3, "ulimit -n"),
+        (MemoryError(), 3, "memory ran out"),
+        (FileNotFoundError(errno.ENOENT, "gone", "x"), 5, "Traceback"),
+        (PermissionError(errno.EPERM, "no"), 5, "Traceback"),
+    ],
+    ids=repr,
+)
+def test_what_the_system_refuses_is_no_crash(
+    here: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: Exception,
+    status: int,
+    said: str,
+) -> None:
+    def fail() -> NoReturn:
+        raise error
+
+    monkeypatch.chdir(here)
+    monkeypatch.setattr("sys.argv", ["testbed", "list"])
+    monkeypatch.setattr("testbed.cli.command_line", fail)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == status
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.root

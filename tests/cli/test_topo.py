@@ -27,6 +27,7 @@ def test_the_text_picture(call: Call) -> None:
         "\n"
         "Each T0 is linked to each T1 of its plane (100 Gbit/s),\n"
         "each host to its rack's T0 of every plane (100 Gbit/s).\n"
+        "Beside it is the management network, without faults: h0 is 198.18.0.1.\n"
     )
 
 
@@ -74,6 +75,7 @@ def test_pictures_name_every_node_and_are_the_same_each_time(call: Call, name: s
     texts = set(re.findall(r">([^<>]+)</text>", written[0]))
     assert set(topology.nodes) <= texts
     assert {f"plane {plane}" for plane in range(topology.planes)} <= texts
+    assert "management network, without faults: h0 is 198.18.0.1" in texts
 
 
 def test_a_png_is_one(call: Call) -> None:

@@ -269,7 +269,7 @@ def test_threads_that_make_queues_at_once_get_their_own() -> None:
 
     device, number = device_of(0), c_void_p(7)
     device._cqs, device._mrc, device._channel = Racing(), c_void_p(), c_void_p()
-    device.library = cast("Any", SimpleNamespace(make=lambda *_: number))
+    device.library = cast("Any", SimpleNamespace(make=lambda *_: number, keep=lambda made, _: made))
     assert device.create_cq().handle is number
 
 

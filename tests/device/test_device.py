@@ -680,9 +680,9 @@ def _connection() -> "Client | None":
 class Client:
     """A connection to the NIC of this host without the library."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = SOCKET) -> None:
         self.connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.connection.connect(SOCKET)
+        self.connection.connect(name)
         self.ask(Op.OPEN, version=VERSION)
 
     def __enter__(self) -> Self:

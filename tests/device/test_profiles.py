@@ -88,6 +88,15 @@ def test_fields_that_cannot_be(wrong: EvField) -> None:
     assert error_of(lambda: made.set_fields((wrong,))) == errno.EINVAL
     fits = EvField(4, 0, 0, 1, 1)
     assert error_of(lambda: made.set_fields((fits,) * 3)) == errno.E2BIG
+    wide = EvField(5, 0, 0, 1, 1)
+    assert error_of(lambda: made.set_fields((wide, EvField(3, 0, 0, 1, 1)))) == errno.E2BIG
+
+
+def test_fields_that_do_not_fit_the_format_any_more_generate_nothing() -> None:
+    """Such as those of a format that has been changed meanwhile."""
+    made = profile(Format.STEV, EvField(31, 0, 0, 1, 1), EvField(1, 0, 0, 1, 1))
+    made.format = EvFormat(ONLINE, Format.STEV, (1, 31))
+    assert error_of(lambda: made.generate(1, 2, 8)) == errno.E2BIG
 
 
 @pytest.mark.parametrize("state", ProfileState)

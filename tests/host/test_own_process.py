@@ -124,6 +124,8 @@ def test_what_it_does_wrong_is_one_error(pick: str, message: str) -> None:
     [
         ("import nothing_like_that", r"mine\.py:1: Mine: found ModuleNotFoundError"),
         ("import polars", r"mine\.py:1: Mine: found ModuleNotFoundError: .*Python's own library"),
+        ("import unittest.__main__", r"mine\.py:1: Mine: found SystemExit"),
+        ("import venv.__main__", r"mine\.py:1: Mine: found "),
         (
             "x = open('/etc/passwd').read()",
             r"mine\.py:1: Mine: found (Permission|FileNotFound)Error",

@@ -1,6 +1,7 @@
 """Submissions that are made to end the grader have a reason instead of a grade."""
 
 import json
+import os
 import shutil
 import zipfile
 from collections.abc import Callable
@@ -8,12 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from testbed.model.errors import InputError
+from testbed.model.errors import ExitStatus, InputError
+from testbed.studies.labs.grading.course import Course, grade_all
+from testbed.studies.labs.grading.formats import to_csv, to_gradescope
 from testbed.studies.labs.grading.grade import grade
 from testbed.studies.labs.grading.grades import MAX_TEXT, Grade, TaskGrade
 from testbed.studies.labs.grading.submission import submit
-from testbed.studies.labs.library import LABS
-from testbed.studies.labs.work import Work
+from testbed.studies.labs.library import LABS, load_lab
+from testbed.studies.labs.students import student_key
+from testbed.studies.labs.work import Work, start
+from tests.cli.conftest import Call, call
+
+__all__ = ["call"]
 
 
 def _deep_journal(archive: zipfile.ZipFile) -> None:
@@ -42,6 +49,10 @@ def _endless_name(archive: zipfile.ZipFile) -> None:
     archive.writestr("../" + "x" * 60_000, "x")
 
 
+def _deep_path(archive: zipfile.ZipFile) -> None:
+    archive.writestr("files/" + "a/" * 900 + "x", "x")
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -51,6 +62,7 @@ def _endless_name(archive: zipfile.ZipFile) -> None:
         (_long_name, "file name too long"),
         (_another_compression, "compressed by method 14"),
         (_endless_name, "a path within the submission"),
+        (_deep_path, "a path of 10 parts at most"),
     ],
 )
 def test_it_has_a_reason(
@@ -79,7 +91,8 @@ def test_a_journal_tells_the_instructor_little(work: Work, tmp_path: Path) -> No
     journal = handed_in / "journal.jsonl"
     entries = [json.loads(line) for line in journal.read_text().splitlines()]
     entries[0]["content"]["student"] = said
-    entries.append({"kind": "hint", "time": "9998-01-01T00:00:00.000+00:00", "content": {}})
+    hint = {"task": "awaited", "number": 1}
+    entries.append({"kind": "hint", "time": "9998-01-01T00:00:00.000+00:00", "content": hint})
     journal.write_text("".join(f"{json.dumps(entry)}\n" for entry in entries))
     scratch = tmp_path / "of-the-grader"
     scratch.mkdir()
@@ -111,6 +124,70 @@ def test_long_answers_are_refused_unread(work: Work, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("testbed.studies.labs.answers.read_document", unread)
     with pytest.raises(InputError, match="found 550000 bytes, expected 200000 bytes at most"):
         work.read_answers()
+
+
+def test_a_large_archive_and_a_pipe_are_refused_unread(tmp_path: Path) -> None:
+    large, pipe = tmp_path / "large.zip", tmp_path / "pipe.zip"
+    with large.open("wb") as file:
+        file.truncate(5 << 30)
+    os.mkfifo(pipe)
+    assert (
+        "5368709120 bytes, expected a submission of 64 MiB"
+        in grade(large, LABS, None, tmp_path).error
+    )
+    assert "found no plain file" in grade(pipe, LABS, None, tmp_path).error
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_every_name_fits_that_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoding: str
+) -> None:
+    """A hundred letters may be 300 bytes, or none that the file system has."""
+    monkeypatch.setattr("sys.getfilesystemencoding", lambda: encoding)
+    name = "\N{CJK UNIFIED IDEOGRAPH-6F22}" * 100
+    work = start(load_lab(LABS / "02-first-failure"), tmp_path, name, student_key(b"x", name))
+    made = submit(work, tmp_path).name.removeprefix("02-first-failure-")
+    assert made == {"utf-8": f"{name[:33]}.zip", "latin-1": "_.zip"}[encoding]
+
+
+def test_a_full_disk_is_not_the_students_fault(
+    work: Work, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = submit(work, tmp_path)
+    monkeypatch.setattr("testbed.studies.labs.grading.grade.is_full", lambda _: True)
+    assert not grade(archive, LABS, None, tmp_path / "fine").error
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/submission").touch()  # a file in the place of the directory
+    graded = grade(archive, LABS, None, tmp_path / "full")
+    assert graded.error.startswith("no space is left on the file system of")
+    for said in (to_csv([graded]), to_gradescope(graded)):
+        assert "Not graded, for a reason of the machine: grade it again." in said
+        assert "handed in again" not in said
+
+
+def test_grades_that_cannot_be_kept_are_not_lost(
+    work: Work, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A submission is never to be handed in again for want of a place for its grade."""
+    archive = submit(work, tmp_path)
+    refused = call("lab", "grade", str(archive), "--cache", str(archive))
+    assert refused.status == ExitStatus.WRONG_INPUT
+    assert f"--cache: found {archive}, expected a directory to write to" in refused.err
+    missing = archive.with_name("none") / "grades.csv"
+    refused = call("lab", "grade", str(archive), "--csv", str(missing))
+    assert f"--csv: found {missing}, expected a file to write" in refused.err
+    assert "grading" not in refused.err  # at once
+    full = call("lab", "grade", str(archive), "--csv", "/dev/full")
+    assert full.status == ExitStatus.MACHINE_CANNOT
+    assert archive.name in full.out
+    warned: list[str] = []
+    course = Course(None, cache=archive / "kept")
+    monkeypatch.setattr(
+        "testbed.studies.labs.grading.course._grade_apart", lambda path, _: Grade(file=path.name)
+    )
+    (graded,) = grade_all([archive], course, lambda *_: None, None, warned.append)
+    assert not graded.error
+    assert f"the grade of {archive.name} is not kept" in warned[0]
 
 
 @pytest.mark.parametrize("place", range(5, 60, 6))

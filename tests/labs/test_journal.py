@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 from testbed.model.errors import InputError
 from testbed.studies.labs.journal import Entry, Journal
 
+RUN = {"run": "failure", "directory": "results/x", "verdict": "trusted"}
+
 
 def _journal(tmp_path: Path) -> Journal:
     journal = Journal(tmp_path / ".lab" / "journal.jsonl")
     journal.append("start", lab="02-first-failure", key="k")
     journal.append("prediction", task="stall", value=1.5)
-    journal.append("run", run="failure", verdict="trusted")
+    journal.append("run", **RUN)
     return journal
 
 
@@ -33,7 +35,7 @@ def test_a_line_that_a_crash_cut_off_is_left_out(
     last = len(whole) - whole[:-1].rfind(b"\n") - 1
     journal.path.write_bytes(whole[: len(whole) - 1 - cut % (last - 1)])
     assert [entry.kind for entry in journal.entries()] == ["start", "prediction"]
-    journal.append("run", run="failure", verdict="trusted")
+    journal.append("run", **RUN)
     entries = journal.entries()
     assert [entry.kind for entry in entries] == ["start", "prediction", "run"]
 
@@ -58,6 +60,32 @@ def test_a_time_in_another_form_is_refused(tmp_path: Path, time: object) -> None
     journal = _journal(tmp_path)
     journal.path.write_text(json.dumps({"kind": "hint", "time": time, "content": {}}) + "\n")
     with pytest.raises(InputError, match="without the time at which it was made"):
+        journal.entries()
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "lacking"),
+    [
+        ("start", {"lab": "02-first-failure"}, "key"),
+        ("start", {"lab": "02-first-failure", "key": 5}, "key"),
+        ("prediction", {"task": "stall"}, "value"),
+        ("prediction", {"task": ["stall"], "value": 1.5}, "task"),
+        ("run", {"run": "failure", "verdict": "trusted"}, "directory"),
+        ("run", RUN | {"run": {}}, "run"),
+        ("emulated", {}, "run"),
+        ("attempt", {"task": "stall", "answer": "1 RTT"}, "passed"),
+        ("hint", {"task": "stall", "number": "many"}, "number"),
+    ],
+)
+def test_an_entry_written_by_hand_lacks_nothing(
+    tmp_path: Path, kind: str, content: dict[str, object], lacking: str
+) -> None:
+    """Commands read it without a look whether it is there."""
+    journal = _journal(tmp_path)
+    journal.append(kind, **content)
+    with pytest.raises(
+        InputError, match=rf"jsonl:4: found an entry \({kind}\) without its {lacking}"
+    ):
         journal.entries()
 
 

@@ -10,6 +10,7 @@ import yaml
 
 from testbed.model.errors import InputError
 from testbed.model.files.reading import Document, parse_document
+from testbed.model.run_files.layout import RUN
 from testbed.results.code_version import code_version
 from testbed.studies.labs.answers import parse_answer, parsed
 from testbed.studies.labs.assignment import Assignment
@@ -29,7 +30,7 @@ from testbed.studies.labs.journal import Journal
 from testbed.studies.labs.lab import NamesAnswer
 from testbed.studies.labs.library import LABS, find_lab, load_lab
 from testbed.studies.labs.predicting import hints, outcome, outcomes, predict
-from testbed.studies.labs.runs import checked_run, make_run, shown_directory
+from testbed.studies.labs.runs import _check_repeatable, checked_run, make_run, shown_directory
 from testbed.studies.labs.students import seed_of, student_key
 from testbed.studies.labs.work import Work, find_work, set_aside, start
 from tests.modules import module_at
@@ -54,6 +55,22 @@ def test_a_run_without_its_prediction_is_refused(work: Work) -> None:
         checked_run(work, None)
     predict(work, work.task("deficit"), "1 RTT", "50%")
     assert checked_run(work, None) == "failure"
+
+
+def test_code_that_does_something_else_the_second_time_is_refused(
+    work: Work, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as a class that draws random numbers without its seed."""
+    (tmp_path / RUN).write_text("7 packets")
+
+    def simulate_again(result: str) -> None:
+        simulate = "testbed.sim.simulate"
+        monkeypatch.setattr(simulate, lambda _, place: (place / RUN).write_text(result))
+        _check_repeatable(work.assignment.scenario("failure"), tmp_path)
+
+    simulate_again("7 packets")
+    with pytest.raises(InputError, match=r"two runs of one seed that differ \(in run.json\)"):
+        simulate_again("8 packets")
 
 
 @pytest.mark.parametrize("verdict", ["trusted", "invalid"])

@@ -55,6 +55,7 @@ def test_flows_are_opened_in_order_and_each_with_its_evs() -> None:
     stream, state = Stream(BEGINNING, 0), RunState()
     snapshot = stream.snapshot([])
     assert (snapshot.flows, snapshot.judged, snapshot.step_s) == ((), False, 0.1)
+    assert snapshot.management == "198.18.0.1"
     state.take(snapshot)
 
     def step(

@@ -93,11 +93,8 @@ def test_a_hard_fault_is_named_and_nobody_else(suspect: Suspect, seed: int) -> N
     began = 5 * SECOND
     findings = diagnose((suspect, 1.0, began, 9 * SECOND), until=9 * SECOND, seed=seed)
     assert accused(findings) == {suspect}
-    named = {finding.culprit.suspect for finding in findings}
-    assert all(
-        suspect_directions(FABRIC, suspect) & suspect_directions(FABRIC, suspect)
-        for suspect in named
-    )
+    faulty = suspect_directions(FABRIC, suspect)
+    assert all(suspect_directions(FABRIC, each.culprit.suspect) & faulty for each in findings)
     assert findings[0].time_ns - began <= 2 * SECOND
 
 

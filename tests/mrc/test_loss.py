@@ -32,7 +32,7 @@ class Bench:
     def deliver(self, at_ns: int, *transmissions: Transmission) -> None:
         for transmission in transmissions:
             transmission.done = True
-        self.detector.delivered(transmissions, at_ns)
+        self.detector.delivered(transmissions, transmissions[-1], at_ns)
 
     def lost(self, at_ns: int) -> list[tuple[int, LossReason]]:
         return [(lost.order, reason) for lost, reason in self.detector.lost(at_ns)]
@@ -104,6 +104,22 @@ def test_the_reorder_window_follows_late_paths_up_to_a_bound() -> None:
     assert RTT_NS * 3 // 4 <= bench.detector.reorder_window_ns <= RTT_NS * 5 // 6
     bench.deliver(10 * RTT_NS, bench.send(0, 0))
     assert bench.detector.reorder_window_ns == RTT_NS * 7 // 4
+
+
+def test_packets_whose_sack_was_lost_are_not_late() -> None:
+    """They ended a message; the next one's first packet tells that they had arrived."""
+    bench = Bench()
+    tail = [bench.send(i * MS, i) for i in range(3)]
+    bench.deliver(3 * RTT_NS, *tail, bench.send(2 * RTT_NS, 3))
+    assert bench.detector.reorder_window_ns == RTT_NS // 4
+
+
+def test_a_packet_that_others_had_overtaken_is_late_whichever_sack_reports_it() -> None:
+    bench = Bench()
+    late = bench.send(0, 0)
+    bench.deliver(1 * MS + RTT_NS, bench.send(1 * MS, 1))
+    bench.deliver(RTT_NS * 3 // 2, late, bench.send(RTT_NS // 2, 2))
+    assert bench.detector.reorder_window_ns >= RTT_NS * 3 // 4
 
 
 def test_in_an_incast_nothing_is_lost_by_time_for_a_while() -> None:

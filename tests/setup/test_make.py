@@ -49,16 +49,24 @@ def test_run_scenario_without_variables_runs_the_link_failure() -> None:
     assert last.rstrip().endswith('testbed run "link-failure" --results "results"')
 
 
-@pytest.mark.parametrize("target", ["test", "test-long", "check"])
+@pytest.mark.parametrize(
+    ("target", "count", "processes"),
+    [("test", "auto", 3), ("test-long", "auto", 3), ("check", "logical", 2)],
+)
 def test_tests_have_as_many_processes_as_the_machine_grants(
-    target: str, pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
+    target: str,
+    count: str,
+    processes: int,
+    pytestconfig: pytest.Config,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Not one for each of the CPUs that a container sees, but may not use."""
-    assert " -n auto " in make("-n", target).splitlines()[-1]
+    assert f" -n {count} " in make("-n", target).splitlines()[-1]
+    monkeypatch.setattr(pytestconfig.option, "numprocesses", count)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: range(64))
     monkeypatch.setattr(limits, "available_memory", lambda: 1 << 40)
     monkeypatch.setattr(limits, "cpus", lambda: 2.0)
-    assert pytestconfig.hook.pytest_xdist_auto_num_workers(config=pytestconfig) == 3
+    assert pytestconfig.hook.pytest_xdist_auto_num_workers(config=pytestconfig) == processes
 
 
 @pytest.mark.parametrize("script", ["scripts/setup.sh", "scripts/owned.sh", ".ci/run"])

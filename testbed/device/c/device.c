@@ -47,6 +47,7 @@ struct object {
 /* An opened device. Objects keep it, so that they may be destroyed after it was closed. */
 struct nic {
     struct verbs_context extended;
+    pid_t owner;
     int socket, doorbell;
     int gone; /* the NIC process has ended, or the program has closed the device */
     int told; /* the event of its end has been delivered */
@@ -164,6 +165,15 @@ int mrc0_is_here(void) {
     return 1;
 }
 
+static void close_all(int *fds) {
+    for (int i = 0; i < FDS; i++) {
+        if (fds[i] >= 0)
+            close(fds[i]);
+        fds[i] = -1;
+    }
+}
+
+/* Of descriptors all or none arrive: a program that has no more may get a part of them. */
 static int receive(int fd, struct mrc_reply *reply, int *fds) {
     char control[CMSG_SPACE(FDS * sizeof(int))];
     struct iovec part = {reply, sizeof *reply};
@@ -173,19 +183,29 @@ static int receive(int fd, struct mrc_reply *reply, int *fds) {
     do
         size = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
     while (size < 0 && errno == EINTR);
-    fds[0] = fds[1] = fds[2] = -1;
     struct cmsghdr *passed = size > 0 ? CMSG_FIRSTHDR(&message) : NULL;
     if (passed && passed->cmsg_type == SCM_RIGHTS)
         memcpy(fds, CMSG_DATA(passed), passed->cmsg_len - CMSG_LEN(0));
+    if (size > 0 && message.msg_flags & MSG_CTRUNC)
+        close_all(fds);
     return size == sizeof *reply;
 }
 
-/* Ask the NIC process; returns 0 or an errno. `fds` takes the descriptors of the answer. */
+/* Whether nothing can be asked any more. A child of fork() has no device: connection, queues and
+ * threads are its parent's. */
+static int is_lost(struct nic *nic) { return load(nic->gone) || nic->owner != getpid(); }
+
+/* Ask the NIC process; returns 0 or an errno. `fds` takes the descriptors of the answer, -1 for
+ * those that it does not have. */
 static int ask(struct nic *nic, const struct mrc_request *request, struct mrc_reply *reply,
                int *fds) {
     int none[FDS];
     if (!fds)
         fds = none;
+    for (int i = 0; i < FDS; i++)
+        fds[i] = -1;
+    if (is_lost(nic))
+        return EIO;
     pthread_mutex_lock(&nic->lock);
     int error = EIO;
     if (!load(nic->gone)) {
@@ -207,19 +227,38 @@ int mrc0_ask(struct ibv_context *context, const struct mrc_request *request,
     return ask(NIC(context), request, reply, NULL);
 }
 
-/* The same for what is destroyed: where the NIC process has ended, it is destroyed already. */
+/* The same for what is destroyed: where nothing can be asked, it is destroyed already. */
 static int ask_to_destroy(struct nic *nic, uint32_t op, uint32_t handle) {
     struct mrc_request request = {.op = op, .handle = handle};
     struct mrc_reply reply;
     int error = ask(nic, &request, &reply, NULL);
-    return error == EIO && load(nic->gone) ? 0 : error;
+    return error == EIO && is_lost(nic) ? 0 : error;
 }
 
+/* Whether the NIC process has ended, or the program has closed the descriptor. */
 static int is_gone(struct nic *nic) {
     char byte;
-    if (!load(nic->gone) && recv(nic->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
-        store(nic->gone, 1);
+    if (!load(nic->gone)) {
+        ssize_t size = recv(nic->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+        if (!size || (size < 0 && errno != EAGAIN && errno != EINTR))
+            store(nic->gone, 1);
+    }
     return load(nic->gone);
+}
+
+/* Have the NIC forget the program: no WRITE reaches its memory any more when this returns. */
+static void leave(struct nic *nic) {
+    char byte;
+    ssize_t size;
+    if (is_lost(nic))
+        return;
+    pthread_mutex_lock(&nic->lock);
+    store(nic->gone, 1);
+    if (!shutdown(nic->socket, SHUT_WR))
+        do
+            size = recv(nic->socket, &byte, 1, 0);
+        while (size > 0 || (size < 0 && errno == EINTR));
+    pthread_mutex_unlock(&nic->lock);
 }
 
 static void keep(struct nic *nic) { __atomic_add_fetch(&nic->users, 1, __ATOMIC_ACQ_REL); }
@@ -244,6 +283,8 @@ static void add_object(struct nic *nic, struct object *object) {
 
 /* Forget an object, once all of its events are acknowledged, as ibv_get_cq_event(3) says. */
 static void remove_object(struct nic *nic, struct object *object) {
+    if (nic->owner != getpid()) /* a thread of the parent may have had the lock */
+        return;
     pthread_mutex_lock(&nic->lock);
     while (object->acknowledged != object->delivered)
         pthread_cond_wait(&nic->acknowledged, &nic->lock);
@@ -284,6 +325,8 @@ static uint32_t depth_for(uint32_t asked) {
 /* Map a ring of `depth` entries, in place of another; the descriptor is closed. Returns 0 or an
  * errno. */
 static int map_ring(struct queue *queue, int fd, uint32_t depth, size_t entry) {
+    if (fd < 0)
+        return EMFILE;
     size_t bytes = MRC_ENTRIES_OFFSET + depth * entry;
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     int error = memory == MAP_FAILED ? errno : 0;
@@ -367,10 +410,10 @@ static int put_send(struct qp *qp, const struct ibv_send_wr *wr, struct mrc_wqe 
     uint8_t *data = entry->data;
     for (int i = 0; i < wr->num_sge; i++) {
         const struct ibv_sge *sge = &wr->sg_list[i];
-        if (is_inline)
-            data = (uint8_t *)memcpy(data, (void *)(uintptr_t)sge->addr, sge->length) + sge->length;
-        else
+        if (!is_inline)
             entry->sge[i] = (struct mrc_sge){sge->addr, sge->length, sge->lkey};
+        else if (sge->length)
+            data = (uint8_t *)memcpy(data, (void *)(uintptr_t)sge->addr, sge->length) + sge->length;
     }
     return 0;
 }
@@ -381,8 +424,12 @@ static int mrc0_post_send(struct ibv_qp *base, struct ibv_send_wr *wr, struct ib
     int error = 0;
     if (base->state != IBV_QPS_RTS && base->state != IBV_QPS_ERR)
         error = EINVAL;
-    else if (load(NIC(base->context)->gone))
+    else if (is_lost(NIC(base->context)))
         error = EIO;
+    if (error) {
+        *bad = wr;
+        return error;
+    }
     pthread_mutex_lock(&queue->lock);
     uint32_t tail = queue->ring->tail;
     for (; wr && !error; wr = wr->next) {
@@ -409,8 +456,12 @@ static int mrc0_post_recv(struct ibv_qp *base, struct ibv_recv_wr *wr, struct ib
     int error = 0;
     if (base->state == IBV_QPS_RESET)
         error = EINVAL;
-    else if (load(NIC(base->context)->gone))
+    else if (is_lost(NIC(base->context)))
         error = EIO;
+    if (error) {
+        *bad = wr;
+        return error;
+    }
     pthread_mutex_lock(&queue->lock);
     uint32_t tail = queue->ring->tail;
     for (; wr && !error; wr = wr->next) {
@@ -432,6 +483,8 @@ static int mrc0_post_recv(struct ibv_qp *base, struct ibv_recv_wr *wr, struct ib
 
 static int mrc0_poll_cq(struct ibv_cq *base, int count, struct ibv_wc *wc) {
     struct queue *queue = &CQ(base)->queue;
+    if (NIC(base->context)->owner != getpid())
+        return -1;
     pthread_mutex_lock(&queue->lock);
     uint32_t head = queue->ring->head, tail = load(queue->ring->tail);
     int polled = 0;
@@ -456,6 +509,8 @@ static int mrc0_poll_cq(struct ibv_cq *base, int count, struct ibv_wc *wc) {
 /* MRC does not carry the solicited bit: every receive and every error counts as solicited. */
 static int mrc0_req_notify_cq(struct ibv_cq *base, int solicited_only) {
     struct queue *queue = &CQ(base)->queue;
+    if (NIC(base->context)->owner != getpid())
+        return EIO;
     pthread_mutex_lock(&queue->lock);
     if (!solicited_only)
         store(queue->ring->armed, MRC_ARMED);
@@ -513,19 +568,20 @@ struct ibv_context *mrc0_open_device(struct ibv_device *device) {
     pthread_mutex_init(&nic->lock, NULL);
     pthread_cond_init(&nic->acknowledged, NULL);
     nic->users = 1;
+    nic->owner = getpid();
     int fds[FDS];
     uint64_t word = (uintptr_t)nic ^ MRC_VERSION << 1; /* what the NIC reads, if it can */
     struct mrc_request request = {.op = MRC_OPEN, .version = MRC_VERSION,
                                   .address = (uintptr_t)&word, .cookie = word};
     int error = ask(nic, &request, &nic->about, fds);
+    if (!error && fds[0] < 0)
+        error = EMFILE;
     if (!error && fds[2] >= 0)
         error = mrc0_start_payload(&nic->payload, fds[2]);
     if (error) {
         if (error == EPROTO)
             mrc0_say("mrc0: this library and the NIC of this host are of different versions");
-        for (int i = 0; i < FDS; i++)
-            if (fds[i] >= 0)
-                close(fds[i]);
+        close_all(fds);
         close(nic->socket);
         release(nic);
         return refuse(error);
@@ -569,7 +625,8 @@ static void report(struct nic *nic) {
 int mrc0_close_device(struct ibv_context *context) {
     struct nic *nic = NIC(context);
     report(nic);
-    store(nic->gone, 1);
+    store(nic->told, 1);
+    leave(nic);
     mrc0_end_payload(&nic->payload);
     close(nic->socket);
     close(nic->doorbell);
@@ -766,7 +823,8 @@ int mrc0_dereg_mr(struct ibv_mr *mr) {
 int mrc0_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *address, size_t length,
                   int access) {
     int moves = flags & IBV_REREG_MR_CHANGE_TRANSLATION, known = 7;
-    if (!flags || flags & ~known || (flags & IBV_REREG_MR_CHANGE_PD && !pd))
+    if (!flags || flags & ~known ||
+        (flags & IBV_REREG_MR_CHANGE_PD && (!pd || pd->context != mr->context)))
         return IBV_REREG_MR_ERR_INPUT;
     if (!(flags & IBV_REREG_MR_CHANGE_PD))
         pd = mr->pd;
@@ -796,6 +854,10 @@ struct ibv_comp_channel *mrc0_create_comp_channel(struct ibv_context *context) {
     struct mrc_reply reply;
     int fds[FDS];
     int error = channel ? ask(nic, &request, &reply, fds) : ENOMEM;
+    if (!error && fds[0] < 0) {
+        ask_to_destroy(nic, MRC_DESTROY_CHANNEL, reply.handle);
+        error = EMFILE;
+    }
     if (error) {
         free(channel);
         return refuse(error);
@@ -823,7 +885,8 @@ int mrc0_destroy_comp_channel(struct ibv_comp_channel *base) {
 static struct ibv_cq *create_cq(struct ibv_context *context, int cqe, void *cq_context,
                                 struct ibv_comp_channel *channel, int vector, size_t event_size) {
     struct nic *nic = NIC(context);
-    if (cqe < 1 || cqe > MRC_MAX_CQE || vector < 0 || vector >= context->num_comp_vectors)
+    if (cqe < 1 || cqe > MRC_MAX_CQE || vector < 0 || vector >= context->num_comp_vectors ||
+        (channel && channel->context != context))
         return refuse(EINVAL);
     struct cq *cq = calloc(1, sizeof *cq);
     if (!cq)
@@ -879,10 +942,13 @@ int mrc0_resize_cq(struct ibv_cq *base, int cqe) {
     int fds[FDS];
     pthread_mutex_lock(&queue->lock);
     int error = ask(NIC(base->context), &request, &reply, fds);
-    if (!error)
+    if (!error) {
         error = map_ring(queue, fds[0], depth, sizeof(struct mrc_cqe));
-    if (!error)
-        base->cqe = depth;
+        if (error)
+            store(NIC(base->context)->gone, 1); /* nobody would see what completes */
+        else
+            base->cqe = depth;
+    }
     pthread_mutex_unlock(&queue->lock);
     return error;
 }
@@ -905,6 +971,10 @@ int mrc0_destroy_cq(struct ibv_cq *base) {
 int mrc0_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context) {
     struct nic *nic = NIC(channel->context);
     struct object *object = NULL;
+    if (nic->owner != getpid()) {
+        errno = EIO;
+        return -1;
+    }
     while (!object) { /* events of destroyed queues are passed over */
         uint64_t cookie;
         ssize_t size = read(channel->fd, &cookie, sizeof cookie);
@@ -949,7 +1019,8 @@ struct ibv_qp *mrc0_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init) 
         return refuse(refuse_type(init->qp_type));
     if (init->srq)
         return refuse(mrc0_lacks(MRC0_NO_SRQ, EOPNOTSUPP));
-    if (!init->send_cq || !init->recv_cq || cap->max_send_wr > MRC_MAX_DEPTH ||
+    if (!init->send_cq || !init->recv_cq || init->send_cq->context != pd->context ||
+        init->recv_cq->context != pd->context || cap->max_send_wr > MRC_MAX_DEPTH ||
         cap->max_recv_wr > MRC_MAX_DEPTH || cap->max_send_sge > MRC_MAX_SGE ||
         cap->max_recv_sge > MRC_MAX_SGE || cap->max_inline_data > MRC_MAX_INLINE)
         return refuse(EINVAL);
@@ -1109,11 +1180,10 @@ static int is_of_qp(int type) {
            type == IBV_EVENT_QP_LAST_WQE_REACHED;
 }
 
-int mrc0_get_async_event(struct ibv_context *context, struct ibv_async_event *event) {
-    struct nic *nic = NIC(context);
+static int next_async_event(struct nic *nic, struct ibv_async_event *event) {
     for (;;) { /* events of destroyed queues are passed over */
         struct mrc_event received;
-        ssize_t size = read(context->async_fd, &received, sizeof received);
+        ssize_t size = read(nic->extended.context.async_fd, &received, sizeof received);
         if (size < 0)
             return -1;
         if (size == 0) { /* the NIC process has ended: say so once */
@@ -1135,6 +1205,22 @@ int mrc0_get_async_event(struct ibv_context *context, struct ibv_async_event *ev
         if (object)
             return 0;
     }
+}
+
+static void release_nic(void *nic) { release(nic); }
+
+int mrc0_get_async_event(struct ibv_context *context, struct ibv_async_event *event) {
+    struct nic *nic = NIC(context);
+    int error;
+    if (nic->owner != getpid()) {
+        errno = EIO;
+        return -1;
+    }
+    keep(nic); /* programs wait here in a thread that they cancel, or close the device under it */
+    pthread_cleanup_push(release_nic, nic);
+    error = next_async_event(nic, event);
+    pthread_cleanup_pop(1);
+    return error;
 }
 
 void mrc0_ack_async_event(struct ibv_async_event *event) {

@@ -5,6 +5,7 @@ that a packet crosses. A scenario offers flows x packets/s; their CPU time as a 
 the load to expect. An endpoint runs on one CPU at a time, so its own share counts as well.
 """
 
+import errno
 import hashlib
 import json
 import math
@@ -188,11 +189,13 @@ def save_capacity(capacity: Capacity) -> Path:
     Raises:
         OSError: neither can be written.
     """
-    *first, last = _places()
-    for place in first:
+    places = _places()
+    for place in places[:-1]:
         with suppress(OSError):
             return _write(place, capacity)
-    return _write(last, capacity)
+    if not places:
+        raise FileNotFoundError(errno.ENOENT, "no home and no directory for temporary files")
+    return _write(places[-1], capacity)
 
 
 def _write(place: Path, capacity: Capacity) -> Path:
@@ -235,12 +238,16 @@ def _user_cache() -> Path | None:
 
 
 def _temporary_cache() -> Path | None:
-    """This user's own directory; None where another user has taken its name."""
+    """This user's own directory; None where another user has taken its name, or there is none."""
+    try:
+        temporary = Path(tempfile.gettempdir())
+    except FileNotFoundError:  # none can be written to
+        return None
     if not hasattr(os, "geteuid"):  # on Windows this directory is the user's alone
-        return Path(tempfile.gettempdir(), "mrc-testbed")
+        return temporary / "mrc-testbed"
     sudo = caller()
     uid = os.geteuid() if sudo is None else sudo.uid
-    directory = Path(tempfile.gettempdir(), f"mrc-testbed-{uid}")
+    directory = temporary / f"mrc-testbed-{uid}"
     try:
         status = directory.lstat()
     except FileNotFoundError:

@@ -18,8 +18,9 @@ from testbed.rights import as_root
 
 INTERVAL_NS = NS_PER_S
 _NICE, _IDLE, _IOWAIT, _SOFTIRQ, _STEAL = 1, 3, 4, 6, 7
-"""Columns of /proc/stat (proc_stat(5)). *Nice* is what programs of low priority used. In softirqs the kernel receives, queues and forwards
-packets, whoever sent them; stolen is what a virtual machine wanted and its host gave to others."""
+"""Columns of /proc/stat (proc_stat(5)). *Nice* is what programs of low priority used. In softirqs
+the kernel receives, queues and forwards packets, whoever sent them; stolen is what a virtual
+machine wanted and its host gave to others."""
 
 _COLUMNS = 8
 """What follows them, time of guests, is in user time as well."""

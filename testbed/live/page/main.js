@@ -93,6 +93,7 @@ class Page {
     const chips = [
       snapshot.simulated ? "simulated" : "emulated", snapshot.topology, `time × ${snapshot.dilation.toLocaleString("en")}`,
       `base RTT ${this.times.passed(snapshot.base_rtt_s)}`,
+      ...(snapshot.management ? [`management network, without faults: h0 is ${snapshot.management}`] : []),
     ];
     byId("chips").append(this._live, ...chips.map((text) => html("li", {}, text)), html("li", { class: "control" }, save), html("li", { class: "control" }, ask), html("li", { class: "control" }, this._end));
     const legend = [["load", "width: load"], ["cut", "cut"], ["blackhole", "blackhole"], ["lossy", "loss, corruption"], ["slow", "slow"]];

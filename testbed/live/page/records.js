@@ -12,6 +12,7 @@
  *   description: string, topology: string, run: string, simulated: boolean, live: boolean,
  *   duration_s: number, step_s: number, base_rtt_s: number, dilation: number, planes: number,
  *   nics_per_node: number, clustermapper: boolean, judged: boolean, slow_motion: boolean,
+ *   management: string,
  *   nodes: NodePlace[], links: LinkEnds[], flows: FlowEnds[], evs: EvPath[]}} Snapshot
  *
  * @typedef {{id: number, t: number, type: "opened", flows: FlowEnds[], evs: EvPath[]}} Opened

@@ -114,6 +114,8 @@ class Snapshot(Record):
     """Whether the run has a verdict; the programs at a prompt have none."""
     slow_motion: bool = False
     """Whether the single packets of a flow are in the stream."""
+    management: str = ""
+    """The first host's address in the management network, if programs meet there."""
     nodes: tuple[NodePlace, ...]
     links: tuple[LinkEnds, ...]
     flows: tuple[FlowEnds, ...]

@@ -9,6 +9,7 @@ from testbed.model.fabric.addressing import (
     address,
     carrier_usids,
     directions_of_path,
+    management_address,
     path_of_ev,
 )
 from testbed.model.fabric.topology import Topology
@@ -69,6 +70,12 @@ class Beginning:
         return self.slow_flow is not None
 
     @property
+    def management(self) -> str:
+        """The first host's address in the management network, which only emulated fabrics have."""
+        programs_meet = self.of_programs and not self.simulated
+        return str(management_address(self.topology.host(0))) if programs_meet else ""
+
+    @property
     def step_s(self) -> float:
         """Time between two `State` records."""
         return min(STEP_S, self.duration_s / LEAST_STEPS) if self.duration_s else STEP_S
@@ -104,6 +111,7 @@ def snapshot_of(beginning: Beginning, evs: Iterable[FirstState], t: float) -> Sn
         clustermapper=scenario is not None and scenario.clustermapper is not None,
         judged=scenario is not None,
         slow_motion=beginning.slow_motion,
+        management=beginning.management,
         nodes=tuple(_nodes(topology)),
         links=tuple(_links(topology)),
         flows=tuple(flow_ends(flow, beginning) for flow in flows.values()),

@@ -121,14 +121,22 @@ class LossDetector:
             lane = lanes[transmission.ev.value] = []
         lane.append(transmission)
 
-    def delivered(self, transmissions: Sequence[Transmission], now_ns: int) -> None:
-        """Process the transmissions that one SACK newly acknowledges, already marked `done`."""
+    def delivered(
+        self, transmissions: Sequence[Transmission], answered: Transmission | None, now_ns: int
+    ) -> None:
+        """Process the transmissions that one SACK newly acknowledges, already marked `done`.
+
+        Those beside the one that it answers tell of a late path only if others had overtaken them:
+        the SACK that would have reported them in time may be lost, as at the end of a message.
+        """
         oldest_ns = now_ns
         grace_ns = self._grace_ns()
+        overtaken = self._newest_order
         for transmission in transmissions:
             sent_ns = transmission.sent_ns
             if transmission.previous is None:
-                oldest_ns = min(oldest_ns, sent_ns)
+                if transmission is answered or transmission.order < overtaken:
+                    oldest_ns = min(oldest_ns, sent_ns)
             elif self.too_early(transmission, now_ns):
                 continue
             if transmission.order > self._newest_order:

@@ -116,12 +116,12 @@ def read_answers(file: Path, assignment: Assignment) -> Document:
     Raises:
         InputError: the file is missing, is not YAML, or has a key that is no task.
     """
-    if not file.is_file():
-        similar = [other.name for other in sorted(file.parent.glob("answer*")) if other != file]
-        remedy = f"rename {similar[0]} to {ANSWERS}" if similar else _NEW
-        found = "a directory" if file.is_dir() else "no such file"
-        raise InputError.of(str(file), found, "your answers", remedy)
     with reading_for(file.parent), may_read():
+        if not file.is_file():
+            similar = [other.name for other in sorted(file.parent.glob("answer*")) if other != file]
+            remedy = f"rename {similar[0]} to {ANSWERS}" if similar else _NEW
+            found = "no plain file" if file.exists() else "no such file"
+            raise InputError.of(str(file), found, "your answers", remedy)
         size = file.stat().st_size
         if size > _MAX_BYTES:
             raise InputError.of(str(file), f"{size} bytes", f"{_MAX_BYTES} bytes at most", _NEW)

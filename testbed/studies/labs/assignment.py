@@ -92,10 +92,10 @@ class Assignment:
         places = {}
         for key, code in planned.code.items():
             file = places[f"--set: {key}"] = files / code.rpartition(":")[0]
-            if not file.is_file():
-                remedy = f"copy {self.directory.path / START / file.name} here"
-                found = "a directory" if file.is_dir() else "no such file"
-                raise InputError.of(str(file), found, "your code", remedy)
+            with reading_for(files), may_read():
+                if not file.exists():
+                    remedy = f"copy {self.directory.path / START / file.name} here"
+                    raise InputError.of(str(file), "no such file", "your code", remedy)
             settings[key] = str(files / code)
         try:
             document = self._document(planned.scenario)

@@ -5,7 +5,7 @@ A line that was cut off by a crash is left out. The file is the student's: nothi
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,6 +31,17 @@ class Entry:
 
     def to_line(self) -> str:
         return json.dumps({"kind": self.kind, "time": self.time, "content": self.content})
+
+
+_NEEDED: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {
+    "start": {"lab": str, "key": str},
+    "prediction": {"task": str, "value": (str, int, float, list)},
+    "run": {"run": str, "directory": str, "verdict": str},
+    "emulated": {"run": str},
+    "attempt": {"task": str, "answer": str, "passed": bool},
+    "hint": {"task": str, "number": int},
+}
+"""What each kind of entry has, as the commands read it."""
 
 
 class Journal:
@@ -106,11 +117,16 @@ def parse_entries(text: str, path: Path) -> Iterator[Entry]:
             kind, time, content = (data[key] for key in ("kind", "time", "content"))
         except (ValueError, KeyError, TypeError, RecursionError):
             raise _damaged(path, number, "a line that is no entry") from None
+        if not isinstance(kind, str):
+            raise _damaged(path, number, "an entry of no kind")
         if not isinstance(content, dict):
             raise _damaged(path, number, "an entry without content")
         if not _is_time(time):
             raise _damaged(path, number, "an entry without the time at which it was made")
-        yield Entry(str(kind), time, content)
+        for key, form in _NEEDED.get(kind, {}).items():
+            if not isinstance(content.get(key), form):
+                raise _damaged(path, number, f"an entry ({kind}) without its {key}")
+        yield Entry(kind, time, content)
 
 
 def _is_time(text: object) -> TypeGuard[str]:

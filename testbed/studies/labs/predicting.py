@@ -57,7 +57,9 @@ def show_prediction(task: Task, entry: Entry) -> str:
     """A prediction as text: `1.5 RTT, within 0.5 RTT`."""
     value, within = entry.content["value"], entry.content.get("within")
     shown = show_answer(tuple(value) if isinstance(value, list) else value, task.answer)
-    return f"{shown}" if not within else f"{shown}, within {show_quantity(within, unit_of(task))}"
+    if not within or not isinstance(within, int | float):
+        return shown
+    return f"{shown}, within {show_quantity(within, unit_of(task))}"
 
 
 def outcomes(work: Work, run: str) -> list[str]:
@@ -85,8 +87,8 @@ def outcome(task: Task, entry: Entry, evidence: Evidence) -> str:
     value, shown = evidence.value(task.figure, unit_of(task)), show_prediction(task, entry)
     measured = evidence.show(task.figure, unit_of(task))
     predicted, within = entry.content["value"], entry.content.get("within")
-    if isinstance(value, int | float) and within is not None:
-        right = abs(float(value) - float(predicted)) <= float(within)
+    if all(isinstance(number, int | float) for number in (value, predicted, within)):
+        right = abs(value - predicted) <= within
     else:
         right = str(predicted) == str(value)
     return f"you predicted {shown}; your run shows {measured}: {'right' if right else 'not so'}"

@@ -62,10 +62,15 @@ def checked_key(key: str, student: str) -> str:
         expected = f"{KEY_DIGITS} hexadecimal digits"
         remedy = "copy the key that your instructor gave you; without a course leave --key out"
         raise InputError.of("--key", key, expected, remedy)
-    if cleaned != _with_check(cleaned, plain_name(student)):
+    if not fits(cleaned, student):
         remedy = "copy both as your instructor gave them to you: one of them is mistyped"
         raise InputError.of("--key", key, f"the key of --student {student}", remedy)
     return cleaned
+
+
+def fits(key: str, student: str) -> bool:
+    """Whether the last digits of a key fit the others and the student's name."""
+    return key == _with_check(key, plain_name(student))
 
 
 def checked_name(where: str, name: str) -> str:

@@ -4,6 +4,7 @@ The journal says all that was done, and only grows. So work survives a crash at 
 that was broken off has no entry, and is made again.
 """
 
+import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any
 
 from testbed.installation import describe_version
 from testbed.model.errors import InputError, did_you_mean
+from testbed.model.file_names import is_there
 from testbed.model.files.catalog import relative_to_here
 from testbed.model.run_files.layout import SUMMARY
 from testbed.results.code_version import code_version
@@ -158,7 +160,7 @@ class Work:
         made = self.made_run(run)
         if made is None or made.content.get("version") != code_version():
             return None
-        if not (self.path / str(made.content["directory"]) / SUMMARY).is_file():
+        if not is_there(self.path / str(made.content["directory"]) / SUMMARY, Path.is_file):
             return None
         code = self.assignment.code_digest(run)
         return made if made.content.get("code", code) == code else None
@@ -218,9 +220,12 @@ def find_work(here: Path, labs: Path = LABS) -> Work:
         InputError: there is none.
     """
     for path in (here, *here.parents):
-        if (path / STATE / JOURNAL).is_file():
+        if is_there(path / STATE / JOURNAL, Path.is_file):
             return Work(relative_to_here(path), labs)
-    if (here / STATE).is_dir():
+    if is_there(here / STATE, Path.is_dir):
+        if not os.access(here / STATE, os.X_OK):
+            expected, remedy = "a directory that you may enter", f"chmod u+rwx {STATE}"
+            raise InputError.of(str(relative_to_here(here / STATE)), "", expected, remedy)
         missing = str(relative_to_here(here / STATE / JOURNAL))
         raise InputError.of(missing, "no such file", "the journal of this lab", AGAIN)
     begun = sorted(file.parent.parent for file in here.glob(f"*/{STATE}/{JOURNAL}"))

@@ -1,6 +1,5 @@
 """The file of a study, and the series of runs that it stands for."""
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from testbed.model.checks import require_no_code, unknown_metric
 from testbed.model.errors import InputError, Problem, RefusedValueError, did_you_mean, raise_any
 from testbed.model.expect import Bound, Number
 from testbed.model.fabric.topology import NAME_PATTERN
+from testbed.model.file_names import for_directory
 from testbed.model.files.catalog import find_scenario, is_path
 from testbed.model.files.reading import Document, read_document
 from testbed.model.files.scenarios import Dilation, load_scenario
@@ -164,10 +164,7 @@ class StudyFile(Part):
 
 def folder(scenario: str, case: str) -> str:
     """The directory of the runs of a case in a scenario, below the study's."""
-    return "--".join(
-        re.sub(r"[^\w.=,+-]+", "_", name).encode()[:_FOLDER_BYTES].decode(errors="ignore")
-        for name in (scenario, case)
-    )
+    return "--".join(for_directory(name, _FOLDER_BYTES) for name in (scenario, case))
 
 
 @dataclass(frozen=True, slots=True)

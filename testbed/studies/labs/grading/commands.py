@@ -2,16 +2,27 @@
 
 import os
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from testbed.cli.options import Json, On
-from testbed.cli.screen import plain_table, print_json, print_table, showing_progress, stdout
-from testbed.model.errors import ExitStatus, InputError, few
+from testbed.cli.screen import (
+    plain_table,
+    print_json,
+    print_table,
+    print_warning,
+    showing_progress,
+    stdout,
+)
+from testbed.model.errors import ExitStatus, InputError, MachineError, few
+from testbed.model.file_names import is_there
 from testbed.results.whole_file import writing
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from testbed.studies.labs.grading.grades import Grade
 
 CourseKey = Annotated[
@@ -64,9 +75,11 @@ def grade(
 ) -> None:
     """Grade submissions: runs are simulated again, figures computed again. For instructors.
 
-    Exit status: 0 all were graded, whatever their points; 1 some could not be; 2 wrong input.
+    Exit status: 0 all were graded, whatever their points; 1 some could not be; 2 wrong input; 3
+    the machine lacks something for some.
     """
     from testbed.limits import simulations_at_once
+    from testbed.results.scratch import temporary_directory
     from testbed.runs.places import pool_at
     from testbed.studies.labs.grading.course import Course, grade_all
     from testbed.studies.labs.grading.formats import (
@@ -80,7 +93,11 @@ def grade(
     from testbed.studies.labs.students import read_course_key
 
     key = None if course_key is None else read_course_key(course_key)
-    kept = None if cache is None else cache.resolve()
+    kept = None if cache is None else _cache(cache)
+    files = {"--csv": csv, "--gradescope": gradescope, "--classroom50": classroom50}
+    _require_places(files)
+    if on is None:
+        temporary_directory()
     directory = labs or LABS
     if not lab_directories(directory):
         raise InputError.of("--labs", str(labs), "a directory with labs, such as 01-mine/lab.yaml")
@@ -90,26 +107,72 @@ def grade(
     paths = _handed_in(submissions, gradescope, classroom50)
     shared = kept or paths[0].resolve().parent
     with pool_at(on, f"grading of {paths[0]}", shared) as pool, showing_progress() as progress:
-        grades = grade_all(paths, course, progress, pool)
+        grades = grade_all(paths, course, progress, pool, print_warning)
     if metadata is not None:
         grades = [_with_remark(of, remark_on_users(of.student, metadata)) for of in grades]
     result = "" if submitted is None else to_classroom50(grades[0], submitted)
     if submitted is not None:
         grades = [_with_remark(of, remark_on_owner(of.student, submitted.owner)) for of in grades]
-    for option, file, content in (
-        ("--csv", csv, to_csv(grades)),
-        ("--gradescope", gradescope, to_gradescope(grades[0])),
-        ("--classroom50", classroom50, result),
-    ):
-        if file is not None:
-            with writing(option, file):
-                file.write_text(content, encoding="utf-8")
+    contents = to_csv(grades), to_gradescope(grades[0]), result
+    refused = _write(files, contents)  # raised when the grades are on the screen
     if as_json:
         print_json([grade.model_dump() for grade in grades])
     else:
         _print_grades(grades, with_remarks=classroom50 is None)  # its log is the student's
-    if any(grade.error for grade in grades):
-        raise typer.Exit(ExitStatus.FAILED)
+    if refused is not None:
+        raise refused
+    if status := _status(grades):
+        raise typer.Exit(status)
+
+
+def _status(grades: "list[Grade]") -> ExitStatus:
+    if any(grade.by_machine for grade in grades):
+        return ExitStatus.MACHINE_CANNOT
+    failed = any(grade.error for grade in grades)
+    return ExitStatus.FAILED if failed else ExitStatus.AS_EXPECTED
+
+
+def _require_places(files: "Mapping[str, Path | None]") -> None:
+    """Check now that files can be made, as grading may take an hour.
+
+    Args:
+        files: the file of each option; None: it is not given.
+
+    Raises:
+        InputError: one cannot be.
+    """
+    for option, file in files.items():
+        if file is not None and not is_there(file):
+            with writing(option, file):
+                TemporaryFile(dir=file.parent).close()
+
+
+def _write(
+    files: "Mapping[str, Path | None]", contents: "Iterable[str]"
+) -> InputError | MachineError | None:
+    """Write the file of each option that is given; returns the first error."""
+    refused = None
+    for (option, file), content in zip(files.items(), contents, strict=True):
+        if file is None:
+            continue
+        try:
+            with writing(option, file):
+                file.write_text(content, encoding="utf-8")
+        except (InputError, MachineError) as error:
+            refused = refused or error
+    return refused
+
+
+def _cache(directory: Path) -> Path:
+    """The directory of kept grades.
+
+    Raises:
+        InputError: it cannot be written to.
+    """
+    with writing("--cache", directory, "a directory to write to"):
+        directory.mkdir(parents=True, exist_ok=True)
+        TemporaryFile(dir=directory).close()
+    return directory.resolve()
 
 
 def _handed_in(
@@ -150,12 +213,12 @@ def _with_remark(grade: "Grade", remark: str) -> "Grade":
 
 def _print_grades(grades: "list[Grade]", *, with_remarks: bool) -> None:
     """A table of each student's points, then the reason for each point that was lost."""
-    from testbed.studies.labs.grading.grades import AGAIN
-
     columns = ("student", "lab", "points", "file", "remarks" if with_remarks else "")
     table = plain_table(*columns)
     for grade in grades:
-        points = "hand in again" if grade.error else f"{grade.points} of {grade.max_points}"
+        points = f"{grade.points} of {grade.max_points}"
+        if grade.error:
+            points = "not graded" if grade.by_machine else "hand in again"
         number = str(len(grade.remarks) or "") if with_remarks else ""
         table.add_row(grade.student or "-", grade.lab, points, grade.file, number)
     print_table(table)
@@ -169,7 +232,7 @@ def _print_grades(grades: "list[Grade]", *, with_remarks: bool) -> None:
         for remark in remarks:
             console.print(f"  ! {remark}")
         if grade.error:
-            console.print(f"  {AGAIN} {grade.error}")
+            console.print(f"  {grade.ungraded} {grade.error}")
         for task in lost:
             console.print(f"  {task.task}: {task.points} of {task.max_points}: {task.reason}")
     for words in dict.fromkeys(filter(None, (grade.confinement_in_words for grade in grades))):

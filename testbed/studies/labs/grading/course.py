@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor, as_completed
@@ -20,7 +21,7 @@ from testbed.rights import acting_for
 from testbed.studies.labs.grading.grades import Grade
 from testbed.studies.labs.grading.identity import noting_copies
 from testbed.studies.labs.grading.limits import FEW_THREADS, slowness
-from testbed.studies.labs.grading.submission import SUBMISSION
+from testbed.studies.labs.grading.submission import MAX_BYTES, SUBMISSION
 from testbed.studies.labs.library import LABS
 
 TIMEOUT_S = 300.0
@@ -70,7 +71,7 @@ def submissions_in(paths: Sequence[Path]) -> list[Path]:
         expected = "files that testbed lab submit made"
         remedy = "testbed lab submit, in the directory of the lab, makes the file to hand in"
         raise InputError.of("SUBMISSION", ", ".join(map(_content, paths)), expected, remedy)
-    return submissions
+    return [*dict.fromkeys(submissions)]
 
 
 def _content(path: Path) -> str:
@@ -84,6 +85,7 @@ def grade_all(
     course: Course,
     progress: Callable[[str, float], None],
     pool: Executor | None = None,
+    warn: Callable[[str], object] = lambda _: None,
 ) -> list[Grade]:
     """Grade submissions; whatever one of them holds, the others are graded.
 
@@ -92,6 +94,7 @@ def grade_all(
         course: how they are graded.
         progress: is told how far it is.
         pool: what grades each of them, on machines that have all paths; None: this machine.
+        warn: is told why a grade is not kept.
 
     Returns:
         The grades in the order of the submissions.
@@ -106,19 +109,25 @@ def grade_all(
             path = under_way[future]
             try:
                 grades[path], kept = future.result()
-                _keep(grades[path], kept)
-            except (TestbedError, OSError) as error:  # no machine can grade it, or read or keep it
-                grades[path] = Grade(file=path.name, error=str(error).partition("\n")[0])
+            except (TestbedError, OSError) as error:  # no machine can grade it, or read it
+                found = str(error).partition("\n")[0]
+                grades[path] = Grade(file=path.name, error=found, by_machine=True)
+            else:
+                _keep(grades[path], kept, warn)
             progress("grading", done / len(submissions))
     return noting_copies(submissions, [grades[path] for path in submissions])
 
 
-def _keep(grade: Grade, file: Path | None) -> None:
+def _keep(grade: Grade, file: Path | None, warn: Callable[[str], object]) -> None:
     """Keep a grade; only in the first thread, since the rights that count are one's own there."""
-    if file is not None:
+    if file is None:
+        return
+    try:
         with acting_for(file.parent):
             file.parent.mkdir(parents=True, exist_ok=True)
             write_file(file, grade.model_dump_json())
+    except OSError as error:
+        warn(f"the grade of {grade.file} is not kept: {error}")
 
 
 def _grade(path: Path, course: Course, code: str) -> tuple[Grade, Path | None]:
@@ -176,10 +185,18 @@ def _identity(path: Path, course: Course, code: str) -> str:
     digest.update(course.course_key or b"")
     digest.update(course.lab.encode())
     for file in _files(path):
-        digest.update(b"a link, which is refused" if file.is_symlink() else file.read_bytes())
+        digest.update(_print_of(file, path))
     for file in _files(course.labs):
-        digest.update(f"{file.name}\n".encode() + file.read_bytes())
+        digest.update(_print_of(file, course.labs))
     return digest.hexdigest()
+
+
+def _print_of(file: Path, of: Path) -> bytes:
+    """The name of a file, and a digest of its content; without what is refused unread."""
+    content = b"no plain file"
+    if not file.is_symlink() and file.stat().st_size <= MAX_BYTES:
+        content = hashlib.sha256(file.read_bytes()).digest()
+    return os.fsencode(file.relative_to(of)) + b"\0" + content
 
 
 def _code_of_labs() -> str:

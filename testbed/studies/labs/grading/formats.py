@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.model.errors import InputError, Problem, raise_any
-from testbed.studies.labs.grading.grades import AGAIN, Grade
+from testbed.studies.labs.grading.grades import Grade
 from testbed.studies.labs.grading.identity import remark_on_owner
 
 NBGRADER_COLUMNS = (
@@ -46,7 +46,7 @@ def to_csv(grades: Sequence[Grade]) -> str:
         student = grade.student or (grade.file if grade.error else "")
         score, most = ("", "") if grade.error else (grade.points, grade.max_points)
         counts = "no" if grade.superseded or grade.error else "yes"
-        remarks = " | ".join(filter(None, (AGAIN * bool(grade.error), grade.error, *grade.remarks)))
+        remarks = " | ".join(filter(None, (grade.ungraded, grade.error, *grade.remarks)))
         row = (
             *(grade.lab, "", grade.submitted, student, "", "", "", score, 0, score, most),
             *(grade.file, counts, " ".join(remarks.split())),
@@ -76,7 +76,7 @@ def to_gradescope(grade: Grade) -> str:
     common = {"output_format": "text", "stdout_visibility": "hidden"}
     whose = [f"Lab {grade.lab}, student {grade.student or '(none named)'}."] if grade.lab else []
     if grade.error:
-        output = "\n".join([AGAIN, grade.error, *whose])
+        output = "\n".join([grade.ungraded, grade.error, *whose])
         return _json({"score": 0, "output": output, **common, "tests": hidden})
     ran = [f"Your code ran {held}."] if (held := grade.confinement_in_words) else []
     return _json(
@@ -205,7 +205,7 @@ def to_classroom50(grade: Grade, submitted: Submitted) -> str:
         for task in grade.tasks
     ]
     if grade.error:
-        name = " ".join(f"{AGAIN} {grade.error}".split())
+        name = " ".join(f"{grade.ungraded} {grade.error}".split())
         tests = [{"test-name": name, "passed": False, "score": 0, "max-score": 0}]
     result = {
         "schema": SCHEMA,

@@ -7,16 +7,18 @@ be judged, has no grade: the student hands it in again.
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.host.own_code import run_apart
 from testbed.installation import describe_version
-from testbed.model.errors import InputError, RunFailedError, TestbedError
+from testbed.model.errors import InputError, MachineError, RunFailedError, TestbedError
 from testbed.model.files.catalog import relative_to_here
 from testbed.model.files.reading import Document
 from testbed.results.code_version import code_version
+from testbed.results.shortage import is_full
 from testbed.runs.making import simulate_into
 from testbed.studies.labs import checking
 from testbed.studies.labs.answers import questions_digest, read_answers
@@ -36,7 +38,7 @@ from testbed.studies.labs.journal import Entry, in_utc
 from testbed.studies.labs.lab import Task
 from testbed.studies.labs.library import LabDirectory, lab_named, load_lab
 from testbed.studies.labs.runs import differing_tables
-from testbed.studies.labs.students import plain_name, student_key
+from testbed.studies.labs.students import fits, plain_name, student_key
 
 if TYPE_CHECKING:
     from testbed.model.summary import Summary
@@ -66,21 +68,42 @@ def grade(
     began = _cpu_s()
     known: dict[str, Any] = {}
     try:
-        if archive.is_dir():
-            submission = read_submission(archive, archive)
-        else:
-            submission = unpack(archive, scratch / "submission")
-        known = {"lab": submission.lab, "student": submission.student}
-        _refuse_another_lab(archive, submission, lab)
-        directory = load_lab(lab_named(f"{SUBMISSION}: lab", submission.lab, labs))
-        known["prints"] = prints = prints_of(submission, directory)
-        known["remarks"] = remarks_on_known_code(prints, directory)
-        graded = _Grading(submission, directory, course_key, scratch).grade(archive.name, slowness)
-        remarks = (*known["remarks"], *graded.remarks)
-        graded = graded.model_copy(update={"prints": prints, "remarks": remarks})
+        with _on_this_machine(scratch):
+            if archive.is_dir():
+                submission = read_submission(archive, archive)
+            else:
+                submission = unpack(archive, scratch / "submission")
+            known = {"lab": submission.lab, "student": submission.student}
+            _refuse_another_lab(archive, submission, lab)
+            directory = load_lab(lab_named(f"{SUBMISSION}: lab", submission.lab, labs))
+            known["prints"] = prints = prints_of(submission, directory)
+            known["remarks"] = remarks_on_known_code(prints, directory)
+            graded = _Grading(submission, directory, course_key, scratch).grade(
+                archive.name, slowness
+            )
+            remarks = (*known["remarks"], *graded.remarks)
+            graded = graded.model_copy(update={"prints": prints, "remarks": remarks})
     except TestbedError as error:
-        graded = Grade(file=archive.name, error=str(error), **known)
+        by_machine = isinstance(error, MachineError)
+        graded = Grade(file=archive.name, error=str(error), by_machine=by_machine, **known)
     return graded.model_copy(update={"cpu_s": round(_cpu_s() - began, 2)})
+
+
+@contextmanager
+def _on_this_machine(scratch: Path) -> Iterator[None]:
+    """Where the block fails for want of space, say so: it is not the submission's fault.
+
+    Raises:
+        MachineError: no space is left.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not is_full(scratch):
+            raise
+        what = f"no space is left on the file system of {scratch}"
+        remedy = "free some, or name another directory: TMPDIR=DIR"
+        raise MachineError(what, remedy) from error
 
 
 def _refuse_another_lab(archive: Path, submission: Submission, lab: str) -> None:
@@ -128,6 +151,11 @@ class _Grading:
                     f"made with another key than that of {submission.student}: graded "
                     "with the seed that the right key gives"
                 )
+        elif submission.student and not fits(key, submission.student):
+            self._right_key = False
+            self._remarks.append(
+                f"made with a key that is not that of {submission.student}: look whose work it is"
+            )
         self._assignment = Assignment(directory, key, submission.directory / FILES)
         self._refuse_another_version()
         self._summaries: dict[str, Summary] = {}
@@ -143,7 +171,8 @@ class _Grading:
         versions = submission.versions([*self._assignment.directory.lab.runs])
         others = [version for version in versions if version[0] != here]
         asked_here = questions_digest(self._assignment)
-        other_questions = self._right_key and submission.questions != asked_here
+        is_believed = submission.key == self._assignment.key
+        other_questions = is_believed and submission.questions != asked_here
         if others:
             code, testbed = others[0]
             raise InputError.of(

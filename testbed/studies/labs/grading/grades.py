@@ -28,6 +28,9 @@ Line = Annotated[Text, AfterValidator(_on_one_line)]
 AGAIN = "Not graded, to be handed in again."
 """What is said of a submission that cannot be judged."""
 
+NOT_HERE = "Not graded, for a reason of the machine: grade it again."
+"""What is said of one for which the machine lacks something."""
+
 Status = Literal["earned", "lost"]
 
 
@@ -64,11 +67,12 @@ class Grade(BaseModel):
         tasks: the grade of each task.
         remarks: for instructors alone: what a person should look at.
         error: why it could not be graded and has to be handed in again; empty if it was graded.
+        by_machine: whether that is a matter of the machine, so that nothing has to be handed in.
         cpu_s: CPU time of grading, with that of the student's code.
         confined: what was taken from the processes in which the student's code ran.
         unlimited: whether the student's code ran within the process that grades: on Windows.
         prints: digests of what no two students have alike, by what it is.
-        right_key: whether it was made with the key of its student; True without a course key.
+        right_key: whether it was made with the key of its student, as far as that is known.
         superseded: whether the same student has handed in this lab again later.
     """
 
@@ -81,12 +85,18 @@ class Grade(BaseModel):
     tasks: tuple[TaskGrade, ...] = ()
     remarks: tuple[Line, ...] = ()
     error: Text = ""
+    by_machine: bool = False
     cpu_s: float = 0.0
     confined: tuple[Text, ...] = ()
     unlimited: bool = False
     prints: dict[Text, str] = {}
     right_key: bool = True
     superseded: bool = False
+
+    @property
+    def ungraded(self) -> str:
+        """What to do about a submission that was not graded; empty if it was."""
+        return (NOT_HERE if self.by_machine else AGAIN) if self.error else ""
 
     @property
     def points(self) -> int:

@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import keyword
+import os
 import re
 import tokenize
 from collections import defaultdict
@@ -38,7 +39,7 @@ def remark_on_users(student: str, metadata: Path) -> str:
     """
     try:
         users = _users(json.loads(metadata.read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         found = (error.strerror or str(error)).lower() if isinstance(error, OSError) else str(error)
         return f"{metadata.name} cannot be read ({found}): look who handed this in"
     names = {plain_name(name) for user in users for name in _names(user)}
@@ -171,13 +172,13 @@ def _content_digest(directory: Path) -> str:
     digest = hashlib.sha256()
     for file in sorted(path for path in directory.rglob("*") if path.is_file()):
         content = hashlib.sha256(file.read_bytes()).hexdigest()
-        digest.update(f"{file.relative_to(directory).as_posix()}\n{content}\n".encode())
+        digest.update(os.fsencode(file.relative_to(directory)) + f"\n{content}\n".encode())
     return digest.hexdigest()
 
 
 def _users(metadata: Any) -> list[dict[str, Any]]:
     users = metadata.get("users") if isinstance(metadata, dict) else None
-    return [user for user in users or [] if isinstance(user, dict)]
+    return [user for user in users if isinstance(user, dict)] if isinstance(users, list) else []
 
 
 def _names(user: dict[str, Any]) -> Iterable[str]:

@@ -6,10 +6,12 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from testbed.installation import describe_version
 from testbed.model.errors import InputError, Problem, printable
+from testbed.model.file_names import for_directory, is_there
 from testbed.model.run_files.layout import MANIFEST
 from testbed.results.code_version import code_version
 from testbed.results.whole_file import whole_file
@@ -29,11 +31,15 @@ MAX_BYTES = 64 << 20
 
 MAX_FILE_BYTES = 16 << 20
 MAX_ENTRIES = 500
+MAX_LEVELS = 10
 
 _FACTS = ("lab", "student", "key", "code", "testbed", "questions")
 _REMEDY = "testbed lab submit makes the file to hand in"
 _SUFFIXES = (".json", ".jsonl", ".parquet")
 _CHUNK = 1 << 16
+_NAME_BYTES = 100
+"""Of a student's name in that of the file."""
+
 _COMPRESSIONS = zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED
 
 
@@ -106,10 +112,11 @@ def submit(work: Work, into: Path) -> Path:
     Raises:
         InputError: it cannot be written, or a file of the work cannot be read.
     """
-    if not work.answers.is_file():
+    if not is_there(work.answers, Path.is_file):
         work.read_answers()  # says what is missing
     content = _content(work)
-    name = f"{work.assignment.directory.name}-{_in_file_name(work.student or 'alone')}.zip"
+    student = for_directory(work.student or "alone", _NAME_BYTES)
+    name = f"{work.assignment.directory.name}-{student}.zip"
     begun = work.start.content
     facts = {key: begun.get(key, "") for key in ("lab", "student", "key", "questions")}
     facts |= {"code": code_version(), "testbed": describe_version()}
@@ -137,9 +144,10 @@ def _content(work: Work) -> dict[str, bytes]:
         InputError: one cannot be read, such as a link to a file that the student may not read.
     """
     files = {JOURNAL: work.path / STATE / JOURNAL, ANSWERS: work.answers}
-    files |= {f"{FILES}/{path.as_posix()}": work.path / path for path in _files_from_start(work)}
     counted = {run: work.counted_run(run) for run in work.assignment.directory.lab.runs}
     with reading_for(work.path), may_read():
+        for path in _files_from_start(work):
+            files[f"{FILES}/{path.as_posix()}"] = work.path / path
         for run in counted:
             for file in filter(Path.is_file, work.assignment.code_files(run)):
                 files[f"{FILES}/{file.relative_to(work.path).as_posix()}"] = file
@@ -205,10 +213,6 @@ def _files_from_start(work: Work) -> list[Path]:
     return [file for file in files if (work.path / file).is_file()]
 
 
-def _in_file_name(text: str) -> str:
-    return "".join(c if c.isalnum() or c in "._-" else "_" for c in text)
-
-
 def unpack(archive: Path, into: Path) -> Submission:
     """Unpack a submission into an empty directory.
 
@@ -216,6 +220,11 @@ def unpack(archive: Path, into: Path) -> Submission:
         InputError: it is no submission, is too large, or has files where none may be.
     """
     try:
+        size = archive.stat().st_size
+        if not archive.is_file() or size > MAX_BYTES:
+            found = f"{size} bytes" if archive.is_file() else "no plain file"
+            expected = f"a submission of {MAX_BYTES >> 20} MiB at most"
+            raise InputError.of(str(archive), found, expected, _REMEDY)
         with zipfile.ZipFile(archive) as content:
             _check(archive, content.infolist())
             for entry in content.infolist():
@@ -229,9 +238,9 @@ def read_submission(name: Path, directory: Path) -> Submission:
     """Read a submission that was unpacked.
 
     Raises:
-        InputError: a part is missing, is a link, or is not what it should be.
+        InputError: a part is missing, is no plain file, or is not what it should be.
     """
-    _refuse_links(name, directory)
+    _check_files(name, directory)
     try:
         facts = json.loads((directory / SUBMISSION).read_text(encoding="utf-8"))
         journal = (directory / JOURNAL).read_text(encoding="utf-8")
@@ -248,16 +257,30 @@ def read_submission(name: Path, directory: Path) -> Submission:
     return Submission(directory, journal=tuple(parse_entries(journal, name)), **texts)
 
 
-def _refuse_links(name: Path, directory: Path) -> None:
-    """Refuse links: what they lead to is not the student's, and messages quote what is read.
+def _check_files(name: Path, directory: Path) -> None:
+    """Refuse links, pipes, devices, and more than a submission may have, before any of it is read.
+
+    What links lead to is not the student's, and messages quote what is read.
 
     Raises:
-        InputError: there is one.
+        InputError: there is one, or too much.
     """
-    for path in sorted(directory.rglob("*")):
-        if path.is_symlink():
-            found = f"{path.relative_to(directory).as_posix()}, a link"
-            raise InputError.of(str(name), found, "a plain file", _REMEDY)
+    total, most = 0, MAX_ENTRIES * MAX_LEVELS
+    paths = sorted(islice(directory.rglob("*"), most + 1))
+    if len(paths) > most:
+        raise InputError.of(str(name), f"more than {most} files", "a submission", _REMEDY)
+    for path in paths:
+        status, shown = path.lstat(), short(path.relative_to(directory).as_posix())
+        if stat.S_ISDIR(status.st_mode):
+            continue
+        if not stat.S_ISREG(status.st_mode):
+            what = "a link" if stat.S_ISLNK(status.st_mode) else "a pipe or a device"
+            raise InputError.of(str(name), f"{shown}, {what}", "a plain file", _REMEDY)
+        total += status.st_size
+        if status.st_size > MAX_FILE_BYTES or total > MAX_BYTES:
+            found = f"{shown}, with which it has {total} bytes"
+            most_of = f"{MAX_FILE_BYTES >> 20} MiB at most in a file, {MAX_BYTES >> 20} in all"
+            raise InputError.of(str(name), found, most_of, _REMEDY)
 
 
 def short(said: object) -> str:
@@ -281,6 +304,8 @@ def _check(archive: Path, entries: list[zipfile.ZipInfo]) -> None:
         path, name = PurePosixPath(entry.filename), short(entry.filename)
         if path.is_absolute() or ".." in path.parts or "\\" in entry.filename:
             problems.append(Problem(str(archive), name, "a path within the submission"))
+        if len(path.parts) > MAX_LEVELS:
+            problems.append(Problem(str(archive), name, f"a path of {MAX_LEVELS} parts at most"))
         if stat.S_ISLNK(entry.external_attr >> 16):
             problems.append(Problem(str(archive), f"{name}, a link", "a plain file"))
         if entry.compress_type not in _COMPRESSIONS:
