@@ -233,7 +233,7 @@ def test_a_file_that_a_student_cannot_read_is_named(
     if link == "pipe":
         os.mkfifo(file)
     else:
-        leads = {"hidden": hidden / "file", "too long": "x" * 300, "loop": place}
+        leads = {"hidden": str(hidden / "file"), "too long": "x" * 300, "loop": place}
         file.symlink_to(leads[link])
     done = completed(
         [sys.executable, "-P", "-m", "testbed", "lab", command],

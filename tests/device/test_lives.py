@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -106,8 +107,8 @@ def test_objects_of_two_opened_devices_do_not_mix(files: Path) -> None:
     """The NIC numbers those of each by themselves, so that it would take others in their place."""
     a, b = (End(files / IBVERBS, channel=True) for _ in range(2))
     for make in (
-        lambda: a.make_qp(send_cq=b.cq),
-        lambda: a.library.make("create_cq", a.context, 4, None, b.channel, 0),
+        partial(a.make_qp, send_cq=b.cq),
+        partial(a.library.make, "create_cq", a.context, 4, None, b.channel, 0),
     ):
         with pytest.raises(VerbsError) as raised:
             make()

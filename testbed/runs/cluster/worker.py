@@ -10,7 +10,7 @@ import platform
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path, PurePosixPath
@@ -198,7 +198,7 @@ def make(
     """
     packed = None
     try:
-        job = Job(**{**fields, "how": How(**fields["how"])})
+        job = _job(fields)
         require_sound(job)
         if (Path(directory) / f"{OF_START}{campaign}").is_file() and os.access(directory, os.W_OK):
             record = _made(job, campaign, Path(directory), known)
@@ -211,6 +211,10 @@ def make(
         message = f"{platform.node()}: {reason}"
         record = JobRecord(ExitStatus.MACHINE_CANNOT, 0.0, message=message)
     return {"record": asdict(record), "host": platform.node(), "packed": packed}
+
+
+def _job(fields: Mapping[str, Any]) -> Job:
+    return Job(**{**fields, "how": How(**fields["how"])})
 
 
 def require_sound(job: Job) -> None:
