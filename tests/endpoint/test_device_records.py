@@ -1,5 +1,6 @@
 """Commands to the programs of a watched prompt: what their devices carry out and answer."""
 
+import fcntl
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,7 +26,14 @@ from testbed.model.operator.commands import (
     ProbeEvs,
 )
 from testbed.model.run_files.layout import START
-from testbed.model.run_files.run import OUTCOMES, DeviceOutcome, RunStart
+from testbed.model.run_files.run import (
+    FLOWS,
+    OUTCOMES,
+    DeviceOutcome,
+    OpenedFlow,
+    RunStart,
+    lines_of,
+)
 from testbed.model.transport import Mrc
 from testbed.mrc import EvChanged, EvState, Placed, QueuePair
 from testbed.results.records import EV_EVENTS, read_raw
@@ -269,3 +277,35 @@ def test_programs_and_workload_of_a_host_know_the_same_disabled_ports(tmp_path: 
     workload.handle(command(EnablePort, 1), NOW_NS, lambda _: None)
     with opened() as records:
         assert records.disabled_ports() == [0]
+
+
+def test_a_line_that_another_host_is_adding_is_read_whole(tmp_path: Path) -> None:
+    host, connections = next(incast())
+    line = OpenedFlow(flow=9, src="h1", dst="h0", lane=0, qpn=1, psn=1, program="p")
+    text = line.model_dump_json().encode() + b"\n"
+    errors = list[Exception]()
+    with (
+        recording(tmp_path, host, connections) as (records, (first, *_)),
+        (tmp_path / FLOWS).open("ab", buffering=0) as file,
+    ):
+
+        def receive() -> None:
+            try:
+                receives(records, first)
+            except ValueError as error:
+                errors.append(error)
+
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.write(text[:20])
+        reader = Thread(target=receive)
+        reader.start()
+        reader.join(timeout=0.2)
+        file.write(text[20:])
+        fcntl.flock(file, fcntl.LOCK_UN)
+        reader.join()
+    assert not errors
+
+
+def test_a_line_that_a_killed_host_has_not_finished_is_none(tmp_path: Path) -> None:
+    (tmp_path / FLOWS).write_text('{"flow": 1}\n{"flow": 2, "sr')
+    assert lines_of(tmp_path / FLOWS) == ['{"flow": 1}']

@@ -175,6 +175,20 @@ def test_quick_adapt_takes_what_was_achieved_and_forgives_what_was_in_flight() -
     assert nscc.window == 9 * MSS
 
 
+def test_a_path_that_lost_a_packet_does_not_start_quick_adapt() -> None:
+    """Of a sender that waits for others little has arrived in any RTT."""
+    for trimming, reason, window in (
+        (True, "late", PROFILE.max_cwnd),
+        (True, "timeout", 9 * MSS),
+        (False, "late", 9 * MSS),
+    ):
+        nscc = Nscc(replace(PROFILE, trimming=trimming))
+        sack(nscc, MSS, RTT_NS, ecn=False, now_ns=1)
+        sack(nscc, 9 * MSS, RTT_NS, ecn=False, now_ns=2)
+        nscc.on_loss(LossReport(MSS, reason, False, None, 0, 1 + 2 * RTT_NS))
+        assert nscc.window == window, (trimming, reason)
+
+
 def test_what_was_in_flight_asks_for_no_other_quick_adapt() -> None:
     """Trims of a window sent before it come for round trips: each adapt would take less of less."""
     nscc = Nscc(PROFILE)

@@ -421,6 +421,7 @@ class DeviceRecords(Closeable):
         config, peer = connection.qp.config, connection.plan.peer.name
         key = peer, self._host.name, config.peer_qpn, config.peer_first_psn
         with suppress(FileNotFoundError), (self._raw / FLOWS).open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH)  # another host may be adding a line
             for flow in _read(file):
                 if (flow.src, flow.dst, flow.qpn, flow.psn) == key:
                     return flow.flow

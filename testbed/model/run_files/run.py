@@ -265,8 +265,12 @@ FLOWS = "flows.jsonl"
 
 
 def lines_of(file: Path) -> list[str]:
-    """The lines of one of these files; none if nobody has written it."""
-    return file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+    """The whole lines of one of these files; none if nobody has written it.
+
+    Who was killed as it added a line has left a part of it.
+    """
+    text = file.read_text(encoding="utf-8") if file.is_file() else ""
+    return text[: text.rfind("\n") + 1].splitlines()
 
 
 class RunStart(BaseModel):

@@ -7,7 +7,7 @@ starts from those of uet-htsim, the public simulator of Ultra Ethernet, whose NS
 - no ECN, delay at target or above: fair (additive) increase;
 - ECN, delay at target or above: multiplicative decrease, at most once per base RTT;
 - ECN, delay below target: no change, the spray reacts;
-- quick adapt: after a loss, a trim or an extreme delay, and if little was acknowledged in the last
+- quick adapt: after a trim, a timeout or an extreme delay, and if little was acknowledged in the last
   RTT, the window becomes what was acknowledged; packets that were in flight then neither shrink it
   further nor start another quick adapt (where uet-htsim looks at ECN, here a delay above target
   counts as congestion too).
@@ -34,7 +34,9 @@ first two after Swift (Kumar et al., SIGCOMM 2020):
   trip shows that the queue is short.
 
 With trimming, congestion shows as trims, and the loss of a whole packet as a sign of a broken path,
-to which the EVs react; so only without trimming does such a loss shrink the window by its size.
+to which the EVs react; so only without trimming does such a loss shrink the window by its size or
+start quick adapt. A sender that waits for others has achieved little in any RTT: one lost packet
+would leave it with a fraction of its window.
 """
 
 from dataclasses import dataclass
@@ -67,7 +69,7 @@ class CcProfile:
     `alpha` is in bytes per RTT and ns of delay below target, `eta` and `fi` in bytes per RTT;
     `fi_scale` multiplies the bytes acknowledged, `gamma` the relative excess of delay,
     `max_md_jump` is the smallest factor of one decrease. Quick adapt runs when less than
-    `max_cwnd >> qa_gate` was achieved, on loss, trim or a delay above `qa_threshold`, unless
+    `max_cwnd >> qa_gate` was achieved, on trim, timeout or a delay above `qa_threshold`, unless
     `disable_qa`. Increases are granted every `adjust_bytes_threshold` or
     `adjust_period_threshold`. `delay_alpha` is the least weight of one packet in the average delay.
     `flow_scale` is the share of the target that the smallest windows are allowed on top of it.
@@ -231,16 +233,21 @@ class Nscc:
         self._halvings = 0 if short else self._halvings - 1
 
     def on_nack(self, nack: LossReport) -> None:
-        """Process a trim, or a refusal: like a loss."""
-        self.on_loss(nack)
+        """Process a trim, or a refusal: like a loss without trimming."""
+        self._adapt = True
+        self._on_lost(nack)
 
     def on_loss(self, loss: LossReport) -> None:
-        """Process a loss: a trim, or (without trimming) a drop, shrinks the window by it."""
+        """Process a loss: (without trimming) a drop shrinks the window by it."""
+        if not self.profile.trimming or loss.reason == "timeout":
+            self._adapt = True
+        self._on_lost(loss)
+
+    def _on_lost(self, loss: LossReport) -> None:
         profile = self.profile
         lost, _, trimmed, _, flight, now_ns = loss
         if trimmed and flight <= 0 and self._window <= profile.mss:
             self._halvings = min(self._halvings + 1, _MOST_HALVINGS)
-        self._adapt = True
         stale = self._to_ignore > 0
         self._to_ignore = max(0, self._to_ignore - lost)
         if stale:
